@@ -54,6 +54,7 @@ from palimpsest.learn.views import summaries
 from palimpsest.recall.listing import Page
 from palimpsest.recall.pipeline import SearchQuery, SearchResult
 from palimpsest.store import known_projects as project_queries
+from palimpsest.store.mapping import is_seen
 from palimpsest.store.queries import edits as edit_queries
 from palimpsest.store.queries import history as history_queries
 from palimpsest.store.queries import id_lookup
@@ -340,9 +341,10 @@ class Memory:
 
         return await self.engine.read(read)
 
-    async def predecessors(self, memory_id: str) -> Sequence[Predecessor]:
-        """Return the memories whose place a memory took, oldest first."""
-        return await self.engine.read(lambda conn: history_queries.predecessors(conn, memory_id))
+    async def predecessors(self, scope: Scope, memory_id: str) -> Sequence[Predecessor]:
+        """Return the memories that a scope sees and whose place a memory took, oldest first."""
+        found = await self.engine.read(lambda conn: history_queries.predecessors(conn, memory_id))
+        return [each for each in found if is_seen(scope, each.memory.scope)]
 
     async def linked(self, scope: Scope, memory: models.Memory) -> Sequence[LinkedMemory]:
         """Return the living memories that a memory is linked with, and why."""
@@ -387,7 +389,8 @@ class Memory:
         self.fading.after_write(result.outcomes)
         notes = await self.briefs.after_write(scope.user_id, result.outcomes)
         if self._background is not None:
-            await self._background.after_write(scope)
+            # What the server keeps of a project rests on all that belongs to it.
+            await self._background.after_write(replace(scope, with_general=True))
         return replace(result, notes=(*result.notes, *notes)) if notes else result
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
-from playwright.sync_api import expect
+from playwright.sync_api import Browser, expect
 
-from tests.browser.conftest import Served
-from tests.support.browser import Windows
+from tests.browser.conftest import Served, entered
+from tests.support.browser import NARROW, Windows, linked_pages, overflowing
 from tests.support.command_line import palimpsest
+from tests.support.page_process import run_ui
 
 
 def test_a_memory_of_another_process_appears_by_itself(windows: Windows, served: Served) -> None:
@@ -124,3 +126,26 @@ def test_duplicates_are_merged(windows: Windows, served: Served) -> None:
     expect(page.get_by_role("status").filter(visible=True)).to_be_visible()
     page.get_by_role("button", name="Undo").first.click()
     expect(page.get_by_role("status").filter(visible=True)).to_contain_text("Undone.")
+
+
+def test_a_word_of_two_hundred_letters_widens_no_page(windows: Windows, browser: Browser, tmp_path: Path) -> None:
+    """Guards every place where a page shows what somebody wrote: texts, tags, names, projects, questions, prompts."""
+    word = "Donaudampfschiff" * 13
+    project = ("--project", word[:200])
+    palimpsest(tmp_path, "add", f"{word} {word[::-1]}", "--tag", word[:60])
+    palimpsest(tmp_path, "add", f"{word[:120]} lives in {word[:100]}", "--entity", f"{word[:120]}:person")
+    palimpsest(tmp_path, *project, "add", f"In a project {word}")
+    (tmp_path / f"{word[:100]}.md").write_text(f"# {word}\n\n{word}\n", "utf-8")
+    palimpsest(tmp_path, "learn", str(tmp_path / f"{word[:100]}.md"))
+    with run_ui(tmp_path) as url:
+        served = entered(browser, url, tmp_path)
+        starts = ("/", f"/?q={word}&explain=on&tag={word[:60]}&speaker={word}", f"/?project={word[:200]}")
+        paths = linked_pages(served.base, served.cookies, starts)
+        page, wide = windows.open(served.base, NARROW, storage_state=served.state), dict[str, object]()
+        for path in paths:
+            page.goto(served.base + path)
+            page.evaluate("() => document.querySelectorAll('details').forEach((details) => { details.open = true })")
+            wide[path] = overflowing(page)
+        windows.close()
+    assert len(paths) > 15
+    assert {path: found for path, found in wide.items() if found} == {}

@@ -131,7 +131,7 @@ def test_an_empty_result_is_a_sentence(tmp_path: Path, command: tuple[str, ...],
 def test_tokens_say_until_when_they_are_valid(tmp_path: Path) -> None:
     """Guards the whole time in 80 columns, what has expired, and what only ends when it is revoked."""
     lasting = palimpsest_json(tmp_path, "token", "create", "--user", "ana")
-    ending = palimpsest_json(tmp_path, "token", "create", "--days", "3", "--project", "web")
+    ending = palimpsest_json(tmp_path, "token", "create", "--days", "3", "--project", "web", "--yes")
     assert ending["expires_at"] > ending["created_at"]
     file = tmp_path / "data" / access_tokens.FILE
     file.write_text(file.read_text("utf-8").replace(lasting["created_at"], "2020-05-08T00:00:00Z", 1), "utf-8")

@@ -8,11 +8,12 @@ import httpx
 import pytest
 
 from palimpsest.core.clock import now
+from palimpsest.core.entities import Relation
 from palimpsest.core.models import Scope
 from palimpsest.page.access import Visitor
 from palimpsest.server.auth import tokens as access_tokens
 from palimpsest.server.auth.access import Grant
-from tests.support.memory import StoppedClock
+from tests.support.memory import ALICE, StoppedClock, messages_from
 from tests.support.page import OWN, OWNER, READER, page_in
 
 pytestmark = pytest.mark.anyio
@@ -103,6 +104,87 @@ async def test_a_visitor_of_one_project_sees_no_other(tmp_path: Path) -> None:
         assert "The shop sells tea" in found
         assert "The blog is about tea" not in found
         assert (await browser.get("/", params={"q": "tea", "project": "blog"})).status_code == 404
+
+
+GENERAL = ("oleander", "Quentin", "Lisbon", "unspoken")
+"""Words that only what belongs to no project has in the test below."""
+
+PATHS = (
+    "/",
+    "/?q=where+does+Quentin+live+oleander",
+    "/?q=what+was+unspoken",
+    "/?as_of=2999-01-01",
+    "/?kind=message",
+    "/edits",
+    "/deleted",
+    "/deleted?kind=message",
+    "/timeline?period=year&on={year}",
+    "/timeline?period=day&on={day}",
+    "/entities",
+    "/entities?name=quen",
+    "/entities/graph.json",
+    "/conversations",
+    "/documents",
+    "/summaries",
+    "/summaries?kind=profile",
+    "/summaries?kind=procedures",
+    "/summaries?kind=recent",
+    "/summaries?kind=day:{day}",
+    "/activity",
+    "/duplicates",
+    "/conflicts",
+    "/care/export/markdown",
+)
+
+
+@pytest.mark.parametrize("with_general", [False, True])
+async def test_a_visitor_of_a_project_sees_what_is_general_only_if_the_token_says_so(
+    tmp_path: Path, *, with_general: bool
+) -> None:
+    """Guards every door of the page: lists, searches, the graph, summaries, exports, and ids that somebody knows."""
+    grant = Grant("alice", project="shop", with_general=with_general)
+    shop, clock = Scope("alice", "shop"), StoppedClock()
+    async with page_in(tmp_path, clock) as page, page.browser(Visitor(grant)) as browser:
+        lives = [Relation("Quentin", "lives in", city) for city in ("Lisbon", "Porto")]
+        general = await page.add("Quentin lives in Lisbon", relations=lives[:1])
+        general += await page.add("Quentin lives in Porto", relations=lives[1:])
+        general += await page.add("The oleander needs water", "The oleander needs some water", "Wear red")
+        await page.memory.update(ALICE, general[-1], text="Wear an oleander", metadata={"pinned": True})
+        await page.add("The shop sells oleanders to nobody".replace("oleanders", "flowers"), scope=shop)
+        said = messages_from({"role": "user", "content": "This is unspoken elsewhere", "session": "s"}, scope=ALICE)
+        await page.memory.add_messages(said, infer=False)
+        (message,) = [hit.id for hit in (await page.memory.search(ALICE, "unspoken")).hits if hit.kind == "message"]
+        (gone,) = await page.add("The oleander is dead")
+        await page.memory.delete(ALICE, [gone])
+        day = clock().date()
+        shown: list[str] = []
+        for path in PATHS:
+            answer = await browser.get(path.format(day=day, year=day.year))
+            assert answer.status_code == 200, path
+            typed = ("where does Quentin live oleander", "what was unspoken")
+            text = answer.text
+            for question in typed:
+                text = text.replace(question, "").replace(question.replace(" ", "+"), "")
+            shown += [f"{word} on {path}" for word in GENERAL if word in text]
+        assert bool(shown) == with_general, shown
+        assert "sells flowers" in (await browser.get("/")).text
+        status = 200 if with_general else 404
+        for path in (f"/memories/{general[0]}", f"/memories/{gone}", f"/conversations/{message}"):
+            assert (await browser.get(path)).status_code == status
+        changed = await browser.post(f"/memories/{general[0]}/tags", data={"tags": "x"}, headers=OWN)
+        assert changed.status_code == (303 if with_general else 404)
+        assert (await browser.post("/memories/delete", data={"id": general[1]}, headers=OWN)).status_code == (
+            303 if with_general else 404
+        )
+
+
+async def test_a_token_of_a_project_follows_its_move(tmp_path: Path) -> None:
+    text, _ = access_tokens.create(tmp_path, "alice", "shop", now(), read_only=False, days=None)
+    async with page_in(tmp_path) as page, page.browser(None) as browser:
+        await page.add("The shop sells tea", scope=Scope("alice", "shop"))
+        await browser.post("/sign-in", data={"token": text}, headers=OWN)
+        await page.memory.projects.move("shop", "store")
+        assert "The shop sells tea" in (await browser.get("/")).text
 
 
 async def test_who_may_only_read_gets_no_forms(tmp_path: Path) -> None:

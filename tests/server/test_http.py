@@ -124,6 +124,59 @@ class TestHealth:
             assert (answer.status_code, answer.json()["status"]) == (503, "failed")
 
 
+class TestStreams:
+    @pytest.mark.parametrize("how", ["legacy", "sse"])
+    def test_a_stream_ends_with_its_token(self, protected_server: HttpServer, how: str) -> None:
+        """Guards what is stored after a token was revoked, or has expired, from those who listen already."""
+        data = protected_server.data
+        own, other = new_access_token(data, f"heidi {how}"), new_access_token(data, f"heidi {how}")
+        headers = {**ACCEPT, "authorization": f"Bearer {own}"}
+        if how == "legacy":
+            headers["mcp-session-id"] = post(protected_server, own).headers["mcp-session-id"]
+            _call(protected_server, headers, "resources/subscribe", {"uri": "memory://recent"})
+        path = "/mcp" if how == "legacy" else "/sse"
+        with httpx2.stream("GET", f"{protected_server.base}{path}", headers=headers, timeout=TIMEOUT) as stream:
+            assert stream.status_code == 200
+            rows = json.loads((data / "tokens.json").read_text("utf-8"))
+            if how == "legacy":
+                access_tokens.revoke(data, rows[-2]["id"])
+            else:
+                rows[-2]["expires_at"] = "2020-05-09T00:00:00Z"
+                (data / "tokens.json").write_text(json.dumps(rows), "utf-8")
+            session = {**ACCEPT, "authorization": f"Bearer {other}"}
+            session["mcp-session-id"] = post(protected_server, other).headers["mcp-session-id"]
+            for number in range(25):
+                added = {"name": "add_memory", "arguments": {"text": f"Heidi has {number} goats"}}
+                assert "added" in _call(protected_server, session, "tools/call", added)
+            assert "resources/updated" not in "".join(stream.iter_text())
+        assert httpx2.get(f"{protected_server.base}{path}", headers=headers).status_code == 401
+
+    async def test_a_call_that_listens_ends_with_its_token(self, protected_server: HttpServer) -> None:
+        """Guards the same for the protocol since 2026-07-28, in which the answer to a call is the stream."""
+        data, heard = protected_server.data, list[Any]()
+        token = new_access_token(data, "ivan")
+
+        async def listen() -> None:
+            async with (
+                connect_http(protected_server, "auto", token) as client,
+                client.listen(resource_subscriptions=["memory://recent"]) as events,
+            ):
+                access_tokens.revoke(data, json.loads((data / "tokens.json").read_text("utf-8"))[-1]["id"])
+                with anyio.fail_after(TIMEOUT):
+                    heard.extend([event async for event in events])
+                await client.list_tools()  # it is refused
+
+        with pytest.raises(BaseExceptionGroup):
+            await listen()
+        assert heard == []
+
+
+def _call(server: HttpServer, headers: dict[str, str], method: str, params: dict[str, Any]) -> str:
+    """Send a request of a session and return its answer."""
+    request = {"jsonrpc": "2.0", "id": 7, "method": method, "params": params}
+    return httpx2.post(f"{server.base}/mcp", json=request, headers=headers, timeout=TIMEOUT).text
+
+
 class TestAccess:
     @pytest.mark.parametrize("path", ["/mcp", "/health"])
     def test_another_host_or_origin_is_refused(self, open_server: HttpServer, path: str) -> None:
@@ -249,6 +302,36 @@ class TestAccess:
             other = await client.call_tool("search_memories", {"query": "x", "scope": {"project": "other"}})
             assert other.is_error
             assert "only valid for project atlas;" in text_of(other)
+
+    async def test_a_projects_token_opens_what_is_general_only_if_that_was_chosen(
+        self, protected_server: HttpServer
+    ) -> None:
+        """Guards every door of MCP: tools, resources, prompts and the instructions of a connection."""
+        data, shown = protected_server.data, dict[str, str]()
+        async with connect_http(protected_server, "legacy", new_access_token(data, "grace")) as client:
+            said = {"text": "Grace is allergic to hazelnuts", "metadata": {"pinned": True}}
+            general = (await client.call_tool("add_memory", said)).structured_content["results"][0]["id"]
+        for reach in ("alone", "general"):
+            token = new_access_token(data, "grace", "atlas", with_general=reach == "general")
+            async with connect_http(protected_server, "legacy", token) as client:
+                await client.call_tool("add_memory", {"text": f"Atlas is written in {reach}"})
+                calls: list[tuple[str, dict[str, Any]]] = [
+                    ("search_memories", {"query": "what is Grace allergic to"}),
+                    ("list_memories", {}),
+                    ("get_summary", {}),
+                    ("get_summary", {"kind": "profile"}),
+                    ("get_summary", {"kind": "about", "about": "Grace"}),
+                    ("get_history", {"memory_id": general}),
+                    ("update_memory", {"memory_id": general, "text": "Grace is allergic to nothing"}),
+                ]
+                texts = [text_of(await client.call_tool(tool, arguments)) for tool, arguments in calls]
+                assert "Atlas is written in" in texts[1]
+                for uri in ("memory://summary", "memory://recent", "memory://entities"):
+                    texts += [str(await client.read_resource(uri))]
+                shown[reach] = "\n".join([*texts, client.instructions or ""])
+        assert "hazelnut" not in shown["alone"]
+        assert "allergic" not in shown["alone"].replace("allergic to nothing", "")
+        assert "hazelnut" in shown["general"]
 
     @pytest.mark.parametrize("how", ["legacy", "auto", "sse"])
     async def test_a_projects_token_follows_a_move(self, protected_server: HttpServer, how: str) -> None:

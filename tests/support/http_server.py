@@ -82,10 +82,18 @@ def run_http_server(folder: Path, transport: str = "all", **settings: str) -> Ge
 
 
 def new_access_token(
-    data: Path, user: str, project: str = "", *, read_only: bool = False, days: int | None = None
+    data: Path,
+    user: str,
+    project: str = "",
+    *,
+    read_only: bool = False,
+    days: int | None = None,
+    with_general: bool = False,
 ) -> str:
     """Create an access token and return its text."""
-    text, _ = access_tokens.create(data, user, project, datetime.now(UTC), read_only=read_only, days=days)
+    text, _ = access_tokens.create(
+        data, user, project, datetime.now(UTC), read_only=read_only, days=days, with_general=with_general
+    )
     return text
 
 

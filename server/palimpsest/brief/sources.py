@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 
 from sqlalchemy import Connection
@@ -52,7 +52,7 @@ def read_sources(conn: Connection, scope: Scope, now: datetime) -> Sources:
     """
     pinned = _lasting(pinned_memories(conn, scope))
     pinned_ids = {memory.id for memory in pinned}
-    user_scope = replace(scope, project="")
+    user_scope = scope.general
     newest = [memory for _, memory in memory_queries.list_memories(conn, user_scope, MAX_GLOBAL)]
     of_user = [memory for memory in _lasting(newest) if memory.id not in pinned_ids]
     name = memory_queries.name_of_user(conn, scope)

@@ -6,7 +6,7 @@ Times are aware datetimes in UTC. Ids are UUID4 strings. An absent part of a sco
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Literal, TypeAlias, cast
@@ -64,12 +64,27 @@ class Event(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Whose memory is read or written. Only `user_id` is required."""
+    """Whose memory is read or written. Only `user_id` is required.
+
+    Who works in a project also sees what is general, which belongs to no project, unless `with_general` is False. That
+    is no part of what is stored, and two scopes that differ in it alone are equal.
+    """
 
     user_id: str
     project: str = ""
     agent_id: str = ""
     run_id: str = ""
+    with_general: bool = field(default=True, compare=False)
+
+    @property
+    def beside(self) -> str:
+        """Return the other project that is seen: "", which is what is general, or the same one once more."""
+        return "" if self.with_general else self.project
+
+    @property
+    def general(self) -> Scope:
+        """Return the scope of what is general, or this one if it does not see that."""
+        return replace(self, project="") if self.with_general else self
 
     def __str__(self) -> str:
         """Return the parts that are set, for replies and error texts."""

@@ -7,7 +7,7 @@ import re
 import unicodedata
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -130,7 +130,7 @@ def scope_from(resolved: Scope, requested: ScopeInput | None) -> Scope:
     }
     if not parts["user_id"]:
         raise InputError("scope.user_id is empty; omit it to use the server's own user")
-    return Scope(**parts)
+    return replace(resolved, **parts)
 
 
 def scope_part(name: str, value: str) -> str:

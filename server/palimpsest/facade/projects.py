@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+from palimpsest.core.clock import Clock
 from palimpsest.core.errors import InputError
 from palimpsest.core.git_project import Alias, Move, Project, Repository, repository_of
 from palimpsest.core.models import Scope
@@ -14,7 +16,7 @@ from palimpsest.core.settings import AUTO, Settings
 from palimpsest.core.validation import scope_part
 from palimpsest.learn.engine import Engine
 from palimpsest.store import known_projects as queries
-from palimpsest.store.ledger import Ledger
+from palimpsest.store.ledger import Ledger, open_ledger
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,10 @@ class Projects:
         if not project:
             return ""
         return await self._engine.run(lambda: self._engine.ledger.current_project(user_id or self._user_id, project))
+
+    async def unknown(self, project: str, *, user_id: str = "") -> str:
+        """Return a sentence that says that a user has no such project, or "" if there is one."""
+        return await self._engine.run(lambda: _unknown(self._engine.ledger, user_id or self._user_id, project))
 
     async def news(self, scope: Scope) -> tuple[str, ...]:
         """Return notes on what a project is known by from now on, each once."""
@@ -114,12 +120,35 @@ class Projects:
         if await self._holds(name):
             return name
         names = [known.name for known in await self.list()]
-        close = difflib.get_close_matches(name, names, n=1)
-        hint = f"Did you mean {close[0]}?" if close else "palimpsest projects lists them"
+        hint = _did_you_mean(name, names) or "palimpsest projects lists them"
         raise InputError(f"there is no project '{name}'. Nothing was moved. {hint}")
 
     async def _holds(self, project: str) -> bool:
         return any(known.name == project for known in await self.list())
+
+
+def unknown_project(settings: Settings, clock: Clock, user_id: str, project: str) -> str:
+    """Return what `Projects.unknown` does, of a memory that is not open. Raises PalimpsestError. Blocking."""
+    if settings.ledger_url is None and not settings.ledger_path.exists():
+        return _no_project(user_id, project, ())
+    with closing(open_ledger(settings.ledger_place, clock, data_dir=settings.data_dir)) as ledger:
+        return _unknown(ledger, user_id, project)
+
+
+def _unknown(ledger: Ledger, user_id: str, project: str) -> str:
+    with ledger.read() as conn:
+        if queries.exists_project(conn, user_id, project):
+            return ""
+        return _no_project(user_id, project, [known.name for known in queries.projects(conn, user_id)])
+
+
+def _no_project(user_id: str, project: str, names: Sequence[str]) -> str:
+    return f"{user_id} has no project '{project}' yet. {_did_you_mean(project, names)}".strip()
+
+
+def _did_you_mean(name: str, names: Sequence[str]) -> str:
+    close = difflib.get_close_matches(name, names, n=1)
+    return f"Did you mean {close[0]}?" if close else ""
 
 
 def in_its_project(settings: Settings, ledger: Ledger) -> Settings:

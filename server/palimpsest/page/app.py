@@ -5,6 +5,7 @@ The page reads and writes through the facade alone. Nothing of it is open withou
 
 from __future__ import annotations
 
+from dataclasses import replace
 from http import HTTPStatus
 from typing import cast
 
@@ -18,7 +19,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from palimpsest.core.errors import InputError, PalimpsestError
-from palimpsest.page.access import COOKIE, Visits
+from palimpsest.page.access import COOKIE, Visitor, Visits
 from palimpsest.page.asked import Told
 from palimpsest.page.rendering import is_part, rendered
 from palimpsest.page.safety import STATIC, Safety
@@ -29,6 +30,7 @@ from palimpsest.page.views.care import routes as care
 from palimpsest.page.views.care.work import CareWork
 from palimpsest.page.views.correct import outcome
 from palimpsest.page.views.correct import routes as correct
+from palimpsest.server.auth.streams import while_valid
 from palimpsest.server.session.lazy_memory import LazyMemory
 
 OPEN_PATHS = ("/enter", "/sign-in", STATIC)
@@ -94,8 +96,24 @@ class _Access:
             if visitor is None and not request.url.path.startswith(OPEN_PATHS):
                 await _unknown(request)(scope, receive, send)
                 return
+            if visitor is not None and visitor.grant.project and not request.url.path.startswith(OPEN_PATHS):
+                visitor = await _in_present_project(request, visitor)
             request.state.visitor = visitor
+            if visitor is not None:
+                cookie = request.cookies.get(COOKIE, "")
+                await while_valid(self._app, lambda: known.is_valid(cookie), scope, receive, send)
+                return
         await self._app(scope, receive, send)
+
+
+async def _in_present_project(request: Request, visitor: Visitor) -> Visitor:
+    """Return a visitor with the project of their access token under the name that it has now."""
+    try:
+        memory = await cast("LazyMemory", request.app.state.memory).get()
+        project = await memory.projects.current_name(visitor.grant.project, user_id=visitor.grant.user_id)
+    except PalimpsestError:  # the page that is asked for reports it
+        return visitor
+    return replace(visitor, grant=replace(visitor.grant, project=project))
 
 
 def _unknown(request: Request) -> Response:

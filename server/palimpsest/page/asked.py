@@ -88,7 +88,7 @@ def scope_of(request: Request) -> Scope:
     project = request.query_params.get("project", "") or grant.project
     if not grant.sees(project):
         raise HTTPException(404)
-    return Scope(grant.user_id, project)
+    return grant.within(Scope(grant.user_id, project))
 
 
 def writable_scope_of(request: Request) -> Scope:

@@ -220,7 +220,7 @@ async def with_own_instructions(ctx: RequestContext, call_next: CallNext) -> Han
     grant, memory = current_grant(), state_of(ctx).memory.opened
     if ctx.method not in GREETINGS or grant is None or memory is None or not isinstance(result, dict):
         return result
-    scope = replace(memory.scope, user_id=grant.user_id, project=grant.project)
+    scope = grant.within(replace(memory.scope, user_id=grant.user_id, project=grant.project))
     with anyio.move_on_after(INSTRUCTIONS_SECONDS):
         try:
             # They are this user's alone: whoever keeps the result must not give it to others.

@@ -107,7 +107,7 @@ async def read_history(id: str, ctx: Context[Any, Any]) -> str:  # noqa: A002 - 
     memory = await memory_of(ctx)
     scope = scope_of(ctx, memory)
     stored, versions = await memory.history(scope, id)
-    predecessors, linked = await memory.predecessors(stored.id), await memory.linked(scope, stored)
+    predecessors, linked = await memory.predecessors(scope, stored.id), await memory.linked(scope, stored)
     return framed(render.history_text(stored, versions, predecessors, linked))
 
 

@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
-from sqlalchemy import JSON, ColumnElement, FromClause, Row, Select, String, Table, and_, bindparam, or_, select
+from sqlalchemy import JSON, ColumnElement, FromClause, Row, Select, String, Table, and_, bindparam, false, or_, select
 from sqlalchemy.engine import Dialect
 from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import Integer, TypeDecorator
@@ -161,13 +161,15 @@ def _digest(plain: str) -> str:
 def sees(table: FromClause, scope: Scope) -> ColumnElement[bool]:
     """Return the condition for the rows that `scope` sees.
 
-    These are the user's rows, global or of the project, and only those of the agent and the run if they are given.
+    These are the user's rows, general or of the project, and only those of the agent and the run if they are given.
     Entities belong to no agent and no run.
     """
+    if not scope.with_general and not scope.project:
+        return false()  # of a scope that sees a project alone, whose project was taken away
     columns = table.c
     conditions: list[ColumnElement[bool]] = [
         columns.user_id == scope.user_id,
-        or_(columns.project == "", columns.project == scope.project) if scope.project else columns.project == "",
+        _is_in(columns.project, scope.beside, scope.project, has_both=scope.beside != scope.project),
     ]
     if scope.agent_id and "agent_id" in columns:
         conditions.append(columns.agent_id == scope.agent_id)
@@ -181,12 +183,11 @@ def sees_named(table: Table, parts: tuple[bool, ...]) -> ColumnElement[bool]:
 
     `parts` is `scope_parts` of the scope. A statement can then be built once for each combination of them.
     """
-    has_project, has_agent, has_run = parts
+    has_both, has_agent, has_run = parts
     columns = table.c
-    project = columns.project == bindparam("project")
     conditions = [
         columns.user_id == bindparam("user_id"),
-        or_(columns.project == "", project) if has_project else columns.project == "",
+        _is_in(columns.project, "", bindparam("project"), has_both=has_both),
     ]
     conditions += [columns.agent_id == bindparam("agent_id")] if has_agent else []
     conditions += [columns.run_id == bindparam("run_id")] if has_run else []
@@ -194,8 +195,13 @@ def sees_named(table: Table, parts: tuple[bool, ...]) -> ColumnElement[bool]:
 
 
 def scope_parts(scope: Scope) -> tuple[bool, bool, bool]:
-    """Return whether a scope names a project, an agent and a run."""
-    return bool(scope.project), bool(scope.agent_id), bool(scope.run_id)
+    """Return whether a scope sees two projects, its own and what is general, and if it names an agent and a run."""
+    return scope.beside != scope.project, bool(scope.agent_id), bool(scope.run_id)
+
+
+def _is_in(column: ColumnElement[str], beside: str, project: Any, *, has_both: bool) -> ColumnElement[bool]:
+    """Return the condition for one project, or for two."""
+    return or_(column == beside, column == project) if has_both else column == project
 
 
 Query: TypeAlias = "Select[*tuple[Any, ...]]"
@@ -209,7 +215,8 @@ def is_seen(scope: Scope, owner: Scope) -> bool:
     """
     return (
         owner.user_id == scope.user_id
-        and owner.project in ("", scope.project)
+        and owner.project in (scope.beside, scope.project)
+        and (scope.with_general or scope.project != "")
         and scope.agent_id in ("", owner.agent_id)
         and scope.run_id in ("", owner.run_id)
     )
@@ -234,6 +241,11 @@ def scope_values(scope: Scope) -> dict[str, str]:
         "agent_id": scope.agent_id,
         "run_id": scope.run_id,
     }
+
+
+def seen_values(scope: Scope) -> dict[str, str]:
+    """Return `scope_values`, and as "beside" the other project that the scope sees."""
+    return {**scope_values(scope), "beside": scope.beside}
 
 
 def to_scope(row: Row[Any]) -> Scope:

@@ -16,15 +16,28 @@ pytestmark = pytest.mark.anyio
 async def test_a_token_is_shown_once_and_revoked(tmp_path: Path) -> None:
     """Guards the text of a token, which nothing may show again, and what the token allows."""
     async with page_in(tmp_path) as page, page.browser() as browser, page.browser(None) as other:
-        given = {"user": "bob", "project": "shop", "days": "30", "read_only": "on"}
+        given = {"user": "bob", "project": "shop", "days": "30", "read_only": "on", "with_general": "on"}
+        asked = await browser.post("/care/tokens", data=given, headers=OWN)
+        assert "bob has no project &#39;shop&#39; yet. No token was created." in asked.text
+        for kept in (
+            'value="bob"',
+            'value="shop"',
+            'value="30"',
+            'name="read_only" checked',
+            'name="with_general" checked',
+        ):
+            assert kept in asked.text
+        assert stored_tokens(tmp_path) == []
+        given |= {"anyway": "shop"}
         created = await browser.post("/care/tokens", data=given, headers=OWN, follow_redirects=True)
         (text,) = re.findall(r"palimpsest_[\w-]{20,}", created.text)
         assert created.headers["cache-control"] == "no-store"
         assert text not in (await browser.get(created.url)).text
         (stored,) = stored_tokens(tmp_path)
-        assert (stored.user_id, stored.project, stored.read_only) == ("bob", "shop", True)
+        assert (stored.user_id, stored.project, stored.read_only, stored.with_general) == ("bob", "shop", True, True)
         listed = (await browser.get("/care/tokens")).text
         assert (text in listed, stored.digest in listed, stored.id in listed) == (False, False, True)
+        assert "shop + general<" in listed
         assert (await other.post("/sign-in", data={"token": text}, headers=OWN)).headers["location"] == "/"
         revoked = await browser.post(f"/care/tokens/{stored.id}/revoke", headers=OWN, follow_redirects=True)
         assert "The token is revoked." in revoked.text

@@ -62,12 +62,13 @@ def _write_markdown(engine: Engine, scope: Scope, out: TextIO, progress: Progres
     with engine.ledger.read() as conn:
         projects = memory_queries.projects_of(conn, scope.user_id)
         if one_project:
-            projects = [project for project in projects if project in ("", scope.project)]
+            projects = [project for project in projects if project in (scope.beside, scope.project)]
         out.write(f"# Memories of {scope.user_id}\n")
         total = 0
         for number, project in enumerate(projects, 1):
             memories = memory_queries.memories_of(conn, Scope(scope.user_id, project))
-            summary = summary_queries.current_summary(conn, Scope(scope.user_id, project), "overall")
+            of_project = Scope(scope.user_id, project, with_general=scope.with_general)
+            summary = summary_queries.current_summary(conn, of_project, "overall")
             out.write(f"\n## {f'Project {project}' if project else 'Global'}\n\n")
             if summary is not None:
                 out.write(f"{visible(summary.text)}\n\n")

@@ -23,6 +23,7 @@ from palimpsest.core.clock import parse_instant
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import Undo
 from palimpsest.memory import Memory
+from palimpsest.server.auth.findings import token_findings
 from palimpsest.server.replies import render
 from palimpsest.server.replies.history import EditsReply
 from palimpsest.server.replies.models import ChangeReply
@@ -185,7 +186,7 @@ def doctor(
             with progress_bar("comparing") as progress:
                 findings += verify(settings, progress, repair=repair)
                 findings += await verify_graph(settings, progress, repair=repair)
-        return [*findings, clients_finding(Folders.of_this_machine())]
+        return [*findings, *token_findings(settings), clients_finding(Folders.of_this_machine())]
 
     findings = run_async(all_findings)
     ok = all(finding.ok for finding in findings)

@@ -210,7 +210,7 @@ def history(ctx: typer.Context, memory_id: MemoryId, as_json: AsJson = False) ->
             reply, text = HistoryReply.of_message(owner), render.whole_text(owner)
         else:
             stored, versions = await memory.history(memory.scope, owner.id)
-            relatives = await memory.predecessors(stored.id), await memory.linked(memory.scope, stored)
+            relatives = await memory.predecessors(memory.scope, stored.id), await memory.linked(memory.scope, stored)
             reply = HistoryReply.of(stored, versions, *relatives)
             text = render.history_text(stored, versions, *relatives)
         print_result(as_json, reply.as_json(), text)

@@ -10,9 +10,12 @@ import typer
 from palimpsest.cli.console import AsJson, exit_on_error, settings_of
 from palimpsest.cli.output import plain, print_result, table
 from palimpsest.core.clock import now
+from palimpsest.core.errors import InputError
 from palimpsest.core.models import Scope
 from palimpsest.core.validation import ScopeInput, scope_from
+from palimpsest.facade.projects import unknown_project
 from palimpsest.server.auth import tokens as access_tokens
+from palimpsest.text.control_characters import visible
 
 DAY = len("2026-05-08")
 """How much of a time is its day."""
@@ -25,12 +28,16 @@ def create(
     ctx: typer.Context,
     user: Annotated[str | None, typer.Option(help="The user whose memory it opens. Default: yours.")] = None,
     project: Annotated[
-        str | None, typer.Option(help="Limit it to this project's memory and the user's global one.")
+        str | None, typer.Option(help="Limit it to this project. Default: it opens everything of the user.")
     ] = None,
+    with_general: Annotated[
+        bool, typer.Option("--with-general", help="With --project: also open what belongs to no project.")
+    ] = False,
     read_only: Annotated[bool, typer.Option("--read-only", help="Allow searching and listing, not writing.")] = False,
     days: Annotated[
         int | None, typer.Option(min=1, help="Days until it expires. Default: it is valid until it is revoked.")
     ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask about a project that is not known yet.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Create an access token and print it. It is shown only once, because only its hash is stored."""
@@ -38,8 +45,20 @@ def create(
     def new_token() -> tuple[str, access_tokens.StoredToken]:
         settings = settings_of(ctx)
         scope = scope_from(Scope(settings.user_id), ScopeInput(user_id=user, project=project))
+        if project is not None and not scope.project:
+            raise InputError("--project is empty. Name the project, or leave it out for a token of all projects")
+        if scope.project and not yes:
+            unknown = unknown_project(settings, now, scope.user_id, scope.project)
+            if unknown:
+                typer.confirm(visible(f"{unknown} Create the token anyway?"), abort=True, err=True)
         return access_tokens.create(
-            settings.data_dir, scope.user_id, scope.project, now(), read_only=read_only, days=days
+            settings.data_dir,
+            scope.user_id,
+            scope.project,
+            now(),
+            read_only=read_only,
+            days=days,
+            with_general=with_general,
         )
 
     text, token = exit_on_error(new_token)
@@ -52,12 +71,15 @@ def create(
 
 @app.command("list")
 def list_(ctx: typer.Context, as_json: AsJson = False) -> None:
-    """List the access tokens, without their text."""
+    """List the access tokens, without their text.
+
+    One of a project also opens what belongs to no project if it says "+ general".
+    """
     tokens = exit_on_error(lambda: access_tokens.stored_tokens(settings_of(ctx).data_dir))
     rows = table("id", "user", "project", "access", "created", "valid until")
     for token in tokens:
         access = "read" if token.read_only else "read and write"
-        cells = (token.id, token.user_id, token.project, access, token.created_at[:DAY], _until(token))
+        cells = (token.id, token.user_id, _project(token), access, token.created_at[:DAY], _until(token))
         rows.add_row(*map(plain, cells))
     part = rows if tokens else "there are no access tokens; palimpsest token create prints a new one"
     print_result(as_json, {"tokens": [_token_json(token) for token in tokens]}, part)
@@ -69,6 +91,12 @@ def revoke(ctx: typer.Context, token_id: str, as_json: AsJson = False) -> None:
     token = exit_on_error(lambda: access_tokens.revoke(settings_of(ctx).data_dir, token_id))
     text = f"revoked: {token.id} of {token.user_id}"
     print_result(as_json, _token_json(token), text, done=text)
+
+
+def _project(token: access_tokens.StoredToken) -> str:
+    if not token.project or not token.sees_general:
+        return token.project
+    return f"{token.project} + general{' (never decided)' if token.is_undecided else ''}"
 
 
 def _until(token: access_tokens.StoredToken) -> str:

@@ -207,12 +207,16 @@ class GraphStore(Section):
 
 
 class StaticToken(Section):
-    """An access token for the memory of a user, or of one project of that user. It may allow only reading."""
+    """An access token for the memory of a user, or of one project of that user. It may allow only reading.
+
+    One of a project also opens what belongs to no project, unless `with_general` is false. It should say which.
+    """
 
     token: SecretStr = Field(min_length=16)
     user_id: str = Field(min_length=1)
     project: str = ""
     read_only: bool = False
+    with_general: bool | None = None
 
     @field_validator("user_id", "project")
     @classmethod

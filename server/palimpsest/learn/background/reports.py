@@ -14,6 +14,7 @@ from palimpsest.core.validation import one_line
 from palimpsest.learn.background.kinds import kinds_for
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.facts.reconcile import FORGOTTEN, NOT_KEPT, QUESTION, UNDECIDED
+from palimpsest.store.mapping import is_seen
 from palimpsest.store.queries import jobs as job_queries
 from palimpsest.store.queries.jobs import NOTES, TOLD_KINDS, Job, JobKind
 from palimpsest.store.writes.jobs.queue import MAX_DELAY
@@ -63,7 +64,7 @@ def reports_of_user(engine: Engine, user_id: str) -> list[JobReport]:
 def reports_seen(engine: Engine, scope: Scope, limit: int) -> list[JobReport]:
     """Return up to `limit` jobs that a scope sees, the newest first. Blocking."""
     with engine.ledger.read() as conn:
-        reports = _reports(conn, job_queries.jobs_seen(conn, scope, limit))
+        reports = _seen(scope, _reports(conn, job_queries.jobs_seen(conn, scope, limit)))
     return _with_waits(engine, reports)
 
 
@@ -79,11 +80,23 @@ def unreported(engine: Engine, scope: Scope) -> list[JobReport]:
     Blocking.
     """
     with engine.ledger.read() as conn:
-        return _reports(conn, job_queries.unreported_jobs(conn, scope))
+        jobs = job_queries.unreported_jobs(conn, scope)
+        return _seen(scope, _reports(conn, [job for job in jobs if scope.with_general or not job.scope.with_general]))
 
 
 def _reports(conn: Connection, jobs: Sequence[Job]) -> list[JobReport]:
     return [JobReport(job, tuple(job_queries.memories_of_job(conn, job))) for job in jobs]
+
+
+def _seen(scope: Scope, reports: Sequence[JobReport]) -> list[JobReport]:
+    """Return reports as a scope sees them. Remarks may quote what is general, if who asked for the work sees that."""
+    seen: list[JobReport] = []
+    for report in reports:
+        job, quotes_general = report.job, report.job.scope.with_general and not scope.with_general
+        if quotes_general:
+            job = replace(job, result={name: value for name, value in job.result.items() if name != NOTES})
+        seen.append(replace(report, job=job, memories=tuple(m for m in report.memories if is_seen(scope, m.scope))))
+    return seen
 
 
 def _waits_for(job: Job, kinds: Sequence[JobKind], now: datetime) -> str:

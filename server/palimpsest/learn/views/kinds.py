@@ -129,7 +129,7 @@ class SummaryKind:
 
     def scope_of(self, scope: Scope) -> Scope:
         """Return the scope that a summary wanted in a scope is made for and kept under."""
-        return replace(scope, project="") if self.is_of_user else scope
+        return scope.general if self.is_of_user else scope
 
     def stored_as(self, argument: str) -> str:
         """Return the kind under which the ledger keeps a summary, such as day:2026-11-21."""

@@ -71,7 +71,10 @@ def _observations(
     turns: dict[str, list[str]] = {}
     for message in messages:
         for memory in learned.get(message.id, ()):
-            is_seen = memory.deleted_at is None and memory.scope.project in ("", request.scope.project)
+            is_seen = memory.deleted_at is None and memory.scope.project in (
+                request.scope.beside,
+                request.scope.project,
+            )
             if is_seen and not has_expired(memory.metadata, request.now):
                 memories[memory.id] = memory
                 turns.setdefault(memory.id, []).append(message.external_id or message.id[: listing.SHORT_ID])

@@ -61,7 +61,7 @@ async def memory_page(
         "memory": stored,
         "versions": [ShownVersion(version, list(_pieces(version))) for version in reversed(versions)],
         "sources": await opened.sources(scope, stored.id),
-        "predecessors": await opened.predecessors(stored.id),
+        "predecessors": await opened.predecessors(scope, stored.id),
         "labels": await label_changes(opened.engine, scope, [version.edit for version in versions]),
         "contradicting": [] if stored.deleted_at else await _contradicting(opened, scope, stored.id),
         "linked": await opened.linked(scope, stored),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mcp.server.auth.middleware.auth_context import get_access_token
 from mcp.server.auth.provider import AccessToken
+
+from palimpsest.core.models import Scope
 
 READ = "memory:read"
 WRITE = "memory:write"
@@ -14,18 +16,29 @@ WRITE = "memory:write"
 PROJECT_CLAIM = "palimpsest_project"
 """The claim that limits an access token to one project. Without it all projects of the user are open."""
 
+GENERAL_CLAIM = "palimpsest_with_general"
+"""The claim that says whether a token of one project also opens what belongs to no project. Without it, it does."""
+
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What an access token allows: one user's memory, limited to one project unless `project` is ""."""
+    """What an access token allows: one user's memory, limited to one project unless `project` is "".
+
+    `with_general`: whether the memories that belong to no project are open too.
+    """
 
     user_id: str
     project: str = ""
     read_only: bool = False
+    with_general: bool = True
 
     def sees(self, project: str) -> bool:
-        """Return whether the user's memories of a project are open; those of no project are open to every grant."""
-        return project in ("", self.project) or not self.project
+        """Return whether the user's memories of a project are open, or with "" those of none."""
+        return not self.project or project == self.project or (project == "" and self.with_general)
+
+    def within(self, scope: Scope) -> Scope:
+        """Return a scope of the grant's user that sees no more than the grant does."""
+        return replace(scope, with_general=self.with_general or not self.project)
 
 
 def current_grant() -> Grant | None:
@@ -48,6 +61,10 @@ def may_write() -> bool:
 
 def grant_from(access_token: AccessToken) -> Grant:
     """Return what a verified access token allows."""
-    project = (access_token.claims or {}).get(PROJECT_CLAIM, "")
-    read_only = WRITE not in access_token.scopes
-    return Grant(access_token.subject or "", project if isinstance(project, str) else "", read_only)
+    claims = access_token.claims or {}
+    return Grant(
+        access_token.subject or "",
+        claims.get(PROJECT_CLAIM, ""),
+        read_only=WRITE not in access_token.scopes,
+        with_general=claims.get(GENERAL_CLAIM, True),
+    )

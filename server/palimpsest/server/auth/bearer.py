@@ -16,7 +16,7 @@ from palimpsest.core.clock import Clock
 from palimpsest.core.configuration.sections import HttpSettings
 from palimpsest.core.errors import SettingsError
 from palimpsest.server.auth import tokens as access_tokens
-from palimpsest.server.auth.access import PROJECT_CLAIM, READ, WRITE
+from palimpsest.server.auth.access import GENERAL_CLAIM, PROJECT_CLAIM, READ, WRITE
 from palimpsest.server.auth.issuer import Issuer
 from palimpsest.server.auth.tokens import StoredToken
 
@@ -36,6 +36,7 @@ class AccessTokenVerifier:
                 user_id=static.user_id,
                 project=static.project,
                 read_only=static.read_only,
+                with_general=static.with_general,
                 created_at="",
             )
             for number, static in enumerate(settings.tokens)
@@ -65,5 +66,5 @@ def _access_token(stored: StoredToken, text: str) -> AccessToken:
         scopes=[READ] if stored.read_only else [READ, WRITE],
         expires_at=expires_at,
         subject=stored.user_id,
-        claims={PROJECT_CLAIM: stored.project},
+        claims={PROJECT_CLAIM: stored.project, GENERAL_CLAIM: stored.sees_general},
     )

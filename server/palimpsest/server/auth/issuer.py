@@ -12,7 +12,7 @@ from mcp.server.auth.provider import AccessToken
 from palimpsest.core.configuration.sections import HttpSettings
 from palimpsest.core.errors import InputError
 from palimpsest.core.validation import scope_part
-from palimpsest.server.auth.access import PROJECT_CLAIM
+from palimpsest.server.auth.access import GENERAL_CLAIM, PROJECT_CLAIM
 from palimpsest.server.auth.issuer_keys import IssuerKeys
 
 logger = logging.getLogger(__name__)
@@ -60,6 +60,9 @@ class Issuer:
         """Return what verified claims allow. Raises InputError for a claim that cannot be understood."""
         user = _name("sub", claims["sub"])
         project = _name(PROJECT_CLAIM, claims[PROJECT_CLAIM]) if PROJECT_CLAIM in claims else ""
+        with_general = claims.get(GENERAL_CLAIM, True)
+        if not isinstance(with_general, bool):
+            raise InputError(f"{GENERAL_CLAIM} is neither true nor false")
         return AccessToken(
             token=token,
             client_id=str(claims.get("client_id") or claims.get("azp") or user),
@@ -67,7 +70,7 @@ class Issuer:
             expires_at=int(claims["exp"]),
             resource=self._audience,
             subject=user,
-            claims={**claims, PROJECT_CLAIM: project},
+            claims={**claims, PROJECT_CLAIM: project, GENERAL_CLAIM: with_general},
         )
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from palimpsest.core.clock import iso, parse_instant
+from palimpsest.core.configuration.sections import StaticToken
 from palimpsest.core.errors import InputError, SettingsError
 from palimpsest.core.files import file_lock, replace_file
 
@@ -30,7 +31,8 @@ class StoredToken:
     """An access token as it is stored: the SHA-256 of its text, and what it allows.
 
     The text is random, so the hash needs no salt. Times are ISO 8601 in UTC. A token without `expires_at` is valid
-    until it is revoked.
+    until it is revoked. `with_general` says whether a token of a project also opens what belongs to no project; None
+    is of a token from before there was a choice, which does.
     """
 
     id: str
@@ -40,6 +42,22 @@ class StoredToken:
     read_only: bool
     created_at: str
     expires_at: str | None = None
+    with_general: bool | None = None
+
+    def __post_init__(self) -> None:
+        """Raise TypeError for a user or a project that is no text: it must not be taken for one that is left out."""
+        if not isinstance(self.user_id, str) or not isinstance(self.project, str):
+            raise TypeError("a user or a project is not a text")
+
+    @property
+    def sees_general(self) -> bool:
+        """Return whether the token opens what belongs to no project."""
+        return not self.project or self.with_general is not False
+
+    @property
+    def is_undecided(self) -> bool:
+        """Return whether it was never said if the token of a project also opens what belongs to none."""
+        return bool(self.project) and self.with_general is None
 
     def is_expired(self, now: datetime) -> bool:
         """Return whether the token is no longer valid."""
@@ -47,7 +65,14 @@ class StoredToken:
 
 
 def create(
-    data_dir: Path, user_id: str, project: str, now: datetime, *, read_only: bool, days: int | None
+    data_dir: Path,
+    user_id: str,
+    project: str,
+    now: datetime,
+    *,
+    read_only: bool,
+    days: int | None,
+    with_general: bool = False,
 ) -> tuple[str, StoredToken]:
     """Create an access token. Return its text, which is stored nowhere, and what is stored.
 
@@ -56,7 +81,16 @@ def create(
     """
     text = PREFIX + secrets.token_urlsafe(RANDOM_BYTES)
     expires_at = None if days is None else iso(now + timedelta(days=days))
-    token = StoredToken(str(uuid.uuid4())[:8], digest_of(text), user_id, project, read_only, iso(now), expires_at)
+    token = StoredToken(
+        str(uuid.uuid4())[:8],
+        digest_of(text),
+        user_id,
+        project,
+        read_only,
+        iso(now),
+        expires_at,
+        with_general or not project,
+    )
     with _writing("no token was created"), _locked(data_dir):
         _write(data_dir, [*stored_tokens(data_dir), token])
     return text, token
@@ -90,6 +124,26 @@ def stored_tokens(data_dir: Path) -> list[StoredToken]:
             f"{path} cannot be read: {error}. Every access token is refused. Repair the file, or delete it and create "
             "new tokens."
         ) from error
+
+
+def undecided_text(tokens: Sequence[StoredToken], of_settings: Sequence[StaticToken]) -> str:
+    """Return a sentence on tokens of a project of which it was never said if they open what is general, "" for none."""
+    stored = [f"{token.id} ({token.project})" for token in tokens if token.is_undecided]
+    places = [
+        f"http.tokens[{number}] ({token.project})"
+        for number, token in enumerate(of_settings)
+        if token.project and token.with_general is None
+    ]
+    if not stored and not places:
+        return ""
+    remedies = [
+        "create another one, with or without --with-general, and revoke this one" if stored else "",
+        "say with_general in the settings" if places else "",
+    ]
+    return (
+        "these access tokens of a project also open what belongs to no project, and nobody ever said whether they "
+        f"should: {', '.join([*stored, *places])}. To decide it, {', or '.join(filter(None, remedies))}"
+    )
 
 
 def find_valid(tokens: Sequence[StoredToken], text: str, now: datetime) -> StoredToken | None:

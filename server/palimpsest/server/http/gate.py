@@ -18,6 +18,7 @@ from palimpsest.core.settings import Settings
 from palimpsest.server.auth.access import READ
 from palimpsest.server.auth.attempts import LimitedBearerAuth, refusal
 from palimpsest.server.auth.bearer import AccessTokenVerifier
+from palimpsest.server.auth.streams import EndWithToken
 from palimpsest.server.http.bodies import BodyLimit
 from palimpsest.server.http.hosts import HostCheck
 from palimpsest.server.http.limits import RateLimit, UnfinishedLimit
@@ -58,10 +59,15 @@ def gate(settings: Settings, host: str, calls: Calls, sessions: list[Session], *
 
 def _token_steps(settings: Settings) -> tuple[list[Middleware], list[Middleware]]:
     """Return the step that looks at the access token, and those that demand one and pass on what it allows."""
-    backend = LimitedBearerAuth(AccessTokenVerifier(settings.http, settings.data_dir, now))
+    verifier = AccessTokenVerifier(settings.http, settings.data_dir, now)
     return (
-        [Middleware(AuthenticationMiddleware, backend=backend, on_error=refusal)],
-        [Middleware(_RequireToken, audience=settings.http.audience), Middleware(AuthContextMiddleware)],
+        [Middleware(AuthenticationMiddleware, backend=LimitedBearerAuth(verifier), on_error=refusal)],
+        [
+            Middleware(_RequireToken, audience=settings.http.audience),
+            # A stream ends with its token.
+            Middleware(EndWithToken, verifier=verifier),
+            Middleware(AuthContextMiddleware),
+        ],
     )
 
 

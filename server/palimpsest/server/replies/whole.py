@@ -41,7 +41,7 @@ class WholeReply(Reply):
     def of(cls, owner: Memory | Message, sources: Sequence[Message]) -> WholeReply:
         """Return the reply for a memory and the messages behind it, or for a message."""
         memory = owner.as_memory if isinstance(owner, Message) else owner
-        parts = {name: getattr(memory.scope, name) for name in memory.scope.__slots__}
+        parts = {name: getattr(memory.scope, name) for name in ("user_id", "project", "agent_id", "run_id")}
         return cls(
             id=memory.id,
             kind="message" if isinstance(owner, Message) else "memory",

@@ -46,6 +46,7 @@ def scope_of(ctx: AnyContext, memory: Memory, scope: ScopeInput | None = None) -
     if grant is None:
         return validation.scope_from(replace(default, project=client_project or default.project), scope)
     default = replace(default, user_id=grant.user_id, project=client_project or grant.project or default.project)
+    default = grant.within(default)
     requested = validation.scope_from(default, scope)
     if grant.project and requested.project == grant.project:
         requested = replace(requested, project=default.project)

@@ -141,5 +141,5 @@ async def get_history(ctx: Context[Any, Any], memory_id: MemoryId, scope: ScopeA
     if isinstance(owner, Message):
         return tool_result(render.whole_text(owner), HistoryReply.of_message(owner))
     stored, versions = await memory.history(read_scope, owner.id)
-    relatives = await memory.predecessors(stored.id), await memory.linked(read_scope, stored)
+    relatives = await memory.predecessors(read_scope, stored.id), await memory.linked(read_scope, stored)
     return tool_result(render.history_text(stored, versions, *relatives), HistoryReply.of(stored, versions, *relatives))

@@ -18,7 +18,7 @@ from palimpsest.core.entities import SELF_NAMES, Entity, EntityType, name_key
 from palimpsest.core.models import Scope
 from palimpsest.store.graph.groups import members_of, roots_of, to_entity, users_own
 from palimpsest.store.graph.tables import entities, entity_aliases, mentions
-from palimpsest.store.mapping import listed, scope_parts, scope_values, sees_named
+from palimpsest.store.mapping import listed, scope_parts, scope_values, seen_values, sees_named
 from palimpsest.store.queries.memories import learned_memories, name_of_user
 from palimpsest.store.schema import memories, messages
 from palimpsest.text.names.known import Place, known_names, name_candidates
@@ -196,7 +196,7 @@ def _known_name(conn: Connection, scope: Scope, root: Entity) -> str:
 
 def _known_aliases(conn: Connection, scope: Scope, entity_ids: Sequence[str]) -> dict[tuple[str, str], str]:
     """Return the names of entities that an edit gave or something that the scope sees uses, by entity and key."""
-    values = {"ids": list(entity_ids), **scope_values(scope)}
+    values = {"ids": list(entity_ids), **seen_values(scope)}
     return {(row.entity_id, row.key): row.name for row in conn.execute(_aliases(scope_parts(scope)), values)}
 
 
@@ -273,7 +273,7 @@ def _aliases(scope: tuple[bool, bool, bool]) -> Any:
         .join(entities, entities.c.id == entity_aliases.c.entity_id)
         .where(
             entity_aliases.c.entity_id.in_(listed("ids")),
-            or_(entities.c.project == "", entities.c.project == bindparam("project")),
+            or_(entities.c.project == bindparam("beside"), entities.c.project == bindparam("project")),
             or_(entity_aliases.c.given, _is_mentioned(is_it, is_shown(scope), is_told)),
         )
         .order_by(entities.c.seq, entity_aliases.c.key)

@@ -16,7 +16,7 @@ from palimpsest.store.graph.groups import members_of, roots_of, users_own
 from palimpsest.store.graph.names import as_shown
 from palimpsest.store.graph.statements import stated_names
 from palimpsest.store.graph.tables import entities, entity_aliases, entity_history, mentions, relations
-from palimpsest.store.mapping import listed, scope_parts, scope_values, sees, sees_named, to_memory
+from palimpsest.store.mapping import listed, scope_parts, scope_values, seen_values, sees, sees_named, to_memory
 from palimpsest.store.queries.history import memories_at
 from palimpsest.store.schema import memories
 
@@ -195,7 +195,7 @@ def all_ids(conn: Connection, scope: Scope) -> list[str]:
 
 
 def _values(conn: Connection, scope: Scope, root_id: str) -> Mapping[str, Any]:
-    return {"ids": list(members_of(conn, [root_id])), **scope_values(scope)}
+    return {"ids": list(members_of(conn, [root_id])), **seen_values(scope)}
 
 
 def _of_entity() -> Any:
@@ -252,7 +252,7 @@ _GIVEN = (
     .where(
         entity_aliases.c.entity_id.in_(listed("ids")),
         entity_aliases.c.given,
-        or_(entities.c.project == "", entities.c.project == bindparam("project")),
+        or_(entities.c.project == bindparam("beside"), entities.c.project == bindparam("project")),
     )
 )
 

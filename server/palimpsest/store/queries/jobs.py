@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Literal, TypeAlias, cast
 
@@ -48,6 +48,10 @@ TAKEN = "taken"
 ASKED = "asked"
 """The key in a stored payload that says that the work was asked for again since the attempt began, and for when, if not
 for soon."""
+
+OWN_ONLY = "own_only"
+"""The key in a payload that says that who asked for the work sees the project alone, and not what is general. So it is
+not decided on what is general, which would show in the outcome."""
 
 NOTES = "notes"
 """The key in the result of a job of what its caller should know."""
@@ -166,11 +170,12 @@ def whole_payload(stored: Mapping[str, Any]) -> dict[str, Any]:
 
 def to_job(row: Row[Any]) -> Job:
     """Return a row of `jobs` as a model."""
+    payload = whole_payload(row.payload)
     return Job(
         seq=row.seq,
         kind=row.kind,
-        scope=to_scope(row),
-        payload=whole_payload(row.payload),
+        scope=replace(to_scope(row), with_general=not payload.get(OWN_ONLY)),
+        payload=payload,
         created_at=row.created_at,
         due_at=row.due_at,
         attempts=row.attempts,

@@ -6,7 +6,20 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Label, Select, String, and_, cast, exists, func, literal, select
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Label,
+    Select,
+    String,
+    and_,
+    cast,
+    exists,
+    false,
+    func,
+    literal,
+    select,
+)
 
 from palimpsest.core.models import PAGE, Memory, Message, Scope, Summary
 from palimpsest.store.mapping import is_scope, sees, to_memory, to_message, to_summary
@@ -18,12 +31,7 @@ from palimpsest.store.views.tables import summary_sources
 
 def latest_summary(conn: Connection, scope: Scope, kind: str) -> Summary | None:
     """Return the newest summary of exactly this scope and kind, or None if there is none."""
-    query = (
-        select(summaries)
-        .where(is_scope(summaries, scope), summaries.c.kind == kind)
-        .order_by(summaries.c.id.desc())
-        .limit(1)
-    )
+    query = select(summaries).where(_is_of(scope), summaries.c.kind == kind).order_by(summaries.c.id.desc()).limit(1)
     row = conn.execute(query).one_or_none()
     return None if row is None else to_summary(row)
 
@@ -102,13 +110,21 @@ def summaries_beyond(conn: Connection, scope: Scope, prefix: str, base_id: int |
 
 
 def _of_kind(scope: Scope, kind: str, *flags: Label[bool]) -> Select[Any]:
-    of_kind = (is_scope(summaries, scope), summaries.c.kind == kind)
+    of_kind = (_is_of(scope), summaries.c.kind == kind)
     return select(summaries, *flags).where(*of_kind).order_by(summaries.c.id.desc())
 
 
 def _good(scope: Scope, *conditions: ColumnElement[bool]) -> Select[Any]:
     good = (sources.has_sources(), ~sources.have_changed())
-    return select(summaries).where(is_scope(summaries, scope), *conditions, *good).order_by(summaries.c.id.desc())
+    return select(summaries).where(_is_of(scope), *conditions, *good).order_by(summaries.c.id.desc())
+
+
+def _is_of(scope: Scope) -> ColumnElement[bool]:
+    """Return the condition for the summaries of exactly this scope.
+
+    The kept ones of a project rest on what is general too, so there is none for a scope that does not see that.
+    """
+    return is_scope(summaries, scope) if scope.with_general else false()
 
 
 def _begins(prefix: str) -> ColumnElement[bool]:

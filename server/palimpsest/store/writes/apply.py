@@ -135,7 +135,7 @@ def apply(conn: Connection, full_text: FullText, write: Write, now: datetime, ma
     on_pinned = pinned.check(conn, tx.pinned, may_exceed=write.undo is not None)
     touched.messages.update(gists.put(conn, write.gists, write.vectors, write.embedder))
     entry_writes.index(conn, full_text, touched, now)
-    if write.summary is not None:
+    if write.summary is not None and write.summary.scope.with_general:  # the others see less than the scope says
         _store_summary(conn, write.summary, write.provenance)
     if write.erases_recalls:
         recalls.erase_of_scope(conn, write.scope)

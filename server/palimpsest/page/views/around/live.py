@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable
 from typing import cast
 
 import anyio
@@ -11,15 +11,13 @@ from starlette.responses import Response, StreamingResponse
 
 from palimpsest.core.errors import LedgerError
 from palimpsest.facade.page.changes import Changes, Look
-from palimpsest.page.access import COOKIE, Visits
 from palimpsest.page.asked import memory_of, visitor_of
 
 LOOK_SECONDS = 1.0
 """How often a stream looks at the index log. Set by hand: what is added is shown at once, as people see it."""
 
 SAY_SECONDS = 15.0
-"""How long a stream is silent at most, so that nothing on the way takes it for dead, and how often it is checked that
-its visitor may still look. Set by hand."""
+"""How long a stream is silent at most, so that nothing on the way takes it for dead. Set by hand."""
 
 MAX_STREAMS = 64
 """How many pages are told at once. A browser opens one stream for each tab that is seen. Set by hand."""
@@ -57,30 +55,28 @@ async def live(request: Request) -> Response:
     """Send the event `changed` whenever something of the visitor's user has changed."""
     memory, streams, owner = await memory_of(request), cast("Streams", request.app.state.streams), object()
     changes = Changes(memory.engine, visitor_of(request).grant.user_id)
-    visits, cookie = cast("Visits", request.app.state.visits), request.cookies.get(COOKIE, "")
     if not streams.take(owner):
         return Response("too many pages are open; this one is not told of changes", 503)
     last = _look_from(request.headers.get("last-event-id", ""))
-    events = _events(changes, lambda: visits.is_valid(cookie), last, streams)
+    events = _events(changes, last, streams)
     return StreamingResponse(streams.counted(events, owner), media_type="text/event-stream")
 
 
-async def _events(
-    changes: Changes, may_look: Callable[[], Awaitable[bool]], last: Look | None, streams: Streams
-) -> AsyncGenerator[str]:
-    """Yield server-sent events until the visitor may no longer look, the server stops, or the ledger cannot be read."""
+async def _events(changes: Changes, last: Look | None, streams: Streams) -> AsyncGenerator[str]:
+    """Yield server-sent events until the server stops, or the ledger cannot be read.
+
+    Every answer ends once its visitor may no longer look.
+    """
     try:
         look = last or await changes.look()
         yield f"retry: 3000\nid: {look.number} {look.epoch}\n\n"
         silent = 0.0
         while not streams.is_ending():
             look = await changes.look(look)
-            if look.is_new and await may_look():
+            if look.is_new:
                 yield f"event: changed\nid: {look.number} {look.epoch}\ndata: \n\n"
                 silent = 0.0
             elif silent >= SAY_SECONDS:
-                if not await may_look():
-                    return
                 yield ":\n\n"
                 silent = 0.0
             await anyio.sleep(LOOK_SECONDS)

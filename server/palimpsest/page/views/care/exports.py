@@ -40,7 +40,7 @@ async def export(request: Request) -> Response:
         raise HTTPException(404)
     memory = await memory_of(request)
     async with work_of(request).exporting:
-        file = await _exported(memory, Scope(grant.user_id, grant.project), form)
+        file = await _exported(memory, grant.within(Scope(grant.user_id, grant.project)), form)
     headers = {
         "content-disposition": f'attachment; filename="palimpsest-{now():%Y-%m-%d}.{ENDINGS[form]}"',
         "content-length": str(file.seek(0, os.SEEK_END)),

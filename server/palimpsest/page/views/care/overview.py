@@ -9,6 +9,7 @@ from palimpsest.care.doctor import examine
 from palimpsest.page.asked import scope_of, visitor_of
 from palimpsest.page.rendering import is_part, rendered
 from palimpsest.page.views.care.rights import may_import, require_owner, settings_of, work_of
+from palimpsest.server.auth.findings import token_findings
 
 
 async def care(request: Request) -> Response:
@@ -23,6 +24,6 @@ async def findings(request: Request) -> Response:
     require_owner(request)
     settings = await settings_of(request)
     async with work_of(request).examining:
-        found = await examine(settings)
+        found = [*await examine(settings), *token_findings(settings)]
     values = {"scope": scope_of(request), "may_import": True, "findings": found}
     return rendered(request, "care/findings.html" if is_part(request) else "care/care.html", values)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
@@ -15,7 +16,7 @@ from palimpsest.core.clock import now
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import Scope
 from palimpsest.core.validation import ScopeInput, scope_from
-from palimpsest.page.asked import answered, scope_of, told_to
+from palimpsest.page.asked import answered, memory_of, scope_of, told_to
 from palimpsest.page.rendering import in_project, rendered
 from palimpsest.page.views.care.rights import require_owner, settings_of
 from palimpsest.server.auth import tokens as access_tokens
@@ -36,6 +37,14 @@ async def create(request: Request) -> Response:
     settings, form = await settings_of(request), await request.form()
     given = ScopeInput(user_id=str(form.get("user", "")) or None, project=str(form.get("project", "")) or None)
     scope = scope_from(Scope(settings.user_id), given)
+    if given.project is not None and not scope.project:
+        raise InputError("the project is white space. Name it, or leave it empty for a token of all projects")
+    days = _days(str(form.get("days", "")).strip())
+    unknown = ""
+    if scope.project and form.get("anyway") != scope.project:
+        unknown = await (await memory_of(request)).projects.unknown(scope.project, user_id=scope.user_id)
+    if unknown:
+        return await _page(request, unknown=unknown, given=dict(form))
     make = partial(
         access_tokens.create,
         settings.data_dir,
@@ -43,7 +52,8 @@ async def create(request: Request) -> Response:
         scope.project,
         now(),
         read_only=form.get("read_only") == "on",
-        days=_days(str(form.get("days", "")).strip()),
+        days=days,
+        with_general=form.get("with_general") == "on",
     )
     text, token = await anyio.to_thread.run_sync(make)
     answer = {"created": text, "token_id": token.id}
@@ -58,14 +68,18 @@ async def revoke(request: Request) -> Response:
     return RedirectResponse(in_project("/care/tokens?done=revoked", scope_of(request)), HTTPStatus.SEE_OTHER)
 
 
-async def _page(request: Request) -> Response:
-    """Return the page. The text of a token that was just created is shown once, and not when the page is reloaded."""
+async def _page(request: Request, unknown: str = "", given: Mapping[str, Any] | None = None) -> Response:
+    """Return the page. The text of a token that was just created is shown once, and not when the page is reloaded.
+
+    `unknown` is the question about a project that is not known, and `given` what the form said that named it.
+    """
     settings = await settings_of(request)
     values: dict[str, Any] = {
         "scope": scope_of(request),
         "tokens": await anyio.to_thread.run_sync(_stored, settings.data_dir),
         "of_settings": settings.http.tokens,
-        "user_id": settings.user_id,
+        "given": {"user": settings.user_id, "project": "", "days": ""} | dict(given or {}),
+        "unknown": unknown,
         "created": "",
         "token_id": "",
         "done": "revoked" if request.query_params.get("done") == "revoked" else "",

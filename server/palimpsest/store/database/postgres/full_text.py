@@ -27,7 +27,7 @@ from palimpsest.store.database.full_text import (
     words_in,
 )
 from palimpsest.store.database.protocols import FoundWords, FullTextColumns, FullTextRow
-from palimpsest.store.mapping import chunks, scope_values
+from palimpsest.store.mapping import chunks, scope_values, seen_values
 
 CREATE = (
     """
@@ -169,7 +169,7 @@ class PostgresFullText:
             "rarities": [_rarity(rows, number) for number in found.values()],
             "average": tokens / rows,
             "limit": limit,
-            **scope_values(scope),
+            **seen_values(scope),
         }
         return {int(seq): float(score) for seq, score in conn.execute(_SCORED, values).all()}
 
@@ -179,7 +179,7 @@ class PostgresFullText:
         Only the first `MAX_QUERY_TOKENS` words are looked for.
         """
         searched = list(dict.fromkeys(words))[:MAX_QUERY_TOKENS]
-        values = {"words": [_key(scope.user_id, word) for word in searched], **scope_values(scope)}
+        values = {"words": [_key(scope.user_id, word) for word in searched], **seen_values(scope)}
         padded = {word: f" {word} " for word in searched}
         rows = conn.execute(_MATCHING, values)
         return [int(seq) for seq, own in rows if len(words_in(own, padded)) == len(padded)]
@@ -299,7 +299,7 @@ _ALL_WORDS = text("SELECT user_id, word, rows FROM lexical_words")
 _ALL_USERS = text("SELECT user_id, rows, tokens FROM lexical_users")
 _ROWS = text("SELECT seq, own, context || ' ' || facts FROM lexical WHERE seq = ANY(CAST(:seqs AS bigint[]))")
 _SEEN = """
-    user_id = :user_id AND project IN ('', :project)
+    user_id = :user_id AND project IN (:beside, :project)
     AND (:agent_id = '' OR agent_id = :agent_id) AND (:run_id = '' OR run_id = :run_id)
 """
 _MATCHING = text(f"SELECT seq, own FROM lexical WHERE words @> CAST(:words AS bigint[]) AND {_SEEN} ORDER BY seq")  # noqa: S608 - no value of anybody's

@@ -212,7 +212,8 @@ def _scope_match(scope: Scope) -> str:
     selects by agent and run alone.
     """
     user, project, agent, run = _scope_tokens(scope)
-    global_or_project = f"({_scope_tokens(Scope(''))[1]} OR {project})" if scope.project else project
+    beside = _scope_tokens(Scope("", scope.beside))[1]
+    global_or_project = f"({beside} OR {project})" if beside != project else project
     parts = [user, global_or_project] if scope.user_id else []
     parts += [agent] if scope.agent_id else []
     parts += [run] if scope.run_id else []

@@ -15,6 +15,7 @@ from palimpsest.store.queries.jobs import (
     ASKED,
     MEMORIES,
     MESSAGES,
+    OWN_ONLY,
     TAKEN,
     TOLD_KINDS,
     JobKind,
@@ -81,6 +82,8 @@ def enqueue(
     it is due earlier. A job that rests after a failure is tried again if its messages are sent again, one that was put
     off until tomorrow waits, and one that has failed is tried again.
     """
+    if kind == "learn" and not scope.with_general:
+        payload = {**payload, OWN_ONLY: True}
     row = conn.execute(
         select(jobs).where(is_scope(jobs, scope), jobs.c.kind == kind, jobs.c.state != "done")
     ).one_or_none()
