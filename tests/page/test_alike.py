@@ -151,6 +151,58 @@ async def test_a_named_conflict_is_settled_with_one_click(tmp_path: Path) -> Non
         assert await state(page, [berlin, lisbon, again]) == [None, None, None]
 
 
+async def test_no_contradiction_hides_behind_others(tmp_path: Path) -> None:
+    """Guards the oldest of many: it is on a page of the list, and on the page of each of its memories."""
+    async with page_in(tmp_path) as page, page.browser() as browser:
+        oldest = [await add_related(page, f"Ann's flat is in {at}", "Ann", "lives in", at) for at in ("Rome", "Oslo")]
+        for number in range(33):
+            for at in ("Rome", "Oslo"):
+                await add_related(page, f"Tenant {number} is in {at}", f"Tenant {number}", "lives in", at)
+        first = await browser.get("/conflicts")
+        assert "Contradictions in all: 34" in first.text
+        assert "Ann · lives in" not in first.text
+        (following,) = re.findall(r'href="(/conflicts\?after=\d+)"', first.text)
+        assert "Ann · lives in" in (await browser.get(following)).text
+        for shown, other in (oldest, reversed(oldest)):
+            text = (await browser.get(f"/memories/{shown}")).text
+            assert "This contradicts:" in text
+            assert f'href="/memories/{other}"' in text
+
+
+async def test_what_never_was_true_is_deleted_and_not_kept_as_what_was(tmp_path: Path) -> None:
+    async with page_in(tmp_path) as page, page.browser() as browser:
+        lisbon = await add_related(page, "Bob moved to the sea", "Bob", "lives in", "Lisbon")
+        berlin = await add_related(page, "Bob's flat is in Berlin", "Bob", "lives in", "Berlin")
+        given = {"kept": lisbon, "id": [berlin], "never": "on"}
+        done = await browser.post("/conflicts/settle", data=given, headers=OWN, follow_redirects=True)
+        assert "they never were true" in done.text
+        never = await stored(page, berlin)
+        assert (never.deleted_at is None, never.superseded_by, never.valid_until) == (False, None, None)
+        await browser.post(undo_paths(done)[0], headers=OWN)
+        given = {"kept": lisbon, "id": [berlin]}
+        done = await browser.post("/conflicts/settle", data=given, headers=OWN, follow_redirects=True)
+        assert "true before" not in done.text
+        assert (await stored(page, berlin)).superseded_by == lisbon
+
+
+async def test_none_is_said_only_when_all_were_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("palimpsest.learn.facts.alike.SECONDS", 0.0)
+    monkeypatch.setattr("palimpsest.learn.facts.alike.MIN_COMPARED", 2)
+    none = {"/duplicates": "that say nearly the same were found", "/conflicts": "No contradictions were found"}
+    async with page_in(tmp_path) as page, page.browser() as browser:
+        await page.add(*OTHERS[:2])
+        for path, text in none.items():
+            shown = (await browser.get(path)).text
+            assert (text in shown, "Compare older ones" in shown) == (True, False)
+        await page.add(OTHERS[2])
+        for path, text in none.items():
+            shown = (await browser.get(path)).text
+            assert (text in shown, "The older ones were not looked at yet." in shown) == (False, True)
+            assert "Not compared yet: 1" in shown
+            (following,) = re.findall(rf'href="({path}\?cursor=\d+)"', shown)
+            assert "None among these older memories." in (await browser.get(following)).text
+
+
 async def test_another_project_contradicts_nothing(tmp_path: Path) -> None:
     """A conflict is one of the project's own memories, and nobody is shown what another user said."""
     async with page_in(tmp_path) as page, page.browser() as browser:

@@ -54,9 +54,12 @@ class Corrections:
         """Return groups of memories of which the newer one probably replaces the others, as `duplicates` does."""
         return await self._engine.run(lambda: contradicting(self._engine, scope, before))
 
-    async def conflicts(self, scope: Scope) -> Sequence[Conflict]:
-        """Return relations that can have one value and that living memories give several, the newest first."""
-        return await self._engine.run(lambda: conflicts(self._engine, scope))
+    async def conflicts(self, scope: Scope, memory_id: str = "") -> Sequence[Conflict]:
+        """Return relations that can have one value and that living memories give several, the newest first.
+
+        With `memory_id` only those that this memory states.
+        """
+        return await self._engine.run(lambda: conflicts(self._engine, scope, memory_id))
 
     async def nearest(self, scope: Scope, memory_id: str) -> tuple[Memory, Sequence[NearMemory]]:
         """Return a living memory and those nearest to it of the same scope, the nearest first."""
@@ -78,10 +81,15 @@ class Corrections:
         decisions = [Decision(Event.UPDATE, taken, kept.id), *_closing(kept, others)]
         return await self._write(scope, decisions, "merge", caller)
 
-    async def settle(self, scope: Scope, kept_id: str, other_ids: Sequence[str], *, caller: str = "") -> WriteResult:
-        """Close memories in favour of the one that is true now."""
+    async def settle(
+        self, scope: Scope, kept_id: str, other_ids: Sequence[str], *, were_true: bool = True, caller: str = ""
+    ) -> WriteResult:
+        """Close memories in favour of the one that is true now, or delete them if they never `were_true`."""
         kept, others = await self._kept_and_others(scope, kept_id, other_ids)
-        return await self._write(scope, _closing(kept, others), "settle", caller)
+        if were_true:
+            return await self._write(scope, _closing(kept, others), "settle", caller)
+        deletions = [Decision(Event.DELETE, memory_id=other.id) for other in others]
+        return await self._write(scope, deletions, "settle", caller)
 
     async def correct(
         self,

@@ -26,6 +26,9 @@ PAIRS = 20
 SECONDS = 1.0
 """How long memories are compared for one page. Set by hand: what somebody waits for."""
 
+PATIENCE = 4
+"""How many times as long they are compared if nothing was found. Set by hand: nobody likes to turn empty pages."""
+
 MIN_COMPARED = 10
 """How many memories are compared in any case. The first ones take long after a start, when everything is still cold."""
 
@@ -59,12 +62,14 @@ class AlikeGroup:
 class AlikePage:
     """Groups, the surest first, and how many memories were compared for them.
 
-    `cursor` is the row below which the next page begins, and None on the last one.
+    `cursor` is the row below which the next page begins, and None on the last one. `left` is how many memories there
+    are below it, which were not compared yet.
     """
 
     groups: tuple[AlikeGroup, ...]
     compared: int
     cursor: int | None
+    left: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +123,7 @@ def _numbers(text: str) -> frozenset[str]:
 
 def _page(engine: Engine, scope: Scope, before: int | None, is_wanted: _Test) -> AlikePage:
     """Compare memories with older ones, the newest first, until there are enough pairs or it has taken long enough."""
-    end = time.monotonic() + SECONDS
+    began = time.monotonic()
     pairs: list[_Pair] = []
     compared, position = 0, before
     while True:
@@ -131,8 +136,11 @@ def _page(engine: Engine, scope: Scope, before: int | None, is_wanted: _Test) ->
             text = NewText(memory.id, memory.text, vectors.get(memory.id))
             pairs += _pairs_of(engine, scope, (row, memory), text, is_wanted)
             compared, position = compared + 1, row
+            end = began + (SECONDS if pairs else PATIENCE * SECONDS)
             if len(pairs) >= PAIRS or (compared >= MIN_COMPARED and time.monotonic() > end):
-                return AlikePage(_groups(pairs), compared, position)
+                with engine.ledger.read() as conn:
+                    left = memory_queries.count_before(conn, scope, position)
+                return AlikePage(_groups(pairs), compared, position if left else None, left)
         if len(batch) < BATCH:
             return AlikePage(_groups(pairs), compared, None)
 

@@ -10,17 +10,14 @@ from datetime import datetime
 from palimpsest.core.models import Memory, Scope, has_expired
 from palimpsest.learn.engine import Engine
 from palimpsest.store.graph.groups import roots_of
-from palimpsest.store.graph.matching.conflicts import RelationRow, relations_named
+from palimpsest.store.graph.matching.conflicts import RelationRow, merged_into, relations_like, relations_named
 from palimpsest.store.graph.names import as_shown
 from palimpsest.store.mapping import is_seen
 from palimpsest.store.queries import memories as memory_queries
 from palimpsest.text.relations import SINGLE_VALUED
 
-MAX_READ = 5_000
-"""How many relations are read. Set by hand: the newest of them, in a tenth of a second."""
-
-MAX_CONFLICTS = 30
-"""How many conflicts are listed at once. Once some are settled, further ones come up."""
+MAX_READ = 100_000
+"""How many relations are read, the newest of them. Set by hand: what a long life says, in less than a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,21 +55,25 @@ class _Contested:
     values: Mapping[str, Sequence[Memory]]
 
 
-def conflicts(engine: Engine, scope: Scope) -> list[Conflict]:
-    """Return the conflicts of a scope's own project, those with the newest memories first. Blocking.
+def conflicts(engine: Engine, scope: Scope, memory_id: str = "") -> list[Conflict]:
+    """Return the conflicts of a scope's own project, or those of one memory, the newest memories first. Blocking.
 
     A plan contradicts nothing, nor does what has ended, nor a memory that itself states several of the values: it tells
     of a change. Raises LedgerError.
     """
     now = engine.clock()
     with engine.ledger.read() as conn:
-        rows = relations_named(conn, scope.user_id, SINGLE_VALUED, MAX_READ)
+        if memory_id:
+            rows = relations_like(conn, memory_id, SINGLE_VALUED, MAX_READ)
+        else:
+            named = relations_named(conn, scope.user_id, SINGLE_VALUED, MAX_READ)
+            rows = _contestable(named, merged_into(conn, scope.user_id))
         roots = roots_of(conn, {end for row in rows for end in (row.source_id, row.destination_id)})
         stated = _stated(rows, {entity_id: root.id for entity_id, root in roots.items()})
         ids = {memory_id for found in stated for of_value in found.values.values() for memory_id in of_value}
         memories = memory_queries.memories_by_id(conn, sorted(ids)).values()
         current = {memory.id: memory for memory in memories if _is_current(memory, scope, now)}
-        contested = [found for one in stated for found in _by_scope(one, current)][:MAX_CONFLICTS]
+        contested = [found for one in stated for found in _by_scope(one, current)]
         ends = {end for found in contested for end in (found.source_id, *found.values)}
         shown = as_shown(conn, scope, {root.id: root for root in roots.values() if root.id in ends})
     return [
@@ -83,6 +84,22 @@ def conflicts(engine: Engine, scope: Scope) -> list[Conflict]:
         )
         for found in contested
     ]
+
+
+def _contestable(rows: Sequence[RelationRow], merged: Mapping[str, str]) -> list[RelationRow]:
+    """Return the relations whose source has another one of the same key with another value."""
+
+    def root_of(entity_id: str) -> str:
+        passed: set[str] = set()  # a circle of merges ends as well
+        while entity_id in merged and entity_id not in passed:
+            passed.add(entity_id)
+            entity_id = merged[entity_id]
+        return entity_id
+
+    values: dict[tuple[str, str], set[str]] = {}
+    for row in rows:
+        values.setdefault((root_of(row.source_id), row.key), set()).add(root_of(row.destination_id))
+    return [row for row in rows if len(values[root_of(row.source_id), row.key]) > 1]
 
 
 def _stated(rows: Sequence[RelationRow], root_ids: Mapping[str, str]) -> list[_Stated]:

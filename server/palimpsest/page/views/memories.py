@@ -80,7 +80,7 @@ async def memory_page(
 async def _contradicting(opened: Memory, scope: Scope, memory_id: str) -> list[StoredMemory]:
     """Return the memories that give a relation another value than a memory does, where it can have one only."""
     found: list[StoredMemory] = []
-    for conflict in await opened.corrections.conflicts(scope):
+    for conflict in await opened.corrections.conflicts(scope, memory_id):
         of_value = [value.memories for value in conflict.values]
         if any(each.id == memory_id for memories in of_value for each in memories):
             found += [each for memories in of_value for each in memories if memory_id not in {m.id for m in memories}]

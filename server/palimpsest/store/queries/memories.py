@@ -32,6 +32,12 @@ def list_memories(
     return [(row.seq, to_memory(row)) for row in conn.execute(query)]
 
 
+def count_before(conn: Connection, scope: Scope, row: int) -> int:
+    """Return how many living memories that the scope sees are older than a row."""
+    is_older = (sees(memories, scope), memories.c.deleted_at.is_(None), memories.c.seq < row)
+    return conn.execute(select(func.count()).select_from(memories).where(*is_older)).scalar_one()
+
+
 def metadata_keys(conn: Connection, scope: Scope, *, deleted: bool | None) -> Iterator[str]:
     """Yield every key of the metadata of the memories that the scope sees; a key once for each memory that has it.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from starlette.datastructures import FormData
@@ -14,12 +15,19 @@ from starlette.responses import Response
 from palimpsest.core.errors import InputError, MemoryNotFoundError, Remedy
 from palimpsest.core.models import Memory as StoredMemory
 from palimpsest.learn.apply import WriteResult
+from palimpsest.learn.facts.alike import AlikePage
 from palimpsest.page.asked import CALLER, memory_of, scope_of, writable_scope_of
 from palimpsest.page.rendering import rendered
 from palimpsest.page.views.correct.outcome import outcome_page
 
 MAX_MERGED = 50
 """How many memories are merged, or closed in favour of one, at once. Set by hand: more than a page offers."""
+
+LISTED = 30
+"""How many conflicts are listed at once."""
+
+NOT_COMPARED = AlikePage((), 0, None)
+"""What further contradictions of relations are shown with: those between texts stand on pages of their own."""
 
 MAX_ROW_DIGITS = 18
 """The number of a row is below 10^18 as a 64-bit integer."""
@@ -28,26 +36,32 @@ MAX_ROW_DIGITS = 18
 async def duplicates(request: Request) -> Response:
     """List groups of memories that say nearly the same."""
     memory, scope = await memory_of(request), scope_of(request)
-    page = await memory.corrections.duplicates(scope, _before(request))
-    return rendered(request, "correct/duplicates.html", {"scope": scope, "page": page})
+    before = _number(request, "cursor")
+    page = await memory.corrections.duplicates(scope, before)
+    values = {"scope": scope, "page": page, "is_first": before is None}
+    return rendered(request, "correct/duplicates.html", values)
 
 
 async def conflicts(request: Request) -> Response:
     """List relations with several values, and memories that a newer one probably replaces."""
     memory, scope = await memory_of(request), scope_of(request)
-    before = _before(request)
+    before, after = _number(request, "cursor"), _number(request, "after") or 0
     named = await memory.corrections.conflicts(scope)
     of_named = [{each.id for value in conflict.values for each in value.memories} for conflict in named]
-    page = await memory.corrections.contradictions(scope, before)
+    page = NOT_COMPARED if after else await memory.corrections.contradictions(scope, before)
     groups = [
         group
         for group in page.groups
         if not any({each.id for each in group.memories} <= ids for ids in of_named)  # it is named above
     ]
+    following = after + LISTED
     values: dict[str, Any] = {
         "scope": scope,
-        "conflicts": named if before is None else (),
+        "conflicts": named[after:following] if before is None else (),
+        "all_conflicts": len(named),
+        "following": following if before is None and len(named) > following else None,
         "page": replace(page, groups=tuple(groups)),
+        "is_first": before is None,
     }
     return rendered(request, "correct/conflicts.html", values)
 
@@ -68,8 +82,9 @@ async def merge(request: Request) -> Response:
 
 
 async def settle(request: Request) -> Response:
-    """Close memories in favour of the one that is true now."""
-    return await _in_favour(request, "settled", (await memory_of(request)).corrections.settle)
+    """Close memories in favour of the one that is true now, or delete those that never were."""
+    settle_, were_true = (await memory_of(request)).corrections.settle, (await request.form()).get("never") != "on"
+    return await _in_favour(request, "settled" if were_true else "settled_never", partial(settle_, were_true=were_true))
 
 
 async def _in_favour(request: Request, done: str, close: Callable[..., Awaitable[WriteResult]]) -> Response:
@@ -93,9 +108,9 @@ def _chosen(form: FormData) -> tuple[str, list[str]]:
     return kept, others
 
 
-def _before(request: Request) -> int | None:
-    cursor = request.query_params.get("cursor", "")
-    return int(cursor) if cursor.isdecimal() and len(cursor) <= MAX_ROW_DIGITS else None
+def _number(request: Request, name: str) -> int | None:
+    value = request.query_params.get(name, "")
+    return int(value) if value.isdecimal() and len(value) <= MAX_ROW_DIGITS else None
 
 
 def _not_found(error: MemoryNotFoundError) -> Exception:

@@ -96,6 +96,23 @@ def relations_named(conn: Connection, user_id: str, keys: Iterable[str], limit: 
     return [RelationRow(*row) for row in conn.execute(_NAMED, values)]
 
 
+def relations_like(conn: Connection, memory_id: str, keys: Iterable[str], limit: int) -> list[RelationRow]:
+    """Return up to `limit` relations of the sources and keys that a memory states, with its own, the newest first.
+
+    These are the ones with one of `keys`, also of deleted memories. What was merged with a source counts as it.
+    """
+    stated = conn.execute(_STATED, {"memory": memory_id, "keys": sorted(keys)}).all()
+    roots = roots_of(conn, {row.source_id for row in stated})
+    members = members_of(conn, {root.id for root in roots.values()})
+    values = {"ids": sorted(members), "keys": sorted({row.key for row in stated}), "limit": limit}
+    return [RelationRow(*row) for row in conn.execute(_LIKE, values)]
+
+
+def merged_into(conn: Connection, user_id: str) -> dict[str, str]:
+    """Return what each entity of a user that was merged was merged into, by id."""
+    return {row.id: row.merged_into for row in conn.execute(_MERGED, {"user_id": user_id})}
+
+
 def memories_naming(conn: Connection, scope: Scope, entity_ids: Iterable[str]) -> list[str]:
     """Return the ids of memories that name one of these entities, the newest first, at most `NEWEST`."""
     return list(conn.execute(_naming(scope_parts(scope)), _values(scope, entity_ids)).scalars())
@@ -134,6 +151,19 @@ def _relations_from(scope: tuple[bool, bool, bool]) -> Query:
 def _same_relations_from(scope: tuple[bool, bool, bool]) -> Query:
     return _relations_from(scope).where(relations.c.key.in_(listed("keys")))
 
+
+_STATED: Query = select(relations.c.source_id, relations.c.key).where(
+    relations.c.memory_id == bindparam("memory"), relations.c.key.in_(listed("keys"))
+)
+_LIKE: Query = (
+    select(relations.c.memory_id, relations.c.source_id, relations.c.name, relations.c.key, relations.c.destination_id)
+    .where(relations.c.source_id.in_(listed("ids")), relations.c.key.in_(listed("keys")))
+    .order_by(relations.c.seq.desc())
+    .limit(bindparam("limit"))
+)
+_MERGED = select(entities.c.id, entities.c.merged_into).where(
+    entities.c.user_id == bindparam("user_id"), entities.c.merged_into.is_not(None)
+)
 
 _NAMED = (
     select(relations.c.memory_id, relations.c.source_id, relations.c.name, relations.c.key, relations.c.destination_id)
