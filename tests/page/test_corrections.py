@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -149,7 +150,7 @@ async def test_a_memory_names_what_contradicts_it(tmp_path: Path) -> None:
 async def test_every_answer_to_a_write_can_be_reloaded_and_writes_nothing_then(tmp_path: Path) -> None:
     async with page_in(tmp_path) as page, page.browser() as browser, page.browser() as other:
         ids = await page.add("Alice has a boat", "Alice has a canoe", "Alice owns a boat")
-        writes = [
+        writes: list[tuple[str, dict[str, Any]]] = [
             (f"/memories/{ids[0]}/text", {"text": "Alice has a red boat"}),
             (f"/memories/{ids[0]}/tags", {"tags": "leisure"}),
             (f"/memories/{ids[0]}/dates", {"since": "2020", "until": ""}),

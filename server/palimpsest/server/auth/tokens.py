@@ -44,11 +44,6 @@ class StoredToken:
     expires_at: str | None = None
     with_general: bool | None = None
 
-    def __post_init__(self) -> None:
-        """Raise TypeError for a user or a project that is no text: it must not be taken for one that is left out."""
-        if not isinstance(self.user_id, str) or not isinstance(self.project, str):
-            raise TypeError("a user or a project is not a text")
-
     @property
     def sees_general(self) -> bool:
         """Return whether the token opens what belongs to no project."""
@@ -116,7 +111,7 @@ def stored_tokens(data_dir: Path) -> list[StoredToken]:
     path = data_dir / FILE
     try:
         rows: list[dict[str, Any]] = json.loads(path.read_text("utf-8"))
-        return [StoredToken(**row) for row in rows]
+        return [_token_of(row) for row in rows]
     except FileNotFoundError:
         return []
     except (OSError, ValueError, TypeError) as error:
@@ -124,6 +119,13 @@ def stored_tokens(data_dir: Path) -> list[StoredToken]:
             f"{path} cannot be read: {error}. Every access token is refused. Repair the file, or delete it and create "
             "new tokens."
         ) from error
+
+
+def _token_of(row: dict[str, Any]) -> StoredToken:
+    """Return a stored token. Raises TypeError if its user or project is no text, which never counts as left out."""
+    if not all(isinstance(row.get(name), str) for name in ("user_id", "project")):
+        raise TypeError("a user or a project is not a text")
+    return StoredToken(**row)
 
 
 def undecided_text(tokens: Sequence[StoredToken], of_settings: Sequence[StaticToken]) -> str:

@@ -33,7 +33,7 @@ async def summaries(request: Request) -> Response:
     values = {
         "scope": scope,
         "kind": kept.result.kind,
-        "kinds": WITHOUT_ARGUMENT,
+        "kinds": [name for name in WITHOUT_ARGUMENT if name != "project" or scope.project],
         "days": await memory.last_days(scope, DAYS),
         "kept": kept,
         "has_model": memory.engine.own_model is not None,
