@@ -64,9 +64,10 @@ _CODE = re.compile(r"`|::|\(\)|(?<!\w)--\w|\w_\w|\w\.(?:py|js|ts|tsx|md|json|tom
 async def home_of(engine: Engine, scope: Scope, fact: Fact, replaces: Sequence[str]) -> Scope:
     """Return where a fact belongs that is told in a scope: with what is about a person, outside of the project.
 
-    What replaces a memory of a project stays with it, and so does a long text, which is no fact.
+    What replaces a memory of a project stays with it, and so do a long text, which is no fact, and what somebody says
+    who does not see what is general.
     """
-    if not scope.project or scope.agent_id or scope.run_id or is_long(fact.text):
+    if not scope.project or not scope.with_general or scope.agent_id or scope.run_id or is_long(fact.text):
         return scope
     return await engine.run(lambda: _home_of(engine, scope, fact, replaces))
 
