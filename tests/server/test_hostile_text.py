@@ -60,7 +60,7 @@ async def test_every_error_shows_what_an_argument_hides(tmp_path: Path) -> None:
         ("search_memories", {"query": "x", "as_of": HOSTILE}),
         ("add_memory", {"text": "x", HOSTILE: 1}),
         ("add_memory", {"messages": [{"role": HOSTILE, "content": "x"}]}),
-        ("add_memory", {"messages": [{"role": "user", "content": "x", HOSTILE: 1}]}),
+        ("add_memory", {"text": "x", "scope": {HOSTILE: 1}}),
         (HOSTILE, {}),
     ]
     async with connect(tmp_path) as client:
