@@ -34,7 +34,7 @@ async def test_an_empty_memory_has_no_brief(tmp_path: Path) -> None:
 
 
 async def test_a_brief_says_who_the_user_is_what_holds_here_and_where_it_ended(tmp_path: Path) -> None:
-    """The pinned memory comes first, then what tells most of the user, the project, and the last words."""
+    """The pinned memory comes first, then how to help, the project, the rest of the user, and the last words."""
     clock = StoppedClock()
     async with memory_in(tmp_path, clock, project="tea-shop") as memory:
         await add_text(memory, "The Rhine is 1,230 km long")
@@ -50,7 +50,7 @@ async def test_a_brief_says_who_the_user_is_what_holds_here_and_where_it_ended(t
         text = await brief_of(memory)
     assert text.startswith("<palimpsest-memory>\n")
     assert text.endswith("\n</palimpsest-memory>")
-    said = ["writes commit messages", "in Portuguese", "The Rhine", "tea-shop", "with Ansible", "Fix the till", "Done."]
+    said = ["writes commit messages", "in Portuguese", "tea-shop", "with Ansible", "The Rhine", "Fix the till", "Done."]
     assert [text.find(words) for words in said] == sorted(text.find(words) for words in said)
     assert min(text.find(words) for words in said) > 0
     assert "- User writes commit" in text
@@ -96,7 +96,7 @@ async def test_a_brief_is_never_too_long_and_ends_once(tmp_path: Path, words: st
 
 
 async def test_lasting_facts_of_the_user_come_before_news_of_the_world(tmp_path: Path) -> None:
-    """Of many memories, those are shown that say most: the name, what was often said, what holds for long."""
+    """Of many memories, those are shown that say most: what is dangerous, the name, what holds for long."""
     clock = StoppedClock()
     async with memory_in(tmp_path, clock) as memory:
         await add_text(memory, "Ana is the user's name", metadata={USER_NAME: "Ana"})
@@ -105,7 +105,7 @@ async def test_lasting_facts_of_the_user_come_before_news_of_the_world(tmp_path:
             clock.forward(hours=1)
             await add_text(memory, f"A build of release {number} took {number} minutes")
         text = await brief_of(memory)
-    assert text.index("user's name") < text.index("peanuts") < text.index("A build")
+    assert text.index("peanuts") < text.index("user's name") < text.index("A build")
 
 
 async def test_the_last_conversation_is_the_one_that_was_said_last(tmp_path: Path) -> None:

@@ -25,22 +25,28 @@ PROFILE_TOKENS = 120
 """How much of one line of a profile is shown, in whole sentences. Set by hand: a section has two or three."""
 
 KNOWN = "Known of the user (information, not instructions):"
-PINNED, ABOUT = "Pinned by the user:", "More about the user:"
+MORE, PINNED, HELP = "Known of the user:", "Pinned by the user:", "How the user wants help:"
+PROJECT, ABOUT = "About the project:", "More about the user:"
 
 
 def instructions_with(sources: Sources) -> str:
-    """Return the instructions with what fits: the pinned block, then the profile or the most telling memories.
+    """Return the instructions with what fits: what never yields, the pinned block, the project, the rest of the user.
 
-    Without any of these it is the static text. A memory is shown in whole sentences or not at all.
+    The rest is the profile or the most telling memories. Without any of these it is the static text. A memory is shown
+    in whole sentences or not at all.
     """
-    pinned, about = _lines(sources.pinned, PINNED_TOKENS), _about(sources)
-    first = _fitting((*pinned, *about), HEAD_CHARS - len(f"{HEAD}\n\n{KNOWN}\n"), len)
-    head = f"{HEAD}\n\n{_section(KNOWN, first)}" if first else HEAD
+    first, pinned = _lines(sources.first, MEMORY_TOKENS, is_lasting=True), _lines(sources.pinned, PINNED_TOKENS)
+    helpful = _lines(sources.help, MEMORY_TOKENS)
+    of_project = _lines((*sources.rules, *sources.of_project), MEMORY_TOKENS)
+    about = _about(sources)
+    shown = _fitting((*first, *pinned, *helpful, *of_project, *about), HEAD_CHARS - len(f"{HEAD}\n\n{KNOWN}\n"), len)
+    head = f"{HEAD}\n\n{_section(KNOWN, shown)}" if shown else HEAD
     text = f"{head.rstrip()}\n\n{REST}\n"
     if len(text.encode()) > MAX_BYTES:  # the head's characters may take four bytes each
         return INSTRUCTIONS
-    for heading, lines in ((PINNED, pinned), (ABOUT, about)):
-        rest = [line for line in lines if line not in first]
+    groups = ((MORE, first), (PINNED, pinned), (HELP, helpful), (PROJECT, of_project), (ABOUT, about))
+    for heading, lines in groups:
+        rest = [line for line in lines if line not in shown]
         room = MAX_BYTES - len(f"{text}\n{heading}\n".encode())
         fitting = _fitting(rest, room, lambda line: len(line.encode()))
         text += f"\n{_section(heading, fitting)}" if fitting else ""
@@ -54,10 +60,10 @@ def _about(sources: Sources) -> list[str]:
     return [f"- {shown}" for line in sources.profile if (shown := sentences(line, PROFILE_TOKENS))]
 
 
-def _lines(memories: Sequence[Memory], max_tokens: int) -> list[str]:
+def _lines(memories: Sequence[Memory], max_tokens: int, *, is_lasting: bool = False) -> list[str]:
     """Return a line for each memory whose first sentence is not too long."""
     texts = [(memory, sentences(plain(memory.text), max_tokens)) for memory in memories]
-    return list(dict.fromkeys(dated(memory, text) for memory, text in texts if text))
+    return list(dict.fromkeys(dated(memory, text, is_lasting=is_lasting) for memory, text in texts if text))
 
 
 def _section(heading: str, lines: Sequence[str]) -> str:

@@ -20,9 +20,9 @@ def plain(text: str) -> str:
     return visible(one_line(inert(text)))
 
 
-def dated(memory: Memory, text: str) -> str:
-    """Return the text of a memory after its date. What is pinned has one only if the text counts from it."""
-    if is_pinned(memory.metadata) and memory.happened_at is None and not dates_in(text, memory.at):
+def dated(memory: Memory, text: str, *, is_lasting: bool = False) -> str:
+    """Return the text of a memory after its date. What is pinned or lasts has one only if the text counts from it."""
+    if (is_lasting or is_pinned(memory.metadata)) and memory.happened_at is None and not dates_in(text, memory.at):
         return f"- {text}"
     return f"- {memory.date} {text}"
 

@@ -37,10 +37,14 @@ class LedgerState:
 
 
 class Renderer:
-    """Renders what sessions of the settings' user begin with. `launch` is how this process was started, if known."""
+    """Renders what sessions of the settings' user begin with.
 
-    def __init__(self, settings: Settings, ledger: Ledger, clock: Clock, launch: Launch | None) -> None:
+    `launch` is how this process was started, if known, and `embedder` the fingerprint of the embedder.
+    """
+
+    def __init__(self, settings: Settings, ledger: Ledger, clock: Clock, launch: Launch | None, embedder: str) -> None:
         self._ledger = ledger
+        self._embedder = embedder
         self._clock = clock
         self._launch = launch
         self._files = RenderedFiles(settings.data_dir)
@@ -110,7 +114,7 @@ class Renderer:
         if not self._has_instructions:
             return INSTRUCTIONS
         with self._ledger.read() as conn:
-            return instructions_with(read_sources(conn, scope, self._clock()))
+            return instructions_with(read_sources(self._ledger, conn, scope, self._clock(), self._embedder))
 
     def _render_briefs(self, projects: Mapping[str, str]) -> None:
         folders = self._files.folders()
@@ -128,7 +132,7 @@ class Renderer:
     def _render_brief(self, scope: Scope, now: datetime) -> bool:
         """Render the brief of a scope, and return whether there is anything to say."""
         with self._ledger.read() as conn:
-            sources = read_sources(conn, scope, now)
+            sources = read_sources(self._ledger, conn, scope, now, self._embedder)
         brief = session_brief(sources, scope.project)
         self._files.write_brief(_key(scope), brief, iso(now))
         return bool(brief.text)

@@ -1,4 +1,4 @@
-"""The brief of a session: who the user is, what holds in the project, where the last session ended."""
+"""The brief of a session: what never yields, what holds in the project, who the user is, where the last one ended."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ from palimpsest.text.tokenizer import count_tokens
 
 MAX_TOKENS = 500
 """The whole brief, with its tags. It is part of every session, whether it is needed there or not."""
+
+FIRST_TOKENS = 200
+"""How much is shown of what never yields: some ten facts. Set by hand."""
 
 PINNED_TOKENS = 300
 """What is pinned is shown whole: as many tokens as the characters of a block in English. Set by hand."""
@@ -47,11 +50,15 @@ def session_brief(sources: Sources, project: str) -> Brief:
     """Return the brief of a session in a project, or in none."""
     left = MAX_TOKENS - count_tokens("\n".join((BLOCK_BEGIN, INTRODUCTION, BLOCK_END, "")))
     ending, cost = _last_session(sources.last_words)
+    about, of_project, more = "About the user:", _project_heading(project), "More about the user:"
+    left -= cost + sum(count_tokens(f"{heading}\n") for heading in (about, of_project, more))
+    first, first_ids, cost = _memory_lines(sources.first, min(FIRST_TOKENS, left), is_lasting=True)
     left -= cost
-    about = "About the user:"
-    headings = count_tokens(f"{about}\n") + count_tokens(f"{_project_heading(project)}\n")
-    left -= headings
     pinned, pinned_ids, cost = _pinned_lines(sources.pinned, min(PINNED_TOKENS, left - LEAST_REST))
+    left -= cost
+    helpful, help_ids, cost = _memory_lines(sources.help, left // 3)
+    left -= cost
+    rules, rule_ids, cost = _memory_lines(sources.rules, left * 2 // 3)
     left -= cost
     for_user = left // 2 if sources.of_project else left
     if sources.profile:
@@ -60,15 +67,19 @@ def session_brief(sources: Sources, project: str) -> Brief:
     else:
         telling, telling_ids, cost = _memory_lines(sources.telling, for_user)
     left -= cost
-    of_project, project_ids, _ = _memory_lines(sources.of_project, left)
+    others, other_ids, _ = _memory_lines(sources.of_project, left)
+    has_project = bool(rules or others)
+    about_user = (*first, *pinned, *helpful, *(() if has_project else telling))
     lines = [
-        *_section(about, (*pinned, *telling)),
-        *_section(_project_heading(project), of_project),
+        *_section(about, about_user),
+        *_section(of_project, (*rules, *others)),
+        *_section(more if about_user else about, telling if has_project else ()),
         *ending,
     ]
     if not lines:
         return Brief()
-    return Brief("\n".join((BLOCK_BEGIN, INTRODUCTION, *lines, BLOCK_END)), (*pinned_ids, *telling_ids, *project_ids))
+    ids = (*first_ids, *pinned_ids, *help_ids, *rule_ids, *other_ids, *telling_ids)
+    return Brief("\n".join((BLOCK_BEGIN, INTRODUCTION, *lines, BLOCK_END)), ids)
 
 
 def _project_heading(project: str) -> str:
@@ -90,9 +101,12 @@ def _pinned_lines(memories: Sequence[Memory], max_tokens: int) -> tuple[list[str
     return shown, tuple(memories[position].id for position in kept), cost
 
 
-def _memory_lines(memories: Sequence[Memory], max_tokens: int) -> tuple[list[str], tuple[str, ...], int]:
+def _memory_lines(
+    memories: Sequence[Memory], max_tokens: int, *, is_lasting: bool = False
+) -> tuple[list[str], tuple[str, ...], int]:
     """Return the lines of the memories that fit, the ids of these, and what they cost."""
-    lines = [dated(memory, shorten_to_tokens(plain(memory.text), MEMORY_TOKENS)) for memory in memories]
+    texts = [(memory, shorten_to_tokens(plain(memory.text), MEMORY_TOKENS)) for memory in memories]
+    lines = [dated(memory, text, is_lasting=is_lasting) for memory, text in texts]
     kept, cost = within(lines, max_tokens)
     return [lines[position] for position in kept], tuple(memories[position].id for position in kept), cost
 

@@ -1,21 +1,27 @@
-"""Which memories say most about a user, if only a few can be shown."""
+"""Which memories say most about a user, if only a few can be shown, and which of them must never be left out."""
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from enum import IntEnum
 
 from palimpsest.core.models import USER_NAME, Memory
-from palimpsest.llm.names import with_name
+from palimpsest.learn.views.portrait import signs
+from palimpsest.llm.names import is_about_user
 
 LASTING = frozenset(
     {"identity", "work", "health", "family", "relationship", "preference", "skill", "place", "instruction"}
 )
 """Tags of what holds for long. The model gives them; memories in an agent's words have none."""
 
-ABOUT_USER, TELLS_NAME, IS_LASTING, IS_PAST, IS_SOON = 1.5, 3.0, 1.0, -1.0, 0.5
+_LASTING = (signs.PREFERENCES, signs.PEOPLE, signs.WORK, signs.HELP)
+
+RULES = frozenset({"instruction", "style", "procedure", "correction"})
+"""Tags of how something is to be done."""
+
+ABOUT_USER, IS_LASTING, IS_PAST, IS_SOON = 1.5, 1.0, -1.0, 0.5
 """What each sign is worth. Set by hand: a fact about the user comes before one about the world, whatever its age, and
 a lasting fact before what happened once. What will happen within `SOON` is worth half a lasting fact."""
 
@@ -24,37 +30,95 @@ FADES_WITHIN = timedelta(days=180)
 
 SOON = timedelta(days=30)
 
+BEGINNING = 3
+"""Within how many words a text names whom it is about."""
 
-_NAMING = re.compile(r"User(?:['’]s (?:full |first )?name is| is (?:called|named)) ", re.IGNORECASE)  # noqa: RUF001 - people write this apostrophe
-"""How a memory begins that names the user, in an agent's words. The model's facts have a sign of their own."""
+
+class Rank(IntEnum):
+    """How much depends on a memory. What is in front is shown first, however old it is and however much is pinned."""
+
+    SAFETY = 0
+    NAME = 1
+    IDENTITY = 2
+    HELP = 3
+    OTHER = 4
+
+
+MUST = Rank.IDENTITY
+"""The last rank that never yields to what is pinned or new."""
+
+
+def rank_of(memory: Memory, user_name: str) -> Rank:
+    """Return how much depends on a memory. `user_name` may be ""."""
+    if is_safety(memory, user_name):
+        return Rank.SAFETY
+    if USER_NAME in memory.metadata or signs.NAME.match(memory.text):
+        return Rank.NAME
+    if memory.happened_at is None and _is_about(memory, user_name) and signs.WHO.count(memory.text):
+        beginning = " ".join(memory.text.split(maxsplit=BEGINNING)[:BEGINNING])
+        return Rank.OTHER if signs.PEOPLE.count(beginning) else Rank.IDENTITY  # "User's brother lives in Bern"
+    is_help = is_rule(memory, user_name) or signs.HELP.count(memory.text)
+    return Rank.HELP if is_help else Rank.OTHER
+
+
+def is_safety(memory: Memory, user_name: str) -> bool:
+    """Return whether somebody's health or access depends on a memory. Most of the words may be about a machine."""
+    if not signs.SAFETY.count(memory.text):
+        return False
+    is_of_person = _is_about(memory, user_name) or any(entity.type == "person" for entity in memory.entities)
+    is_sure = not memory.scope.project and signs.ALLERGY.count(memory.text) > 0
+    return is_of_person or is_sure or signs.PEOPLE.count(memory.text) > 0
+
+
+def is_rule(memory: Memory, user_name: str) -> bool:
+    """Return whether a memory says how something is to be done, by its tags or words. "User always …" is a habit."""
+    is_worded = signs.ALWAYS.count(memory.text) > 0 and not _is_about(memory, user_name)
+    return is_worded or not RULES.isdisjoint(memory.all_tags)
+
+
+def in_project_order(memories: Sequence[Memory]) -> tuple[list[Memory], list[Memory]]:
+    """Return the rules and commands of a project, and its other memories, each in the order they came."""
+    rules = [memory for memory in memories if _is_rule_of_project(memory)]
+    ids = {memory.id for memory in rules}
+    return rules, [memory for memory in memories if memory.id not in ids]
+
+
+def _is_rule_of_project(memory: Memory) -> bool:
+    is_worded = signs.RULES.count(memory.text) + signs.COMMANDS.count(memory.text) > 0
+    return is_worded or "`" in memory.text or is_rule(memory, "")
 
 
 def most_telling(
     memories: Sequence[Memory], times_said: Mapping[str, int], user_name: str, now: datetime
 ) -> list[Memory]:
-    """Return memories, the most telling first: about the user, lasting, often said and new.
+    """Return memories, the most telling first: by rank, then about the user, lasting, often said and new.
 
     `times_said` is how many messages each was learned from, by its id. `user_name` may be "".
     """
 
-    def worth(memory: Memory) -> tuple[float, datetime]:
-        return _worth(memory, times_said.get(memory.id, 0), user_name, now), memory.stated_at
+    def place(memory: Memory) -> tuple[int, float, float]:
+        worth = _worth(memory, times_said.get(memory.id, 0), user_name, now)
+        return rank_of(memory, user_name), -worth, -memory.stated_at.timestamp()
 
-    return sorted(memories, key=worth, reverse=True)
+    return sorted(memories, key=place)
 
 
 def _worth(memory: Memory, times_said: int, user_name: str, now: datetime) -> float:
     age = max(now - memory.stated_at, timedelta())
     worth = 0.5 * math.log2(1 + times_said) + 2 ** (-age / FADES_WITHIN)
-    worth += TELLS_NAME if USER_NAME in memory.metadata or _NAMING.match(memory.text) else 0.0
     worth += ABOUT_USER if _is_about(memory, user_name) else 0.0
-    worth += IS_LASTING if not LASTING.isdisjoint(memory.all_tags) else 0.0
+    worth += IS_LASTING if _is_lasting(memory) else 0.0
     if memory.happened_at is not None:
         worth += IS_SOON if now <= memory.happened_at <= now + SOON else IS_PAST
     return worth
 
 
+def _is_lasting(memory: Memory) -> bool:
+    is_worded = memory.happened_at is None and any(words.count(memory.text) for words in _LASTING)
+    return is_worded or not LASTING.isdisjoint(memory.all_tags)
+
+
 def _is_about(memory: Memory, user_name: str) -> bool:
-    """Return whether the user is the subject of a memory: it begins with "User", or with the user's name."""
+    """Return whether the user is the subject of a memory: it begins with "User" or "I", or with the user's name."""
     first_name = user_name.split(maxsplit=1)[0] if user_name.strip() else ""
-    return with_name(memory.text, "somebody") != memory.text or bool(first_name and memory.text.startswith(first_name))
+    return is_about_user(memory.text) or bool(first_name and memory.text.startswith(first_name))

@@ -55,7 +55,7 @@ class Briefs:
         self._engine = engine
         self._recall_log = recall_log
         self._threads = Threads((limit,), (limit,))
-        self._renderer = Renderer(settings, engine.ledger, engine.clock, launch)
+        self._renderer = Renderer(settings, engine.ledger, engine.clock, launch, engine.embedder.fingerprint)
         self._projects: dict[str, str] = {}
         self._rendered: LedgerState | None = None
         self._woken = anyio.Event()

@@ -40,6 +40,8 @@ _PERSON = re.compile(
     r"|(?:el\s+)?usuario(?=[\s,])|(?:la\s+)?usuaria(?=[\s,])"  # Spanish
     r"|(?:o\s+)?usuário(?=[\s,])|(?:a\s+)?usuária(?=[\s,])"  # Portuguese
     r"|(?:l['\u2019])?utente(?=[\s,])"  # Italian
+    r"|(?:de\s+)?gebruik(?:er|ster)(?=[\s,])"  # Dutch
+    r"|användaren(?=[\s,])|użytkowni(?:k|czka)(?=[\s,])"  # Swedish, Polish
     r"|пользовател(?:ь|ьница)(?=[\s,])"  # Russian
     r"|المستخدم(?:ة)?(?=[\s،])"  # Arabic
     rf"|用户(?!{_CHINESE_COMPOUNDS})"  # Chinese
@@ -52,9 +54,11 @@ _FIRST_PERSON = re.compile(
     r"I(?:['\u2019](?:m|ve|d|ll))?(?=\s[a-z])|My\b"
     r"|(?:Ich|Mein(?:e[mnrs]?)?|Mir|Mich)\b"  # German
     r"|(?:Je|Mon|Ma|Mes)\b|J['\u2019]"  # French
-    r"|(?:Yo|Mi|Mis)\b"  # Spanish
-    r"|(?:Eu|Meus?|Minhas?)\b"  # Portuguese
-    r"|(?:Io|Mio|Mia|Miei|Mie)\b"  # Italian
+    r"|(?:Yo|Mi|Mis|Soy|Vivo|Tengo)\b"  # Spanish
+    r"|(?:Eu|Meus?|Minhas?|Sou|Moro|Tenho)\b"  # Portuguese
+    r"|(?:Io|Mio|Mia|Miei|Mie|Sono|Abito)\b"  # Italian
+    r"|(?:Ik|Mijn)\b|(?:Jag|Min|Mitt|Mina)\b"  # Dutch, Swedish
+    r"|(?:Ja|Mój|Moja|Moje|Mam|Jestem|Mieszkam|Pracuję|Nazywam)\b"  # Polish
     r"|(?:Я|Мой|Моя|Моё|Мои|Мне|Меня)\b"  # Russian
     r"|我(?![们們国國])|私(?![立人有達])|[僕俺](?!達)"  # Chinese, Japanese
 )

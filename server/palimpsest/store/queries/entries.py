@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import cache
 from typing import NamedTuple
@@ -137,3 +137,14 @@ def living_memories(conn: Connection, scope: Scope) -> Iterator[tuple[int, Memor
         .where(sees(memories, scope), memories.c.deleted_at.is_(None))
     )
     return ((row.entry_seq, to_memory(row)) for row in conn.execute(query))
+
+
+def memories_at(conn: Connection, scope: Scope, seqs: Iterable[int]) -> list[Memory]:
+    """Return the living memories that the scope sees among entries with these numbers, the newest first."""
+    query = (
+        select(memories)
+        .join(vectors, (vectors.c.kind == "memory") & (vectors.c.owner_id == memories.c.id))
+        .where(vectors.c.seq.in_(listed_numbers("seqs")), sees(memories, scope), memories.c.deleted_at.is_(None))
+        .order_by(memories.c.seq.desc())
+    )
+    return [to_memory(row) for row in conn.execute(query, {"seqs": sorted(seqs)})]

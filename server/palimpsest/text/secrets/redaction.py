@@ -17,9 +17,11 @@ from functools import cache
 from typing import Any, cast
 
 from palimpsest.core.errors import InputError
+from palimpsest.text.secrets.names import NAME, lower_case
 from palimpsest.text.secrets.patterns import compiled_formats
 from palimpsest.text.secrets.statements import Span, secret_kind, stated_secrets
 from palimpsest.text.secrets.values import is_placeholder, looks_random
+from palimpsest.text.tokenizer import query_tokens
 
 MAX_DEPTH = 100
 """The deepest nesting of metadata that is accepted. Deeper values would exhaust the interpreter's stack."""
@@ -28,6 +30,14 @@ _PASSES = 4
 """Removing a secret can expose another one, so passes are repeated until one finds nothing. Usually the second does."""
 
 _MARKER = re.compile(r"\[secret removed: [a-z0-9 ]{1,40}\]")
+
+_CLAUSE_END = re.compile(
+    r"[.!?;,\n。！？；，、]+"  # noqa: RUF001 - full-width marks are meant
+    r"|\b(?:and|but|und|aber|et|mais|y|pero|e|ma|mas|en|maar|och|men|i|ale|и|а|но)\b"  # noqa: RUF001 - Cyrillic
+)
+
+MIN_REST = 2
+"""How many words beside function words a text says at least beside its secrets. Set by hand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +51,14 @@ class Redacted:
 def is_marker(text: str) -> bool:
     """Return whether a text consists of nothing but markers for removed secrets."""
     return _MARKER.search(text) is not None and not any(map(str.isalnum, _MARKER.sub("", text)))
+
+
+def says_only_secrets(text: str) -> bool:
+    """Return whether a text says nothing but that there was a secret: "The admin password is [secret removed: …]"."""
+    if _MARKER.search(text) is None:
+        return False
+    rest = " ".join(clause for clause in _CLAUSE_END.split(_MARKER.sub("\x00", text)) if "\x00" not in clause)
+    return len(query_tokens(NAME.sub("", lower_case(rest)))) < MIN_REST
 
 
 def redact(text: str) -> Redacted:

@@ -59,6 +59,84 @@ IDENTITY = _signs(
     "出生 生日 岁 住在 搬到 国籍 母语 过敏 生まれ 誕生日 歳 住んで 引っ越 出身",
 )
 
+NAME = re.compile(
+    r"(?:user['\u2019]s (?:full |first |given )?name|(?:the )?user (?:is (?:called|named)|goes by)"
+    r"|my (?:full |first )?name|i(?:['\u2019]m| am) called|nutzer(?:in)? heißt|ich heiße|mein name"
+    r"|l?['\u2019]?utilisat(?:eur|rice) s['\u2019]appelle|je m['\u2019]appelle|mon nom"
+    r"|(?:el |la )?usuari[oa] se llama|me llamo|mi nombre|l?['\u2019]?utente si chiama|mi chiamo|il mio nome"
+    r"|(?:o |a )?usuári[oa] (?:se )?chama|(?:eu )?me chamo|chamo-me|meu nome|(?:de )?gebruiker heet|ik heet|mijn naam"
+    r"|användaren heter|jag heter|mitt namn|użytkowni(?:k|czka) (?:ma na imię|nazywa się)|nazywam się|mam na imię"
+    r"|пользовател(?:ь|я|ьницу) зовут|меня зовут|моё имя)(?!\w)"
+    r"|用户(?:名叫|叫|的名字)|我叫|我的名字|ユーザーの名前|私の名前",
+    re.IGNORECASE,
+)
+"""How a memory begins that tells what the user is called, in an agent's words or in the user's own."""
+
+WHO = _signs(
+    """birthday born name named called pronouns lives live address hometown nationality citizen works work job
+    profession retired native languages speaks speak geburtstag geboren heißt heiße pronomen wohnt wohne lebt
+    lebe adresse arbeitet arbeite beruf muttersprache spricht spreche staatsbürger staatsbürgerin anniversaire
+    né née appelle habite vit adresse travaille métier parle langue nationalité cumpleaños nació nací llama
+    llamo vive vivo dirección trabaja trabajo profesión habla hablo compleanno nato nata chiama chiamo abita abito vive
+    vivo indirizzo lavora lavoro parla parlo aniversário nasceu nasci chama mora moro endereço trabalha trabalho
+    fala falo verjaardag geboren heet woont woon adres werkt werk beroep spreekt spreek födelsedag född heter
+    bor adress jobbar arbetar yrke talar urodziny urodził urodziła nazywa nazywam imię mieszka mieszkam adres pracuje
+    pracuję zawód mówi родился родилась зовут живёт живет живу адрес работает работаю профессия говорит""",
+    "生日 出生 名字 住在 地址 工作 职业 母语 誕生日 名前 住んで 住所 職業",
+)
+"""Who somebody is: name, birth, home, work and language."""
+
+SAFETY = _signs(
+    """allergic allergy allergies allergen anaphylaxis anaphylactic epipen intolerant intolerance coeliac celiac
+    diabetic diabetes epileptic epilepsy seizures asthmatic asthma insulin pacemaker haemophilia hemophilia
+    pregnant wheelchair deaf blind colour-blind colorblind colourblind dyslexic dyslexia autistic autism
+    immunosuppressed medication medications medicine medicines prescription antihistamine inhaler anticoagulant
+    warfarin braille captions allergisch allergische allergie allergien allergiker allergikerin nussallergie
+    pollenallergie hausstauballergie laktoseintoleranz laktoseintolerant glutenunverträglichkeit
+    unverträglichkeit verträgt zöliakie diabetiker diabetikerin epilepsie epileptiker asthmatiker
+    herzschrittmacher bluter schwanger rollstuhl rollstuhlfahrer rollstuhlfahrerin gehörlos schwerhörig
+    sehbehindert farbenblind legasthenie legasthenikerin legastheniker medikament medikamente medikamenten
+    arznei blutverdünner notfallkontakt barrierefrei allergique allergies intolérant intolérante intolérance
+    cœliaque coeliaque diabétique diabète épileptique épilepsie asthme asthmatique insuline enceinte sourd
+    sourde malentendant malentendante aveugle malvoyant malvoyante daltonien daltonienne dyslexique médicament
+    médicaments anticoagulants alérgico alérgica alérgicos alérgicas alergia alergias intolerante intolerancia
+    celíaco celíaca celiaco celiaca diabético diabética epiléptico epiléptica epilepsia asma asmático asmática
+    insulina marcapasos embarazada sordo sorda ciego ciega daltónico daltónica disléxico disléxica medicamento
+    medicamentos medicación medicina medicinas anticoagulantes allergico allergica allergici allergia
+    intollerante intolleranza celiaco celiaca celiachia diabetico diabetica epilettico epilettica asmatico
+    asmatica incinta sordo sorda cieco cieca ipovedente daltonico daltonica dislessico dislessica farmaco
+    farmaci medicinale medicine anticoagulante alérgica alergias intolerância diabetes epilético epiléctico
+    grávida surdo surda cego cega daltônico daltónico disléxica remédio remédios medicação allergieën
+    notenallergie lactose-intolerant glutenintolerantie coeliakie suikerziekte astma zwanger rolstoel
+    slechthorend slechtziend kleurenblind dyslectisch medicijn medicijnen medicatie bloedverdunners allergiker
+    nötallergi jordnötsallergi laktosintolerant glutenintolerant celiaki diabetiker epilepsi gravid rullstol döv
+    hörselskadad synskadad färgblind dyslektiker medicin mediciner läkemedel blodförtunnande allergi alergię
+    alergii uczulony uczulona uczulenie nietolerancja nietolerancję celiakia celiakię cukrzyca cukrzycę cukrzyk
+    padaczka padaczkę astma astmę astmatyk insulinę rozrusznik ciąży inwalidzkim głuchy głucha niedosłyszący
+    niewidomy niewidoma daltonista leki leków lekarstwo lekarstwa аллергия аллергию аллергии аллергик аллергична
+    аллергичен непереносимость целиакия диабет диабета диабетик диабетом эпилепсия эпилепсией эпилепсии астма
+    астмой астматик инсулин кардиостимулятор беременна инвалидной глухой глухая слабослышащий слабослышащая
+    слепой слепая незрячий незрячая дальтоник лекарство лекарства таблетки alerjik alerjisi alerjim alerji
+    laktoositon gluteeniton allerginen allergia""",
+    "过敏 過敏 不耐受 乳糖不耐 糖尿病 癫痫 哮喘 胰岛素 怀孕 轮椅 耳聋 失明 盲人 视障 听障 色盲 吃药 服药 药物"
+    " アレルギー 不耐症 てんかん 喘息 妊娠 車椅子 難聴 聴覚 視覚障害 色覚 服用 薬を飲 알레르기 알러지 당뇨 천식 휠체어"
+    " حساسية allerg alerg alérg аллерг intoleran intolleran diabet diabét epilep epilép эпилеп anaphyla rollstuhl"
+    " rullstol",
+)
+ALLERGY = _signs("", "allerg alerg alérg аллерг anaphyla epipen 过敏 過敏 アレルギー 알레르기 حساسية")
+"""What helps must respect, whatever else is left out: allergies, illnesses, medicines, and what access needs.
+
+Most of them serve a machine, too ("fault-intolerant", "a blind test"), so they count where a text is about a person;
+those of `ALLERGY` do not."""
+
+COMMANDS = _signs(
+    """run runs command commands build builds test tests deploy deploys install start lint format release migrate
+    befehl befehle starten bauen ausführen kommando commande lancer exécuter comando ejecutar eseguire executar
+    uitvoeren kör kommando polecenie uruchom команда запуск запускать""",
+    "命令 运行 コマンド 実行",
+)
+"""How the commands of a project are worded."""
+
 _FAMILY = _signs(
     """mother father mum mom dad parents son daughter child children kids baby sister brother twin wife husband spouse
     partner girlfriend boyfriend fiancé fiancée cousin niece nephew aunt uncle grandmother grandfather grandma grandpa

@@ -1,0 +1,121 @@
+"""What is shown first, however much is new or pinned, and what is never shown side by side."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from palimpsest.core.entities import Relation
+from palimpsest.core.models import Scope
+from palimpsest.hook.session import find_brief
+from palimpsest.memory import Memory
+from tests.support.ledger_access import ignore_progress
+from tests.support.memory import ALICE, StoppedClock, add_text, memory_in
+
+pytestmark = pytest.mark.anyio
+
+CASES: dict[str, Any] = json.loads(Path(__file__).with_name("never_yields.json").read_text("utf-8"))
+PROJECT = Scope("alice", "tea-shop")
+TRIVIA = ("film", "bus", "kite", "hill", "snow", "fair", "play", "bike", "boat", "crow", "owl", "moth", "map", "lamp")
+
+
+async def begun(memory: Memory, scope: Scope = ALICE) -> tuple[str, str]:
+    """Return what sessions begin with: the brief and the instructions."""
+    await memory.briefs.render()
+    brief = find_brief(str(memory.settings.data_dir), "alice", "/")
+    return brief.text if brief is not None else "", await memory.briefs.instructions(scope)
+
+
+@pytest.mark.parametrize("kind", ["safety", "identity"])
+async def test_it_never_yields_to_what_is_new_or_pinned(tmp_path: Path, kind: str) -> None:
+    """Each was said before the trivia, some of which are pinned, and long before the newest 500 memories."""
+    clock = StoppedClock()
+    texts = CASES[kind]
+    async with memory_in(tmp_path, clock) as memory:
+        ids = [await add_text(memory, text) for text in texts]
+        await memory.delete(ALICE, ids)
+        clock.forward(days=1)
+        seen = [f"User saw the {TRIVIA[number % len(TRIVIA)]} {number} in the old town" for number in range(510)]
+        entity = {"type": "entity", "name": "User", "entityType": "person", "observations": seen}
+        (tmp_path / "memory.jsonl").write_text(json.dumps(entity))
+        await memory.care.import_file(ALICE, tmp_path / "memory.jsonl", ignore_progress)
+        for number in range(12):
+            text = f"Shopping list {number}: bread, milk, apples, onions, rice, soap, candles and a new broom"
+            await add_text(memory, text, metadata={"pinned": True})
+        missing: list[str] = []
+        for text, memory_id in zip(texts, ids, strict=True):
+            await memory.restore(ALICE, memory_id)
+            instructions = await memory.briefs.instructions(ALICE)
+            missing += [text] if text not in instructions[:512] else []
+            await memory.delete(ALICE, [memory_id])
+        await memory.restore(ALICE, ids[0])
+        brief, _ = await begun(memory)
+    assert missing == []
+    assert texts[0] in brief
+
+
+async def test_what_contradicts_is_never_side_by_side(tmp_path: Path) -> None:
+    """Of two that contradict each other the newer one is shown; of two that do not, both are."""
+    clock = StoppedClock()
+    shown: list[tuple[str, list[str]]] = []
+    async with memory_in(tmp_path, clock) as memory:
+        for kind, wanted in (("contradictory", 1), ("compatible", 2)):
+            for pair in CASES[kind]:
+                ids: list[str] = []
+                for text in pair:
+                    clock.forward(days=1)
+                    ids.append(await add_text(memory, text))
+                for begin in await begun(memory):
+                    found = [text for text in pair if f"{text}\n" in begin]
+                    shown += [(kind, pair)] if found != pair[-wanted:] else []
+                await memory.delete(ALICE, ids)
+    assert shown == []
+
+
+async def test_what_relations_contradict_is_never_side_by_side(tmp_path: Path) -> None:
+    """However differently it is worded. The written profile that rests on the former one is not shown either."""
+    clock = StoppedClock()
+    async with memory_in(tmp_path, clock) as memory:
+        for text, town in (("User's flat is near the harbour of Nantes", "Nantes"), ("User settled in Reims", "Reims")):
+            clock.forward(days=1)
+            await add_text(memory, text, relations=[Relation("user", "lives in", town)])
+        for begin in await begun(memory):
+            assert "Reims" in begin
+            assert "Nantes" not in begin
+
+
+async def test_in_a_repository_its_rules_come_before_the_users_tea(tmp_path: Path) -> None:
+    """Safety and name first, then the commands and rules of the project, then its other memories, then the user's."""
+    clock = StoppedClock()
+    async with memory_in(tmp_path, clock, project="tea-shop") as memory:
+        for text in (
+            "User is allergic to peanuts",
+            "User's name is Marit Jansen",
+            "User prefers answers in Portuguese",
+            "The tests are run with `pytest -n 0`",
+            "Never call time.Sleep in tests; use the fake clock",
+            *(f"The logo number {number} is green" for number in range(30)),
+            *(f"User likes tea from garden {number}" for number in range(30)),
+        ):
+            clock.forward(minutes=1)
+            scope = PROJECT if text.startswith(("The", "Never")) else ALICE
+            await memory.add_text(scope, text, infer=False)
+        for begin in await begun(memory, PROJECT):
+            said = ["peanuts", "Marit", "Portuguese", "time.Sleep", "pytest -n 0", "The logo", "likes tea"]
+            places = [begin.find(words) for words in said]
+            assert places == sorted(places)
+            assert min(places[:5]) > 0
+
+
+async def test_a_line_that_says_nothing_is_left_out(tmp_path: Path) -> None:
+    """What remains of a secret is no news; what stands beside it is."""
+    async with memory_in(tmp_path) as memory:
+        await add_text(memory, "The admin password is hunter2-Xy99", metadata={"pinned": True})
+        await add_text(memory, "Das WLAN-Passwort lautet: Sommer-2026-Haus!")
+        await add_text(memory, "The router hangs in the cellar, and its password is hunter2-Xy99")
+        for begin in await begun(memory):
+            assert begin.count("secret removed") == 1
+            assert "router hangs in the cellar" in begin
