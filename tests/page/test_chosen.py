@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.core.models import Memory, Scope
+from palimpsest.core.models import CAPTURED, ORIGIN, Memory, Scope
 from palimpsest.page.access import Visitor
 from palimpsest.server.auth.access import Grant
 from tests.support.memory import ALICE, messages_from
@@ -53,6 +53,27 @@ async def test_many_are_pinned_and_unpinned(tmp_path: Path) -> None:
         assert ["pinned" in memory.metadata for memory in await stored(page, ids)] == [False, False, False]
         unchanged = await browser.post("/memories/unpin", data={"id": ids}, headers=OWN, follow_redirects=True)
         assert ("Nothing had to change." in unchanged.text, undo_paths(unchanged)) == (True, [])
+
+
+async def test_what_was_captured_is_confirmed_or_dropped(tmp_path: Path) -> None:
+    """The page lists what waits; confirming and dropping can be undone."""
+    async with page_in(tmp_path) as page, page.browser() as browser:
+        ids = [
+            (await page.memory.add_text(ALICE, text, metadata={ORIGIN: CAPTURED}, infer=False)).outcomes[0].memory.id
+            for text in TEXTS
+        ]
+        listed = (await browser.get("/captured")).text
+        assert all(memory_id in listed for memory_id in ids)
+        back = {"back": "/captured"}
+        confirmed = await browser.post(
+            "/memories/confirm", data={"id": ids[:1], **back}, headers=OWN, follow_redirects=True
+        )
+        await browser.post("/memories/delete", data={"id": ids[1:2], **back}, headers=OWN)
+        listed = (await browser.get("/captured")).text
+        assert [memory_id in listed for memory_id in ids] == [False, False, True]
+        assert [ORIGIN in memory.metadata for memory in await stored(page, ids)] == [False, True, True]
+        await browser.post(undo_paths(confirmed)[0], headers=OWN)
+        assert ids[0] in (await browser.get("/captured")).text
 
 
 async def test_all_that_are_shown_are_chosen_without_a_script(tmp_path: Path) -> None:

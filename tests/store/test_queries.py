@@ -132,7 +132,7 @@ CALLS: dict[Callable[..., object], Callable[[Connection, Memory, Message], objec
     memories.memories_telling_name: lambda conn, _, __: memories.memories_telling_name(conn, ALICE),
     memories.name_of_user: lambda conn, _, __: memories.name_of_user(conn, ALICE),
     memories.counts: lambda conn, _, __: memories.counts(conn, ALICE),
-    messages.last_words: lambda conn, _, __: messages.last_words(conn, AGENT),
+    messages.last_conversation: lambda conn, _, __: messages.last_conversation(conn, AGENT),
     messages.messages_by_id: lambda conn, _, message: messages.messages_by_id(conn, [message.id]),
     messages.messages_of: lambda conn, _, __: messages.messages_of(conn, AGENT),
     messages.messages_before: lambda conn, _, message: messages.messages_before(conn, ALICE, message.id, 9),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -23,6 +23,7 @@ from palimpsest.store.queries import messages as message_queries
 from palimpsest.store.queries import summaries as summary_queries
 from palimpsest.store.views.pinned import is_pinned, is_unconfirmed, pinned_memories
 from palimpsest.text.secrets.redaction import says_only_secrets
+from palimpsest.text.standing import says_something
 from palimpsest.text.tokenizer import search_tokens
 
 KINDS = ("profile", "overall")
@@ -56,8 +57,8 @@ class Sources:
     `rules` are the rules and commands of the project and `of_project` its other memories, each with the newest first;
     `telling` are other memories of the user, the most telling first.
     `profile` are the lines of the written profile of the user, or of the summary; none if there is neither or both say
-    what no longer holds. `last_words` are the last messages of the last conversation: of the user, of the assistant,
-    or both in this order.
+    what no longer holds. `last_words` are the last exchange of the last conversation that
+    says something: what the user said, and the answer if there is one.
     """
 
     first: tuple[Memory, ...] = ()
@@ -105,8 +106,21 @@ def read_sources(ledger: Ledger, conn: Connection, scope: Scope, now: datetime, 
         telling=tuple(of_user[len(helpful) :]),
         rules=tuple(rules),
         of_project=tuple(others),
-        last_words=tuple(message_queries.last_words(conn, scope)),
+        last_words=_last_exchange(message_queries.last_conversation(conn, scope)),
     )
+
+
+def _last_exchange(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """Return what the user said last that says something, with the last answer to it."""
+    last: dict[str, Message] = {}
+    is_telling = False
+    for message in messages:
+        if message.role == "user":
+            is_telling = says_something(message.content) and not says_only_secrets(message.content)
+            last = {"user": message} if is_telling else last
+        elif message.role == "assistant" and is_telling:
+            last["assistant"] = message
+    return tuple(last.values())
 
 
 def _is_set_apart(memory: Memory) -> bool:

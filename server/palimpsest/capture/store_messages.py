@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from palimpsest.capture.once import Met
-from palimpsest.core.models import Decision, Event, Message, Provenance, Scope
+from palimpsest.core.models import CAPTURED, ORIGIN, Decision, Event, Fact, Message, Provenance, Scope
 from palimpsest.learn.apply import apply_write
 from palimpsest.learn.engine import Engine
-from palimpsest.store.mapping import chunks
+from palimpsest.learn.facts.naming import with_named_facts
+from palimpsest.store.mapping import chunks, memory_hash
 from palimpsest.store.queries import capture as capture_queries
+from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.queries.capture import StoredMessage
 from palimpsest.store.writes.apply import Write
 from palimpsest.store.writes.conversations import Conversation
+from palimpsest.text.secrets.redaction import says_only_secrets
+from palimpsest.text.standing import StandingKind, standing_statements
 
 STAGE = "capture"
-"""The stage in the history of captured messages."""
+"""The stage in the history of captured messages, and of what was recognized in them."""
+
+_TAGS: Mapping[StandingKind, tuple[str, ...]] = {
+    "rule": ("instruction",),
+    "decision": ("decision",),
+    "fact": (),
+    "person": (),
+}
 
 
 async def store(
@@ -31,6 +43,40 @@ async def store(
         for chunk in chunks(messages):
             provenance = Provenance(STAGE, caller=caller)
             write = Write(scope, provenance, tuple(chunk), conversation, edit=edits.get(scope))
+            edits[scope] = (await apply_write(engine, write)).edit
+            if engine.own_model is None:
+                await _keep_statements(engine, chunk, caller, edits)
+
+
+async def _keep_statements(engine: Engine, messages: Sequence[Message], caller: str, edits: dict[Scope, int]) -> None:
+    """Keep what users state that holds beyond the conversation, marked as captured: no model will learn it.
+
+    What is about the user holds in all projects. What the user was ever known to have said in these words is not kept
+    again, also if it was dropped since.
+    """
+    stated: dict[Scope, dict[str, Fact]] = {}
+    for message in messages:
+        for statement in standing_statements(message.content) if message.role == "user" else ():
+            scope = replace(message.scope, project="") if statement.kind == "person" else message.scope
+            fact = Fact(
+                statement.text,
+                (message.id,),
+                tags=_TAGS[statement.kind],
+                role=message.role,
+                metadata={ORIGIN: CAPTURED},
+                said_at=message.said_at,
+            )
+            if not says_only_secrets(fact.text):
+                stated.setdefault(scope, {}).setdefault(memory_hash(fact.text), fact)
+    for scope, facts in stated.items():
+        user, hashes = scope.user_id, list(facts)
+        known = await engine.read(
+            lambda conn, user=user, hashes=hashes: memory_queries.hashes_known(conn, user, hashes)
+        )
+        adds = [Decision(Event.ADD, fact) for digest, fact in facts.items() if digest not in known]
+        if adds:
+            named = await engine.run(lambda scope=scope, adds=adds: with_named_facts(engine, scope, adds))
+            write = Write(scope, Provenance(STAGE, caller=caller), decisions=named, edit=edits.get(scope))
             edits[scope] = (await apply_write(engine, write)).edit
 
 

@@ -16,6 +16,7 @@ from palimpsest.core.clock import Precision, parse_date, parse_instant, parse_un
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import (
     EXPIRES_AT,
+    ORIGIN,
     PINNED,
     USER_NAME,
     Decision,
@@ -32,6 +33,7 @@ from palimpsest.learn.engine import Engine
 from palimpsest.learn.facts.alike import AlikePage, NearMemory, contradicting, nearest, repeating
 from palimpsest.learn.facts.conflicts import Conflict, conflicts
 from palimpsest.store.queries import id_lookup
+from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.queries import messages as message_queries
 from palimpsest.text.counting import counted
 
@@ -161,6 +163,16 @@ class Corrections:
         memories, notes = await self._chosen(scope, owner_ids)
         fact = Fact("", metadata={PINNED: pinned or None})
         decisions = [Decision(Event.UPDATE, fact, memory.id) for memory in memories]
+        return await self._write(scope, decisions, "update", caller, notes)
+
+    async def captured(self, scope: Scope, limit: int) -> Sequence[Memory]:
+        """Return what was recognized in conversations without a model and nobody has confirmed, the newest first."""
+        return await self._engine.read(lambda conn: memory_queries.captured_memories(conn, scope, limit))
+
+    async def confirm(self, scope: Scope, owner_ids: Sequence[str], *, caller: str = "") -> WriteResult:
+        """Confirm memories, which then have no origin any more."""
+        memories, notes = await self._chosen(scope, owner_ids)
+        decisions = [Decision(Event.UPDATE, Fact("", metadata={ORIGIN: None}), memory.id) for memory in memories]
         return await self._write(scope, decisions, "update", caller, notes)
 
     async def restore(self, scope: Scope, owner_ids: Sequence[str], *, caller: str = "") -> WriteResult:

@@ -7,7 +7,7 @@ from functools import cache
 
 from sqlalchemy import ColumnElement, Connection, Text, bindparam, cast, func, or_, select, text
 
-from palimpsest.core.models import USER_NAME, Memory, Scope
+from palimpsest.core.models import CAPTURED, ORIGIN, USER_NAME, Memory, Scope
 from palimpsest.store.mapping import Query, chunks, listed, scope_parts, scope_values, sees, sees_named, to_memory
 from palimpsest.store.schema import TELLS_A_NAME, memories, memory_sources, messages, vectors
 
@@ -152,6 +152,21 @@ def _telling_name(scope: tuple[bool, bool, bool]) -> Query:
     may_tell = text(TELLS_A_NAME)  # in the words of the index
     told = (sees_named(memories, scope), may_tell, memories.c.deleted_at.is_(None), name.is_not(None))
     return select(memories).where(*told).order_by(memories.c.seq.desc())
+
+
+def hashes_known(conn: Connection, user_id: str, hashes: Sequence[str]) -> set[str]:
+    """Return which of these hashes of texts a memory of a user has, living or deleted, of whatever scope."""
+    query = select(memories.c.content_hash).where(
+        memories.c.user_id == user_id, memories.c.content_hash.in_(listed("ids"))
+    )
+    return {digest for chunk in chunks(hashes) for digest in conn.execute(query, {"ids": chunk}).scalars()}
+
+
+def captured_memories(conn: Connection, scope: Scope, limit: int) -> list[Memory]:
+    """Return the living memories that the scope sees and that were captured and not confirmed, the newest first."""
+    is_captured = memories.c.metadata[ORIGIN].as_string() == CAPTURED
+    query = select(memories).where(sees(memories, scope), memories.c.deleted_at.is_(None), is_captured)
+    return [to_memory(row) for row in conn.execute(query.order_by(memories.c.seq.desc()).limit(limit))]
 
 
 def learned_memories() -> ColumnElement[bool]:

@@ -79,10 +79,10 @@ def messages_since(conn: Connection, scope: Scope, since: datetime, limit: int) 
     return without_forgotten(conn, [to_message(row) for row in conn.execute(query)][::-1])
 
 
-def last_words(conn: Connection, scope: Scope) -> list[Message]:
-    """Return the last message of the user and of the assistant in the last conversation of the scope's project.
+def last_conversation(conn: Connection, scope: Scope) -> list[Message]:
+    """Return the messages of the last conversation of the scope's project, oldest first, as far as they are read.
 
-    Deleted messages, and those with a forgotten fact, are left out. The newer one stands last.
+    Deleted messages, and those with a forgotten fact, are left out.
     """
     query = (
         select(messages)
@@ -92,12 +92,8 @@ def last_words(conn: Connection, scope: Scope) -> list[Message]:
     )
     newest = without_forgotten(conn, [to_message(row) for row in conn.execute(query)])
     # An import stores old conversations last.
-    newest.sort(key=lambda message: message.said_at, reverse=True)
-    last: dict[str, Message] = {}
-    for message in newest:
-        if message.session_id == newest[0].session_id and message.role in ("user", "assistant"):
-            last.setdefault(message.role, message)
-    return sorted(last.values(), key=lambda message: (message.said_at, message.role == "assistant"))
+    newest.sort(key=lambda message: message.said_at)
+    return [message for message in newest if message.session_id == newest[-1].session_id]
 
 
 def sources_of(conn: Connection, memory_ids: Sequence[str]) -> dict[str, list[Message]]:

@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import Connection, select, text
 
 from palimpsest.core.errors import InputError, Remedy
-from palimpsest.core.models import ORIGIN, PINNED, Memory, Scope
+from palimpsest.core.models import CAPTURED, ORIGIN, PINNED, Memory, Scope
 from palimpsest.core.validation import json_object, one_line
 from palimpsest.store.mapping import is_scope, sees, to_memory
 from palimpsest.store.schema import IS_MARKED, memories
@@ -40,7 +40,7 @@ def is_pinned(metadata: Mapping[str, Any]) -> bool:
 
 def is_unconfirmed(metadata: Mapping[str, Any]) -> bool:
     """Return whether a memory with this metadata is from a page, a file or a tool, and nobody has confirmed it."""
-    return bool(metadata.get(ORIGIN)) and not is_pinned(metadata)
+    return metadata.get(ORIGIN, CAPTURED) not in (None, "", CAPTURED) and not is_pinned(metadata)
 
 
 def _is_number(value: object) -> bool:

@@ -69,6 +69,13 @@ async def _pin(memory: Memory, scope: Scope, ids: list[str], form: FormData, *, 
     return await memory.corrections.pin(scope, ids, pinned=pinned, caller=CALLER)
 
 
+async def confirm(request: Request) -> Response:
+    """Confirm what was captured: it counts as said to be remembered from then on."""
+    return await _answer(
+        request, "changed", lambda memory, scope, ids, _: memory.corrections.confirm(scope, ids, caller=CALLER)
+    )
+
+
 def _tag(form: FormData) -> str:
     return str(form.get("tag", ""))
 

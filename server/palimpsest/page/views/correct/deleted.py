@@ -1,4 +1,4 @@
-"""What is deleted or was replaced, to be restored."""
+"""What is deleted or was replaced, to be restored, and what was captured, to be confirmed or dropped."""
 
 from __future__ import annotations
 
@@ -26,3 +26,12 @@ async def deleted(request: Request) -> Response:
         filters={"kind": "message"} if kind == "message" else None,
     )
     return rendered(request, "correct/deleted.html", {"scope": scope, "listed": listed, "kind": kind})
+
+
+async def captured(request: Request) -> Response:
+    """List what was recognized in conversations without a model and nobody has confirmed yet, the newest first."""
+    memory, scope = await memory_of(request), scope_of(request)
+    found = await memory.corrections.captured(scope, LIMIT + 1)
+    return rendered(
+        request, "correct/captured.html", {"scope": scope, "found": found[:LIMIT], "has_more": len(found) > LIMIT}
+    )

@@ -13,6 +13,7 @@ ROUTES = (
     Route("/memories/untag", chosen.remove_tag, methods=["POST"]),
     Route("/memories/pin", chosen.pin, methods=["POST"]),
     Route("/memories/unpin", chosen.unpin, methods=["POST"]),
+    Route("/memories/confirm", chosen.confirm, methods=["POST"]),
     Route("/memories/{id}/edit", in_place.form, methods=["GET"]),
     Route("/memories/{id}/edit", in_place.save, methods=["POST"]),
     Route("/memories/{id}/hit", in_place.hit, methods=["GET"]),
@@ -22,7 +23,8 @@ ROUTES = (
     Route("/conflicts", alike.conflicts, methods=["GET"]),
     Route("/conflicts/settle", alike.settle, methods=["POST"]),
     Route("/deleted", deleted.deleted, methods=["GET"]),
+    Route("/captured", deleted.captured, methods=["GET"]),
 )
 
-PATHS = ("/duplicates", "/conflicts", "/deleted")
+PATHS = ("/duplicates", "/conflicts", "/captured", "/deleted")
 """What their paths begin with, beside those of a memory."""

@@ -1,0 +1,108 @@
+"""Without a model, what a user states that holds beyond the session is kept, marked, and shown to the next one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from loopback import OpenAIServer
+from palimpsest.core.models import CAPTURED, ORIGIN, Scope, Undo
+from palimpsest.hook.session import find_brief
+from palimpsest.memory import Memory
+from tests.support.learning_jobs import model
+from tests.support.memory import ALICE, llm_settings, memory_in
+from tests.support.sessions import spooled
+
+pytestmark = pytest.mark.anyio
+
+PROMPTS = (
+    "Refactor the store. Errors must be wrapped with %w, never swallowed.",
+    "ok",
+    "Fix the flaky scheduler test. Never use time.Sleep in tests, use the fake clock.",
+    "the deploy token lies in 1Password",
+    "always answer briefly",
+    "the admin password is hunter2-Xk99!",
+    "Why does the build always fail on main?",
+    "> We always ship on Tuesday, says the vendor's page.\nIs that true?",
+    "My daughter Ida is allergic to nuts, suggest a cake.",
+    "Rename the flag to --quiet",
+    "run the tests again",
+    "thanks, that's it for today",
+)
+OF_PROJECT = [
+    "Always answer briefly",
+    "Errors must be wrapped with %w, never swallowed",
+    "Never use time.Sleep in tests, use the fake clock",
+    "The deploy token lies in 1Password",
+]
+OF_USER = ["My daughter Ida is allergic to nuts"]
+APP = Scope("alice", "app")
+
+
+def session(data_dir: Path, repository: Path, name: str) -> None:
+    """Leave a session in the spool."""
+    for number, prompt in enumerate(PROMPTS):
+        spooled(data_dir, "prompt", prompt, session=name, message_id=f"{name}{number}", cwd=str(repository))
+        spooled(data_dir, "reply", f"Done, step {number}.", session=name, cwd=str(repository))
+    spooled(data_dir, "end", session=name, cwd=str(repository))
+
+
+async def captured(memory: Memory, scope: Scope) -> list[str]:
+    """Return what waits to be confirmed in a scope's own project."""
+    found = await memory.corrections.captured(scope, 100)
+    return sorted(item.text for item in found if item.scope.project == scope.project)
+
+
+async def test_a_session_without_a_model_leaves_its_rules_behind(tmp_path: Path) -> None:
+    """They are kept once, each with the message it stands in; what was dropped does not come back."""
+    repository, data = tmp_path / "app", tmp_path / "data"
+    (repository / ".git").mkdir(parents=True)
+    session(data, repository, "s1")
+    async with memory_in(data, project="auto") as memory:
+        await memory.capture.take_in()
+        assert await captured(memory, APP) == OF_PROJECT
+        assert await captured(memory, ALICE) == OF_USER
+        found = await memory.corrections.captured(APP, 100)
+        for item in found:
+            assert item.metadata[ORIGIN] == CAPTURED
+            (source,) = await memory.sources(APP, item.id)
+            assert item.text.casefold() in source.content.casefold()
+        memory.briefs.learn_folder(str(repository), "app")
+        await memory.briefs.render()
+        brief = find_brief(str(data), "alice", str(repository))
+        assert brief is not None
+        assert all(text in brief.text for text in (*OF_PROJECT, *OF_USER))
+        assert '- user: "run the tests again"' in brief.text
+        assert '- assistant: "Done, step 10."' in brief.text
+        assert "for today" not in brief.text
+        assert "secret removed" not in brief.text
+
+        dropped = next(item for item in found if "briefly" in item.text)
+        confirmed = next(item for item in found if "time.Sleep" in item.text)
+        await memory.delete(APP, [dropped.id])
+        await memory.corrections.confirm(APP, [confirmed.id])
+        session(data, repository, "s2")
+        await memory.capture.take_in()
+        assert await captured(memory, APP) == [OF_PROJECT[1], OF_PROJECT[3]]
+        assert len((await memory.scope_contents(APP)).memories) == 3
+        kept = await memory.add_text(APP, OF_PROJECT[1], infer=False)  # said again by an agent, which confirms it
+        assert ORIGIN not in kept.outcomes[0].memory.metadata
+        edits = [edit for edit in await memory.log(ALICE) if any(step.kind == "memory" for step in edit.steps)]
+        await memory.undo(ALICE, Undo(edit=edits[-1].number))
+        assert await captured(memory, ALICE) == []
+
+
+async def test_with_a_model_of_its_own_the_model_learns_instead(tmp_path: Path) -> None:
+    with OpenAIServer(model) as server:
+        async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
+            spooled(tmp_path, "prompt", "always answer briefly")
+            await memory.capture.take_in()
+            assert await captured(memory, ALICE) == []
+
+
+async def test_a_client_that_may_lend_its_model_changes_nothing(tmp_path: Path) -> None:
+    async with memory_in(tmp_path, llm={"provider": "sampling"}) as memory:
+        spooled(tmp_path, "prompt", "always answer briefly")
+        await memory.capture.take_in()
+        assert await captured(memory, ALICE) == ["Always answer briefly"]
