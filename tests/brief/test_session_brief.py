@@ -96,7 +96,7 @@ async def test_a_brief_is_never_too_long_and_ends_once(tmp_path: Path, words: st
 
 
 async def test_lasting_facts_of_the_user_come_before_news_of_the_world(tmp_path: Path) -> None:
-    """Of many memories, those are shown that say most: what is dangerous, the name, what holds for long."""
+    """Of many memories, those are shown that say most: the name, what was often said, what holds for long."""
     clock = StoppedClock()
     async with memory_in(tmp_path, clock) as memory:
         await add_text(memory, "Ana is the user's name", metadata={USER_NAME: "Ana"})
@@ -105,7 +105,7 @@ async def test_lasting_facts_of_the_user_come_before_news_of_the_world(tmp_path:
             clock.forward(hours=1)
             await add_text(memory, f"A build of release {number} took {number} minutes")
         text = await brief_of(memory)
-    assert text.index("peanuts") < text.index("user's name") < text.index("A build")
+    assert text.index("user's name") < text.index("peanuts") < text.index("A build")
 
 
 async def test_the_last_conversation_is_the_one_that_was_said_last(tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ async def test_in_a_repository_its_rules_come_before_the_users_tea(tmp_path: Pat
             scope = PROJECT if text.startswith(("The", "Never")) else ALICE
             await memory.add_text(scope, text, infer=False)
         for begin in await begun(memory, PROJECT):
-            said = ["peanuts", "Marit", "Portuguese", "time.Sleep", "pytest -n 0", "The logo", "likes tea"]
+            said = ["Marit", "peanuts", "Portuguese", "time.Sleep", "pytest -n 0", "The logo", "likes tea"]
             places = [begin.find(words) for words in said]
             assert places == sorted(places)
             assert min(places[:5]) > 0

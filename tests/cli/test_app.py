@@ -114,6 +114,7 @@ def test_a_conversation_is_learnt_and_answers_questions(tmp_path: Path) -> None:
         (tmp_path / name).write_text(text, "utf-8")
         printed = palimpsest(tmp_path, "learn", "--temporary", name, "--ask", "Where is the team retreat?")
         assert "learned 2 messages and 0 facts" in printed
+        assert "found by" not in printed, "they are embedded before they are asked for"
         assert "Lisbon" in printed.split("team retreat?", 1)[1]
     assert palimpsest_json(tmp_path, "search", "offsite")["results"] == []
 

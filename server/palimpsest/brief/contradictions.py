@@ -10,11 +10,11 @@ from datetime import datetime
 import numpy as np
 from sqlalchemy import Connection
 
-from palimpsest.brief.telling import is_safety
 from palimpsest.core.entities import SELF_NAMES, name_key, relation_key
 from palimpsest.core.models import Memory, Scope
 from palimpsest.core.protocols import Vector
 from palimpsest.learn.facts.conflicts import SINGLE_VALUED
+from palimpsest.learn.views.portrait.ranks import is_safety
 from palimpsest.learn.views.portrait.signs import PEOPLE
 from palimpsest.recall.fitted.weights import THRESHOLD, weights_for
 from palimpsest.recall.retrieval.stored_vectors import centred_vectors

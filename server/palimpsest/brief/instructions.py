@@ -39,7 +39,11 @@ def instructions_with(sources: Sources) -> str:
     helpful = _lines(sources.help, MEMORY_TOKENS)
     of_project = _lines((*sources.rules, *sources.of_project), MEMORY_TOKENS)
     about = _about(sources)
-    shown = _fitting((*first, *pinned, *helpful, *of_project, *about), HEAD_CHARS - len(f"{HEAD}\n\n{KNOWN}\n"), len)
+    room = HEAD_CHARS - len(f"{HEAD}\n\n{KNOWN}\n")
+    every = (*first, *pinned, *helpful, *of_project, *about)
+    shown = _fitting(every, room, len)
+    if first[1:2] and first[1] not in shown:  # the name took the room of what somebody's safety depends on
+        shown = _fitting(tuple(dict.fromkeys((first[1], *every))), room, len)
     head = f"{HEAD}\n\n{_section(KNOWN, shown)}" if shown else HEAD
     text = f"{head.rstrip()}\n\n{REST}\n"
     if len(text.encode()) > MAX_BYTES:  # the head's characters may take four bytes each

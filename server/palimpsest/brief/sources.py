@@ -11,9 +11,10 @@ from sqlalchemy import Connection
 
 from palimpsest.brief.contradictions import without_contradicted
 from palimpsest.brief.lines import plain
-from palimpsest.brief.telling import MUST, Rank, in_project_order, most_telling, rank_of
+from palimpsest.brief.telling import in_project_order, most_telling
 from palimpsest.core.errors import FullTextError
 from palimpsest.core.models import EXPIRES_AT, Memory, Message, Scope, Summary
+from palimpsest.learn.views.portrait.ranks import MUST, Rank, rank_of
 from palimpsest.learn.views.portrait.signs import SAFETY, WHO
 from palimpsest.store.database.full_text import MAX_QUERY_TOKENS
 from palimpsest.store.ledger import Ledger
@@ -52,9 +53,9 @@ _TOKENS = frozenset(
 class Sources:
     """What is known at the start of a session. No memory is in two of the groups.
 
-    `first` never yields to anything: what somebody's safety depends on and who the user is, with the name in the second
-    place. `pinned` is the rest of the block of the user and of the project. `help` is how the user wants to be helped.
-    `rules` are the rules and commands of the project and `of_project` its other memories, each with the newest first;
+    `first` never yields to anything: the user's name, what somebody's safety depends on, and who the user is. `pinned`
+    is the rest of the block of the user and of the project. `help` is how the user wants to be helped. `rules` are the
+    rules and commands of the project and `of_project` its other memories, each with the newest first;
     `telling` are other memories of the user, the most telling first.
     `profile` are the lines of the written profile of the user, or of the summary; none if there is neither or both say
     what no longer holds. `last_words` are the last exchange of the last conversation that
@@ -99,7 +100,7 @@ def read_sources(ledger: Ledger, conn: Connection, scope: Scope, now: datetime, 
     profile = _profile(conn, user_scope, contradicted)
     helpful = [] if profile else [memory for memory in of_user if ranks[memory.id] == Rank.HELP]
     return Sources(
-        first=tuple(sorted(first, key=lambda memory: (memory is not first[0]) + (ranks[memory.id] is not Rank.NAME))),
+        first=tuple(sorted(first, key=lambda memory: ranks[memory.id] is not Rank.NAME)),
         pinned=tuple(memory for memory in pinned if memory.id in rest),
         help=tuple(helpful),
         profile=profile,

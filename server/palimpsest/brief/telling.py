@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from enum import IntEnum
 
-from palimpsest.core.models import USER_NAME, Memory
+from palimpsest.core.models import Memory
 from palimpsest.learn.views.portrait import signs
-from palimpsest.llm.names import is_about_user
+from palimpsest.learn.views.portrait.ranks import is_about, is_rule, rank_of
 
 LASTING = frozenset(
     {"identity", "work", "health", "family", "relationship", "preference", "skill", "place", "instruction"}
@@ -17,9 +16,6 @@ LASTING = frozenset(
 """Tags of what holds for long. The model gives them; memories in an agent's words have none."""
 
 _LASTING = (signs.PREFERENCES, signs.PEOPLE, signs.WORK, signs.HELP)
-
-RULES = frozenset({"instruction", "style", "procedure", "correction"})
-"""Tags of how something is to be done."""
 
 ABOUT_USER, IS_LASTING, IS_PAST, IS_SOON = 1.5, 1.0, -1.0, 0.5
 """What each sign is worth. Set by hand: a fact about the user comes before one about the world, whatever its age, and
@@ -29,51 +25,6 @@ FADES_WITHIN = timedelta(days=180)
 """A fact that was last said this long ago is worth half a point less than a new one; at most one point. Set by hand."""
 
 SOON = timedelta(days=30)
-
-BEGINNING = 3
-"""Within how many words a text names whom it is about."""
-
-
-class Rank(IntEnum):
-    """How much depends on a memory. What is in front is shown first, however old it is and however much is pinned."""
-
-    SAFETY = 0
-    NAME = 1
-    IDENTITY = 2
-    HELP = 3
-    OTHER = 4
-
-
-MUST = Rank.IDENTITY
-"""The last rank that never yields to what is pinned or new."""
-
-
-def rank_of(memory: Memory, user_name: str) -> Rank:
-    """Return how much depends on a memory. `user_name` may be ""."""
-    if is_safety(memory, user_name):
-        return Rank.SAFETY
-    if USER_NAME in memory.metadata or signs.NAME.match(memory.text):
-        return Rank.NAME
-    if memory.happened_at is None and _is_about(memory, user_name) and signs.WHO.count(memory.text):
-        beginning = " ".join(memory.text.split(maxsplit=BEGINNING)[:BEGINNING])
-        return Rank.OTHER if signs.PEOPLE.count(beginning) else Rank.IDENTITY  # "User's brother lives in Bern"
-    is_help = is_rule(memory, user_name) or signs.HELP.count(memory.text)
-    return Rank.HELP if is_help else Rank.OTHER
-
-
-def is_safety(memory: Memory, user_name: str) -> bool:
-    """Return whether somebody's health or access depends on a memory. Most of the words may be about a machine."""
-    if not signs.SAFETY.count(memory.text):
-        return False
-    is_of_person = _is_about(memory, user_name) or any(entity.type == "person" for entity in memory.entities)
-    is_sure = not memory.scope.project and signs.ALLERGY.count(memory.text) > 0
-    return is_of_person or is_sure or signs.PEOPLE.count(memory.text) > 0
-
-
-def is_rule(memory: Memory, user_name: str) -> bool:
-    """Return whether a memory says how something is to be done, by its tags or words. "User always …" is a habit."""
-    is_worded = signs.ALWAYS.count(memory.text) > 0 and not _is_about(memory, user_name)
-    return is_worded or not RULES.isdisjoint(memory.all_tags)
 
 
 def in_project_order(memories: Sequence[Memory]) -> tuple[list[Memory], list[Memory]]:
@@ -106,7 +57,7 @@ def most_telling(
 def _worth(memory: Memory, times_said: int, user_name: str, now: datetime) -> float:
     age = max(now - memory.stated_at, timedelta())
     worth = 0.5 * math.log2(1 + times_said) + 2 ** (-age / FADES_WITHIN)
-    worth += ABOUT_USER if _is_about(memory, user_name) else 0.0
+    worth += ABOUT_USER if is_about(memory, user_name) else 0.0
     worth += IS_LASTING if _is_lasting(memory) else 0.0
     if memory.happened_at is not None:
         worth += IS_SOON if now <= memory.happened_at <= now + SOON else IS_PAST
@@ -116,9 +67,3 @@ def _worth(memory: Memory, times_said: int, user_name: str, now: datetime) -> fl
 def _is_lasting(memory: Memory) -> bool:
     is_worded = memory.happened_at is None and any(words.count(memory.text) for words in _LASTING)
     return is_worded or not LASTING.isdisjoint(memory.all_tags)
-
-
-def _is_about(memory: Memory, user_name: str) -> bool:
-    """Return whether the user is the subject of a memory: it begins with "User" or "I", or with the user's name."""
-    first_name = user_name.split(maxsplit=1)[0] if user_name.strip() else ""
-    return is_about_user(memory.text) or bool(first_name and memory.text.startswith(first_name))

@@ -23,6 +23,9 @@ CALL_SECONDS = 2.0
 LINK_LATER = JobRequest("link", about="memories")
 """What a write of decisions asks for if memories are linked. An undo brings the links back that there were."""
 
+_BY_WORDS, _BY_BEGINNING = "found by words only", "found by the meaning of its beginning"
+"""How notes begin on what waits to be embedded."""
+
 FIRST_CHARS = 2_000
 """How much text of a call is embedded first: half a second of one core with the slowest embedder. Set by hand."""
 
@@ -69,6 +72,11 @@ AfterWrite: TypeAlias = Callable[[Scope, Awaitable[WriteResult]], Awaitable[Writ
 """What awaits a write in a scope and does what follows every write; it returns the result with its own notes."""
 
 
+def is_on_embedding(note: str) -> bool:
+    """Return whether a note says that something waits to be embedded."""
+    return note.startswith((_BY_WORDS, _BY_BEGINNING))
+
+
 async def embed_texts(
     engine: Engine, texts: Sequence[str], known: Mapping[str, Vector] | None = None
 ) -> tuple[dict[str, Vector], list[str]]:
@@ -85,14 +93,12 @@ async def embed_texts(
     try:
         embedded, long = await engine.run(lambda: _embed_in_time(engine.embedder, missing))
     except EmbedderError as error:
-        return vectors, [f"found by words only, until it can be embedded: {error}"]
+        return vectors, [f"{_BY_WORDS}, until it can be embedded: {error}"]
     notes: list[str] = []
     if late := len(missing) - len(embedded):
-        notes.append(
-            f"found by words only, until the background has embedded it: {late} of {counted(len(missing), 'text')}"
-        )
+        notes.append(f"{_BY_WORDS}, until the background has embedded it: {late} of {counted(len(missing), 'text')}")
     if long:
-        notes.append(f"found by the meaning of its beginning, until the rest is embedded: {counted(long, 'long text')}")
+        notes.append(f"{_BY_BEGINNING}, until the rest is embedded: {counted(long, 'long text')}")
     return vectors | dict(zip(missing, embedded, strict=False)), notes
 
 

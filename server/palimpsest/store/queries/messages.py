@@ -90,9 +90,8 @@ def last_conversation(conn: Connection, scope: Scope) -> list[Message]:
         .order_by(messages.c.seq.desc())
         .limit(LAST_MESSAGES)
     )
-    newest = without_forgotten(conn, [to_message(row) for row in conn.execute(query)])
-    # An import stores old conversations last.
-    newest.sort(key=lambda message: message.said_at)
+    newest = without_forgotten(conn, [to_message(row) for row in conn.execute(query)][::-1])
+    newest.sort(key=lambda message: message.said_at)  # an import stores old conversations last
     return [message for message in newest if message.session_id == newest[-1].session_id]
 
 

@@ -70,6 +70,32 @@ async def test_a_profile_without_a_model_sorts_what_an_agent_stored(tmp_path: Pa
         assert "no language model" in result.notes[0]
 
 
+async def test_what_is_about_something_else_stands_under_no_head_of_the_user(tmp_path: Path) -> None:
+    """Projects move and speak, too, and rent is nobody's relative. Who the user is comes first, whatever came later."""
+    clock = StoppedClock()
+    async with memory_in(tmp_path, clock) as memory:
+        await add_text(memory, "User writes commit messages in English", metadata={"pinned": True})
+        texts = {
+            "User was born on 3 March 1988": "Identity",
+            "User works as a staff nurse at St Mary's": "Work",
+            "User is allergic to penicillin": "Identity",
+            "User's name is Imogen Hartley": "Identity",
+            "Kestrel moved from PostgreSQL 15 to 17": "Also",
+            "Kestrel lives on a server in Falkenstein": "Also",
+            "User's rent is 900 euros a month, paid to Otto Reiter": "Also",
+            "User's sister Clara lives in Bern": "People",
+            "Clara has two cats": "People",
+            "User writes her commit messages in English": "",
+        }
+        await plain(memory, "profile", texts)
+        profile, overall = [(await memory.summary(ALICE, kind)).text for kind in ("profile", "overall")]
+    assert sections(profile)["Identity"][0] == "User's name is Imogen Hartley"
+    lines = [line.partition(" ")[2] for line in overall.split("\n\n")[1].splitlines()]
+    first = ("User's name is Imogen Hartley", "User is allergic to penicillin", "User works as", "User was born on")
+    assert all(text in line for text, line in zip(first, lines, strict=False))
+    assert overall.count("commit messages") == 1
+
+
 async def test_a_profile_in_german(tmp_path: Path) -> None:
     """The signs are those of several languages."""
     async with memory_in(tmp_path) as memory:

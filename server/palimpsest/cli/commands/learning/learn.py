@@ -29,6 +29,7 @@ from palimpsest.core.files import open_plain_file, refuse_special
 from palimpsest.core.message_forms import LeftOut, conversations_in
 from palimpsest.core.models import Scope
 from palimpsest.core.validation import ConversationInput
+from palimpsest.learn.apply import is_on_embedding
 from palimpsest.learn.documents.folder import CONVERSATIONS as JSON_SUFFIXES
 from palimpsest.learn.documents.readers.plain import decoded
 from palimpsest.learn.documents.readers.reading import MARKUP, TEXT
@@ -133,16 +134,21 @@ def _learn_file(ctx: typer.Context, file: Path, ask: list[str], *, temporary: bo
                     notes.update(dict.fromkeys(result.notes))
                     done_messages += len(batch)
                     progress(done_messages, total)
+        told = list(notes)
+        if ask or temporary:  # nobody asks again once the background has embedded them
+            with progress_bar("embedding") as progress:
+                waiting = await memory.documents.embed(progress)
+            told = told if waiting else [note for note in told if not is_on_embedding(note)]
         answers = {question: await memory.search(memory.scope, question, limit=3, caller=CALLER) for question in ask}
 
         done = f"learned {counted(kept, 'message')} and {counted(learned, 'fact')} from {file}"
-        parts: list[Part] = [done, *notes_text(tuple(notes))]
+        parts: list[Part] = [done, *notes_text(told)]
         for question, answer in answers.items():
             parts += search_parts(answer, question, memory.scope)
         content = {
             "kept_messages": kept,
             "facts": learned,
-            "notes": list(notes),
+            "notes": told,
             "answers": {
                 question: SearchReply.of(answer, memory.scope).as_json() for question, answer in answers.items()
             },

@@ -20,10 +20,11 @@ from palimpsest.learn.views.listing import (
     topics_of,
 )
 from palimpsest.learn.views.portrait import profile
-from palimpsest.learn.views.portrait.sections import READ, Room, line_of, most_telling_of
+from palimpsest.learn.views.portrait.sections import READ, Room, in_order_of_rank, line_of, most_telling_of, not_pinned
 from palimpsest.store.queries import conversations as conversation_queries
 from palimpsest.store.queries import memories as memory_queries
-from palimpsest.text.tokenizer import count_tokens
+from palimpsest.store.views.pinned import pinned_memories
+from palimpsest.text.tokenizer import count_tokens, query_tokens
 
 LASTING = {profile.IDENTITY: 90, profile.PEOPLE: 90, profile.WORK: 60, profile.PREFERENCES: 60, profile.HELP: 60}
 """The sections of a profile that are lasting, each with its tokens, which nothing that is said later can take. Set by
@@ -39,8 +40,13 @@ USER, PROJECT, ALSO = "About the user", "About the project", "Also"
 
 
 def overview(conn: Connection, request: SummaryRequest) -> PlainText:
-    """Return all memories if they fit, the newest first; else the lasting ones, and the most telling of the others."""
-    held = held_memories(conn, request, READ)
+    """Return all memories if they fit; else the lasting ones, and the most telling of the others.
+
+    Who the user is comes first, then the newest. What a pinned memory says is not repeated.
+    """
+    pinned = [frozenset(query_tokens(memory.text)) for memory in pinned_memories(conn, request.scope)]
+    held = not_pinned(held_memories(conn, request, READ), pinned)
+    held = in_order_of_rank(held, memory_queries.name_of_user(conn, request.scope))
     lines = [dated(memory) for memory in held]
     shown: Sequence[Memory] = held
     if sum(count_tokens(f"{line}\n") for line in lines) > MAX_LISTED_TOKENS:
@@ -62,7 +68,8 @@ def _most_telling(
     rooms = {heading: Room(tokens) for heading, tokens in LASTING.items()}
     rooms |= {heading: Room(REST // len(others), HALF_LIFE) for heading in others}
     chosen = most_telling_of(conn, request, groups, rooms)
-    about_user = [memory for heading in LASTING for memory in chosen[heading]]
+    name = memory_queries.name_of_user(conn, request.scope)
+    about_user = in_order_of_rank((memory for heading in LASTING for memory in chosen[heading]), name)
     lines = [f"{USER}:", *map(line_of, about_user)] if about_user else []
     for heading in (PROJECT, ALSO):
         newest = sorted(chosen.get(heading, ()), key=lambda memory: memory.stated_at, reverse=True)

@@ -28,6 +28,7 @@ from palimpsest.learn.views.portrait.written import material
 from palimpsest.llm.names import is_about_user
 from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.queries import summaries as summary_queries
+from palimpsest.text.names.lexicon.lists import is_given_name
 
 HELP, IDENTITY, PEOPLE, WORK, PREFERENCES = "How to help", "Identity", "People", "Work", "Preferences"
 
@@ -103,13 +104,24 @@ def _memories(conn: Connection, request: SummaryRequest, limit: int) -> list[Mem
 
 
 def _place(own: Set[str], memory: Memory) -> str:
-    """Return the heading of a memory. Somebody else's name is a sign of one about people, at its beginning two."""
-    if USER_NAME in memory.metadata:
+    """Return the heading of a memory. Somebody else's name at its beginning is a sign of one about people.
+
+    What begins with the name of a thing is not about who the user is: "Kestrel moved from PostgreSQL 15 to 17".
+    """
+    if USER_NAME in memory.metadata or signs.NAME.match(memory.text):
         return IDENTITY
-    people = (entity.name for entity in memory.entities if entity.type == "person")
-    others = tuple(name for name in people if name_key(name) not in own)
-    is_theirs = bool(others) and memory.text.startswith(others)
-    return by_tags_and_signs(SECTIONS, memory, {PEOPLE: len(others[:1]) + is_theirs})
+    others = [entity for entity in memory.entities if name_key(entity.name) not in own]
+    first = next((entity for entity in others if memory.text.startswith(entity.name)), None)
+    is_of_other = first is not None and first.type == "person" and _is_persons(first.name, memory.text)
+    heading = by_tags_and_signs(SECTIONS, memory, {PEOPLE: 2 if is_of_other else 0})
+    if first is None or is_of_other or any(not section.tags.isdisjoint(memory.all_tags) for section in SECTIONS):
+        return heading
+    return heading if heading in (HELP, WORK) else ALSO
+
+
+def _is_persons(name: str, text: str) -> bool:
+    """Return whether a name that was taken for a person's surely is one. Projects are called Kestrel and Nightjar."""
+    return " " in name or is_given_name(name) or signs.PEOPLE.count(text) > 0
 
 
 def _due(conn: Connection, request: SummaryRequest, every: int) -> Sequence[str]:

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from sqlalchemy import Connection
 
-from palimpsest.core.models import EXPIRES_AT, USER_NAME, Memory
+from palimpsest.core.models import EXPIRES_AT, Memory
 from palimpsest.core.protocols import Vector
 from palimpsest.learn.views.extractive import Passage, most_telling
 from palimpsest.learn.views.kinds import PlainText, SummaryRequest, revisions
 from palimpsest.learn.views.listing import NOTHING, dated, omitted, shown_text
+from palimpsest.learn.views.portrait.ranks import MUST, Rank, rank_of
 from palimpsest.learn.views.portrait.signs import Signs
 from palimpsest.llm.names import is_about_user
 from palimpsest.recall.retrieval.stored_vectors import centred_vectors
-from palimpsest.store.views.pinned import is_pinned
+from palimpsest.store.queries import memories as memory_queries
+from palimpsest.store.views.pinned import is_pinned, pinned_memories
 from palimpsest.text.dates.finder import dates_in
-from palimpsest.text.tokenizer import count_tokens
+from palimpsest.text.tokenizer import count_tokens, query_tokens
 
 READ = 5_000
 """How many of the newest memories are sorted: some years of a life, in a second at most. Set by hand."""
@@ -38,7 +41,10 @@ PASSING_AFTER = timedelta(days=14)
 it is worth this part of another one, and no less, because birthdays are told like that, too. Set by hand."""
 
 NAME_WEIGHT = 3.0
-"""What the user is called comes first. Set by hand."""
+"""What the user is called, who they are and what is dangerous for them comes first. Set by hand."""
+
+REDUNDANT = 0.8
+"""Which share of its words a pinned memory has of one that is not shown again below it. Set by hand."""
 
 ALSO = "Also"
 """The last section, of what belongs to none."""
@@ -90,6 +96,8 @@ def portrait(
             sorted_in[heading].append(memory)
     rooms = {heading: Room(tokens) for heading, tokens in headings.items()}
     chosen = most_telling_of(conn, request, sorted_in, rooms)
+    name = memory_queries.name_of_user(conn, request.scope)
+    chosen = {heading: in_order_of_rank(some, name) for heading, some in chosen.items()}
     lines = [line for heading, some in chosen.items() if some for line in (f"{heading}:", *map(line_of, some))]
     shown = [memory for some in chosen.values() for memory in some]
     lines += omitted(sum(map(len, sorted_in.values())) - len(shown), "memory")
@@ -103,7 +111,10 @@ def most_telling_of(
 
     What a group does not need of its room is shared by those that need more.
     """
-    compared = {name: sorted(groups[name], key=_certainty, reverse=True)[:COMPARED] for name in rooms}
+    pinned = [frozenset(query_tokens(memory.text)) for memory in pinned_memories(conn, request.scope)]
+    compared = {
+        name: sorted(not_pinned(groups[name], pinned), key=_certainty, reverse=True)[:COMPARED] for name in rooms
+    }
     ids = [memory.id for some in compared.values() for memory in some]
     vectors = centred_vectors(conn, request.embedder, request.scope, "memory", ids)
 
@@ -122,13 +133,32 @@ def most_telling_of(
     return chosen
 
 
+def in_order_of_rank(memories: Iterable[Memory], user_name: str) -> list[Memory]:
+    """Return memories in their order, but those that say who the user is in front, and the name before all."""
+
+    def place(memory: Memory) -> int:
+        rank = rank_of(memory, user_name)
+        return -1 if rank is Rank.NAME else min(rank, Rank.HELP)
+
+    return sorted(memories, key=place)
+
+
+def not_pinned(memories: Iterable[Memory], pinned: Sequence[AbstractSet[str]]) -> list[Memory]:
+    """Return the memories that no pinned one, of which these are the words, says already."""
+    return [memory for memory in memories if not _is_said(frozenset(query_tokens(memory.text)), pinned)]
+
+
+def _is_said(words: AbstractSet[str], pinned: Sequence[AbstractSet[str]]) -> bool:
+    return any(len(words & of_pinned) >= REDUNDANT * len(words) for of_pinned in pinned if words)
+
+
 def _certainty(memory: Memory) -> int:
     """Return how surely a memory belongs where it was sorted: by its tags, or else if it is about the user."""
     return 2 if memory.all_tags else 1 if is_about_user(memory.text) else 0
 
 
 def _passage(memory: Memory, vector: Vector | None, now: datetime) -> Passage:
-    weight = NAME_WEIGHT if USER_NAME in memory.metadata else 1.0
+    weight = NAME_WEIGHT if rank_of(memory, "") <= MUST else 1.0
     if now - memory.at > PASSING_AFTER and _counts_from_its_date(memory):
         weight *= PASSING_WEIGHT
     return Passage(memory.text, memory.at, vector, weight, tokens=_cost(memory))
