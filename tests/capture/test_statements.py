@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 
 from loopback import OpenAIServer
+from palimpsest.brief.answer import RecallRequest
 from palimpsest.core.models import CAPTURED, ORIGIN, Scope, Undo
 from palimpsest.hook.session import find_brief
 from palimpsest.memory import Memory
 from tests.support.learning_jobs import model
+from tests.support.ledger_access import ignore_progress
 from tests.support.memory import ALICE, llm_settings, memory_in
 from tests.support.sessions import spooled
 
@@ -77,6 +79,22 @@ async def test_a_session_without_a_model_leaves_its_rules_behind(tmp_path: Path)
         assert '- assistant: "Done, step 10."' in brief.text
         assert "for today" not in brief.text
         assert "secret removed" not in brief.text
+
+        await memory.documents.embed(ignore_progress)
+
+        async def recalled(prompt: str, *shown: str) -> str:
+            request = RecallRequest(prompt, "alice", "claude-code", "s2", str(repository), frozenset(shown))
+            return (await memory.briefs.answer(request)).text
+
+        for prompt in (
+            "Add a flag --json to the export command",
+            "Rename the package from store to ledger",
+            "thanks, that's it for today, see you tomorrow",
+        ):
+            assert await recalled(prompt, *brief.ids) == "", "a task or a farewell that resembles an earlier one"
+        asked = "Where do I find the deploy token?"
+        assert await recalled(asked, *brief.ids) == "", "the session has seen it"
+        assert [line for line in (await recalled(asked)).splitlines() if "1Password" in line and "said:" not in line]
 
         dropped = next(item for item in found if "briefly" in item.text)
         confirmed = next(item for item in found if "time.Sleep" in item.text)

@@ -16,6 +16,8 @@ from palimpsest.recall.hits import within_budget
 from palimpsest.recall.pipeline import SearchQuery, SearchResult
 from palimpsest.recall.scoring.ranking import squash
 from palimpsest.store.views.pinned import is_unconfirmed
+from palimpsest.text.secrets.redaction import says_only_secrets
+from palimpsest.text.standing import asks_something, says_something
 from palimpsest.text.tokenizer import count_tokens
 
 MAX_HITS = 5
@@ -90,7 +92,7 @@ def answer(
     `score` are left out, too. Raises what `search` raises.
     """
     prompt = plain(request.prompt[:SEARCHED_CHARS])
-    if not prompt:
+    if not says_something(prompt, 1):
         return NOTHING
     query = SearchQuery(scope, prompt, now, SEARCHED_HITS, MAX_SEARCH_TOKENS, hops=0)
     result = search(query)
@@ -103,18 +105,28 @@ def answer(
 
 
 def _useful(result: SearchResult, request: RecallRequest, now: datetime, floor: float, score: float) -> list[Hit]:
-    """Return the hits that are worth showing unasked. Pages, and what pages and tools told, wait to be asked for."""
+    """Return the hits that are worth showing unasked.
+
+    Pages, and what pages and tools told, wait to be asked for. Messages are shown to questions only: to a task, an
+    earlier task that resembles it is no help. One of which a memory is shown is not repeated.
+    """
     if not result.confident:
         return []
     least = max(result.threshold, floor)
+    is_question = asks_something(request.prompt)
+    memories = [
+        hit for hit in result.hits if hit.kind == "memory" and (hit.id in request.shown or hit.relevance >= least)
+    ]
+    told = {message_id for hit in memories for message_id in hit.message_ids}
     score = score if len(result.hits) >= FEW_HITS else 0.0
     return [
         hit
         for hit in result.hits
         if hit.relevance >= least
-        and (hit.kind == "message" or hit.score >= score)
+        and (is_question and hit.id not in told if hit.kind == "message" else hit.score >= score)
         and hit.document is None
         and not is_unconfirmed(hit.metadata)
+        and not says_only_secrets(hit.text)
         and not _is_known(hit, request, now)
     ]
 

@@ -40,7 +40,7 @@ INTRODUCTION = (
 
 @dataclass(frozen=True, slots=True)
 class Brief:
-    """The text of a brief, "" if nothing is known, and the ids of the memories in it."""
+    """The text of a brief, "" if nothing is known, and the ids of the memories and messages in it."""
 
     text: str = ""
     ids: tuple[str, ...] = ()
@@ -78,7 +78,8 @@ def session_brief(sources: Sources, project: str) -> Brief:
     ]
     if not lines:
         return Brief()
-    ids = (*first_ids, *pinned_ids, *help_ids, *rule_ids, *other_ids, *telling_ids)
+    ending_ids = tuple(message.id for message in sources.last_words)
+    ids = (*first_ids, *pinned_ids, *help_ids, *rule_ids, *other_ids, *telling_ids, *ending_ids)
     return Brief("\n".join((BLOCK_BEGIN, INTRODUCTION, *lines, BLOCK_END)), ids)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 
 from palimpsest.capture.once import Met
 from palimpsest.core.models import CAPTURED, ORIGIN, Decision, Event, Fact, Message, Provenance, Scope
@@ -57,7 +56,7 @@ async def _keep_statements(engine: Engine, messages: Sequence[Message], caller: 
     stated: dict[Scope, dict[str, Fact]] = {}
     for message in messages:
         for statement in standing_statements(message.content) if message.role == "user" else ():
-            scope = replace(message.scope, project="") if statement.kind == "person" else message.scope
+            scope = message.scope.general if statement.kind == "person" else message.scope
             fact = Fact(
                 statement.text,
                 (message.id,),

@@ -104,9 +104,15 @@ def _stated(sentence: str) -> Iterator[Statement]:
             return
 
 
-def says_something(text: str) -> bool:
-    """Return whether a text says more than thanks, greetings and "go on"."""
-    return len(query_tokens(_cues()["courtesy"].sub(" ", text[:MAX_CHARS]))) >= MIN_WORDS
+def says_something(text: str, words: int = MIN_WORDS) -> bool:
+    """Return whether a text has so many words beside thanks, greetings, "go on" and function words."""
+    return len(query_tokens(_cues()["courtesy"].sub(" ", text[:MAX_CHARS]))) >= words
+
+
+def asks_something(text: str) -> bool:
+    """Return whether a sentence of a text is a question, by its mark or its first word."""
+    own = (sentence for sentence in _SENTENCE_END.split(text[:MAX_CHARS]) if sentence)
+    return any(mark in text for mark in _QUESTION_MARKS) or any(map(_cues()["question"].match, own))
 
 
 def _of_person(text: str) -> str:

@@ -130,9 +130,8 @@ Most of them serve a machine, too ("fault-intolerant", "a blind test"), so they 
 those of `ALLERGY` do not."""
 
 COMMANDS = _signs(
-    """run runs command commands build builds test tests deploy deploys install start lint format release migrate
-    befehl befehle starten bauen ausführen kommando commande lancer exécuter comando ejecutar eseguire executar
-    uitvoeren kör kommando polecenie uruchom команда запуск запускать""",
+    """command commands deploy deploys install lint migrate befehl befehle kommando kommandos ausführen commande
+    commandes lancer comando comandos ejecutar eseguire executar uitvoeren polecenie uruchom команда запускать""",
     "命令 运行 コマンド 実行",
 )
 """How the commands of a project are worded."""
