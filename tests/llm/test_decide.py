@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from palimpsest.core.errors import ModelRefusedError, ReplyError
+from palimpsest.core.errors import ModelRefusedError
 from palimpsest.core.models import Decision, Event, Fact, Memory
 from palimpsest.learn.engine import NEEDED_PROMPTS
 from palimpsest.llm.decide import MAX_TEXT_CHARS, decide
@@ -188,28 +188,34 @@ async def test_events_are_read_as_models_write_them(prompt: Prompt, item: dict[s
         (decision(0, "DELETE", 99, "x"), "there is no memory 99"),
         (decision(0, "NONE", 7), "there is no memory 7"),
         (decision(0, "DELETE", -1, "x"), "there is no memory -1"),
-        (decision(1, "ADD"), "there is no fact 1; the facts are 0 to 0."),
+        (decision(7, "ADD"), "there is no fact 7; the facts are 0 to 0."),
         (decision(0, "DELETE", None, "x"), "DELETE names no memory."),
         (decision(0, "UPDATE", None, "x"), "UPDATE names no memory."),
         (decision(0, "UPDATE", 0, "  "), "UPDATE of memory 0 has no text."),
         (decision(0, "UPDATE", 0), "UPDATE of memory 0 has no text."),
         (decision(0, "UPDATE", 0, "x" * (MAX_TEXT_CHARS + 1)), f"longer than {MAX_TEXT_CHARS} characters"),
-        (decision(0, "MERGE", 0, "x"), "decisions.0.event"),
+        (decision(0, "UPDATE", 0, "null"), "UPDATE of memory 0 has no text."),
+        (decision(0, "MERGE", 0, "x"), "a decision about fact 0 has no event that there is"),
+        ("ADD", "a decision has no event that there is"),
     ],
-    ids=range(11),
+    ids=range(13),
 )
-async def test_a_decision_that_is_not_valid_is_repaired_or_refused(
-    prompt: Prompt, wrong_decision: dict[str, Any], fault: str
+async def test_a_decision_that_is_not_valid_is_repaired_or_left_out(
+    prompt: Prompt, wrong_decision: Any, fault: str
 ) -> None:
-    """Guards other memories: a number that was not shown, or a missing part, is never guessed."""
+    """Guards other memories: a number that was not shown, or a missing part, is never guessed. The others count."""
     result, model = await run_decide(
         prompt, [CAT], [NICE, MISO], decisions_reply(wrong_decision), decisions_reply(decision(0, "NONE", 1))
     )
 
     assert as_tuples(result) == [("NONE", CAT.text, "memory-miso", ())]
     assert fault in model.calls[1].messages[-1]["content"]
-    with pytest.raises(ReplyError):
-        await run_decide(prompt, [CAT], [NICE, MISO], decisions_reply(wrong_decision), decisions_reply(wrong_decision))
+    half_wrong = decisions_reply(wrong_decision, decision(1, "DELETE", 0, LYON.text))
+    for again in (half_wrong, "no JSON"):
+        result, _ = await run_decide(prompt, [CAT, LYON], [NICE, MISO], half_wrong, again)
+        assert ("ADD", LYON.text, None, ("memory-nice",)) in as_tuples(result)
+        assert ("ADD", CAT.text, None, ()) in as_tuples(result)
+        assert result.faults != ()
 
 
 async def test_a_missing_decision_is_requested_again(prompt: Prompt) -> None:
@@ -373,12 +379,48 @@ async def test_a_known_fact_in_mem0s_form_changes_nothing(prompt: Prompt) -> Non
     assert (result.undecided, len(model.calls)) == ((), 1)
 
 
-async def test_an_unknown_id_in_mem0s_form_is_refused(prompt: Prompt) -> None:
-    """Guards ids in Mem0's form: an UPDATE of an id that was not shown is an error."""
+async def test_an_unknown_id_in_mem0s_form_changes_nothing(prompt: Prompt) -> None:
+    """Guards ids in Mem0's form: an UPDATE of an id that was not shown leaves the fact, which is added."""
     wrong_reply = mem0_reply(("5", "Name is John", "UPDATE"))
 
-    with pytest.raises(ReplyError, match="there is no memory 5"):
-        await run_decide(prompt, [fact("Name is John")], [NICE], wrong_reply, wrong_reply)
+    result, _ = await run_decide(prompt, [fact("Name is John")], [NICE], wrong_reply, wrong_reply)
+
+    assert as_tuples(result) == [("ADD", "Name is John", None, ())]
+    assert result.faults == ("there is no memory 5; the ids are those shown, 0 to 0.",)
+
+
+OPERATIONS = [
+    {"operation": "UPDATE", "target_memory_id": "1", "updated_content": "Ana's cat Miso is three."},
+    {"operation": "\u6dfb\u52a0", "target_memory_id": "", "updated_content": None},
+    {"operation": "NOOP", "target_memory_id": "", "updated_content": None},
+    {"operation": "DELETE", "target_memory_id": "0", "updated_content": None},
+]
+
+
+@pytest.mark.parametrize(
+    "reply_text",
+    [json.dumps(OPERATIONS), "\n".join(map(json.dumps, OPERATIONS)), json.dumps({"result": OPERATIONS})],
+    ids=["list", "lines", "wrapped"],
+)
+async def test_operations_are_decisions_about_the_facts_in_their_order(prompt: Prompt, reply_text: str) -> None:
+    """Guards custom prompts that ask for one `{"operation", "target_memory_id", "updated_content"}` for each fact."""
+    tea, dull = fact("Ana drinks tea.", sources=["id-3"]), fact("Ana said hello.", sources=["id-4"])
+    result, model = await run_decide(prompt, [CAT, tea, dull, LYON], [NICE, MISO], reply_text)
+
+    assert as_tuples(result) == [
+        ("UPDATE", "Ana's cat Miso is three.", "memory-miso", ()),
+        ("ADD", "Ana drinks tea.", None, ()),
+        ("ADD", LYON.text, None, ("memory-nice",)),
+    ]
+    assert (result.dropped, len(model.calls)) == ((dull,), 1)
+
+
+async def test_one_operation_by_itself_is_a_decision(prompt: Prompt) -> None:
+    """Guards the same prompts where there is one fact: the reply is a single object."""
+    noop = json.dumps({"operation": "NOOP", "target_memory_id": "1", "updated_content": None})
+    result, model = await run_decide(prompt, [CAT], [NICE, MISO], noop)
+
+    assert (as_tuples(result), len(model.calls)) == ([("NONE", CAT.text, "memory-miso", ())], 1)
 
 
 async def test_a_refusal_of_the_model_is_raised(prompt: Prompt) -> None:

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, WithJsonSchema, model_validator
+from pydantic.json_schema import SkipJsonSchema
 
 from palimpsest.core.clock import shown_date
 from palimpsest.core.models import Event, Fact
@@ -20,6 +21,7 @@ from palimpsest.core.protocols import LanguageModel
 from palimpsest.llm.decisions.settle import settle
 from palimpsest.llm.decisions.verdicts import Comparison, Decisions, Verdict, with_items
 from palimpsest.llm.names import with_name
+from palimpsest.llm.nothing import says_nothing
 from palimpsest.llm.prompts import Prompt
 from palimpsest.llm.structured_output import ReplyModel, ask
 
@@ -31,65 +33,94 @@ NEAREST_MEMORIES = 10
 MAX_TEXT_CHARS = 4_000
 MAX_DIGITS = 9
 
-_WORDS = {"NOOP": "NONE", "NO CHANGE": "NONE", "SUPERSEDE": "DELETE", "REMOVE": "DELETE", "FORGET": "DELETE"}
+_EVENTS: Mapping[str, Event] = {
+    **{event.value: event for event in Event},
+    **dict.fromkeys(("INSERT", "CREATE", "\u6dfb\u52a0", "\u65b0\u589e"), Event.ADD),
+    **dict.fromkeys(("MODIFY", "\u66f4\u65b0", "\u4fee\u6539"), Event.UPDATE),
+    **dict.fromkeys(("SUPERSEDE", "REMOVE", "FORGET", "\u5220\u9664"), Event.DELETE),
+    **dict.fromkeys(("NOOP", "NO OP", "NO CHANGE", "IGNORE", "SKIP", "\u65e0", "\u65e0\u53d8\u5316"), Event.NONE),
+}
+"""Events as models name them, also in Chinese."""
+
+_MEMORY_KEYS = ("memory", "memory_id", "target_memory_id", "id")
+_TEXT_KEYS = ("text", "updated_content", "new_memory", "new_text", "content")
 
 
 class DecisionReply(BaseModel):
-    """One decision of the model's reply, about fact number `fact` and, except for ADD, memory number `memory`."""
+    """One decision of the model's reply, about fact number `fact` and, except for ADD, memory number `memory`.
+
+    What is no event is None. An operation is a decision in another form, of which there is one for each fact.
+    """
 
     model_config = ConfigDict(extra="ignore")
 
     fact: int | None
-    event: Event
+    event: Annotated[Event | None, WithJsonSchema({"enum": [event.value for event in Event], "type": "string"})]
     memory: int | None
     text: str | None
+    is_operation: SkipJsonSchema[bool] = False
 
     @model_validator(mode="before")
     @classmethod
     def _tolerate(cls, value: Any) -> Any:
-        if not isinstance(value, Mapping):
-            return value
-        item = cast("Mapping[str, Any]", value)
+        item: Mapping[str, Any] = cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
         event_name = item.get("event", item.get("operation"))
-        event = event_name.strip().upper() if isinstance(event_name, str) else ""
+        event = event_name.upper().replace("_", " ").replace("-", " ").strip() if isinstance(event_name, str) else ""
+        text = next((item[key] for key in _TEXT_KEYS if isinstance(item.get(key), str)), None)
         return {
             "fact": _number(item.get("fact")),
-            "event": _WORDS.get(event, event),
+            "event": _EVENTS.get(event),
             # Custom update prompts written for Mem0 ask for "id".
-            "memory": _number(item.get("memory", item.get("id"))),
-            "text": item["text"] if isinstance(item.get("text"), str) else None,
+            "memory": _number(next((item[key] for key in _MEMORY_KEYS if key in item), None)),
+            "text": None if text is None or says_nothing(text) else text,
+            "is_operation": "operation" in item and "fact" not in item,
         }
 
 
 class DecideReply(ReplyModel):
     """The model's reply: `{"decisions": […]}`, a bare list, or Mem0's `{"memory": […]}`, whose items name no fact."""
 
+    LIST_KEY = "decisions"
+
     decisions: list[DecisionReply]
+
+    @classmethod
+    def is_item(cls, value: Mapping[str, Any]) -> bool:
+        """Return whether a value is a decision without a list around it."""
+        return isinstance(value.get("event", value.get("operation")), str)
 
     @model_validator(mode="before")
     @classmethod
     def _tolerate(cls, value: Any) -> Any:
         if isinstance(value, list):
-            return {"decisions": cast("list[Any]", value)}
+            items = cast("list[Any]", value)
+            if not all(isinstance(item, Mapping) for item in items):
+                raise ValueError("it is a list of something else than decisions")
+            return {"decisions": items}
         if isinstance(value, Mapping):
             reply = cast("Mapping[str, Any]", value)
-            if "memory" in reply and "decisions" not in reply:
-                return {"decisions": reply["memory"]}
-        return cast("Any", value)
+            listed: Any = reply.get("decisions", reply.get("memory"))
+            items = [cast("Any", listed)] if isinstance(listed, Mapping) else listed
+            return {} if items is None else {"decisions": items}
+        return value
 
 
 async def decide(model: LanguageModel, prompt: Prompt, comparison: Comparison) -> Decisions:
     """Return the decisions about facts and requests to forget. Raises ModelError.
 
-    A fact that the model leaves out of both replies is added, and a request is not granted.
+    What cannot be carried out of a reply is asked for once more, and then left out of the others. A fact without a
+    decision is added, and a request without one is not granted.
     """
     messages = prompt.render(facts=_shown_items(comparison), memories=_shown_entries(comparison))
 
     def convert_leniently(reply: DecideReply) -> Decisions:
-        return settle(_verdicts(reply, comparison), comparison)
+        verdicts, faults = _verdicts(reply, comparison)
+        return replace(settle(verdicts, comparison), faults=tuple(dict.fromkeys(faults)))
 
     def convert(reply: DecideReply) -> Decisions:
         decided = convert_leniently(reply)
+        if decided.faults:
+            raise ValueError(decided.faults[0])
         if decided.undecided or decided.unanswered:
             items = (*comparison.facts, *comparison.requests)
             left_out = (*decided.undecided, *decided.unanswered)
@@ -153,34 +184,43 @@ def _shown_entries(comparison: Comparison) -> list[dict[str, Any]]:
     return shown + [{"id": number, **item} for number, item in enumerate(new, len(shown))]
 
 
-def _verdicts(reply: DecideReply, comparison: Comparison) -> list[Verdict]:
-    """Return the model's decisions. Raises ValueError for a number that was not shown, or a lacking memory or text."""
-    for item in reply.decisions:
-        _check(item, comparison)
-    verdicts = [
-        Verdict(item.fact, item.event, None if item.event is Event.ADD else item.memory, item.text)
-        for item in reply.decisions
-    ]
-    return with_items(verdicts, comparison)
-
-
-def _check(reply: DecisionReply, comparison: Comparison) -> None:
+def _verdicts(reply: DecideReply, comparison: Comparison) -> tuple[list[Verdict], list[str]]:
+    """Return the model's decisions, and what is wrong with those that are left out."""
     items = len(comparison.facts) + len(comparison.requests)
-    if reply.fact is not None and not 0 <= reply.fact < items:
-        raise ValueError(f"there is no fact {reply.fact}; the facts are 0 to {items - 1}.")
-    if len(reply.text or "") > MAX_TEXT_CHARS:
-        raise ValueError(f"the text of a decision is longer than {MAX_TEXT_CHARS} characters.")
-    if reply.event is Event.ADD:
-        return
-    if reply.memory is None:
-        if reply.event is Event.NONE:
-            return
-        raise ValueError(f"{reply.event} names no memory.")
+    decisions = reply.decisions
+    if len(decisions) == items and all(decision.is_operation for decision in decisions):
+        decisions = [decision.model_copy(update={"fact": number}) for number, decision in enumerate(decisions)]
+    verdicts: list[Verdict] = []
+    faults: list[str] = []
+    for item in decisions:
+        fault = _fault(item, comparison)
+        if item.event is None or fault:
+            faults.append(fault)
+        else:
+            verdicts.append(Verdict(item.fact, item.event, None if item.event is Event.ADD else item.memory, item.text))
+    return with_items(verdicts, comparison), faults
+
+
+def _fault(reply: DecisionReply, comparison: Comparison) -> str:
+    """Return what is wrong with a decision: a number that was not shown, or a lacking event, memory or text; or ""."""
+    items = len(comparison.facts) + len(comparison.requests)
     entries = len(comparison.entries) + len(comparison.listed_facts)
+    if reply.fact is not None and not 0 <= reply.fact < items:
+        return f"there is no fact {reply.fact}; the facts are 0 to {items - 1}."
+    if reply.event is None:
+        about = "" if reply.fact is None else f" about fact {reply.fact}"
+        return f"a decision{about} has no event that there is: {', '.join(Event)}."
+    if len(reply.text or "") > MAX_TEXT_CHARS:
+        return f"the text of a decision is longer than {MAX_TEXT_CHARS} characters."
+    if reply.event is Event.ADD or (reply.memory is None and reply.event is Event.NONE):
+        return ""
+    if reply.memory is None:
+        return f"{reply.event} names no memory."
     if not 0 <= reply.memory < entries:
-        raise ValueError(f"there is no memory {reply.memory}; the ids are those shown, 0 to {entries - 1}.")
+        return f"there is no memory {reply.memory}; the ids are those shown, 0 to {entries - 1}."
     if reply.event is Event.UPDATE and not any(map(str.isalnum, reply.text or "")):
-        raise ValueError(f"UPDATE of memory {reply.memory} has no text.")
+        return f"UPDATE of memory {reply.memory} has no text."
+    return ""
 
 
 def _number(value: Any) -> int | None:

@@ -64,6 +64,8 @@ _FIRST_PERSON = re.compile(
 )
 """The user as the one who speaks at the beginning of a text that was stored as it was said."""
 
+_POSSESSIVE = re.compile(r"['\u2019]s?\b|s\b")
+
 _NAME_FOLLOWS = re.compile(r"[\s,]*\(?")
 """What may stand between the word and the name, as in "User (Nadia) likes tea."."""
 
@@ -100,6 +102,14 @@ def with_name(text: str, user_name: str) -> str:
 def is_about_user(text: str) -> bool:
     """Return whether a text begins with the user: with "User" in one of the languages above, or with "I" or "my"."""
     return _PERSON.match(text) is not None or _FIRST_PERSON.match(text) is not None
+
+
+def has_user_as_subject(text: str, user_name: str = "") -> bool:
+    """Return whether a text begins with the user, by name or not, and not with what is the user's."""
+    if user_name.strip() and _begins_with(user_name, text):
+        return not _POSSESSIVE.match(text, len(user_name))
+    found = _PERSON.match(text)
+    return not found["possessive"] if found else _FIRST_PERSON.match(text) is not None
 
 
 def _stands_in(name: str, text: str) -> bool:

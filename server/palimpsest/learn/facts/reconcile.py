@@ -32,7 +32,7 @@ from palimpsest.learn.facts.comparison import compared
 from palimpsest.learn.facts.naming import with_named_facts
 from palimpsest.learn.facts.near_duplicates import with_near_duplicates
 from palimpsest.llm.decide import decide
-from palimpsest.llm.decisions.verdicts import MAX_FORGOTTEN_UNASKED, Comparison, Decisions, Questioned
+from palimpsest.llm.decisions.verdicts import MAX_FORGOTTEN_UNASKED, Comparison, Decisions, Doubt, Questioned
 from palimpsest.store.queries import index_log as log_queries
 from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.queries import messages as message_queries
@@ -52,7 +52,7 @@ MAX_COMPARISONS = 50
 """How often facts are compared with what is known. Set by hand: a comparison costs milliseconds and no model."""
 
 NOT_KEPT = "not kept, because the model found it not worth remembering: "
-UNDECIDED = "added, although the model decided nothing about it: "
+UNDECIDED = "added as it is, although the model decided nothing about it: "
 """How the notes begin that are left out first where there is little room."""
 
 FORGOTTEN = "forgotten, as asked "
@@ -310,5 +310,17 @@ def _notes(decisions: Decisions) -> list[str]:
     ]
     if decisions.is_cut:
         notes.append("the model's decisions were cut off; raise llm.config.max_tokens")
+    notes += map(_doubt, decisions.doubts)
+    notes += [f"left out of the model's decisions: {fault.rstrip('.')}" for fault in decisions.faults]
     notes += [f"{UNDECIDED}{fact.text}" for fact in decisions.undecided]
     return notes + [f"{NOT_KEPT}{fact.text}" for fact in decisions.dropped]
+
+
+def _doubt(doubt: Doubt) -> str:
+    """Return the note on a decision that was not believed."""
+    if not doubt.fact:
+        return f"kept, though the model deleted it, because nothing that was said is about it: {doubt.text}"
+    if doubt.event is Event.NONE:
+        return f'added, though the model found it known by "{doubt.text}", which says something else: {doubt.fact}'
+    verb = "replaced" if doubt.event is Event.DELETE else "reworded"
+    return f'kept, though the model {verb} it, because it is about something else than "{doubt.fact}": {doubt.text}'

@@ -14,6 +14,7 @@ from palimpsest.core.entities import SELF_NAMES, name_key, plain_name, relation_
 from palimpsest.core.models import Decision, Event, Fact, Memory
 from palimpsest.llm.decisions.fact_groups import FactGroup, fact_groups
 from palimpsest.llm.decisions.forgetting import Forgetting, forgetting
+from palimpsest.llm.decisions.plausibility import believed
 from palimpsest.llm.decisions.time_order import Statement, held_until, is_later
 from palimpsest.llm.decisions.verdicts import Comparison, Decisions, KnownEntry, Verdict, with_text
 from palimpsest.llm.names import with_name
@@ -30,7 +31,8 @@ class _Taken:
 
 
 def settle(verdicts: Sequence[Verdict], comparison: Comparison) -> Decisions:
-    """Return the decisions that follow from the model's verdicts."""
+    """Return the decisions that follow from the model's verdicts, as far as these are plausible."""
+    verdicts, doubts = believed(verdicts, comparison)
     gone = forgetting(verdicts, comparison)
     groups = [replace(group, verdicts=_allowed(group, comparison)) for group in fact_groups(verdicts, comparison, gone)]
     ended = _ended(verdicts, comparison, gone)
@@ -58,6 +60,7 @@ def settle(verdicts: Sequence[Verdict], comparison: Comparison) -> Decisions:
         gone.unmatched,
         gone.unanswered,
         gone.elsewhere,
+        doubts,
         questioned=gone.questioned,
     )
 

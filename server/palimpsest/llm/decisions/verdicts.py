@@ -109,13 +109,23 @@ class Questioned:
 
 
 @dataclass(frozen=True, slots=True)
+class Doubt:
+    """A decision that is not believed: its event, the text of its fact or "", and the text of what it was about."""
+
+    event: Event
+    fact: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Decisions:
     """The decisions to apply, in order.
 
     `dropped` are facts that the model considers not worth storing. `undecided` are facts that it left out of both
     replies; they are added. `granted` are the requests to forget that were granted, `unmatched` those that nothing
     stored fits, `unanswered` those that the model left out, and `questioned` those that need a question first.
-    `elsewhere` are texts that were meant, but are stored for all projects and stay. `is_cut` is whether the model's
+    `elsewhere` are texts that were meant, but are stored for all projects and stay. `doubts` are decisions that are not
+    believed, and `faults` says what was wrong with those that cannot be carried out. `is_cut` is whether the model's
     reply ended too early.
     """
 
@@ -126,6 +136,8 @@ class Decisions:
     unmatched: tuple[ForgetRequest, ...] = ()
     unanswered: tuple[ForgetRequest, ...] = ()
     elsewhere: tuple[str, ...] = ()
+    doubts: tuple[Doubt, ...] = ()
+    faults: tuple[str, ...] = ()
     is_cut: bool = False
     questioned: tuple[Questioned, ...] = ()
 
@@ -151,10 +163,9 @@ def with_items(verdicts: Sequence[Verdict], comparison: Comparison) -> list[Verd
     for verdict in sorted(verdicts, key=lambda verdict: verdict.event is Event.DELETE):
         if verdict.event is Event.NONE:
             continue
-        number = _nearest_fact(verdict, words, open_facts)
-        text = verdict.text
+        text, own = verdict.text, _words_of(verdict, comparison)
+        number = _nearest_fact(verdict, own, words, open_facts)
         if verdict.event is Event.DELETE:
-            own = set(search_tokens(text or ""))
             shared = 0 if number is None else len(own & words[number])
             request = _nearest_request(own, comparison, shared)
             number, text = (number if request is None else request), None
@@ -163,11 +174,24 @@ def with_items(verdicts: Sequence[Verdict], comparison: Comparison) -> list[Verd
         named.append(replace(verdict, item=number, text=text))
     requests = range(len(comparison.facts), len(comparison.facts) + len(comparison.requests))
     answered = {verdict.item for verdict in named}
-    if any(verdict.event is Event.NONE for verdict in verdicts):
-        named.extend(Verdict(number, Event.NONE) for number in open_facts)
+    stays = [verdict for verdict in verdicts if verdict.event is Event.NONE]
+    named.extend(Verdict(number, Event.NONE, _known_by(number, stays, comparison)) for number in open_facts if stays)
     if verdicts:
         named.extend(Verdict(number, Event.NONE) for number in requests if number not in answered)
     return named
+
+
+def _words_of(verdict: Verdict, comparison: Comparison) -> set[str]:
+    """Return the words of a verdict; of a DELETE without a text those of what is deleted."""
+    entry = comparison.stored(verdict.entry) if verdict.event is Event.DELETE else None
+    return set(search_tokens(verdict.text or (entry.memory.text if entry is not None else "")))
+
+
+def _known_by(number: int, stays: Sequence[Verdict], comparison: Comparison) -> int | None:
+    """Return which of the entries that stay resembles a fact most; None if it is not known what resembles it."""
+    near = dict(comparison.near[number]) if comparison.near else {}
+    entries = [verdict.entry for verdict in stays if verdict.entry is not None]
+    return max(entries, key=lambda entry: near.get(entry, 0.0), default=None) if near else None
 
 
 def _with_request(verdict: Verdict, comparison: Comparison) -> Verdict:
@@ -185,10 +209,11 @@ def _nearest_request(own: AbstractSet[str], comparison: Comparison, at_least: in
     return len(comparison.facts) + shared.index(best) if best >= at_least else None
 
 
-def _nearest_fact(verdict: Verdict, words: Sequence[AbstractSet[str]], open_facts: Sequence[int]) -> int | None:
-    """Return the fact that shares most words with a verdict, else the first open one; for DELETE else None."""
+def _nearest_fact(
+    verdict: Verdict, own: AbstractSet[str], words: Sequence[AbstractSet[str]], open_facts: Sequence[int]
+) -> int | None:
+    """Return the fact that shares most words with those of a verdict, else the first open one; for DELETE else None."""
     numbers = open_facts if verdict.event is Event.DELETE else range(len(words))
-    own = set(search_tokens(verdict.text or ""))
     shared = {number: len(own & words[number]) for number in numbers}
     best = max(shared, key=lambda number: shared[number], default=None)
     if best is not None and shared[best]:
