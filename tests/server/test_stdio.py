@@ -61,6 +61,7 @@ WRONG_CALLS: list[tuple[str, dict[str, Any], str]] = [
     ("add_memory", {"messages": [{"role": "user", "content": "x"}], "at": "2026-01-01"}, "at of its own"),
     ("add_memory", {"text": "a", "infer": "perhaps"}, "infer: must be true or false"),
     ("add_memory", {"text": "a", "metadata": {"kind": "x"}}, "metadata may not use 'kind'"),
+    ("add_memory", {"messages": "hello"}, 'messages: must be a list, such as [{"role": "user"'),
     ("add_memory", {"messages": ["hello"]}, 'messages.0: must be an object, such as {"role": "user"'),
     ("add_memory", {"messages": [{"role": "user", "contnet": "x"}]}, "is 'contnet' misspelt?"),
     ("add_memory", {"text": "a", "toolCallId": "call_1", "metdata": {}}, "did you mean 'metadata'?"),

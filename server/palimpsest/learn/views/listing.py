@@ -38,8 +38,8 @@ message stands for a title. Set by hand."""
 SHORT_ID = 8
 """How much of a message's own id is shown: enough for `get_history`."""
 
-NOT_SHOWN = " not shown.)"
-"""How a line ends that says how many are left out."""
+NOT_SHOWN, MORE = " not shown.)", " more)"
+"""How a line ends that says how many are left out: of a list, and of what is known about somebody."""
 
 NOTHING = "Nothing is known yet."
 
@@ -93,7 +93,7 @@ def omitted(count: int, noun: str) -> list[str]:
 
 def is_cut(text: str) -> bool:
     """Return whether a list says that it does not show all."""
-    return any(line.endswith(NOT_SHOWN) for line in text.splitlines())
+    return any(line.endswith((NOT_SHOWN, MORE)) for line in text.splitlines())
 
 
 def lines_of(

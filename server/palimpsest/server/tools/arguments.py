@@ -77,7 +77,8 @@ def _describe(detail: ErrorDetails) -> str:
         case "model_type" | "dict_type" | "model_attributes_type":
             return 'must be an object, such as {"key": "value"}'
         case "list_type":
-            return 'must be a list, such as ["…"]'
+            example = '{"role": "user", "content": "…"}' if detail["loc"][0] == "messages" else '"…"'
+            return f"must be a list, such as [{example}]"
         case "bool_parsing" | "bool_type":
             return "must be true or false"
         case _:

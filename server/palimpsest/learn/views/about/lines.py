@@ -9,6 +9,7 @@ from palimpsest.core.entities import Entity, KnownRelation
 from palimpsest.core.models import Memory
 from palimpsest.core.validation import one_line
 from palimpsest.learn.views.about.dossier import Dossier
+from palimpsest.learn.views.listing import MORE
 from palimpsest.text.counting import counted
 from palimpsest.text.shorten import shorten_to_tokens
 from palimpsest.text.tokenizer import count_tokens, lines_within
@@ -95,7 +96,7 @@ def _section(title: str, lines: Sequence[str], budget: int, total: int) -> list[
     if not lines:
         return []
     kept = lines_within(lines, budget)
-    return [title, *kept, *([f"({total - len(kept):,} more)"] if total > len(kept) else [])]
+    return [title, *kept, *([f"({total - len(kept):,}{MORE}"] if total > len(kept) else [])]
 
 
 def _memory_line(memory: Memory) -> str:

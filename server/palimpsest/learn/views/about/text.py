@@ -19,6 +19,7 @@ from palimpsest.learn.engine import Engine
 from palimpsest.learn.views.about.dossier import find_entities, quoted, read_dossier
 from palimpsest.learn.views.about.lines import lines_of
 from palimpsest.learn.views.kinds import LiveKind, SummaryResult
+from palimpsest.learn.views.listing import is_cut
 from palimpsest.llm.prompts import Prompt
 from palimpsest.llm.views.about import about
 from palimpsest.store.queries.index_log import newest_log_number
@@ -64,7 +65,8 @@ async def _text_about(engine: Engine, scope: Scope, name: str, caller: str) -> S
         if [each.kind for each in read_again] != [each.kind for each in read]:
             return _plain(name, read_again, notes, "memories changed while the text was written")
     lines = tuple(line for each in read for line in each.lines)
-    return SummaryResult("\n\n".join(texts), _asked(name), 0, notes, lines, _shown(read))
+    told, cut = "\n\n".join(texts), is_cut("\n".join(lines))
+    return SummaryResult(told, _asked(name), 0, notes, lines, _shown(read), is_cut=cut)
 
 
 def _prompt(engine: Engine) -> Prompt | PromptError:
@@ -77,7 +79,7 @@ def _prompt(engine: Engine) -> Prompt | PromptError:
 def _plain(name: str, read: Sequence[_Read], notes: tuple[str, ...], reason: str) -> SummaryResult:
     text = "\n".join(line for each in read for line in each.lines)
     notes = (f"{reason}: these are the memories themselves", *notes)
-    return SummaryResult(text, _asked(name), 0, notes, sources=_shown(read), is_plain=True)
+    return SummaryResult(text, _asked(name), 0, notes, sources=_shown(read), is_plain=True, is_cut=is_cut(text))
 
 
 def _asked(name: str) -> str:
