@@ -15,6 +15,7 @@ from palimpsest.memory import Memory
 from palimpsest.server.replies import render
 from tests.support.memory import ALICE, StoppedClock, llm_settings, memory_in, messages_from
 from tests.support.scripted_model import facts_reply
+from tests.support.sessions import spooled
 
 pytestmark = pytest.mark.anyio
 
@@ -231,3 +232,55 @@ class TestTexts:
             ):
                 (change,) = (await memory.add_text(ALICE, text)).outcomes
                 assert (change.event, change.memory.text) == (Event.ADD, text)
+
+
+class TestSideFields:
+    """What is no text of a memory holds secrets too."""
+
+    KEY = "ghp_" + "a1B2c3D4e5F6g7H8i9J0" * 2
+
+    async def test_no_field_of_a_message_or_document_keeps_a_secret(self, tmp_path: Path) -> None:
+        """Names of authors, ids of callers and addresses of documents are written by programs that paste anything."""
+        async with memory_in(tmp_path) as memory:
+            said = {"role": "user", "name": f"bot {self.KEY}", "id": f"m-{self.KEY}", "content": "Tea is ready"}
+            await memory.add_messages(messages_from(said))
+            file = tmp_path / f"handbook {self.KEY}.md"
+            file.write_text("# Boiler\n\nIt needs 1.5 bar.", "utf-8")
+            await memory.documents.learn_file(ALICE, file)
+            spooled(tmp_path, "prompt", "Where is the boiler key kept?", session=f"s-{self.KEY}")
+            await memory.capture.take_in()
+            await memory.care.export(tmp_path / "export.jsonl", "jsonl", lambda _done, _all: None)
+        assert self.KEY not in (tmp_path / "export.jsonl").read_text("utf-8")
+
+    async def test_an_export_that_somebody_edited_brings_no_secret(self, tmp_path: Path) -> None:
+        """An edited file is as any other text that a person writes; its history and metadata are read as well."""
+        async with memory_in(tmp_path / "from") as memory:
+            await memory.add_text(ALICE, "User keeps a key", infer=False, metadata={"note": "safe"})
+            await memory.care.export(tmp_path / "export.jsonl", "jsonl", lambda _done, _all: None)
+        edited = (tmp_path / "export.jsonl").read_text("utf-8").replace("keeps a key", f"keeps a key {self.KEY}")
+        (tmp_path / "export.jsonl").write_text(edited.replace('"safe"', f'"{self.KEY}"'), "utf-8")
+        async with memory_in(tmp_path / "to") as memory:
+            result = await memory.care.import_file(ALICE, tmp_path / "export.jsonl", lambda _done, _all: None)
+            (stored,) = (await memory.scope_contents(ALICE)).memories
+            versions = (await memory.history(ALICE, stored.id))[1]
+        assert self.KEY not in repr((stored, versions))
+        assert any("secret" in note for note in result.notes)
+
+    @pytest.mark.parametrize(
+        ("question", "answer", "kept"),
+        [
+            ("What's the wifi password?", "It's bluewhale99, the network is Altbau", "the network is Altbau"),
+            ("Wie lautet die PIN der Karte?", "4821", ""),
+            ("Where is the password kept?", "In 1Password, under NAS", "In 1Password, under NAS"),
+        ],
+    )
+    async def test_the_answer_to_a_question_for_a_secret_is_one(
+        self, tmp_path: Path, question: str, answer: str, kept: str
+    ) -> None:
+        """An answer does not say what it is; the message before it does."""
+        async with memory_in(tmp_path) as memory:
+            await memory.add_messages(messages_from(("assistant", question), ("user", answer)))
+            _, said = (await memory.scope_contents(ALICE)).messages
+        assert kept in said.content
+        assert "bluewhale99" not in said.content
+        assert "4821" not in said.content

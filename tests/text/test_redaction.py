@@ -11,6 +11,7 @@ import json
 import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -595,3 +596,42 @@ def call_count(text: str) -> int:
     finally:
         sys.setprofile(None)
     return count
+
+
+PLACES: dict[str, Any] = json.loads((Path(__file__).parent / "secret_places.json").read_text("utf-8"))
+"""Secrets that their place makes known, with what must stay readable beside each, and lines that have none."""
+
+
+@pytest.mark.parametrize("case", PLACES["secret"], ids=lambda case: ascii(case["text"][:40]))
+def test_a_secret_is_known_by_its_place(case: dict[str, str]) -> None:
+    """Guards options of commands, headers, tables, answers and statements in other languages than English."""
+    redacted = redact(case["text"])
+    assert case["secret"] not in redacted.text
+    assert case["keep"] in redacted.text
+    assert redact(redacted.text).text == redacted.text
+
+
+@pytest.mark.parametrize("text", PLACES["harmless"], ids=lambda text: ascii(text[:40]))
+def test_what_only_looks_like_the_place_of_a_secret_stays(text: str) -> None:
+    assert redact(text).text == text
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        *("curl -u a:", "docker login -p ", "Cookie: a=b; ", "totp ABCD ", "4111 1111 1111 1112 ", "password,user\n"),
+        *(
+            "a,b\n",
+            "password? ",
+            "echo a | ",
+            "--password ",
+            "A_PASS",
+            "WIFI:P:",
+            "backup codes: abcd-1234 ",
+            "heslo a ",
+        ),
+    ],
+)
+def test_places_are_looked_at_in_linear_time(unit: str) -> None:
+    """Guards the server from a text made to keep it busy; with a quadratic search these take minutes."""
+    redact(unit * (100_000 // len(unit)))

@@ -6,6 +6,7 @@ import re
 
 from palimpsest.core.validation import trimmed
 from palimpsest.hook.texts import kept_part, without_private
+from palimpsest.text.recalled import without_recalled_blocks
 
 _CLIENTS = (
     "system-reminder",
@@ -58,7 +59,7 @@ _NOT_SAID = re.compile(
 
 def said(role: str, text: str) -> str:
     """Return what somebody said in a text; "" if nothing is left. The hook leaves out what it can tell."""
-    words = without_clients_blocks(without_private(text))
+    words = without_recalled_blocks(without_clients_blocks(without_private(text)))
     kept = trimmed(kept_part(words) if role == "user" else words)
     return "" if _NOT_SAID.fullmatch(kept) else kept
 

@@ -19,6 +19,7 @@ from palimpsest.core.models import Message, Scope
 from palimpsest.core.settings import Settings
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.sanitize import Cleaner, sanitize_messages
+from palimpsest.text.secrets.redaction import redact
 
 logger = logging.getLogger(__name__)
 
@@ -142,8 +143,8 @@ def told_by(
         Told(
             scope,
             client,
-            line.session or session,
-            line.message_id,
+            redact(line.session or session).text,
+            redact(line.message_id).text,
             line.role,
             line.text,
             line.at or at,

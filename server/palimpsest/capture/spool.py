@@ -19,6 +19,7 @@ from palimpsest.core.validation import well_formed
 from palimpsest.hook import paths
 from palimpsest.hook.private_files import make_private_folder
 from palimpsest.hook.spool import VERSION
+from palimpsest.text.secrets.redaction import redact
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +39,10 @@ def _in_utc(at: datetime) -> datetime:
         raise ValueError("the time cannot be told in UTC") from error
 
 
+def _without_secrets(client_id: str) -> str:
+    return redact(client_id).text
+
+
 class Record(BaseModel):
     """One record of the spool. `role` and `text` are those of a prompt or a reply; `cwd` is a folder or ""."""
 
@@ -45,9 +50,9 @@ class Record(BaseModel):
 
     client: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,31}$")]
     event: Event
-    session: Annotated[str, StringConstraints(min_length=1, max_length=1_000)]
+    session: Annotated[str, StringConstraints(min_length=1, max_length=1_000), AfterValidator(_without_secrets)]
     at: Annotated[AwareDatetime, AfterValidator(_in_utc)]
-    message_id: Annotated[str, StringConstraints(max_length=1_000)] = ""
+    message_id: Annotated[str, StringConstraints(max_length=1_000), AfterValidator(_without_secrets)] = ""
     role: Literal["user", "assistant", ""] = ""
     text: str = ""
     transcript: str = ""

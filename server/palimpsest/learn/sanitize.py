@@ -24,6 +24,7 @@ from palimpsest.store.queries import id_lookup
 from palimpsest.store.queries import summaries as summary_queries
 from palimpsest.text.control_characters import inert, visible
 from palimpsest.text.counting import counted
+from palimpsest.text.recalled import without_recalled_blocks
 from palimpsest.text.secrets.redaction import is_marker, redact, redact_json
 from palimpsest.text.secrets.statements import secret_kind
 
@@ -42,6 +43,12 @@ _PASSAGE = re.compile(r"^.*?, page \d+: |(?<=…) \([\d,]+ characters\)$")
 _CUT = re.compile(r"…(?: \([\d,]+ characters\))?$")
 _MIN_CUT_CHARS = 40
 """How a line ends that shows the beginning of a text, and how long this is at least."""
+
+MAX_HITS = 500
+"""How many lines of a text are looked up in the ledger: those of several searches. Set by hand: half a second."""
+
+MAX_QUESTION_CHARS = 200
+"""How much of the message before is read for a question. Set by hand: a long sentence."""
 
 _MIN_SUMMARY_CHARS = 40
 """A shorter summary is not removed, because people may say the same by chance. Set by hand."""
@@ -66,14 +73,34 @@ def sanitize_messages(
         summaries = [visible(text) for text in newest]  # as a reply shows it
         rest = [without_recalled(conn, scope, message.content, summaries) for message in messages]
     recalled = sum(removed for _, removed in rest)
-    kept = [
-        replace(message, content=cleaner.text(text)) for message, (text, _) in zip(messages, rest, strict=True) if text
-    ]
+    kept: list[Message] = []
+    before = ""
+    for message, (text, _) in zip(messages, rest, strict=True):
+        if text:
+            kept.append(
+                replace(
+                    message,
+                    content=_answer(cleaner, before, text),
+                    name=cleaner.text(message.name),
+                    external_id=cleaner.text(message.external_id),
+                )
+            )
+        before = text
     context = tuple(cleaner.text(text) for text in context)
     notes = cleaner.notes()
     if recalled:
         notes.append(f"{recalled} recalled passages were not kept again")
     return SanitizedConversation(tuple(kept), context, tuple(notes))
+
+
+def _answer(cleaner: Cleaner, before: str, text: str) -> str:
+    """Return a text without its secrets; if the message before it asked for one, also without the answer."""
+    question = before.rstrip()[-MAX_QUESTION_CHARS:].rpartition("\n")[2]
+    if question.endswith(("?", "\uff1f")):
+        cleaned = cleaner.text(f"{question}\n{text}")
+        if cleaned.startswith(f"{question}\n"):
+            return cleaned[len(question) + 1 :]
+    return cleaner.text(text)
 
 
 def sanitize_fact(engine: Engine, fact: Fact) -> tuple[Fact, list[str]]:
@@ -136,13 +163,16 @@ def original_text(engine: Engine, scope: Scope, text: str) -> str:
 
 
 def without_recalled(conn: Connection, scope: Scope, text: str, summaries: Iterable[str]) -> tuple[str, int]:
-    """Return a text without summaries and without lines that repeat a hit, and how many of them it had."""
-    removed = 0
+    """Return a text without blocks of recalled text, summaries and lines that repeat a hit; and how many it had."""
+    own = without_recalled_blocks(text)
+    text, removed = (text, 0) if own == text else (trimmed(own), 1)
     for summary in summaries:
         if len(summary) >= _MIN_SUMMARY_CHARS and summary in text:
             text, removed = text.replace(summary, ""), removed + 1
     lines = text.split("\n")
-    kept = [line for line in lines if _recalled(conn, scope, line) is None]
+    hits = [place for place, line in enumerate(lines) if _HIT.fullmatch(line)][:MAX_HITS]
+    repeated = {place for place in hits if _recalled(conn, scope, lines[place]) is not None}
+    kept = [line for place, line in enumerate(lines) if place not in repeated]
     removed += len(lines) - len(kept)
     if not removed:
         return text, 0

@@ -40,7 +40,7 @@ def _conversation_items(imported: ImportedFile, scope: Scope, cleaner: Cleaner) 
     """Yield every conversation and, after it, its messages, which are one session however long it paused."""
     for conversation in imported.conversations:
         first = conversation.messages[0]
-        external_id = one_line(conversation.id)[:MAX_SCOPE_CHARS]
+        external_id = one_line(cleaner.text(conversation.id))[:MAX_SCOPE_CHARS]
         known_by = external_id or _message_id(imported, first, scope)
         session_id = session_id_of(scope, imported.format, known_by)
         yield {
@@ -73,9 +73,9 @@ def _message_item(
         "agent_id": scope.agent_id,
         "run_id": scope.run_id,
         "role": message.role,
-        "name": one_line(message.name)[:MAX_SCOPE_CHARS],
+        "name": one_line(cleaner.text(message.name))[:MAX_SCOPE_CHARS],
         "content": cleaner.text(message.content),
-        "external_id": one_line(message.id)[:MAX_SCOPE_CHARS],
+        "external_id": one_line(cleaner.text(message.id))[:MAX_SCOPE_CHARS],
         "session_id": session_id,
         "said_at": message.said_at,
         "created_at": message.said_at,
@@ -93,7 +93,7 @@ def _memory_item(tool_format: str, memory: ImportedMemory, scope: Scope, cleaner
     metadata = cleaner.value(dict(memory.metadata))
     # The time is not part of the id: a memory without a time of its own gets that of the import.
     memory_id = derived_id(tool_format, str(memory.metadata.get("mem0_id") or text), str(scope))
-    labels: dict[str, Any] = {"metadata": metadata, "keywords": [], "tags": list(memory.tags)}
+    labels: dict[str, Any] = {"metadata": metadata, "keywords": [], "tags": [cleaner.text(tag) for tag in memory.tags]}
     labels |= {"happened_at": None, "happened_precision": ""}
     return {
         "type": "memory",

@@ -100,10 +100,15 @@ def plan_import(engine: Engine, scope: Scope, file: Path, now: datetime, max_byt
     return ImportPlan(imported.format, _key(file, scope), lambda: iter(items), len(items), 1, notes)
 
 
+_WRITTEN = frozenset({"text", "content", "old_memory", "new_memory", "title", "name", "context", "actor_id"})
+"""The keys of an item of an export whose values somebody wrote."""
+
+
 def _plan_export(engine: Engine, scope: Scope, file: Path) -> ImportPlan:
     total, edits = 0, 0
     mentioned = MentionsOfFile()
-    items = read_items(file)
+    cleaner = Cleaner(engine)
+    items = (_cleaned(cleaner, item) for item in read_items(file))
     while batch := list(islice(items, BATCH)):
         total += len(batch)
         edits = max([edits, *(row["change"] for item in batch for row in item.get("history", ()))])
@@ -115,12 +120,33 @@ def _plan_export(engine: Engine, scope: Scope, file: Path) -> ImportPlan:
     return ImportPlan(
         "palimpsest",
         _key(file, scope),
-        lambda: read_items(file),
+        lambda: (_cleaned(Cleaner(engine), item) for item in read_items(file)),
         total,
         edits,
+        tuple(cleaner.notes()),
         entities=frozenset(mentioned.merged_into),
         only_purged=mentioned.only_purged(),
     )
+
+
+def _cleaned(cleaner: Cleaner, item: transfer_writes.Item) -> transfer_writes.Item:
+    """Return an item of an export without secrets, because somebody may have edited the file."""
+    if item.get("type") in ("alias", "entity"):
+        return item
+    cleaned = dict(item)
+    for key in _WRITTEN & cleaned.keys():
+        cleaned[key] = cleaner.text(cleaned[key]) if cleaned[key] else cleaned[key]
+    for key in ("tags", "keywords"):
+        if key in cleaned:
+            cleaned[key] = [cleaner.text(label) for label in item[key]]
+    if "metadata" in cleaned:
+        cleaned["metadata"] = cleaner.value(item["metadata"])
+    if "history" in cleaned:
+        cleaned["history"] = [_cleaned(cleaner, row) for row in item["history"]]
+    for key in ("state", "gist"):
+        if cleaned.get(key):
+            cleaned[key] = _cleaned(cleaner, item[key])
+    return cleaned
 
 
 def preview_import(engine: Engine, scope: Scope, plan: ImportPlan, *, brings_back: bool = False) -> ImportResult:

@@ -98,7 +98,7 @@ async def learn_document(engine: Engine, scope: Scope, read: ReadDocument, calle
 
 
 async def _learned(engine: Engine, scope: Scope, source: DocumentText, caller: str) -> LearnedDocument:
-    uri = kept_uri(source.uri)
+    uri = kept_uri(Cleaner(engine).text(source.uri))
     plan = await engine.run(lambda: _plan(engine, scope, source, uri))
     document_id = session_id_of(scope, CLIENT, uri)
     if not plan.new and not plan.deleted and not plan.restored:

@@ -1,8 +1,8 @@
 """Remove secrets from a text before any of it is stored: keys, tokens, passwords and private keys.
 
-Four functions search a text. A secret is recognized by its frame (the BEGIN line of a private key), by its format (see
-`secret_patterns`), by its place in a URL, or by the words before it (see `secret_statements`). Each function takes time
-linear in the length of the text: repetitions are bounded, or cannot start twice at the same place.
+A secret is recognized by its frame (the BEGIN line of a private key), by its format (see `patterns`), by its place in a
+URL, a command, a header, a table or an answer (see `positions`), or by the words before it (see `statements`). Each
+function takes time linear in the length of the text: repetitions are bounded, or cannot start twice at the same place.
 
 There is no entropy check, because it would remove hashes and ids. No secret is ever verified with its provider, because
 that would send it over the network.
@@ -19,6 +19,7 @@ from typing import Any, cast
 from palimpsest.core.errors import InputError
 from palimpsest.text.secrets.names import NAME, lower_case
 from palimpsest.text.secrets.patterns import compiled_formats
+from palimpsest.text.secrets.positions import placed_secrets
 from palimpsest.text.secrets.statements import Span, secret_kind, stated_secrets
 from palimpsest.text.secrets.values import is_placeholder, looks_random
 from palimpsest.text.tokenizer import query_tokens
@@ -121,7 +122,13 @@ def _secrets(text: str) -> list[Span]:
     """Return the secrets in order, without overlaps. Overlapping secrets become one, of the kind of the first."""
     # NUL characters belong to no value and end no clause, so a marker does not change how the text around it is read
     unmarked = _MARKER.sub(lambda marker: "\x00" * len(marker.group()), text) if "[secret removed: " in text else text
-    candidates = (*_private_keys(unmarked), *_tokens(unmarked), *_url_passwords(unmarked), *stated_secrets(unmarked))
+    candidates = (
+        *_private_keys(unmarked),
+        *_tokens(unmarked),
+        *_url_passwords(unmarked),
+        *placed_secrets(unmarked),
+        *stated_secrets(unmarked),
+    )
     spans: list[Span] = []
     for span in sorted(candidates, key=lambda span: span.start):
         if spans and span.start < spans[-1].end:

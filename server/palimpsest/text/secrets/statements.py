@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from typing import NamedTuple, cast
 
 from palimpsest.text.secrets.further import further_secrets
-from palimpsest.text.secrets.names import NAME, kind_of, lower_case
-from palimpsest.text.secrets.values import CHOSEN_KINDS, PIN, Statement, is_phrase, is_secret
+from palimpsest.text.secrets.names import LOCAL_NAMES, NAME, kind_of, lower_case
+from palimpsest.text.secrets.values import CHOSEN_KINDS, PIN, Statement, is_phrase, is_secret, wallet_words
 
 
 class Span(NamedTuple):
@@ -32,7 +32,8 @@ _AFTER_NAME = (
     r"(?:\s\([^()\n\x00]{1,40}\)|\uff08[^\uff08\uff09\n\x00]{1,40}\uff09|\s(?:wi-?fi|wlan|admin|root"
     r"|server|router|ssh|gmail|google|apple|icloud|amazon|netflix|github|openai|paypal|windows"
     r"|antigu[oa]|anterior|nuev[oa]|actual|actuel)\b"
-    r"| (?:for|of|to|on|at|in|from|für|fürs|vom|von|zum|zur|des|der|im|pour|du|de|del|para|en|от|для|к|на|из|в"
+    r"| (?:for|of|to|on|at|in|from|für|fürs|vom|von|zum|zur|des|der|im|pour|du|de|del|della|dello|dell|do|da|para|en"
+    r"|от|для|к|на|из|в|від|до"
     r"|that|which|i|we|you|he|she|they)"
     r"(?: (?:[^\s.,:;!?=\x00\"()<>]|[.:/](?=\w)){1,40}){1,5}?)??"
 )
@@ -46,6 +47,7 @@ _VERB = (
     r"|c['\u2019]est|es|era|será|son|eran|è|é|это|такой|был|теперь)(?:\s(?:either|now|still|currently"
     r"|set to|changed to|entweder|jetzt|nun|soit|maintenant|désormais|ahora|теперь))?"
     r"(?:\s?[:\uff1a]|(?=\s))"
+    r"|,\s(?:c['\u2019]est|das ist|it['\u2019]s|it is)(?=\s)"
     r"|['\u2019]s(?=\s)|\s?已?(?:是|为|為|改成|改[为為]|设[为置]为?|設[為定]|[换換]成|は|が|を)[:\uff1a]?"
 )
 _JOINT = re.compile(
@@ -56,8 +58,17 @@ _JOINT = re.compile(
 )
 """What can stand between a name and its value, by the kind of joint. `gap` is the white space before the value."""
 
+_LOCAL_JOINT = re.compile(
+    r"(?:\s?\([^()\n\x00]{1,40}\))?(?:\s[^\s.,:;!?=\x00\"()<>]{1,30}){0,6}?"
+    rf"(?:(?P<sign>{_SIGN})|(?P<verb>\s(?:is|was|luidt|to jest|to|jest|brzmi|je|znie|zní|er|är|on|este|e|é|és|yra|είναι"
+    r"|adalah|là|คือ|है|হল|হলো|هي|هو|است|היא|הוא)(?:\s?[:\uff1a]|(?=\s))|\s?(?:คือ|은|는|이|가)[:\uff1a]?(?=\s))|(?P<dash>\s?[\u2013\u2014]\s))"
+    r"(?P<gap>\s{0,4})"
+)
+"""The same for names in `LOCAL_NAMES`."""
+
+_LOCAL_NAME = re.compile(LOCAL_NAMES)
 _CHANGED_TO = re.compile(r"(?P<to>\s(?:to|auf|à|a|en|на)\s{1,2})")
-_NO_JOINT = re.compile(r"(?<![\u3040-\u9fff])(?:\s(?:от|для)\s\w{1,20}| карты)?\s{1,2}|(?<=[\u3040-\u9fff])\s?")
+_NO_JOINT = re.compile(r"(?<![\u3040-\u9fff])(?:\s(?:от|для|від|до)\s\w{1,20}| карты)?\s{1,2}|(?<=[\u3040-\u9fff])\s?")
 _VALUE_BEFORE_NAME = re.compile(
     r"(?:^|[\s\"'`])([^\s\x00\"'`]{7,40})[\"'`]?\s(?:is|was|as|ist|war|als|est|es|como)"
     r"\s(?:my|our|his|her|their|the|mein|unser|das|mon|notre|le|mi|la)\s(?:[\w-]{1,20}\s){0,2}\Z",
@@ -82,6 +93,7 @@ _RUN = re.compile(
 
 _END_OF_ASSIGNED_VALUE = re.compile(r"[&)\]}]|=(?=[\w.])")
 _PHRASE = re.compile(r"[^\W\d_]{2,14}(?:[ -][^\W\d_]{2,14}){3,23}(?=[.!]?\s*(?:\Z|[\n\"'`,;(]))")
+_WORDS_IN_A_ROW = re.compile(r"[a-z]{3,8}(?: [a-z]{1,8}){11,27}")
 _END_OF_CLAUSE = re.compile(
     r"[)\]}*]{0,3}(?:\s*(?:\Z|[\n\r,;|<&#(\u3001\u3002\uff0c\uff1b])|[\"'`\u201d\u00bb](?!\w)|[.!?](?:\s|\Z)|\s-{1,2}\w)"
 )
@@ -113,7 +125,8 @@ def stated_secrets(text: str) -> Iterator[Span]:
     position = 0
     while name := NAME.search(low, position):
         position = name.end()
-        joints = (pattern.match(low, position) for pattern in (_CHANGED_TO, _JOINT, _NO_JOINT))
+        patterns = (_CHANGED_TO, _JOINT, _LOCAL_JOINT if _LOCAL_NAME.fullmatch(name.group()) else _JOINT, _NO_JOINT)
+        joints = (pattern.match(low, position) for pattern in dict.fromkeys(patterns))
         spans = (_value_after_name(text, low, name, joint) for joint in joints if joint)
         span = next((span for span in spans if span), None) or _value_before_name(text, low, name)
         if span:
@@ -137,6 +150,11 @@ def _value_after_name(text: str, low: str, name: re.Match[str], link: re.Match[s
     if _is_other_use(text, low, name, joint):
         return None
     phrase = _PHRASE.match(text, position) if kind in CHOSEN_KINDS and joint in ("sign", "verb") else None
+    if phrase is None and kind == "passphrase" and joint in ("sign", "verb"):
+        words = _WORDS_IN_A_ROW.match(text, position)
+        count = wallet_words(words.group().lower().split()) if words else 0
+        if words and count:
+            return Span(position, position + len(" ".join(words.group().split(" ")[:count])), kind)
     if phrase and is_phrase(phrase.group().lower().split(), kind, joint):
         return Span(*phrase.span(), kind)
     start, end = value.span(value.lastindex or 0)
@@ -157,6 +175,7 @@ def _value_after_name(text: str, low: str, name: re.Match[str], link: re.Match[s
         plural=low.startswith("s", name.end()) or name.group() == "clave",
         ended=(assigned or parts.get("gap", "") in (" ", "  ")) and bool(_END_OF_CLAUSE.match(text, end)),
         assigned=assigned,
+        local=bool(_LOCAL_NAME.fullmatch(name.group())) or name.group().startswith("contrase"),
         alone=not assigned or bool(_START_OF_ASSIGNMENT.search(low, *_before(name, _MAX_CONTEXT_CHARS))),
     )
     if not is_secret(statement) or (statement.value.isdigit() and _UNIT.match(low, end)):

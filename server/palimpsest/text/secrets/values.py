@@ -22,7 +22,8 @@ class Statement(NamedTuple):
     `joint` is how the value is connected to the name: `sign` (`:` or `=`), `verb` ("is"), `dash`, `call`
     (`password("x")`), `to` ("changed my password to"), or `bare` (nothing). `plural` is true if a list of values may
     follow the name. `ended` is true if the clause ends after the value. `assigned` is true if the sign contains `=`.
-    `alone` is false if such an assignment is part of a longer expression.
+    `alone` is false if such an assignment is part of a longer expression. `local` is true if the name is of a language
+    that joins no adjectives by hyphens, so that `abacaxi-azul` is a value.
     """
 
     kind: str
@@ -33,6 +34,7 @@ class Statement(NamedTuple):
     ended: bool = True
     assigned: bool = False
     alone: bool = True
+    local: bool = False
 
 
 PIN = re.compile(r"(?:\d{4,12}|\d(?:[ -]\d){3,7}|\d\d[ -]\d\d)(?![A-Za-z0-9_]|[.:/-]\d)")
@@ -49,6 +51,7 @@ _STRONGER = re.compile(r"(?=.{7})(?=.*\d)(?=.*[^\W\d])(?![A-Z]{2,}\d+\Z).*")
 _WEAK = re.compile(r"(?=.{4,40}\Z)(?![a-z]+(?:-[a-z]+){1,2}\Z)[^\W\d_]{2,}(?:[-_.][^\W\d_]+)*")
 """A word that can be a password, but only after a sign and at the end of a clause."""
 
+_COMPOUND = re.compile(r"[^\W\d_]{3,20}(?:[-_][^\W\d_]{3,20}){1,4}")
 _TICKET = re.compile(r"[A-Z]{2,6}-\d+")
 _LONG_NUMBER = re.compile(r"\d{10,}")
 _PUBLIC_ID = re.compile(r"[0-9a-f]{40}|[0-9A-F]{16,40}|[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
@@ -74,8 +77,9 @@ NOT_A_SECRET = re.compile(
     |v?\d+(?:\.\d+)+[\w.-]*|\d{1,4}[./-]\d\d?[./-]\d{1,4}(?:t.*)?|\d\d?:\d\d.*|[$€£\#~\u2248]\d.*|\d[\d.,/-]*[+%]
     |\d+-\d+|\d+-?(?:st|nd|rd|th|x|h|m|s|k|[kmg]b|ms|min|sec)|\d+-?[a-z]{2,}(?:-[a-z]+)+|\d+-[a-z]+
     |\d+(?:char|digit|bit|byte|day|year|hour)\w*|@[a-z_]+|0x[0-9a-f]{40}|\#[0-9a-f]{3,8}
+    |(?:s3|ec2)(?:[-_/].*)?
     |(?:sha-?\d{1,3}|aes-?\d{3}|md5|rsa-?\d{4}|3?des|base\d\d|utf-?\d\d?|argon2|pbkdf2|oauth2|rot13|[hre]s\d{3}|ed\d{3,5}
-    |x509|blake\d|tls1|ipv\d|http\d|rfc-?\d{3,4}|v\d+|s3|ec2|k8s|i18n|bcrypt|1password|lastpass|keepass\w*|bitlocker|icloud
+    |x509|blake\d|tls1|ipv\d|http\d|rfc-?\d{3,4}|v\d+|k8s|i18n|bcrypt|1password|lastpass|keepass\w*|bitlocker|icloud
     |onedrive|github|gitlab|postgresql|(?:java|type)script|(?:camel|pascal)case|wordpress|paypal|youtube|2fa|mfa)
     (?:[-_/].*|[a-z]{0,4})""",
     re.IGNORECASE | re.VERBOSE,
@@ -117,6 +121,10 @@ _WORDS_ABOUT_SECRETS = frozenset(
 _DIGIT = re.compile(r"\d")
 _WORDS = re.compile(r"[^\W\d_]+")
 _MAX_PHRASE_WORDS = 8
+_MIN_PHRASE_WORDS = 4
+"""A passphrase in quotes of so many words may have function words: "four green lamps over Vienna"."""
+
+_ANDS = ("and", "und", "et", "y", "e", "и", "en", "i", "och", "og", "for", "für", "pour", "para")
 _WALLET_PHRASE_WORDS = (12, 15, 18, 21, 24)
 """The numbers of words that the recovery phrase of a wallet can have (BIP 39)."""
 
@@ -156,6 +164,12 @@ def is_secret(statement: Statement) -> bool:
     if not likely or NOT_A_SECRET.fullmatch(value):
         return False
     return statement.quoted or not _is_code(statement, has_digit=has_digit)
+
+
+def wallet_words(words: list[str]) -> int:
+    """Return how many of some words are the recovery phrase of a wallet, before an "and" goes on; 0 if none are."""
+    end = next((place for place, word in enumerate(words) if word in _ANDS), len(words))
+    return end if end in _WALLET_PHRASE_WORDS else 0
 
 
 def is_phrase(words: list[str], kind: str, joint: str) -> bool:
@@ -209,6 +223,8 @@ def _looks_chosen(statement: Statement) -> bool:
         return False
     if statement.quoted:
         return joint in ("sign", "verb") and len(value) > len("bar")
+    if statement.local and joint in ("sign", "verb") and _COMPOUND.fullmatch(value):
+        return True
     if joint != "sign" or not statement.ended or statement.plural or not statement.alone or not _WEAK.fullmatch(value):
         return False
     return not any(value.lower() in words for words in FUNCTION_WORDS.values())
@@ -219,4 +235,6 @@ def _is_quoted_phrase(statement: Statement, *, has_digit: bool) -> bool:
     words = statement.value.casefold().split()
     if statement.joint not in ("sign", "verb") or len(words) > _MAX_PHRASE_WORDS or statement.value[-1] in "?:":
         return False
-    return (has_digit or without_function_words(words) == words) and not NAME.search(lower_case(statement.value))
+    is_long = statement.kind == "passphrase" and len(words) >= _MIN_PHRASE_WORDS
+    likely = has_digit or is_long or without_function_words(words) == words
+    return likely and not NAME.search(lower_case(statement.value))
