@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from loopback import OpenAIServer
+from palimpsest.core.clock import parse_date, shown_date
 from palimpsest.core.errors import InputError, MemoryNotFoundError
 from palimpsest.core.models import Decision, Event, Fact, Scope, Undo
 from palimpsest.core.search.hits import Hit
@@ -416,3 +417,30 @@ async def test_an_id_is_accepted_as_agents_write_it_and_never_ambiguous(tmp_path
             with pytest.raises(InputError):
                 await memory.delete(ALICE, [argument])
         assert len((await memory.list(ALICE)).hits) == 2
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "kept"),
+    [
+        ("2026-05-08", "2026-05", "2026-05-08"),
+        ("2026-05-08", "2026", "2026-05-08"),
+        ("2026-05", "2026-05-08", "2026-05-08"),
+        ("2026-05-08", "2026-06", "2026-06"),
+        ("2026", "2026-05", "2026-05"),
+        ("2026-05-08", "", "2026-05-08"),
+        ("", "2026-05", "2026-05"),
+    ],
+)
+async def test_an_update_never_coarsens_a_date(tmp_path: Path, old: str, new: str, kept: str) -> None:
+    """A day that was told once stays known if it is later spoken of as a month; another date takes its place."""
+
+    def dated(text: str, date: str) -> Fact:
+        at, precision = parse_date(date) or (None, "")
+        return Fact(text, happened_at=at, happened_precision=precision, valid_from=at, valid_from_precision=precision)
+
+    async with memory_in(tmp_path) as memory:
+        added = write_decisions(memory, Decision(Event.ADD, dated("User saw the vet", old))).outcomes[0].memory
+        update = Decision(Event.UPDATE, dated("User saw the vet with Rex", new), added.id)
+        stored = write_decisions(memory, update).outcomes[0].memory
+    assert (shown_date(stored.happened_at, stored.happened_precision) if stored.happened_at else "") == kept
+    assert stored.since == kept

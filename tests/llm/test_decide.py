@@ -92,6 +92,22 @@ async def test_an_update_gives_the_memory_the_merged_text(prompt: Prompt) -> Non
     assert result.decisions[0].fact.sources == ("id-2",)
 
 
+@pytest.mark.parametrize(
+    ("text", "event"),
+    [
+        ("Ana saw the vet with Rex on 8 May 2026.", "UPDATE"),
+        ("Ana saw the vet with Rex on 2026-05-08.", "UPDATE"),
+        ("Ana saw the vet with Rex in May 2026.", "ADD"),
+        ("Ana saw the vet with Rex in 2026.", "ADD"),
+    ],
+)
+async def test_an_update_that_makes_a_day_a_month_is_added_beside(prompt: Prompt, text: str, event: str) -> None:
+    """Guards the day: once the text has lost it, nobody knows it any more."""
+    vet = memory("Ana saw the vet on 8 May 2026.", "memory-vet")
+    result, _ = await run_decide(prompt, [CAT], [vet], decisions_reply(decision(0, "UPDATE", 0, text)))
+    assert [made.event.value for made in result.decisions] == [event]
+
+
 async def test_a_contradicted_memory_is_superseded_by_the_fact(prompt: Prompt) -> None:
     """Guards DELETE: the memory is deleted, and the fact that contradicts it takes its place."""
     result, _ = await run_decide(prompt, [LYON], [MISO, NICE], decisions_reply(decision(0, "DELETE", 1, LYON.text)))

@@ -64,7 +64,7 @@ def prompt_files(folder: Path | None = None, **system_texts: str) -> PromptFiles
         ("extract", extract.INPUTS),
         ("extract_agent", extract.INPUTS),
         ("decide", decide.INPUTS),
-        ("summarize", summarize.INPUTS),
+        ("summarize", summarize.PROMPTS["summarize"]),
     ],
 )
 def test_a_shipped_prompt_matches_its_stage(name: str, inputs: frozenset[str]) -> None:

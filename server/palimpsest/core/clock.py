@@ -104,6 +104,19 @@ def span_of(instant: datetime, precision: Precision) -> TimeSpan:
     return TimeSpan(first, after - timedelta(microseconds=1))
 
 
+def finer(
+    new: tuple[datetime | None, Precision], old: tuple[datetime | None, Precision]
+) -> tuple[datetime | None, Precision]:
+    """Return the new one of two times with their precisions, or the old one if it says the same more exactly.
+
+    Where one is not known the other one counts.
+    """
+    if new[0] is None or old[0] is None:
+        return old if new[0] is None else new
+    span, within = span_of(new[0], new[1]), span_of(old[0], old[1])
+    return old if span.first <= within.first and within.last <= span.last else new
+
+
 def shown_date(instant: datetime, precision: Precision = "") -> str:
     """Return the date of a time as ISO 8601, as exactly as it is known: a day, a month or a year."""
     return iso(instant)[: _DATE_CHARS[precision]]

@@ -158,9 +158,13 @@ async def test_it_stays_within_its_tokens_and_says_what_is_left_out(tmp_path: Pa
             text = f"Ana met person number {number} and {'they talked for a while, ' * 4}about the weather"
             stated = (Relation("Ana", "met", f"person {number}"),)
             store_stating(memory, text, ANA, (f"person {number}", "person"), relations=stated)
-        text = await about(memory, "Ana")
+        result = await memory.summary(ALICE, "about:Ana")
+    text = result.text
     assert count_tokens(text) <= MAX_TOKENS + 20  # the counts of what was left out
+    assert "person number 149 " in text
     assert text.count(" more)") == 2
+    assert "person number 0 " in text.split("(between these ")[1], "who she is was said first"
+    assert result.is_cut
 
 
 async def test_a_models_text_is_written_once_and_again_only_after_a_change(tmp_path: Path) -> None:

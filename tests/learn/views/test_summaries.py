@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,11 @@ import pytest
 
 from loopback import OpenAIServer, Reply
 from palimpsest.core.errors import InputError
-from palimpsest.core.models import Decision, Event, Fact
+from palimpsest.core.models import Decision, Event, Fact, Scope
 from tests.support.learning_jobs import HastyClock
 from tests.support.ledger_access import store_memory, write_decisions
-from tests.support.memory import ALICE, StoppedClock, llm_settings, memory_in, messages_from
+from tests.support.memory import ALICE, StoppedClock, add_text, llm_settings, memory_in, messages_from
+from tests.support.scripted_model import given
 
 pytestmark = pytest.mark.anyio
 
@@ -125,6 +127,31 @@ async def test_the_recent_summary_reads_recent_memories_and_messages(tmp_path: P
     assert "tea" not in shown
 
 
+@pytest.mark.parametrize("has_model", [False, True])
+async def test_the_recent_summary_is_about_when_things_were_said_or_happened(
+    tmp_path: Path, *, has_model: bool
+) -> None:
+    """Guards imports: what was said years ago is not news on the day it is stored, and an edit does not make it so."""
+    old, now = datetime(2019, 3, 1, tzinfo=UTC), StoppedClock().at
+    texts = {
+        "User had a cat in 2019": Fact("User had a cat in 2019", said_at=old),
+        "User likes tea": Fact("User likes tea", said_at=now - timedelta(days=13)),
+        "User flies to Oslo": Fact(
+            "User flies to Oslo", said_at=now - timedelta(days=90), happened_at=now - timedelta(days=2)
+        ),
+        "User was ill": Fact("User was ill", said_at=now - timedelta(days=90)),
+    }
+    with OpenAIServer([summary("Oslo and tea.")]) as server:
+        llm = llm_settings(server.base_url) if has_model else {"provider": "none"}
+        async with memory_in(tmp_path, llm=llm) as memory:
+            write_decisions(memory, *(Decision(Event.ADD, fact) for fact in texts.values()))
+            ill = next(hit.id for hit in (await memory.list(ALICE)).hits if hit.text == "User was ill")
+            await memory.update(ALICE, ill, metadata={"seen": True})
+            text = (await memory.summary(ALICE, "recent")).text
+            shown = str(given(server.chat_requests[0], "Memories")) if has_model else text
+    assert {each for each in texts if each in shown} == {"User likes tea", "User flies to Oslo"}
+
+
 async def test_an_unknown_kind_is_refused(tmp_path: Path) -> None:
     """The error names the kinds there are."""
     async with memory_in(tmp_path) as memory:
@@ -208,3 +235,80 @@ async def test_what_has_expired_is_in_no_list(tmp_path: Path) -> None:
         after = [(await memory.summary(ALICE, kind)).text for kind in kinds]
     assert all("on call" in text and "tea" in text for text in before)
     assert all("on call" not in text and "tea" in text for text in after)
+
+
+class TestLastSummaries:
+    """What becomes of the last summary when something changes that it rests on."""
+
+    @pytest.mark.parametrize(
+        ("how", "is_kept", "item"),
+        [
+            ("update", True, {"text": "User lives in Lyon", "was": "User lives in Nice"}),
+            ("replace", True, {"text": "User lives in Nice", "until": "2026-05-10"}),
+            ("add", True, {"text": "User lives in Lyon"}),
+            ("delete", False, None),
+            ("undo", False, None),
+        ],
+    )
+    @pytest.mark.parametrize("kind", ["overall", "profile"])
+    async def test_it_is_brought_up_to_date_unless_something_was_deleted(
+        self, tmp_path: Path, kind: str, how: str, item: dict[str, str] | None, *, is_kept: bool
+    ) -> None:
+        """Guards what was told once: one correction must not throw away all that the last summary carries on."""
+        clock = StoppedClock()
+        with OpenAIServer([summary("A nurse in Nice."), json.dumps({"facts": []}), summary("Now.")]) as server:
+            async with memory_in(tmp_path, clock, llm=llm_settings(server.base_url)) as memory:
+                await memory.add_text(ALICE, "User is a nurse", infer=False)
+                memory_id = await add_text(memory, "User lives in Nice")
+                await memory.summary(ALICE, kind)
+                clock.forward(days=2)
+                match how:
+                    case "update":
+                        await memory.update(ALICE, memory_id, text="User lives in Lyon")
+                    case "replace":
+                        await memory.add_text(ALICE, "User lives in Lyon", replaces=[memory_id])
+                    case "add":
+                        await memory.add_text(ALICE, "User lives in Lyon", infer=False)
+                    case "delete":
+                        await memory.delete(ALICE, [memory_id])
+                    case _:
+                        await memory.undo(ALICE)
+                await memory.add_messages(messages_from(("user", "Hello"), at=clock.at))
+                extracted_with = given(server.chat_requests[1], "Summary of what is known")
+                fresh = await memory.summary(ALICE, kind, refresh=True)
+                assert fresh.text == "Now."
+                assert (await memory.summary(ALICE, kind)).text == "Now.", "it says what has changed"
+        if kind == "overall":
+            told = f"(Written on 2026-05-08; {'2 memories' if how == 'replace' else '1 memory'} changed since"
+            assert extracted_with.startswith(told if is_kept else "")
+            assert extracted_with.endswith("A nurse in Nice." if is_kept else "")
+        previous = {"overall": "Previous summary", "profile": "Previous portrait"}[kind]
+        assert given(server.chat_requests[2], previous) == ("A nurse in Nice." if is_kept else "")
+        shown = [
+            {key: item[key] for key in item if key != "date"} for item in given(server.chat_requests[2], "Memories")
+        ]
+        assert item is None or item in shown
+
+    async def test_what_a_newer_summary_says_of_the_past_is_gone_once_that_is_forgotten(self, tmp_path: Path) -> None:
+        """A summary rests on what it says has ended, too."""
+        with OpenAIServer([summary("Lives in Nice."), summary("Left Nice for Lyon."), summary("Quiet.")]) as server:
+            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
+                memory_id = await add_text(memory, "User lives in Nice")
+                await memory.summary(ALICE)
+                lyon = (await memory.add_text(ALICE, "User lives in Lyon", replaces=[memory_id])).outcomes[0].memory.id
+                assert (await memory.summary(ALICE, refresh=True)).text == "Left Nice for Lyon."
+                await memory.forget(ALICE, [memory_id])
+                assert (await memory.summary(ALICE)).text == "Quiet."
+                assert given(server.chat_requests[2], "Previous summary") == ""
+                assert [item["text"] for item in given(server.chat_requests[2], "Memories")] == ["User lives in Lyon"]
+                await memory.forget(ALICE, [lyon])
+
+    async def test_a_project_without_a_summary_is_read_with_that_of_the_user(self, tmp_path: Path) -> None:
+        """What is general is known in every project."""
+        garden = Scope("alice", "garden")
+        with OpenAIServer([summary("A nurse."), json.dumps({"facts": []})]) as server:
+            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
+                await memory.add_text(ALICE, "User is a nurse", infer=False)
+                await memory.summary(ALICE)
+                await memory.add_messages(messages_from(("user", "Hello"), scope=garden))
+                assert given(server.chat_requests[1], "Summary of what is known") == "(Written on 2026-05-08.) A nurse."

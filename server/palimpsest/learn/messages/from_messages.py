@@ -13,6 +13,7 @@ from functools import partial
 from typing import TypeAlias
 
 import anyio
+from sqlalchemy import Connection
 
 from palimpsest.core.errors import (
     CallTimeError,
@@ -291,15 +292,28 @@ def _with_notes(result: WriteResult, *notes: str) -> WriteResult:
 
 
 def _conversation(engine: Engine, scope: Scope, messages: Sequence[Message], context: Sequence[str]) -> Conversation:
-    """Return what extraction reads: the new messages, those before them, and the summary unless it is outdated."""
+    """Return what extraction reads: the new messages, those before them, and the last summary."""
     with engine.ledger.read() as conn:
-        summary = summary_queries.current_summary(conn, scope, "overall")
+        summary = _summary(conn, scope)
         before = message_queries.messages_before(conn, scope, messages[0].id, RECENT_MESSAGES)
         told_name = memory_queries.name_of_user(conn, scope)
     names = {message.name for message in (*before, *messages) if message.role == "user" and message.name}
     user_name = names.pop() if len(names) == 1 else "" if names else told_name
-    summary_text = "" if summary is None else summary.text
-    return Conversation(messages, before, context, summary_text, user_name)
+    return Conversation(messages, before, context, summary, user_name)
+
+
+def _summary(conn: Connection, scope: Scope) -> str:
+    """Return the last summary of which nothing was deleted, with its age; "" if there is none.
+
+    In a project without one it is that of the user, if the project sees what is general.
+    """
+    for owner in dict.fromkeys((scope, replace(scope, project="") if scope.with_general else scope)):
+        _, summary = summary_queries.base_summary(conn, owner, "overall")
+        if summary is not None:
+            changes = summary_queries.count_changes_since(conn, owner, summary.seq)
+            since = f"; {counted(changes, 'memory')} changed since, which may correct it" if changes else ""
+            return f"(Written on {summary.created_at:%Y-%m-%d}{since}.) {summary.text}"
+    return ""
 
 
 def _with_told_name(found: Extraction) -> tuple[Fact, ...]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
+from palimpsest.core.clock import shown_date
 from palimpsest.core.models import Memory, Message, Scope, Summary, has_expired
 from palimpsest.learn.engine import Engine
 from palimpsest.store.queries import summaries as summary_queries
@@ -51,12 +52,14 @@ class Material:
 
     `memories` is what the prompt calls memories: objects with at least `text` and `date`, newest first. Those that do
     not fit one prompt are read by several, the oldest first, each with the text of the one before as `previous`, which
-    begins as the last summary. `sources` and `message_ids` are all that the text will rest on, as in `Summary`.
+    begins as the last summary. `name` is that of the person whose portrait it is. `sources` and `message_ids` are all
+    that the text will rest on, as in `Summary`.
     """
 
     memories: tuple[Mapping[str, Any], ...] = ()
     messages: tuple[Message, ...] = ()
     previous: str = ""
+    name: str = ""
     sources: Mapping[str, int] = field(default_factory=dict[str, int])
     message_ids: tuple[str, ...] = ()
 
@@ -64,6 +67,17 @@ class Material:
     def is_empty(self) -> bool:
         """Return whether there is nothing to summarize."""
         return not self.memories and not self.messages
+
+
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """A memory that has changed since a summary was written that rests on it, and what its item says of that.
+
+    `was` is what the memory said before, and `until` when it ended, if it holds no longer.
+    """
+
+    memory: Memory
+    parts: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +188,19 @@ def holding(memories: Iterable[Memory], now: datetime) -> list[Memory]:
 def memory_item(memory: Memory) -> Mapping[str, Any]:
     """Return a memory as prompts of summaries have it."""
     return {"text": memory.text, "date": memory.date}
+
+
+def corrections(conn: Connection, scope: Scope, last: Summary | None) -> dict[str, Correction]:
+    """Return what has changed since of what a summary rests on, by the ids of the memories."""
+    changed = [] if last is None else summary_queries.changed_behind(conn, scope, last)
+    return {memory.id: Correction(memory, _correction(memory, was)) for memory, was in changed}
+
+
+def _correction(memory: Memory, was: str) -> Mapping[str, str]:
+    parts = {"was": was} if was != memory.text else {}
+    if memory.deleted_at is None:
+        return parts
+    return {**parts, "until": memory.until or shown_date(memory.deleted_at)}
 
 
 def revisions(memories: Iterable[Memory]) -> dict[str, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from sqlalchemy import Connection
 
@@ -14,6 +14,7 @@ from palimpsest.learn.views.kinds import PlainText, SummaryRequest, holding, rev
 from palimpsest.recall.retrieval.stored_vectors import centred_vectors
 from palimpsest.store.queries import conversations as conversation_queries
 from palimpsest.store.queries import memories as memory_queries
+from palimpsest.store.queries import summaries as summary_queries
 from palimpsest.store.queries.conversations import ConversationSummary
 from palimpsest.store.views.pinned import is_pinned
 from palimpsest.text.counting import counted
@@ -45,10 +46,10 @@ NOTHING = "Nothing is known yet."
 
 
 def newest(conn: Connection, request: SummaryRequest, since: datetime) -> PlainText:
-    """Return what was learned and talked about since a time as lines of text, within the token budget."""
-    scope = request.scope
-    held = held_memories(conn, request, MAX_LISTED_MEMORIES)
-    memories = [memory for memory in held if memory.updated_at >= since]
+    """Return what was said, happened or was talked about since a time as lines of text, within the token budget."""
+    scope, until = request.scope, request.now + timedelta(days=1)
+    found = summary_queries.memories_of_time(conn, scope, since, until, MAX_LISTED_MEMORIES)
+    memories = [memory for memory in holding(found, request.now) if not is_pinned(memory.metadata)]
     conversations = conversation_queries.list_conversations(conn, scope, MAX_LISTED_CONVERSATIONS)
     conversations = [conversation for conversation in conversations if conversation.ended_at >= since]
     by_line = {dated(memory): memory for memory in memories}

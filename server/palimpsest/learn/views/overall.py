@@ -1,9 +1,10 @@
 """The kind `overall`: lasting knowledge.
 
 It is written from the last one and what came since: the summaries of days (the two levels of MemoryBank) and memories
-of days that have none. So what was told once and is lasting is carried on (the recursive summary of MemGPT). If the
-last one is outdated by a correction, the next begins with an older one which the correction does not concern, and if
-there is none with what was said first.
+of days that have none. So what was told once and is lasting is carried on (the recursive summary of MemGPT). What has
+changed since is shown as it is and as it was, so that the last one is brought up to date. If something that it rests on
+was deleted, the next begins with an older one which that does not concern, and if there is none with what was said
+first.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from palimpsest.learn.views.kinds import (
     PlainText,
     SummaryKind,
     SummaryRequest,
+    corrections,
     holding,
     how_many_fit,
     item_tokens,
@@ -50,9 +52,12 @@ def _material(conn: Connection, request: SummaryRequest) -> Material:
     parts: list[tuple[str, Summary | Memory]] = [(_date_of(day), day) for day in days]
     parts += [(f"{memory.stated_at:%Y-%m-%d}", memory) for memory in unread if memory.id not in in_days]
     parts.sort(key=lambda part: part[0], reverse=True)
+    changed = corrections(conn, scope, base)
     parts = parts[: how_many_fit([part.text for _, part in parts], MAX_PROMPTS * MAX_SOURCE_TOKENS)]
     items = [_day_item(part) if isinstance(part, Summary) else memory_item(part) for _, part in parts]
+    items = [*({**memory_item(item.memory), **item.parts} for item in changed.values()), *items]
     sources = dict(base.sources) if base is not None else {}
+    sources |= revisions(item.memory for item in changed.values())
     message_ids = list(base.message_ids) if base is not None else []
     for _, part in parts:
         if isinstance(part, Summary):
@@ -60,7 +65,8 @@ def _material(conn: Connection, request: SummaryRequest) -> Material:
             message_ids += part.message_ids
         else:
             sources[part.id] = part.revision
-    known = _known(conn, request, {part.id for _, part in parts if isinstance(part, Memory)}, _room(items))
+    shown = {part.id for _, part in parts if isinstance(part, Memory)} | changed.keys()
+    known = _known(conn, request, shown, _room(items))
     return Material(
         (*items, *map(memory_item, known)),
         previous=base.text if base is not None else "",

@@ -1,4 +1,4 @@
-"""The kind `recent`: what happened in the last days."""
+"""The kind `recent`: what was said and what happened in the last days, whenever it was stored."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from palimpsest.learn.views.kinds import (
     holding,
     material_of,
 )
-from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.queries import summaries as summary_queries
 
 DAYS = timedelta(days=14)
@@ -30,9 +29,8 @@ MAX_MESSAGE_TOKENS = 4_000
 
 def _material(conn: Connection, request: SummaryRequest) -> Material:
     since, until = request.now - DAYS, request.now + timedelta(days=1)
-    listed = memory_queries.list_memories(conn, request.scope, MAX_SOURCE_MEMORIES)
-    held = holding((memory for _, memory in listed), request.now)
-    memories = fitting([memory for memory in held if memory.updated_at >= since])
+    found = summary_queries.memories_of_time(conn, request.scope, since, until, MAX_SOURCE_MEMORIES)
+    memories = fitting(holding(found, request.now))
     messages = summary_queries.messages_said(conn, request.scope, since, until, MAX_MESSAGES)
     return material_of(memories, messages, MAX_MESSAGE_TOKENS)
 

@@ -135,7 +135,16 @@ async def write_summary(
     await engine.report_progress(f"asking the model for the summary of {len(material.memories)} memories")
     for memories in _batches(material):
         messages, now = material.messages, request.now
-        text = await summarize(model, prompt, kind=kind, previous=text, memories=memories, messages=messages, now=now)
+        text = await summarize(
+            model,
+            prompt,
+            kind=kind,
+            previous=text,
+            memories=memories,
+            messages=messages,
+            name=material.name,
+            now=now,
+        )
     summary = Summary(request.scope, kind, text, seq, request.now, material.sources, material.message_ids)
     provenance = Provenance("summarize", model.name, prompt.fingerprint, caller)
     await engine.write(lambda: engine.ledger.apply(Write(request.scope, provenance, summary=summary)))

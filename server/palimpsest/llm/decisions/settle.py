@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 
 from palimpsest.core.entities import SELF_NAMES, name_key, plain_name, relation_key
 from palimpsest.core.models import Decision, Event, Fact, Memory
@@ -18,8 +19,12 @@ from palimpsest.llm.decisions.plausibility import believed
 from palimpsest.llm.decisions.time_order import Statement, held_until, is_later
 from palimpsest.llm.decisions.verdicts import Comparison, Decisions, KnownEntry, Verdict, with_text
 from palimpsest.llm.names import with_name
+from palimpsest.text.dates.finder import dates_in
 from palimpsest.text.relations import dated
 from palimpsest.text.tokenizer import search_tokens
+
+_ANY_DAY = datetime(2000, 1, 1, tzinfo=UTC)
+"""The day that dates in words count from. Those that do count from a day, as "last year", are not compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,14 +90,27 @@ def _allowed(group: FactGroup, comparison: Comparison) -> tuple[Verdict, ...]:
 def _allowed_update(fact: Fact, verdict: Verdict, entry: KnownEntry, comparison: Comparison) -> list[Verdict]:
     """Return an UPDATE that loses nothing.
 
-    The model did not see all of a shortened memory. An older fact that takes words of a memory away contradicts it.
+    The model did not see all of a shortened memory. An older fact that takes words of a memory away contradicts it. A
+    text that makes a day a month or a year is not taken: the fact is added beside.
     """
-    if entry.shown_text != entry.memory.text:
+    if entry.shown_text != entry.memory.text or _coarsens(entry.memory.text, verdict.text or ""):
         return []
     words = set(search_tokens(with_name(entry.memory.text, comparison.user_name)))
     if is_later(fact, entry, comparison.now) or words <= set(search_tokens(verdict.text or "")):
         return [verdict]
     return [replace(verdict, event=Event.DELETE, text=None)]
+
+
+def _coarsens(old: str, new: str) -> bool:
+    """Return whether a date of an old text is only part of a longer one in the new text."""
+    was, now = ([span for span in dates_in(text, _ANY_DAY) if not span.is_relative] for text in (old, new))
+    kept = {(span.start, span.end) for span in now}
+    return any(
+        wide.start <= exact.start and exact.end <= wide.end
+        for exact in was
+        if (exact.start, exact.end) not in kept
+        for wide in now
+    )
 
 
 def _is_plan_against_today(fact: Fact, entry: KnownEntry, comparison: Comparison) -> bool:

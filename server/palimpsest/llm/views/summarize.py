@@ -16,14 +16,15 @@ from palimpsest.core.protocols import LanguageModel
 from palimpsest.llm.prompts import Prompt
 from palimpsest.llm.structured_output import ReplyModel, ask, written_text
 
-INPUTS = frozenset({"today", "kind", "previous", "memories", "messages"})
+INPUTS = frozenset({"today", "name", "kind", "previous", "memories", "messages"})
 
 PROMPTS: Mapping[str, frozenset[str]] = {
-    "summarize": INPUTS,
-    "recent": INPUTS - {"kind", "previous"},
-    "day": INPUTS - {"previous"},
-    "session": INPUTS - {"kind", "previous"},
-    **dict.fromkeys(("profile", "project", "procedures"), INPUTS - {"kind", "messages"}),
+    "summarize": INPUTS - {"name"},
+    "recent": INPUTS - {"name", "kind", "previous"},
+    "day": INPUTS - {"name", "previous"},
+    "session": INPUTS - {"name", "kind", "previous"},
+    "profile": INPUTS - {"kind", "messages"},
+    **dict.fromkeys(("project", "procedures"), INPUTS - {"name", "kind", "messages"}),
 }
 """The prompt file of each kind of summary, with those of `INPUTS` that it has. `summarize` is the one of `overall`."""
 
@@ -44,14 +45,17 @@ async def summarize(
     previous: str,
     memories: Sequence[Mapping[str, Any]],
     messages: Sequence[Message],
+    name: str = "",
     now: datetime,
 ) -> str:
     """Return the new summary of a kind, such as "overall" or "day:2026-11-21". It is never empty. Raises ModelError.
 
-    `memories` are objects with at least `text` and `date`, newest first. The prompt is one of `PROMPTS`.
+    `name` is that of the person it is about, if the prompt asks for it. `memories` are objects with at least `text` and
+    `date`, newest first. The prompt is one of `PROMPTS`.
     """
     values = {
         "today": f"{now:%Y-%m-%d, %A}",
+        "name": name,
         "kind": kind,
         "previous": previous,
         "memories": list(memories),

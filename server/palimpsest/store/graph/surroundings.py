@@ -21,12 +21,21 @@ from palimpsest.store.queries.history import memories_at
 from palimpsest.store.schema import memories
 
 
-def memories_about(conn: Connection, scope: Scope, root_id: str, limit: int) -> tuple[list[Memory], int]:
-    """Return up to `limit` living memories that mention an entity, the newest first, and how many there are."""
+def memories_about(
+    conn: Connection, scope: Scope, root_id: str, limit: int, *, oldest: int = 0
+) -> tuple[list[Memory], int]:
+    """Return the newest `limit` living memories that mention an entity, the newest first, and how many there are.
+
+    If there are more, the `oldest` ones follow.
+    """
     values = _values(conn, scope, root_id)
     parts = scope_parts(scope)
     found = [to_memory(row) for row in conn.execute(_about(parts, is_living=True), {**values, "limit": limit})]
-    return found, conn.execute(_count_about(parts, is_living=True), values).scalar_one()
+    count = conn.execute(_count_about(parts, is_living=True), values).scalar_one()
+    if rest := min(count - len(found), oldest):
+        first = conn.execute(_about(parts, is_living=True, is_newest_first=False), {**values, "limit": rest})
+        found += [to_memory(row) for row in first][::-1]
+    return found, count
 
 
 def about_user(conn: Connection, scope: Scope, key: str) -> str | None:
@@ -222,11 +231,12 @@ def _shown(parts: tuple[bool, bool, bool], is_living: bool | None = None) -> Any
 
 
 @cache
-def _about(parts: tuple[bool, bool, bool], *, is_living: bool) -> Any:
+def _about(parts: tuple[bool, bool, bool], *, is_living: bool, is_newest_first: bool = True) -> Any:
     found = _shown(parts, is_living).subquery("shown")
     columns = found.c
     newest = columns.stated_at if is_living else func.coalesce(columns.valid_until, columns.deleted_at)
-    return select(found).order_by(newest.desc(), columns.seq.desc()).limit(bindparam("limit"))
+    order = (newest.desc(), columns.seq.desc()) if is_newest_first else (newest, columns.seq)
+    return select(found).order_by(*order).limit(bindparam("limit"))
 
 
 @cache

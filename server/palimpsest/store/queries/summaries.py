@@ -18,11 +18,14 @@ from sqlalchemy import (
     false,
     func,
     literal,
+    or_,
     select,
 )
 
 from palimpsest.core.models import PAGE, Memory, Message, Scope, Summary
 from palimpsest.store.mapping import is_scope, sees, to_memory, to_message, to_summary
+from palimpsest.store.queries.history import memories_at
+from palimpsest.store.queries.memories import memories_by_id
 from palimpsest.store.queries.messages import without_forgotten
 from palimpsest.store.schema import history, index_log, memories, memory_sources, messages, summaries, vectors
 from palimpsest.store.views import sources
@@ -72,13 +75,29 @@ def current_summary(conn: Connection, scope: Scope, kind: str) -> Summary | None
 def base_summary(conn: Connection, scope: Scope, kind: str) -> tuple[int | None, Summary | None]:
     """Return the newest summary that the next one can be written from, with what it rests on, and its row number.
 
-    That is one of which it is known what it rests on, and nothing of that has changed.
+    That is one of which it is known what it rests on, and nothing of that was deleted. It may have changed since.
     """
-    row = conn.execute(_good(scope, summaries.c.kind == kind).limit(1)).one_or_none()
+    conditions = (_is_of(scope), summaries.c.kind == kind, sources.has_sources(), ~sources.have_gone())
+    query = select(summaries).where(*conditions).order_by(summaries.c.id.desc())
+    row = conn.execute(query.limit(1)).one_or_none()
     if row is None:
         return None, None
     of_memories, message_ids = sources.read(conn, row.id)
     return row.id, replace(to_summary(row), sources=of_memories, message_ids=message_ids)
+
+
+def changed_behind(conn: Connection, scope: Scope, summary: Summary) -> list[tuple[Memory, str]]:
+    """Return the memories that a summary rests on and that have changed since, each with its text at that time.
+
+    Some of them have ended, or were replaced.
+    """
+    now = memories_by_id(conn, list(summary.sources))
+    changed = [memory for memory in now.values() if memory.revision != summary.sources[memory.id]]
+    if not changed:
+        return []
+    then = memories_at(conn, scope, summary.created_at, [memory.id for memory in changed])
+    texts = {memory.id: memory.text for memory in then}
+    return [(memory, texts.get(memory.id, memory.text)) for memory in changed]
 
 
 def memories_behind(conn: Connection, scope: Scope, kind: str) -> list[str]:
@@ -150,6 +169,17 @@ def memories_beyond(conn: Connection, scope: Scope, base_id: int | None, limit: 
 def memories_said(conn: Connection, scope: Scope, since: datetime, until: datetime, limit: int) -> list[Memory]:
     """Return the newest living memories that were said from a time on until before another, newest first."""
     query = select(memories).where(_lives(scope), *_between(memories.c.stated_at, since, until))
+    newest = query.order_by(memories.c.stated_at.desc(), memories.c.seq.desc())
+    return [to_memory(row) for row in conn.execute(newest.limit(limit))]
+
+
+def memories_of_time(conn: Connection, scope: Scope, since: datetime, until: datetime, limit: int) -> list[Memory]:
+    """Return the living memories that were said, or of which the matter happened, in a time; the newest first.
+
+    When they were stored does not count: an import stores what was said years ago.
+    """
+    said, happened = (_between(at, since, until) for at in (memories.c.stated_at, memories.c.happened_at))
+    query = select(memories).where(_lives(scope), or_(and_(*said), and_(*happened)))
     newest = query.order_by(memories.c.stated_at.desc(), memories.c.seq.desc())
     return [to_memory(row) for row in conn.execute(newest.limit(limit))]
 

@@ -73,18 +73,35 @@ def has_sources() -> ColumnElement[bool]:
 def have_changed() -> ColumnElement[bool]:
     """Return the condition for summaries that rest on something that was changed, deleted, forgotten or erased since.
 
+    A memory may have ended before a summary was written that says so; then nothing has changed.
+    """
+    return _rests_on(and_(memories.c.revision != summary_sources.c.revision, reworded_since(summaries.c.seq)))
+
+
+def have_gone() -> ColumnElement[bool]:
+    """Return the condition for summaries that rest on something that was deleted, forgotten or erased since.
+
+    What was reworded, was replaced or has ended is not gone: the next summary can be written from one that has it.
+    """
+    return _rests_on(
+        and_(memories.c.deleted_at.is_not(None), memories.c.superseded_by.is_(None), memories.c.valid_until.is_(None))
+    )
+
+
+def _rests_on(is_other: ColumnElement[bool]) -> ColumnElement[bool]:
+    """Return the condition for summaries that rest on something forgotten or erased, or on a memory of a condition.
+
     A message is forgotten with a memory that was learned from it.
     """
     of_summary = summary_sources.c.summary_id == summaries.c.id
     of_memory = and_(of_summary, summary_sources.c.kind == "memory")
     of_message = and_(of_summary, summary_sources.c.kind == "message")
-    is_other = and_(memories.c.revision != summary_sources.c.revision, reworded_since(summaries.c.seq))
     with_memory = summary_sources.outerjoin(memories, memories.c.id == summary_sources.c.owner_id)
     with_message = summary_sources.outerjoin(messages, messages.c.id == summary_sources.c.owner_id)
     learned = summary_sources.join(memory_sources, memory_sources.c.message_id == summary_sources.c.owner_id).join(
         memories, memories.c.id == memory_sources.c.memory_id
     )
-    is_gone = or_(memories.c.id.is_(None), memories.c.deleted_at.is_not(None), is_other)
+    is_gone = or_(memories.c.id.is_(None), memories.c.is_forgotten.is_(True), is_other)
     is_unsaid = or_(messages.c.id.is_(None), messages.c.deleted_at.is_not(None))
     return or_(
         select(summary_sources.c.owner_id).select_from(with_memory).where(of_memory, is_gone).exists(),

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from sqlalchemy import func, insert, select, update
 
-from palimpsest.core.clock import Precision
+from palimpsest.core.clock import Precision, finer
 from palimpsest.core.entities import name_key
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import (
@@ -264,6 +264,12 @@ def change(tx: Transaction, memory: Memory, fact: Fact, *, sets_labels: bool = F
         change(tx, duplicate, with_handed_on(tx, replace(fact, text=duplicate.text), [memory], duplicate))
         closed = _close(tx, memory, duplicate)
         return Outcome(Event.DELETE, closed, previous=memory.text, duplicate_of=duplicate.id)
+    happened_at, happened_precision = finer(
+        (fact.happened_at, fact.happened_precision), (memory.happened_at, memory.happened_precision)
+    )
+    valid_from, valid_from_precision = finer(
+        (fact.valid_from, fact.valid_from_precision), (memory.valid_from, memory.valid_from_precision)
+    )
     new = replace(
         memory,
         text=fact.text,
@@ -271,11 +277,11 @@ def change(tx: Transaction, memory: Memory, fact: Fact, *, sets_labels: bool = F
         metadata={key: value for key, value in {**memory.metadata, **fact.metadata}.items() if value is not None},
         keywords=tuple(dict.fromkeys((*memory.keywords, *fact.keywords))),
         tags=tuple(dict.fromkeys((*memory.tags, *fact.tags))),
-        happened_at=fact.happened_at or memory.happened_at,
-        happened_precision=fact.happened_precision if fact.happened_at else memory.happened_precision,
+        happened_at=happened_at,
+        happened_precision=happened_precision,
         stated_at=max(memory.stated_at, _stated_at(tx, fact) or memory.stated_at),
-        valid_from=fact.valid_from or memory.valid_from,
-        valid_from_precision=fact.valid_from_precision if fact.valid_from else memory.valid_from_precision,
+        valid_from=valid_from,
+        valid_from_precision=valid_from_precision,
         **graph.stated_with(memory, fact),
     )
     if sets_labels:

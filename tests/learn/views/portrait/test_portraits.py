@@ -16,6 +16,7 @@ from palimpsest.hook.session import find_brief
 from palimpsest.memory import Memory
 from tests.support.mcp_client import connect_stdio, reply_text
 from tests.support.memory import ALICE, StoppedClock, add_text, llm_settings, memory_in, messages_from
+from tests.support.scripted_model import given
 
 pytestmark = pytest.mark.anyio
 
@@ -96,6 +97,29 @@ async def test_what_is_about_something_else_stands_under_no_head_of_the_user(tmp
     assert overall.count("commit messages") == 1
 
 
+async def test_a_profile_is_of_one_person(tmp_path: Path) -> None:
+    """Guards against a mixture: what is told of somebody else says nothing of the user."""
+    with OpenAIServer([reply(PROFILE)]) as server:
+        async with memory_in(tmp_path) as memory:
+            await plain(
+                memory,
+                "profile",
+                {
+                    "User's name is Imogen Hartley": "Identity",
+                    "Ben Ortega is allergic to penicillin.": "People",
+                    "Ben Ortega prefers short answers.": "People",
+                    "Ben Ortega works as a nurse in Leeds.": "People",
+                    "Imogen works as a baker in Bath.": "Work",
+                },
+            )
+        async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
+            await memory.summary(ALICE, "profile")
+    about = {item["text"]: item.get("about", "") for item in given(server.chat_requests[0], "Memories")}
+    assert given(server.chat_requests[0], "Portrait of") == "Imogen Hartley"
+    assert about["Ben Ortega is allergic to penicillin."] == "Ben Ortega"
+    assert about["Imogen works as a baker in Bath."] == about["User's name is Imogen Hartley"] == ""
+
+
 async def test_a_profile_in_german(tmp_path: Path) -> None:
     """The signs are those of several languages."""
     async with memory_in(tmp_path) as memory:
@@ -162,7 +186,7 @@ async def test_a_profile_by_a_model_heads_sessions_after_the_pinned_block_until_
             result = await memory.summary(SHOP, "profile")
             assert result.text.endswith(f"\n\n{PROFILE}")
             asked = json.dumps(server.chat_requests[0])
-            assert "portrait of a person" in asked
+            assert "portrait of one person" in asked
             assert "writes in English" not in asked
             assert (await memory.summary(ALICE, "profile")).text.endswith(PROFILE)  # one for all projects
             assert len(server.chat_requests) == 1

@@ -24,6 +24,9 @@ from palimpsest.store.views.ending import expired_ids
 MAX_MEMORIES = 200
 """How many memories of each kind a dossier reads, of which far fewer fit into its lines. Set by hand."""
 
+MAX_OLDEST = 20
+"""How many of the oldest it reads if there are more. Set by hand: who somebody is was said first."""
+
 MAX_RELATIONS = 200
 """How many relations a dossier reads, for the same reason."""
 
@@ -106,12 +109,12 @@ def read_dossier(
     """Return what is known about an entity; with `as_of` what was known then. `hops` is 1 or 2."""
     expired = expired_ids(conn, scope, now) if as_of is None else set[str]()
     if as_of is None:
-        holds, all_holds = surroundings.memories_about(conn, scope, entity.id, MAX_MEMORIES)
+        holds, all_holds = surroundings.memories_about(conn, scope, entity.id, MAX_MEMORIES, oldest=MAX_OLDEST)
         all_holds -= sum(memory.id in expired for memory in holds)
         holds = [memory for memory in holds if memory.id not in expired]
     else:
         then = surroundings.memories_about_at(conn, scope, entity.id, as_of)
-        holds, all_holds = then[:MAX_MEMORIES], len(then)
+        holds, all_holds = [*then[:MAX_MEMORIES], *then[MAX_MEMORIES:][-MAX_OLDEST:]], len(then)
     held, all_held = surroundings.former_memories_about(conn, scope, entity.id, MAX_MEMORIES, as_of=as_of)
     current = edges.relations_of(conn, scope, [entity.id], as_of=as_of, limit=MAX_RELATIONS)
     all_relations = edges.relations_of(conn, scope, [entity.id], current_only=False, limit=MAX_RELATIONS)

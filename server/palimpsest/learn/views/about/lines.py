@@ -51,7 +51,7 @@ def dossier_lines(dossier: Dossier, max_tokens: int = MAX_TOKENS, *, apart: Sequ
     """
     quarter = max_tokens // 4
     relations, further = ([_relation_line(item) for item in some] for some in (dossier.relations, dossier.further))
-    last = _section("Held before:", [_memory_line(old) for old in dossier.held], quarter, dossier.all_held)
+    last = _memories("Held before:", dossier.held, quarter, dossier.all_held)
     last += _section("Connected with:", relations, quarter, len(relations))
     last += _section("Two steps away:", further, quarter, len(further))
     last += [_beside_line(dossier.beside)] if dossier.beside else []
@@ -60,7 +60,7 @@ def dossier_lines(dossier: Dossier, max_tokens: int = MAX_TOKENS, *, apart: Sequ
         last.append(f"May be the same as {alike}; nobody has said so.")
     first = _heading(dossier, apart)
     left = max_tokens - sum(map(count_tokens, (first, *last)))
-    holds = _section("Holds now:", [_memory_line(memory) for memory in dossier.holds], left, dossier.all_holds)
+    holds = _memories("Holds now:", dossier.holds, left, dossier.all_holds)
     return [first, *(holds or ["Nothing holds now."]), *last]
 
 
@@ -97,6 +97,20 @@ def _section(title: str, lines: Sequence[str], budget: int, total: int) -> list[
         return []
     kept = lines_within(lines, budget)
     return [title, *kept, *([f"({total - len(kept):,}{MORE}"] if total > len(kept) else [])]
+
+
+def _memories(title: str, memories: Sequence[Memory], budget: int, total: int) -> list[str]:
+    """Return the same for memories, the newest first. If not all fit, those in the middle are left out.
+
+    Who or what it is was mostly said first, and what holds of it last.
+    """
+    lines = [_memory_line(memory) for memory in memories]
+    if total <= len(lines) and sum(map(count_tokens, lines)) <= budget:
+        return _section(title, lines, budget, total)
+    oldest = lines_within(lines[::-1], budget // 3)[::-1] if lines else []
+    newest = lines_within(lines[: len(lines) - len(oldest)], budget - sum(map(count_tokens, oldest)))
+    left_out = f"(between these {total - len(newest) - len(oldest):,}{MORE}"
+    return [title, *newest, left_out, *oldest]
 
 
 def _memory_line(memory: Memory) -> str:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from sqlalchemy import Connection
 
-from palimpsest.core.entities import SELF_NAMES, name_key
+from palimpsest.core.entities import SELF_NAMES, NamedEntity, name_key
 from palimpsest.core.models import USER_NAME, Memory
 from palimpsest.learn.views.kinds import (
     MAX_SOURCE_MEMORIES,
@@ -21,6 +23,7 @@ from palimpsest.learn.views.kinds import (
     PlainText,
     SummaryKind,
     SummaryRequest,
+    memory_item,
 )
 from palimpsest.learn.views.portrait import signs
 from palimpsest.learn.views.portrait.sections import ALSO, READ, Place, Section, by_tags_and_signs, lasting, portrait
@@ -57,7 +60,14 @@ facts."""
 
 
 def _material(conn: Connection, request: SummaryRequest) -> Material:
-    return material(conn, request, PROFILE.name, lasting(_memories(conn, request, MAX_SOURCE_MEMORIES)))
+    memories = lasting(_memories(conn, request, MAX_SOURCE_MEMORIES))
+    name, own = _own_names(conn, request, memories)
+
+    def item(memory: Memory) -> Mapping[str, Any]:
+        other = _subject(own, memory)
+        return {**memory_item(memory), **({"about": other} if other else {})}
+
+    return replace(material(conn, request, PROFILE.name, memories, item), name=name or "User")
 
 
 def _plain(conn: Connection, request: SummaryRequest) -> PlainText:
@@ -67,26 +77,37 @@ def _plain(conn: Connection, request: SummaryRequest) -> PlainText:
 
 def place_of_user(conn: Connection, request: SummaryRequest, memories: Sequence[Memory]) -> Place:
     """Return what sorts memories into the sections of a profile, with `ALSO` for what belongs to none of them."""
-    told = {memory_queries.name_of_user(conn, request.scope), *_names_told(memories)} - {""}
-    names = told or _names_of_most(memories)
-    own = {name_key(part) for name in names for part in (name, name.split(maxsplit=1)[0])} | SELF_NAMES
-    return partial(_place, own)
+    return partial(_place, _own_names(conn, request, memories)[1])
 
 
-def _names_of_most(memories: Sequence[Memory]) -> set[str]:
+def _own_names(conn: Connection, request: SummaryRequest, memories: Sequence[Memory]) -> tuple[str, Set[str]]:
+    """Return what the user is called, "" if that is not known, and the keys of all that mean the user.
+
+    The user is one person. If memories tell several names, it is the one told last as the user's name, else the one
+    that most tell, and those that share a word with it.
+    """
+    told = Counter(_names_told(memories))
+    name = memory_queries.name_of_user(conn, request.scope) or next((name for name, _ in told.most_common(1)), "")
+    name = name or _name_of_most(memories)
+    words = set(name_key(name).split())
+    names = [name, *(other for other in told if not words.isdisjoint(name_key(other).split()))] if name else []
+    return name, {name_key(part) for each in names for part in (each, each.split(maxsplit=1)[0])} | SELF_NAMES
+
+
+def _name_of_most(memories: Sequence[Memory]) -> str:
     """Return the name with which most memories begin, if no memory tells the user's and none begins with "User".
 
     Agents that know the user's name write "Nora lives in Lund" without ever saying that Nora is the user.
     """
     if any(is_about_user(memory.text) for memory in memories):
-        return set()
+        return ""
     begin = Counter(
-        name_key(entity.name)
+        entity.name
         for memory in memories
         for entity in memory.entities
         if entity.type == "person" and memory.text.startswith(entity.name)
     )
-    return {name for name, count in begin.most_common(1) if count > MOST * len(memories)}
+    return next((name for name, count in begin.most_common(1) if count > MOST * len(memories)), "")
 
 
 def _names_told(memories: Iterable[Memory]) -> Iterator[str]:
@@ -104,19 +125,30 @@ def _memories(conn: Connection, request: SummaryRequest, limit: int) -> list[Mem
 
 
 def _place(own: Set[str], memory: Memory) -> str:
-    """Return the heading of a memory. Somebody else's name at its beginning is a sign of one about people.
+    """Return the heading of a memory. What begins with somebody else's name is about people, whatever it tells of them.
 
     What begins with the name of a thing is not about who the user is: "Kestrel moved from PostgreSQL 15 to 17".
     """
     if USER_NAME in memory.metadata or signs.NAME.match(memory.text):
         return IDENTITY
-    others = [entity for entity in memory.entities if name_key(entity.name) not in own]
-    first = next((entity for entity in others if memory.text.startswith(entity.name)), None)
-    is_of_other = first is not None and first.type == "person" and _is_persons(first.name, memory.text)
-    heading = by_tags_and_signs(SECTIONS, memory, {PEOPLE: 2 if is_of_other else 0})
-    if first is None or is_of_other or any(not section.tags.isdisjoint(memory.all_tags) for section in SECTIONS):
+    if _subject(own, memory):
+        return PEOPLE
+    heading = by_tags_and_signs(SECTIONS, memory)
+    is_of_thing = any(memory.text.startswith(entity.name) for entity in _others(own, memory))
+    if not is_of_thing or any(not section.tags.isdisjoint(memory.all_tags) for section in SECTIONS):
         return heading
     return heading if heading in (HELP, WORK) else ALSO
+
+
+def _subject(own: Set[str], memory: Memory) -> str:
+    """Return the name of the other person that a memory begins with; "" if it is about the user, or about no person."""
+    text = memory.text
+    people = (entity.name for entity in _others(own, memory) if entity.type == "person")
+    return next((name for name in people if text.startswith(name) and _is_persons(name, text)), "")
+
+
+def _others(own: Set[str], memory: Memory) -> list[NamedEntity]:
+    return [entity for entity in memory.entities if name_key(entity.name) not in own]
 
 
 def _is_persons(name: str, text: str) -> bool:
