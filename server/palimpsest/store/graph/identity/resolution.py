@@ -47,7 +47,8 @@ def resolve(
         others = {*mentioned_already, *meant.values()}
         chosen = choose(write, memory, named[key], fitting[key], others) if fitting[key] else None
         if chosen is None and is_unclear(memory.text, named[key].name, fitting[key]):
-            write.notes.append(unclear(write, memory, named[key], fitting[key]))
+            if write.scope.with_general:  # the others may be known from what is general
+                write.notes.append(unclear(write, memory, named[key], fitting[key]))
             continue
         if chosen is None:
             is_first = not fitting[key]
@@ -65,7 +66,12 @@ def resolve(
 
 
 def _propose(write: GraphWrite, memory: Memory, created: Sequence[tuple[str, str]], beside: AbstractSet[str]) -> None:
-    """Tell the caller which entities new ones may be. The others that their memory names are none of them."""
+    """Tell the caller which entities new ones may be. The others that their memory names are none of them.
+
+    Who does not see what is general is told nothing, because these may be known from there.
+    """
+    if not write.scope.with_general:
+        return
     roots = roots_of(write.conn, [entity_id for entity_id, _ in created])
     for entity_id, name in created:
         for other in lookalikes(write.conn, memory.scope, roots[entity_id], [name]):
