@@ -50,6 +50,27 @@ class HeldModel:
         return model(request)
 
 
+@pytest.mark.parametrize("sees_general", [True, False])
+async def test_the_background_sees_what_the_caller_sees(tmp_path: Path, *, sees_general: bool) -> None:
+    """Guards what is general from who sees a project alone: the outcome would show what it was decided on."""
+    asked: list[str] = []
+    what = {"forget": "that Alice likes hazelnut cake", "sources": [1]}
+
+    def forgetful(request: dict[str, Any]) -> str:
+        asked.append(json.dumps(request))
+        return json.dumps({"facts": [], "forget": [what]} if is_extraction(request) else {"decisions": []})
+
+    with OpenAIServer(forgetful) as server:
+        async with learning_memory(tmp_path, server.base_url) as memory:
+            await memory.add_text(ALICE, "Alice likes hazelnut cake with cream", infer=False)
+            shop = Scope("alice", "shop", with_general=sees_general)
+            await memory.add_text(shop, "Alice sells hazelnut cake", infer=False)
+            await memory.add_messages(messages_from(("user", "Please forget that I like hazelnut cake"), scope=shop))
+            await next_news(memory, shop)
+    assert any("Alice sells hazelnut cake" in request for request in asked)
+    assert any("hazelnut cake with cream" in request for request in asked) == sees_general
+
+
 class TestCallsThatEndEarly:
     """What a call in the foreground does not come to is left to a job."""
 
