@@ -63,12 +63,12 @@ for (const name of ["pointerup", "pointercancel"]) {
   }, true);
 }
 document.addEventListener("htmx:beforeSwap", (event) => {
-  const { elt } = event.detail;
-  if (pressed === null || !event.detail.target.contains(pressed)) return;
-  if (elt.matches(SEARCHES)) {
+  const { target, requestConfig } = event.detail;
+  if (pressed === null || !target.contains(pressed)) return;
+  if (requestConfig.elt.matches(SEARCHES)) {
     event.detail.shouldSwap = false;
-    afterClick = () => htmx.trigger(elt, "changed");
-  } else if (event.detail.target.matches("[data-shows-changes]")) {
+    afterClick = () => htmx.trigger(requestConfig.elt, "changed");
+  } else if (target.matches("[data-shows-changes]")) {
     event.detail.shouldSwap = false;
     afterClick = showChanges;
   }

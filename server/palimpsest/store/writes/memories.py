@@ -106,6 +106,10 @@ def with_handed_on(tx: Transaction, fact: Fact, replaced: Sequence[Memory], succ
     return graph.handed_on(replace(fact, metadata={**given, **fact.metadata}), replaced, {name_key(told)} - {""})
 
 
+_JOINING = ("merge", "settle")
+"""The stages that close memories in favour of one that was there before, whose own end is what counts."""
+
+
 def _is_handed_on(tx: Transaction, key: str, value: Any, fact: Fact) -> bool:
     """Return whether the metadata of a replaced memory holds for what replaces it.
 
@@ -118,7 +122,7 @@ def _is_handed_on(tx: Transaction, key: str, value: Any, fact: Fact) -> bool:
         return False
     if key != EXPIRES_AT:
         return True
-    if tx.provenance.model or has_expired({key: value}, tx.now):
+    if tx.provenance.stage in _JOINING or tx.provenance.model or has_expired({key: value}, tx.now):
         return False
     tx.notes.append(f"{EXPIRES_AT} {value} stays, as what was replaced had it; {EXPIRES_AT}=null takes it away")
     return True
