@@ -59,7 +59,11 @@ def test_a_click_while_an_answer_arrives_is_not_lost(windows: Windows, shown: Se
     """The mouse is down on a hit, the field is left by that, and the answer would take the hit away."""
     page = windows.open(f"{shown.base}/?q=best+friend", storage_state=shown.state)
     held: list[Route] = []
-    page.route(re.compile(r"/\?q="), held.append)
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    page.route(re.compile(r"/\?q="), hold)
 
     hit = page.locator(".hits a").first
     hit.evaluate("(link) => { link.dataset.pressed = 'yes' }")
