@@ -14,10 +14,10 @@ import pytest
 
 from loopback import OpenAIServer
 from palimpsest.text.counting import counted
-from tests.core.test_validation import FORMS
 from tests.support.command_line import palimpsest, palimpsest_json, palimpsest_process, palimpsest_restricted
 from tests.support.environment import clean_environment
 from tests.support.mcp_client import TOOL_NAMES
+from tests.support.message_forms import FORMS
 
 
 def test_an_added_memory_is_found_and_listed_and_has_a_history(tmp_path: Path) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,10 +30,8 @@ from palimpsest.core.validation import (
     text_from,
     trimmed,
 )
+from tests.support.message_forms import FORMS
 from tests.support.scripted_model import NOW, SCOPE
-
-FORMS: list[dict[str, Any]] = json.loads((Path(__file__).parent / "message_forms.json").read_text("utf-8"))
-"""Conversations as programs write them, what they say, and what else they have."""
 
 SERVER = Scope("ana", "atlas", "otto", "run-1")
 

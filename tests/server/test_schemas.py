@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from mcp import Client
 
-from tests.core.test_validation import FORMS
 from tests.support.mcp_client import reply_results, reply_text, text_of
+from tests.support.message_forms import FORMS
 from tests.support.server_in_process import connect
 
 pytestmark = pytest.mark.anyio
