@@ -291,7 +291,7 @@ async def test_requests_to_forget_are_asked_for_before_facts(prompt: Prompt) -> 
     assert call.schema is not None
     assert list(call.schema["properties"]) == ["user_name", "forget", "facts"]
     for name in ("extract", "extract_agent"):
-        system = PromptFiles(NEEDED_PROMPTS).get(name).system
+        system = PromptFiles(NEEDED_PROMPTS).get(name).reply
         assert system.rindex('"forget": [') < system.rindex('"facts": [')
 
 

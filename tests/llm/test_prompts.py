@@ -8,7 +8,7 @@ import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -17,8 +17,13 @@ from palimpsest.core.settings import load_settings
 from palimpsest.learn.engine import NEEDED_PROMPTS
 from palimpsest.learn.factory import open_prompts
 from palimpsest.llm import decide, extract
+from palimpsest.llm.extraction.reply import ExtractReply
 from palimpsest.llm.prompts import Prompt, PromptFiles, parse, shipped_directory
+from palimpsest.llm.structured_output import ReplyModel, schema_for, strict_schema
 from palimpsest.llm.views import summarize
+from palimpsest.llm.views.about import AboutReply
+from palimpsest.llm.views.gist import GistReply
+from palimpsest.llm.views.links import LinksReply
 
 MAX_PROMPT_TOKENS = 1_500
 
@@ -74,6 +79,79 @@ def test_a_shipped_prompt_matches_its_stage(name: str, inputs: frozenset[str]) -
     assert prompt.name == name
     assert prompt.inputs == inputs
     assert NEEDED_PROMPTS[name] == inputs
+
+
+REPLIES: dict[str, type[ReplyModel]] = {
+    "extract": ExtractReply,
+    "extract_agent": ExtractReply,
+    "decide": decide.DecideReply,
+    **dict.fromkeys(summarize.PROMPTS, summarize.SummarizeReply),
+    "about": AboutReply,
+    "links": LinksReply,
+    "gist": GistReply,
+}
+
+
+def differences(schema: Any, value: Any, definitions: Any) -> list[str]:
+    """Return the places where a value is not what a strict schema describes."""
+    if "$ref" in schema:
+        return differences(definitions[schema["$ref"].rsplit("/", 1)[1]], value, definitions)
+    if "anyOf" in schema:
+        return min((differences(option, value, definitions) for option in schema["anyOf"]), key=len)
+    if schema.get("type") == "object":
+        fields = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+        if fields.keys() != schema["properties"].keys():
+            return [f"{sorted(schema['properties'])} and not {sorted(fields)}"]
+        return [
+            fault for key, part in schema["properties"].items() for fault in differences(part, fields[key], definitions)
+        ]
+    if schema.get("type") == "array":
+        items = cast("list[Any]", value) if isinstance(value, list) else [None]
+        return [fault for item in items for fault in differences(schema["items"], item, definitions)]
+    types: dict[str, Any] = {"string": str, "integer": int, "null": type(None)}
+    is_right = isinstance(value, types[schema["type"]]) and value in schema.get("enum", [value])
+    return [] if is_right else [f"{schema} and not {value!r}"]
+
+
+@pytest.mark.parametrize("name", sorted(NEEDED_PROMPTS.keys() - {"graph"}))
+def test_a_shipped_prompt_agrees_with_the_schema_that_is_sent_with_it(name: str) -> None:
+    """Guards replies against a prompt that asks for one form beside a schema that asks for another."""
+    messages = prompt_files().get(name).render(**dict.fromkeys(NEEDED_PROMPTS[name], ""))
+    schema = strict_schema(REPLIES[name])
+
+    shown = messages[0]["content"].partition("\n\nAnswer with one JSON object")[2]
+    example = json.JSONDecoder().raw_decode(shown, shown.index("{"))[0]
+
+    assert schema_for(messages, REPLIES[name]) == schema
+    assert differences(schema, example, schema.get("$defs")) == []
+
+
+MEM0 = 'Return the facts as JSON: {"facts": ["…"]}.'
+OPERATION = 'For each fact: {"operation": "ADD", "target_memory_id": "", "updated_content": null}'
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "has_form", "has_schema"),
+    [
+        ("extract", "Only what is about food.", True, True),
+        ("extract", MEM0, False, False),
+        ("extract", "A fact on each line, or <none>.", False, False),
+        ("extract_agent", "Only what is about food.", True, True),
+        ("decide", "The newest fact is always right.", True, True),
+        ("decide", OPERATION, False, False),
+        ("decide", 'Return {"memory": [{"id": "0", "text": "…", "event": "ADD"}]}.', False, False),
+    ],
+)
+def test_guidance_gets_the_form_of_the_reply_and_a_form_of_its_own_gets_no_schema(
+    name: str, text: str, *, has_form: bool, has_schema: bool
+) -> None:
+    """Guards settings brought from Mem0: with guidance alone, what is shown and the form of the reply are sent too."""
+    prompt = PromptFiles(NEEDED_PROMPTS, None, {name: text}).get(name)
+    messages = prompt.render(**dict.fromkeys(prompt.inputs, ""))
+
+    assert messages[0]["content"].startswith(text)
+    assert ("Answer with one JSON object and nothing else." in messages[0]["content"]) is has_form
+    assert (schema_for(messages, REPLIES[name]) is not None) is has_schema
 
 
 def test_only_the_needed_prompts_are_shipped() -> None:
@@ -329,6 +407,8 @@ class TestTheSectionOnNames:
         assert _system(shipped).startswith(_system(off))
         assert "relations" in _system(shipped).removeprefix(_system(off))
         assert len({shipped.fingerprint, edited.fingerprint, off.fingerprint}) == 3
+        schema = json.dumps(schema_for(off.render(**dict.fromkeys(off.inputs, "")), ExtractReply))
+        assert ("keywords" in schema, "relations" in schema, off.unwanted) == (True, False, {"entities", "relations"})
 
     def test_it_follows_a_custom_prompt_too(self) -> None:
         """Guards settings brought from Mem0: their text stays as it is, and the graph goes on working."""

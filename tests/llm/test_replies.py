@@ -9,13 +9,16 @@ from typing import Any
 import pytest
 
 from loopback import OpenAIServer, Reply
-from palimpsest.core.errors import ModelError
+from palimpsest.core.errors import ModelError, ReplyError
 from palimpsest.learn.engine import NEEDED_PROMPTS
 from palimpsest.llm.extract import Conversation, extract
 from palimpsest.llm.openai import OpenAIModel
 from palimpsest.llm.prompts import Prompt, PromptFiles
 from tests.support.memory import messages_from
-from tests.support.scripted_model import NOW
+from tests.support.scripted_model import NOW, ScriptedModel
+
+LINES = "Write a fact on each line, or <none>."
+"""Instructions that ask for no JSON."""
 
 ROWS: list[dict[str, Any]] = json.loads(Path(__file__).with_name("replies.json").read_text("utf-8"))
 
@@ -55,3 +58,33 @@ async def test_the_last_whole_reply_counts_and_never_a_draft(prompt: Prompt) -> 
                 wrong[row["name"]] = read
         await model.aclose()
     assert wrong == {}
+
+
+OWN_FORMS: dict[str, tuple[str, str, list[str] | None]] = {
+    "bullets": (LINES, "Facts:\n- Name: John.\n- Likes dark themes.", ["Name: John.", "Likes dark themes."]),
+    "numbers": (LINES, "1. Name: John.\n2) Likes dark themes.", ["Name: John.", "Likes dark themes."]),
+    "none": (LINES, "<none>", []),
+    "none as a bullet": (LINES, "- None", []),
+    "nothing in Chinese": (LINES, "<\u65e0>", []),
+    "prose": (LINES, "The user seems to like tea, and more.", None),
+    "Mem0's": ('Return JSON: {"facts": ["\u2026"]}', '{"facts": ["Name: John."]}', ["Name: John."]),
+    "bullets that nobody asked for": ("Only what is about food.", "- Hm.\n- The user says hello.", None),
+}
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("system", "reply", "facts"), OWN_FORMS.values(), ids=OWN_FORMS)
+async def test_replies_in_the_form_of_a_custom_prompt_are_read(
+    system: str, reply: str, facts: list[str] | None
+) -> None:
+    """Guards prompts that ask for a fact on each line, or `<none>`: one call, and no failure for what has no facts."""
+    model = ScriptedModel([reply, reply])
+    prompt = PromptFiles(NEEDED_PROMPTS, None, {"extract": system}).get("extract")
+    said = Conversation(messages_from(("user", "I am John. Dark themes, please.")))
+
+    if facts is None:
+        with pytest.raises(ReplyError):
+            await extract(model, prompt, said, NOW)
+    else:
+        assert [fact.text for fact in (await extract(model, prompt, said, NOW)).facts] == facts
+    assert len(model.calls) == (2 if facts is None else 1)

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 
 from palimpsest.core.clock import Precision, parse_date
 from palimpsest.core.models import Fact, ForgetRequest, Message
@@ -19,7 +21,7 @@ from palimpsest.llm.extraction.reply import ExtractReply, FactReply
 from palimpsest.llm.names import told_name, with_name
 from palimpsest.llm.nothing import says_nothing
 from palimpsest.llm.prompts import Prompt
-from palimpsest.llm.structured_output import ask
+from palimpsest.llm.structured_output import ask, schema_for
 from palimpsest.text.dates.finder import dates_in
 from palimpsest.text.shorten import shorten
 from palimpsest.text.tokenizer import search_tokens
@@ -43,6 +45,9 @@ MAX_LABELS = 12
 
 _UNKNOWN_PARTS = re.compile(r"(-00)+$")
 """What stands in a date for a day or a month that is not known."""
+
+_BULLET = re.compile(r"(?:[-*+\u2022\u2023\u2013\u2014\u00b7]|\d{1,3}[.)\u3001])\s*(.+)")
+"""A line that is an item of a list."""
 
 _ANY_DAY = datetime(2000, 1, 1, tzinfo=UTC)
 """The day that dates in words count from. What does count from a day, as "last year", is left out."""
@@ -94,12 +99,12 @@ async def extract(model: LanguageModel, prompt: Prompt, conversation: Conversati
             raise ValueError(f"it cites message {wrong[0]}; the messages are 1 to {len(conversation.messages)}.")
         if faults := _faults(reply):
             raise ValueError(faults[0])
-        return _extraction(reply, conversation)
+        return _extraction(reply, conversation, prompt.unwanted)
 
     def convert_leniently(reply: ExtractReply) -> Extraction:
         if _wrong_sources(reply, len(conversation.messages)):  # numbers from 0, perhaps, so that none of them is right
             reply = _without_sources(reply)
-        return _extraction(reply, conversation)
+        return _extraction(reply, conversation, prompt.unwanted)
 
     return await ask(
         model,
@@ -108,14 +113,19 @@ async def extract(model: LanguageModel, prompt: Prompt, conversation: Conversati
         convert,
         convert_leniently=convert_leniently,
         convert_cut=lambda reply: replace(convert_leniently(reply), is_cut=True),
-        read_text=_without_json,
+        read_text=partial(_without_json, has_own_form=schema_for(messages, ExtractReply) is None),
     )
 
 
-def _without_json(answer: str) -> ExtractReply | None:
-    """Return what an answer without JSON says: nothing, or None if that is not all."""
-    says_none = any(map(str.isalnum, answer)) and says_nothing(answer)
-    return ExtractReply(user_name=None, forget=[], facts=[]) if says_none else None
+def _without_json(answer: str, *, has_own_form: bool) -> ExtractReply | None:
+    """Return what an answer without JSON says: nothing, or a fact a line if the prompt has a form of its own."""
+    if any(map(str.isalnum, answer)) and says_nothing(answer):
+        return ExtractReply(user_name=None, forget=[], facts=[])
+    lines = [line for line in map(str.strip, answer.splitlines()) if line]
+    if lines and lines[0].endswith((":", "\uff1a")):  # a heading
+        lines = lines[1:]
+    items = [found[1] for line in lines if (found := _BULLET.match(line))]
+    return ExtractReply.model_validate(items) if has_own_form and items and len(items) == len(lines) else None
 
 
 def _faults(reply: ExtractReply) -> list[str]:
@@ -150,8 +160,11 @@ def _without_sources(reply: ExtractReply) -> ExtractReply:
     )
 
 
-def _extraction(reply: ExtractReply, conversation: Conversation) -> Extraction:
+def _extraction(reply: ExtractReply, conversation: Conversation, unwanted: AbstractSet[str]) -> Extraction:
     messages = conversation.messages
+    if unwanted:
+        wanted = [item.model_copy(update=dict.fromkeys(unwanted, ())) for item in reply.facts]
+        reply = reply.model_copy(update={"facts": wanted})
     name = told_name(reply.user_name or "", messages)
     graph = GraphReader()
     facts = _facts(reply.facts, messages, name or conversation.user_name, graph)

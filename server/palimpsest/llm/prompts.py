@@ -2,7 +2,8 @@
 
 A prompt is a Markdown file with front matter (`name`, `version`, `inputs`) and the sections `## system` and `## user`,
 in which `$variables` are replaced. Text from a conversation is always passed as JSON strings, so it cannot imitate a
-section of the prompt. A file without inputs has `## system` only: that is added to the system section of others.
+section of the prompt. Between the two may stand `## reply`: what is shown and the form of the reply, which stays when
+a text of the settings replaces the instructions. A file without inputs has `## system` only: that is added to others.
 """
 
 from __future__ import annotations
@@ -23,18 +24,28 @@ from frontmatter.default_handlers import YAMLHandler
 from palimpsest.core.errors import PromptError
 
 _YAML = YAMLHandler()
-_BODY = re.compile(r"\A## system[ \t]*\n(?P<system>.*?)(?:\n## user[ \t]*\n(?P<user>.*))?\Z", re.DOTALL)
+_BODY = re.compile(
+    r"\A## system[ \t]*\n(?P<system>.*?)(?:\n## reply[ \t]*\n(?P<reply>.*?))?(?:\n## user[ \t]*\n(?P<user>.*))?\Z",
+    re.DOTALL,
+)
 
 ADDED_PROMPTS: Mapping[str, str] = {"extract": "graph", "extract_agent": "graph"}
-"""Which prompt file is added to the system section of which prompts, also to one that a person wrote."""
+"""Which prompt file is added to which prompts, also to one that a person wrote."""
+
+ADDED_FIELDS: Mapping[str, frozenset[str]] = {"graph": frozenset({"entities", "relations"})}
+"""Which fields of a reply such a file asks for. If there is nothing in it, they are not wanted."""
+
+_OWN_FORM = re.compile(r"[{]|\bjson\b|<\s*(?:none|null|nothing|empty|no|\u65e0|\u7a7a)\s*>", re.IGNORECASE)
+"""What tells that instructions ask for a reply in a form of their own."""
 
 
 class PromptMessages(list[dict[str, str]]):
-    """The chat messages of a prompt, with its name, by which calls are counted."""
+    """The chat messages of a prompt, with its name, by which calls are counted, and the fields that nobody wants."""
 
-    def __init__(self, name: str, messages: Iterable[dict[str, str]]) -> None:
+    def __init__(self, name: str, messages: Iterable[dict[str, str]], unwanted: frozenset[str] = frozenset()) -> None:
         super().__init__(messages)
         self.name = name
+        self.unwanted = unwanted
 
 
 def name_of(messages: Sequence[Mapping[str, str]]) -> str:
@@ -44,7 +55,10 @@ def name_of(messages: Sequence[Mapping[str, str]]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """One prompt. With `system_is_text` the system section is sent as it is and `$` has no meaning in it."""
+    """One prompt. With `system_is_text` the system section is sent as it is and `$` has no meaning in it.
+
+    `reply` follows it. `unwanted` are fields of the reply that the prompt does not ask for.
+    """
 
     name: str
     version: int
@@ -53,11 +67,13 @@ class Prompt:
     user: str
     path: Path
     system_is_text: bool = False
+    reply: str = ""
+    unwanted: frozenset[str] = frozenset()
 
     @property
     def fingerprint(self) -> str:
-        """Return 12 hexadecimal digits that identify the text of both sections."""
-        return hashlib.sha256(f"{self.system}\0{self.user}".encode()).hexdigest()[:12]
+        """Return 12 hexadecimal digits that identify the text of all sections."""
+        return hashlib.sha256(f"{self.system}\0{self.reply}\0{self.user}".encode()).hexdigest()[:12]
 
     def render(self, **values: Any) -> PromptMessages:
         """Return the chat messages `[{"role": …, "content": …}]`, with every value inserted as JSON.
@@ -68,9 +84,11 @@ class Prompt:
             raise PromptError(f"{self.path}: needs the inputs {sorted(self.inputs)}, and got {sorted(values)}")
         filled = {key: json.dumps(value, ensure_ascii=False) for key, value in values.items()}
         system = self.system if self.system_is_text else Template(self.system).substitute(filled)
+        reply = Template(self.reply).substitute(filled)
         user = Template(self.user).substitute(filled)
-        messages = ({"role": "system", "content": system.strip()}, {"role": "user", "content": user.strip()})
-        return PromptMessages(self.name, messages)
+        instructions = "\n\n".join(filter(None, (system.strip(), reply.strip())))
+        messages = ({"role": "system", "content": instructions}, {"role": "user", "content": user.strip()})
+        return PromptMessages(self.name, messages, self.unwanted)
 
 
 def shipped_directory() -> Path:
@@ -98,14 +116,15 @@ def parse(text: str, path: Path) -> Prompt:
     if not (isinstance(name, str) and isinstance(version, int) and isinstance(inputs, list)):
         raise PromptError(f"{path}: name must be a word, version a number, and inputs a list of words")
     input_names = frozenset(str(item) for item in cast("list[Any]", inputs))
-    prompt = Prompt(name, version, input_names, parts["system"].strip(), (parts["user"] or "").strip(), path)
+    system, reply, user = ((parts[part] or "").strip() for part in ("system", "reply", "user"))
+    prompt = Prompt(name, version, input_names, system, user, path, reply=reply)
     _check_variables(prompt)
     return prompt
 
 
 def _check_variables(prompt: Prompt) -> None:
     used: set[str] = set()
-    for part, text in (("system", prompt.system), ("user", prompt.user)):
+    for part, text in (("system", prompt.system), ("reply", prompt.reply), ("user", prompt.user)):
         template = Template(text)
         if not template.is_valid():
             raise PromptError(f"{prompt.path}: a '$' in ## {part} begins no variable; write '$$' for a dollar sign")
@@ -116,17 +135,17 @@ def _check_variables(prompt: Prompt) -> None:
         raise PromptError(f"{prompt.path}: the input ${name} is used nowhere in the text; add it")
 
 
-def _with_text(prompt: Prompt, text: str) -> Prompt:
-    """Return a prompt with a text below its system section, in which `$` has no meaning."""
-    added = text if prompt.system_is_text else text.replace("$", "$$")
-    return replace(prompt, system=f"{prompt.system}\n\n{added}")
+def _followed_by(prompt: Prompt, text: str) -> Prompt:
+    """Return a prompt with more instructions at their end, in which `$` begins a variable."""
+    return replace(prompt, reply="\n\n".join(filter(None, (prompt.reply, text))))
 
 
 class PromptFiles:
     """The prompts by name. A file in the user's folder comes before the shipped one, and edits apply at once.
 
     `needed` maps the name of each prompt to the inputs its stage passes. `system_texts` maps names to texts that
-    replace the system section, and `additions` to texts that follow it.
+    replace the system section, and the section on the reply if they ask for a form of their own. `additions` maps names
+    to texts that follow these.
     """
 
     def __init__(
@@ -154,11 +173,15 @@ class PromptFiles:
         """Return the prompt `name`; the file is read again if it has changed. Raises PromptError."""
         prompt = self.read(self.path(name), name)
         if name in self._system_texts:
-            prompt = replace(prompt, system=self._system_texts[name], system_is_text=True)
+            text = self._system_texts[name]
+            reply = "" if _OWN_FORM.search(text) else prompt.reply
+            prompt = replace(prompt, system=text, system_is_text=True, reply=reply)
         if name in self._additions:
-            prompt = _with_text(prompt, self._additions[name])
-        if (added := ADDED_PROMPTS.get(name)) in self.needed:
-            prompt = _with_text(prompt, Template(self.get(added).system).substitute())
+            prompt = _followed_by(prompt, self._additions[name].replace("$", "$$"))
+        if (added := ADDED_PROMPTS.get(name, "")) in self.needed:
+            extra = self.get(added)
+            prompt = _followed_by(_followed_by(prompt, extra.system), extra.reply)
+            prompt = replace(prompt, unwanted=frozenset() if extra.system or extra.reply else ADDED_FIELDS[added])
         return prompt
 
     def read(self, path: Path, name: str) -> Prompt:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from functools import cache
 from typing import Any, ClassVar, TypeVar, cast
@@ -58,6 +59,7 @@ _WRAPPERS = (
 
 _STRING_OR_BRACKET = re.compile(r'"(?:\\.|[^"\\])*+"|["{}\[\]]', re.DOTALL)
 _START = re.compile(r"[{\[]")
+_NAME = re.compile(r"\w+")
 _EMPTY_LIST = re.compile(r"`*(?:json)?\s*\[\s*\]\s*`*", re.IGNORECASE)
 
 
@@ -79,7 +81,7 @@ async def ask(
     error. `read_text` returns what an answer without JSON says, or None. Raises ReplyError if the second reply does not
     fit either, and passes on every other ModelError.
     """
-    schema = strict_schema(reply_type)
+    schema = schema_for(messages, reply_type)
 
     async def reply_to(asked: Sequence[Mapping[str, str]], converted: Callable[[Reply], Result]) -> Result:
         nonlocal text, first
@@ -197,6 +199,43 @@ def _forms(value: Any, reply_type: type[ReplyModel], depth: int = 0) -> Iterator
         elif key.casefold() in _WRAPPERS and isinstance(inner, str) and _START.search(inner):
             for held in reversed(_with_items(reply_values(inner).values, reply_type)):
                 yield from _forms(held, reply_type, depth + 1)
+
+
+def schema_for(messages: Sequence[Mapping[str, str]], reply_type: type[ReplyModel]) -> Mapping[str, Any] | None:
+    """Return the schema that is sent with messages; None if they are of a prompt that asks for another form.
+
+    A prompt that a person wrote asks for what it names. With a schema that it does not describe, a model would have to
+    guess what belongs into the fields.
+    """
+    schema = strict_schema(reply_type)
+    if not isinstance(messages, PromptMessages):
+        return schema
+    wanted = cast("dict[str, Any]", _without(schema, messages.unwanted))
+    words = {word for message in messages if message["role"] == "system" for word in _NAME.findall(message["content"])}
+    return wanted if _properties(wanted) <= words else None
+
+
+def _properties(schema: Any) -> set[str]:
+    """Return the names of all properties in a schema."""
+    if isinstance(schema, list):
+        return set[str]().union(*map(_properties, cast("list[Any]", schema)))
+    if not isinstance(schema, Mapping):
+        return set()
+    parts = cast("Mapping[str, Any]", schema)
+    return set(parts.get("properties", ())).union(*map(_properties, parts.values()))
+
+
+def _without(schema: Any, names: AbstractSet[str]) -> Any:
+    """Return a schema without the properties of these names."""
+    if isinstance(schema, list):
+        return [_without(item, names) for item in cast("list[Any]", schema)]
+    if isinstance(schema, dict):
+        kept = {key: _without(value, names) for key, value in cast("dict[str, Any]", schema).items()}
+        if "properties" in kept:
+            properties = {name: value for name, value in kept["properties"].items() if name not in names}
+            kept |= {"properties": properties, "required": list(properties)}
+        return kept
+    return schema
 
 
 @cache
