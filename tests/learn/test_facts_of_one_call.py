@@ -134,4 +134,4 @@ async def test_what_another_memory_replaces_is_named_in_its_history(tmp_path: Pa
             await memory.add_messages(said(2020))
             await memory.add_messages(said(2024))
             (hit,) = (await memory.list(ALICE)).hits
-            assert [old.memory.text for old in await memory.predecessors(hit.id)] == [home]
+            assert [old.memory.text for old in await memory.predecessors(ALICE, hit.id)] == [home]

@@ -108,7 +108,7 @@ class TestExamples:
                 await told(memory, "Ilya is a professor at the University of Graz now.")
                 current = await stored(memory)
                 new = current["Ilya teaches at the University of Graz."]
-                (old,) = await memory.predecessors(new.id)
+                (old,) = await memory.predecessors(ALICE, new.id)
 
         assert old.memory.relations == (Relation("Ilya", WORKS_AT, "Kubo Robotics"),)
         assert old.memory.valid_until == clock.at
