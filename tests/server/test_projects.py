@@ -126,12 +126,15 @@ async def test_a_fact_about_a_person_is_known_in_every_project(tmp_path: Path) -
         assert "scope:" not in await add("The lighthouse lamp is yellow", scope={"project": None})
         corrected = reply_results(await agent.call_tool("search_memories", {"query": "tea"}))[0]["id"]
         assert "project atlas" in await add("User prefers cocoa to tea", replaces=[corrected])
+        lamp = reply_results(await agent.call_tool("search_memories", {"query": "lamp"}))[0]["id"]
+        replaced = await add("It is red since May", replaces=[lamp])
+        assert "what it replaces belongs to no project, so it is stored for all projects" in replaced
     async with Client(server_in_process(tmp_path)) as agent:
         listed = reply_results(await agent.call_tool("list_memories", {}))
         assert {hit["text"] for hit in listed} == {
             "Tomasz is allergic to cats",
             "Rehearsals of the Harbour Choir are on Monday",
-            "The lighthouse lamp is yellow",
+            "It is red since May",
         }
         asked = reply_text(await agent.call_tool("search_memories", {"query": "Which system does the build run on?"}))
         assert 'note: also found in project atlas: pass scope={"project": "atlas"}' in asked

@@ -83,7 +83,13 @@ def add(
             relations=relations,
             caller=CALLER,
         )
-        result = replace(result, notes=(*result.notes, *general_notes("" if scope.project else project, COMMANDS)))
+        result = replace(
+            result,
+            notes=(
+                *result.notes,
+                *general_notes("" if scope.project else project, COMMANDS, is_successor=bool(replaces)),
+            ),
+        )
         reply = render.added_text(result, scope, COMMANDS)
         print_result(as_json, AddReply.of(result, scope, COMMANDS).as_json(), reply, done=reply)
 

@@ -64,8 +64,8 @@ _CODE = re.compile(r"`|::|\(\)|(?<!\w)--\w|\w_\w|\w\.(?:py|js|ts|tsx|md|json|tom
 async def home_of(engine: Engine, scope: Scope, fact: Fact, replaces: Sequence[str]) -> Scope:
     """Return where a fact belongs that is told in a scope: with what is about a person, outside of the project.
 
-    What replaces a memory of a project stays with it, and so do a long text, which is no fact, and what somebody says
-    who does not see what is general.
+    What replaces another memory belongs where that does. A long text, which is no fact, stays in the project, and so
+    does what somebody says who does not see what is general.
     """
     if not scope.project or not scope.with_general or scope.agent_id or scope.run_id or is_long(fact.text):
         return scope
@@ -75,8 +75,9 @@ async def home_of(engine: Engine, scope: Scope, fact: Fact, replaces: Sequence[s
 def _home_of(engine: Engine, scope: Scope, fact: Fact, replaces: Sequence[str]) -> Scope:
     with engine.ledger.read() as conn:
         name = memory_queries.name_of_user(conn, scope)
-        if any(id_lookup.find_memory(conn, scope, memory_id).scope.project for memory_id in replaces):
-            return scope
+        replaced = [id_lookup.find_memory(conn, scope, memory_id).scope.project for memory_id in replaces]
+    if replaced:
+        return scope if any(replaced) else replace(scope, project="")
     own = {name_key(part) for part in (name, *name.split()[:1]) if part}
     return replace(scope, project="") if is_personal(fact, own, scope.project) else scope
 

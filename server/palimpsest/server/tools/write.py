@@ -91,7 +91,11 @@ async def add_memory(  # noqa: PLR0913, PLR0917 - the arguments of the tool, whi
     if isinstance(result, InputRequiredResult):
         return result
     await notify_changed(state_of(ctx).subscribers, result.outcomes)
-    notes = (*general_notes(moved_from, TOOLS), *named_user(scope, write_scope), *await news(memory, write_scope))
+    notes = (
+        *general_notes(moved_from, TOOLS, is_successor=bool(replaces)),
+        *named_user(scope, write_scope),
+        *await news(memory, write_scope),
+    )
     result = replace(result, notes=(*result.notes, *notes))
     reply = AddReply.of(result, write_scope)
     reply_text = render.added_text(result, write_scope)
