@@ -20,6 +20,7 @@ from palimpsest.recall.fitted.weights import THRESHOLD, weights_for
 from palimpsest.recall.retrieval.stored_vectors import centred_vectors
 from palimpsest.recall.scoring.replacement import replacement_probability
 from palimpsest.store.queries import memories as memory_queries
+from palimpsest.text.stopwords import is_denial
 from palimpsest.text.time_words import change_words
 from palimpsest.text.tokenizer import query_tokens, search_tokens
 
@@ -36,12 +37,6 @@ Set by hand: the probability alone also joins two texts that are only the least 
 
 _OF_USER = frozenset(search_tokens(" ".join(SELF_NAMES)))
 
-_NEGATION = re.compile(
-    r"\b(?:no|not|never|none|cannot|stopped|avoid|don|doesn|didn|isn|aren|won|nicht|nie|niemals|kein\w{0,2}|pas|jamais|plus|aucune?"
-    r"|nunca|jamás|non|mai|nessun\w?|não|jamais|niet|nooit|geen|inte|aldrig|ingen|nie|nigdy|не|нет|никогда|никаких)\b"
-    r"|n['\u2019]t\b|不|没有|沒有|ない|ません|안 |않",
-    re.IGNORECASE,
-)
 _TOO = re.compile(
     r"\b(?:also|too|another|second|additionally|auch|außerdem|aussi|también|anche|também|ook|också|też|także|тоже|также)\b|也|还|もう一",
     re.IGNORECASE,
@@ -125,7 +120,7 @@ class _Told:
             frozenset(words),
             frozenset(query_tokens(text)) - _OF_POLARITY - _OF_USER,
             {key: names for key, names in _relations(memory).items() if key[1] not in SINGLE_VALUED},
-            _NEGATION.search(text) is not None,
+            is_denial(text),
             is_safety(memory, ""),
             _TOO.search(text) is not None,
             change_words(text) > 0,

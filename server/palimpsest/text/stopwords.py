@@ -6,6 +6,7 @@ collection they are rare enough to look significant.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 FUNCTION_WORDS: dict[str, frozenset[str]] = {
@@ -66,10 +67,23 @@ FUNCTION_WORDS: dict[str, frozenset[str]] = {
     }.items()
 }
 
+_NEGATION = re.compile(
+    r"\b(?:no|not|never|none|cannot|stopped|avoid|don|doesn|didn|isn|aren|won|nicht|nie|niemals|kein\w{0,2}|pas|jamais|plus|aucune?"
+    r"|nunca|jamás|non|mai|nessun\w?|não|jamais|niet|nooit|geen|inte|aldrig|ingen|nie|nigdy|не|нет|никогда|никаких)\b"
+    r"|n['\u2019]t\b|不|没有|沒有|ない|ません|안 |않",
+    re.IGNORECASE,
+)
+"""Words by which a sentence denies something, in the languages above and some others."""
+
 MIN_FOREIGN_WORDS = 2
 """A question counts as another language than English only if it has this many of its function words.
 
 One is not enough: many short words, such as "die" and "me", are function words of several languages."""
+
+
+def is_denial(text: str) -> bool:
+    """Return whether a text denies something."""
+    return _NEGATION.search(text) is not None
 
 
 def without_function_words(words: Sequence[str]) -> list[str]:

@@ -23,8 +23,7 @@ from palimpsest.learn.views.portrait import profile
 from palimpsest.learn.views.portrait.sections import READ, Room, in_order_of_rank, line_of, most_telling_of, not_pinned
 from palimpsest.store.queries import conversations as conversation_queries
 from palimpsest.store.queries import memories as memory_queries
-from palimpsest.store.views.pinned import pinned_memories
-from palimpsest.text.tokenizer import count_tokens, query_tokens
+from palimpsest.text.tokenizer import count_tokens
 
 LASTING = {profile.IDENTITY: 90, profile.PEOPLE: 90, profile.WORK: 60, profile.PREFERENCES: 60, profile.HELP: 60}
 """The sections of a profile that are lasting, each with its tokens, which nothing that is said later can take. Set by
@@ -44,8 +43,7 @@ def overview(conn: Connection, request: SummaryRequest) -> PlainText:
 
     Who the user is comes first, then the newest. What a pinned memory says is not repeated.
     """
-    pinned = [frozenset(query_tokens(memory.text)) for memory in pinned_memories(conn, request.scope)]
-    held = not_pinned(held_memories(conn, request, READ), pinned)
+    held = not_pinned(conn, request, held_memories(conn, request, READ))
     held = in_order_of_rank(held, memory_queries.name_of_user(conn, request.scope))
     lines = [dated(memory) for memory in held]
     shown: Sequence[Memory] = held

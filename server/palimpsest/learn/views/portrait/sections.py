@@ -21,6 +21,7 @@ from palimpsest.recall.retrieval.stored_vectors import centred_vectors
 from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.views.pinned import is_pinned, pinned_memories
 from palimpsest.text.dates.finder import dates_in
+from palimpsest.text.stopwords import is_denial
 from palimpsest.text.tokenizer import count_tokens, query_tokens
 
 READ = 5_000
@@ -91,7 +92,7 @@ def portrait(
 ) -> PlainText:
     """Return the most central and recent memories of each section. `headings` are in order, each with its tokens."""
     sorted_in: dict[str, list[Memory]] = {heading: [] for heading in headings}
-    for memory in memories:
+    for memory in not_pinned(conn, request, memories):
         if heading := place(memory):
             sorted_in[heading].append(memory)
     rooms = {heading: Room(tokens) for heading, tokens in headings.items()}
@@ -111,10 +112,7 @@ def most_telling_of(
 
     What a group does not need of its room is shared by those that need more.
     """
-    pinned = [frozenset(query_tokens(memory.text)) for memory in pinned_memories(conn, request.scope)]
-    compared = {
-        name: sorted(not_pinned(groups[name], pinned), key=_certainty, reverse=True)[:COMPARED] for name in rooms
-    }
+    compared = {name: sorted(groups[name], key=_certainty, reverse=True)[:COMPARED] for name in rooms}
     ids = [memory.id for some in compared.values() for memory in some]
     vectors = centred_vectors(conn, request.embedder, request.scope, "memory", ids)
 
@@ -143,13 +141,23 @@ def in_order_of_rank(memories: Iterable[Memory], user_name: str) -> list[Memory]
     return sorted(memories, key=place)
 
 
-def not_pinned(memories: Iterable[Memory], pinned: Sequence[AbstractSet[str]]) -> list[Memory]:
-    """Return the memories that no pinned one, of which these are the words, says already."""
-    return [memory for memory in memories if not _is_said(frozenset(query_tokens(memory.text)), pinned)]
+def not_pinned(conn: Connection, request: SummaryRequest, memories: Iterable[Memory]) -> list[Memory]:
+    """Return the memories that no pinned one says already."""
+    pinned = [_words_of(memory) for memory in pinned_memories(conn, request.scope)]
+    return [memory for memory in memories if not _is_said(_words_of(memory), pinned)]
 
 
-def _is_said(words: AbstractSet[str], pinned: Sequence[AbstractSet[str]]) -> bool:
-    return any(len(words & of_pinned) >= REDUNDANT * len(words) for of_pinned in pinned if words)
+def _words_of(memory: Memory) -> tuple[AbstractSet[str], bool]:
+    """Return the words that say something in a memory, and whether it denies something."""
+    return frozenset(query_tokens(memory.text)), is_denial(memory.text)
+
+
+def _is_said(told: tuple[AbstractSet[str], bool], pinned: Iterable[tuple[AbstractSet[str], bool]]) -> bool:
+    words, denies = told
+    return any(
+        denies == is_denied and len(words & of_pinned) >= REDUNDANT * max(len(words), 1)
+        for of_pinned, is_denied in pinned
+    )
 
 
 def _certainty(memory: Memory) -> int:
