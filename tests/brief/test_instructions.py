@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from palimpsest.brief.launch import Launch, rendered_instructions
 from palimpsest.brief.static_text import HEAD, REST
-from tests.support.memory import ALICE, add_text, memory_in
+from palimpsest.core.models import Scope
+from palimpsest.memory import open_memory
+from tests.support.memory import ALICE, StoppedClock, add_text, memory_in, settings_in
 
 pytestmark = pytest.mark.anyio
 
@@ -28,3 +31,24 @@ async def test_instructions_are_never_too_long(tmp_path: Path, words: str) -> No
     assert all(line.endswith((".", "。")) for line in lines)
     assert text[:512].count("\n- ") >= 1
     assert not text[512:].startswith(lines[0])
+
+
+async def test_a_server_in_a_repository_begins_with_its_rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next start in that folder does; one in another folder, and one that does not know the newest, do not."""
+    repository, data = tmp_path / "app", tmp_path / "data"
+    (repository / ".git").mkdir(parents=True)
+    monkeypatch.chdir(repository)
+    here, elsewhere = Launch(data, "all", "here"), Launch(data, "all", "elsewhere")
+    settings = settings_in(data, project="auto")
+    async with open_memory(settings, clock=StoppedClock(), background=False, launch=here) as memory:
+        await add_text(memory, "User likes tea")
+        await memory.add_text(Scope("alice", "app"), "Never use time.Sleep in tests", infer=False)
+        await memory.briefs.render()
+        text = rendered_instructions(here)
+        assert text.index("time.Sleep") < text.index("likes tea")
+        assert "time.Sleep" not in rendered_instructions(elsewhere)
+        assert "likes tea" in rendered_instructions(elsewhere)
+    async with memory_in(data) as memory:  # of no project
+        await add_text(memory, "User is allergic to peanuts")
+        await memory.briefs.render()
+        assert "peanuts" in rendered_instructions(here)

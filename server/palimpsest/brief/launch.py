@@ -33,10 +33,14 @@ MAX_FILE_BYTES = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One way to start a server: the folder of its data, and the key of its instructions."""
+    """One way to start a server: the folder of its data, and the key of its instructions.
+
+    Those for the project of the folder in which it was started have the key `in_folder`.
+    """
 
     data_dir: Path
     key: str
+    in_folder: str
 
 
 def launch_of(config: Path | None, overrides: Mapping[str, Any]) -> Launch | None:
@@ -54,9 +58,10 @@ def launch_of(config: Path | None, overrides: Mapping[str, Any]) -> Launch | Non
             json.dumps({name: str(value) for name, value in overrides.items()}, sort_keys=True),
             json.dumps(variables, sort_keys=True),
         )
+        folder = str(Path.cwd())
     except (OSError, ValueError, TypeError):  # the settings will say what is wrong with it
         return None
-    return Launch(data_dir, paths.hashed(*parts))
+    return Launch(data_dir, paths.hashed(*parts), paths.hashed(*parts, folder))
 
 
 def _settings_file(config: Path | None, overrides: Mapping[str, Any], variables: Mapping[str, str]) -> Path | None:
@@ -93,15 +98,26 @@ def _system_user() -> str:
 
 
 def rendered_instructions(launch: Launch | None) -> str:
-    """Return the instructions that were rendered for a way to start a server, or the static text."""
+    """Return the instructions that were rendered for a way to start a server, or the static text.
+
+    Those for the project of its folder are older than those without a project if another server has rendered since,
+    which knows more: then they are not taken.
+    """
     if launch is None:
         return INSTRUCTIONS
+    general, written_at = _rendered(launch, launch.key)
+    of_folder, folder_written_at = _rendered(launch, launch.in_folder)
+    newest = of_folder if folder_written_at >= written_at else ""
+    return newest or general or INSTRUCTIONS
+
+
+def _rendered(launch: Launch, key: str) -> tuple[str, int]:
+    """Return the instructions under a key and when they were written; "" and 0 if there are none."""
     try:
-        with Path(paths.instructions_file(str(launch.data_dir), launch.key)).open(encoding="utf-8") as file:
-            content = file.read(MAX_FILE_BYTES)
+        with Path(paths.instructions_file(str(launch.data_dir), key)).open(encoding="utf-8") as file:
+            return instructions_in(file.read(MAX_FILE_BYTES)), os.fstat(file.fileno()).st_mtime_ns
     except (OSError, UnicodeDecodeError):
-        return INSTRUCTIONS
-    return instructions_in(content) or INSTRUCTIONS
+        return "", 0
 
 
 def instructions_sign(user: str, *scope: str) -> str:

@@ -52,8 +52,7 @@ class Renderer:
         self._has_instructions = settings.instructions == "memories"
         self._scope = Scope(settings.user_id, settings.project, settings.agent_id, settings.run_id)
         self._is_project_found = settings.repository is not None
-        scope = self.default_scope
-        self._sign = instructions_sign(scope.user_id, scope.project, scope.agent_id, scope.run_id)
+        self._sign = _sign_of(self.default_scope)
         self._rendered: frozenset[str] = frozenset()
         """Keys of the briefs that were rendered last."""
         self._launches: set[str] = set()
@@ -138,11 +137,23 @@ class Renderer:
         return bool(brief.text)
 
     def _render_instructions(self) -> None:
-        """Render the instructions for all ways to start a server that works in the same scope."""
+        """Render the instructions for all ways to start a server that works in the same scope.
+
+        A server that finds its project by its folder has others for that folder, which are written last.
+        """
         text = self.instructions(self.default_scope)
         own = [self._launch.key] if self._launch is not None else []
         for launch in dict.fromkeys((*self._files.launches_of(self._sign), *sorted(self._launches), *own)):
             self._files.write_instructions(launch, self._sign, text)
+        if self._scope != self.default_scope:
+            sign, text = _sign_of(self._scope), self.instructions(self._scope)
+            own = [self._launch.in_folder] if self._launch is not None else []
+            for launch in dict.fromkeys((*self._files.launches_of(sign), *own)):
+                self._files.write_instructions(launch, sign, text)
+
+
+def _sign_of(scope: Scope) -> str:
+    return instructions_sign(scope.user_id, scope.project, scope.agent_id, scope.run_id)
 
 
 def _key(scope: Scope) -> str:
