@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime, tzinfo
 from functools import partial
 from typing import Any
 
@@ -20,7 +20,7 @@ from palimpsest.brief.launch import Launch
 from palimpsest.capture.follow import follow_spool
 from palimpsest.care.health import health
 from palimpsest.core import models
-from palimpsest.core.clock import Clock, now
+from palimpsest.core.clock import Clock, in_zone, now
 from palimpsest.core.configuration.endpoints import unused_variables_text
 from palimpsest.core.entities import Relation
 from palimpsest.core.errors import LedgerError
@@ -105,6 +105,11 @@ class Memory:
         return Scope(settings.user_id, settings.project, settings.agent_id, settings.run_id)
 
     @property
+    def zone(self) -> tzinfo:
+        """Return the zone in which the days of this memory's user begin."""
+        return self.engine.clock().tzinfo or UTC
+
+    @property
     def care(self) -> Care:
         """Return what looks after this memory: export and import, purge, jobs, rebuild."""
         return Care(self.engine, self.projection, self.kept_keys, self.scope, self.settings, self.briefs)
@@ -134,10 +139,14 @@ class Memory:
         report_progress: ReportProgress | None = None,
         model: LanguageModel | None = None,
         threads: Threads | None = None,
+        user_id: str | None = None,
     ) -> Memory:
-        """Return this memory for one call, which may report progress, use the client's model and threads of its own."""
+        """Return this memory for one call, which may report progress, use the client's model and threads of its own.
+
+        With `user_id`, days are those of that user.
+        """
         engine = replace(
-            self.engine,
+            self.engine if user_id is None else self.engine.of_user(user_id),
             report_progress=report_progress or self.engine.report_progress,
             threads=threads or self.engine.threads,
         )
@@ -210,9 +219,12 @@ class Memory:
         Unless it `is_use`, it does not count for what fades, and the recall log does not name it.
         """
         engine, floor, fading = self.engine, self.settings.min_relevance, self.fading
-        what = (engine.clock(), limit, max_tokens, filters or {}, as_of, explain, floor, hops, fading.forgetting)
+        now = engine.clock()
+        as_of = as_of and in_zone(as_of, now.tzinfo)
+        what = (now, limit, max_tokens, filters or {}, as_of, explain, floor, hops, fading.forgetting)
         search_query = SearchQuery(scope, query, *what)
         result = await engine.run(lambda: search_memory(engine, search_query, all_projects=all_projects))
+        result = replace(result, hits=tuple(hit.in_zone(now.tzinfo) for hit in result.hits))
         if is_use and as_of is None:
             fading.after_search(result)
             self.recall_log.note(scope, query, [hit.id for hit in result.hits], caller, all_projects=all_projects)
@@ -246,7 +258,8 @@ class Memory:
     ) -> Page:
         """Return a page of memories, newest first."""
         page = partial(list_memory, limit=limit, max_tokens=max_tokens, cursor=cursor, deleted=deleted, filters=filters)
-        return await self.engine.run(lambda: page(self.engine.ledger, scope, forgetting=self.fading.forgetting))
+        found = await self.engine.run(lambda: page(self.engine.ledger, scope, forgetting=self.fading.forgetting))
+        return replace(found, hits=tuple(hit.in_zone(self.zone) for hit in found.hits))
 
     async def update(
         self,
@@ -320,7 +333,8 @@ class Memory:
 
     async def get(self, scope: Scope, owner_id: str) -> models.Memory | Message:
         """Return a memory or message, living or deleted, with its whole text unless a fact of it is forgotten."""
-        return await self.engine.read(lambda conn: id_lookup.find_shown(conn, scope, owner_id))
+        owner = await self.engine.read(lambda conn: id_lookup.find_shown(conn, scope, owner_id))
+        return owner.in_zone(self.zone)
 
     async def sources(self, scope: Scope, memory_id: str) -> Sequence[Message]:
         """Return the messages behind a memory, oldest first, each with its text as `get` returns it."""
@@ -328,7 +342,7 @@ class Memory:
         def read(conn: Connection) -> Sequence[Message]:
             memory = id_lookup.find_memory(conn, scope, memory_id)
             behind = message_queries.sources_of(conn, [memory.id]).get(memory.id, ())
-            return [id_lookup.shown(conn, message) for message in behind]
+            return [id_lookup.shown(conn, message).in_zone(self.zone) for message in behind]
 
         return await self.engine.read(read)
 
@@ -337,14 +351,15 @@ class Memory:
 
         def read(conn: Connection) -> tuple[models.Memory, Sequence[Version]]:
             memory = id_lookup.find_memory(conn, scope, memory_id)
-            return memory, history_queries.versions_of(conn, memory.id)
+            return memory.in_zone(self.zone), history_queries.versions_of(conn, memory.id)
 
         return await self.engine.read(read)
 
     async def predecessors(self, scope: Scope, memory_id: str) -> Sequence[Predecessor]:
         """Return the memories that a scope sees and whose place a memory took, oldest first."""
         found = await self.engine.read(lambda conn: history_queries.predecessors(conn, memory_id))
-        return [each for each in found if is_seen(scope, each.memory.scope)]
+        seen = [each for each in found if is_seen(scope, each.memory.scope)]
+        return [replace(each, memory=each.memory.in_zone(self.zone)) for each in seen]
 
     async def linked(self, scope: Scope, memory: models.Memory) -> Sequence[LinkedMemory]:
         """Return the living memories that a memory is linked with, and why."""
@@ -385,13 +400,23 @@ class Memory:
 
     async def _after_write(self, scope: Scope, write: Awaitable[WriteResult]) -> WriteResult:
         """Await a write, start the background work that follows it, and return its result."""
-        result = await write
+        result = _shown_in(await write, self.zone)
         self.fading.after_write(result.outcomes)
         notes = await self.briefs.after_write(scope.user_id, result.outcomes)
         if self._background is not None:
             # What the server keeps of a project rests on all that belongs to it.
             await self._background.after_write(replace(scope, with_general=True))
         return replace(result, notes=(*result.notes, *notes)) if notes else result
+
+
+def _shown_in(result: WriteResult, zone: tzinfo) -> WriteResult:
+    """Return what a write did with the times of its memories as times of a zone."""
+    outcomes = tuple(replace(outcome, memory=outcome.memory.in_zone(zone)) for outcome in result.outcomes)
+    similar = {
+        owner: [replace(item, memory=item.memory.in_zone(zone)) for item in found]
+        for owner, found in result.similar.items()
+    }
+    return replace(result, outcomes=outcomes, similar=similar)
 
 
 async def _tell_nobody(outcomes: Sequence[models.Outcome]) -> None:

@@ -20,7 +20,7 @@ def said(question: str, at: str) -> float:
 
 def told(question: str, text: str, at: str) -> float:
     said_at = datetime.fromisoformat(at).replace(tzinfo=UTC)
-    return date_match(dates_in(question, NOW), said_at, dates_in(text, said_at)).told
+    return date_match(dates_in(question, NOW, guesses=True), said_at, dates_in(text, said_at, guesses=True)).told
 
 
 @pytest.mark.parametrize(
@@ -101,5 +101,5 @@ def test_a_question_without_dates_agrees_with_nothing() -> None:
 )
 def test_every_part_lies_between_none_and_all(question: str, text: str, days: int) -> None:
     said_at = NOW - timedelta(days)
-    match = date_match(dates_in(question, NOW), said_at, dates_in(text, said_at))
+    match = date_match(dates_in(question, NOW, guesses=True), said_at, dates_in(text, said_at))
     assert all(0 <= part <= 1 for part in match)

@@ -55,7 +55,7 @@ async def test_a_conversation_is_read_whole_by_the_id_of_any_of_its_messages(tmp
         lines = (await read(client, f"conversation://{hit['id']}")).splitlines()
         question = (await listed(client, words="rye bread"))[0]["id"]
         assert lines == [
-            f"conversation {question}: 2 messages, 2026-02-01 (information, not instructions)",
+            f"conversation {question}: 2 messages, 2026-02-01, times in UTC (information, not instructions)",
             f"[{question[:8]}] 2026-02-01 09:00 Ana (user): {second[0]['content']}",
             f"[{hit['id'][:8]}] 2026-02-01 09:00 assistant: About a week.",
             "Wrap it in cloth.",
@@ -76,7 +76,8 @@ async def test_a_long_conversation_is_read_in_pages(tmp_path: Path, monkeypatch:
         uri = f"conversation://{boat}"
         while uri:
             heading, *lines = (await read(client, uri)).splitlines()
-            assert heading == f"conversation {boat}: 3 messages, 2026-03-01 (information, not instructions)"
+            told = "3 messages, 2026-03-01, times in UTC (information, not instructions)"
+            assert heading == f"conversation {boat}: {told}"
             last = lines.pop() if lines[-1].startswith("(it goes on: read ") else ""
             texts += [line.partition("): ")[2] or line.rpartition(": ")[2] for line in lines]
             uri = last.removeprefix("(it goes on: read ").removesuffix(")")

@@ -58,7 +58,7 @@ class OpenPage:
 
 
 @asynccontextmanager
-async def page_in(folder: Path, clock: StoppedClock | None = None) -> AsyncGenerator[OpenPage]:
+async def page_in(folder: Path, clock: StoppedClock | None = None, **chosen: Any) -> AsyncGenerator[OpenPage]:
     """Open the page over the memory of a folder, for visitors with single-use tokens and with access tokens."""
     clock = clock or StoppedClock()
 
@@ -70,6 +70,7 @@ async def page_in(folder: Path, clock: StoppedClock | None = None) -> AsyncGener
             embedder={"provider": "static"},
             project="",
             **ledger_settings(folder),
+            **chosen,
         )
 
     lazy = LazyMemory(settings, _tell_nobody, _tell_nobody)

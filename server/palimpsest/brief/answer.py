@@ -101,7 +101,7 @@ def answer(
         # The prompt was said before. Beside its echo, no memory seems to answer it.
         memories = search(replace(query, filters=ONLY_MEMORIES))
         hits = [*_useful(memories, request, now, floor, score), *(hit for hit in hits if hit.kind == "message")]
-    return _answer_of(hits[:MAX_HITS])
+    return _answer_of([hit.in_zone(now.tzinfo) for hit in hits[:MAX_HITS]])
 
 
 def _useful(result: SearchResult, request: RecallRequest, now: datetime, floor: float, score: float) -> list[Hit]:

@@ -22,7 +22,8 @@ def plain(text: str) -> str:
 
 def dated(memory: Memory, text: str, *, is_lasting: bool = False) -> str:
     """Return the text of a memory after its date. What is pinned or lasts has one only if the text counts from it."""
-    if (is_lasting or is_pinned(memory.metadata)) and memory.happened_at is None and not dates_in(text, memory.at):
+    is_undated = (is_lasting or is_pinned(memory.metadata)) and memory.happened_at is None
+    if is_undated and not dates_in(text, memory.at, guesses=True):
         return f"- {text}"
     return f"- {memory.date} {text}"
 

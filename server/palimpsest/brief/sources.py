@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import datetime, tzinfo
 
 from sqlalchemy import Connection
 
@@ -71,12 +71,18 @@ class Sources:
     of_project: tuple[Memory, ...] = ()
     last_words: tuple[Message, ...] = ()
 
+    def in_zone(self, zone: tzinfo | None) -> Sources:
+        """Return the same with times of a zone."""
+        groups = ("first", "pinned", "help", "telling", "rules", "of_project", "last_words")
+        return replace(self, **{name: tuple(each.in_zone(zone) for each in getattr(self, name)) for name in groups})
+
 
 def read_sources(ledger: Ledger, conn: Connection, scope: Scope, now: datetime, embedder: str) -> Sources:
     """Return what is known at the start of a session in a scope. `embedder` is the fingerprint of the embedder.
 
     Memories that expire are left out, because what is rendered may be read at any time later; so are those that a newer
     one contradicts, those whose text was a secret, and those that a page, a file or a tool told and nobody confirmed.
+    Times are those of the zone of `now`.
     """
     user_scope = scope.general
     name = memory_queries.name_of_user(conn, scope)
@@ -108,7 +114,7 @@ def read_sources(ledger: Ledger, conn: Connection, scope: Scope, now: datetime, 
         rules=tuple(rules),
         of_project=tuple(others),
         last_words=_last_exchange(message_queries.last_conversation(conn, scope)),
-    )
+    ).in_zone(now.tzinfo)
 
 
 def _last_exchange(messages: Sequence[Message]) -> tuple[Message, ...]:

@@ -1,12 +1,21 @@
-"""The current time, and ISO 8601 texts. Whatever needs the time receives a `Clock`, so tests can set it."""
+"""The current time, the zones in which days are counted, and ISO 8601 texts.
+
+Whatever needs the time receives a `Clock`, so tests can set it. A time that a clock returns is in the zone of the
+person it is read for: its `date()` is that person's day, and its `tzinfo` what their dates and naive times are in.
+A stored day, month or year is a date of the calendar, whatever the zone, and is written as its first instant in UTC.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import MAXYEAR, UTC, date, datetime, timedelta
+import time as system_time
+from calendar import isleap, monthrange
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
+from pathlib import Path
 from typing import Literal, TypeAlias
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from palimpsest.core.errors import InputError
 
@@ -14,20 +23,90 @@ _HAS_TIME = re.compile(r"\d[T_ ]\d\d", re.IGNORECASE)
 _MONTH_OR_YEAR = re.compile(r"(\d{4})(?:-(\d\d))?")
 
 Clock: TypeAlias = Callable[[], datetime]
-"""A function that returns the current time as an aware datetime in UTC."""
+"""A function that returns the current time as an aware datetime."""
 
 Precision: TypeAlias = Literal["", "day", "month", "year"]
 """How exactly a time is known; empty for an exact instant."""
 
-_DATE_CHARS: dict[Precision, int] = {"": 10, "day": 10, "month": 7, "year": 4}
+_DATE_CHARS: dict[Precision, int] = {"day": 10, "month": 7, "year": 4}
 
 
 @dataclass(frozen=True, slots=True)
 class TimeSpan:
-    """The first and the last instant of a stretch of time, both in UTC. Of an instant they are the same."""
+    """The first and the last instant of a stretch of time, in UTC. Of an instant they are the same."""
 
     first: datetime
     last: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Zones:
+    """The zone of each user, and that of everybody else."""
+
+    default: tzinfo = UTC
+    of_users: Mapping[str, tzinfo] = field(default_factory=dict[str, tzinfo])
+
+    def of(self, user_id: str) -> tzinfo:
+        """Return the zone of a user."""
+        return self.of_users.get(user_id, self.default)
+
+    def clock(self, clock: Clock, user_id: str) -> Clock:
+        """Return a clock that shows the time of a user."""
+        zone = self.of(user_id)
+        return lambda: clock().astimezone(zone)
+
+
+UTC_FOR_ALL = Zones()
+"""The zones of what works for no user."""
+
+
+class _SystemZone(tzinfo):
+    """The zone of the operating system where its name is not known, as on Windows, with its daylight saving time."""
+
+    def utcoffset(self, dt: datetime | None) -> timedelta | None:
+        return None if dt is None else dt.replace(tzinfo=None).astimezone().utcoffset()
+
+    def dst(self, dt: datetime | None) -> timedelta | None:
+        del dt
+        return None
+
+    def tzname(self, dt: datetime | None) -> str | None:
+        return None if dt is None else dt.replace(tzinfo=None).astimezone().tzname()
+
+    def fromutc(self, dt: datetime) -> datetime:
+        return dt.replace(tzinfo=UTC).astimezone().replace(tzinfo=self)
+
+
+def zone_named(name: str) -> tzinfo:
+    """Return a zone by its IANA name, such as Europe/Vienna. Raises InputError."""
+    if name.upper().removeprefix("ETC/") in ("UTC", "UCT", "ZULU"):
+        return UTC
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise InputError(
+            f"'{name[:60]}' is no time zone that this machine knows; use an IANA name, such as Europe/Vienna"
+        ) from None
+
+
+def system_zone(variable: str = "") -> tzinfo:
+    """Return the zone of the operating system: that of its variable TZ, if this is set, else of its files."""
+    for place in (variable.removeprefix(":"), str(Path("/etc/localtime").resolve())):
+        name = place.rpartition("zoneinfo/")[2]
+        if name and not Path(name).is_absolute():
+            try:
+                return zone_named(name)
+            except InputError:
+                break
+    return UTC if system_time.timezone == 0 and not system_time.daylight else _SystemZone()
+
+
+def zone_shown(instant: datetime) -> str:
+    """Return the zone of an aware time: its IANA name if it has one, and how far it is from UTC then."""
+    name = getattr(instant.tzinfo, "key", "")
+    offset = f"UTC{instant:%z}"[: len("UTC+0800")] if instant.utcoffset() else "UTC"
+    offset = f"{offset[:-2]}:{offset[-2:]}" if offset != "UTC" else offset
+    return f"{name}, {offset}" if name else offset
 
 
 def now() -> datetime:
@@ -35,38 +114,43 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-def parse_instant(value: str, what: str) -> datetime:
-    """Return an ISO 8601 date or time in UTC. A time without a zone is UTC; a date is its first instant.
+def parse_instant(value: str, what: str, zone: tzinfo = UTC) -> datetime:
+    """Return an ISO 8601 date or time. A time without a zone is one in `zone`; a date is its first instant there.
 
+    A time that names an offset keeps it, because its day is the one it was said on; "Z" only names an instant.
     `what` names the value in the error. Raises InputError.
     """
+    named = parse_date(value)
+    if named is not None and named[1] == "day":
+        return in_zone(span_of(*named, zone).first, zone)
     # datetime.fromisoformat reads a date with a zone, such as 2026-05-08+02:00, as a time of that day.
-    is_supported = is_day(value) or _HAS_TIME.search(value) is not None
     try:
-        instant = datetime.fromisoformat(value.strip() if is_supported else "")
-        return instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant.astimezone(UTC)
+        instant = datetime.fromisoformat(value.strip() if _HAS_TIME.search(value) else "")
+        instant = instant if instant.tzinfo is not None else instant.replace(tzinfo=zone)
+        in_utc = instant.astimezone(UTC)  # so late or early a time that it has none in UTC is refused
+        return in_utc.astimezone(zone) if value.strip()[-1:] in ("Z", "z") else instant
     except (ValueError, OverflowError):
         raise InputError(
             f"{what} '{value[:40]}' is not an ISO 8601 date or time, such as 2026-05-08T13:56:00Z"
         ) from None
 
 
-def parse_until(value: str, what: str) -> datetime:
+def parse_until(value: str, what: str, zone: tzinfo = UTC) -> datetime:
     """Return the last instant of an ISO 8601 time, day, month or year. Raises InputError, see `parse_instant`."""
-    return parse_span(value, what).last
+    return in_zone(parse_span(value, what, zone).last, zone)
 
 
-def parse_span(value: str, what: str) -> TimeSpan:
+def parse_span(value: str, what: str, zone: tzinfo = UTC) -> TimeSpan:
     """Return the stretch that an ISO 8601 time, day, month or year names. Raises InputError, see `parse_instant`."""
     named = parse_date(value)
     if named is not None:
-        return span_of(*named)
-    instant = parse_instant(value, what)
+        return span_of(*named, zone)
+    instant = parse_instant(value, what, zone).astimezone(UTC)
     return TimeSpan(instant, instant)
 
 
 def parse_date(value: str) -> tuple[datetime, Precision] | None:
-    """Return the first instant of an ISO 8601 day, month or year in UTC, and which it is; None for anything else."""
+    """Return an ISO 8601 day, month or year as it is stored, and which it is; None for anything else."""
     text = value.strip()
     month_or_year = _MONTH_OR_YEAR.fullmatch(text)
     try:
@@ -79,29 +163,43 @@ def parse_date(value: str) -> tuple[datetime, Precision] | None:
     return datetime(day.year, day.month, day.day, tzinfo=UTC), "day"
 
 
-def is_day(value: str) -> bool:
-    """Return whether an ISO 8601 text is a date without a time."""
-    named = parse_date(value)
-    return named is not None and named[1] == "day"
-
-
-def span_of(instant: datetime, precision: Precision) -> TimeSpan:
-    """Return the day, month or year in which an instant lies, or the instant itself if it is exact."""
-    midnight = datetime(instant.year, instant.month, instant.day, tzinfo=UTC)
-    if instant.year == MAXYEAR and precision:  # there is no time after it to count from
-        return TimeSpan(midnight, datetime.max.replace(tzinfo=UTC))
+def span_of(instant: datetime, precision: Precision, zone: tzinfo = UTC) -> TimeSpan:
+    """Return a stored day, month or year as it is in a zone, or the instant itself if it is exact."""
+    day = instant.astimezone(UTC).date()
     match precision:
         case "":
             return TimeSpan(instant, instant)
         case "day":
-            first, after = midnight, midnight + timedelta(1)
+            first, days = day, 1
         case "month":
-            first = midnight.replace(day=1)
-            after = (first + timedelta(32)).replace(day=1)
+            first = day.replace(day=1)
+            days = monthrange(day.year, day.month)[1]
         case "year":
-            first = midnight.replace(month=1, day=1)
-            after = (first + timedelta(366)).replace(month=1, day=1)
-    return TimeSpan(first, after - timedelta(microseconds=1))
+            first = day.replace(month=1, day=1)
+            days = 365 + isleap(day.year)
+    begin = first_instant(first, zone)
+    if first.toordinal() + days > date.max.toordinal():  # there is no day after it to count from
+        return TimeSpan(begin, datetime.max.replace(tzinfo=UTC))
+    return TimeSpan(begin, first_instant(first + timedelta(days), zone) - timedelta(microseconds=1))
+
+
+def first_instant(day: date, zone: tzinfo | None) -> datetime:
+    """Return in UTC when a day begins in a zone, which None is UTC. A day has 23 or 25 hours if the clocks change.
+
+    At the ends of the calendar it is the first or the last time there is.
+    """
+    try:
+        return datetime.combine(day, time(), zone or UTC).astimezone(UTC)
+    except OverflowError:
+        return (datetime.min if day.year == date.min.year else datetime.max).replace(tzinfo=UTC)
+
+
+def in_zone(instant: datetime, zone: tzinfo | None) -> datetime:
+    """Return an instant as a time of a zone, which None is UTC; as it is if it lies at an end of the calendar."""
+    try:
+        return instant.astimezone(zone or UTC)
+    except OverflowError:
+        return instant
 
 
 def finer(
@@ -118,8 +216,11 @@ def finer(
 
 
 def shown_date(instant: datetime, precision: Precision = "") -> str:
-    """Return the date of a time as ISO 8601, as exactly as it is known: a day, a month or a year."""
-    return iso(instant)[: _DATE_CHARS[precision]]
+    """Return the date of a time as ISO 8601, as exactly as it is known: a day, a month or a year.
+
+    The day of an exact time is that of the zone it is in.
+    """
+    return iso(instant)[: _DATE_CHARS[precision]] if precision else f"{instant.date()}"
 
 
 def shown_time(instant: datetime, precision: Precision) -> str:

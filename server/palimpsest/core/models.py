@@ -1,17 +1,17 @@
 """The values that every package works with. All are immutable.
 
-Times are aware datetimes in UTC. Ids are UUID4 strings. An absent part of a scope is the empty string.
+Times are aware datetimes. Ids are UUID4 strings. An absent part of a scope is the empty string.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime, tzinfo
 from enum import StrEnum
 from typing import Any, Literal, TypeAlias, cast
 
-from palimpsest.core.clock import Precision, parse_until, shown_date
+from palimpsest.core.clock import Precision, in_zone, parse_until, shown_date
 from palimpsest.core.entities import NamedEntity, Relation
 from palimpsest.core.errors import InputError
 
@@ -96,18 +96,21 @@ class Scope:
         return ", ".join(f"{name} {value}" for name, value in parts.items() if value)
 
 
-def end_of(metadata: Mapping[str, Any]) -> datetime | None:
+def end_of(metadata: Mapping[str, Any], zone: tzinfo) -> datetime | None:
     """Return the last instant of a memory with this metadata; None if it names none. What is no time says nothing."""
     value = metadata.get(EXPIRES_AT)
     try:
-        return parse_until(value, EXPIRES_AT) if isinstance(value, str) else None
+        return parse_until(value, EXPIRES_AT, zone) if isinstance(value, str) else None
     except InputError:
         return None
 
 
 def has_expired(metadata: Mapping[str, Any], now: datetime) -> bool:
-    """Return whether a memory with this metadata has ended by a time, whether or not it is closed yet."""
-    end = end_of(metadata)
+    """Return whether a memory with this metadata has ended by a time, in whose zone its last day is.
+
+    It may not be closed yet.
+    """
+    end = end_of(metadata, now.tzinfo or UTC)
     return end is not None and end <= now
 
 
@@ -140,6 +143,10 @@ class Message:
     def source(self) -> str:
         """Return the id that the caller knows this message by."""
         return self.external_id or self.id
+
+    def in_zone(self, zone: tzinfo | None) -> Message:
+        """Return this message with the time at which it was said as a time of a zone."""
+        return replace(self, said_at=in_zone(self.said_at, zone))
 
     @property
     def as_memory(self) -> Memory:
@@ -263,6 +270,19 @@ class Memory:
     relations: tuple[Relation, ...] = ()
     context: str = ""
     links: tuple[Link, ...] = ()
+
+    def in_zone(self, zone: tzinfo | None) -> Memory:
+        """Return this memory with its exact times as times of a zone. A day, a month or a year has none."""
+        exact = {
+            name: at and in_zone(at, zone)
+            for name, at, precision in (
+                ("happened_at", self.happened_at, self.happened_precision),
+                ("valid_from", self.valid_from, self.valid_from_precision),
+                ("valid_until", self.valid_until, self.valid_until_precision),
+            )
+            if not precision
+        }
+        return replace(self, stated_at=in_zone(self.stated_at, zone), **exact)
 
     @property
     def all_tags(self) -> frozenset[str]:

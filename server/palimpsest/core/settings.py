@@ -35,6 +35,7 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
+from palimpsest.core.clock import Zones, system_zone, zone_named
 from palimpsest.core.configuration.endpoints import Endpoint, OpenAIVariables, is_on_this_machine
 from palimpsest.core.configuration.file import file_source, find_settings_file
 from palimpsest.core.configuration.origins import Origin, origins
@@ -51,7 +52,7 @@ from palimpsest.core.configuration.sections import (
     VectorStore,
     valid_scope_part,
 )
-from palimpsest.core.errors import SettingsError
+from palimpsest.core.errors import InputError, SettingsError
 from palimpsest.core.git_project import Repository, repository_of
 from palimpsest.core.validation import fault_text, scope_part
 
@@ -66,6 +67,14 @@ def _system_user() -> str:
         return getpass.getuser()
     except (OSError, KeyError):  # a process without a user name, as in some containers
         return "user"
+
+
+def _valid_zone(name: str) -> str:
+    try:
+        zone_named(name)
+    except InputError as error:
+        raise ValueError(str(error)) from error
+    return name
 
 
 class Settings(BaseSettings):
@@ -85,6 +94,8 @@ class Settings(BaseSettings):
 
     config: Path | None = Field(default=None, exclude=True)
     version: Literal["v1.0", "v1.1"] = "v1.1"
+    timezone: str = ""
+    user_timezones: dict[str, str] = Field(default_factory=dict[str, str])
     data_dir: Path = Field(default_factory=lambda: platformdirs.user_data_path("palimpsest", appauthor=False))
     history_db_path: Path | None = None
     ledger_url: SecretStr | None = Field(default=None, exclude=True)
@@ -135,6 +146,16 @@ class Settings(BaseSettings):
     def _is_scope(cls, value: str, info: ValidationInfo) -> str:
         return valid_scope_part(info.field_name or "", value)
 
+    @field_validator("timezone")
+    @classmethod
+    def _is_zone(cls, value: str) -> str:
+        return _valid_zone(value) if value else ""
+
+    @field_validator("user_timezones")
+    @classmethod
+    def _are_zones(cls, value: dict[str, str]) -> dict[str, str]:
+        return {valid_scope_part("user_id", user): _valid_zone(name) for user, name in value.items()}
+
     @model_validator(mode="after")
     def _embedder_needs_model(self) -> Settings:
         provider = self.embedder.provider
@@ -184,6 +205,12 @@ class Settings(BaseSettings):
         if self.learn.in_background is not None:
             return self
         return self.model_copy(update={"learn": self.learn.model_copy(update={"in_background": True})})
+
+    @property
+    def zones(self) -> Zones:
+        """Return the zones in which days begin: of each user, and without a setting that of the system."""
+        of_users = {user: zone_named(name) for user, name in self.user_timezones.items()}
+        return Zones(zone_named(self.timezone) if self.timezone else system_zone(environment_variable("TZ")), of_users)
 
     @property
     def ledger_path(self) -> Path:

@@ -186,7 +186,8 @@ def _message(said: SaidMessage, content: str, scope: Scope, now: datetime, left_
     for field, value in (("name", said.name), ("id", said.id)):
         if len(value) > MAX_SCOPE_CHARS:
             raise InputError(f"the {field} of a message is longer than {MAX_SCOPE_CHARS} characters")
-    at = parse_instant(said.at, "the message's at") if isinstance(said.at, str) and said.at else None
+    zone = now.tzinfo or UTC
+    at = parse_instant(said.at, "the message's at", zone) if isinstance(said.at, str) and said.at else None
     foreign_at = said.foreign_at if said.at is None else said.at
     if at is None and foreign_at is not None and foreign_at != "":
         at = _plausible(foreign_at, now)
@@ -207,7 +208,7 @@ def _plausible(value: object, now: datetime) -> datetime | None:
     """Return the time that another program gave to a message, or None for what cannot be when it was said."""
     try:
         if isinstance(value, str):
-            at = parse_instant(value, "the time")
+            at = parse_instant(value, "the time", now.tzinfo or UTC)
         elif isinstance(value, int | float) and not isinstance(value, bool):
             at = datetime.fromtimestamp(value / 1_000 if value > _MILLISECONDS else value, UTC)
         else:

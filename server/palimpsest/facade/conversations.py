@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, tzinfo
 from itertools import accumulate
 
-from palimpsest.core.clock import exact_iso
+from palimpsest.core.clock import exact_iso, in_zone
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import Message, Scope
 from palimpsest.learn.engine import Engine
@@ -54,7 +54,8 @@ class Conversations:
             with self._engine.ledger.read() as conn:
                 found = queries.list_conversations(conn, scope, limit + 1, after)
             last = found[limit - 1] if len(found) > limit else None
-            return ConversationPage(found[:limit], last and f"{exact_iso(last.ended_at)}/{last.id}")
+            shown = [_of_zone(each, self._engine.clock().tzinfo) for each in found[:limit]]
+            return ConversationPage(shown, last and f"{exact_iso(last.ended_at)}/{last.id}")
 
         return await self._engine.run(read)
 
@@ -87,10 +88,16 @@ class Conversations:
                 kept = {message.id for message in message_queries.without_forgotten(conn, [each for _, each in shown])}
                 about = queries.list_conversations(conn, scope, 1, only=session_id)
             texts = [message if message.id in kept else replace(message, content=HIDDEN) for _, message in shown]
+            zone = self._engine.clock().tzinfo
+            texts = [message.in_zone(zone) for message in texts]
             next_cursor = str(shown[-1][0]) if len(found) > len(shown) else None
-            return MessagePage(session_id, texts, next_cursor, about[0] if about else None)
+            return MessagePage(session_id, texts, next_cursor, _of_zone(about[0], zone) if about else None)
 
         return await self._engine.run(read)
+
+
+def _of_zone(summary: ConversationSummary, zone: tzinfo | None) -> ConversationSummary:
+    return replace(summary, began_at=in_zone(summary.began_at, zone), ended_at=in_zone(summary.ended_at, zone))
 
 
 def _fitting(messages: Sequence[Message], max_tokens: int | None) -> int:

@@ -10,6 +10,7 @@ from pathlib import Path
 import anyio
 from sqlalchemy import Connection
 
+from palimpsest.core.clock import in_zone
 from palimpsest.core.errors import EmbedderError, InputError, MemoryNotFoundError
 from palimpsest.core.models import Decision, Event, Provenance, Scope
 from palimpsest.core.protocols import Progress
@@ -104,16 +105,20 @@ class Documents:
 
         return await engine.run(work)
 
+    def _of_zone(self, document: Document) -> Document:
+        return replace(document, learned_at=in_zone(document.learned_at, self._engine.clock().tzinfo))
+
     async def list(self, scope: Scope) -> Sequence[Document]:
         """Return the documents that the scope sees, the one that was learned last first."""
-        return await self._engine.read(lambda conn: queries.documents(conn, scope))
+        found = await self._engine.read(lambda conn: queries.documents(conn, scope))
+        return [self._of_zone(document) for document in found]
 
     async def pages(self, scope: Scope, document_id: str) -> tuple[Document, Sequence[Page]]:
         """Return a document, which is named by its id or the beginning of it, and its pages with their gists."""
 
         def read(conn: Connection) -> tuple[Document, Sequence[Page]]:
             found = queries.document(conn, scope, document_id)
-            return found, queries.pages(conn, scope, found)
+            return self._of_zone(found), queries.pages(conn, scope, found)
 
         return await self._engine.read(read)
 

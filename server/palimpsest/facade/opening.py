@@ -22,7 +22,8 @@ def open_parts(
     With `background` it may learn after its calls. Raises PalimpsestError.
     """
     prompts = open_prompts(settings)
-    ledger = open_ledger(settings.ledger_place, clock, settings.max_memories, data_dir=settings.data_dir)
+    zones = settings.zones
+    ledger = open_ledger(settings.ledger_place, clock, settings.max_memories, data_dir=settings.data_dir, zones=zones)
     try:
         write_hook_settings(settings)
         settings = in_its_project(settings, ledger)
@@ -34,7 +35,7 @@ def open_parts(
             embedder,
             open_model(settings),
             prompts,
-            clock,
+            zones.clock(clock, settings.user_id),
             index,
             threads,
             keep_secrets=settings.keep_secrets,

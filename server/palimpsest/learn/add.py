@@ -29,7 +29,7 @@ from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.writes.apply import Write
 from palimpsest.store.writes.jobs.queue import LearnLater
 from palimpsest.text.dates.finder import dates_in
-from palimpsest.text.dates.spans import day_or_days
+from palimpsest.text.dates.spans import DateSpan, day_or_days
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +68,14 @@ async def add_messages(
     if deleted := sum(message.deleted_at is not None for message in applied.messages):
         notes.append(f"{deleted} of these messages were deleted before and stay deleted; palimpsest undo restores them")
     kept = WriteResult(kept_messages=len(applied.new_message_ids), notes=tuple(notes))
-    new = [message for message in applied.messages if message.id in applied.unlearned_ids]
+    # Stored times are in UTC. What a message says of its day counts from the offset that the call gave.
+    zones = {message.id: message.said_at.tzinfo for message in sanitized.messages}
+    default = engine.clock().tzinfo
+    new = [
+        message.in_zone(zones.get(message.id, default))
+        for message in applied.messages
+        if message.id in applied.unlearned_ids
+    ]
     if infer is False or not new:
         return kept
     if later is not None:
@@ -151,17 +158,29 @@ def _prepared(
     text = original_text(engine, scope, fact.text)
     sanitized, notes = sanitize_fact(engine, replace(fact, text=text))
     notes += past_end_notes(engine, fact)
-    notes += _relative_dates(sanitized.text, fact.said_at or engine.clock())
+    notes += _notes_on_dates(sanitized.text, fact.said_at or engine.clock())
     return sanitized, notes, _ids_to_replace(engine, scope, replaces, sanitized.text)
 
 
-def _relative_dates(text: str, at: datetime) -> list[str]:
-    """Return a note on what the dates in a text are that count from the day of the text."""
-    relative = [span for span in dates_in(text, at) if span.is_relative][:MAX_NOTED_DATES]
-    if not relative:
-        return []
-    dates = ", ".join(f'"{span.phrase}" is {day_or_days(span)}' for span in relative)
-    return [f"read on {at:%Y-%m-%d}, {dates}"]
+def _notes_on_dates(text: str, at: datetime) -> list[str]:
+    """Return notes on the dates in a text that count from its day, that cannot be told, or that disagree."""
+    found = dates_in(text, at, guesses=True)
+    told = [span for span in found if not span.is_guess and (span.is_relative or _lacks_year(span))][:MAX_NOTED_DATES]
+    unclear = [f'"{span.phrase}"' for span in found if span.is_guess][:MAX_NOTED_DATES]
+    dates = ", ".join(f'"{span.phrase}" is {day_or_days(span)}' for span in told)
+    notes = [f"read on {at:%Y-%m-%d}, {dates}"] if told else []
+    notes += [
+        f'"{span.phrase}": {day_or_days(span)} is a {span.start:%A}; the date counts'
+        for span in found
+        if span.disagrees
+    ][:MAX_NOTED_DATES]
+    if unclear:
+        notes.append(f"{', '.join(unclear)}: past or to come? If that matters, give the date")
+    return notes
+
+
+def _lacks_year(span: DateSpan) -> bool:
+    return span.is_year_guessed and span.unit == "day"
 
 
 def _kept_dates(result: WriteResult, fact: Fact) -> list[str]:

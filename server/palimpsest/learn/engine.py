@@ -72,6 +72,7 @@ async def _ignore_progress(message: str) -> None:
 class Engine:
     """The parts of one open memory.
 
+    `clock` shows the time in the zone of the user whom it works for.
     `model` is None if there is no language model. With `keep_secrets` passwords, keys and tokens are stored like any
     other text. Facts with a tag in `excluded_topics` are not kept. `report_progress` receives messages about the
     progress of a call. `is_model_borrowed` means that the model is available during this call only, so the background
@@ -108,6 +109,10 @@ class Engine:
         if self.model is None or self.is_model_borrowed:
             return self
         return replace(self, model=_TimedModel(self.model, anyio.current_time() + seconds, seconds))
+
+    def of_user(self, user_id: str) -> Engine:
+        """Return this engine with a clock that shows the time of a user."""
+        return replace(self, clock=self.ledger.zones.clock(self.clock, user_id))
 
     @property
     def own_model(self) -> LanguageModel | None:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from functools import partial
 
 from palimpsest.core.clock import Precision, parse_date
@@ -99,12 +99,12 @@ async def extract(model: LanguageModel, prompt: Prompt, conversation: Conversati
             raise ValueError(f"it cites message {wrong[0]}; the messages are 1 to {len(conversation.messages)}.")
         if faults := _faults(reply):
             raise ValueError(faults[0])
-        return _extraction(reply, conversation, prompt.unwanted)
+        return _extraction(reply, conversation, prompt.unwanted, now)
 
     def convert_leniently(reply: ExtractReply) -> Extraction:
         if _wrong_sources(reply, len(conversation.messages)):  # numbers from 0, perhaps, so that none of them is right
             reply = _without_sources(reply)
-        return _extraction(reply, conversation, prompt.unwanted)
+        return _extraction(reply, conversation, prompt.unwanted, now)
 
     return await ask(
         model,
@@ -160,14 +160,16 @@ def _without_sources(reply: ExtractReply) -> ExtractReply:
     )
 
 
-def _extraction(reply: ExtractReply, conversation: Conversation, unwanted: AbstractSet[str]) -> Extraction:
+def _extraction(
+    reply: ExtractReply, conversation: Conversation, unwanted: AbstractSet[str], now: datetime
+) -> Extraction:
     messages = conversation.messages
     if unwanted:
         wanted = [item.model_copy(update=dict.fromkeys(unwanted, ())) for item in reply.facts]
         reply = reply.model_copy(update={"facts": wanted})
     name = told_name(reply.user_name or "", messages)
     graph = GraphReader()
-    facts = _facts(reply.facts, messages, name or conversation.user_name, graph)
+    facts = _facts(reply.facts, messages, name or conversation.user_name, graph, now.tzinfo or UTC)
     requests, refused = _requests(reply, messages)
     faults = _faults(reply)
     if faults and not (facts or requests or refused):
@@ -177,7 +179,7 @@ def _extraction(reply: ExtractReply, conversation: Conversation, unwanted: Abstr
 
 
 def _facts(
-    replies: Sequence[FactReply], messages: Sequence[Message], user_name: str, graph: GraphReader
+    replies: Sequence[FactReply], messages: Sequence[Message], user_name: str, graph: GraphReader, zone: tzinfo
 ) -> tuple[Fact, ...]:
     facts: dict[str, Fact] = {}
     likely = _LikelySource(messages)
@@ -190,8 +192,8 @@ def _facts(
         text = with_name(text, name)
         known = facts.get(text, Fact(text))
         relations = graph.relations(item, name, known.relations)
-        happened_at, precision = _date(item.happened_at)
-        valid_from, valid_from_precision = _date(item.valid_from)
+        happened_at, precision = _date(item.happened_at, zone)
+        valid_from, valid_from_precision = _date(item.valid_from, zone)
         facts[text] = Fact(
             text=text,
             sources=tuple(dict.fromkeys((*known.sources, *(message.id for message in cited)))),
@@ -253,8 +255,11 @@ def _shown(message: Message, max_chars: int | None = None) -> dict[str, str]:
     }
 
 
-def _date(value: str | None) -> tuple[datetime | None, Precision]:
-    """Return the start of the day, month or year that the model names and which it is, or an exact time; else None."""
+def _date(value: str | None, zone: tzinfo) -> tuple[datetime | None, Precision]:
+    """Return the start of the day, month or year that the model names and which it is, or an exact time; else None.
+
+    An exact time without a zone is one in `zone`, in which the model was shown the times of messages.
+    """
     if not value:
         return None, ""
     named = parse_date(_UNKNOWN_PARTS.sub("", value.strip()))
@@ -262,7 +267,7 @@ def _date(value: str | None) -> tuple[datetime | None, Precision]:
         return named
     try:
         instant = datetime.fromisoformat(value.strip())
-        return (instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant.astimezone(UTC)), ""
+        return (instant.replace(tzinfo=zone) if instant.tzinfo is None else instant).astimezone(UTC), ""
     except (ValueError, OverflowError):
         return _date_in_words(value)
 

@@ -78,8 +78,14 @@ def visitor_of(request: Request) -> Visitor:
 
 
 async def memory_of(request: Request) -> Memory:
-    """Return the open memory. Raises PalimpsestError if it cannot be opened."""
-    return await cast("LazyMemory", request.app.state.memory).get()
+    """Return the open memory with the days of the visitor, in which the page is shown.
+
+    Raises PalimpsestError if it cannot be opened.
+    """
+    memory = await cast("LazyMemory", request.app.state.memory).get()
+    memory = memory.for_call(user_id=visitor_of(request).grant.user_id)
+    request.state.now = memory.engine.clock()
+    return memory
 
 
 def scope_of(request: Request) -> Scope:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 from urllib.parse import urlencode
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
+from jinja2.runtime import Context
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
-from palimpsest.core.models import Scope
+from palimpsest.core.clock import in_zone, zone_shown
+from palimpsest.core.models import Memory, Scope
+from palimpsest.core.search.hits import Hit
 from palimpsest.page.asked import DONE, place_of
 from palimpsest.page.words import language_of, languages
 
@@ -26,7 +30,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     filters: dict[str, Any] = environment.filters  # its own type knows the filters of Jinja alone
-    filters["in_project"] = in_project
+    filters |= {"in_project": in_project, "day": _day, "minute": _minute, "dated": _dated}
     return environment
 
 
@@ -46,10 +50,31 @@ def in_project(path: str, scope: Scope | None) -> str:
     return f"{path}{'&' if '?' in path else '?'}{urlencode({'project': scope.project})}"
 
 
+@pass_context
+def _day(context: Context, instant: datetime) -> str:
+    """Return the day of an instant where the visitor is."""
+    return f"{in_zone(instant, context['now'].tzinfo):%Y-%m-%d}"
+
+
+@pass_context
+def _minute(context: Context, instant: datetime) -> str:
+    """Return the day and the minute of an instant where the visitor is."""
+    return f"{in_zone(instant, context['now'].tzinfo):%Y-%m-%d %H:%M}"
+
+
+@pass_context
+def _dated(context: Context, shown: Memory | Hit) -> str:
+    """Return the date of a memory or hit, as exactly as it is known, where the visitor is."""
+    return shown.in_zone(context["now"].tzinfo).date
+
+
 def rendered(request: Request, template: str, values: Mapping[str, Any], status: int = 200) -> HTMLResponse:
     """Return a template as a page."""
     language = language_of(request.headers.get("accept-language", ""))
+    now: datetime = getattr(request.state, "now", datetime.now(UTC))
     shared = {
+        "now": now,
+        "zone": zone_shown(now),
         "words": languages()[language],
         "language": language,
         "visitor": getattr(request.state, "visitor", None),

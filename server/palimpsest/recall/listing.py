@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, TypeAlias, cast
 
@@ -72,13 +72,14 @@ def page(
     The page ends before the hit that is one too many for `limit` or `max_tokens`. Only a hit that is too long for a
     page of its own is cut. What has faded is listed; `forgetting` says what has, for a filter. Raises InputError.
     """
-    now = ledger.now()
+    now = ledger.now(scope.user_id)
     with ledger.read() as conn:
         beside = 0
         if deleted and not filters and not cursor:
             beside = conversation_queries.count_deleted_messages(conn, scope)
         faded = partial(faded_owners, conn, scope, forgetting, now)
-        found = hit_filter(conn, ledger.full_text, scope, filters, deleted=deleted, faded=faded) if filters else None
+        filtered = partial(hit_filter, conn, ledger.full_text, scope, deleted=deleted, faded=faded)
+        found = filtered(filters, now.tzinfo or UTC) if filters else None
         source = _Source(conn, scope, found, now, deleted=deleted)
         position = source.position(cursor)
         size = FILTERED_BATCH if source.is_tested else limit + 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -232,7 +232,8 @@ def _filter(conn: Connection, ledger: Ledger, query: SearchQuery, now: datetime)
     if not query.filters:
         return None
     faded = partial(faded_owners, conn, query.scope, query.forgetting, now)
-    return hit_filter(conn, ledger.full_text, query.scope, query.filters, as_of=query.as_of, faded=faded)
+    zone = query.now.tzinfo or UTC
+    return hit_filter(conn, ledger.full_text, query.scope, query.filters, zone, as_of=query.as_of, faded=faded)
 
 
 def _relations(ledger: Ledger, ranking: Ranking, hits: Sequence[Hit], query: SearchQuery) -> tuple[KnownRelation, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, tzinfo
 
 from sqlalchemy import Connection
 
@@ -22,7 +22,7 @@ class ParsedQuery:
 
     A speaker's name is on each of their messages, so it says who and not what: `words` are the search tokens to look
     for, without the `names` of speakers unless there are no other words. `speakers` are the people named. `dates` are
-    read at the time of the query.
+    read at the time of the query, whose zone is `zone`.
     """
 
     text: str
@@ -32,6 +32,7 @@ class ParsedQuery:
     dates: tuple[DateSpan, ...]
     is_english: bool
     is_about_the_past: bool
+    zone: tzinfo = UTC
 
     @classmethod
     def of(cls, conn: Connection, scope: Scope, text: str, now: datetime) -> ParsedQuery:
@@ -49,9 +50,10 @@ class ParsedQuery:
             tuple(dict.fromkeys([word for word in words if word not in names] or words)),
             names,
             frozenset(speakers),
-            dates_in(text, now),
+            dates_in(text, now, guesses=True),
             is_english_query(text),
             asks_for_the_past(text),
+            now.tzinfo or UTC,
         )
 
     @property

@@ -17,7 +17,7 @@ from pathlib import Path
 from pydantic import SecretStr
 from sqlalchemy import Connection, select, update
 
-from palimpsest.core.clock import Clock
+from palimpsest.core.clock import UTC_FOR_ALL, Clock, Zones
 from palimpsest.core.entities import NamedEntity
 from palimpsest.core.errors import LedgerError, SettingsError
 from palimpsest.core.files import make_private_folder
@@ -46,10 +46,13 @@ class Ledger:
     """The memories, messages, history and vectors of all users in one database.
 
     Blocking: call it in a worker thread. Every method raises LedgerError if the database cannot be used. A user may
-    have `max_memories`, or with 0 any number.
+    have `max_memories`, or with 0 any number. The days of a user begin as `zones` says.
     """
 
-    def __init__(self, database: Database, backups: Backups, clock: Clock, max_memories: int = 0) -> None:
+    def __init__(
+        self, database: Database, backups: Backups, clock: Clock, max_memories: int = 0, zones: Zones = UTC_FOR_ALL
+    ) -> None:
+        self.zones = zones
         self._database = database
         self._backups = backups
         self._clock = clock
@@ -65,9 +68,9 @@ class Ledger:
         """Return the copies of this ledger."""
         return self._backups
 
-    def now(self) -> datetime:
-        """Return the time of this ledger's clock."""
-        return self._clock()
+    def now(self, user_id: str) -> datetime:
+        """Return the time of this ledger's clock in the zone of a user."""
+        return self.zones.clock(self._clock, user_id)()
 
     @property
     def location(self) -> str:
@@ -98,7 +101,8 @@ class Ledger:
         be written. Nothing is written then.
         """
         with self._write(write.scope.user_id) as conn:
-            return application.apply(conn, self.full_text, write, self._clock(), self._max_memories)
+            now = self.now(write.scope.user_id)
+            return application.apply(conn, self.full_text, write, now, self._max_memories)
 
     def apply_as_one(self, writes: Sequence[application.Write]) -> Sequence[AppliedWrite]:
         """Carry out writes in several scopes of a user in one transaction, as one edit. Raises as `apply`."""
@@ -107,7 +111,8 @@ class Ledger:
             for write in writes:
                 edit = applied[0].edit if applied else write.edit
                 write = replace(write, edit=edit)  # noqa: PLW2901 - the same write, with its number
-                applied.append(application.apply(conn, self.full_text, write, self._clock(), self._max_memories))
+                now = self.now(write.scope.user_id)
+                applied.append(application.apply(conn, self.full_text, write, now, self._max_memories))
         return applied
 
     def give_vectors(self, embedder: str, embedded: Sequence[entries.Embedded]) -> None:
@@ -330,7 +335,12 @@ class Ledger:
 
 
 def open_ledger(
-    place: Path | SecretStr, clock: Clock, max_memories: int = 0, *, data_dir: Path | None = None
+    place: Path | SecretStr,
+    clock: Clock,
+    max_memories: int = 0,
+    *,
+    data_dir: Path | None = None,
+    zones: Zones = UTC_FOR_ALL,
 ) -> Ledger:
     """Open the ledger in an SQLite file, or in the database of a URL. It is created or migrated if needed.
 
@@ -347,7 +357,7 @@ def open_ledger(
     except BaseException:
         database.close()
         raise
-    return Ledger(database, backups, clock, max_memories)
+    return Ledger(database, backups, clock, max_memories, zones)
 
 
 def _make_data_dir(data_dir: Path) -> None:

@@ -6,17 +6,32 @@ import hashlib
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime, tzinfo
 from itertools import islice
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
-from sqlalchemy import JSON, ColumnElement, FromClause, Row, Select, String, Table, and_, bindparam, false, or_, select
+from sqlalchemy import (
+    JSON,
+    ColumnElement,
+    FromClause,
+    Row,
+    Select,
+    String,
+    Table,
+    and_,
+    bindparam,
+    cast,
+    false,
+    func,
+    or_,
+    select,
+)
 from sqlalchemy.engine import Dialect
 from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import Integer, TypeDecorator
 
-from palimpsest.core.clock import exact_iso
+from palimpsest.core.clock import exact_iso, in_zone
 from palimpsest.core.entities import NamedEntity, Relation
 from palimpsest.core.models import Event, Link, Memory, Message, Provenance, Scope, Summary, Version
 from palimpsest.core.protocols import Vector
@@ -66,6 +81,16 @@ class UtcTime(TypeDecorator[datetime]):
         """Return the instant as an aware datetime in UTC."""
         del dialect
         return None if value is None else datetime.fromisoformat(value)
+
+
+def minute_of(at: ColumnElement[Any]) -> ColumnElement[str]:
+    """Return the minute of a time as a column: days in a zone are made of minutes, and no database knows all zones."""
+    return func.substr(cast(at, String), 1, len("2026-11-21T09:30"))
+
+
+def local_day(minute: str, zone: tzinfo | None) -> str:
+    """Return the day, in a zone, of a minute as `minute_of` gives it."""
+    return f"{in_zone(datetime.fromisoformat(minute).replace(tzinfo=UTC), zone):%Y-%m-%d}"
 
 
 class StoredJson(String):

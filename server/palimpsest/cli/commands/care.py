@@ -65,7 +65,7 @@ def undo(
     async def work(memory: Memory) -> None:
         if change is not None and since:
             raise InputError("--change and --since exclude each other. Nothing was undone. Give one of them")
-        selection = Undo(change, parse_instant(since, "--since") if since else None)
+        selection = Undo(change, parse_instant(since, "--since", memory.zone) if since else None)
         result = await memory.undo(memory.scope, selection, caller=CALLER)
         text = render.changed_text(result, memory.scope, COMMANDS)
         reply = ChangeReply.of(result, memory.scope, COMMANDS)

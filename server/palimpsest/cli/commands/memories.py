@@ -70,7 +70,7 @@ def add(
 
     async def work(memory: Memory) -> None:
         scope, project = memory.scope, memory.scope.project
-        said_at = parse_instant(at, "--at") if at else None
+        said_at = parse_instant(at, "--at", memory.zone) if at else None
         fact, relations = validation.text_from(text_given(text)), relations_from_words(relation or ())
         if cast("Options", ctx.obj).overrides.get("project") in (None, "auto"):
             scope = await memory.home_of(scope, fact, relations, replaces or ())
@@ -115,7 +115,7 @@ def search(  # noqa: PLR0913, PLR0917 - typer passes the options of a command by
     """Search memories and messages by meaning and by words."""
 
     async def work(memory: Memory) -> None:
-        instant = parse_until(as_of, "--as-of") if as_of else None
+        instant = parse_until(as_of, "--as-of", memory.zone) if as_of else None
         answer = await memory.search(
             memory.scope,
             validation.query_from(query),

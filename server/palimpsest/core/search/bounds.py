@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any, cast
 
 from palimpsest.core.clock import TimeSpan, parse_span
@@ -38,11 +38,11 @@ class Bounds:
     is_exact: bool = True
 
 
-def bounds_of(filters: Mapping[str, Any]) -> Bounds:
-    """Return the bounds of a valid filter."""
+def bounds_of(filters: Mapping[str, Any], zone: tzinfo = UTC) -> Bounds:
+    """Return the bounds of a valid filter, with days as they are in a zone."""
     bounds = Bounds(kinds_of(filters), has_pages=not asks_for_turns(filters))
     for key, operator, operand in _required(filters):
-        bounds = _narrowed(bounds, key, operator, operand)
+        bounds = _narrowed(bounds, key, operator, operand, zone)
     return bounds
 
 
@@ -59,7 +59,7 @@ def _required(filters: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
             yield key, "", None
 
 
-def _narrowed(bounds: Bounds, key: str, operator: str, operand: Any) -> Bounds:
+def _narrowed(bounds: Bounds, key: str, operator: str, operand: Any, zone: tzinfo) -> Bounds:
     """Return bounds with one more condition. What cannot be looked up makes them inexact."""
     match key, operator:
         case "kind", _:
@@ -73,7 +73,7 @@ def _narrowed(bounds: Bounds, key: str, operator: str, operand: Any) -> Bounds:
         case "entity", ("eq" | "in") if bounds.entities is None:  # of two conditions each may mean another entity
             return replace(bounds, entities=frozenset(_plain_texts(key, operand)))
         case "at", ("eq" | "gt" | "gte" | "lt" | "lte"):
-            return _in_time(bounds, operator, parse_span(operand, key))
+            return _in_time(bounds, operator, parse_span(operand, key, zone))
         case "words", "eq":
             return replace(bounds, words=(*bounds.words, plain(key, operand)), is_exact=False)
         case _:

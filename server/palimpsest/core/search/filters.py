@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime, tzinfo
 from typing import Any, TypeAlias, cast
 
 from palimpsest.core.clock import TimeSpan, parse_span
@@ -69,13 +69,15 @@ MAX_SHOWN_CHARS = 100
 """How much of a wrong key or value an error repeats."""
 
 
-def compile_filter(filters: Mapping[str, Any]) -> Test:
+def compile_filter(filters: Mapping[str, Any], zone: tzinfo = UTC) -> Test:
     """Return a function that tests whether a record matches. Raises InputError that names the wrong key or operator.
+
+    The days of the filter, and its times without a zone, are those of `zone`.
 
     A filter that asks for messages and for no role leaves out the pages of documents.
     """
     _refuse_too_large(filters)
-    test = _all_of(filters)
+    test = _all_of(filters, zone)
     if not asks_for_turns(filters):
         return test
     return lambda record: record["role"] != PAGE and test(record)
@@ -91,7 +93,7 @@ def kinds_of(filters: Mapping[str, Any]) -> frozenset[str]:
     kinds = frozenset(KINDS)
     for key, value in filters.items():
         if key == "kind":
-            test = _condition(key, value)
+            test = _condition(key, value, UTC)
             kinds &= {kind for kind in KINDS if test({"kind": kind})}
         elif is_junction(key, value) and key.upper() == "AND":
             for part in value:
@@ -176,11 +178,11 @@ def _operands(filters: Any, depth: int) -> Iterator[Any]:
             yield value
 
 
-def _all_of(filters: Any) -> Test:
+def _all_of(filters: Any, zone: tzinfo) -> Test:
     if not isinstance(filters, Mapping):
         raise InputError(f'a filter is an object such as {{"role": "user"}}, not {type(filters).__name__}')
     tests = [
-        _junction(key.upper(), value) if is_junction(key, value) else _condition(key, value)
+        _junction(key.upper(), value, zone) if is_junction(key, value) else _condition(key, value, zone)
         for key, value in cast("Mapping[str, Any]", filters).items()
     ]
     return lambda record: all(test(record) for test in tests)
@@ -195,11 +197,11 @@ def is_junction(key: str, value: Any) -> bool:
     return key in JUNCTIONS or (key.upper() in JUNCTIONS and isinstance(value, list | Mapping))
 
 
-def _junction(word: str, value: Any) -> Test:
+def _junction(word: str, value: Any, zone: tzinfo) -> Test:
     parts = cast("list[Any]", value) if isinstance(value, list) else [value]
     if word != "NOT" and not isinstance(value, list):
         raise InputError(f"{word} needs a list of filters")
-    tests = [_all_of(part) for part in parts]
+    tests = [_all_of(part, zone) for part in parts]
     if word == "AND":
         return lambda record: all(test(record) for test in tests)
     if word == "OR":
@@ -207,7 +209,7 @@ def _junction(word: str, value: Any) -> Test:
     return lambda record: not any(test(record) for test in tests)
 
 
-def _condition(key: str, value: Any) -> Test:
+def _condition(key: str, value: Any, zone: tzinfo) -> Test:
     if (junction := key.lstrip("$").upper()) in JUNCTIONS and key.startswith("$"):
         raise InputError(f"'{_shown(key)}' is not a key; use {junction}")
     if key in SCOPE_PARTS:
@@ -223,7 +225,7 @@ def _condition(key: str, value: Any) -> Test:
                 f"the filter on '{_shown(key)}' has the unknown operator '{_shown(operator)}'; "
                 f"use {', '.join(OPERATORS)}{_nearest_operator(operator)}"
             )
-        tests.append(_comparison(key, operator, _operand(key, operator, operand)))
+        tests.append(_comparison(key, operator, _operand(key, operator, operand, zone)))
     return lambda record: all(test(record) for test in tests)
 
 
@@ -234,13 +236,13 @@ def _nearest_operator(name: str) -> str:
     return f" (did you mean '{near}'?)" if near else ""
 
 
-def _operand(key: str, operator: str, operand: Any) -> Any:
+def _operand(key: str, operator: str, operand: Any, zone: tzinfo) -> Any:
     if operator in ("in", "nin"):
         if not isinstance(operand, list):
             raise InputError(f"the filter on '{_shown(key)}' needs a list for '{operator}'")
-        return [_operand(key, "eq", item) for item in cast("list[Any]", operand)]
+        return [_operand(key, "eq", item, zone) for item in cast("list[Any]", operand)]
     if key in TIMES:
-        return _span(key, operand)
+        return _span(key, operand, zone)
     if key in NAMED:
         return _name(key, operator, operand)
     if key == "kind" and operand not in KINDS:
@@ -283,10 +285,10 @@ def _shown(value: Any) -> str:
     return text if len(text) <= MAX_SHOWN_CHARS else f"{text[:MAX_SHOWN_CHARS]}…"
 
 
-def _span(key: str, operand: Any) -> TimeSpan:
+def _span(key: str, operand: Any, zone: tzinfo) -> TimeSpan:
     if not isinstance(operand, str):
         raise InputError(f"the filter on '{key}' needs an ISO 8601 time, day, month or year")
-    return parse_span(_shown(operand), f"the filter on '{key}':")
+    return parse_span(_shown(operand), f"the filter on '{key}':", zone)
 
 
 def _values(record: Record, key: str) -> list[Any]:

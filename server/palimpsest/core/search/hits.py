@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import dataclass, field, replace
+from datetime import datetime, tzinfo
 from typing import Any, Literal, NamedTuple
 
-from palimpsest.core.clock import Precision, shown_date
+from palimpsest.core.clock import Precision, in_zone, shown_date
 from palimpsest.core.models import Kind
 
 
@@ -89,6 +89,10 @@ class Hit:
     session: str = ""
     document: DocumentPage | None = None
     superseded_by: str = ""
+
+    def in_zone(self, zone: tzinfo | None) -> Hit:
+        """Return this hit with its time as one of a zone. A day, a month or a year has none."""
+        return self if self.at_precision else replace(self, at=in_zone(self.at, zone))
 
     @property
     def date(self) -> str:

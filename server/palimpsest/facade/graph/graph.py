@@ -8,7 +8,7 @@ from datetime import datetime
 
 from sqlalchemy import Connection
 
-from palimpsest.core.clock import iso
+from palimpsest.core.clock import in_zone, iso
 from palimpsest.core.entities import Entity, EntityEdit, EntityType, KnownRelation, Merge, Rename, Split
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import Provenance, Scope
@@ -51,7 +51,9 @@ class Graph:
         limit: int = 20,
     ) -> Sequence[ListedEntity]:
         """Return up to `limit` entities that living memories mention, the one mentioned last first."""
-        return await self._engine.read(lambda conn: names.list_entities(conn, scope, limit, type=type))
+        found = await self._engine.read(lambda conn: names.list_entities(conn, scope, limit, type=type))
+        zone = self._engine.clock().tzinfo
+        return [item._replace(mentioned_at=in_zone(item.mentioned_at, zone)) for item in found]
 
     async def names(self, scope: Scope, beginning: str, limit: int) -> Sequence[str]:
         """Return up to `limit` names of entities that begin so."""

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime, tzinfo
 from typing import Any
 
 from sqlalchemy import Connection
 
-from palimpsest.core.clock import Precision, parse_date, parse_instant, parse_until
+from palimpsest.core.clock import Precision, parse_date, parse_instant, parse_until, span_of
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import (
     EXPIRES_AT,
@@ -119,9 +119,10 @@ class Corrections:
         memories, _ = await self._chosen(scope, [memory_id])
         if not memories:
             raise InputError("a message has no dates to correct; nothing was changed")
-        begins = _beginning(since.strip())
-        end = parse_until(until, EXPIRES_AT) if until.strip() else None
-        if begins is not None and end is not None and end <= begins[0]:
+        zone = self._engine.clock().tzinfo or UTC
+        begins = _beginning(since.strip(), zone)
+        end = parse_until(until, EXPIRES_AT, zone) if until.strip() else None
+        if begins is not None and end is not None and end <= span_of(*begins, zone).first:
             raise InputError(f"{until} is before {since}; nothing was changed")
         (memory,) = memories
         read = edit.refuse_changed(memory, revision)
@@ -223,11 +224,11 @@ class Corrections:
         return kept, others
 
 
-def _beginning(since: str) -> tuple[datetime, Precision] | None:
+def _beginning(since: str, zone: tzinfo) -> tuple[datetime, Precision] | None:
     """Return an ISO 8601 time and how exactly it is given; None for an empty text. Raises InputError."""
     if not since:
         return None
-    return parse_date(since) or (parse_instant(since, "valid_from"), "")
+    return parse_date(since) or (parse_instant(since, "valid_from", zone), "")
 
 
 def _closing(kept: Memory, others: Iterable[Memory]) -> list[Decision]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime, time
 
 from sqlalchemy import Connection
 
+from palimpsest.core.clock import in_zone
 from palimpsest.core.models import Memory, Scope, has_expired
 from palimpsest.core.search.hits import Hit
 from palimpsest.learn.engine import Engine
@@ -16,7 +17,7 @@ from palimpsest.store.queries import conversations as conversation_queries
 from palimpsest.store.queries import history as history_queries
 from palimpsest.store.queries.conversations import ConversationSummary
 from palimpsest.store.views import time_line as queries
-from palimpsest.store.views.time_line import Unit
+from palimpsest.store.views.time_line import Days, Unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,39 +53,47 @@ class TimeLine:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self._zone = engine.clock().tzinfo
 
-    async def bounds(self, scope: Scope) -> tuple[datetime, datetime] | None:
-        """Return the first and the last time that living memories are about; None if there are none."""
-        return await self._engine.read(lambda conn: queries.bounds(conn, scope))
+    async def bounds(self, scope: Scope) -> tuple[date, date] | None:
+        """Return the first and the last day that living memories are about; None if there are none."""
+        times = await self._engine.read(lambda conn: queries.bounds(conn, scope))
+        if times is None:
+            return None
+        # What is known to the day is stored as that day's beginning in UTC, and is that day in every zone.
+        first, last = (at if at.time() == time() else in_zone(at, self._zone) for at in times)
+        return first.date(), last.date()
 
-    async def first_stored_at(self, scope: Scope) -> datetime | None:
-        """Return when the first memory was stored; None if there is none."""
-        return await self._engine.read(lambda conn: queries.first_stored_at(conn, scope))
+    async def first_stored_on(self, scope: Scope) -> date | None:
+        """Return on which day the first memory was stored; None if there is none."""
+        at = await self._engine.read(lambda conn: queries.first_stored_at(conn, scope))
+        return at and in_zone(at, self._zone).date()
 
-    async def span(self, scope: Scope, unit: Unit, begin: datetime, end: datetime, limit: int) -> Span:
-        """Return what is from `begin` until before `end`, counted by `unit`, with up to `limit` of each kind."""
-        now = self._engine.clock()
+    async def span(self, scope: Scope, unit: Unit, first: date, end: date, limit: int) -> Span:
+        """Return what is of the days from `first` until before `end`, counted by `unit`, up to `limit` of each kind."""
+        now, days = self._engine.clock(), Days(first, end, self._zone)
 
         def read(conn: Connection) -> Span:
-            about = queries.memories_about(conn, scope, begin, end, limit)
-            ids = queries.conversations_within(conn, scope, begin, end, limit)
+            about = queries.memories_about(conn, scope, days, limit)
+            ids = queries.conversations_within(conn, scope, days, limit)
             held = [conversation_queries.list_conversations(conn, scope, 1, only=one) for one in ids]
             counts = Counts(
-                queries.count_memories(conn, scope, unit, begin, end),
-                queries.count_messages(conn, scope, unit, begin, end),
+                queries.count_memories(conn, scope, unit, days),
+                queries.count_messages(conn, scope, unit, days),
             )
-            living = [memory for memory in about if not has_expired(memory.metadata, now)]
+            living = [memory.in_zone(days.zone) for memory in about if not has_expired(memory.metadata, now)]
             return Span(living, [conversation for found in held for conversation in found], counts)
 
         return await self._engine.read(read)
 
-    async def growth(self, scope: Scope, unit: Unit, begin: datetime, end: datetime) -> Counts:
+    async def growth(self, scope: Scope, unit: Unit, first: date, end: date) -> Counts:
         """Return how many of the living memories were stored, and how many messages were said, by `unit`."""
+        days = Days(first, end, self._zone)
 
         def read(conn: Connection) -> Counts:
             return Counts(
-                queries.count_stored_memories(conn, scope, unit, begin, end),
-                queries.count_messages(conn, scope, unit, begin, end),
+                queries.count_stored_memories(conn, scope, unit, days),
+                queries.count_messages(conn, scope, unit, days),
             )
 
         return await self._engine.read(read)
@@ -97,7 +106,7 @@ class TimeLine:
             place = {memory_id: number for number, memory_id in near}
             then = history_queries.memories_at(conn, scope, instant, list(place))
             then.sort(key=lambda memory: place[memory.id], reverse=True)
-            hits = [memory_hit(memory, memory.text, (), 0.0) for memory in then]
+            hits = [memory_hit(memory, memory.text, (), 0.0).in_zone(self._zone) for memory in then]
             return Believed(tuple(hits), near[-1][0] if len(near) == limit else None)
 
         return await self._engine.read(read)

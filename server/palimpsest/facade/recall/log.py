@@ -107,7 +107,8 @@ class RecallLog:
 
     async def count_by_day(self, scope: Scope) -> Mapping[str, int]:
         """Return on which days, as in ISO 8601, the scope was searched how often, as far as that is kept."""
-        since = self._since
+        zone = self._engine.ledger.zones.of(scope.user_id)
+        since = self._since and self._since.astimezone(zone)
         return {} if since is None else await self._engine.read(lambda conn: recalls.count_by_day(conn, scope, since))
 
     @property

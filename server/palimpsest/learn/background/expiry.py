@@ -6,10 +6,10 @@ A search does not wait for it. Whoever reads memories leaves out those that have
 from __future__ import annotations
 
 import logging
-from datetime import datetime
+from datetime import UTC, datetime, tzinfo
 from functools import partial
 
-from palimpsest.core.clock import parse_date
+from palimpsest.core.clock import Precision, parse_date
 from palimpsest.core.errors import LedgerError
 from palimpsest.core.models import EXPIRE, EXPIRES_AT, Decision, Event, Memory, Provenance, Scope, end_of
 from palimpsest.core.protocols import LanguageModel
@@ -29,11 +29,12 @@ async def expire(engine: Engine, model: LanguageModel | None, job: Job) -> JobEn
     del model  # what somebody said holds until Friday needs no opinion
     now = engine.clock()
     ending = await engine.run(lambda: _ending(engine, job.scope))
+    zone = engine.ledger.zones.of(job.scope.user_id)
     expired = [memory for memory, end in ending if end <= now]
     write = Write(
         job.scope,
         Provenance(EXPIRE),
-        decisions=tuple(map(_closed, expired)),
+        decisions=tuple(_closed(memory, zone) for memory in expired),
         read={memory.id: memory.revision for memory in expired},
     )
     outcomes = (await apply_write(engine, write)).outcomes if expired else ()
@@ -56,7 +57,8 @@ def _ending(engine: Engine, scope: Scope) -> list[tuple[Memory, datetime]]:
     """Return the living memories of a scope that end at a time, and when."""
     with engine.ledger.read() as conn:
         memories = ending_memories(conn, scope)
-    return [(memory, end) for memory in memories if (end := end_of(memory.metadata)) is not None]
+    zone = engine.ledger.zones.of(scope.user_id)
+    return [(memory, end) for memory in memories if (end := end_of(memory.metadata, zone)) is not None]
 
 
 def _not_queued(engine: Engine) -> dict[Scope, datetime]:
@@ -64,15 +66,16 @@ def _not_queued(engine: Engine) -> dict[Scope, datetime]:
     first: dict[Scope, datetime] = {}
     with engine.ledger.read() as conn:
         for scope, metadata in scopes_ending(conn):
-            if (end := end_of(metadata)) is not None:
+            if (end := end_of(metadata, engine.ledger.zones.of(scope.user_id))) is not None:
                 first[scope] = min(end, first.get(scope, end))
         jobs = [job for user in {scope.user_id for scope in first} for job in job_queries.jobs_of(conn, user)]
     queued = {job.scope: job.due_at for job in jobs if job.kind == "expire" and job.state == "waiting"}
     return {scope: end for scope, end in first.items() if scope not in queued or queued[scope] > end}
 
 
-def _closed(memory: Memory) -> Decision:
-    """Return the decision that a memory held until its end."""
+def _closed(memory: Memory, zone: tzinfo) -> Decision:
+    """Return the decision that a memory held until its end. A day, month or year is stored as it is in UTC."""
     named = parse_date(str(memory.metadata[EXPIRES_AT]))
-    precision = "" if named is None else named[1]
-    return Decision(Event.DELETE, memory_id=memory.id, ended_at=end_of(memory.metadata), ended_precision=precision)
+    precision: Precision = "" if named is None else named[1]
+    ended_at = end_of(memory.metadata, UTC if precision else zone)
+    return Decision(Event.DELETE, memory_id=memory.id, ended_at=ended_at, ended_precision=precision)

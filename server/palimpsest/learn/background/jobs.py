@@ -108,7 +108,7 @@ async def _work_in_turn(engine: Engine, model: LanguageModel | None, after_work:
 async def _attempt(engine: Engine, model: LanguageModel | None, job: Job) -> JobEnd:
     """Return how an attempt at a job ended; an error is part of it."""
     try:
-        return await do(engine, model, job)
+        return await do(engine.of_user(job.scope.user_id), model, job)
     except Exception as error:  # noqa: BLE001 - whatever one job meets, the memory and the other jobs go on
         return JobEnd(error=error)
 

@@ -58,4 +58,5 @@ def _first(messages: list[Message], budget: int) -> list[Message]:
 def _messages(engine: Engine, job: Job) -> list[Message]:
     with engine.ledger.read() as conn:
         messages = message_queries.messages_by_id(conn, job.message_ids)
-    return not_learned_from(engine, [messages[key] for key in job.message_ids if key in messages])
+    zone = engine.clock().tzinfo
+    return not_learned_from(engine, [messages[key].in_zone(zone) for key in job.message_ids if key in messages])

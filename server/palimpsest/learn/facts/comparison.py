@@ -272,8 +272,13 @@ def _last_said(engine: Engine, entries: Sequence[KnownEntry]) -> list[KnownEntry
     """Return the entries with the time at which each was last said: that of the newest message behind it."""
     with engine.ledger.read() as conn:
         sources = message_queries.sources_of(conn, [entry.memory.id for entry in entries if entry.kind == "memory"])
+    zone = engine.clock().tzinfo
     return [
-        replace(entry, said_at=max([entry.said_at, *(message.said_at for message in sources.get(entry.memory.id, ()))]))
+        replace(
+            entry,
+            memory=entry.memory.in_zone(zone),
+            said_at=max([entry.said_at, *(message.said_at for message in sources.get(entry.memory.id, ()))]),
+        )
         for entry in entries
     ]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from datetime import datetime
 from functools import partial
 
 from palimpsest.core.errors import StaleDecisionError
@@ -73,11 +74,11 @@ async def _decide(
     if model is None:
         return await engine.read(lambda conn: links_by_rule(conn, near)), Provenance(LINK, caller=BACKGROUND)
     prompt = engine.prompts.get("links")
-    found = await links(model, prompt, _shown(near, job))
+    found = await links(model, prompt, _shown(near, job, engine.clock()))
     return found, Provenance(LINK, model.name, prompt.fingerprint, BACKGROUND)
 
 
-def _shown(near: Sequence[Neighbourhood], job: Job) -> Shown:
+def _shown(near: Sequence[Neighbourhood], job: Job, now: datetime) -> Shown:
     """Return what the model is shown: the new memories first, then those near to them, each once."""
     memories = memories_of(near)
     places = {memory.id: place for place, memory in enumerate(memories)}
@@ -86,7 +87,7 @@ def _shown(near: Sequence[Neighbourhood], job: Job) -> Shown:
         place for place, memory in enumerate(memories) if place < len(near) or _may_evolve(memory, job, waiting)
     }
     return Shown(
-        tuple(memories),
+        tuple(memory.in_zone(now.tzinfo) for memory in memories),
         {places[item.memory.id]: [places[other.memory.id] for other in item.nearest] for item in near},
         frozenset(may_change),
     )

@@ -299,6 +299,7 @@ def _conversation(engine: Engine, scope: Scope, messages: Sequence[Message], con
         told_name = memory_queries.name_of_user(conn, scope)
     names = {message.name for message in (*before, *messages) if message.role == "user" and message.name}
     user_name = names.pop() if len(names) == 1 else "" if names else told_name
+    before = [message.in_zone(engine.clock().tzinfo) for message in before]
     return Conversation(messages, before, context, summary, user_name)
 
 

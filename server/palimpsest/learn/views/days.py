@@ -1,12 +1,16 @@
-"""The kind `day`: what was said and learned on one day (UTC). Days make the summary of the kind `overall`."""
+"""The kind `day`: what was said and learned on one day, as days are where the user is.
+
+Days make the summary of the kind `overall`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, timedelta
 
 from sqlalchemy import Connection
 
+from palimpsest.core.clock import first_instant
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import Scope, Summary
 from palimpsest.learn.views import listing
@@ -37,7 +41,7 @@ A_DAY = timedelta(days=1)
 
 
 def _material(conn: Connection, request: SummaryRequest) -> Material:
-    since, until = _bounds(request.argument)
+    since, until = _bounds(request.argument, request.now)
     memories = summary_queries.memories_said(conn, request.scope, since, until, MAX_MEMORIES)
     memories = fitting(holding(memories, request.now), MAX_MEMORY_TOKENS)
     messages = summary_queries.messages_said(conn, request.scope, since, until, MAX_MESSAGES)
@@ -45,7 +49,7 @@ def _material(conn: Connection, request: SummaryRequest) -> Material:
 
 
 def _plain(conn: Connection, request: SummaryRequest) -> PlainText:
-    since, until = _bounds(request.argument)
+    since, until = _bounds(request.argument, request.now)
     memories = summary_queries.memories_said(conn, request.scope, since, until, MAX_MEMORIES)
     messages = summary_queries.messages_said(conn, request.scope, since, until, MAX_MESSAGES)
     # In the order in which they were said.
@@ -56,7 +60,7 @@ def _plain(conn: Connection, request: SummaryRequest) -> PlainText:
 
 def _resolved(conn: Connection, request: SummaryRequest) -> str:
     """Return the day in ISO 8601; without one, the last on which something was said."""
-    today = request.now.astimezone(UTC).date()
+    today = request.now.date()
     match request.argument.lower():
         case "":
             said = days_with_something_said(conn, request.scope, request.now)
@@ -75,7 +79,7 @@ def _resolved(conn: Connection, request: SummaryRequest) -> str:
 
 
 def _missed(conn: Connection, request: SummaryRequest, last: Summary) -> int:
-    return summary_queries.count_said_since(conn, request.scope, last, *_bounds(request.argument))
+    return summary_queries.count_said_since(conn, request.scope, last, *_bounds(request.argument, request.now))
 
 
 def _due(conn: Connection, request: SummaryRequest, every: int) -> Sequence[str]:
@@ -86,38 +90,35 @@ def _due(conn: Connection, request: SummaryRequest, every: int) -> Sequence[str]
     """
     if request.scope.run_id:
         return ()
-    today = _start(request.now.astimezone(UTC).date())
-    said = summary_queries.dates_with_something_said(conn, request.scope, today - DAYS_BACK * A_DAY, today)
+    today, zone = request.now.date(), request.now.tzinfo
+    since, until = first_instant(today - DAYS_BACK * A_DAY, zone), first_instant(today, zone)
+    said = summary_queries.dates_with_something_said(conn, request.scope, since, until, zone)
     return [day for day in said if _lacking(conn, request, day) >= every]
 
 
 def days_with_something_said(conn: Connection, scope: Scope, now: datetime) -> list[str]:
     """Return the days until today on which something was said that lives, the last first."""
-    end = _start(now.astimezone(UTC).date() + A_DAY)
-    return summary_queries.dates_with_something_said(conn, scope, datetime.min.replace(tzinfo=UTC), end)
+    end = first_instant(now.date() + A_DAY, now.tzinfo)
+    return summary_queries.dates_with_something_said(conn, scope, datetime.min.replace(tzinfo=UTC), end, now.tzinfo)
 
 
 def something_said_today(conn: Connection, scope: Scope, now: datetime) -> bool:
     """Return whether a scope has memories or messages of today, of which a summary may be due at the end of the day."""
-    start = _start(now.astimezone(UTC).date())
-    return not scope.run_id and summary_queries.count_said(conn, scope, start, start + A_DAY) > 0
+    return not scope.run_id and summary_queries.count_said(conn, scope, *_bounds(f"{now.date()}", now)) > 0
 
 
 def _lacking(conn: Connection, request: SummaryRequest, day: str) -> int:
     """Return how many memories and messages of a day no summary has."""
     last = summary_queries.current_summary(conn, request.scope, DAY.stored_as(day))
     if last is None:
-        return summary_queries.count_said(conn, request.scope, *_bounds(day))
-    return summary_queries.count_said_since(conn, request.scope, last, *_bounds(day))
+        return summary_queries.count_said(conn, request.scope, *_bounds(day, request.now))
+    return summary_queries.count_said_since(conn, request.scope, last, *_bounds(day, request.now))
 
 
-def _bounds(day: str) -> tuple[datetime, datetime]:
-    start = _start(date.fromisoformat(day))
-    return start, start + A_DAY
-
-
-def _start(day: date) -> datetime:
-    return datetime.combine(day, time(), UTC)
+def _bounds(day: str, now: datetime) -> tuple[datetime, datetime]:
+    """Return when a day begins and ends in the zone of a time."""
+    first = date.fromisoformat(day)
+    return first_instant(first, now.tzinfo), first_instant(first + A_DAY, now.tzinfo)
 
 
 DAY = SummaryKind(

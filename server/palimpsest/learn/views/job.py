@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import date, datetime, timedelta
 
+from palimpsest.core.clock import first_instant
 from palimpsest.core.models import Scope
 from palimpsest.core.protocols import LanguageModel
 from palimpsest.learn.engine import Engine
@@ -21,7 +22,10 @@ MAX_SUMMARIES = 3
 """How many summaries an attempt at a job writes before other jobs have their turn. Set by hand."""
 
 AFTER_MIDNIGHT = timedelta(minutes=1)
-"""How long after its end (UTC) a day is summarized. Set by hand: what was said just before is stored by then."""
+"""How long after its end a day is summarized. Set by hand: what was said just before is stored by then."""
+
+MAX_SEEN = 10_000
+"""Of how many scopes is known that they were looked at today. Set by hand: about a megabyte."""
 
 
 async def summarize_due(engine: Engine, model: LanguageModel, job: Job) -> JobEnd:
@@ -58,22 +62,21 @@ class DueSummaries:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._today: date | None = None
-        self._seen_today: set[Scope] = set()
+        self._seen_on: dict[Scope, date] = {}
 
     async def after_write(self, scope: Scope) -> bool:
         """Queue what a write to a scope makes necessary, and return whether something was. Raises LedgerError.
 
         Past days are looked at with the first write of a day, because that reads all that was said.
         """
-        engine = self._engine
+        engine = self._engine.of_user(scope.user_id)
         if engine.own_model is None:
             return False
-        today = engine.clock().astimezone(UTC).date()
-        if today != self._today:
-            self._today, self._seen_today = today, set()
-        is_first = scope not in self._seen_today
-        self._seen_today.add(scope)
+        today = engine.clock().date()
+        is_first = self._seen_on.get(scope) != today
+        if len(self._seen_on) >= MAX_SEEN:
+            self._seen_on.clear()
+        self._seen_on[scope] = today
         for view in KEPT_KINDS:
             if (is_first or not view.argument) and await due(engine, scope, view):
                 await engine.write(lambda: engine.ledger.queue_job(scope, JobRequest("summarize")))
@@ -86,5 +89,4 @@ class DueSummaries:
 
 def _tonight(now: datetime) -> datetime:
     """Return when the day of a time is summarized."""
-    today = datetime.combine(now.astimezone(UTC).date(), time(), UTC)
-    return today + timedelta(days=1) + AFTER_MIDNIGHT
+    return first_instant(now.date() + timedelta(days=1), now.tzinfo) + AFTER_MIDNIGHT

@@ -181,8 +181,8 @@ class LiveKind:
 
 
 def holding(memories: Iterable[Memory], now: datetime) -> list[Memory]:
-    """Return the memories that have not ended yet, whether or not those that have are closed."""
-    return [memory for memory in memories if not has_expired(memory.metadata, now)]
+    """Return the memories that have not ended yet, whether or not those that have are closed, in the zone of `now`."""
+    return [memory.in_zone(now.tzinfo) for memory in memories if not has_expired(memory.metadata, now)]
 
 
 def memory_item(memory: Memory) -> Mapping[str, Any]:

@@ -76,7 +76,7 @@ def _observations(
                 request.scope.project,
             )
             if is_seen and not has_expired(memory.metadata, request.now):
-                memories[memory.id] = memory
+                memories[memory.id] = memory.in_zone(request.now.tzinfo)
                 turns.setdefault(memory.id, []).append(message.external_id or message.id[: listing.SHORT_ID])
     return [(memory, tuple(turns[memory.id][:MAX_TURNS])) for memory in memories.values()]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime, tzinfo
 from typing import Any
 from urllib.parse import urlencode
 
@@ -53,7 +53,7 @@ async def search(request: Request) -> Response:
 
 async def _found(memory: Memory, scope: Scope, values: Mapping[str, Any], cursor: str | None) -> Mapping[str, Any]:
     """Return the hits of a question; without one what was believed at a time, or the newest memories."""
-    instant, filters = _instant(values["as_of"]), values["filters"]
+    instant, filters = _instant(values["as_of"], memory.engine.clock().tzinfo), values["filters"]
     if values["question"]:
         found = await _answer(memory, scope, values, instant)
     elif instant is not None:
@@ -64,8 +64,8 @@ async def _found(memory: Memory, scope: Scope, values: Mapping[str, Any], cursor
         listed = await memory.list(scope, limit=LIMIT, cursor=cursor, filters=filters.of_hits)
         found = {"hits": listed.hits, "more": _more(values, listed.cursor), "notes": listed.notes}
     if instant is not None and not found["hits"]:
-        first = await TimeLine(memory.engine).first_stored_at(scope)
-        found["begins_later"] = str(first.date()) if first is not None and first > instant else ""
+        first = await TimeLine(memory.engine).first_stored_on(scope)
+        found["begins_later"] = str(first) if first is not None and first > instant.date() else ""
     return found
 
 
@@ -100,10 +100,10 @@ def _more(values: Mapping[str, Any], cursor: str | int | None) -> str:
 
 async def _months(memory: Memory, scope: Scope) -> Sequence[Period]:
     """Return the last months in which something was stored, the newest first."""
-    first = await TimeLine(memory.engine).first_stored_at(scope)
+    first = await TimeLine(memory.engine).first_stored_on(scope)
     months: list[Period] = []
     month = period("month", memory.engine.clock().date()).before
-    while first is not None and month is not None and month.end_instant > first and len(months) < MONTHS:
+    while first is not None and month is not None and month.end > first and len(months) < MONTHS:
         months.append(month)
         month = month.before
     return months
@@ -117,9 +117,9 @@ async def _projects(request: Request, memory: Memory) -> list[str]:
     return [project.name for project in await memory.projects.list()]
 
 
-def _instant(text: str) -> datetime | None:
+def _instant(text: str, zone: tzinfo | None) -> datetime | None:
     """Return the end of a day as an instant. An unfinished date, as it is while somebody types it, is none."""
     try:
-        return parse_until(text, "as_of") if text else None
+        return parse_until(text, "as_of", zone or UTC) if text else None
     except InputError:
         return None

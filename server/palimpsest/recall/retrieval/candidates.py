@@ -96,7 +96,8 @@ def retrieve(ledger: Ledger, embedder: Embedder, index: NearestEntries, request:
     with ledger.read() as conn:
         text = _FullTextSearch(conn, ledger.full_text, request.scope.user_id)
         stored = vector_queries.centre(conn, request.scope.user_id, embedder.fingerprint)
-        search = _LivingSearch(conn, embedder.fingerprint, index, index_hits, request, text, ledger.now(), stored)
+        now = ledger.now(request.scope.user_id)
+        search = _LivingSearch(conn, embedder.fingerprint, index, index_hits, request, text, now, stored)
         return search.candidates()
 
 

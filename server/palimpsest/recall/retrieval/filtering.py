@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, tzinfo
 from typing import Any
 
 from sqlalchemy import Connection
@@ -51,6 +51,7 @@ def hit_filter(
     full_text: FullText,
     scope: Scope,
     filters: Mapping[str, Any],
+    zone: tzinfo,
     *,
     as_of: datetime | None = None,
     deleted: bool = False,
@@ -58,11 +59,11 @@ def hit_filter(
 ) -> HitFilter:
     """Return a filter for what is stored now, for what is deleted, or for what was stored at an instant.
 
-    Of the graph only the mentions of the entities that the filter names are read. `faded` returns the ids of what
-    faded, and is called if the filter asks for them. Raises InputError, and MemoryNotFoundError for a conversation
-    that the scope does not see.
+    Days are those of `zone`. Of the graph only the mentions of the entities that the filter names are read. `faded`
+    returns the ids of what faded, and is called if the filter asks for them. Raises InputError, and
+    MemoryNotFoundError for a conversation that the scope does not see.
     """
-    test = compile_filter(filters)
+    test = compile_filter(filters, zone)
     is_past = deleted or as_of is not None
     sessions = {
         plain("session", text): conversation_queries.find_conversation(conn, scope, text, deleted=is_past)
@@ -77,8 +78,9 @@ def hit_filter(
         sessions,
         conversation_queries.memories_of_sessions(conn, sessions.values()) if sessions else {},
         {plain("words", text): frozenset(search_tokens(text)) for text in texts_of(filters, "words")},
+        zone,
     )
-    bounds = bounds_of(filters)
+    bounds = bounds_of(filters, zone)
     speakers = _names_of(conn, scope, bounds.speakers)
     messages = MessageBounds(
         bounds.roles,
@@ -111,12 +113,13 @@ class _LookedUp:
     sessions: Mapping[str, str]
     learned: Mapping[str, AbstractSet[str]]
     words: Mapping[str, AbstractSet[str]]
+    zone: tzinfo
 
     def record(self, hit: Hit) -> dict[str, Any]:
         """Return what the filter sees of a hit."""
         record: dict[str, Any] = {"role": hit.role, "kind": hit.kind, "tags": hit.tags, "metadata": hit.metadata}
         if "at" in self.fields:
-            record["at"] = span_of(hit.at, hit.at_precision)
+            record["at"] = span_of(hit.at, hit.at_precision, self.zone)
         if "created_at" in self.fields:
             record["created_at"] = span_of(hit.created_at, "")
         if "speaker" in self.fields:

@@ -10,12 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, time
 from functools import partial
 from typing import cast
 
 import numpy as np
 
+from palimpsest.core.clock import in_zone
 from palimpsest.core.protocols import Embedder, Vector
 from palimpsest.core.search.hits import Candidate
 from palimpsest.recall.fitted.weights import Weights
@@ -261,7 +262,10 @@ def _verbatim(query: ParsedQuery, candidates: Candidates) -> Column:
 
 
 def _date_match(query: ParsedQuery, entry: Candidate) -> DateMatch:
-    return date_match(query.dates, entry.at, dates_in(entry.text, entry.at))
+    # What is known to the day is stored as that day's beginning in UTC, and is that day in every zone.
+    is_day = entry.at.time() == time()
+    at = entry.at.replace(tzinfo=query.zone) if is_day else in_zone(entry.at, query.zone)
+    return date_match(query.dates, at, dates_in(entry.text, at, guesses=True))
 
 
 def _length(chars: Column) -> Column:

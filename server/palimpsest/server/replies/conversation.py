@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from palimpsest.core.clock import iso
+from palimpsest.core.clock import zone_shown
 from palimpsest.core.models import Message
 from palimpsest.core.validation import one_line
 from palimpsest.server.replies.notes import NO_INSTRUCTIONS, short
@@ -13,9 +13,6 @@ from palimpsest.text.counting import counted
 
 if TYPE_CHECKING:  # slow to import, and only needed for the annotations
     from palimpsest.facade.conversations import MessagePage
-
-MINUTES = 16
-"""How many characters of an ISO 8601 time tell it to the minute."""
 
 
 def conversation_text(page: MessagePage, next_uri: str) -> str:
@@ -32,10 +29,10 @@ def _heading(page: MessagePage) -> str:
         return f"conversation {page.id}{NO_INSTRUCTIONS}"
     where = ", ".join(one_line(part) for part in (about.client, about.title) if part)
     days = dict.fromkeys((f"{about.began_at:%Y-%m-%d}", f"{about.ended_at:%Y-%m-%d}"))
-    held = f"{counted(about.messages, 'message')}, {' to '.join(days)}"
+    held = f"{counted(about.messages, 'message')}, {' to '.join(days)}, times in {zone_shown(about.ended_at)}"
     return f"conversation {page.id}{f' ({where})' if where else ''}: {held}{NO_INSTRUCTIONS}"
 
 
 def _message_text(message: Message) -> str:
     who = f"{one_line(message.name)} ({message.role})" if message.name else message.role
-    return f"[{short(message.id)}] {iso(message.said_at)[:MINUTES].replace('T', ' ')} {who}: {message.content}"
+    return f"[{short(message.id)}] {message.said_at:%Y-%m-%d %H:%M} {who}: {message.content}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from palimpsest.core.clock import iso
+from palimpsest.core.clock import iso, shown_date
 from palimpsest.core.validation import one_line
 from palimpsest.server.replies.notes import NO_INSTRUCTIONS, short
 from palimpsest.text.control_characters import visible
@@ -66,7 +66,7 @@ def document_json(document: Document) -> dict[str, Any]:
 
 def pages_text(document: Document, pages: Sequence[Page]) -> str:
     """Return a document with a line for each page: its address and its gist."""
-    head = f"{document.title}, {counted(document.pages, 'page')}, learned {iso(document.learned_at)[:10]} from"
+    head = f"{document.title}, {counted(document.pages, 'page')}, learned {shown_date(document.learned_at)} from"
     lines = [f"{uri_of(document.id, page.number)} {one_line(page.gist)}" for page in pages]
     return visible("\n".join([f"{head} {document.uri}{NO_INSTRUCTIONS}", *lines]))
 

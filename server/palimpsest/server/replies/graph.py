@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from palimpsest.core.clock import iso
+from palimpsest.core.clock import iso, shown_date
 from palimpsest.core.entities import Entity, KnownRelation
 from palimpsest.core.models import Memory, Scope
 from palimpsest.server.replies.notes import scope_note
@@ -22,7 +22,7 @@ def entities_text(listed: Sequence[ListedEntity], scope: Scope, limit: int) -> s
     """Return up to `limit` entities, a line each: name, type, how many memories mention it, and when one last did."""
     lines = [
         f"{_one_line(item.entity.name)} ({item.entity.type}), in {counted(item.mentions, 'memory')}, "
-        f"last {iso(item.mentioned_at)[:10]}"
+        f"last {shown_date(item.mentioned_at)}"
         for item in listed[:limit]
     ]
     if len(listed) > limit:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from palimpsest.core.clock import iso
+from palimpsest.core.clock import iso, shown_date
 from palimpsest.core.entities import relation_line
 from palimpsest.core.models import (
     ORIGIN,
@@ -316,9 +316,9 @@ def whole_text(owner: Memory | Message) -> str:
         return visible(f"[{short(owner.id)}] {_state(owner)}: {owner.text}")
     deleted = "deleted, " if owner.deleted_at else ""
     if owner.role == PAGE:
-        return visible(f"[{short(owner.id)}] {deleted}{iso(owner.said_at)[:10]} page of a document: {owner.content}")
+        return visible(f"[{short(owner.id)}] {deleted}{shown_date(owner.said_at)} page of a document: {owner.content}")
     speaker = _one_line(owner.name) or owner.role
-    return visible(f"[{short(owner.id)}] {deleted}{iso(owner.said_at)[:10]} {speaker} said: {owner.content}")
+    return visible(f"[{short(owner.id)}] {deleted}{shown_date(owner.said_at)} {speaker} said: {owner.content}")
 
 
 def _state(memory: Memory) -> str:

@@ -28,11 +28,15 @@ def state_of(ctx: AnyContext) -> ServerState:
 
 
 async def memory_of(ctx: AnyContext) -> Memory:
-    """Return the open memory, with the threads of the caller. Raises the PalimpsestError that kept it from opening."""
+    """Return the open memory, with the threads and the days of the caller.
+
+    Raises the PalimpsestError that kept it from opening.
+    """
     request = ctx.request_context if isinstance(ctx, Context) else ctx
     state = state_of(ctx)
     memory, threads = await state.memory.get(), state.calls.threads(request)
-    return memory if threads is None else memory.for_call(threads=threads)
+    grant = current_grant()
+    return memory.for_call(threads=threads, user_id=None if grant is None else grant.user_id)
 
 
 def scope_of(ctx: AnyContext, memory: Memory, scope: ScopeInput | None = None) -> Scope:

@@ -59,7 +59,7 @@ async def search_memories(
         limit=validation.bounded("limit", limit, 1, validation.MAX_LIMIT),
         max_tokens=validation.bounded("max_tokens", max_tokens, 50, validation.MAX_TOKENS),
         filters=filters,
-        as_of=parse_until(as_of, "as_of") if as_of else None,
+        as_of=parse_until(as_of, "as_of", memory.zone) if as_of else None,
         explain=memory.settings.explain,
         all_projects=goes_through_projects(scope),
         is_use=may_write(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 from mcp.server.mcpserver import Context
@@ -11,7 +12,7 @@ from mcp.types import CallToolResult, InputRequiredResult
 from pydantic import Field, WithJsonSchema
 
 from palimpsest.core import validation
-from palimpsest.core.clock import now, parse_instant
+from palimpsest.core.clock import parse_instant
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import Scope
 from palimpsest.core.validation import ConversationInput
@@ -74,7 +75,7 @@ async def add_memory(  # noqa: PLR0913, PLR0917 - the arguments of the tool, whi
                 "at, replaces, relations and metadata go with text; each of the messages has an at of its own. "
                 "Nothing was stored."
             )
-        work = _add_messages(validation.conversation_from(messages, write_scope, now()), infer=infer)
+        work = _add_messages(validation.conversation_from(messages, write_scope, memory.engine.clock()), infer=infer)
     else:
         if infer and (replaces or metadata or relations):
             raise InputError(
@@ -84,7 +85,8 @@ async def add_memory(  # noqa: PLR0913, PLR0917 - the arguments of the tool, whi
             stated = validation.relations_from(relations or ())
             home = await memory.home_of(write_scope, validation.text_from(text), stated, replaces or ())
             write_scope, moved_from = home, write_scope.project if home != write_scope else ""
-        work = _add_text(write_scope, text, at, replaces or (), metadata, relations or (), infer=infer)
+        said_at = parse_instant(at, "at", memory.zone) if at else None
+        work = _add_text(write_scope, text, said_at, replaces or (), metadata, relations or (), infer=infer)
     result = await with_client_model(ctx, memory, work)
     if not isinstance(result, InputRequiredResult):
         result = await with_answers(ctx, memory, write_scope, result)
@@ -113,16 +115,15 @@ def _bare_list(reply: AddReply, protocol_version: str) -> Any:
 def _add_text(
     scope: Scope,
     text: str,
-    at: str,
+    said_at: datetime | None,
     replaces: Sequence[str],
     metadata: dict[str, Any] | None,
     relations: Sequence[Sequence[str]],
     *,
     infer: bool | None,
 ) -> Callable[[Memory], Awaitable[WriteResult]]:
-    """Return the work of storing a text. Raises InputError if it, its time, metadata or relations are not valid."""
+    """Return the work of storing a text. Raises InputError if it, its metadata or relations are not valid."""
     checked_text, checked_metadata = validation.text_from(text), validation.metadata_from(metadata)
-    said_at = parse_instant(at, "at") if at else None
     checked_relations = validation.relations_from(relations)
     return lambda memory: memory.add_text(
         scope,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import Connection, func, select
 
@@ -55,7 +55,7 @@ def calls_on(conn: Connection, day: datetime) -> int:
     """Return how many calls of the model were made on a day (UTC) to learn from captured messages."""
     value = conn.execute(select(meta.c.value).where(meta.c.key == CALLS)).scalar_one_or_none()
     last, _, made = (value or "").partition(" ")
-    return int(made) if last == f"{day:%Y-%m-%d}" else 0
+    return int(made) if last == f"{day.astimezone(UTC):%Y-%m-%d}" else 0
 
 
 def undone(conn: Connection, message_ids: Sequence[str]) -> dict[Scope, list[str]]:

@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, TypeAlias, cast
 
 from sqlalchemy import ColumnElement, Connection, Row, and_, case, func, or_, select, text
@@ -269,7 +269,7 @@ def model_use(conn: Connection, now: datetime) -> ModelUse:
     """Return how often a model was asked in the background, today (UTC) and ever, over all processes and users."""
     value = conn.execute(select(meta.c.value).where(meta.c.key == MODEL_USE)).scalar_one_or_none()
     stored: dict[str, Any] = {} if value is None else json.loads(value)
-    day = f"{now:%Y-%m-%d}"
+    day = f"{now.astimezone(UTC):%Y-%m-%d}"
     today: dict[JobKind, Any] = stored["today"] if stored.get("day") == day else {}
     return ModelUse(day, _by_kind(today), _by_kind(stored.get("ever", {})))
 

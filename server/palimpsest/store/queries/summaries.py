@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, tzinfo
 from typing import Any
 
 from sqlalchemy import (
@@ -11,9 +11,7 @@ from sqlalchemy import (
     Connection,
     Label,
     Select,
-    String,
     and_,
-    cast,
     exists,
     false,
     func,
@@ -23,7 +21,7 @@ from sqlalchemy import (
 )
 
 from palimpsest.core.models import PAGE, Memory, Message, Scope, Summary
-from palimpsest.store.mapping import is_scope, sees, to_memory, to_message, to_summary
+from palimpsest.store.mapping import is_scope, local_day, minute_of, sees, to_memory, to_message, to_summary
 from palimpsest.store.queries.history import memories_at
 from palimpsest.store.queries.memories import memories_by_id
 from palimpsest.store.queries.messages import without_forgotten
@@ -208,12 +206,18 @@ def last_session(conn: Connection, scope: Scope) -> str:
     return conn.execute(newest).scalar_one_or_none() or ""
 
 
-def dates_with_something_said(conn: Connection, scope: Scope, since: datetime, until: datetime) -> list[str]:
-    """Return the days (UTC) between two times on which a memory or message that lives was said, the last first."""
+def dates_with_something_said(
+    conn: Connection, scope: Scope, since: datetime, until: datetime, zone: tzinfo | None
+) -> list[str]:
+    """Return the days between two times on which a memory or message that lives was said, the last first.
+
+    They are days in a zone.
+    """
     days: set[str] = set()
     for at, lives in ((memories.c.stated_at, _lives(scope)), (messages.c.said_at, _is_said(scope))):
-        day = func.substr(cast(at, String), 1, len("2026-11-21"))
-        days.update(conn.execute(select(day).where(lives, *_between(at, since, until)).distinct()).scalars())
+        minute = minute_of(at)
+        minutes = conn.execute(select(minute).where(lives, *_between(at, since, until)).distinct()).scalars()
+        days.update(local_day(each, zone) for each in minutes)
     return sorted(days, reverse=True)
 
 

@@ -6,14 +6,15 @@ searched or learned from it, an export leaves it out, and what may quote somethi
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Connection, Select, String, and_, cast, delete, func, insert, select
+from sqlalchemy import Connection, Select, and_, delete, func, insert, select
 
 from palimpsest.core.models import Scope
-from palimpsest.store.mapping import chunks, scope_values, sees, to_scope
+from palimpsest.store.mapping import chunks, local_day, minute_of, scope_values, sees, to_scope
 from palimpsest.store.schema import history, memories, memory_sources, messages
 from palimpsest.store.views.care.link_care import content_words
 from palimpsest.store.views.tables import recalled, recalls
@@ -109,12 +110,15 @@ def recalls_of(
     return [Recall(to_scope(row), row.question, row.at, row.caller, row.rank) for row in conn.execute(query)]
 
 
-def count_by_day(conn: Connection, scope: Scope, since: datetime) -> dict[str, int]:
-    """Return how many searches a scope sees of each day from a time on. A key is "2026-11-21"."""
-    day = func.substr(cast(recalls.c.at, String), 1, len("2026-11-21"))
+def count_by_day(conn: Connection, scope: Scope, since: datetime) -> Counter[str]:
+    """Return how many searches a scope sees of each day from a time on, in its zone. A key is "2026-11-21"."""
+    minute = minute_of(recalls.c.at)
     is_seen = and_(sees(recalls, scope), recalls.c.all_projects.is_(False))
-    query = select(day, func.count()).where(recalls.c.at >= since, is_seen).group_by(day)
-    return {row[0]: row[1] for row in conn.execute(query)}
+    query = select(minute, func.count()).where(recalls.c.at >= since, is_seen).group_by(minute)
+    days: Counter[str] = Counter()
+    for each, number in conn.execute(query):
+        days[local_day(each, since.tzinfo)] += number
+    return days
 
 
 def has_outdated(conn: Connection, since: datetime | None) -> bool:

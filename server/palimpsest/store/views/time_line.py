@@ -2,66 +2,89 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta, tzinfo
 from typing import Any, Literal, TypeAlias
 
-from sqlalchemy import ColumnElement, Connection, String, cast, func, or_, select
+from sqlalchemy import ColumnElement, Connection, and_, func, not_, or_, select
 
+from palimpsest.core.clock import first_instant
 from palimpsest.core.models import PAGE, Memory, Scope
-from palimpsest.store.mapping import sees, to_memory
+from palimpsest.store.mapping import local_day, minute_of, sees, to_memory
 from palimpsest.store.schema import TIME_ABOUT, memories, messages
 
 Unit: TypeAlias = Literal["day", "month", "year"]
 
+A_DAY = timedelta(days=1)
+"""How much earlier or later a day may begin somewhere than in UTC, at most."""
+
 _CHARS: dict[Unit, int] = {"day": 10, "month": 7, "year": 4}
 """How much of an instant in ISO 8601 names its day, month or year."""
+
+_IS_DATE = and_(memories.c.happened_at.is_not(None), memories.c.happened_precision != "")
+"""The condition for memories of a day, a month or a year, which is the same date in every zone."""
 
 _IS_TURN = messages.c.role != PAGE
 """The condition for messages of conversations."""
 
 
-def count_memories(conn: Connection, scope: Scope, unit: Unit, begin: datetime, end: datetime) -> dict[str, int]:
-    """Return how many living memories are about each day, month or year from `begin` until before `end`.
+@dataclass(frozen=True, slots=True)
+class Days:
+    """The days from `first` until before `end`, as they are in a zone."""
+
+    first: date
+    end: date
+    zone: tzinfo | None
+
+    def hold(self, at: ColumnElement[Any]) -> ColumnElement[bool]:
+        """Return the condition that an exact time lies within them."""
+        return and_(at >= first_instant(self.first, self.zone), at < first_instant(self.end, self.zone))
+
+
+def count_memories(conn: Connection, scope: Scope, unit: Unit, days: Days) -> Counter[str]:
+    """Return how many living memories are about each of the days, or their months or years.
 
     The keys are as in ISO 8601; a unit without any is not among them.
     """
-    is_counted = (sees(memories, scope), memories.c.deleted_at.is_(None), *_within(TIME_ABOUT, begin, end))
-    return _counted(conn, TIME_ABOUT, unit, is_counted)
-
-
-def count_stored_memories(conn: Connection, scope: Scope, unit: Unit, begin: datetime, end: datetime) -> dict[str, int]:
-    """Return how many of the living memories were stored on each day, in each month or year."""
-    stored = memories.c.created_at
-    return _counted(
-        conn, stored, unit, (sees(memories, scope), memories.c.deleted_at.is_(None), *_within(stored, begin, end))
+    is_counted = (sees(memories, scope), memories.c.deleted_at.is_(None), *_are_about(days))
+    return _counted(conn, TIME_ABOUT, unit, (*is_counted, not_(_IS_DATE)), days.zone) + _counted(
+        conn, TIME_ABOUT, unit, (*is_counted, _IS_DATE), UTC
     )
 
 
-def count_messages(conn: Connection, scope: Scope, unit: Unit, begin: datetime, end: datetime) -> dict[str, int]:
+def count_stored_memories(conn: Connection, scope: Scope, unit: Unit, days: Days) -> Counter[str]:
+    """Return how many of the living memories were stored on each day, in each month or year."""
+    stored = memories.c.created_at
+    is_counted = (sees(memories, scope), memories.c.deleted_at.is_(None), days.hold(stored))
+    return _counted(conn, stored, unit, is_counted, days.zone)
+
+
+def count_messages(conn: Connection, scope: Scope, unit: Unit, days: Days) -> Counter[str]:
     """Return how many living messages of conversations were said on each day, in each month or year."""
     said = messages.c.said_at
-    is_counted = (sees(messages, scope), messages.c.deleted_at.is_(None), _IS_TURN, *_within(said, begin, end))
-    return _counted(conn, said, unit, is_counted)
+    is_counted = (sees(messages, scope), messages.c.deleted_at.is_(None), _IS_TURN, days.hold(said))
+    return _counted(conn, said, unit, is_counted, days.zone)
 
 
-def memories_about(conn: Connection, scope: Scope, begin: datetime, end: datetime, limit: int) -> list[Memory]:
-    """Return up to `limit` living memories that are about a span of time, in the order of their times."""
+def memories_about(conn: Connection, scope: Scope, days: Days, limit: int) -> list[Memory]:
+    """Return up to `limit` living memories that are about some days, in the order of their times."""
     query = (
         select(memories)
-        .where(sees(memories, scope), memories.c.deleted_at.is_(None), *_within(TIME_ABOUT, begin, end))
+        .where(sees(memories, scope), memories.c.deleted_at.is_(None), *_are_about(days))
         .order_by(TIME_ABOUT, memories.c.seq)
         .limit(limit)
     )
     return [to_memory(row) for row in conn.execute(query)]
 
 
-def conversations_within(conn: Connection, scope: Scope, begin: datetime, end: datetime, limit: int) -> list[str]:
-    """Return the ids of up to `limit` conversations in which something was said in a span of time, in that order."""
+def conversations_within(conn: Connection, scope: Scope, days: Days, limit: int) -> list[str]:
+    """Return the ids of up to `limit` conversations in which something was said on some days, in that order."""
     said = messages.c.said_at
     query = (
         select(messages.c.session_id)
-        .where(sees(messages, scope), messages.c.deleted_at.is_(None), _IS_TURN, *_within(said, begin, end))
+        .where(sees(messages, scope), messages.c.deleted_at.is_(None), _IS_TURN, days.hold(said))
         .group_by(messages.c.session_id)
         .order_by(func.min(said), messages.c.session_id)
         .limit(limit)
@@ -105,12 +128,26 @@ def living_at(
     return [(row.seq, row.id) for row in conn.execute(query)]
 
 
-def _within(at: ColumnElement[Any], begin: datetime, end: datetime) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
-    return at >= begin, at < end
+def _are_about(days: Days) -> tuple[ColumnElement[bool], ...]:
+    """Return the conditions for memories that are about some days. The first two alone can use the index."""
+    begin, end = first_instant(days.first, UTC), first_instant(days.end, UTC)
+    earliest, latest = begin - A_DAY, end + A_DAY
+    is_date = and_(_IS_DATE, begin <= TIME_ABOUT, end > TIME_ABOUT)
+    return (
+        earliest <= TIME_ABOUT,
+        latest > TIME_ABOUT,
+        or_(is_date, and_(not_(_IS_DATE), days.hold(TIME_ABOUT))),
+    )
 
 
 def _counted(
-    conn: Connection, at: ColumnElement[Any], unit: Unit, is_counted: Sequence[ColumnElement[bool]]
-) -> dict[str, int]:
-    key = func.substr(cast(at, String), 1, _CHARS[unit])
-    return {row[0]: row[1] for row in conn.execute(select(key, func.count()).where(*is_counted).group_by(key))}
+    conn: Connection,
+    at: ColumnElement[Any],
+    unit: Unit,
+    is_counted: Sequence[ColumnElement[bool]],
+    zone: tzinfo | None,
+) -> Counter[str]:
+    minute, counts = minute_of(at), Counter[str]()
+    for each, number in conn.execute(select(minute, func.count()).where(*is_counted).group_by(minute)):
+        counts[local_day(each, zone)[: _CHARS[unit]]] += number
+    return counts

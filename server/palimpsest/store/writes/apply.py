@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import Connection, and_, exists, func, insert, select, update
 
@@ -229,7 +229,7 @@ def _learn_later(
 def _expire_later(conn: Connection, outcomes: Sequence[Outcome], now: datetime) -> None:
     """Queue a job that closes the memories of a write that end at a time."""
     for memory in (outcome.memory for outcome in outcomes):
-        end = end_of(memory.metadata)
+        end = end_of(memory.metadata, now.tzinfo or UTC)
         if end is not None and memory.deleted_at is None:
             enqueue(conn, "expire", memory.scope, {}, now, due_at=end)
 

@@ -1,32 +1,46 @@
 """Find dates in questions and texts, in the languages of `vocabulary.txt`.
 
 What is uncertain is left out: 03/05/2025 is no date, because nobody knows whether it is in March or in May; "may",
-"march" or "April" alone is none either.
+"march" or "April" alone is none either. Nor is a weekday if nothing says whether it is the last or the coming one.
 """
 
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from datetime import UTC, date, datetime, time
-from functools import lru_cache
+from dataclasses import replace
+from datetime import date, datetime, time, tzinfo
+from functools import cache, cached_property, lru_cache
+from itertools import islice, pairwise
 
 from palimpsest.text.dates import spans
-from palimpsest.text.dates.grammar import PATTERN, RULES, Phrase, Reader
+from palimpsest.text.dates.direction import Direction, Directions
+from palimpsest.text.dates.grammar import (
+    DAY_READERS,
+    EITHER,
+    PATTERN,
+    RULES,
+    Phrase,
+    Reader,
+    numeric,
+    offset,
+    weekday,
+)
 from palimpsest.text.dates.spans import DateSpan, Period, Relation
-from palimpsest.text.dates.tokens import items_of, tokens_of
-from palimpsest.text.dates.vocabulary import UNSPACED, Item, Language, vocabulary
+from palimpsest.text.dates.tokens import Token, items_of, tokens_of
+from palimpsest.text.dates.vocabulary import UNSPACED, WORD, Item, Language, vocabulary
 from palimpsest.text.stopwords import FUNCTION_WORDS
 
 _YEARLY = frozenset("JMmwbqS")
 _DIGITS_OF_A_YEAR = frozenset("IYZ")
-_RELATIVE = frozenset("LlDRraAFihBWK")
+_DATES, _WEEKDAYS = frozenset("IJMmwb"), frozenset("WKk")
+_RELATIVE = frozenset("LlDRraAFihBWKk")
 """Letters of what comes every year, of a year in digits, and of what counts from the time of the text."""
 
 _UNIT_BEFORE = re.compile(r"t?[LlNdn]?[UuW]B[to]?$")
 """What makes "the week before 16 November" another date than "16 November"."""
 
-_WORD = re.compile(r"[^\W\d_]+")
 _CONTEXT_CHARS = 40
 """How far before a year its preposition may begin."""
 
@@ -34,44 +48,75 @@ MAX_KEPT, MAX_KEPT_CHARS = 2_048, 400
 """How many texts are kept with their dates, and how long they are at most: as long as search reads its candidates. A
 question with a date reads the dates of all of them. Set by hand: one or two megabytes."""
 
+MAX_CHARS = 20_000
+"""In how much of a text dates are looked for. Set by hand: a chapter, which takes a tenth of a second."""
+
+MAX_DATES = 200
+"""How many dates of a text are read at most in each language. Set by hand: a page of a calendar."""
+
+UNIT_REACH = 8
+"""How many words before a date may say that another date is meant, as "the two weeks before"."""
+
+MAX_ALONE = 12
+"""How many words a text has at most that is nothing but a date."""
+
+_CONTEXT_BEFORE = re.compile("[PiABGh]t?$|t$")
+_ARTICLE_OF_HABITS = ("fr", "it")
+"""The languages in which a weekday with its article is every one: "le mercredi"."""
+
+_OTHER_WORDS = frozenset("xzcVnk")
+"""Letters of what does not stand in a text that is nothing but a date."""
+
 _DIGIT = re.compile(r"\d")
-_YEAR_OR_DATE = re.compile(r"(?<!\d)(?:19|20)\d\d(?!\d)|\d\.\s?\d|\d/\d|[Qq][1-4]|\d0(?:s|er)")
+_YEAR_OR_DATE = re.compile(r"(?<!\d)(?:19|20)\d\d(?!\d)|\d\.\s?\d|\d/\d|[Qq][1-4]|\d0(?:s|er)|\d ?(?:[ap]m|Uhr|uur)\b")
 
 
-def dates_in(text: str, now: datetime) -> tuple[DateSpan, ...]:
+def dates_in(text: str, now: datetime, *, guesses: bool = False) -> tuple[DateSpan, ...]:
     """Return the dates that a question or a text names, in the order in which it names them.
 
-    `now` is the aware time that "yesterday" counts from. A date without a year is the last one, or the coming one if
-    the text is about the future. Where the order of day and month is uncertain, as in 03/05/2025, there is no date; a
-    full stop means that the day comes first. Days are days in UTC.
+    `now` is the aware time that "yesterday" counts from. A weekday, or a day without a year, is the last or the coming
+    one by the words around it; if they do not tell, it is no date, or with `guesses` the last one. Where the order of
+    day and month is uncertain, as in 03/05/2025, there is no date; a full stop means that the day comes first. Days are
+    those of the zone of `now`. Behind the first `MAX_CHARS` characters of a text no dates are looked for.
     """
+    found = _all_dates_in(text[:MAX_CHARS], now)
+    return found if guesses else tuple(span for span in found if not span.is_guess)
+
+
+def _all_dates_in(text: str, now: datetime) -> tuple[DateSpan, ...]:
     languages = _languages_of(text)
     if not languages:
         return ()
-    today = now.astimezone(UTC).date()
-    return _kept_dates_in(text, today) if len(text) <= MAX_KEPT_CHARS else _dates_in(text, today, languages)
+    today, zone = now.date(), now.tzinfo
+    if len(text) <= MAX_KEPT_CHARS:
+        return _kept_dates_in(text, today, zone)
+    return _dates_in(text, today, zone, languages)
 
 
 @lru_cache(maxsize=MAX_KEPT)
-def _kept_dates_in(text: str, today: date) -> tuple[DateSpan, ...]:
-    return _dates_in(text, today, _languages_of(text))
+def _kept_dates_in(text: str, today: date, zone: tzinfo | None) -> tuple[DateSpan, ...]:
+    return _dates_in(text, today, zone, _languages_of(text))
 
 
-def _dates_in(text: str, today: date, languages: Sequence[Language]) -> tuple[DateSpan, ...]:
+def _dates_in(text: str, today: date, zone: tzinfo | None, languages: Sequence[Language]) -> tuple[DateSpan, ...]:
     tokens = tokens_of(text)
-    found = [
-        span
-        for language in languages
-        for span in _in_language(text, items_of(tokens, language), today)
-        if span.phrase.casefold() not in language.homographs or _may_be_in(language, text)
-    ]
-    return _longest(found) if len(found) > 1 else tuple(found)
+    counts = _function_words(text, languages)
+    found: list[DateSpan] = []
+    # Where languages share a word, the one with most words of the text comes first, and so decides.
+    for language in sorted(languages, key=lambda language: -counts.get(language.name, 0)):
+        is_likely = counts.get(language.name, 0) == max(counts.values())
+        found += [
+            span
+            for span in _in_language(text, tokens, language, today, zone)
+            if is_likely or (span.start < span.end and span.phrase.casefold() not in language.homographs)
+        ]
+    return tuple(span for span in _longest(found) if span.start < span.end)
 
 
 def _languages_of(text: str) -> list[Language]:
     """Return the languages in which the text may name a date, by the words in it."""
     known = vocabulary()
-    words = _WORD.findall(text.casefold())
+    words = WORD.findall(text.casefold())
     languages: list[Language] = []
     if not known.triggers.isdisjoint(words):
         languages += [language for word in words for language in known.date_words.get(word, ())]
@@ -97,30 +142,113 @@ def _han_words() -> re.Pattern[str]:
     return re.compile(f"[{re.escape(chars)}年月日号號]")
 
 
-def _may_be_in(language: Language, text: str) -> bool:
-    """Return whether no other language has more function words in a text."""
-    words = _WORD.findall(text.casefold())
-    counts = {name: sum(word in known for word in words) for name, known in FUNCTION_WORDS.items()}
-    return counts[language.name] == max(counts.values())
+def _function_words(text: str, languages: Sequence[Language]) -> dict[str, int]:
+    """Return how many function words each language has in a text."""
+    words = WORD.findall(text.casefold())
+    known = {language.name: _own_function_words(language) for language in languages} | FUNCTION_WORDS
+    return {name: sum(word in own for word in words) for name, own in known.items()}
 
 
-def _in_language(text: str, items: Sequence[Item], today: date) -> Iterator[DateSpan]:
+@cache
+def _own_function_words(language: Language) -> frozenset[str]:
+    return frozenset(word for word, cues in language.cues.words.items() if "function" in cues)
+
+
+def _in_language(
+    text: str, tokens: Sequence[Token], language: Language, today: date, zone: tzinfo | None
+) -> Iterator[DateSpan]:
     """Yield the dates that the parts of a text name."""
+    items = items_of(tokens, language)
     letters = "".join(item.letter for item in items)
-    is_future = "f" in letters
-    for match in PATTERN.finditer(letters):
+    directions = _Directions(text, tokens, language, letters)
+    weekdays: list[tuple[DateSpan, Direction]] = []
+    for match in islice(PATTERN.finditer(letters), MAX_DATES):
         first, last = match.span()
-        phrase = Phrase(items[first:last], today, is_future)
-        period = _read(RULES[int((match.lastgroup or "r0")[1:])][1], phrase)
+        reader = RULES[int((match.lastgroup or "r0")[1:])][1]
+        phrase = Phrase(items[first:last], today)
+        direction = directions.of(phrase, reader, first)
+        period = _read(reader, phrase._replace(direction=direction))
         if period is None:
             continue
-        before = _UNIT_BEFORE.search(letters, 0, first)
+        before = _UNIT_BEFORE.search(letters, max(first - UNIT_REACH, 0), first)
         relation: Relation = "in"
         if before is not None and (earlier := _read_before(items[before.start() : first], period)) is not None:
             period, first = earlier, before.start() + (letters[before.start()] == "t")
         else:
             relation = _relation(letters[max(first - 2, 0) : first])
-        yield _span(text, items[first:last], period, relation)
+        span = _span(text, items[first:last], period, relation, zone)
+        if reader in DAY_READERS:
+            named = phrase.weekday
+            is_guess = span.is_year_guessed and direction not in ("past", "coming")
+            yield replace(
+                span,
+                is_guess=is_guess and (named is None or named != period.start.weekday()),
+                disagrees=named is not None and period.unit == "day" and named != period.start.weekday(),
+            )
+        elif reader is numeric:
+            yield replace(span, disagrees=phrase.weekday not in (None, period.start.weekday()) and period.unit == "day")
+        elif reader is weekday and phrase.number("Ll") is None:
+            is_guess = direction not in ("past", "coming") or (period.start == today and not directions.is_alone)
+            weekdays.append((replace(span, is_guess=is_guess), direction))
+        else:
+            yield span
+    yield from _without_habits(weekdays, directions)
+
+
+class _Directions:
+    """In which direction the days of a text lie that may lie in either, in one language."""
+
+    def __init__(self, text: str, tokens: Sequence[Token], language: Language, letters: str) -> None:
+        self.words = Directions(text, tokens, language)
+        self._language = language
+        self._letters = letters
+
+    @cached_property
+    def is_future(self) -> bool:
+        """Return whether the text says that it is about the future."""
+        return "f" in self._letters
+
+    @cached_property
+    def is_alone(self) -> bool:
+        """Return whether a text is nothing but a date. People ask so for what was."""
+        return len(self._letters) <= MAX_ALONE and not set(self._letters) & _OTHER_WORDS
+
+    def of(self, phrase: Phrase, reader: Reader, first: int) -> Direction:
+        """Return the direction of the phrase that begins at `first`; "habit" for what is no date."""
+        is_day = reader in DAY_READERS and phrase.year is None
+        is_either = reader is offset and (phrase.number("D") or 0) >= EITHER
+        if phrase.number("Ll") is not None or not (is_day or is_either or reader is weekday):
+            return "coming" if self.is_future else "past"
+        context = _CONTEXT_BEFORE.search(self._letters, max(first - 2, 0), first)
+        is_bare = context is None and self._letters[first] in "Wk"
+        if self.is_alone:
+            return "habit" if is_bare and reader is weekday else "coming" if self.is_future else "past"
+        if (
+            reader is weekday
+            and context is not None
+            and context[0] == "t"
+            and self._language.name in _ARTICLE_OF_HABITS
+        ):
+            return "habit"
+        start, end = phrase.items[0].start, phrase.items[-1].end
+        if reader is weekday and is_bare and self.words.has_determiner(start):
+            return "habit"
+        direction = self.words.of(start, end, is_yearly=is_day)
+        if not direction and context is not None and "B" in context[0]:
+            return "coming"
+        return "habit" if not direction and is_bare and reader is weekday else direction
+
+
+def _without_habits(weekdays: Sequence[tuple[DateSpan, Direction]], directions: _Directions) -> Iterator[DateSpan]:
+    """Yield the weekdays; habits without a duration, as those that stand together and are not in the past."""
+    together: set[int] = set()
+    for number, ((span, _), (following, _)) in enumerate(pairwise(weekdays)):
+        if directions.words.are_joined(span.position + len(span.phrase), following.position):
+            together |= {number, number + 1}
+    for number, (span, direction) in enumerate(weekdays):
+        is_habit = direction == "habit" or (number in together and direction != "past")
+        # What is a habit in the language of a text is no date in another one that has the word, too.
+        yield replace(span, end=span.start) if is_habit else span
 
 
 def _read(reader: Reader, phrase: Phrase) -> Period | None:
@@ -133,10 +261,9 @@ def _read(reader: Reader, phrase: Phrase) -> Period | None:
 
 def _read_before(items: Sequence[Item], period: Period) -> Period | None:
     """Return the unit or the weekday before a period, as in "the week before 16 November"."""
-    phrase = Phrase(items, period.start, is_future=False)
-    weekday = phrase.number("W")
-    if weekday is not None:
-        return spans.choose_weekday(weekday, period.start, "last")
+    phrase = Phrase(items, period.start)
+    if (named := phrase.number("W")) is not None:
+        return spans.choose_weekday(named, period.start, "last")
     return _read(lambda phrase: spans.unit_period(phrase.unit, phrase.today, -(phrase.number("Ndn") or 1)), phrase)
 
 
@@ -146,14 +273,16 @@ def _relation(before: str) -> Relation:
     return "before" if preposition in ("B", "A") else "since" if preposition == "G" else "in"
 
 
-def _span(text: str, items: Sequence[Item], period: Period, relation: Relation) -> DateSpan:
+def _span(text: str, items: Sequence[Item], period: Period, relation: Relation, zone: tzinfo | None) -> DateSpan:
     letters = {item.letter for item in items}
+    if letters & _DATES:
+        letters -= _WEEKDAYS  # beside a date
     has_year = bool(letters & _DIGITS_OF_A_YEAR)
     is_relative = bool(letters & _RELATIVE) and not has_year
     start, end = items[0].start, items[-1].end
     return DateSpan(
-        datetime.combine(period.start, time(), UTC),
-        datetime.combine(period.end, time(), UTC),
+        datetime.combine(period.start, time(), zone),
+        datetime.combine(period.end, time(), zone),
         period.unit,
         text[start:end],
         start,
@@ -163,11 +292,14 @@ def _span(text: str, items: Sequence[Item], period: Period, relation: Relation) 
     )
 
 
-def _longest(found: Sequence[DateSpan]) -> tuple[DateSpan, ...]:
+def _longest(found: Sequence[DateSpan]) -> list[DateSpan]:
     """Return dates that do not overlap in the text. The longest phrase wins, then the language found first."""
     kept: list[DateSpan] = []
-    for span in sorted(found, key=lambda span: -len(span.phrase)):
-        end = span.position + len(span.phrase)
-        if all(end <= other.position or other.position + len(other.phrase) <= span.position for other in kept):
-            kept.append(span)
-    return tuple(sorted(kept, key=lambda span: span.position))
+    starts: list[int] = []
+    for span in sorted(found, key=lambda span: (-len(span.phrase), span.start < span.end)):
+        end, place = span.position + len(span.phrase), bisect_left(starts, span.position)
+        is_free_before = place == 0 or starts[place - 1] + len(kept[place - 1].phrase) <= span.position
+        if is_free_before and (place == len(starts) or end <= starts[place]):
+            kept.insert(place, span)
+            starts.insert(place, span.position)
+    return kept

@@ -13,16 +13,17 @@ from functools import partial
 from typing import NamedTuple, cast
 
 from palimpsest.text.dates import spans
+from palimpsest.text.dates.direction import Direction
 from palimpsest.text.dates.spans import Choice, Cycle, Period, Unit
 from palimpsest.text.dates.vocabulary import Item
 
 
 class Phrase(NamedTuple):
-    """The words that a rule matched, and the day they are read on."""
+    """The words that a rule matched, the day they are read on, and in which direction a day lies that may be either."""
 
     items: Sequence[Item]
     today: date
-    is_future: bool
+    direction: Direction = ""
 
     def number(self, letters: str) -> int | None:
         """Return the value of the first part with one of these letters, or None without one."""
@@ -45,9 +46,15 @@ class Phrase(NamedTuple):
         for item in self.items:
             if item.letter == "r":
                 return self.today.year + cast("tuple[str, int]", item.value)[1]
-        direction = self.number("Ll")
+        step = self.step
         names_year = any(item.letter == "u" for item in self.items)
-        return self.today.year + direction if names_year and direction is not None else None
+        return self.today.year + step if names_year and step is not None else None
+
+    @property
+    def step(self) -> int | None:
+        """Return how many units after the present one the phrase means, as in "last year"; None if it does not say."""
+        step = self.number("Ll")
+        return 1 if step == COMING else step
 
     @property
     def unit(self) -> Unit:
@@ -57,15 +64,28 @@ class Phrase(NamedTuple):
     @property
     def choice(self) -> Choice:
         """Return which of the periods that come again and again the phrase means."""
-        direction = self.number("Ll")
-        if direction is None:
-            return "coming" if self.is_future else "past"
-        return "this" if direction == 0 else "last" if direction < 0 else "next"
+        step = self.number("Ll")
+        if step is None:
+            return "coming" if self.direction == "coming" else "past"
+        return "this" if step == 0 else "last" if step < 0 else "next"
+
+    @property
+    def weekday(self) -> int | None:
+        """Return the weekday that the phrase names."""
+        return self.number("WKk")
 
     def of_year(self, cycle: Cycle) -> Period | None:
         """Return the period in the year that is named, else the one that is meant."""
         if self.year is not None:
             return cycle(self.year)
+        if self.weekday is not None and self.number("Ll") is None:
+            agreeing = [
+                period
+                for year in range(self.today.year - 1, self.today.year + 2)
+                if (period := cycle(year)) is not None and period.start.weekday() == self.weekday
+            ]
+            if len(agreeing) == 1:
+                return agreeing[0]
         return cycle(self.today.year) if self.choice == "this" else spans.choose_year(cycle, self.today, self.choice)
 
 
@@ -73,13 +93,14 @@ Reader = Callable[[Phrase], Period | None]
 """A function from the words that a rule matched to the period that they name, or None if they name none."""
 
 
-def _numeric(phrase: Phrase) -> Period | None:
-    year, month, *day = cast("tuple[int, ...]", phrase.items[0].value)
+def numeric(phrase: Phrase) -> Period | None:
+    """Read "2026-12-01"."""
+    year, month, *day = next(cast("tuple[int, ...]", item.value) for item in phrase.items if item.letter == "I")
     return spans.day_period(year, month, *day) if day else spans.month_period(year, month)
 
 
 def _day_and_month(phrase: Phrase) -> Period | None:
-    month, day = cast("tuple[int, int]", phrase.items[0].value)
+    month, day = next(cast("tuple[int, int]", item.value) for item in phrase.items if item.letter == "J")
     return phrase.of_year(lambda year: spans.day_period(year, month, day))
 
 
@@ -136,14 +157,19 @@ def _decade(phrase: Phrase) -> Period | None:
     return Period(date(first, 1, 1), date(first + 10, 1, 1), "decade")
 
 
-def _offset(phrase: Phrase) -> Period | None:
-    return spans.unit_period("day", phrase.today, phrase.number("D") or 0)
+def offset(phrase: Phrase) -> Period | None:
+    """Read "yesterday"; a word for both yesterday and tomorrow, as in Hindi, is one of them by the tense."""
+    distance = phrase.number("D") or 0
+    if distance < EITHER:
+        return spans.unit_period("day", phrase.today, distance)
+    sign = {"past": -1, "coming": 1}.get(phrase.direction)
+    return None if sign is None else spans.unit_period("day", phrase.today, sign * (distance - EITHER))
 
 
 def _period(phrase: Phrase) -> Period | None:
     """Read a word such as 上周 or "fjol"."""
-    unit, offset = cast("tuple[Unit, int]", phrase.items[0].value)
-    return spans.unit_period(unit, phrase.today, offset)
+    unit, distance = cast("tuple[Unit, int]", phrase.items[0].value)
+    return spans.unit_period(unit, phrase.today, distance)
 
 
 def _period_and_day(phrase: Phrase) -> Period | None:
@@ -151,30 +177,30 @@ def _period_and_day(phrase: Phrase) -> Period | None:
 
     In Chinese 上周五 is the fifth day of last week, and 上周日 its last.
     """
-    named = next((cast("tuple[Unit, int]", item.value) for item in phrase.items if item.letter == "R"), None)
-    unit, offset = named or (phrase.unit, phrase.number("Ll") or 0)
-    start = spans.unit_period(unit, phrase.today, offset).start
-    weekday, day = phrase.number("WK"), phrase.number("dN")
-    if unit == "week" and weekday is None:
-        weekday = spans.SUNDAY if phrase.word("U") == "day" else (day or 0) - 1
-    if unit == "week" and weekday is not None and 0 <= weekday <= spans.SUNDAY:
-        return spans.unit_period("day", start, weekday)
+    by_word = next((cast("tuple[Unit, int]", item.value) for item in phrase.items if item.letter == "R"), None)
+    unit, distance = by_word or (phrase.unit, phrase.step or 0)
+    start = spans.unit_period(unit, phrase.today, distance).start
+    named, day = phrase.weekday, phrase.number("dN")
+    if unit == "week" and named is None:
+        named = spans.SUNDAY if phrase.word("U") == "day" else (day or 0) - 1
+    if unit == "week" and named is not None and 0 <= named <= spans.SUNDAY:
+        return spans.unit_period("day", start, named)
     return spans.day_period(start.year, start.month, day) if day is not None and unit == "month" else None
 
 
 def _unit(phrase: Phrase) -> Period | None:
     """Read "last week"."""
-    return spans.unit_period(phrase.unit, phrase.today, phrase.number("Ll") or 0)
+    return spans.unit_period(phrase.unit, phrase.today, phrase.step or 0)
 
 
 def _several_units(phrase: Phrase) -> Period | None:
     """Read "the last two weeks"."""
-    number, direction = phrase.number("Ndn") or 0, phrase.number("Ll") or 0
-    if direction < 0:
+    number, step = phrase.number("Ndn") or 0, phrase.step or 0
+    if step < 0:
         first = spans.unit_period(phrase.unit, phrase.today, -number).start
         return Period(first, spans.one_day(phrase.today).end, phrase.unit)
     last = spans.unit_period(phrase.unit, phrase.today, number).end
-    return Period(phrase.today, last, phrase.unit) if direction > 0 else None
+    return Period(phrase.today, last, phrase.unit) if step > 0 else None
 
 
 def _distance(sign: int, phrase: Phrase) -> Period | None:
@@ -182,8 +208,12 @@ def _distance(sign: int, phrase: Phrase) -> Period | None:
     return spans.unit_period(phrase.unit, phrase.today, sign * (phrase.number("Ndn") or 0))
 
 
-def _weekday(phrase: Phrase) -> Period | None:
-    return spans.choose_weekday(phrase.number("WK") or 0, phrase.today, phrase.choice)
+def weekday(phrase: Phrase) -> Period | None:
+    """Read "on Monday" and "next Monday", which is no date while it may be in this week or in the next."""
+    day = phrase.weekday or 0
+    if phrase.number("Ll") == 1 and day > phrase.today.weekday():
+        return None
+    return spans.choose_weekday(day, phrase.today, phrase.choice)
 
 
 def _unit_before(phrase: Phrase) -> Period | None:
@@ -191,20 +221,33 @@ def _unit_before(phrase: Phrase) -> Period | None:
     return spans.unit_period(phrase.unit, phrase.today, -1) if phrase.unit != "day" else None
 
 
+COMING = 10
+"""The value of a word for the nearest one to come, as "the coming Friday"; "next Friday" may be the one after that."""
+
+EITHER = 100
+"""What is added to how many days a word is away that says yesterday as well as tomorrow."""
+
 _CONTEXT = "PiABGh"
 _AT = rf"(?:(?<=[{_CONTEXT}])|(?<=[{_CONTEXT}]t))"
 """Behind a preposition, with or without an article."""
+
+_WEEKDAY_BEFORE, _WEEKDAY_BEHIND = "(?:[WKk][,.]?[otP]{0,2})?", "(?:[,.]?[WK](?![,.]?[ot]{0,2}[dOIJMmb]))?"
+"""A weekday beside a date: "Friday, 4 December", "2025年7月16日星期五"."""
 
 _OF = "[ot]{0,3}"
 _YEAR = rf"(?:[,.o]?[YZ]|{_OF}(?:[Ll]u|u[Ll]|r|uo?[YZ]))"
 """A year behind the month: "2024", "de 2024", "of last year", "del año pasado"."""
 
 RULES: tuple[tuple[str, Reader], ...] = (
-    ("I", _numeric),
-    (rf"{_AT}J", _day_and_month),
-    (rf"(?:[Zr]o?)[M]d|[dO]\.?(?:[B-]d\.?)?o?[Mmwb]\.?{_YEAR}|[Mmwb]\.?d(?:-d)?{_YEAR}", _day),
-    (r"[dO]\.?(?:[B-]d\.?)?o?[Mmb]|[Mmb]\.?d(?:-d)?", _day),
-    (rf"{_AT}(?:d\.?o?w|wd)", _day),
+    (rf"{_WEEKDAY_BEFORE}I{_WEEKDAY_BEHIND}", numeric),
+    (rf"(?:{_AT}|[WKk],?t?)J{_WEEKDAY_BEHIND}", _day_and_month),
+    (
+        rf"{_WEEKDAY_BEFORE}(?:(?:[Zr]o?)[M]d|[dO]\.?(?:[B-]d\.?)?o?[Mmwb]\.?{_YEAR}|[Mmwb]\.?d(?:-d)?{_YEAR})"
+        rf"{_WEEKDAY_BEHIND}",
+        _day,
+    ),
+    (rf"{_WEEKDAY_BEFORE}(?:[dO]\.?(?:[B-]d\.?)?o?[Mmb]|[Mmb]\.?d(?:-d)?){_WEEKDAY_BEHIND}", _day),
+    (rf"{_AT}(?:d\.?o?w|wd)|[WKk][,.]?t?(?:d\.?o?w|wd)", _day),
     (rf"[OdL]\.?[UW][otiP]{{0,2}}[Mmwb]{_YEAR}?", _nth_of_month),
     (rf"(?:[Zr]o?)Me?|E[ot-]{{0,3}}[Mmwb](?:\.?{_YEAR})?|[Mmwb]\.?{_YEAR}|M{_YEAR}?e", _month),
     (rf"[Ll]o?[Mm]|Lw|[Mm]t?[Ll]|M|(?<=[iBGE])w|{_AT}m", _month),
@@ -218,14 +261,17 @@ RULES: tuple[tuple[str, Reader], ...] = (
     (r"[iF][Ndn][Uu]|[Ndn][Uu]h", partial(_distance, 1)),
     (r"[Ll][Uu]|[Uu]t?[Ll]", _unit),
     (r"R|r", _period),
-    (r"D", _offset),
-    (r"[Ll]o?[WK]|W[Ll]|(?<!V)K|(?<=[PiABGht])W(?!V)", _weekday),
+    (r"D", offset),
+    (r"(?:[Ll]o?[WK]|[WK][Ll])(?!ot?[Uu])|(?<!V)[WK](?!V)|(?<=P)k|k(?=[,.]?c)", weekday),
     (r"(?<=t)[Uu]B(?=[.,!]|$)", _unit_before),
 )
 """Patterns over the letters of words, with the functions that read them. At each place the first match counts."""
 
+DAY_READERS: tuple[Reader, ...] = (_day, _day_and_month)
+"""The readers of days that may lack a year."""
+
 PATTERN = re.compile(
-    "(?=[^xzPBGotfhV,.!-])(?:"
+    "(?=[^xzcPBGotfhV,.!-])(?:"
     + "|".join(f"(?P<r{number}>{pattern})" for number, (pattern, _) in enumerate(RULES))
     + ")"
 )

@@ -1,7 +1,7 @@
 """Stretches of time as people name them, and the calendar arithmetic behind them.
 
 Weeks begin on Monday. Seasons are the meteorological ones of the northern hemisphere; a winter has the year in which
-it begins. Days are days in UTC.
+it begins.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ MONTHS_PER_UNIT: dict[Unit, int] = {"month": 1, "quarter": 3, "year": 12, "decad
 
 @dataclass(frozen=True, slots=True)
 class DateSpan:
-    """A date in a text: the half-open stretch of time it names, in UTC, and where the text names it.
+    """A date in a text: the half-open stretch of time it names, in the zone of the reader, and where the text names it.
 
     `text[position : position + len(phrase)] == phrase`. `is_relative` is whether the words count from the time of the
     text, as in "yesterday". `is_year_guessed` is whether the text left out the year, as in "on 3 May". A part of a
-    month is a "week", a part of a year a "season".
+    month is a "week", a part of a year a "season". `is_guess` is whether nothing says if the day is the last or the
+    coming one; then it is the last one. `disagrees` is whether a weekday stands beside the date that it is not.
     """
 
     start: datetime
@@ -40,6 +41,8 @@ class DateSpan:
     is_relative: bool = False
     is_year_guessed: bool = False
     relation: Relation = "in"
+    is_guess: bool = False
+    disagrees: bool = False
 
 
 def day_or_days(span: DateSpan) -> str:

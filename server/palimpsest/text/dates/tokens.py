@@ -7,10 +7,13 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from palimpsest.text.dates.vocabulary import WEAK_MONTH, Entry, Item, Language, Value, vocabulary
+from palimpsest.text.dates.vocabulary import VOWEL_SIGNS, WEAK_MONTH, Entry, Item, Language, Value, vocabulary
 
 LOWER_CASE_MONTH = "w"
 """The letter of an English month that is another word in lower case, as in "may" and "march"."""
+
+CLOCK = "c"
+"""The letter of a time of day."""
 
 _UNKNOWN = "x"
 _YEARS = range(1900, 2100)
@@ -46,28 +49,34 @@ def _token_pattern() -> re.Pattern[str]:
     han = "|".join(sorted(map(re.escape, vocabulary().han_words), key=lambda word: (-len(word), word)))
     han_number = "".join((*_HAN_NUMBERS, _HAN_TEN))
     number = rf"(?:\d{{1,3}}|[{han_number}]{{1,3}})"
+    letter = rf"[^\W\d_{_HAN}]"
+    letters = rf"(?:{letter}++(?:{VOWEL_SIGNS}++{letter}*+)*+)"
     return re.compile(
         rf"""
-        (?: (?P<word> [^\W\d_{_HAN}]++ (?![\d_]|-\d) )
+        (?: (?P<word> {letters}++ (?![\d_]|-\d) )
         | (?<![A-Za-z0-9_./-])
-        (?: (?P<ymd> \d{{4}}-\d\d-\d\d (?:[T\ ]\d\d:\d\d\S*)? | \d{{4}}/\d\d?/\d\d? | \d{{4}}\.\d\d?\.\d\d? )
+        (?: (?P<ymd> \d{{4}}-\d\d-\d\d (?:[T\ ]\d\d:\d\d[\d:.+Zz-]{{0,24}})?
+            | \d{{4}}/\d\d?/\d\d? | \d{{4}}\.\d\d?\.\d\d? )
           | (?P<ym> \d{{4}}-\d\d )
           | (?P<dmy> \d\d?(?P<separator>[./-])\d\d?(?P=separator)\d{{4}} )
           | (?P<dm> \d\d?\.\ ?\d\d?\.(?!\ ?\d) ) )
         (?![A-Za-z0-9_] | [./:-][A-Za-z0-9])
-        | (?P<han_year> (?:(?:19|20)\d\d | [{han_number}]{{4}})年 (?![前后後间間]) )
-        | (?P<han_month> {number}月 (?![前间間]) )
-        | (?P<han_day> {number}[日号號] (?![前后後间間目以之]) )
+        | (?P<han_year> (?:(?:19|20)\d\d | [{han_number}]{{4}})[年년] (?![前后後间間]|\ ?전) )
+        | (?P<han_month> {number}[月월] (?![前间間]) )
+        | (?P<han_day> {number}[日号號일] (?![前后後间間目以之]|\ ?[전후]|간) )
         | (?P<han> {han} )
         | (?P<han_number> [{han_number}]{{1,3}} )
         | (?P<quarter> (?<![A-Za-z0-9_-])[Qq][1-4](?![A-Za-z0-9_]) )
         | (?P<decade> (?<![\w.-])(?:(?:19|20)\d0|[2-9]0)(?:s|er|ern)(?!\w) )
-        | (?P<code> [$€£¥#]\ ?\d[\d.,]* | [A-Z]{{2,}}-\d\S* | [A-Za-z_]+\d\w*(?:[.:-]\d\w*)*
-                  | \d+(?:[.:/]\d+|,\d{{1,3}}(?!\d))+\w* )
+        | (?P<clock> (?<![\w.:/-])(?:[01]?\d|2[0-4])
+            (?: [:.h][0-5]\d(?:\ ?[ap]m)?(?![\w:/-]|\.\d) | \ ?(?:[ap]m|Uhr|uur|h)(?!\w) ) )
+        | (?P<code> [$€£¥#]\ ?\d[\d.,]{{0,40}} | [A-Z]{{2,20}}-\d\S{{0,40}}
+                  | [A-Za-z_]{{1,40}}\d\w{{0,40}}(?:[.:-]\d\w{{0,40}}){{0,8}}
+                  | \d{{1,20}}(?:[.:/]\d{{1,20}}|,\d{{1,3}}(?!\d)){{1,20}}\w{{0,40}} )
         | (?P<number> \d++ (?: (?:st|nd|rd|th|er|re|[eèéº°ª]|ème|:[ae]|-?(?:го|е))(?![^\W{_HAN}]) )?
           (?! [A-Za-z_] | \ ?[$€£¥%] ) )
-        | (?P<prefix> [^\W\d_{_HAN}]+ )
-        | (?P<other> \d\w* | \w | [^\w\s] ) ) \s*+
+        | (?P<prefix> {letters} )
+        | (?P<other> \d\w{{0,40}} | \w | [^\w\s] ) ) \s*+
         """,
         re.VERBOSE,
     )
@@ -126,8 +135,8 @@ def _phrase_at(
 def _number(kind: str, text: str) -> tuple[str, Value]:
     """Return the letter and the value of a token with a number.
 
-    Letters: I is a whole date, J a day and a month, Z a year that says so, Y what may be a year, d what may be a day,
-    n and z other numbers, small and large, N a number in words, M a month, q a quarter, C a decade.
+    Letters: c is a time of day, I a whole date, J a day and a month, Z a year that says so, Y what may be a year, d
+    what may be a day, n and z other numbers, small and large, N a number in words, M a month, q a quarter, C a decade.
     """
     match kind:
         case "ymd" | "ym" | "dmy" | "dm":
@@ -153,7 +162,7 @@ def _number(kind: str, text: str) -> tuple[str, Value]:
             letters = (("Y", _YEARS), ("d", _DAYS), ("n", range(_MAX_NUMBER + 1)))
             return next((letter for letter, known in letters if value in known), "z"), value
         case _:
-            return _UNKNOWN, 0
+            return CLOCK if kind == "clock" else _UNKNOWN, 0
 
 
 def _ordered(kind: str, text: str, numbers: Sequence[int]) -> tuple[int, ...] | None:

@@ -5,16 +5,19 @@ words; a word may be a phrase. `months`, `abbreviations`, `weekdays`, `numbers` 
 order of their values, from January, Monday and one; "/" stands between words of the same value, "-" for none. A
 question mark follows months that are also names or other words, and words that mean something else in another language.
 " + " joins the classes of a phrase that counts as two.
+
+The classes of `CUES` say in which direction a day lies. They are no part of a date, so their words may be parts of
+words: "*ed" are words that end so, "ge*t" words that also begin so. `direction.py` reads them.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from importlib.resources import files
-from typing import NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 from palimpsest.text.tokenizer import fold_case_and_marks
 
@@ -24,8 +27,10 @@ LETTERS = {
     "months": "M",
     "abbreviations": "b",
     "weekdays": "W",
+    "weekday abbreviations": "k",
     "weekday": "W",
     "plain weekdays": "K",
+    "plain-weekday": "K",
     "numbers": "N",
     "ordinals": "O",
     "season": "S",
@@ -53,13 +58,44 @@ LETTERS = {
 }
 """The letter of each class of words. `grammar.py` writes its rules in these letters."""
 
+Cue: TypeAlias = Literal[
+    "past",
+    "not past",
+    "coming",
+    "due",
+    "planned",
+    "appointment",
+    "habit",
+    "habitual",
+    "yearly",
+    "auxiliary",
+    "participle",
+    "either",
+    "function",
+    "conjunction",
+    "ever since",
+    "determiner",
+    "task",
+]
+"""What a word says of the days beside it, see `direction.py`."""
+
+CUES: tuple[Cue, ...] = get_args(Cue)
+
 WEAK_MONTH = "m"
 YEAR_UNIT = "u"
 YEAR_PERIOD = "r"
 THIS = "l"
 """Letters of words that the rules treat unlike the rest of their class."""
 
-FIRST_VALUE = {"months": 1, "abbreviations": 1, "weekdays": 0, "plain weekdays": 0, "numbers": 1, "ordinals": 1}
+FIRST_VALUE = {
+    "months": 1,
+    "abbreviations": 1,
+    "weekdays": 0,
+    "weekday abbreviations": 0,
+    "plain weekdays": 0,
+    "numbers": 1,
+    "ordinals": 1,
+}
 """The value of the first word of the classes whose words are listed in order."""
 
 UNSPACED = "zh-ja"
@@ -70,11 +106,15 @@ _UNIT_LETTERS = frozenset("Uu")
 _MOVER_LETTERS = frozenset("LlAaFihB")
 """Only a text with a number, with a word of a date, or with a unit and a word such as "last" can name a date."""
 
-_UNFOLDED = frozenset(("marco", "ar", "ete", "var", "host"))
-"""Other words that a word of a date becomes without its marks: Marco for março, a name; "ar" for år."""
+_UNFOLDED = frozenset(("marco", "ar", "ete", "var", "host", "passe"))
+"""Other words that a word of a date becomes without its marks: Marco for março, a name; "passe" for "passé"."""
 
 _LATIN_END = "\u0250"
-_WORD = re.compile(r"[^\W\d_]+|[^\w\s]")
+VOWEL_SIGNS = "[\u0900-\u0903\u093a-\u094f\u0955-\u0957\u0962\u0963]"
+"""The signs of Hindi that belong to a word, which are no letters to Python, as a pattern."""
+
+WORD = re.compile(rf"[^\W\d_]++(?:{VOWEL_SIGNS}++[^\W\d_]*+)*+")
+_WORD = re.compile(rf"{WORD.pattern}|[^\w\s]")
 
 
 class Item(NamedTuple):
@@ -89,12 +129,49 @@ class Item(NamedTuple):
 Entry: TypeAlias = tuple[tuple[str, Value], ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Cues:
+    """The words of one language that say in which direction a day lies.
+
+    `words` are whole ones, `phrases` the further words and the cue of each phrase by its first word, and `parts` the
+    beginning, the end and the cue of words that are known by these.
+    """
+
+    words: dict[str, set[Cue]] = field(default_factory=dict[str, set[Cue]])
+    phrases: dict[str, list[tuple[tuple[str, ...], Cue]]] = field(
+        default_factory=dict[str, list[tuple[tuple[str, ...], Cue]]]
+    )
+    parts: list[tuple[str, str, Cue]] = field(default_factory=list[tuple[str, str, Cue]])
+
+    def add(self, phrase: str, cue: Cue) -> None:
+        """Add a word, a phrase, or a part of words with a star."""
+        begin, star, end = phrase.partition("*")
+        first, *rest = _WORD.findall(phrase)
+        if star:
+            self.parts.append((begin, end, cue))
+        elif rest:
+            self.phrases.setdefault(first, []).append((tuple(rest), cue))
+        else:
+            self.words.setdefault(first, set()).add(cue)
+
+    def of(self, word: str) -> Set[Cue]:
+        """Return what a word says by itself. Exceptions and whole words count more than parts of words."""
+        known = self.words.get(word)
+        if known is not None:
+            return known
+        return {
+            cue
+            for begin, end, cue in self.parts
+            if word.endswith(end) and word.startswith(begin) and len(word) > len(begin) + max(len(end), 2)
+        }
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Language:
     """The words of one language.
 
     `phrases` maps the first word of a phrase to the other words and the entry of each such phrase, the longest first.
-    `homographs` are words that mean something else in another language.
+    `homographs` are words that mean something else in another language, and `cues` say which day is meant.
     """
 
     name: str
@@ -103,6 +180,7 @@ class Language:
         default_factory=dict[str, list[tuple[tuple[str, ...], Entry]]]
     )
     homographs: set[str] = field(default_factory=set[str])
+    cues: Cues = field(default_factory=Cues)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +207,9 @@ def vocabulary() -> Vocabulary:
     for line in files("palimpsest.text.dates").joinpath("vocabulary.txt").read_text("utf-8").splitlines():
         if line.startswith("["):
             languages.append(Language(line.strip("[]")))
+        elif (head := line.partition(":")[0]) in CUES:
+            for phrase in line.removeprefix(f"{head}: ").split(", "):
+                languages[-1].cues.add(phrase, head)
         elif line and not line.startswith("#"):
             for phrase, entry in _entries_of(line):
                 _add(languages[-1], phrase.removesuffix("?"), entry)

@@ -35,7 +35,7 @@ def graph(
     """Draw how people, places and things are connected now, or were at a time. --json is --format json."""
 
     async def work(memory: Memory) -> None:
-        instant = parse_until(as_of, "--as-of") if as_of else None
+        instant = parse_until(as_of, "--as-of", memory.zone) if as_of else None
         scope = memory.scope
         found = await memory.graph.subgraph(scope, about=about, hops=hops, limit=limit, as_of=instant)
         _write(found, "json" if as_json else form, output)

@@ -11,7 +11,7 @@ from palimpsest.cli.console import CALLER, AsJson, with_memory
 from palimpsest.cli.options import GRAPH
 from palimpsest.cli.output import plain, print_result, table
 from palimpsest.core import validation
-from palimpsest.core.clock import iso, parse_until
+from palimpsest.core.clock import parse_until, shown_date
 from palimpsest.core.entities import EntityType
 from palimpsest.facade.graph.graph import EntityEdited, ListedEntity
 from palimpsest.learn.views.about.dossier import MAX_HOPS
@@ -68,7 +68,7 @@ def entities(
 def _cells(item: ListedEntity) -> tuple[Any, ...]:
     known = item.entity
     name = plain(f"{known.name} (the user)" if known.is_user else known.name)
-    return short(known.id), known.type, str(item.mentions), iso(item.mentioned_at)[:10], name
+    return short(known.id), known.type, str(item.mentions), shown_date(item.mentioned_at), name
 
 
 @entity.command(SHOW)
@@ -76,7 +76,7 @@ def show(ctx: typer.Context, name: Name, hops: Hops = 1, as_of: AsOf = "", as_js
     """Show what is known about somebody or something. The word show can be left out."""
 
     async def work(memory: Memory) -> None:
-        instant = parse_until(as_of, "--as-of") if as_of else None
+        instant = parse_until(as_of, "--as-of", memory.zone) if as_of else None
         found = await memory.graph.dossiers(memory.scope, name, hops=hops, as_of=instant)
         texts = ["\n".join(lines) for lines in lines_of(found, validation.MAX_TOKENS)]
         print_result(as_json, {"entities": [graph.dossier_json(dossier) for dossier in found]}, "\n\n".join(texts))

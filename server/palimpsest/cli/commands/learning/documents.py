@@ -13,7 +13,7 @@ import typer
 from palimpsest.cli.console import CALLER, AsJson, exit_on_error, progress_bar, settings_of, with_memory
 from palimpsest.cli.options import CONVERSATIONS
 from palimpsest.cli.output import Part, notes_text, plain, print_result, search_parts, table
-from palimpsest.core.clock import iso
+from palimpsest.core.clock import shown_date
 from palimpsest.core.errors import InputError
 from palimpsest.facade.documents import LearnedFolder
 from palimpsest.memory import Memory
@@ -64,7 +64,7 @@ async def _list(memory: Memory, *, as_json: bool) -> None:
     listed = await memory.documents.list(memory.scope)
     rows = table("id", "learned", "pages", "project", "title", "source")
     for item in listed:
-        date, count = iso(item.learned_at)[:10], str(item.pages)
+        date, count = shown_date(item.learned_at), str(item.pages)
         rows.add_row(item.id[:8], date, count, plain(item.project), plain(item.title), plain(item.uri))
     content = {"documents": [replies.document_json(item) for item in listed]}
     more = "palimpsest documents ID shows the pages of one"

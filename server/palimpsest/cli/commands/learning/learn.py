@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,7 +24,7 @@ from palimpsest.cli.console import (
 from palimpsest.cli.options import CONVERSATIONS
 from palimpsest.cli.output import Part, notes_text, print_result, search_parts
 from palimpsest.core import validation
-from palimpsest.core.clock import now, parse_instant
+from palimpsest.core.clock import parse_instant
 from palimpsest.core.errors import InputError
 from palimpsest.core.files import open_plain_file, refuse_special
 from palimpsest.core.message_forms import LeftOut, conversations_in
@@ -82,7 +83,8 @@ def learn(  # noqa: PLR0913, PLR0917 - typer passes the options of a command by 
     if clients:
         if ask or temporary:
             exit_on_error(lambda: _refuse("--ask and --temporary go with a file. Nothing was stored"))
-        at = exit_on_error(lambda: parse_instant(since, "--since")) if since else None
+        zones = exit_on_error(lambda: settings_of(ctx)).zones
+        at = exit_on_error(lambda: parse_instant(since, "--since", zones.default)) if since else None
         learn_sessions(ctx, SessionsRequest(clients[0], folder, at, is_dry_run=dry_run, caller=CALLER), as_json)
     elif file is not None:
         if folder or since or dry_run:
@@ -121,7 +123,7 @@ def _learn_file(ctx: typer.Context, file: Path, ask: list[str], *, temporary: bo
     """Store a conversation from a file, extract facts from it, and answer questions from it."""
 
     async def work(memory: Memory) -> None:
-        conversations, notes = _conversations_in(file, memory.scope)
+        conversations, notes = _conversations_in(file, memory.scope, memory.engine.clock())
         total = sum(len(conversation.messages) for conversation in conversations)
         with progress_bar("learning") as progress:
             kept, learned, done_messages = 0, 0, 0
@@ -164,7 +166,7 @@ def _learn_file(ctx: typer.Context, file: Path, ask: list[str], *, temporary: bo
         with_memory(ctx, work, settings.model_copy(update=temporary_paths))
 
 
-def _conversations_in(file: Path, scope: Scope) -> tuple[list[ConversationInput], dict[str, None]]:
+def _conversations_in(file: Path, scope: Scope, now: datetime) -> tuple[list[ConversationInput], dict[str, None]]:
     """Return the conversations in a JSON file, in any form that messages are read in, and notes. Raises InputError."""
     try:
         text, notes = _text_in(file)
@@ -177,7 +179,7 @@ def _conversations_in(file: Path, scope: Scope) -> tuple[list[ConversationInput]
         raise InputError(f"{file} cannot be read: {error}. Nothing was stored") from error
     except (json.JSONDecodeError, RecursionError) as error:
         raise InputError(f"{file} is not JSON: {error}. Nothing was stored") from error
-    read = [validation.read_conversation(messages, scope, now()) for messages in conversations_in(value)]
+    read = [validation.read_conversation(messages, scope, now) for messages in conversations_in(value)]
     conversations = [conversation for conversation in read if conversation.messages]
     if not conversations:
         problem = next((each.problem for each in read if each.problem), "it has no message with text")

@@ -139,8 +139,8 @@ def read_dossier(
     return Dossier(
         entity,
         tuple(aliases),
-        tuple(holds),
-        tuple(held),
+        tuple(memory.in_zone(now.tzinfo) for memory in holds),
+        tuple(memory.in_zone(now.tzinfo) for memory in held),
         all_holds,
         all_held,
         tuple(relations),

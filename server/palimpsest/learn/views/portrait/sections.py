@@ -94,7 +94,7 @@ def portrait(
     sorted_in: dict[str, list[Memory]] = {heading: [] for heading in headings}
     for memory in not_pinned(conn, request, memories):
         if heading := place(memory):
-            sorted_in[heading].append(memory)
+            sorted_in[heading].append(memory.in_zone(request.now.tzinfo))
     rooms = {heading: Room(tokens) for heading, tokens in headings.items()}
     chosen = most_telling_of(conn, request, sorted_in, rooms)
     name = memory_queries.name_of_user(conn, request.scope)
@@ -188,7 +188,8 @@ def line_of(memory: Memory) -> str:
 
 def _counts_from_its_date(memory: Memory) -> bool:
     """Return whether a text means another day to whoever reads it later."""
-    return dates_in(memory.text, memory.at) != dates_in(memory.text, memory.at + OTHER_DATE)
+    then, later = (dates_in(memory.text, at, guesses=True) for at in (memory.at, memory.at + OTHER_DATE))
+    return then != later
 
 
 def lasting(memories: Sequence[Memory]) -> list[Memory]:

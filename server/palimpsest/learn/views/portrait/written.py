@@ -23,12 +23,13 @@ def material(
     What has changed since is shown as it was.
     """
     _, last = summary_queries.base_summary(conn, request.scope, kind)
-    kept = fitting(memories)
+    zone = request.now.tzinfo
+    kept = [memory.in_zone(zone) for memory in fitting(memories)]
     changed = corrections(conn, request.scope, last)
     corrected = [each.memory for each in changed.values()]
     return Material(
         (
-            *({**item(each.memory), **each.parts} for each in changed.values()),
+            *({**item(each.memory.in_zone(zone)), **each.parts} for each in changed.values()),
             *(item(memory) for memory in kept if memory.id not in changed),
         ),
         previous="" if last is None else last.text,

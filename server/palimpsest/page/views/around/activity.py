@@ -50,7 +50,7 @@ async def activity(request: Request) -> Response:
     memory, scope = await memory_of(request), scope_of(request)
     today = memory.engine.clock().date()
     months = _last("month", MONTHS, today)
-    growth = await TimeLine(memory.engine).growth(scope, "month", months[0].begin_instant, months[-1].end_instant)
+    growth = await TimeLine(memory.engine).growth(scope, "month", months[0].first, months[-1].end)
     plots = [_plot("memories_stored", months, growth.memories), _plot("messages_said", months, growth.messages)]
     if memory.recall_log.days:
         days = _last("day", min(memory.recall_log.days, MAX_DAYS), today)

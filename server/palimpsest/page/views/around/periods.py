@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import date, timedelta
 from typing import Literal, TypeAlias, get_args
 
 PeriodName: TypeAlias = Literal["day", "week", "month", "year"]
@@ -23,16 +23,6 @@ class Period:
     name: PeriodName
     first: date
     end: date
-
-    @property
-    def begin_instant(self) -> datetime:
-        """Return the instant at which it begins, in UTC."""
-        return datetime.combine(self.first, time(), UTC)
-
-    @property
-    def end_instant(self) -> datetime:
-        """Return the instant at which the next one begins, in UTC."""
-        return datetime.combine(self.end, time(), UTC)
 
     @property
     def last(self) -> date:

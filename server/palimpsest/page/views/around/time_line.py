@@ -39,12 +39,12 @@ async def time_line(request: Request) -> Response:
     line = TimeLine(memory.engine)
     bounds = await line.bounds(scope)
     today = memory.engine.clock().date()
-    newest = min(bounds[1].date(), today) if bounds else today
+    newest = min(bounds[1], today) if bounds else today
     asked = request.query_params
     name = cast("PeriodName", asked.get("period")) if asked.get("period") in PERIOD_NAMES else "week"
     shown = period(name, day_from(asked.get("on", ""), newest))
     unit = "month" if name == "year" else "day"
-    span = await line.span(scope, unit, shown.begin_instant, shown.end_instant, LIMIT)
+    span = await line.span(scope, unit, shown.first, shown.end, LIMIT)
     rows = _rows(shown, span.counts, span.memories if name == "week" else ())
     values: Mapping[str, object] = {
         "scope": scope,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Literal, TypeAlias
 
 from sqlalchemy import Connection, delete, insert
@@ -45,7 +45,7 @@ def begin_call(conn: Connection, call: ModelCall, limits: Limits, now: datetime)
         captured = calls_on(conn, now)
         if captured >= limits.captured_calls:
             return "captured calls"
-        _put(conn, CALLS, f"{now:%Y-%m-%d} {captured + 1}")
+        _put(conn, CALLS, f"{now.astimezone(UTC):%Y-%m-%d} {captured + 1}")
     elif call.kind not in TOLD_KINDS:
         budgeted = made.budgeted
         if budgeted.calls >= limits.calls:

@@ -1,0 +1,96 @@
+"""Days are those of the user: of filters, notes, summaries, searches, ends, the page, and of each user over HTTP.
+
+It is two o'clock in the morning of the 13th in Shanghai, and still the 12th in UTC and in New York.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from palimpsest.core.models import Scope
+from palimpsest.page.access import Visitor
+from palimpsest.server.auth.access import Grant
+from tests.support.memory import ALICE, StoppedClock, memory_in, messages_from
+from tests.support.page import page_in
+
+pytestmark = pytest.mark.anyio
+
+NIGHT = datetime(2026, 6, 12, 18, tzinfo=UTC)
+SHANGHAI: dict[str, Any] = {"timezone": "Asia/Shanghai"}
+NEW_YORK: dict[str, Any] = {"timezone": "America/New_York"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "at", "note"),
+    [
+        (SHANGHAI, None, 'read on 2026-06-13, "yesterday" is 2026-06-12'),
+        ({"timezone": "UTC"}, None, 'read on 2026-06-12, "yesterday" is 2026-06-11'),
+        ({"timezone": "UTC"}, "2026-06-13T02:00:00+08:00", 'read on 2026-06-13, "yesterday" is 2026-06-12'),
+        (NEW_YORK, "2026-06-13T02:00:00+08:00", 'read on 2026-06-13, "yesterday" is 2026-06-12'),
+    ],
+)
+async def test_yesterday_is_that_of_the_user_or_of_the_call(
+    tmp_path: Path, settings: dict[str, Any], at: str | None, note: str
+) -> None:
+    said_at = None if at is None else datetime.fromisoformat(at)
+    async with memory_in(tmp_path, StoppedClock(NIGHT), **settings) as memory:
+        result = await memory.add_text(ALICE, "The boiler broke yesterday", at=said_at)
+        (hit,) = (await memory.list(ALICE)).hits
+    assert result.notes == (note,)
+    assert hit.at == NIGHT
+
+
+@pytest.mark.parametrize(("settings", "day", "other"), [(SHANGHAI, 13, 12), (NEW_YORK, 12, 13)])
+async def test_filters_searches_and_summaries_have_the_days_of_the_user(
+    tmp_path: Path, settings: dict[str, Any], day: int, other: int
+) -> None:
+    async with memory_in(tmp_path, StoppedClock(NIGHT), **settings) as memory:
+        await memory.add_text(ALICE, "The boiler broke again", infer=False)
+        await memory.add_messages(messages_from(("user", "It leaks"), at=NIGHT), infer=False)
+        for kind in ("memory", "message"):
+            for number, count in ((day, 1), (other, 0)):
+                filters = {"kind": kind, "at": f"2026-06-{number}"}
+                assert len((await memory.list(ALICE, filters=filters)).hits) == count
+                assert len((await memory.search(ALICE, "boiler leaks", filters=filters)).hits) == count
+        (hit,) = (await memory.list(ALICE)).hits
+        assert hit.date == f"2026-06-{day}"
+        assert await memory.last_days(ALICE, 2) == [f"day:2026-06-{day}"]
+        assert "boiler" in (await memory.summary(ALICE, "day:today")).text
+        for kind in (f"day:2026-06-{other}", "day:yesterday"):
+            assert "Nothing was said" in (await memory.summary(ALICE, kind)).text
+
+
+@pytest.mark.parametrize("settings", [SHANGHAI, NEW_YORK, {"timezone": "UTC"}])
+async def test_a_date_without_a_time_is_the_same_day_everywhere(tmp_path: Path, settings: dict[str, Any]) -> None:
+    """What holds until a day ends with that day where the user is."""
+    clock = StoppedClock(NIGHT)
+    async with memory_in(tmp_path, clock, **settings) as memory:
+        zone = memory.zone
+        await memory.add_text(ALICE, "The pass is valid", metadata={"expires_at": "2026-06-14"}, infer=False)
+        for text, hour in (("before", 23), ("after", 24)):
+            clock.at = datetime(2026, 6, 14, 0, 30, tzinfo=zone).astimezone(UTC)
+            clock.forward(hours=hour)
+            assert len((await memory.list(ALICE)).hits) == (text == "before"), text
+
+
+async def test_the_page_and_a_user_of_its_own_zone(tmp_path: Path) -> None:
+    """Bob's day is his, whoever else uses the server; minutes are shown with the zone they are in."""
+    settings: dict[str, Any] = {"timezone": "America/New_York", "user_timezones": {"bob": "Asia/Shanghai"}}
+    async with memory_in(tmp_path, StoppedClock(NIGHT), **settings) as memory:
+        bob = memory.for_call(user_id="bob")
+        assert [f"{each.engine.clock():%d}" for each in (memory, bob)] == ["12", "13"]
+        result = await bob.add_text(Scope("bob"), "The boiler broke yesterday")
+        assert result.notes == ('read on 2026-06-13, "yesterday" is 2026-06-12',)
+        messages = messages_from(("user", "It leaks"), scope=Scope("bob"), at=NIGHT)
+        await bob.add_messages(messages, infer=False)
+    visitor = Visitor(Grant("bob"), is_owner=False)
+    async with page_in(tmp_path, **settings) as page, page.browser(visitor) as browser:
+        day, other = [(await browser.get(f"/timeline?period=day&on=2026-06-{number}")).text for number in (13, 12)]
+        assert "The boiler broke yesterday" in day
+        assert "The boiler broke yesterday" not in other
+        assert "Asia/Shanghai, UTC+08:00" in day
+        assert "2026-06-13 02:00" in (await browser.get("/conversations")).text
