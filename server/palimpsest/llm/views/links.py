@@ -29,6 +29,8 @@ MAX_REASON_CHARS = 200
 MAX_TAG_CHARS = 40
 """How long a tag may be. Set by hand: three words."""
 
+MAX_DIGITS = 9
+
 MAX_TAGS = 8
 """How many tags a memory gets at most, with those that it has. Set by hand: twice what the prompt asks for."""
 
@@ -53,9 +55,15 @@ class LinkReply(BaseModel):
     memory: int
     reason: str
 
+    @model_validator(mode="before")
+    @classmethod
+    def _tolerate(cls, value: Any) -> Any:
+        item = _object(value)
+        return {"memory": _number(item.get("memory")), "reason": _text(item.get("reason"))}
+
 
 class NoteReply(BaseModel):
-    """What the model says of memory number `memory`."""
+    """What the model says of memory number `memory`. What cannot be read is -1, which is no memory, or ""."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -67,10 +75,14 @@ class NoteReply(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _tolerate(cls, value: Any) -> Any:
-        if not isinstance(value, Mapping):
-            return value
-        item = cast("Mapping[str, Any]", value)
-        return {**item, "tags": item.get("tags") or [], "links": item.get("links") or []}
+        item = _object(value)
+        tags, links = _list(item.get("tags")), _list(item.get("links"))
+        return {
+            "memory": _number(item.get("memory")),
+            "context": _text(item.get("context")),
+            "tags": [tag for tag in tags if isinstance(tag, str)],
+            "links": [cast("Any", link) for link in links if isinstance(link, Mapping)],
+        }
 
 
 class LinksReply(ReplyModel):
@@ -87,16 +99,17 @@ class LinksReply(ReplyModel):
 async def links(model: LanguageModel, prompt: Prompt, shown: Shown) -> list[Annotation]:
     """Return what changes of the memories that were shown, which keep the tags they have. Raises ModelError.
 
-    New memories of which the model says nothing in either reply stay as they are.
+    New memories of which the model says nothing in either reply stay as they are. What is wrong in the second reply is
+    left out, and the rest counts.
     """
 
     def convert_leniently(reply: LinksReply) -> list[Annotation]:
-        return _annotations(reply, shown)
+        return _annotations(reply, shown, is_lenient=True)
 
     def convert(reply: LinksReply) -> list[Annotation]:
         if missing := sorted(shown.near.keys() - {note.memory for note in reply.notes}):
             raise ValueError(f"it has no note on memory {', '.join(map(str, missing))}.")
-        return convert_leniently(reply)
+        return _annotations(reply, shown, is_lenient=False)
 
     return await ask(
         model,
@@ -122,16 +135,31 @@ def _shown(shown: Shown) -> list[dict[str, Any]]:
     ]
 
 
-def _annotations(reply: LinksReply, shown: Shown) -> list[Annotation]:
-    """Return the annotations of a reply. Raises ValueError for a number that was not shown, and for too long texts."""
+def _annotations(reply: LinksReply, shown: Shown, *, is_lenient: bool) -> list[Annotation]:
+    """Return the annotations of a reply. Raises ValueError for a number that was not shown, and for too long texts.
+
+    If it is lenient, the notes that are wrong are left out, unless none is right.
+    """
     found: dict[int, Annotation] = {}
+    fault: ValueError | None = None
     for note in reply.notes:
-        memory = _memory(note.memory, shown)
-        links_of = tuple(_link(link, note, shown) for link in note.links) if note.memory in shown.near else memory.links
-        context = written_text(note.context, f"context of memory {note.memory}", MAX_CONTEXT_CHARS)
-        unique = tuple({link.memory_id: link for link in links_of}.values())
-        found[note.memory] = Annotation(memory.id, context, _tags(memory, note.tags), unique)
+        try:
+            found[note.memory] = _annotation(note, shown)
+        except ValueError as error:
+            fault = error
+            if not is_lenient:
+                raise
+    if fault is not None and not found:
+        raise fault
     return [annotation for number, annotation in found.items() if number in shown.may_change]
+
+
+def _annotation(note: NoteReply, shown: Shown) -> Annotation:
+    memory = _memory(note.memory, shown)
+    links_of = tuple(_link(link, note, shown) for link in note.links) if note.memory in shown.near else memory.links
+    context = written_text(note.context, f"context of memory {note.memory}", MAX_CONTEXT_CHARS)
+    unique = tuple({link.memory_id: link for link in links_of}.values())
+    return Annotation(memory.id, context, _tags(memory, note.tags), unique)
 
 
 def _memory(number: int, shown: Shown) -> Memory:
@@ -152,3 +180,21 @@ def _tags(memory: Memory, tags: Sequence[str]) -> tuple[str, ...]:
     """Return the tags that a memory has, and the new ones as far as there is room for them."""
     new = [tag for tag in map(trimmed, tags) if tag and len(tag) <= MAX_TAG_CHARS]
     return tuple(dict.fromkeys((*memory.tags, *new)))[: max(MAX_TAGS, len(memory.tags))]
+
+
+def _object(value: Any) -> Mapping[str, Any]:
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
+
+
+def _list(value: Any) -> list[Any]:
+    return cast("list[Any]", value) if isinstance(value, list) else []
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _number(value: Any) -> int:
+    """Return a number, also from a text, and -1 for anything else."""
+    text = str(value) if isinstance(value, int | str) and not isinstance(value, bool) else ""
+    return int(text) if text.strip().isdecimal() and len(text) <= MAX_DIGITS else -1
