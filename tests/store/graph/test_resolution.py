@@ -137,6 +137,17 @@ def test_what_is_not_clear_means_nobody_and_is_told(graph: Graph) -> None:
     assert graph.faults() == []
 
 
+def test_the_note_on_a_name_quotes_only_what_its_scope_sees(graph: Graph) -> None:
+    """Guards what another project says of somebody whom both know."""
+    graph.add("Daniel earns 4,000 in the shop", ("Daniel", "person"), scope=SHOP)
+    graph.add("Daniel lives in Porto", ("Daniel", "person"))
+    graph.add("Another Daniel plays chess", ("Daniel", "person"), scope=WEB)
+    graph.add("Daniel broke his wrist", ("Daniel", "person"), scope=WEB)
+    assert graph.notes[-1].startswith("Daniel is not attached to anybody")
+    assert "4,000" not in graph.notes[-1]
+    assert "plays chess" in graph.notes[-1]
+
+
 def test_a_merge_of_two_of_one_name_says_what_differs(graph: Graph) -> None:
     graph.add("Tomasz designs the site", "Tomasz", scope=WEB)
     graph.add("Tomasz lives in Lyon", "Tomasz")

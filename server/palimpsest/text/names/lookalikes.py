@@ -1,4 +1,4 @@
-"""Say whether two names may be those of one: with or without accents, umlauts, titles and legal forms."""
+"""Spell names loosely: two that share a spelling may be those of one, with or without accents, titles, legal forms."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 import unicodedata
 from functools import cache, lru_cache
 
-from palimpsest.core.entities import name_key, plain_name
+from palimpsest.core.entities import plain_name
 
 NAMES_KEPT = 16_384
 """How many names are kept with their loose spellings: a new name is compared with many of a user, time and again."""
@@ -42,18 +42,13 @@ _UMLAUTS = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "å": "aa", "ø": 
 _MARKS = re.compile("[\u0300-\u036f]")
 
 
-def may_be_same(first: str, second: str) -> bool:
-    """Return whether two names that are spelt differently may be one."""
-    return name_key(first) != name_key(second) and not _spellings(first).isdisjoint(_spellings(second))
-
-
 def first_letters(name: str) -> set[str]:
     """Return the letters with which the keys of names begin that one may be the same as, but for titles."""
-    return {letter for spelling in _spellings(name) for letter in _variants().get(spelling[:1], {spelling[:1]})}
+    return {letter for spelling in spellings(name) for letter in _variants().get(spelling[:1], {spelling[:1]})}
 
 
 @lru_cache(maxsize=NAMES_KEPT)
-def _spellings(name: str) -> frozenset[str]:
+def spellings(name: str) -> frozenset[str]:
     """Return the name without accents, without what may be left out, and with umlauts as one letter and as two."""
     words = ["and" if word in _AND else word for word in _WORD.findall(plain_name(name))]
     while len(words) > 1 and words[0] in _DROPPED:

@@ -9,19 +9,21 @@ import json
 from collections.abc import Iterable
 from functools import cache
 
-from sqlalchemy import Connection, bindparam, exists, func, or_, select
+from sqlalchemy import JSON, Connection, String, bindparam, cast, exists, or_, select
 
 from palimpsest.core.entities import Entity, name_key
 from palimpsest.core.models import Scope
 from palimpsest.store.graph.groups import members_of, to_entity
 from palimpsest.store.graph.identity.candidates import may_be
 from palimpsest.store.graph.tables import entities, entity_aliases, entity_history, mentions
-from palimpsest.store.mapping import Query, listed, scope_parts, scope_values, sees_named
+from palimpsest.store.mapping import Query, json_elements, listed, scope_parts, scope_values, sees_named
 from palimpsest.store.schema import memories
-from palimpsest.text.names.lookalikes import BEGINNINGS, first_letters, may_be_same
+from palimpsest.text.names.lookalikes import BEGINNINGS, first_letters, spellings
 
 MOST = 3
 """How many are proposed for one entity. With more of them, none is likely."""
+
+LAST_CHARACTER = "\U0010ffff"
 
 
 def lookalikes(conn: Connection, scope: Scope, entity: Entity, names: Iterable[str]) -> list[Entity]:
@@ -31,18 +33,20 @@ def lookalikes(conn: Connection, scope: Scope, entity: Entity, names: Iterable[s
     """
     if entity.is_user:
         return []
-    called = {name_key(name): name for name in names}
-    values = {
-        "letters": sorted({letter for name in called.values() for letter in first_letters(name)}),
-        "titles": list(BEGINNINGS),
-        **scope_values(scope),
+    called = {name_key(name) for name in names}
+    wanted = {spelling for name in called for spelling in spellings(name)}
+    beginnings = [*BEGINNINGS, *sorted({letter for name in called for letter in first_letters(name)})]
+    known = conn.execute(_NAMES, {"user_id": scope.user_id, "beginnings": beginnings})
+    alike = {
+        row.entity_id for row in known if row.key not in {None, *called} and not wanted.isdisjoint(spellings(row.key))
     }
-    found: dict[str, Entity] = {}
-    for row in conn.execute(_alike(scope_parts(scope)), values):
-        is_other = row.id != entity.id and row.key not in called and may_be(row.type, entity.type)
-        if is_other and any(may_be_same(row.alias, name) for name in called.values()):
-            found.setdefault(row.id, to_entity(row))
-    return [other for other in found.values() if not _are_told_apart(conn, entity.id, other.id)][:MOST]
+    if not alike - {entity.id}:
+        return []
+    rows = conn.execute(_mentioned(scope_parts(scope)), {"ids": sorted(alike - {entity.id}), **scope_values(scope)})
+    # A name from what is general is not told to who does not see that.
+    seen = (row for row in rows if scope.with_general or row.project)
+    others = (to_entity(row) for row in seen if may_be(row.type, entity.type))
+    return [other for other in others if not _are_told_apart(conn, entity.id, other.id)][:MOST]
 
 
 def _are_told_apart(conn: Connection, first_id: str, second_id: str) -> bool:
@@ -58,8 +62,23 @@ def _are_told_apart(conn: Connection, first_id: str, second_id: str) -> bool:
     return any(any(one in ids for one in first) and any(one in ids for one in second) for ids in changed)
 
 
+_beginnings = json_elements(bindparam("beginnings", type_=JSON)).table_valued("value")
+_begins = cast(_beginnings.c.value, String)
+_NAMES = (
+    select(entity_aliases.c.entity_id, entity_aliases.c.key)
+    .select_from(_beginnings)
+    .join(
+        entity_aliases,
+        (entity_aliases.c.user_id == bindparam("user_id"))
+        & (entity_aliases.c.key >= _begins)
+        & (entity_aliases.c.key < _begins + LAST_CHARACTER),
+        isouter=True,  # so that SQLite begins with the beginnings, and looks each of them up
+    )
+)
+
+
 @cache
-def _alike(scope: tuple[bool, bool, bool]) -> Query:
+def _mentioned(scope: tuple[bool, bool, bool]) -> Query:
     is_mentioned = exists().where(
         mentions.c.entity_id == entities.c.id,
         mentions.c.kind == "memory",
@@ -68,23 +87,9 @@ def _alike(scope: tuple[bool, bool, bool]) -> Query:
         memories.c.deleted_at.is_(None),
         sees_named(memories, scope),
     )
-    begins_alike = or_(
-        func.substr(entity_aliases.c.key, 1, 1).in_(listed("letters")),
-        func.substr(entity_aliases.c.key, 1, 3).in_(listed("titles")),
-    )
-    return (
-        select(entity_aliases.c.key, entity_aliases.c.name.label("alias"), entities)
-        .join(entities, entities.c.id == entity_aliases.c.entity_id)
-        .where(
-            entity_aliases.c.user_id == bindparam("user_id"),
-            begins_alike,
-            entities.c.merged_into.is_(None),
-            entities.c.is_user.is_(False),
-            or_(entities.c.project == "", entities.c.project == bindparam("project")),
-            is_mentioned,
-        )
-        .order_by(entities.c.seq)
-    )
+    is_seen = or_(entities.c.project == "", entities.c.project == bindparam("project"))
+    is_other = (entities.c.id.in_(listed("ids")), entities.c.merged_into.is_(None), entities.c.is_user.is_(False))
+    return select(entities).where(*is_other, is_seen, is_mentioned).order_by(entities.c.seq)
 
 
 _EDITS = select(entity_history.c.entity_id, entity_history.c.before, entity_history.c.after).where(

@@ -14,7 +14,7 @@ from palimpsest.store.graph.groups import members_of, roots_of
 from palimpsest.store.graph.identity.candidates import Candidate, mentioned
 from palimpsest.store.graph.identity.history import GraphWrite
 from palimpsest.store.graph.tables import mentions
-from palimpsest.store.mapping import Query, listed
+from palimpsest.store.mapping import Query, is_seen, listed
 from palimpsest.store.queries.memories import memories_by_id
 from palimpsest.store.queries.vectors import own_vectors
 from palimpsest.text.names.namesakes import describing, qualifier, says_another
@@ -56,19 +56,30 @@ def is_unclear(text: str, name: str, candidates: Sequence[Candidate]) -> bool:
 
 
 def unclear(write: GraphWrite, memory: Memory, entity: NamedEntity, candidates: Sequence[Candidate]) -> str:
-    """Return the note on a name that is not attached to any of the entities that have it."""
+    """Return the note on a name that is not attached to any of the entities that have it.
+
+    Only what the scope of the write sees is quoted of them.
+    """
     newest = _newest(write, candidates)
-    texts = memories_by_id(write.conn, [memory_id for ids in newest.values() for memory_id in ids[:1]])
-    known = [
-        f"{candidate.root.name} [{candidate.root.id[:8]}]"
-        + "".join(
-            f' ("{shorten(texts[one].text, MAX_QUOTED)}")' for one in newest[candidate.root.id][:1] if one in texts
+    texts = memories_by_id(write.conn, [memory_id for ids in newest.values() for memory_id in ids])
+
+    def shown(candidate: Candidate) -> str:
+        quoted = next(
+            (
+                known
+                for known in (texts[one] for one in newest[candidate.root.id] if one in texts)
+                if known.deleted_at is None and is_seen(write.scope, known.scope)
+            ),
+            None,
         )
-        for candidate in candidates[:MAX_TOLD]
-    ]
+        if quoted is None:
+            return f"{entity.name} [{candidate.root.id[:8]}]"
+        return f'{candidate.root.name} [{candidate.root.id[:8]}] ("{shorten(quoted.text, MAX_QUOTED)}")'
+
+    known = " or ".join(shown(candidate) for candidate in candidates[:MAX_TOLD])
     return (
-        f"{entity.name} is not attached to anybody, because it may be {' or '.join(known)}; say in the text of "
-        f'[{memory.id[:8]}] who is meant, as in "my cousin {entity.name}"'
+        f"{entity.name} is not attached to anybody, because it may be {known}; say in the text of [{memory.id[:8]}] who "
+        f'is meant, as in "my cousin {entity.name}"'
     )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Set as AbstractSet
 
 from sqlalchemy import update
 
-from palimpsest.core.entities import SELF_NAMES, NamedEntity, name_key
+from palimpsest.core.entities import RESOLVE, SELF_NAMES, NamedEntity, name_key
 from palimpsest.core.models import USER_NAME, Memory, Scope
 from palimpsest.store.graph.groups import roots_of, users_own
 from palimpsest.store.graph.identity import aliases
@@ -68,9 +68,10 @@ def resolve(
 def _propose(write: GraphWrite, memory: Memory, created: Sequence[tuple[str, str]], beside: AbstractSet[str]) -> None:
     """Tell the caller which entities new ones may be. The others that their memory names are none of them.
 
-    Who does not see what is general is told nothing, because these may be known from there.
+    Nobody reads what is told of names that are looked for in the background. Who does not see what is general is told
+    nothing, because these may be known from there.
     """
-    if not write.scope.with_general:
+    if write.provenance.stage == RESOLVE or not write.scope.with_general:
         return
     roots = roots_of(write.conn, [entity_id for entity_id, _ in created])
     for entity_id, name in created:
