@@ -78,8 +78,8 @@ def unclear(write: GraphWrite, memory: Memory, entity: NamedEntity, candidates: 
 
     known = " or ".join(shown(candidate) for candidate in candidates[:MAX_TOLD])
     return (
-        f"{entity.name} is not attached to anybody, because it may be {known}; say in the text of [{memory.id[:8]}] who "
-        f'is meant, as in "my cousin {entity.name}"'
+        f"{entity.name} is not attached to anybody, because it may be {known}; say in the text of [{memory.id[:8]}] "
+        f'who is meant, as in "my cousin {entity.name}"'
     )
 
 
