@@ -88,7 +88,10 @@ async def _add(memory: Memory, step: Step, said_at: datetime, now: datetime) -> 
         return await memory.add_text(memory.scope, step.text, at=said_at, infer=step.infer)
     dated = [{"at": said_at.isoformat(), **message} for message in step.messages]
     messages = conversation_from(dated, memory.scope, now).messages
-    return await memory.add_messages(messages, infer=step.infer)
+    result = await memory.add_messages(messages, infer=step.infer)
+    for question in result.questions:  # whoever asked for it also confirms it
+        await memory.forget(memory.scope, question.ids)
+    return result
 
 
 def _notes(result: WriteResult) -> list[str]:
