@@ -344,8 +344,9 @@ class TestSummarize:
         *('{"facts": ["' + '\\"' * 90_000, "[" * 900 + "1," * 90_000 + "x", "[{" * 90_000, '{"a":' * 40_000),
         *("[1 " * 60_000, "{/*" * 60_000, "{a:1," * 40_000, '{"a": "b" "c", ' * 13_000, '</think>{"a' * 16_000),
         *("['" * 90_000, '{\\"' * 60_000, "<thought>" * 20_000, 'x {"a```{' * 20_000, "[//\n" * 40_000),
+        *('x {"a' + '\\"' * 90_000, 'x {"a' + '\\"' * 90_000 + '"x', 'x {"a"b' * 20_000),
     ],
-    ids=range(14),
+    ids=range(17),
 )
 def test_no_reply_takes_long_to_read(reply: str) -> None:
     """Guards the event loop: a parser with quadratic time would stop the server for minutes."""

@@ -37,9 +37,6 @@ _TAG_OR_BRACKET = re.compile(rf"{_TAG.pattern}|[{{\[]", re.IGNORECASE)
 _CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)[^<]{0,50}(?:<\|constrain\|>[^<]{0,20})?<\|message\|>")
 """What begins the thoughts ("analysis") and the answer ("final") of OpenAI's open models."""
 
-_RESTART = re.compile(rf"(?P<end>{_END})|```\w{{0,10}}\s{{0,9}}(?=[{{\[])", re.IGNORECASE)
-"""Where the reply may begin again after a broken draft."""
-
 _ESCAPED = re.compile(r'[{\[](?:\s|\\[nrt]|[{\[]){0,40}+\\{1,9}"')
 """The beginning of JSON that is escaped as in a string."""
 
@@ -48,6 +45,12 @@ _ESCAPED_CHARS = {"n": "\n", "r": "\r", "t": "\t"}
 
 _AFTER_STRING = r"\s*+(?:[,:\]}]|//|/\*|\#|\Z)"
 """What follows a string. A quotation mark before anything else belongs to the text."""
+
+_STRING_OR_RESTART = re.compile(
+    rf'"(?:\\.|[^"\\])*+"(?={_AFTER_STRING})|\\.|(?P<end>{_END})|(?P<fence>```\w{{0,10}}\s{{0,9}}(?=[{{\[]))',
+    re.IGNORECASE | re.DOTALL,
+)
+"""Where the reply may begin again after a broken draft, and strings, in which it does not."""
 
 _TOKEN = re.compile(
     rf"""(?P<nothing>\s++|//[^\n]*+|\#[^\n]*+|/\*(?:[^*]|\*(?!/))*+\*/)
@@ -135,15 +138,25 @@ def reply_values(text: str, depth: int = 0) -> ReplyValues:
                     continue
                 found.values = []
                 restarts += 1
-                restart = _RESTART.search(text, at) if text[:at].strip() and restarts <= MAX_RESTARTS else None
+                restart = _restart(text, at) if text[:at].strip() and restarts <= MAX_RESTARTS else None
                 if restart is None:
                     found.is_broken = True
                     break
-                position = restart.start() if restart["end"] else restart.end()
+                position = restart
     else:
         found.values, found.is_broken = [], True
     found.answer = "".join((*parts, text[begin:])).strip()
     return found
+
+
+def _restart(text: str, broken: int) -> int | None:
+    """Return where a reply begins again after a value that is broken: at the end of a thought, or in a fence."""
+    for found in _STRING_OR_RESTART.finditer(text, broken):
+        if found["end"]:
+            return found.start()
+        if found["fence"]:
+            return found.end()
+    return None
 
 
 def without_thoughts(text: str) -> str:
