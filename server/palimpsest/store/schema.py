@@ -350,7 +350,7 @@ entities = Table(
     Column("is_user", Boolean, nullable=False, server_default=false()),
     # The entity that this one is the same as. Mentions and relations keep the id they were stored with.
     Column("merged_into", String(36)),
-    # The vector of the name, float16, and the embedder it is of: "" if it has none yet.
+    # Vectors of names were kept here; nothing reads or writes them any more.
     Column("vector", LargeBinary),
     Column("embedder", String(128), nullable=False, server_default=""),
     Column("created_at", UtcTime, nullable=False),
