@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from mcp import Client
 
-from tests.support.mcp_client import reply_results, reply_text, text_of
+from tests.support.mcp_client import error_text, reply_results, reply_text, text_of
 from tests.support.message_forms import FORMS
 from tests.support.server_in_process import connect
 
@@ -155,3 +155,17 @@ async def test_replies_say_only_what_helps_and_how_to_see_the_rest(tmp_path: Pat
 async def listed(memory: Client, **arguments: Any) -> list[dict[str, Any]]:
     """Return what a list shows, newest first."""
     return reply_results(await memory.call_tool("list_memories", arguments))
+
+
+async def test_a_word_for_no_value_is_no_text(tmp_path: Path) -> None:
+    """Clients that fill in every argument send "null" beside the messages."""
+    async with connect(tmp_path) as agent:
+        for word in ("null", " None", "n/a", "undefined"):
+            refused = await agent.call_tool("add_memory", {"text": word})
+            assert "neither text nor messages was given" in error_text(refused)
+        said = [{"role": "user", "content": "I live in Graz"}]
+        added = reply_text(await agent.call_tool("add_memory", {"text": "null", "messages": said, "infer": False}))
+        assert "kept 1 message" in added
+        assert "Null Island is in the Gulf of Guinea" in reply_text(
+            await agent.call_tool("add_memory", {"text": "Null Island is in the Gulf of Guinea"})
+        )

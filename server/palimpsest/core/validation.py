@@ -100,6 +100,15 @@ def is_blank(text: str) -> bool:
     return all(char.isspace() or char in _EMOJI_SELECTORS or _is_unseen(char) for char in text)
 
 
+NO_VALUES = frozenset({"none", "null", "nil", "n/a", "undefined"})
+"""Words that programs and models write where a value is missing, in lower case."""
+
+
+def is_no_text(text: str) -> bool:
+    """Return whether there is nothing to store in a text: it is blank, or a word for a missing value."""
+    return is_blank(text) or trimmed(text).casefold() in NO_VALUES
+
+
 def trimmed(text: str) -> str:
     """Return a well-formed text without surrounding white space, and "" if it shows nothing."""
     return "" if is_blank(text) else well_formed(text).strip()
@@ -219,10 +228,12 @@ def _plausible(value: object, now: datetime) -> datetime | None:
 
 
 def text_from(text: str, what: str = "text") -> str:
-    """Return a text as `trimmed` does. Raises InputError if it is empty, too long or not valid Unicode."""
+    """Return a text as `trimmed` does. Raises InputError if it says nothing, is too long or not valid Unicode."""
     plain = trimmed(text)
     if not plain:
         raise InputError(f"{what} is empty. Nothing was done.")
+    if is_no_text(plain):
+        raise InputError(f"{what} is '{plain}', a word for no value. Nothing was done. Leave it out, or say something")
     if well_formed(text) != text:
         raise InputError(
             f"{what} is not valid Unicode: it has half a character, or bytes that are not UTF-8. Nothing was done."

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 
+from palimpsest.core.validation import NO_VALUES
 from palimpsest.text.stopwords import FUNCTION_WORDS
 
-NOTHING = frozenset(
-    {"", "none", "null", "nil", "nothing", "n/a", "na", "no", "false", "not applicable", "unknown", "undefined"}
-)
+NOTHING = NO_VALUES | {"", "nothing", "na", "no", "false", "not applicable", "unknown"}
 """What stands for a missing value, in lower case."""
 
 MAX_CHARS = 200
@@ -63,9 +62,7 @@ def says_nothing(text: str) -> bool:
     """Return whether a text only says that there is nothing to say, in the languages of the function words and more."""
     if len(text) > MAX_CHARS:
         return False
-    plain = text.casefold().strip(
-        " \t\r\n.,;:!?-\u2013\u2014_'\"`*()[]<>{}\u3002\uff01\u2026\u00ab\u00bb\u201c\u201d\u201e"
-    )
+    plain = text.casefold().strip(_AROUND)
     if plain in NOTHING or not any(map(str.isalnum, plain)) or _UNSPACED.fullmatch(plain):
         return True
     words = _WORD.findall(plain)

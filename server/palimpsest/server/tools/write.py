@@ -65,7 +65,7 @@ async def add_memory(  # noqa: PLR0913, PLR0917 - the arguments of the tool, whi
     """Store one fact, or the facts of a conversation. The reply says what was added, changed or already known."""
     memory = await memory_of(ctx)
     write_scope = scope_of(ctx, memory, scope)
-    has_text, moved_from = not validation.is_blank(text), ""
+    has_text, moved_from = not validation.is_no_text(text), ""
     if has_text == bool(messages):
         problem = "text and messages were both given" if messages else "neither text nor messages was given"
         raise InputError(f"{problem}; give one of them. Nothing was stored.")
@@ -166,7 +166,7 @@ async def update_memory(
     if restore:
         result = await memory.restore(write_scope, memory_id, caller=CALLER)
     else:
-        has_text = not validation.is_blank(text)
+        has_text = not validation.is_no_text(text)
         if not has_text and not metadata:
             raise InputError("give text, metadata or restore=true")
         result = await memory.update(
