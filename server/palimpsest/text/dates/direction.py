@@ -41,6 +41,7 @@ PLANNED_REACH = 4
 _ENDS = frozenset(".!?;。！？；")
 _FEW_WORDS = ("fi", "tr", "ko")
 _BREAKS = frozenset(",:，：、")
+_COLONS = frozenset(":：")
 _BE = frozenset(("is", "are", "am", "m", "re", "s", "be", "being", "get", "gets", "getting"))
 _JOINING = frozenset(("&", "+", "/", ",", "-", "to", "bis", "和", "と", "や"))
 _TOWARDS = frozenset(("for", "to"))
@@ -51,6 +52,10 @@ _HABIT_HAN = re.compile("每|毎|总是|總是|通常|一般|平时|いつも|�
 _YEARLY_HAN = re.compile("生日|出生|诞生|誕生|生まれ|記念日|纪念日|周年")
 _PAST_HAN = re.compile("了|过(?!去)|過(?!去)|已经|已經|曾|刚才|当时")
 _AHEAD_HAN = re.compile("要|会|會|将|將|有|得|到期|截止|之前|准备|打算|计划|安排|预约|需要|记得|开始|出发|去")
+_DUE_HAN = re.compile("(?<!已)(?<!已经)(?:到期|截止|期限|过期|過期|失效)")
+_MOVED_HAN = re.compile("(?:改|推迟|推遲|挪|延|调|調|移)[期到至]")
+_MOVED_KANA = re.compile("に(?:変更|延期|移)")
+_FROM_KANA = re.compile("から[^。]{0,12}に(?:変更|延期|移)")
 _PAST_KANA = re.compile(
     r"(?:[たっ]た|[いきしちにびみりえけせてねべめれげ]た|んだ|いだ|でした)(?:[。！!よねわのとがけし、\s]|$)"
 )
@@ -96,6 +101,26 @@ class Directions:
         )
         return len(words) <= MOST_BETWEEN and is_joined
 
+    def moved(self, start: int) -> Direction:
+        """Return "coming" for a day that something is moved to, and "habit" for one that it was moved from.
+
+        That day has no date any more.
+        """
+        place = bisect_left(self._starts, start)
+        cues = self._cues(place - 1) if place else frozenset[Cue]()
+        if cues.isdisjoint(("moved from", "moved to")):
+            return ""
+        if "moved to" in cues and self._is_weekday(place - 2) and "moved from" not in self._cues(max(place - 3, 0)):
+            return ""  # "the shifts changed, Monday to Thursday"
+        before, after = self._around(place, place)
+        if any("moved" in self._cues(at) for at in (*before, *after)):
+            return "coming" if "moved to" in cues else "habit"
+        return ""
+
+    def _is_weekday(self, place: int) -> bool:
+        entry = self._language.words.get(self._tokens[place].word) if place >= 0 else None
+        return entry is not None and entry[0][0] in "WKk"
+
     def of(self, start: int, end: int, *, is_yearly: bool) -> Direction:
         """Return in which direction the day that stands from `start` to `end` lies.
 
@@ -119,11 +144,6 @@ class Directions:
 
     def _around(self, first: int, last: int) -> tuple[list[int], list[int]]:
         """Return the places of the words of the sentence before and after a day, the nearest first."""
-        before: list[int] = []
-        for place in range(first - 1, max(first - REACH, 0) - 1, -1):
-            if self._ends_at(place):
-                break
-            before.append(place)
         after: list[int] = []
         for place in range(last, min(last + REACH, len(self._tokens))):
             if place > last and self._is_on_next_line(place):
@@ -131,6 +151,12 @@ class Directions:
             if self._ends_at(place):
                 break
             after.append(place)
+        before: list[int] = []
+        for place in range(first - 1, max(first - REACH, 0) - 1, -1):
+            is_colon = self._tokens[place].word in _COLONS
+            if self._ends_at(place) or (is_colon and len(before) + len(after) >= LEAST_WORDS):
+                break  # what stands behind a colon is a sentence of its own
+            before.append(place)
         return before, after
 
     def _ends_at(self, place: int) -> bool:
@@ -186,7 +212,9 @@ class Directions:
             return "past" if "due" not in cues or "auxiliary" in cues else "coming"
         if "due" in cues:
             return "coming"
-        return "past" if {"auxiliary", "participle"} <= cues else ""
+        if {"auxiliary", "participle"} <= cues:
+            return "past"
+        return "coming" if "ready" in cues else ""
 
     def _in_sentence(self, own: Sequence[int], rest: Sequence[int]) -> Direction:
         """Return what the other clauses of a sentence say; if nothing, that a sentence is in the present."""
@@ -212,7 +240,8 @@ class Directions:
             cues = self._cues(place)
             is_appointment |= "appointment" in cues
             direction = self._english_cue(place, cues, toward=toward)
-            distance = first - place if place < first else place - last + 1
+            # A verb behind belongs to the day less than one before: "the lesson I missed on Monday is …".
+            distance = first - place if place < first else place - last + 2
             if self._tokens[place].word == "s":  # it may be a genitive
                 distance += REACH
             if direction and (nearest is None or distance < nearest[0]):
@@ -237,7 +266,8 @@ class Directions:
             return "past" if self._tokens[place].word.endswith("ed") else ""
         if "past" in cues:
             before = {self._tokens[at].word for at in range(max(place - PASSIVE_REACH, 0), place)}
-            is_passive = self._tokens[place].word.endswith(("ed", "en", "n", "lt", "ld", "nt", "id")) and before & _BE
+            is_participle = self._tokens[place].word.endswith(("ed", "en", "n", "lt", "ld", "nt", "id"))
+            is_passive = "being" in before or (is_participle and before & _BE)
             return "" if toward or is_passive else "past"
         if "habitual" in cues:
             return "habit"
@@ -247,6 +277,8 @@ class Directions:
         """Return in which direction a day lies in Chinese or Japanese."""
         head = self._text[max(start - REACH_CHARS, 0) : start]
         tail = self._text[end : end + REACH_CHARS]
+        if moved := _moved_in_han(head, tail):
+            return moved
         begin = max((match.end() for match in _SENTENCE_END.finditer(head)), default=0)
         stop = _SENTENCE_END.search(tail)
         head, tail = head[begin:], tail if stop is None else tail[: stop.start() + 1]
@@ -260,7 +292,16 @@ class Directions:
             if _ASKED_KANA.search(tail):
                 return "coming" if "予定" in tail else ""
             return "past" if _PAST_KANA.search(tail) else "coming" if _AHEAD_KANA.search(tail) else ""
+        if _DUE_HAN.search(sentence):
+            return "coming"
         return "past" if _PAST_HAN.search(tail) else "coming" if _AHEAD_HAN.search(sentence) else ""
+
+
+def _moved_in_han(head: str, tail: str) -> Direction:
+    """Return "coming" for the day that something is moved to, "habit" for the one it was moved from, which has none."""
+    if _MOVED_KANA.match(tail) or _MOVED_HAN.search(head[-3:]):
+        return "coming"
+    return "habit" if _FROM_KANA.match(tail) or _MOVED_HAN.match(tail) else ""
 
 
 def _is_past_in_korean(word: str) -> bool:

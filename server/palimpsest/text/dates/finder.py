@@ -23,6 +23,8 @@ from palimpsest.text.dates.grammar import (
     RULES,
     Phrase,
     Reader,
+    counted_day,
+    counted_weekday,
     numeric,
     offset,
     weekday,
@@ -34,9 +36,12 @@ from palimpsest.text.stopwords import FUNCTION_WORDS
 
 _YEARLY = frozenset("JMmwbqS")
 _DIGITS_OF_A_YEAR = frozenset("IYZ")
-_DATES, _WEEKDAYS = frozenset("IJMmwb"), frozenset("WKk")
+_DATES, _WEEKDAYS = frozenset("IJMmwb"), frozenset("WKkH")
 _RELATIVE = frozenset("LlDRraAFihBWKk")
 """Letters of what comes every year, of a year in digits, and of what counts from the time of the text."""
+
+_WEEKDAY_READERS: tuple[Reader, ...] = (weekday, counted_day, counted_weekday)
+"""The readers of days that are told by the direction of the sentence."""
 
 _UNIT_BEFORE = re.compile(r"t?[LlNdn]?[UuW]B[to]?$")
 """What makes "the week before 16 November" another date than "16 November"."""
@@ -60,14 +65,22 @@ UNIT_REACH = 8
 MAX_ALONE = 12
 """How many words a text has at most that is nothing but a date."""
 
-_CONTEXT_BEFORE = re.compile("[PiABGh]t?$|t$")
+_CONTEXT_BEFORE = re.compile("[PiABGhg]t?$|t$")
 _ARTICLE_OF_HABITS = ("fr", "it")
 """The languages in which a weekday with its article is every one: "le mercredi"."""
 
-_OTHER_WORDS = frozenset("xzcVnk")
+_OTHER_WORDS = frozenset("xzcVnky(")
 """Letters of what does not stand in a text that is nothing but a date."""
 
 _DIGIT = re.compile(r"\d")
+_KOREAN_DAY = re.compile(r"\d월")
+_SHORT_WEEKDAY = re.compile(
+    r"\b(?:by|until|till|before) (?:mon|tues?|weds?|thurs?|thu|fri|sat|sun)\b"
+    r"|\bon (?-i:Mon|Tues?|Weds?|Thurs?|Thu|Fri|Sat|Sun)\b",
+    re.IGNORECASE,
+)
+"""Weekdays in short are too common as words of other languages to make a date without their preposition."""
+
 _YEAR_OR_DATE = re.compile(r"(?<!\d)(?:19|20)\d\d(?!\d)|\d\.\s?\d|\d/\d|[Qq][1-4]|\d0(?:s|er)|\d ?(?:[ap]m|Uhr|uur)\b")
 
 
@@ -108,7 +121,9 @@ def _dates_in(text: str, today: date, zone: tzinfo | None, languages: Sequence[L
         found += [
             span
             for span in _in_language(text, tokens, language, today, zone)
-            if is_likely or (span.start < span.end and span.phrase.casefold() not in language.homographs)
+            if is_likely
+            or " " in span.phrase
+            or (span.start < span.end and span.phrase.casefold() not in language.homographs)
         ]
     return tuple(span for span in _longest(found) if span.start < span.end)
 
@@ -129,6 +144,10 @@ def _languages_of(text: str) -> list[Language]:
             languages.append(known.languages[0])
             for word in text[max(number.start() - _CONTEXT_CHARS, 0) : number.start()].split()[-2:]:
                 languages += known.all_words.get(word.casefold(), ())
+    if _SHORT_WEEKDAY.search(text):
+        languages.append(known.languages[0])
+    if _KOREAN_DAY.search(text):
+        languages += [language for language in known.languages if language.name == "ko"]
     if not text.isascii() and _han_words().search(text):
         languages += [language for language in known.languages if language.name == UNSPACED]
     return list(dict.fromkeys(languages)) if languages else languages
@@ -168,13 +187,19 @@ def _in_language(
         phrase = Phrase(items[first:last], today)
         direction = directions.of(phrase, reader, first)
         period = _read(reader, phrase._replace(direction=direction))
+        if period is None and reader in _WEEKDAY_READERS:
+            # What is no date in the longer phrase of a language is none by its weekday in another one, either.
+            span = _span(text, items[first:last], Period(today, today, "day"), "in", zone)
+            yield replace(span, end=span.start)
         if period is None:
             continue
         before = _UNIT_BEFORE.search(letters, max(first - UNIT_REACH, 0), first)
         relation: Relation = "in"
-        if before is not None and (earlier := _read_before(items[before.start() : first], period)) is not None:
+        is_moved = bool(directions.words.moved(items[first].start))  # "moved till Sunday" is on Sunday
+        earlier = None if before is None or is_moved else _read_before(items[before.start() : first], period)
+        if before is not None and earlier is not None:
             period, first = earlier, before.start() + (letters[before.start()] == "t")
-        else:
+        elif not is_moved:
             relation = _relation(letters[max(first - 2, 0) : first])
         span = _span(text, items[first:last], period, relation, zone)
         if reader in DAY_READERS:
@@ -217,12 +242,18 @@ class _Directions:
         """Return the direction of the phrase that begins at `first`; "habit" for what is no date."""
         is_day = reader in DAY_READERS and phrase.year is None
         is_either = reader is offset and (phrase.number("D") or 0) >= EITHER
-        if phrase.number("Ll") is not None or not (is_day or is_either or reader is weekday):
+        is_weekday = reader in _WEEKDAY_READERS
+        if phrase.number("Ll") is not None or not (is_day or is_either or is_weekday):
             return "coming" if self.is_future else "past"
         context = _CONTEXT_BEFORE.search(self._letters, max(first - 2, 0), first)
         is_bare = context is None and self._letters[first] in "Wk"
+        if self.is_alone and is_day and phrase.weekday is not None:
+            return "coming" if self.is_future else ""
         if self.is_alone:
             return "habit" if is_bare and reader is weekday else "coming" if self.is_future else "past"
+        start, end = phrase.items[0].start, phrase.items[-1].end
+        if (is_day or reader is weekday) and (moved := self.words.moved(start)):
+            return moved
         if (
             reader is weekday
             and context is not None
@@ -230,7 +261,6 @@ class _Directions:
             and self._language.name in _ARTICLE_OF_HABITS
         ):
             return "habit"
-        start, end = phrase.items[0].start, phrase.items[-1].end
         if reader is weekday and is_bare and self.words.has_determiner(start):
             return "habit"
         direction = self.words.of(start, end, is_yearly=is_day)
@@ -243,7 +273,8 @@ def _without_habits(weekdays: Sequence[tuple[DateSpan, Direction]], directions: 
     """Yield the weekdays; habits without a duration, as those that stand together and are not in the past."""
     together: set[int] = set()
     for number, ((span, _), (following, _)) in enumerate(pairwise(weekdays)):
-        if directions.words.are_joined(span.position + len(span.phrase), following.position):
+        is_joined = directions.words.are_joined(span.position + len(span.phrase), following.position)
+        if is_joined and not directions.words.moved(following.position):
             together |= {number, number + 1}
     for number, (span, direction) in enumerate(weekdays):
         is_habit = direction == "habit" or (number in together and direction != "past")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from datetime import date
+from datetime import date, timedelta
 from functools import partial
 from typing import NamedTuple, cast
 
@@ -57,6 +57,11 @@ class Phrase(NamedTuple):
         return 1 if step == COMING else step
 
     @property
+    def sign(self) -> int:
+        """Return 1 for a distance into the future, -1 for one into the past."""
+        return -1 if any(item.letter in "aA" for item in self.items) else 1
+
+    @property
     def unit(self) -> Unit:
         """Return the unit that the phrase names."""
         return cast("Unit", self.word("Uu"))
@@ -72,7 +77,7 @@ class Phrase(NamedTuple):
     @property
     def weekday(self) -> int | None:
         """Return the weekday that the phrase names."""
-        return self.number("WKk")
+        return self.number("WKkH")
 
     def of_year(self, cycle: Cycle) -> Period | None:
         """Return the period in the year that is named, else the one that is meant."""
@@ -84,8 +89,15 @@ class Phrase(NamedTuple):
                 for year in range(self.today.year - 1, self.today.year + 2)
                 if (period := cycle(year)) is not None and period.start.weekday() == self.weekday
             ]
-            if len(agreeing) == 1:
-                return agreeing[0]
+            # The direction of the sentence outranks the year in which the weekday fits.
+            meant = [
+                period
+                for period in agreeing
+                if (self.direction != "coming" or period.end > self.today)
+                and (self.direction != "past" or period.start <= self.today)
+            ]
+            if len(meant) == 1:
+                return meant[0]
         return cycle(self.today.year) if self.choice == "this" else spans.choose_year(cycle, self.today, self.choice)
 
 
@@ -129,6 +141,16 @@ def _nth_of_month(phrase: Phrase) -> Period | None:
     if month is None or number == 0:
         return None
     return spans.nth_week(month, number) if weekday is None else spans.nth_weekday(month, weekday, number)
+
+
+def _nth_of_named_month(phrase: Phrase) -> Period | None:
+    """Read "the first Tuesday of next month"; "the first Tuesday of the month" comes every month."""
+    number, weekday, unit = phrase.number("OdL"), phrase.number("WK"), phrase.items[-1]
+    step = phrase.items[-2] if unit.letter in "Uu" else phrase.items[-1]
+    if step.letter not in "Ll" or phrase.unit != "month" or not number or weekday is None:
+        return None
+    distance = 1 if step.value == COMING else cast("int", step.value)
+    return spans.nth_weekday(spans.unit_period("month", phrase.today, distance), weekday, number)
 
 
 def _year(phrase: Phrase) -> Period | None:
@@ -216,6 +238,36 @@ def weekday(phrase: Phrase) -> Period | None:
     return spans.choose_weekday(day, phrase.today, phrase.choice)
 
 
+def counted_day(phrase: Phrase) -> Period | None:
+    """Read "two weeks from tomorrow" and "heute vor einer Woche": so many units after or before a day."""
+    distance = phrase.number("D") or 0
+    if distance >= EITHER:
+        return None
+    day = phrase.today + timedelta(distance)
+    if (weeks := phrase.number("j")) is not None:
+        return spans.shifted("week", day, weeks) if phrase.direction != "past" else None
+    return spans.shifted(phrase.unit, day, phrase.sign * (phrase.number("Ndn") or 0))
+
+
+def counted_weekday(phrase: Phrase) -> Period | None:
+    """Read "a week on Friday" and "Friday week".
+
+    In "on Friday in two weeks" the weeks may be counted from today or from the weekday. Where these differ, it is none.
+    """
+    named = phrase.weekday or 0
+    letters = {item.letter for item in phrase.items}
+    count = phrase.number("jNdn") or 1
+    unit: Unit = "week" if "j" in letters else phrase.unit
+    is_ahead = phrase.sign > 0
+    if (is_ahead and phrase.direction != "coming") or (unit != "week" and "g" not in letters):
+        return None
+    day = spans.choose_weekday(named, phrase.today, "coming" if is_ahead else "last").start
+    from_weekday = spans.shifted(unit, day, phrase.sign * count)
+    week = spans.unit_period("week", phrase.today, phrase.sign * count).start
+    is_certain = not letters.isdisjoint("jg") or from_weekday == spans.one_day(week + timedelta(named))
+    return from_weekday if is_certain else None
+
+
 def _unit_before(phrase: Phrase) -> Period | None:
     """Read "the weekend before" at the end of a clause. "The day before" may be before anything."""
     return spans.unit_period(phrase.unit, phrase.today, -1) if phrase.unit != "day" else None
@@ -227,12 +279,15 @@ COMING = 10
 EITHER = 100
 """What is added to how many days a word is away that says yesterday as well as tomorrow."""
 
-_CONTEXT = "PiABGh"
+_CONTEXT = "PiABGhg"
 _AT = rf"(?:(?<=[{_CONTEXT}])|(?<=[{_CONTEXT}]t))"
 """Behind a preposition, with or without an article."""
 
-_WEEKDAY_BEFORE, _WEEKDAY_BEHIND = "(?:[WKk][,.]?[otP]{0,2})?", "(?:[,.]?[WK](?![,.]?[ot]{0,2}[dOIJMmb]))?"
-"""A weekday beside a date: "Friday, 4 December", "2025年7月16日星期五"."""
+_WEEKDAY_BEFORE, _WEEKDAY_BEHIND = (
+    r"(?:[WKk](?:[,.]?[otP]{0,2}|\(t?))?",
+    r"(?:[,.(]?[WK](?![,.]?[ot]{0,2}[dOIJMmb])|\(k|H)?",
+)
+"""A weekday beside a date: "Friday, 4 December", "Friday (4 December)", "2025年7月16日星期五"."""
 
 _OF = "[ot]{0,3}"
 _YEAR = rf"(?:[,.o]?[YZ]|{_OF}(?:[Ll]u|u[Ll]|r|uo?[YZ]))"
@@ -240,7 +295,7 @@ _YEAR = rf"(?:[,.o]?[YZ]|{_OF}(?:[Ll]u|u[Ll]|r|uo?[YZ]))"
 
 RULES: tuple[tuple[str, Reader], ...] = (
     (rf"{_WEEKDAY_BEFORE}I{_WEEKDAY_BEHIND}", numeric),
-    (rf"(?:{_AT}|[WKk],?t?)J{_WEEKDAY_BEHIND}", _day_and_month),
+    (rf"(?:{_AT}|[WKk](?:,?t?|\())J{_WEEKDAY_BEHIND}", _day_and_month),
     (
         rf"{_WEEKDAY_BEFORE}(?:(?:[Zr]o?)[M]d|[dO]\.?(?:[B-]d\.?)?o?[Mmwb]\.?{_YEAR}|[Mmwb]\.?d(?:-d)?{_YEAR})"
         rf"{_WEEKDAY_BEHIND}",
@@ -253,16 +308,26 @@ RULES: tuple[tuple[str, Reader], ...] = (
     (rf"[Ll]o?[Mm]|Lw|[Mm]t?[Ll]|M|(?<=[iBGE])w|{_AT}m", _month),
     (rf"q{_YEAR}?|[Od]\.?U{_YEAR}|[Zr]o?q", _quarter),
     (rf"(?:[Zr]o?)S|[Ll]o?S|S{_YEAR}|S[ot]?[Ll]|{_AT}S", _season),
-    (r"Ee?[ot-]{0,3}Y|Ze?|re|uY|(?<=[PiABGh])Y|(?<=[PiABGh][ut])Y|(?<=[PiABGh]tu)Y", _year),
+    (r"Ee?[ot-]{0,3}Y|Ze?|re|uY|(?<=[PiABGhg])Y|(?<=[PiABGhg][ut])Y|(?<=[PiABGhg]tu)Y", _year),
     (r"C", _decade),
     (r"[WK][ot]{0,2}[Ll]U|[Ll]U[WK]|Ro?[WKdN]|RU", _period_and_day),
+    (r"[OdL]\.?[WK](?:[otiP]{0,2}(?:[Ll][Uu]|UL)|(?:ot?x?|it?|Pt?)[Uu]|(?<=[Od][WK])U)", _nth_of_named_month),
     (r"[Ll][Ndn][Uu]|[Ndn][Ll][Uu]", _several_units),
-    (r"[Ndn][Uu]a|A[Ndn][Uu]", partial(_distance, -1)),
-    (r"[iF][Ndn][Uu]|[Ndn][Uu]h", partial(_distance, 1)),
+    (
+        r"[iF]?(?<![-Ny])[Ndn][Uu]gD|[iF][Ndn][Uu][GoP]?D|[Ndn][Uu]aD|A[Ndn][Uu]D|D[iF][Ndn][Uu]|DA[Ndn][Uu]"
+        r"|Dx?[Ndn][Uu]a|Ds[Ndn][Uu]h|Dj(?!G)",
+        counted_day,
+    ),
+    (
+        r"(?<![-Ny])[Ndn][Uu]g[WK]|[Ndn][Uu]aP?[WK]|A[Ndn][Uu]P?[WK]|[WK](?:[iF][Ndn]|F)[Uu]|[WK]A[Ndn][Uu]|[WK]j",
+        counted_weekday,
+    ),
+    (r"(?<![-N])[Ndn][Uu]a|A[Ndn][Uu]", partial(_distance, -1)),
+    (r"[iF][Ndn][Uu]|(?<![-N])[Ndn][Uu]h", partial(_distance, 1)),
     (r"[Ll][Uu]|[Uu]t?[Ll]", _unit),
     (r"R|r", _period),
     (r"D", offset),
-    (r"(?:[Ll]o?[WK]|[WK][Ll])(?!ot?[Uu])|(?<!V)[WK](?!V)|(?<=P)k|k(?=[,.]?c)", weekday),
+    (r"(?:[Ll]o?[WK]|[WK][Ll])(?!ot?[Uu])|(?<!V)[WK](?!V)|(?<=[PBg])k|k(?=[,.]?c)", weekday),
     (r"(?<=t)[Uu]B(?=[.,!]|$)", _unit_before),
 )
 """Patterns over the letters of words, with the functions that read them. At each place the first match counts."""
@@ -271,7 +336,7 @@ DAY_READERS: tuple[Reader, ...] = (_day, _day_and_month)
 """The readers of days that may lack a year."""
 
 PATTERN = re.compile(
-    "(?=[^xzcPBGotfhV,.!-])(?:"
+    "(?=[^xzcPBGotfhgsyjHV(,.!-])(?:"
     + "|".join(f"(?P<r{number}>{pattern})" for number, (pattern, _) in enumerate(RULES))
     + ")"
 )

@@ -90,6 +90,17 @@ def unit_period(unit: Unit, today: date, offset: int) -> Period:
     return Period(_month_start(first), _month_start(first + months), unit)
 
 
+def shifted(unit: Unit, day: date, number: int) -> Period | None:
+    """Return the day that lies so many units after a day. In a month that is too short it is the last one."""
+    if unit in ("day", "week"):
+        return one_day(day + timedelta(number * (7 if unit == "week" else 1)))
+    if unit not in MONTHS_PER_UNIT:
+        return None
+    first = day.year * 12 + day.month - 1 + number * MONTHS_PER_UNIT[unit]
+    last = _month_start(first + 1) - timedelta(1)
+    return one_day(last.replace(day=min(day.day, last.day)))
+
+
 def month_period(year: int, month: int) -> Period:
     """Return a month."""
     return unit_period("month", date(year, month, 1), 0)

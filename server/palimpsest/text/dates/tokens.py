@@ -26,9 +26,23 @@ _HAN_DIGITS = "〇一二三四五六七八九"
 _HAN_NUMBERS = {**{digit: value for value, digit in enumerate(_HAN_DIGITS)}, "零": 0, "两": 2, "兩": 2}
 _HAN_TEN = "十"
 
-_PUNCTUATION = {",": ",", ".": ".", "!": "!", "?": "!", "-": "-", "\u2013": "-", "'": "o", "\u2019": "o"}
+_PUNCTUATION = {
+    ",": ",",
+    ".": ".",
+    "!": "!",
+    "?": "!",
+    "-": "-",
+    "\u2013": "-",
+    "'": "o",
+    "\u2019": "o",
+    "(": "(",
+    "\uff08": "(",
+}
 """Apostrophes stand for "of": they join "d'avril" and "year's"."""
 
+
+_WORDS_OF_WEEKDAYS = frozenset(("sat", "sun"))
+"""Weekdays in short that are other words behind a preposition of time: "before sun and wind"."""
 
 _WORD_KINDS = frozenset(("word", "prefix", "han", "other"))
 
@@ -116,6 +130,8 @@ def items_of(tokens: Sequence[Token], language: Language) -> list[Item]:
             items.append(Item(_PUNCTUATION.get(word, _UNKNOWN), 0, start, end))
             continue
         is_other_word = entry[0][0] == WEAK_MONTH and language.name == "en" and written.islower()
+        if written in _WORDS_OF_WEEKDAYS and items and items[-1].letter == "B":
+            entry = ((_UNKNOWN, 0),)
         items += [Item(LOWER_CASE_MONTH if is_other_word else letter, value, start, end) for letter, value in entry]
     return items
 

@@ -31,7 +31,9 @@ LETTERS = {
     "weekday": "W",
     "plain weekdays": "K",
     "plain-weekday": "K",
+    "bracketed weekdays": "H",
     "numbers": "N",
+    "number": "N",
     "ordinals": "O",
     "season": "S",
     "unit": "U",
@@ -45,6 +47,10 @@ LETTERS = {
     "ago after": "a",
     "ahead": "F",
     "ahead after": "h",
+    "counted from": "g",
+    "onward": "s",
+    "lasting": "y",
+    "weeks-on": "j",
     "in": "i",
     "preposition": "P",
     "before": "B",
@@ -76,6 +82,10 @@ Cue: TypeAlias = Literal[
     "ever since",
     "determiner",
     "task",
+    "ready",
+    "moved",
+    "moved from",
+    "moved to",
 ]
 """What a word says of the days beside it, see `direction.py`."""
 
@@ -93,6 +103,7 @@ FIRST_VALUE = {
     "weekdays": 0,
     "weekday abbreviations": 0,
     "plain weekdays": 0,
+    "bracketed weekdays": 0,
     "numbers": 1,
     "ordinals": 1,
 }
