@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import os
+import time
 from collections.abc import Generator
 from pathlib import Path
 
@@ -22,6 +23,9 @@ from tests.support.stores import SqliteStore, Store, ledgers_removed, on_store
 
 hypothesis.settings.register_profile(LOCAL_PROFILE, max_examples=25, deadline=None)
 hypothesis.settings.register_profile(FULL_PROFILE, max_examples=100, deadline=None)
+os.environ["TZ"] = "UTC"  # the days of a test do not depend on where it runs
+time.tzset()
+
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", LOCAL_PROFILE)
 hypothesis.settings.load_profile(PROFILE)
 

@@ -7,6 +7,7 @@ import stat
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -45,12 +46,12 @@ REFUSED_NAMES = ["*", " * ", "al\u200bice", "al\x00ice", "al\nice", "\u202ealice
 @pytest.mark.parametrize("part", ["user_id", "project", "agent_id", "run_id"])
 async def test_a_name_that_looks_like_another_is_another(tmp_path: Path, part: str) -> None:
     """Wildcards, SQL, paths, upper case and look-alikes in any part of a scope match nothing else."""
-    own_scope = Scope(**{"user_id": "alice", part: "alice"})
+    own_scope = replace(Scope("alice"), **{part: "alice"})
     async with memory_in(tmp_path) as memory:
         kept = (await memory.add_text(own_scope, "The safe stands behind the clock")).outcomes[0].memory
         await memory.add_messages(messages_from(("user", "the clock ticks loudly"), scope=own_scope))
         for name in ODD_NAMES:
-            await _cannot_reach(memory, Scope(**{"user_id": "alice", part: name}), kept.id)
+            await _cannot_reach(memory, replace(Scope("alice"), **{part: name}), kept.id)
         assert [hit.text for hit in (await memory.list(own_scope)).hits] == ["The safe stands behind the clock"]
         assert len(await memory.log(own_scope)) == 2
 

@@ -7,12 +7,15 @@ import re
 from pathlib import Path
 
 import httpx
+import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import Served
 from tests.support.browser import Windows
 from tests.support.command_line import palimpsest
 from tests.support.page_process import TIMEOUT
+
+pytestmark = pytest.mark.nightly
 
 
 def at_care(windows: Windows, served: Served, name: str) -> Page:

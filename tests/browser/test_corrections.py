@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import Served
 from tests.support.browser import Windows
 from tests.support.command_line import palimpsest
+
+pytestmark = pytest.mark.nightly
 
 PHONE = "Nora uses a Fairphone 5."
 

@@ -14,7 +14,7 @@ from tests.support.capture_process import start
 from tests.support.memory import memory_in
 from tests.support.sessions import ClaudeSession, kept, spooled, waiting
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.nightly, pytest.mark.anyio]
 
 TIMEOUT = 90
 SPOOLERS, RECORDS = 10, 20

@@ -323,7 +323,7 @@ class TestRestore:
             ("damaged", r"is damaged|malformed"),
             ("cut", r"is damaged|malformed"),
             ("missing", "there is no file"),
-            ("folder", "there is no file"),
+            ("folder", "is not a plain file"),
         ],
     )
     def test_an_unusable_backup_is_refused_and_nothing_is_changed(
@@ -618,7 +618,7 @@ def test_the_commands_name_the_files_and_ask_first(tmp_path: Path) -> None:
     assert "already exists" in palimpsest(tmp_path, "backup", "mine.db", code=1)
     store(settings, "User lives in Nice")
     question = palimpsest(tmp_path, "restore", "mine.db", code=1)
-    assert f"Replace {settings.ledger_path} with mine.db?" in question
+    assert f"Replace {settings.ledger_path} with mine.db (1 memory and 0 messages)?" in question
     assert len(texts_in(settings.ledger_path)) == 2
     printed = palimpsest_process(tmp_path, "restore", "mine.db", answer="y\n")
     (before,) = (tmp_path / "data" / "backups").iterdir()

@@ -86,7 +86,7 @@ async def test_what_cannot_be_restored_changes_nothing(
     """Guards the present ledger: a restore that breaks off in the middle is no restore."""
     async with memory_in(tmp_path / "file", clock) as memory:
         store_memory(memory, "User likes tea")
-        store_memory(memory, "User bakes", scope=Scope(*[LONG_NAME] * 4))
+        store_memory(memory, "User bakes", scope=Scope(LONG_NAME, LONG_NAME, LONG_NAME, LONG_NAME))
     async with memory_in(settings.data_dir, clock, ledger_url=database) as memory:
         store_memory(memory, "User bakes bread")
         before = digests(database)

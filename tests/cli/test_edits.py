@@ -172,6 +172,7 @@ ONE = ("--metadata", "from=a book")
 """A long text with metadata is one memory. Without, it would be a document."""
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("as_json", [(), ("--json",)], ids=["text", "json"])
 def test_every_reply_and_error_of_these_commands_names_commands(tmp_path: Path, as_json: tuple[str, ...]) -> None:
     """Guards a person from the names of tools, in each text that an agent would read them in."""

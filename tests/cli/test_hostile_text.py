@@ -16,6 +16,8 @@ from palimpsest.core.validation import is_blank, well_formed
 from tests.support.command_line import palimpsest, palimpsest_json, palimpsest_process
 from tests.support.examples import examples
 
+pytestmark = pytest.mark.nightly
+
 STEERING = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f\ud800-\udfff]")
 """What must never reach a terminal: every control character but the line break, and what reorders a line."""
 

@@ -62,7 +62,10 @@ def found_ids(ledger: Ledger, words: str, scope: Scope = ALICE) -> set[str]:
     """Return the ids of the memories and messages that the full text finds."""
     with ledger.read() as conn:
         scores = ledger.full_text.search(conn, scope, search_tokens(words), 100)
-        return {row.candidate.owner_id for row in entry_queries.candidates(conn, scope, "", list(scores), ledger.now())}
+        return {
+            row.candidate.owner_id
+            for row in entry_queries.candidates(conn, scope, "", list(scores), ledger.now("alice"))
+        }
 
 
 class TestWrites:

@@ -6,6 +6,8 @@ import importlib
 import inspect
 import pkgutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC
 from types import ModuleType
 from typing import Any
 
@@ -56,6 +58,7 @@ dialect.register()
 AGENT = Scope("alice", "web", "coder", "r1")
 NOW = StoppedClock().at
 SUMMARY = Summary(ALICE, "overall", "Plays the cello.", 0, NOW)
+CHANGED = replace(SUMMARY, sources={"3a": 1})
 BOUNDS = conversations.MessageBounds(["user"], ["Ana"], ["3a"], NOW, NOW, [1, 2], ["3a"], has_pages=False)
 
 
@@ -119,6 +122,7 @@ CALLS: dict[Callable[..., object], Callable[[Connection, Memory, Message], objec
     jobs.count_states: lambda conn, _, __: jobs.count_states(conn, NOW),
     jobs.model_use: lambda conn, _, __: jobs.model_use(conn, NOW),
     jobs.memories_of_job: lambda conn, _, message: jobs.memories_of_job(conn, learning(message)),
+    memories.count_before: lambda conn, _, __: memories.count_before(conn, ALICE, 1),
     memories.list_memories: lambda conn, _, __: memories.list_memories(conn, ALICE, 9, before=9),
     memories.rows_of: lambda conn, memory, _: memories.rows_of(conn, [memory.id]),
     memories.count_memories: lambda conn, _, __: memories.count_memories(conn, ALICE),
@@ -158,11 +162,15 @@ CALLS: dict[Callable[..., object], Callable[[Connection, Memory, Message], objec
     summaries.messages_behind: lambda conn, _, __: summaries.messages_behind(conn, ALICE, "overall"),
     summaries.summaries_beyond: lambda conn, _, __: summaries.summaries_beyond(conn, ALICE, "day:", None, 9),
     summaries.memories_beyond: lambda conn, _, __: summaries.memories_beyond(conn, ALICE, 1, 9),
+    summaries.changed_behind: lambda conn, _, __: summaries.changed_behind(conn, ALICE, CHANGED),
+    summaries.memories_of_time: lambda conn, _, __: summaries.memories_of_time(conn, ALICE, NOW, NOW, 9),
     summaries.memories_said: lambda conn, _, __: summaries.memories_said(conn, ALICE, NOW, NOW, 9),
     summaries.messages_said: lambda conn, _, __: summaries.messages_said(conn, ALICE, NOW, NOW, 9),
     summaries.messages_of_session: lambda conn, _, message: summaries.messages_of_session(conn, ALICE, message.id, 9),
     summaries.last_session: lambda conn, _, __: summaries.last_session(conn, ALICE),
-    summaries.dates_with_something_said: lambda conn, _, __: summaries.dates_with_something_said(conn, ALICE, NOW, NOW),
+    summaries.dates_with_something_said: lambda conn, _, __: summaries.dates_with_something_said(
+        conn, ALICE, NOW, NOW, UTC
+    ),
     summaries.count_said: lambda conn, _, __: summaries.count_said(conn, ALICE, NOW, NOW),
     summaries.count_said_since: lambda conn, _, __: summaries.count_said_since(conn, ALICE, SUMMARY, NOW, NOW),
     summaries.count_in_session_since: lambda conn, _, __: summaries.count_in_session_since(conn, ALICE, SUMMARY, "s"),

@@ -7,8 +7,9 @@ import stat
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from errno import EACCES, EDQUOT, ENOSPC, EPERM, EROFS
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO, TextIO
+from typing import TextIO
 
 from filelock import FileLock, Timeout
 
@@ -59,7 +60,7 @@ def replace_file(path: Path, mode: int = OWNER_ONLY, *, durable: bool = True) ->
             draft.unlink(missing_ok=True)
 
 
-def open_plain_file(file: Path) -> BinaryIO:
+def open_plain_file(file: Path) -> BufferedReader:
     """Open a file that a person names, to read its bytes. Raises OSError.
 
     Raises InputError for a folder, a device or a pipe: the end of `/dev/zero` never comes, nor that of a pipe that

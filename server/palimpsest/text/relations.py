@@ -110,7 +110,9 @@ _ENDS_ITS_AREA: dict[str, int] = {
     ),
     **dict.fromkeys(
         _words(
-            "retired resigned unemployed jobless fired pensioniert arbeitslos retraité retraitée jubiló gepensioneerd"
+            "retired resigned unemployed jobless fired pensioniert rente arbeitslos retraité retraitée retraite jubiló "
+            "jubilado jubilada pensione reformado reformada gepensioneerd pensioen pensionerad emerytem emerytką "
+            "emeryturze пенсии пенсию пенсионер пенсионерка уволился уволилась"
         ),
         _WORK,
     ),

@@ -144,6 +144,7 @@ async def test_indexes_of_the_source_are_not_taken_for_those_of_the_copy(
         assert log_queries.newest_log_number(other) > log_queries.newest_log_number(one)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("stage", "number"), STAGES)
 async def test_a_move_that_was_killed_is_refused_and_goes_on(
     tmp_path: Path, database: SecretStr, filled: Filled, clock: StoppedClock, stage: str, number: int
@@ -163,6 +164,7 @@ async def test_a_move_that_was_killed_is_refused_and_goes_on(
 
 
 @pytest.mark.usefixtures("filled")
+@pytest.mark.nightly
 async def test_a_move_back_that_was_killed_is_refused_and_goes_on(
     tmp_path: Path, database: SecretStr, clock: StoppedClock
 ) -> None:
@@ -234,7 +236,7 @@ async def test_what_postgresql_cannot_store_is_named(tmp_path: Path, database: S
     """Guards a ledger that does not fit: the error names the row, and the ledger stays as it is."""
     here = file_of(tmp_path / "here")
     async with memory_in(tmp_path / "here", clock) as memory:
-        stored = store_memory(memory, "User bakes", scope=Scope(*[LONG_NAME] * 4))
+        stored = store_memory(memory, "User bakes", scope=Scope(LONG_NAME, LONG_NAME, LONG_NAME, LONG_NAME))
     with pytest.raises(LedgerError, match=rf"memories \(its id is {stored}\): its .*have [0-9,]+ bytes"):
         moved(tmp_path / "here", here, database, clock)
     with ledger_in(tmp_path / "here") as ledger:

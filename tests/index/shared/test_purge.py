@@ -20,6 +20,8 @@ from tests.support.memory import ALICE, add_text, memory_in
 from tests.support.projections import add, agrees, facts, nearest
 from tests.support.shared_index_process import BATCH, SharedIndexProcess
 
+pytestmark = pytest.mark.nightly
+
 Share = Callable[[ChromaProcess], SharedProjection]
 OpenProcess = Callable[[ChromaProcess], SharedIndexProcess]
 

@@ -15,7 +15,7 @@ from tests.support.ledger_access import row_faults
 from tests.support.memory import ALICE, memory_in
 from tests.support.watched_embedder import watched
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.nightly, pytest.mark.anyio]
 
 
 async def page_numbers(memory: Memory) -> list[int]:

@@ -36,7 +36,7 @@ def instant_of(value: Any) -> datetime | None:
     """
     try:
         if isinstance(value, str):
-            return parse_instant(value, "a time")
+            return parse_instant(value, "a time").astimezone(UTC)
         if isinstance(value, int | float) and not isinstance(value, bool):
             return datetime.fromtimestamp(value, UTC)
     except (InputError, ValueError, OverflowError, OSError):

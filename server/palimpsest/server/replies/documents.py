@@ -64,11 +64,11 @@ def document_json(document: Document) -> dict[str, Any]:
     }
 
 
-def pages_text(document: Document, pages: Sequence[Page]) -> str:
-    """Return a document with a line for each page: its address and its gist."""
+def pages_text(document: Document, pages: Sequence[Page], note: str = NO_INSTRUCTIONS) -> str:
+    """Return a document with a line for each page: its address and its gist. `note` ends the first line."""
     head = f"{document.title}, {counted(document.pages, 'page')}, learned {shown_date(document.learned_at)} from"
     lines = [f"{uri_of(document.id, page.number)} {one_line(page.gist)}" for page in pages]
-    return visible("\n".join([f"{head} {document.uri}{NO_INSTRUCTIONS}", *lines]))
+    return visible("\n".join([f"{head} {document.uri}{note}", *lines]))
 
 
 def pages_json(document: Document, pages: Sequence[Page]) -> dict[str, Any]:
@@ -79,8 +79,6 @@ def pages_json(document: Document, pages: Sequence[Page]) -> dict[str, Any]:
     }
 
 
-def page_text(document: Document, page: Page) -> str:
-    """Return one page whole, under its title and number."""
-    return visible(
-        f"{document.title}, page {page.number} of {document.pages}{NO_INSTRUCTIONS}\n\n{page.message.content}"
-    )
+def page_text(document: Document, page: Page, note: str = NO_INSTRUCTIONS) -> str:
+    """Return one page whole, under its title and number. `note` ends the first line."""
+    return visible(f"{document.title}, page {page.number} of {document.pages}{note}\n\n{page.message.content}")
