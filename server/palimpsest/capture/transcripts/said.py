@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, TypeAlias, cast
 
 from palimpsest.core.clock import parse_instant
@@ -70,6 +70,6 @@ def text_of(value: Any) -> str:
 def instant_of(value: Any) -> datetime | None:
     """Return the instant of an ISO 8601 text in UTC, or None."""
     try:
-        return parse_instant(value, "the time") if isinstance(value, str) else None
+        return parse_instant(value, "the time").astimezone(UTC) if isinstance(value, str) else None
     except InputError:
         return None
