@@ -38,6 +38,9 @@ PASSIVE_REACH = 2
 PLANNED_REACH = 4
 """How far before "scheduled" its "is" stands at most. Set by hand."""
 
+PREPOSITIONS, WEEKDAYS = frozenset("PiBGghy"), frozenset("WKk")
+"""The letters of words before a day, and of weekdays."""
+
 _ENDS = frozenset(".!?;。！？；")
 _FEW_WORDS = ("fi", "tr", "ko")
 _BREAKS = frozenset(",:，：、")
@@ -110,16 +113,22 @@ class Directions:
         cues = self._cues(place - 1) if place else frozenset[Cue]()
         if cues.isdisjoint(("moved from", "moved to")):
             return ""
-        if "moved to" in cues and self._is_weekday(place - 2) and "moved from" not in self._cues(max(place - 3, 0)):
+        if (
+            "moved to" in cues
+            and place > 1
+            and self._letter(place - 2) in WEEKDAYS
+            and "moved from" not in self._cues(max(place - 3, 0))
+        ):
             return ""  # "the shifts changed, Monday to Thursday"
         before, after = self._around(place, place)
         if any("moved" in self._cues(at) for at in (*before, *after)):
             return "coming" if "moved to" in cues else "habit"
         return ""
 
-    def _is_weekday(self, place: int) -> bool:
-        entry = self._language.words.get(self._tokens[place].word) if place >= 0 else None
-        return entry is not None and entry[0][0] in "WKk"
+    def _letter(self, place: int) -> str:
+        """Return the letter of a word as a part of a date; "" for another word."""
+        entry = self._language.words.get(self._tokens[place].word)
+        return "" if entry is None else entry[0][0]
 
     def of(self, start: int, end: int, *, is_yearly: bool) -> Direction:
         """Return in which direction the day that stands from `start` to `end` lies.
@@ -235,13 +244,18 @@ class Directions:
         """Return what the nearest verb says; without one, what an appointment does."""
         nearest: tuple[int, Direction] | None = None
         toward = first > 0 and self._tokens[first - 1].word in _TOWARDS
+        has_preposition = first > 0 and self._letter(first - 1) in PREPOSITIONS
         is_appointment = False
         for place in places:
             cues = self._cues(place)
             is_appointment |= "appointment" in cues
             direction = self._english_cue(place, cues, toward=toward)
-            # A verb behind belongs to the day less than one before: "the lesson I missed on Monday is …".
-            distance = first - place if place < first else place - last + 2
+            if place < first:
+                distance = first - place
+            elif place == last and direction == "coming" and not has_preposition:
+                distance = 0  # the day is its subject: "they said Friday is fine"
+            else:  # a verb behind belongs to the day less than one before: "the lesson I missed on Monday is …"
+                distance = place - last + 2
             if self._tokens[place].word == "s":  # it may be a genitive
                 distance += REACH
             if direction and (nearest is None or distance < nearest[0]):

@@ -57,6 +57,19 @@ class Phrase(NamedTuple):
         return 1 if step == COMING else step
 
     @property
+    def number_of_units(self) -> int:
+        """Return how many units the phrase names, 0 if none; "twenty-one" is two words. ValueError for two numbers."""
+        match self.numbers("Ndn"):
+            case [tens, ones] if tens in range(20, 100, 10) and ones in range(1, 10):
+                return tens + ones
+            case [number]:
+                return number
+            case []:
+                return 0
+            case _:
+                raise ValueError("these are several numbers")
+
+    @property
     def sign(self) -> int:
         """Return 1 for a distance into the future, -1 for one into the past."""
         return -1 if any(item.letter in "aA" for item in self.items) else 1
@@ -227,7 +240,7 @@ def _several_units(phrase: Phrase) -> Period | None:
 
 def _distance(sign: int, phrase: Phrase) -> Period | None:
     """Read "two weeks ago" and "in two weeks": the calendar unit that lies so many units away."""
-    return spans.unit_period(phrase.unit, phrase.today, sign * (phrase.number("Ndn") or 0))
+    return spans.unit_period(phrase.unit, phrase.today, sign * phrase.number_of_units)
 
 
 def weekday(phrase: Phrase) -> Period | None:
@@ -246,7 +259,7 @@ def counted_day(phrase: Phrase) -> Period | None:
     day = phrase.today + timedelta(distance)
     if (weeks := phrase.number("j")) is not None:
         return spans.shifted("week", day, weeks) if phrase.direction != "past" else None
-    return spans.shifted(phrase.unit, day, phrase.sign * (phrase.number("Ndn") or 0))
+    return spans.shifted(phrase.unit, day, phrase.sign * phrase.number_of_units)
 
 
 def counted_weekday(phrase: Phrase) -> Period | None:
@@ -256,7 +269,7 @@ def counted_weekday(phrase: Phrase) -> Period | None:
     """
     named = phrase.weekday or 0
     letters = {item.letter for item in phrase.items}
-    count = phrase.number("jNdn") or 1
+    count = phrase.number("j") or phrase.number_of_units or 1
     unit: Unit = "week" if "j" in letters else phrase.unit
     is_ahead = phrase.sign > 0
     if (is_ahead and phrase.direction != "coming") or (unit != "week" and "g" not in letters):
@@ -289,6 +302,9 @@ _WEEKDAY_BEFORE, _WEEKDAY_BEHIND = (
 )
 """A weekday beside a date: "Friday, 4 December", "Friday (4 December)", "2025年7月16日星期五"."""
 
+_COUNT = "(?<![-N])(?:N-?)?[Ndn]"
+"""How many units: "3", "three", "twenty-three". A part of a number is none."""
+
 _OF = "[ot]{0,3}"
 _YEAR = rf"(?:[,.o]?[YZ]|{_OF}(?:[Ll]u|u[Ll]|r|uo?[YZ]))"
 """A year behind the month: "2024", "de 2024", "of last year", "del año pasado"."""
@@ -314,16 +330,17 @@ RULES: tuple[tuple[str, Reader], ...] = (
     (r"[OdL]\.?[WK](?:[otiP]{0,2}(?:[Ll][Uu]|UL)|(?:ot?x?|it?|Pt?)[Uu]|(?<=[Od][WK])U)", _nth_of_named_month),
     (r"[Ll][Ndn][Uu]|[Ndn][Ll][Uu]", _several_units),
     (
-        r"[iF]?(?<![-Ny])[Ndn][Uu]gD|[iF][Ndn][Uu][GoP]?D|[Ndn][Uu]aD|A[Ndn][Uu]D|D[iF][Ndn][Uu]|DA[Ndn][Uu]"
-        r"|Dx?[Ndn][Uu]a|Ds[Ndn][Uu]h|Dj(?!G)",
+        rf"[iF]?(?<!y){_COUNT}[Uu]gD|[iF]{_COUNT}[Uu][GoP]?D|{_COUNT}[Uu]aD|A{_COUNT}[Uu]D|D[iF]{_COUNT}[Uu]"
+        rf"|DA{_COUNT}[Uu]|Dx?{_COUNT}[Uu]a|Ds{_COUNT}[Uu]h|Dj(?!G)",
         counted_day,
     ),
     (
-        r"(?<![-Ny])[Ndn][Uu]g[WK]|[Ndn][Uu]aP?[WK]|A[Ndn][Uu]P?[WK]|[WK](?:[iF][Ndn]|F)[Uu]|[WK]A[Ndn][Uu]|[WK]j",
+        rf"(?<!y){_COUNT}[Uu]g[WK]|{_COUNT}[Uu]aP?[WK]|A{_COUNT}[Uu]P?[WK]|[WK](?:[iF]{_COUNT}|F)[Uu]|[WK]A{_COUNT}[Uu]"
+        "|[WK]j",
         counted_weekday,
     ),
-    (r"(?<![-N])[Ndn][Uu]a|A[Ndn][Uu]", partial(_distance, -1)),
-    (r"[iF][Ndn][Uu]|(?<![-N])[Ndn][Uu]h", partial(_distance, 1)),
+    (rf"{_COUNT}[Uu]a|A{_COUNT}[Uu]", partial(_distance, -1)),
+    (rf"[iF]{_COUNT}[Uu]|{_COUNT}[Uu]h", partial(_distance, 1)),
     (r"[Ll][Uu]|[Uu]t?[Ll]", _unit),
     (r"R|r", _period),
     (r"D", offset),
