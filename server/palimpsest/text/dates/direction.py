@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import Literal, TypeAlias
 
 from palimpsest.text.dates.tokens import CLOCK, Token
-from palimpsest.text.dates.vocabulary import UNSPACED, Cue, Language
+from palimpsest.text.dates.vocabulary import ASIDE, UNSPACED, Cue, Language
 
 Direction: TypeAlias = Literal["past", "coming", "habit", "yearly", ""]
 
@@ -203,7 +203,7 @@ class Directions:
         found = cues.words.get(token.word)
         if found is None and self._language.name == "de" and not token.written[0].islower():
             return frozenset()  # a noun
-        found = cues.of(token.word) if found is None else found
+        found = cues.of(token.word) if found is None or found <= ASIDE else found
         return found - _NOT_PAST if "not past" in found else found
 
     def _phrase(self, place: int, reach: int) -> Cue | None:

@@ -91,6 +91,11 @@ Cue: TypeAlias = Literal[
 
 CUES: tuple[Cue, ...] = get_args(Cue)
 
+ASIDE: frozenset[Cue] = frozenset(("moved", "moved from", "moved to"))
+"""What a word says beside its tense."""
+
+NO_CUES: frozenset[Cue] = frozenset()
+
 WEAK_MONTH = "m"
 YEAR_UNIT = "u"
 YEAR_PERIOD = "r"
@@ -167,14 +172,15 @@ class Cues:
 
     def of(self, word: str) -> Set[Cue]:
         """Return what a word says by itself. Exceptions and whole words count more than parts of words."""
-        known = self.words.get(word)
-        if known is not None:
+        known = self.words.get(word, NO_CUES)
+        if not known <= ASIDE:
             return known
-        return {
+        by_part: set[Cue] = {
             cue
             for begin, end, cue in self.parts
             if word.endswith(end) and word.startswith(begin) and len(word) > len(begin) + max(len(end), 2)
         }
+        return known | by_part
 
 
 @dataclass(frozen=True, slots=True, eq=False)
