@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.brief.launch import Launch, rendered_instructions
+from palimpsest.brief.launch import Launch, launch_of, rendered_instructions
 from palimpsest.brief.static_text import HEAD, REST
 from palimpsest.core.models import Scope
 from palimpsest.memory import open_memory
@@ -38,7 +38,7 @@ async def test_a_server_in_a_repository_begins_with_its_rules(tmp_path: Path, mo
     repository, data = tmp_path / "app", tmp_path / "data"
     (repository / ".git").mkdir(parents=True)
     monkeypatch.chdir(repository)
-    here, elsewhere = Launch(data, "all", "here"), Launch(data, "all", "elsewhere")
+    here, elsewhere = Launch(data, "all", "here", "any"), Launch(data, "all", "elsewhere", "any")
     settings = settings_in(data, project="auto")
     async with open_memory(settings, clock=StoppedClock(), background=False, launch=here) as memory:
         await add_text(memory, "User likes tea")
@@ -52,3 +52,25 @@ async def test_a_server_in_a_repository_begins_with_its_rules(tmp_path: Path, mo
         await add_text(memory, "User is allergic to peanuts")
         await memory.briefs.render()
         assert "peanuts" in rendered_instructions(here)
+
+
+async def test_the_first_start_in_a_new_project_knows_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the settings name the project, its first conversation begins with what is known in all of them."""
+
+    def started(project: str) -> Launch:
+        monkeypatch.setenv("PALIMPSEST_PROJECT", project)
+        launch = launch_of(None, {"data_dir": str(tmp_path)})
+        assert launch is not None
+        return launch
+
+    app = started("app")
+    async with open_memory(settings_in(tmp_path, project="app"), clock=StoppedClock(), launch=app) as memory:
+        await add_text(memory, "User takes warfarin")
+        await memory.add_text(Scope("alice", "app"), "Never use time.Sleep in tests", infer=False)
+        await memory.briefs.render()
+        assert "time.Sleep" in rendered_instructions(app)
+        assert "warfarin" in rendered_instructions(started("new"))
+        assert "time.Sleep" not in rendered_instructions(started("new"))
+        await memory.delete_all(ALICE)
+        await memory.briefs.render()
+        assert "warfarin" not in rendered_instructions(started("new"))

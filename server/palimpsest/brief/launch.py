@@ -35,12 +35,14 @@ MAX_FILE_BYTES = 64 * 1024
 class Launch:
     """One way to start a server: the folder of its data, and the key of its instructions.
 
-    Those for the project of the folder in which it was started have the key `in_folder`.
+    Those for the project of the folder in which it was started have the key `in_folder`, and those without a project,
+    for a project that no server has worked in yet, the key `general`.
     """
 
     data_dir: Path
     key: str
     in_folder: str
+    general: str
 
 
 def launch_of(config: Path | None, overrides: Mapping[str, Any]) -> Launch | None:
@@ -49,19 +51,17 @@ def launch_of(config: Path | None, overrides: Mapping[str, Any]) -> Launch | Non
     try:
         file = _settings_file(config, overrides, variables)
         data_dir = _data_dir(overrides, variables, file)
-        parts = (
-            __version__,
-            paths.hashed(INSTRUCTIONS),
-            _system_user(),
-            str(data_dir),
-            *_stamp(file),
-            json.dumps({name: str(value) for name, value in overrides.items()}, sort_keys=True),
-            json.dumps(variables, sort_keys=True),
-        )
+        place = (__version__, paths.hashed(INSTRUCTIONS), _system_user(), str(data_dir), *_stamp(file))
+        parts = (*place, *_chosen(overrides), *_chosen(variables))
         folder = str(Path.cwd())
     except (OSError, ValueError, TypeError):  # the settings will say what is wrong with it
         return None
-    return Launch(data_dir, paths.hashed(*parts), paths.hashed(*parts, folder))
+    without_project = (*place, *_chosen(overrides, but="project"), *_chosen(variables, but=f"{PREFIX}PROJECT"))
+    return Launch(data_dir, paths.hashed(*parts), paths.hashed(*parts, folder), paths.hashed(*without_project))
+
+
+def _chosen(values: Mapping[str, Any], but: str = "") -> tuple[str]:
+    return (json.dumps({name: str(value) for name, value in values.items() if name != but}, sort_keys=True),)
 
 
 def _settings_file(config: Path | None, overrides: Mapping[str, Any], variables: Mapping[str, str]) -> Path | None:
@@ -101,14 +101,14 @@ def rendered_instructions(launch: Launch | None) -> str:
     """Return the instructions that were rendered for a way to start a server, or the static text.
 
     Those for the project of its folder are older than those without a project if another server has rendered since,
-    which knows more: then they are not taken.
+    which knows more: then they are not taken. Where no server has worked in the project, those without one are.
     """
     if launch is None:
         return INSTRUCTIONS
     general, written_at = _rendered(launch, launch.key)
     of_folder, folder_written_at = _rendered(launch, launch.in_folder)
     newest = of_folder if folder_written_at >= written_at else ""
-    return newest or general or INSTRUCTIONS
+    return newest or general or _rendered(launch, launch.general)[0] or INSTRUCTIONS
 
 
 def _rendered(launch: Launch, key: str) -> tuple[str, int]:

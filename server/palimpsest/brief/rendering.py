@@ -139,8 +139,14 @@ class Renderer:
     def _render_instructions(self) -> None:
         """Render the instructions for all ways to start a server that works in the same scope.
 
-        A server that finds its project by its folder has others for that folder, which are written last.
+        A server in a project also writes those without one, for projects that no server has worked in yet. A server
+        that finds its project by its folder has others for that folder, which are written last.
         """
+        general = replace(self.default_scope, project="")
+        sign, text = _sign_of(general), self.instructions(general)
+        own = [self._launch.general] if self._launch is not None else []
+        for launch in dict.fromkeys((*self._files.launches_of(sign), *own)):
+            self._files.write_instructions(launch, sign, text)
         text = self.instructions(self.default_scope)
         own = [self._launch.key] if self._launch is not None else []
         for launch in dict.fromkeys((*self._files.launches_of(self._sign), *sorted(self._launches), *own)):
