@@ -193,7 +193,7 @@ class TestTurnsSentAgain:
         """Messages that were kept while the model failed can be sent again to learn from them."""
         clock = StoppedClock()
         message = {"role": "user", "content": "I moved to Lyon", **more}
-        script = [Reply(status=401), Reply("no"), Reply("no"), Reply(facts_reply("User lives in Lyon"))]
+        script = [Reply(status=401), Reply("Sure!"), Reply("Sure!"), Reply(facts_reply("User lives in Lyon"))]
         with OpenAIServer(script) as server:
             async with memory_in(tmp_path, clock, llm=llm_settings(server.base_url)) as memory:
                 for kept, learnt, requests in ((1, 0, 1), (0, 0, 3), (0, 1, 4), (0, 0, 4), (0, 0, 4)):
