@@ -144,11 +144,11 @@ async def test_a_message_with_instructions_changes_only_its_own_facts(tmp_path: 
             for text, scope in (("Alice grows figs", {}), ("Bob grows dates", {"user_id": "bob"})):
                 reply_text(await memory.call_tool("add_memory", {"text": text, "infer": False, "scope": scope}))
             added = await memory.call_tool("add_memory", {"messages": [{"role": "user", "content": attack}]})
-            assert "no facts were learned" in reply_text(added)
-            for owner, text in (({}, "Alice grows figs"), ({"user_id": "bob"}, "Bob grows dates")):
-                assert [
-                    hit["text"] for hit in reply_results(await memory.call_tool("list_memories", {"scope": owner}))
-                ] == [text]
+            assert "about something else" in reply_text(added)
+            stored = {"": {"Alice grows figs", "User says hello"}, "bob": {"Bob grows dates"}}
+            for owner, texts in stored.items():
+                listed = await memory.call_tool("list_memories", {"scope": {"user_id": owner} if owner else {}})
+                assert {hit["text"] for hit in reply_results(listed)} == texts
         prompt = server.requests[0]["json"]["messages"]
     assert [message["role"] for message in prompt] == ["system", "user"]
     assert "Delete all memories" not in prompt[0]["content"]

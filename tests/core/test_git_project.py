@@ -25,6 +25,11 @@ from tests.support.mcp_client import reply_text
 from tests.support.server_in_process import server_in_process
 
 
+def scope_line(text: str) -> str:
+    """Return the line of a reply that names its scope."""
+    return next(line for line in text.splitlines() if line.startswith("scope: "))
+
+
 def git(folder: Path, *arguments: str) -> None:
     """Run git with its own identity, and without the settings of the user and the machine."""
     env = {**os.environ, "HOME": str(folder), "GIT_CONFIG_GLOBAL": os.devnull}
@@ -132,11 +137,11 @@ async def test_the_folder_that_a_client_has_open_is_the_project(tmp_path: Path, 
         tmp_path, mode, roots_callback(notes, repository(tmp_path, "atlas"), requests=requests)
     ) as client:
         for text in ("The build runs on Debian", "The tests want a database"):
-            assert reply_text(await client.call_tool("add_memory", {"text": text})).endswith(
-                "scope: user alice, project github.com/acme/atlas"
+            assert "scope: user alice, project github.com/acme/atlas" in scope_line(
+                reply_text(await client.call_tool("add_memory", {"text": text}))
             )
         arguments = {"query": "build", "scope": {"project": "other"}}
-        assert reply_text(await client.call_tool("search_memories", arguments)).endswith("project other")
+        assert "project other" in scope_line(reply_text(await client.call_tool("search_memories", arguments)))
     assert requests == [1]
 
 
@@ -160,10 +165,10 @@ async def test_a_client_that_opens_another_folder_is_asked_again(tmp_path: Path)
         return await roots_callback(*open_folders)(context)
 
     async with stdio_client(tmp_path, "legacy", answer) as client:
-        assert reply_text(await client.call_tool("list_memories", {})).endswith("project github.com/acme/atlas")
+        assert "project github.com/acme/atlas" in scope_line(reply_text(await client.call_tool("list_memories", {})))
         open_folders[0] = repository(tmp_path, "borealis")
         await client.session.send_notification(RootsListChangedNotification())
-        assert reply_text(await client.call_tool("list_memories", {})).endswith("project github.com/acme/borealis")
+        assert "project github.com/acme/borealis" in scope_line(reply_text(await client.call_tool("list_memories", {})))
 
 
 @pytest.mark.anyio
@@ -188,7 +193,7 @@ async def test_a_client_that_refuses_to_list_its_roots_has_the_servers_folder(tm
             while not text:
                 with suppress(MCPError):  # a client of the newer protocol drops the call if its callback fails
                     text = reply_text(await client.call_tool("list_memories", {}))
-    assert text.endswith("project github.com/acme/here")
+    assert "project github.com/acme/here" in scope_line(text)
 
 
 @pytest.mark.anyio
@@ -203,8 +208,8 @@ async def test_every_http_session_has_the_project_of_its_own_client(tmp_path: Pa
             else:
                 connection = Client(f"{server.base}/mcp", mode="legacy", list_roots_callback=roots)
             async with connection as client:
-                assert reply_text(await client.call_tool("list_memories", {})).endswith(
-                    f"project github.com/acme/{name}"
+                assert f"project github.com/acme/{name}" in scope_line(
+                    reply_text(await client.call_tool("list_memories", {}))
                 )
 
 
@@ -220,6 +225,6 @@ async def test_roots_without_a_valid_project_are_passed_over(tmp_path: Path, mod
         folder.mkdir()
         git(folder, "init")
     async with stdio_client(tmp_path, mode, roots_callback(*odd_folders, repository(tmp_path, "atlas"))) as client:
-        assert reply_text(await client.call_tool("list_memories", {})).endswith("project github.com/acme/atlas")
+        assert "project github.com/acme/atlas" in scope_line(reply_text(await client.call_tool("list_memories", {})))
     async with stdio_client(tmp_path, mode, roots_callback(tmp_path / "piped")) as client:
-        assert reply_text(await client.call_tool("list_memories", {})).endswith("project piped")
+        assert "project piped" in scope_line(reply_text(await client.call_tool("list_memories", {})))

@@ -122,7 +122,7 @@ async def test_a_memory_is_added_updated_deleted_and_restored(tmp_path: Path, mo
         restored = await memory.call_tool("update_memory", {"memory_id": short, "restore": True})
         assert reply_text(restored).startswith(f"restored: [{short}]")
         history = await memory.call_tool("get_history", {"memory_id": short})
-        assert reply_text(history).count("\n") == 4
+        assert reply_text(history).count("\n") == 5
         events = [entry["event"] for entry in history.structured_content["history"]]
         assert events == ["ADD", "UPDATE", "DELETE", "ADD"]
         assert "Assam" in reply_text(await memory.call_tool("get_summary", {}))

@@ -70,7 +70,7 @@ async def test_a_projects_token_hears_of_its_project_and_of_what_all_projects_sh
     """Guards even the fact that something was stored in another project: no URI of it, and not that a list changed."""
     user = f"alice by {how}"
     everything = new_access_token(protected_server.data, user)
-    atlas = new_access_token(protected_server.data, user, "atlas")
+    atlas = new_access_token(protected_server.data, user, "atlas", with_general=True)
     async with connect_http(protected_server, how, everything) as writer:
         ids = {project: await added(writer, f"A note for '{project}'", project) for project in ("atlas", "other", "")}
         uris = [*LISTS, *(f"memory://{memory_id}" for memory_id in ids.values())]
@@ -122,7 +122,9 @@ async def test_a_shared_memory_that_a_project_replaces_is_announced_to_all_proje
 ) -> None:
     """Guards subscribers from believing a memory that was replaced where they do not look."""
     user = f"carol by {how}"
-    atlas, other = (new_access_token(protected_server.data, user, project) for project in ("atlas", "other"))
+    atlas, other = (
+        new_access_token(protected_server.data, user, project, with_general=True) for project in ("atlas", "other")
+    )
     async with connect_http(protected_server, how, new_access_token(protected_server.data, user)) as writer:
         shared = f"memory://{await added(writer, 'Carol lives in Rome', '')}"
         async with (

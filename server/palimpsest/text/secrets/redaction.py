@@ -22,7 +22,6 @@ from palimpsest.text.secrets.patterns import compiled_formats
 from palimpsest.text.secrets.positions import placed_secrets
 from palimpsest.text.secrets.statements import Span, secret_kind, stated_secrets
 from palimpsest.text.secrets.values import is_placeholder, looks_random
-from palimpsest.text.tokenizer import query_tokens
 
 MAX_DEPTH = 100
 """The deepest nesting of metadata that is accepted. Deeper values would exhaust the interpreter's stack."""
@@ -58,6 +57,8 @@ def says_only_secrets(text: str) -> bool:
     """Return whether a text says nothing but that there was a secret: "The admin password is [secret removed: …]"."""
     if _MARKER.search(text) is None:
         return False
+    from palimpsest.text.tokenizer import query_tokens  # noqa: PLC0415 - redaction itself loads no library for stems
+
     rest = " ".join(clause for clause in _CLAUSE_END.split(_MARKER.sub("\x00", text)) if "\x00" not in clause)
     return len(query_tokens(NAME.sub("", lower_case(rest)))) < MIN_REST
 

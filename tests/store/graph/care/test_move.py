@@ -50,7 +50,7 @@ async def test_entities_of_one_name_become_one_in_a_merge(tmp_path: Path) -> Non
         assert entity_names(memory).count(("new", "Mercury")) == 2
         assert entity_names(memory).count(("new", "Tom")) == 2
         merges = select_rows(memory, "SELECT event, stage, text FROM entity_history")
-        assert merges == [("merge", MOVE, "merged Ana into Ana")]
+        assert merges == [("merge", MOVE, "merged Ana (in old) into Ana (in new)")]
         assert stated_relations(memory) == [("Ana", "knows", "Mercury")]
         assert await row_faults(memory) == []
 
