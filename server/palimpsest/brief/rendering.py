@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -142,20 +142,21 @@ class Renderer:
         A server in a project also writes those without one, for projects that no server has worked in yet. A server
         that finds its project by its folder has others for that folder, which are written last.
         """
-        general = replace(self.default_scope, project="")
-        sign, text = _sign_of(general), self.instructions(general)
-        own = [self._launch.general] if self._launch is not None else []
+        general, launch = replace(self.default_scope, project=""), self._launch
+        of_all = () if launch is None else (launch.general,)
+        if general != self.default_scope:
+            self._write_instructions(general, of_all)
+            of_all = ()
+        own = () if launch is None else (launch.key,)
+        self._write_instructions(self.default_scope, (*sorted(self._launches), *of_all, *own))
+        if self._scope != self.default_scope:
+            self._write_instructions(self._scope, () if launch is None else (launch.in_folder,))
+
+    def _write_instructions(self, scope: Scope, own: Sequence[str]) -> None:
+        """Write the instructions of a scope for all ways to start a server in it: those that are known, and `own`."""
+        sign, text = _sign_of(scope), self.instructions(scope)
         for launch in dict.fromkeys((*self._files.launches_of(sign), *own)):
             self._files.write_instructions(launch, sign, text)
-        text = self.instructions(self.default_scope)
-        own = [self._launch.key] if self._launch is not None else []
-        for launch in dict.fromkeys((*self._files.launches_of(self._sign), *sorted(self._launches), *own)):
-            self._files.write_instructions(launch, self._sign, text)
-        if self._scope != self.default_scope:
-            sign, text = _sign_of(self._scope), self.instructions(self._scope)
-            own = [self._launch.in_folder] if self._launch is not None else []
-            for launch in dict.fromkeys((*self._files.launches_of(sign), *own)):
-                self._files.write_instructions(launch, sign, text)
 
 
 def _sign_of(scope: Scope) -> str:
