@@ -174,8 +174,7 @@ def test_a_form_of_another_page_changes_nothing(windows: Windows, shown: Served,
         assert page.evaluate(reading) == "refused"
     page.goto(f"{shown.base}{path}")
     expect(page.get_by_role("button", name="Delete")).to_be_visible()
-    windows.complaints.clear()
-    windows.hosts.clear()
+    windows.forgive()
 
 
 def test_another_name_for_this_machine_shows_nothing(windows: Windows, shown: Served) -> None:
@@ -187,8 +186,7 @@ def test_another_name_for_this_machine_shows_nothing(windows: Windows, shown: Se
             assert answer is not None
             assert answer.status == 421
             assert "Nora" not in page.content()
-    windows.complaints.clear()
-    windows.hosts.clear()
+    windows.forgive()
 
 
 def test_a_token_shows_one_user_until_it_is_revoked(windows: Windows, tmp_path: Path) -> None:
@@ -215,8 +213,7 @@ def test_a_token_shows_one_user_until_it_is_revoked(windows: Windows, tmp_path: 
         expect(page).to_have_url(f"{server.base}/sign-in")
         late = windows.open(f"{server.base}/edits", storage_state=state)
         expect(late).to_have_url(f"{server.base}/sign-in")
-        windows.close()
-    windows.complaints.clear()
+        windows.forgive()
 
 
 def test_a_cookie_is_no_longer_valid_after_signing_out(windows: Windows, served: Served) -> None:

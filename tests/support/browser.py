@@ -66,6 +66,12 @@ class Windows:
         while self._contexts:
             self._contexts.pop().close()
 
+    def forgive(self) -> None:
+        """Close all windows and forget what they noticed. A window that is open can still notice something later."""
+        self.close()
+        self.complaints.clear()
+        self.hosts.clear()
+
     def _note_request(self, request: Request) -> None:
         if not request.url.startswith("data:"):
             self.hosts.add(urlsplit(request.url).netloc)
