@@ -138,6 +138,7 @@ async def test_lists_and_summaries_of_a_memory_of_messages_do_not_call_it_empty(
         assert (await memory.summary(ALICE)).text.startswith("- 2026-05-08 User sails\nConversations:\n- 2025-06-01")
 
 
+@pytest.mark.nightly
 def test_the_commands_list_and_read_conversations(tmp_path: Path) -> None:
     """Guards a person at the terminal."""
     file = tmp_path / "conversations.json"

@@ -91,6 +91,7 @@ def test_the_badges_say_what_the_project_says() -> None:
     assert drawn == {name: pictures.badge(name, value) for name, value in pictures.badges().items()}
 
 
+@pytest.mark.nightly
 def test_the_picture_shows_commands_that_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Guards the picture: each of its commands succeeds, and the questions are answered."""
     monkeypatch.setenv("PALIMPSEST_EMBEDDER__PROVIDER", "e5")
@@ -99,6 +100,7 @@ def test_the_picture_shows_commands_that_work(tmp_path: Path, monkeypatch: pytes
     assert "Pixel must not eat chicken" in shown.partition("welches Futter")[2]
 
 
+@pytest.mark.nightly
 def test_the_drawings_of_the_graph_are_those_of_the_tool(tmp_path: Path) -> None:
     """Guards the page on the graph: the tool still draws what it shows, and the picture has all that Ana is part of."""
     page = pictures.GRAPH_PAGE.read_text("utf-8")

@@ -151,6 +151,7 @@ class TestFullDisk:
         palimpsest(tmp_path, "rebuild")  # the server may have stopped before all pieces of the long text were embedded
         assert palimpsest_json(tmp_path, "doctor", "--deep")["ok"]
 
+    @pytest.mark.nightly
     async def test_a_memory_without_room_to_start_opens_as_soon_as_there_is_some(self, tmp_path: Path) -> None:
         """A server that starts on a full disk says so, stays up, and needs no restart."""
         os.mkfifo(tmp_path / "more")
@@ -186,6 +187,7 @@ class TestFullDisk:
                 await memory.restore(ALICE, gone.memory.id)
             assert await row_faults(memory) == []
 
+    @pytest.mark.nightly
     async def test_a_copy_without_room_fails_and_leaves_no_partial_file(self, tmp_path: Path) -> None:
         """Exports, backups and restores leave no partial file under their name."""
         async with memory_in(tmp_path / "data", vector_store=EXACT) as memory:
@@ -255,6 +257,7 @@ def limited_pages() -> Generator[PageLimit]:
 
 
 class TestReadOnly:
+    @pytest.mark.nightly
     @pytest.mark.parametrize("closed", ["an empty folder", "the folder of a memory", "the file of a memory"])
     async def test_a_read_only_place_is_reported_until_it_is_writable(self, tmp_path: Path, closed: str) -> None:
         """A read-only folder or file is reported, is not made writable, and works once its owner makes it writable."""
@@ -289,6 +292,7 @@ class TestReadOnly:
         assert "set data_dir to another place" in reply
         assert (tmp_path / "file").read_text() == "something else"
 
+    @pytest.mark.nightly
     async def test_a_read_only_index_costs_no_answer(self, tmp_path: Path) -> None:
         """If the index cannot be written, a search gives the same answers without it."""
         await indexed(tmp_path / "data")
@@ -405,6 +409,7 @@ INDEXES = ["sqlite_autoindex_memories_1", "memories_by_user", "memories_once", "
 
 
 class TestDamagedLedger:
+    @pytest.mark.nightly
     @pytest.mark.parametrize("damaged", [*TABLES, *INDEXES, *FULL_TEXT])
     async def test_every_call_that_meets_a_damaged_page_gives_advice(
         self, tmp_path: Path, rows: Rows, damaged: str
@@ -501,6 +506,7 @@ class TestDamagedLedger:
             (stored,) = conn.execute("SELECT count(*) FROM memories WHERE text LIKE 'User owns boat%'").fetchone()
         assert stored == acknowledged
 
+    @pytest.mark.nightly
     async def test_a_lost_table_affects_only_the_calls_that_read_it(self, tmp_path: Path, rows: Rows) -> None:
         """If one table is damaged, the tool that reads it says so, and the other tools work."""
         rows.put(tmp_path / "data", "history", b"\xff")
@@ -516,6 +522,7 @@ class TestDamagedLedger:
                 assert "malformed" in error_text(await memory.call_tool("add_memory", {"text": "User sails"}))
         assert "palimpsest restore" in palimpsest(tmp_path, "doctor", "--deep", "--json", code=1)
 
+    @pytest.mark.nightly
     async def test_a_file_that_is_not_a_database_is_reported_and_a_backup_replaces_it(self, tmp_path: Path) -> None:
         """If the file is not a database, every call gives advice that works, and the server needs no restart."""
         await store_a_memory(tmp_path / "data")
@@ -596,6 +603,7 @@ class TestClockThatJumpsBack:
             with pytest.raises(MemoryNotFoundError):
                 await memory.update(ALICE, one.memory.id, text="User lives in Metz")
 
+    @pytest.mark.nightly
     @examples(12)
     @given(
         steps=st.lists(
@@ -766,6 +774,7 @@ class TestIndexOfAnotherVersion:
         )
         await answers_and_follows(data)
 
+    @pytest.mark.nightly
     @pytest.mark.parametrize("left", ["garbage", "an empty file", "a folder"])
     async def test_a_chroma_database_that_is_not_one_is_rebuilt(self, tmp_path: Path, built: Path, left: str) -> None:
         """A file or folder in place of the index is reported by `doctor` and replaced."""
@@ -818,6 +827,7 @@ CAUSES: dict[Cause, tuple[str, dict[str, str]]] = {
 
 
 class TestServerThatCannotOpen:
+    @pytest.mark.nightly
     @pytest.mark.parametrize("cause", CAUSES)
     async def test_each_call_says_why_until_the_cause_is_gone(self, tmp_path: Path, cause: Cause) -> None:
         """Every call says why the memory cannot be opened. Once the cause is gone, calls work without a restart."""

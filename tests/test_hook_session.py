@@ -206,6 +206,7 @@ def assert_brief(text: str, project: str, facts: tuple[str, ...]) -> None:
     assert count_tokens(text) <= 500
 
 
+@pytest.mark.nightly
 async def test_a_session_of_thirty_prompts(tmp_path: Path) -> None:
     """Each prompt gets what answers it, once in a context; what was said is kept once; the next session knows of it."""
     shop, site = repository(tmp_path / "tea-shop"), repository(tmp_path / "garden-site")
@@ -241,6 +242,7 @@ async def test_a_session_of_thirty_prompts(tmp_path: Path) -> None:
     assert "The last conversation" not in other
 
 
+@pytest.mark.nightly
 def test_a_command_renders_what_it_took_in(tmp_path: Path) -> None:
     """Where no server had run yet, the brief of a folder stayed empty after a command had taken its session in."""
     shop = repository(tmp_path / "tea-shop")

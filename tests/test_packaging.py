@@ -57,6 +57,7 @@ def packed(tmp_path: Path) -> Path:
     return unpacked
 
 
+@pytest.mark.nightly
 async def test_the_bundle_is_valid_and_contains_a_server_that_runs(tmp_path: Path) -> None:
     """Guards the one-click installation: a valid manifest, the right files, and a server that starts."""
     unpacked = packed(tmp_path)
@@ -132,6 +133,7 @@ def test_the_container_serves_requests_with_a_token(tmp_path: Path) -> None:
             process.terminate()
 
 
+@pytest.mark.nightly
 async def test_mcp_run_starts_the_file_that_the_readme_names(tmp_path: Path) -> None:
     """Guards `mcp run` and `mcp dev`, which look for the server in the globals of a file."""
     mcp = Path(sys.executable).with_name("mcp.exe" if os.name == "nt" else "mcp")

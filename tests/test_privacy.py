@@ -243,6 +243,7 @@ async def test_the_server_opens_no_network_socket(tmp_path: Path) -> None:
     assert CAN_FENCE or not log.exists() or "connect" not in log.read_text()
 
 
+@pytest.mark.nightly
 async def test_with_a_model_the_server_connects_only_to_its_address(tmp_path: Path) -> None:
     """With a model configured, every connection goes to its address."""
     log = tmp_path / "log"

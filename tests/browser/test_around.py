@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import Browser, expect
 
 from tests.browser.conftest import Served, entered
@@ -13,6 +14,7 @@ from tests.support.command_line import palimpsest
 from tests.support.page_process import run_ui
 
 
+@pytest.mark.nightly
 def test_a_memory_of_another_process_appears_by_itself(windows: Windows, served: Served) -> None:
     """Guards that nobody has to reload: what an agent adds comes into the list, and into what is searched for."""
     page = windows.open(served.base, storage_state=served.state)
@@ -28,6 +30,7 @@ def test_a_memory_of_another_process_appears_by_itself(windows: Windows, served:
     assert page.evaluate("() => window.isStillHere")
 
 
+@pytest.mark.nightly
 def test_what_somebody_is_doing_is_not_taken_away(windows: Windows, served: Served) -> None:
     """Guards a choice and a text that somebody writes against a change by another process: they are told of it."""
     page = windows.open(f"{served.base}/?kind=memory", storage_state=served.state)
@@ -40,6 +43,7 @@ def test_what_somebody_is_doing_is_not_taken_away(windows: Windows, served: Serv
     expect(page.locator(".hits li").first).to_contain_text("bees")
 
 
+@pytest.mark.nightly
 def test_the_time_line_leads_from_a_year_to_what_was_believed(windows: Windows, shown: Served) -> None:
     page = windows.open(f"{shown.base}/timeline", storage_state=shown.state)
     page.get_by_role("link", name="Year").click()
@@ -103,6 +107,7 @@ def test_conversations_documents_and_summaries_are_listed(windows: Windows, show
     expect(page.locator("main table").first).to_contain_text("2025-12")
 
 
+@pytest.mark.nightly
 def test_a_contradiction_is_settled_with_one_click(windows: Windows, served: Served) -> None:
     page = windows.open(f"{served.base}/conflicts", storage_state=served.state)
     button = page.get_by_role("button", name=re.compile("This is true now: Nora's thesis was handed in"))
@@ -117,6 +122,7 @@ def test_a_contradiction_is_settled_with_one_click(windows: Windows, served: Ser
     assert "hands in her thesis" in palimpsest(served.folder, "list")
 
 
+@pytest.mark.nightly
 def test_duplicates_are_merged(windows: Windows, served: Served) -> None:
     palimpsest(served.folder, "add", "Nora's favourite restaurant is the Bastard in Malmö.")
     page = windows.open(f"{served.base}/duplicates", storage_state=served.state)
@@ -128,6 +134,7 @@ def test_duplicates_are_merged(windows: Windows, served: Served) -> None:
     expect(page.get_by_role("status").filter(visible=True)).to_contain_text("Undone.")
 
 
+@pytest.mark.nightly
 def test_a_word_of_two_hundred_letters_widens_no_page(windows: Windows, browser: Browser, tmp_path: Path) -> None:
     """Guards every place where a page shows what somebody wrote: texts, tags, names, projects, questions, prompts."""
     word = "Donaudampfschiff" * 13

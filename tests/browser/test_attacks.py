@@ -189,6 +189,7 @@ def test_another_name_for_this_machine_shows_nothing(windows: Windows, shown: Se
     windows.forgive()
 
 
+@pytest.mark.nightly
 def test_a_token_shows_one_user_until_it_is_revoked(windows: Windows, tmp_path: Path) -> None:
     """Guards another user's ids, a cookie whose token was revoked, and one that was signed out."""
     data = tmp_path / "data"

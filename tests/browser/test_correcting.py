@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from playwright.sync_api import expect
 
 from tests.browser.conftest import Served
@@ -31,6 +32,7 @@ def test_a_hit_is_corrected_in_its_place_and_its_undo_leads_back(windows: Window
     expect(page.locator("#hits article a.text").first).to_have_text(before)
 
 
+@pytest.mark.nightly
 def test_a_form_in_the_list_is_closed_without_a_change(windows: Windows, served: Served) -> None:
     page = windows.open(served.base, storage_state=served.state)
     page.goto(served.base + LIST)
@@ -42,6 +44,7 @@ def test_a_form_in_the_list_is_closed_without_a_change(windows: Windows, served:
     expect(hit.locator("a.text")).to_have_text(before)
 
 
+@pytest.mark.nightly
 def test_the_chosen_get_a_tag(windows: Windows, served: Served) -> None:
     page = windows.open(served.base, storage_state=served.state)
     page.goto(served.base + LIST)

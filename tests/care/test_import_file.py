@@ -150,6 +150,7 @@ def comparable(edits: list[Edit]) -> list[Edit]:
     ]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("purged", [False, True])
 async def test_an_exported_memory_is_imported_without_loss(tmp_path: Path, *, purged: bool) -> None:
     """Guards the export as a complete copy: it exports to the same bytes, and every search has the same result."""
@@ -346,6 +347,7 @@ async def test_only_unknown_items_are_imported(tmp_path: Path) -> None:
     assert ledger_faults(tmp_path / "there" / "ledger.db") == []
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("cut", [2, 6, 10])
 async def test_an_interrupted_import_continues_to_the_same_result(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut: int

@@ -136,6 +136,7 @@ async def test_a_purged_memory_is_in_no_file_but_the_named_backup(tmp_path: Path
     assert files_with_part_of(tmp_path, *SECRETS, *vectors) - unused_parts(tmp_path) == {copy}
 
 
+@pytest.mark.nightly
 async def test_backups_with_an_erased_text_are_deleted_on_request(tmp_path: Path) -> None:
     """Guards --backups: backups with any version of the text are deleted, and so are other files with it."""
     clock = StoppedClock()
@@ -180,6 +181,7 @@ async def test_a_backup_made_after_a_purge_does_not_count_as_holding_it(tmp_path
         assert (await memory.care.purge(ALICE, [other], and_backups=False)).backups == ()
 
 
+@pytest.mark.nightly
 async def test_a_text_of_many_pages_is_erased_and_its_traces_are_found(tmp_path: Path) -> None:
     """Guards the proof: the search of the files finds a long text although pages split it."""
     async with memory_in(tmp_path) as memory:
@@ -308,6 +310,7 @@ async def test_an_id_of_another_scope_is_refused_and_erases_nothing(tmp_path: Pa
         assert table_rows(tmp_path / "ledger.db", "meta", "changes") == before
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("purged", [ALICE, WEB])
 async def test_all_erases_one_scope_and_leaves_the_others_byte_for_byte(tmp_path: Path, purged: Scope) -> None:
     """Guards --all: it erases memories and messages, deleted or not, and changes no row of other scopes."""
@@ -413,6 +416,7 @@ async def test_a_message_purged_while_a_model_reads_it_is_not_learnt_from(tmp_pa
     assert files_with_part_of(tmp_path, ASKED, FIRST) == set()
 
 
+@pytest.mark.nightly
 async def test_a_running_server_rebuilds_its_index_at_its_next_call(tmp_path: Path) -> None:
     """Guards an index that a client has open: its process deletes it with all vectors, and goes on answering."""
     data = tmp_path / "data"
@@ -482,6 +486,7 @@ async def test_a_log_that_another_process_reads_is_noted_and_emptied_by_the_next
         assert files_with_part_of(tmp_path, FIRST) == set()
 
 
+@pytest.mark.nightly
 def test_the_command_asks_first_and_reports_what_it_found(tmp_path: Path) -> None:
     """Guards a person at the terminal: purge asks first, reports every trace, and exits with 1 if one is left."""
     with second_writer(tmp_path / "data") as sneak:

@@ -51,6 +51,7 @@ def test_a_search_shows_how_relevant_each_hit_is_and_what_it_leaves_out(tmp_path
     assert wrong.startswith("error: min_relevance: ")
 
 
+@pytest.mark.nightly
 def test_a_long_text_is_cut_and_its_history_has_all_of_it(tmp_path: Path) -> None:
     """Guards the terminal from a page of text, and the way to that page, for a memory and for a message."""
     said = [f"{name} " + "stirs the stew. " * 4_000 + f"Then {name} sleeps." for name in ("Ana", "Ben")]
@@ -99,6 +100,7 @@ def test_advice_and_errors_name_commands_and_no_tools(tmp_path: Path) -> None:
         assert not [tool for tool in TOOL_NAMES if tool in text]
 
 
+@pytest.mark.nightly
 def test_a_conversation_is_learnt_and_answers_questions(tmp_path: Path) -> None:
     """Guards the README's first command, on JSON, JSON lines and an object with messages."""
     messages = [
@@ -215,6 +217,7 @@ def test_a_ledger_that_is_gone_while_its_index_is_there_is_told(tmp_path: Path) 
     palimpsest(tmp_path, "doctor")
 
 
+@pytest.mark.nightly
 def test_the_doctor_finds_a_full_and_a_read_only_disk(tmp_path: Path) -> None:
     """Guards the diagnosis of a memory that can be read and not written."""
     palimpsest(tmp_path, "add", "User likes tea")
@@ -277,6 +280,7 @@ def test_the_doctor_finds_a_model_that_answers_well(tmp_path: Path) -> None:
     assert "gpt-4o-mini answers" in printed
 
 
+@pytest.mark.nightly
 def test_prompts_are_listed_shown_checked_and_compared(tmp_path: Path) -> None:
     """Guards the steps to a prompt of one's own: copy the shipped one, edit it, and see what differs."""
     own = tmp_path / "own"
@@ -312,6 +316,7 @@ def test_the_options_before_the_command_choose_user_and_project(tmp_path: Path) 
     assert palimpsest_json(tmp_path, "--user", "bob", "search", "blue")["results"] == []
 
 
+@pytest.mark.nightly
 def test_without_arguments_a_terminal_gets_help(tmp_path: Path) -> None:
     """Guards a person who types the command alone. A pipe gets the server instead."""
     controller, terminal = pty.openpty()

@@ -83,6 +83,7 @@ def test_text_and_metadata_are_edited_by_words(tmp_path: Path) -> None:
     assert "choose another key" in palimpsest(tmp_path, "add", "x", "--metadata", "kind=recipe", code=1)
 
 
+@pytest.mark.nightly
 def test_a_text_is_read_from_standard_input(tmp_path: Path) -> None:
     """Guards pipes into add and edit, in UTF-8 whatever the locale is."""
     assert "added: [" in palimpsest(tmp_path, "add", "-", answer="李雷住在北京\n")
@@ -119,6 +120,7 @@ def test_a_text_that_is_refused_after_the_editor_is_not_lost(tmp_path: Path) -> 
     assert whole(tmp_path, memory_id)["text"] == "Rex is old"
 
 
+@pytest.mark.nightly
 def test_a_memory_that_changes_while_it_is_edited_is_not_overwritten(tmp_path: Path) -> None:
     """Guards what another program stores while the editor is open."""
     memory_id = added(tmp_path, "Rex is old")

@@ -8,6 +8,7 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import anyio
+import pytest
 
 from palimpsest.core.entities import NamedEntity, Relation
 from palimpsest.core.models import Decision, Event, Fact
@@ -108,6 +109,7 @@ def test_entities_are_merged_and_an_undo_takes_it_back(tmp_path: Path) -> None:
     assert "Anuska paints" in palimpsest(tmp_path, "entity", "Anuska")
 
 
+@pytest.mark.nightly
 def test_what_is_said_of_a_namesake_is_split_off(tmp_path: Path) -> None:
     """Guards two people of one name: each memory stays with whom it is about, and a name alone is refused then."""
     _, swims = known(

@@ -30,6 +30,7 @@ def memory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("conditions", "names"),
     [

@@ -62,6 +62,7 @@ Output: TypeAlias = Callable[[], AbstractContextManager[int]]
 OUTPUTS = pytest.mark.parametrize("output", [full_device, closed_pipe], ids=["full", "closed"])
 
 
+@pytest.mark.nightly
 @OUTPUTS
 def test_a_write_whose_reply_is_lost_says_on_stderr_what_is_stored(tmp_path: Path, output: Output) -> None:
     """Guards against doing it twice: an undo that is run again takes back one edit more."""
@@ -78,6 +79,7 @@ def test_a_write_whose_reply_is_lost_says_on_stderr_what_is_stored(tmp_path: Pat
     assert [hit["text"] for hit in palimpsest_json(tmp_path, "list")["results"]] == ["User likes green tea"]
 
 
+@pytest.mark.nightly
 def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:
     """Guards `palimpsest list | head`: a command that only reads ends quietly."""
     with closed_pipe() as stdout:
@@ -85,6 +87,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:
             assert run(tmp_path, stdout, *command) == (0, "")
 
 
+@pytest.mark.nightly
 def test_a_listing_that_cannot_be_written_is_one_line_on_stderr(tmp_path: Path) -> None:
     """Guards against a traceback, and against an empty file that looks like an empty memory."""
     with full_device() as stdout:
@@ -95,6 +98,7 @@ def test_a_listing_that_cannot_be_written_is_one_line_on_stderr(tmp_path: Path) 
             assert "is kept" not in error
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
 def test_characters_that_the_encoding_lacks_are_escaped(tmp_path: Path, encoding: str) -> None:
     """Guards a terminal without Unicode: text is escaped, JSON says the same in ASCII, and an export is UTF-8."""
@@ -115,6 +119,7 @@ def test_characters_that_the_encoding_lacks_are_escaped(tmp_path: Path, encoding
     assert text in [json.loads(line).get("content") for line in exported.splitlines()]
 
 
+@pytest.mark.nightly
 @OUTPUTS
 def test_without_any_output_the_exit_code_tells_a_write_from_a_failure(tmp_path: Path, output: Output) -> None:
     """Guards `palimpsest add … 2>&1 | true`, where nothing can be said."""
@@ -131,6 +136,7 @@ def test_without_any_output_the_exit_code_tells_a_write_from_a_failure(tmp_path:
     assert len(palimpsest_json(tmp_path, "list")["results"]) == 1
 
 
+@pytest.mark.nightly
 def test_without_standard_output_the_work_is_done(tmp_path: Path) -> None:
     """Guards a command that is started with its standard output closed."""
     done = subprocess.run(

@@ -318,6 +318,7 @@ class TestImports:
         assert folders.texts(root, "--project", "b") == ["The build runs on Debian"]
 
 
+@pytest.mark.nightly
 def test_processes_that_open_a_folder_at_once_agree(folders: Folders) -> None:
     """Guards the first use by several clients: each would name the project."""
     first, second = (repository(folders.root / name / "app") for name in ("work", "home"))

@@ -82,6 +82,7 @@ def test_chinese_fills_its_lines_and_no_line_begins_with_a_full_stop() -> None:
     assert wrapped("a river runs", 7) == "a river\nruns"
 
 
+@pytest.mark.nightly
 def test_lists_fit_terminals_and_name_what_is_cut(tmp_path: Path) -> None:
     """Guards 80 columns, narrow and wide ones, in a pipe: a cut text has its length, and `get` has all of it."""
     for text in TEXTS.values():
@@ -100,6 +101,7 @@ def test_lists_fit_terminals_and_name_what_is_cut(tmp_path: Path) -> None:
         assert text in palimpsest(tmp_path, "get", hit["id"])
 
 
+@pytest.mark.nightly
 def test_without_colours_no_escape_is_printed(tmp_path: Path) -> None:
     """Guards NO_COLOR and a dumb terminal in the doctor's green and the errors' red."""
     for settings in ({"NO_COLOR": "1"}, {"TERM": "dumb"}, {}):

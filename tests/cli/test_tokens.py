@@ -13,6 +13,7 @@ from palimpsest.server.auth import tokens as access_tokens
 from tests.support.command_line import palimpsest, palimpsest_json, palimpsest_restricted
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("restrictions", "reason"),
     [({"room": 1}, "File too large"), ({"unprivileged": True}, "Permission denied")],

@@ -171,6 +171,7 @@ async def test_a_client_that_opens_another_folder_is_asked_again(tmp_path: Path)
         assert "project github.com/acme/borealis" in scope_line(reply_text(await client.call_tool("list_memories", {})))
 
 
+@pytest.mark.nightly
 @pytest.mark.anyio
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
 async def test_a_client_that_refuses_to_list_its_roots_has_the_servers_folder(tmp_path: Path, mode: str) -> None:
@@ -196,6 +197,7 @@ async def test_a_client_that_refuses_to_list_its_roots_has_the_servers_folder(tm
     assert "project github.com/acme/here" in scope_line(text)
 
 
+@pytest.mark.nightly
 @pytest.mark.anyio
 @pytest.mark.parametrize("transport", ["legacy", "sse"])
 async def test_every_http_session_has_the_project_of_its_own_client(tmp_path: Path, transport: str) -> None:

@@ -77,6 +77,7 @@ class TestDamagedIndex:
             assert projection.state == "ready"
             assert agrees(ledger, chroma.last)
 
+    @pytest.mark.nightly
     def test_garbage_in_the_files_of_chroma_is_set_aside_and_rebuilt(self, ledger: Ledger, root: Path) -> None:
         """A crash during Chroma's own sync leaves files that it cannot read."""
         chroma = Indexes("chroma")

@@ -104,6 +104,7 @@ class TestEveryIndex:
         assert index.query(other, EAST, 10) == [2]
         assert index.count() == 2
 
+    @pytest.mark.nightly
     def test_many_users_are_kept_apart(self, index: VectorIndex) -> None:
         """No two user names map to the same collection."""
         for number in range(40):

@@ -313,6 +313,7 @@ class TestWhenTheModelFails:
         assert "extract.md" in result.notes[0]
         assert result.kept_messages == 1
 
+    @pytest.mark.nightly
     async def test_without_an_embedder_texts_are_stored_and_found_by_words(self, tmp_path: Path) -> None:
         """Texts that were stored while the embedder was down get their vectors later."""
         gone = {"provider": "openai", "config": {"model": "e", "openai_base_url": "http://127.0.0.1:9/v1"}}

@@ -124,6 +124,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory, store: Store) -> Generator[Pa
 
 
 class TestAtOnce:
+    @pytest.mark.nightly
     def test_the_same_text_from_threads_of_two_processes_is_one_memory(self, pair: Pair) -> None:
         """Only the database can hold a text unique: one call adds it, the others find it."""
         call = {"user": "one", "texts": ["User plays the cello"] * 4}

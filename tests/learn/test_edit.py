@@ -204,6 +204,7 @@ class TestUndo:
             best = (await memory.search(ALICE, "musical instrument")).hits[0]
             assert best.text == "User plays the violoncello"
 
+    @pytest.mark.nightly
     async def test_a_text_restored_while_the_embedder_is_down_is_found_by_words(self, tmp_path: Path) -> None:
         """The undo is done, its note says what is missing, and the vector follows later."""
         async with memory_in(tmp_path) as memory:

@@ -291,6 +291,7 @@ class TestFailure:
 
 
 class TestKilled:
+    @pytest.mark.nightly
     @pytest.mark.parametrize("kind", ["learn", "summarize", "link"])
     async def test_a_process_that_is_killed_while_the_model_thinks(self, tmp_path: Path, kind: JobKind) -> None:
         """The next one asks again for that answer alone, and every job is done once."""
@@ -330,6 +331,7 @@ class TestKilled:
             assert again[0] == kind
             assert "learn" not in again or kind == "learn"
 
+    @pytest.mark.nightly
     async def test_a_process_that_is_killed_at_work_that_needs_no_model(self, tmp_path: Path) -> None:
         """The memory that ends is closed by the next process, once."""
         clock = StoppedClock()

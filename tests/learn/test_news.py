@@ -150,6 +150,7 @@ async def test_the_first_failure_is_told_and_so_is_the_success_after_it(tmp_path
             assert await next_news(memory) == ("learned from 1 message:\n- Alice likes tea",)
 
 
+@pytest.mark.nightly
 async def test_news_wait_until_somebody_asks_for_them(tmp_path: Path) -> None:
     """However much is learned in other scopes meanwhile, and whatever is purged there."""
     garden = Scope("alice", "garden")

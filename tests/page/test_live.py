@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
+import pytest
 
 from tests.support.command_line import palimpsest
 from tests.support.http_server import new_access_token, run_http_server
@@ -17,6 +18,7 @@ def events(lines: Iterator[str]) -> Iterator[str]:
     return (line for line in lines if line.startswith(("event:", "id:")))
 
 
+@pytest.mark.nightly
 def test_a_change_by_another_process_is_told(tmp_path: Path) -> None:
     palimpsest(tmp_path, "add", "Alice has a boat")
     with run_ui(tmp_path) as url, httpx.Client(follow_redirects=True, timeout=TIMEOUT) as browser:
@@ -35,6 +37,7 @@ def test_a_change_by_another_process_is_told(tmp_path: Path) -> None:
         assert httpx.get(f"{base}/live", timeout=TIMEOUT).headers["location"] == "/sign-in"
 
 
+@pytest.mark.nightly
 def test_a_change_of_another_user_is_not_told(tmp_path: Path) -> None:
     token = new_access_token(tmp_path / "data", "bob")
     with run_http_server(tmp_path, "http") as server, httpx.Client(timeout=TIMEOUT) as browser:
@@ -50,6 +53,7 @@ def test_a_change_of_another_user_is_not_told(tmp_path: Path) -> None:
         assert number > 1
 
 
+@pytest.mark.nightly
 def test_a_stream_of_a_revoked_access_token_tells_nothing_more(tmp_path: Path) -> None:
     token = new_access_token(tmp_path / "data", "alice")
     with run_http_server(tmp_path, "http") as server, httpx.Client(timeout=TIMEOUT) as browser:
@@ -65,6 +69,7 @@ def test_a_stream_of_a_revoked_access_token_tells_nothing_more(tmp_path: Path) -
             assert list(told) == []
 
 
+@pytest.mark.nightly
 def test_a_server_that_is_asked_to_stop_ends_its_streams(tmp_path: Path) -> None:
     """An open page keeps it neither from stopping nor from stopping quietly."""
     with run_http_server(tmp_path, "http") as server, httpx.Client(follow_redirects=True, timeout=TIMEOUT) as browser:

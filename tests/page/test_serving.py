@@ -6,12 +6,14 @@ import re
 from pathlib import Path
 
 import httpx
+import pytest
 
 from tests.support.command_line import palimpsest
 from tests.support.http_server import new_access_token, run_http_server
 from tests.support.page_process import TIMEOUT, run_ui
 
 
+@pytest.mark.nightly
 def test_the_command_serves_the_page_for_this_machine_only(tmp_path: Path) -> None:
     palimpsest(tmp_path, "add", "Alice has a boat")
     with run_ui(tmp_path) as url, httpx.Client(follow_redirects=True, timeout=TIMEOUT) as browser:
@@ -28,6 +30,7 @@ def test_the_command_serves_the_page_for_this_machine_only(tmp_path: Path) -> No
     assert "page" in palimpsest(tmp_path, "log")
 
 
+@pytest.mark.nightly
 def test_a_server_without_access_tokens_names_a_url_that_opens_its_page_once(tmp_path: Path) -> None:
     with run_http_server(tmp_path, "http") as server, httpx.Client(timeout=TIMEOUT) as browser:
         path = server.page
@@ -38,6 +41,7 @@ def test_a_server_without_access_tokens_names_a_url_that_opens_its_page_once(tmp
         assert httpx.get(f"{server.base}/health", timeout=TIMEOUT).status_code in (200, 503)
 
 
+@pytest.mark.nightly
 def test_a_server_with_access_tokens_asks_for_one(tmp_path: Path) -> None:
     token = new_access_token(tmp_path / "data", "alice")
     with run_http_server(tmp_path, "http") as server, httpx.Client(timeout=TIMEOUT) as browser:

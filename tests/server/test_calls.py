@@ -102,6 +102,7 @@ class TestManyCalls:
                 assert not embed.may_end.is_set()
                 embed.may_end.set()
 
+    @pytest.mark.nightly
     async def test_a_caller_has_a_bounded_number_of_unfinished_calls(self, tmp_path: Path) -> None:
         """Guards memory and other callers from a token that opens calls and never ends them."""
         greedy, modest = (new_access_token(tmp_path / "data", "alice") for _ in range(2))
@@ -120,6 +121,7 @@ class TestManyCalls:
                 assert f"{MAX_CALLS} of your calls are unfinished" in first_line_of_listening(greedy)
                 assert first_line_of_listening(modest).startswith("event:")
 
+    @pytest.mark.nightly
     async def test_a_hostile_filter_is_refused_at_once(self, tmp_path: Path) -> None:
         """Guards the server from the filters that stalled it: the largest are refused before they are parsed."""
         with run_http_server(tmp_path) as server:
@@ -173,6 +175,7 @@ class SilentModel:
 
 
 class TestGivenUp:
+    @pytest.mark.nightly
     @pytest.mark.parametrize("version", ["2025-11-25", MODERN])
     def test_a_read_ends_when_its_client_disconnects(self, tmp_path: Path, version: str) -> None:
         """Guards the server from working for clients that are gone, in every era of the protocol."""

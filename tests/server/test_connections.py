@@ -221,6 +221,7 @@ def with_token(bearer: str) -> dict[str, str]:
 
 
 class TestSessions:
+    @pytest.mark.nightly
     def test_the_session_that_was_idle_longest_ends_and_its_client_is_told(self, protected_server: HttpServer) -> None:
         """Guards memory from sessions without an end. A client that gets 404 opens a new one, as MCP demands."""
         greedy, modest = (new_access_token(protected_server.data, "alice") for _ in range(2))
@@ -233,6 +234,7 @@ class TestSessions:
             assert {session: ping(http, greedy, session) for session in expected} == expected
             assert ping(http, modest, other) == 200
 
+    @pytest.mark.nightly
     def test_a_session_that_its_client_closed_is_not_counted(self, protected_server: HttpServer) -> None:
         """Guards a session that is in use from many short ones of the same caller."""
         bearer = new_access_token(protected_server.data, "alice")
@@ -243,6 +245,7 @@ class TestSessions:
                 assert http.delete("/mcp", headers=headers).status_code == 200
             assert ping(http, bearer, kept) == 200
 
+    @pytest.mark.nightly
     def test_a_session_with_an_open_stream_is_in_use(self, protected_server: HttpServer) -> None:
         """Guards clients that only listen. Nobody can close their sessions by opening others."""
         bearer = new_access_token(protected_server.data, "alice")
@@ -306,12 +309,14 @@ class TestProxies:
             for n in range(FAILED_PER_MINUTE + 10)
         ]
 
+    @pytest.mark.nightly
     def test_a_client_cannot_say_that_it_is_another(self, tmp_path: Path) -> None:
         """Guards the limits by address from programs on the same machine."""
         new_access_token(tmp_path / "data", "nobody")
         with run_http_server(tmp_path, FORWARDED_ALLOW_IPS="*") as server:
             assert self.forged_until_limited(server)[-1] == 429
 
+    @pytest.mark.nightly
     def test_a_proxy_named_in_the_settings_is_believed(self, tmp_path: Path) -> None:
         """Guards the clients of a proxy from the limit of one of them."""
         new_access_token(tmp_path / "data", "nobody")

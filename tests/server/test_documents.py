@@ -119,6 +119,7 @@ async def test_a_page_is_forgotten_and_comes_back_with_an_undo(tmp_path: Path) -
         assert "## cellar" in await read(client, f"{address}/2")
 
 
+@pytest.mark.nightly
 async def test_a_folder_that_the_command_line_learned_is_read_over_stdio(tmp_path: Path) -> None:
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "hut.html").write_text("<h1>Hut</h1><p>The key hangs behind the barometer.</p>", "utf-8")

@@ -115,6 +115,7 @@ async def test_the_list_is_announced_when_it_may_have_changed(tmp_path: Path) ->
             await subscribe(server, "entity://Ana")
 
 
+@pytest.mark.nightly
 async def test_a_token_sees_the_graph_of_its_own_user(protected_server: HttpServer) -> None:
     """Guards the same names in two memories: what is about them, listed, completed, and read as a resource."""
     async with memory_in(protected_server.data) as memory:

@@ -102,6 +102,7 @@ class TestTokens:
         assert answer.status_code == 429
         assert int(answer.headers["retry-after"]) >= 1
 
+    @pytest.mark.nightly
     def test_headers_that_are_not_verified_share_one_limit(self, tmp_path: Path) -> None:
         """Guards a server without tokens from callers that invent a new header for each request."""
         with run_http_server(tmp_path, PALIMPSEST_HTTP__REQUESTS_PER_MINUTE="20") as server:
@@ -111,6 +112,7 @@ class TestTokens:
 
 
 class TestHosts:
+    @pytest.mark.nightly
     @pytest.mark.parametrize(
         "host",
         [
@@ -141,6 +143,7 @@ class TestHosts:
         answer = httpx2.get(f"{open_server.base}/health", headers={"host": host, "origin": f"http://{host}"})
         assert answer.status_code == 200
 
+    @pytest.mark.nightly
     def test_a_refused_request_leaves_no_traceback(self, tmp_path: Path) -> None:
         """Guards the log: a foreign request is no fault of the server."""
         with run_http_server(tmp_path) as server:

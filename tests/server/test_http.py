@@ -56,6 +56,7 @@ class TestTransports:
             async with connect_http(open_server, other) as client:
                 assert text in text_of(await client.call_tool("search_memories", {"query": f"{how} bees"}))
 
+    @pytest.mark.nightly
     @pytest.mark.parametrize(("transport", "served", "missing"), [("http", "/mcp", "/sse"), ("sse", "/sse", "/mcp")])
     def test_a_single_transport_can_be_served(self, tmp_path: Path, transport: str, served: str, missing: str) -> None:
         """Guards the choice of the transport."""
@@ -113,6 +114,7 @@ class TestHealth:
         assert "alice" not in answer.text
         assert str(protected_server.data) not in answer.text
 
+    @pytest.mark.nightly
     def test_it_fails_if_the_memory_cannot_be_opened(self, tmp_path: Path) -> None:
         """Guards monitoring, which reads the status code."""
         (tmp_path / "data").mkdir()
@@ -190,6 +192,7 @@ class TestAccess:
         error = palimpsest(tmp_path, "serve", "--transport", "http", "--host", host, "--port", "0", code=1)
         assert "palimpsest token create" in " ".join(error.split())
 
+    @pytest.mark.nightly
     def test_a_port_that_is_in_use_is_named(self, open_server: HttpServer, tmp_path: Path) -> None:
         """Guards people who start the server twice."""
         error = palimpsest_process(tmp_path, "serve", "--transport", "http", "--port", str(open_server.port), code=1)
@@ -363,6 +366,7 @@ class TestAccess:
             assert "this access token is read-only" in text_of(refused)
             assert "nothing found" in text_of(await client.call_tool("search_memories", {"query": "violin"}))
 
+    @pytest.mark.nightly
     def test_a_token_in_the_settings_is_valid(self, tmp_path: Path) -> None:
         """Guards tokens from the environment of a container."""
         secret = "a secret of the settings"  # noqa: S105 - made for the test
@@ -391,6 +395,7 @@ class TestStdio:
             server.send_signal(signal.SIGINT)
             assert server.wait(TIMEOUT) == -signal.SIGINT
 
+    @pytest.mark.nightly
     async def test_fifty_slow_calls_do_not_delay_a_fast_one(self, tmp_path: Path) -> None:
         """Guards a search while other calls wait for a language model."""
         all_requested, may_answer = threading.Event(), threading.Event()

@@ -24,6 +24,7 @@ def test_our_own_text_is_short_and_its_beginning_stands_alone() -> None:
     assert "add_memory" in HEAD
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
 async def test_the_next_start_over_stdio_says_what_is_known(tmp_path: Path, mode: str) -> None:
     """What is rendered belongs to one way to start a server; another user, or another setting, gets the static text."""
@@ -49,6 +50,7 @@ async def test_the_next_start_over_stdio_says_what_is_known(tmp_path: Path, mode
         assert not any("peanuts" in text for text in left)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("how", ["legacy", "auto", "sse"])
 async def test_over_http_each_token_gets_its_own_users_memories(tmp_path: Path, how: str) -> None:
     """One user's facts never reach another, nor a read-only client of another project."""
@@ -66,6 +68,7 @@ async def test_over_http_each_token_gets_its_own_users_memories(tmp_path: Path, 
             assert "oolong" not in (client.instructions or "")
 
 
+@pytest.mark.nightly
 async def test_over_http_without_tokens_they_are_static(tmp_path: Path) -> None:
     """Whoever connects is not known."""
     with run_http_server(tmp_path) as server:

@@ -89,6 +89,7 @@ def jobs(folder: Path, *options: str, **settings: str) -> list[dict[str, Any]]:
     return [job for job in printed if job["kind"] == "learn"]
 
 
+@pytest.mark.nightly
 async def test_over_http_a_call_is_answered_at_once_and_a_later_reply_says_what_was_learned(tmp_path: Path) -> None:
     """The default over HTTP: a client gives up after a minute, and a slow model takes longer."""
     with held_model() as model, run_http_server(tmp_path, **model.settings) as server:
@@ -102,6 +103,7 @@ async def test_over_http_a_call_is_answered_at_once_and_a_later_reply_says_what_
                 assert "learned from" not in reply_text(await client.call_tool(tool, arguments))
 
 
+@pytest.mark.nightly
 async def test_a_later_reply_says_what_was_forgotten_and_how_to_restore_it(tmp_path: Path) -> None:
     """The reply to the request could not know it."""
     with held_model() as model, run_http_server(tmp_path, **model.settings) as server:
@@ -117,6 +119,7 @@ async def test_a_later_reply_says_what_was_forgotten_and_how_to_restore_it(tmp_p
     assert "update_memory(restore=true) restores it" in reply
 
 
+@pytest.mark.nightly
 async def test_a_token_that_only_reads_leaves_the_news_to_the_others(tmp_path: Path) -> None:
     """Reading changes nothing, and what was learned is told to those who taught it."""
     reading = new_access_token(tmp_path / "data", "alice", read_only=True)
@@ -132,6 +135,7 @@ async def test_a_token_that_only_reads_leaves_the_news_to_the_others(tmp_path: P
             assert f"note: {LEARNED}" in await search_until_told(writer)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("protected", [False, True])
 async def test_subscribers_hear_of_what_was_learned(tmp_path: Path, *, protected: bool) -> None:
     """Guards clients that show a memory: no call of theirs returns when it has changed."""
@@ -169,6 +173,7 @@ async def test_a_killed_server_loses_nothing_and_the_next_one_goes_on(tmp_path: 
         assert (job["state"], [fact["memory"] for fact in job["learned"]]) == ("done", ["Alice likes tea"])
 
 
+@pytest.mark.nightly
 async def test_two_processes_never_work_on_one_job(tmp_path: Path) -> None:
     """While a server waits for the model, a retry on the command line leaves the job to it."""
     with held_model() as model, run_http_server(tmp_path, **model.settings) as server:
@@ -182,6 +187,7 @@ async def test_two_processes_never_work_on_one_job(tmp_path: Path) -> None:
     assert model.extractions == 1
 
 
+@pytest.mark.nightly
 async def test_the_command_line_learns_from_what_waits(tmp_path: Path) -> None:
     """A person need not wait for a server, and sees what was learned; the doctor counts what waits."""
     with held_model() as model:

@@ -43,6 +43,7 @@ async def connect_by(how: str, folder: Path, **settings: str) -> AsyncGenerator[
             yield one
 
 
+@pytest.mark.nightly
 @EVERY_TRANSPORT
 async def test_a_cancelled_call_keeps_the_messages_and_nothing_else(tmp_path: Path, how: str) -> None:
     """Guards cancellation: messages are kept, facts are not, and the same call sent again extracts them."""
@@ -82,6 +83,7 @@ async def test_progress_is_reported_again_while_the_model_thinks(
     assert [number for number, _ in reports] == sorted({number for number, _ in reports})
 
 
+@pytest.mark.nightly
 @EVERY_TRANSPORT
 async def test_progress_is_reported_to_a_client_that_asks_for_it(tmp_path: Path, how: str) -> None:
     """Guards the line that a client shows while it waits. The numbers only rise."""

@@ -154,6 +154,7 @@ class TestTokens:
         assert "/.well-known/oauth-protected-resource" in answer.headers["www-authenticate"]
         assert post(server, issuer.token()).status_code == 200
 
+    @pytest.mark.nightly
     def test_no_forged_token_left_a_traceback_or_an_escape_in_the_log(self, tmp_path: Path, issuer: Issuer) -> None:
         """Guards the log: a forged token is no fault of the server, and its text must not act on a terminal."""
         with run_protected(tmp_path, issuer) as server:
@@ -166,6 +167,7 @@ class TestTokens:
 
 
 class TestRotation:
+    @pytest.mark.nightly
     def test_a_new_key_is_accepted_without_a_restart_and_the_old_one_no_longer(self, tmp_path: Path) -> None:
         """Guards a rotation of the issuer's keys, above all one after a key was stolen."""
         with run_issuer() as issuer, run_protected(tmp_path, issuer) as server:
@@ -206,6 +208,7 @@ class TestRotation:
 
 
 class TestBadIssuers:
+    @pytest.mark.nightly
     def test_an_issuer_that_cannot_be_reached_refuses_only_its_own_tokens(self, tmp_path: Path) -> None:
         """Guards the server's own tokens from an issuer that is down."""
         with socket.create_server(("127.0.0.1", 0)) as unused:
@@ -219,6 +222,7 @@ class TestBadIssuers:
         assert "could not be fetched" in log
         assert "Traceback" not in log
 
+    @pytest.mark.nightly
     async def test_an_issuer_that_does_not_answer_delays_no_other_token(self, tmp_path: Path) -> None:
         """Guards the server's own tokens, and the issuer's known keys, from a fetch that hangs."""
         own = new_access_token(tmp_path / "data", "alice")

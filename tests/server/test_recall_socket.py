@@ -74,6 +74,7 @@ async def test_a_prompt_is_answered_with_what_answers_it(tmp_path: Path) -> None
     assert sockets(tmp_path) == []
 
 
+@pytest.mark.nightly
 async def test_a_session_is_not_told_what_it_said_itself(tmp_path: Path) -> None:
     """Messages of the same session are left out; another session is told of them."""
     said = {"role": "user", "content": "My favourite tea is Darjeeling, the best tea", "id": "claude-code:s1:m1"}
@@ -84,6 +85,7 @@ async def test_a_session_is_not_told_what_it_said_itself(tmp_path: Path) -> None
         assert (await asked(path))["text"] == ""
 
 
+@pytest.mark.nightly
 async def test_bad_requests_and_hung_clients_hurt_nobody(tmp_path: Path) -> None:
     """Whatever is sent, the answer is empty, and calls and other hooks are answered meanwhile."""
     async with connect_stdio(tmp_path, PALIMPSEST_LLM__PROVIDER="none") as client:
@@ -106,6 +108,7 @@ async def test_bad_requests_and_hung_clients_hurt_nobody(tmp_path: Path) -> None
             assert reply_results(await client.call_tool("search_memories", {"query": PROMPT}))
 
 
+@pytest.mark.nightly
 async def test_a_killed_servers_socket_is_removed_by_the_next(tmp_path: Path) -> None:
     """A killed server leaves its socket; the next one removes it, and nothing that is not a socket of ours."""
     async with connect_stdio(tmp_path, PALIMPSEST_LLM__PROVIDER="none") as living:
@@ -128,6 +131,7 @@ async def test_a_killed_servers_socket_is_removed_by_the_next(tmp_path: Path) ->
                 assert FACT in (await asked(path))["text"]
 
 
+@pytest.mark.nightly
 async def test_two_users_of_one_data_directory_are_kept_apart(tmp_path: Path) -> None:
     """Each server answers its own user alone, and nobody whose user is not known."""
     async with connect_stdio(tmp_path, PALIMPSEST_LLM__PROVIDER="none") as alice:
@@ -142,6 +146,7 @@ async def test_two_users_of_one_data_directory_are_kept_apart(tmp_path: Path) ->
             assert (await asked(of_alice, user="bob"))["text"] == ""
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("mode", ["off", "capture"])
 async def test_without_recall_there_is_no_socket(tmp_path: Path, mode: str) -> None:
     """The opt-outs hold."""

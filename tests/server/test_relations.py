@@ -97,6 +97,7 @@ async def test_a_tool_shows_them_as_text_and_as_values(tmp_path: Path) -> None:
     assert {hit["text"] for hit in other.structured_content["results"]} == {"Odile lives in Ghent", "Ghent has canals"}
 
 
+@pytest.mark.nightly
 async def test_a_token_sees_its_own_users(protected_server: HttpServer) -> None:
     """Guards the same name in the memories of two users."""
     await fill(protected_server.data)

@@ -266,6 +266,7 @@ async def test_a_repeated_last_request_gets_the_same_result(tmp_path: Path) -> N
         assert len(reply_results(await client.call_tool("list_memories", {}))) == 1
 
 
+@pytest.mark.nightly
 async def test_a_client_with_a_read_only_token_is_not_asked(tmp_path: Path) -> None:
     """Guards the summary, which enters later conversations, from clients that may only read."""
     with run_http_server(tmp_path, PALIMPSEST_LLM__PROVIDER="sampling") as running:

@@ -256,6 +256,7 @@ async def test_a_server_that_cannot_open_its_memory_tells_the_agent_why(
             assert expected in error_text(await memory.call_tool("list_memories", {}))
 
 
+@pytest.mark.nightly
 async def test_a_broken_index_is_set_aside_and_nothing_is_lost(tmp_path: Path) -> None:
     """Guards against a broken index: the ledger answers, and a new index is built."""
     async with connect_stdio(tmp_path) as memory:
@@ -350,6 +351,7 @@ async def test_null_arguments_count_as_left_out(tmp_path: Path) -> None:
         assert reply_results(await memory.call_tool("list_memories", {"cursor": None, "deleted": None})) == []
 
 
+@pytest.mark.nightly
 async def test_a_corrected_text_is_compared_with_other_memories(tmp_path: Path) -> None:
     """Guards the promise that replies name similar memories, and that their advice works."""
     async with connect(tmp_path) as memory:

@@ -63,6 +63,7 @@ async def subscribed(
         tasks.cancel_scope.cancel()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("how", ["legacy", "auto"])
 async def test_a_projects_token_hears_of_its_project_and_of_what_all_projects_share(
     protected_server: HttpServer, how: str

@@ -220,6 +220,7 @@ class TestStdio:
         stdio.send(*NOTIFICATIONS, *REPLIES, b"", b"  \r")
         assert stdio.ask(b'{"jsonrpc": "2.0", "id": 8, "method": "ping"}')["id"] == 8
 
+    @pytest.mark.nightly
     def test_every_faulty_line_is_in_the_log_and_the_last_needs_no_end(self, tmp_path: Path) -> None:
         """Guards whoever looks for the fault of a client, and clients that close their pipe in the middle of a line."""
         with stdio_server(tmp_path, clean_environment(tmp_path)) as server:
@@ -239,6 +240,7 @@ def http(tmp_path_factory: pytest.TempPathFactory) -> Generator[HttpServer]:
 
 
 class TestHttp:
+    @pytest.mark.nightly
     @pytest.mark.parametrize("path", ["/mcp", "/messages/"])
     @pytest.mark.parametrize("version", ["2025-11-25", "2026-07-28"])
     @pytest.mark.parametrize(("text", "code", "request_id", "reason"), FAULTY.values(), ids=FAULTY)
@@ -257,6 +259,7 @@ class TestHttp:
         assert (answer["error"]["code"], answer["id"]) == (code, request_id)
         assert reason in answer["error"]["message"]
 
+    @pytest.mark.nightly
     @pytest.mark.anyio
     async def test_an_id_that_is_in_use_is_refused(self) -> None:
         """Guards the first of two requests with one id: the SDK would give its answer to the second."""

@@ -62,6 +62,7 @@ def content(path: Path) -> tuple[str, list[str]]:
         return revision, sorted(text for (text,) in conn.execute("SELECT text FROM memories"))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("moment", ["backup", *sorted(KNOWN_REVISIONS - {OLDEST}), "commit"])
 def test_the_next_process_migrates_what_a_killed_one_left(tmp_path: Path, moment: str) -> None:
     """Guards against a ledger between two versions, at the end of every step, before the commit and in the backup."""

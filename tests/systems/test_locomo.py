@@ -84,6 +84,7 @@ async def test_a_session_has_a_summary_with_its_observations_and_their_turns(tmp
     assert "\n".join((ACCOUNTS["D1:1"], *lines)) in earlier
 
 
+@pytest.mark.nightly
 async def test_an_observation_leads_to_its_turn(tmp_path: Path) -> None:
     """A question finds the observation, which names the turn; that one is read whole, amid its conversation."""
     with OpenAIServer(STUDY) as server:

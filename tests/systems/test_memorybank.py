@@ -75,6 +75,7 @@ async def live(memory: Memory, clock: StoppedClock) -> None:
         await do_due_jobs(memory)
 
 
+@pytest.mark.nightly
 async def test_days_become_the_whole_and_a_portrait(tmp_path: Path) -> None:
     """The background writes each day after its end; the whole is made of the days, the portrait of what they taught."""
     clock = StoppedClock()

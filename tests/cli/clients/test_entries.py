@@ -226,6 +226,7 @@ class TestOtherServers:
 
 
 class TestSharedFiles:
+    @pytest.mark.nightly
     def test_a_shared_entry_starts_wherever_uvx_is_on_the_path(self, tmp_path: Path) -> None:
         """Guards the file of a project: no path of this machine, and a program that our distribution really has."""
         printed = run(tmp_path, "install", "claude-code", "--project")

@@ -26,6 +26,7 @@ def findings(folder: Path, bolt: BoltServer, *options: str, code: int = 0) -> di
     return {finding["part"]: finding for finding in found if finding["part"].startswith("graph")}
 
 
+@pytest.mark.nightly
 async def test_rebuild_fills_the_database(tmp_path: Path, bolt: BoltServer) -> None:
     async with memory_in(tmp_path / "data", graph_store=bolt.settings()) as memory:
         state(memory, *LYON)

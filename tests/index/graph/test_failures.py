@@ -120,6 +120,7 @@ def mortal(tmp_path: Path) -> Generator[tuple[BoltServer, subprocess.Popen[str]]
         process.wait()
 
 
+@pytest.mark.nightly
 async def test_a_server_that_was_killed_is_caught_up_with_when_it_is_back(
     tmp_path: Path, mortal: tuple[BoltServer, subprocess.Popen[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -90,6 +90,7 @@ def proxy(chroma: ChromaProcess, certificate: Path) -> Generator[int]:
         thread.join()
 
 
+@pytest.mark.nightly
 def test_headers_and_tls(
     ledger: Ledger,
     chroma: ChromaProcess,
@@ -149,6 +150,7 @@ def test_a_database_that_is_not_there_is_named(ledger: Ledger, chroma: ChromaPro
         projection.open()
 
 
+@pytest.mark.nightly
 @pytest.mark.anyio
 async def test_doctor_says_what_condition_the_index_is_in(own_chroma: ChromaProcess, tmp_path: Path) -> None:
     """It builds nothing, and so it can say that nothing is there."""

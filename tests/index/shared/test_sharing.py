@@ -45,6 +45,7 @@ class TestFollowing:
         assert not projection.is_behind()
         assert holds_all(ledger, projection)
 
+    @pytest.mark.nightly
     def test_a_process_whose_turn_it_is_not_queries_what_is_there(
         self, ledger: Ledger, chroma: ChromaProcess, share: Share, open_process: OpenProcess
     ) -> None:
@@ -104,6 +105,7 @@ class TestFollowing:
         assert (nearest(ledger, projection, "fact 7", 1) or [])[0] == 8
         assert holds_all(ledger, projection)
 
+    @pytest.mark.nightly
     def test_a_rebuild_waits_for_the_follower_and_says_if_that_takes_too_long(
         self,
         ledger: Ledger,

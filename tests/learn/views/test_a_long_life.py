@@ -60,6 +60,7 @@ class Diarist:
         )
 
 
+@pytest.mark.nightly
 async def test_what_was_told_once_is_in_the_summary_after_300_days(tmp_path: Path) -> None:
     """Guards what is old but lasting: an allergy, a child's name. And calls and prompts do not grow with the life."""
     clock, diarist, said = StoppedClock(), Diarist(), dict[int, str]()

@@ -53,6 +53,7 @@ async def logged(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in server.log]
 
 
+@pytest.mark.nightly
 async def test_it_tells_of_calls_and_requests_and_of_nothing_in_them(tmp_path: Path) -> None:
     """Guards users from those who read the log: no text, no query, no name, no token, whatever goes wrong."""
     lines = await logged(tmp_path)
@@ -79,6 +80,7 @@ async def test_it_tells_of_calls_and_requests_and_of_nothing_in_them(tmp_path: P
     assert {line["user"] for line in joined} == {calls[0]["user"]}
 
 
+@pytest.mark.nightly
 async def test_a_memory_that_cannot_be_opened_is_logged_with_the_reason(tmp_path: Path) -> None:
     """Guards operators: what keeps a server from working is in its log."""
     (tmp_path / "data").mkdir()

@@ -110,6 +110,7 @@ class TestWhoMayReadIt:
         assert httpx2.post(f"{server.base}/mcp", headers=headers).status_code == 401
         assert httpx2.get(f"{server.base}/metrics", headers={**headers, "host": "evil.example"}).status_code == 421
 
+    @pytest.mark.nightly
     def test_tokens_cannot_be_tried_without_end(self, tmp_path: Path) -> None:
         """Guards the token from guessing."""
         metrics = {"PALIMPSEST_HTTP__METRICS": "true", "PALIMPSEST_HTTP__METRICS_TOKEN": METRICS_TOKEN}
@@ -121,6 +122,7 @@ class TestWhoMayReadIt:
         """Guards the default."""
         assert httpx2.get(f"{open_server.base}/metrics").status_code == 404
 
+    @pytest.mark.nightly
     def test_a_server_for_others_does_not_start_without_the_token(self, tmp_path: Path) -> None:
         """Guards against numbers that anybody can read. The error names the setting."""
         palimpsest(tmp_path, "token", "create", "--user", "alice")

@@ -28,6 +28,7 @@ class TestReady:
         """Guards against DNS rebinding, as on every other path."""
         assert httpx2.get(f"{open_server.base}/ready", headers={"host": "evil.example"}).status_code == 421
 
+    @pytest.mark.nightly
     def test_a_memory_that_could_not_be_opened_is_opened_once_it_can_be(self, tmp_path: Path) -> None:
         """Guards a replica that starts before its database: no other request would come that opens the memory."""
         ledger = tmp_path / "data" / "ledger.db"
@@ -43,6 +44,7 @@ class TestReady:
             assert answer == (200, {"status": "ready"})
             assert httpx2.get(f"{server.base}/health").status_code == 200
 
+    @pytest.mark.nightly
     @pytest.mark.parametrize("path", ["/health", "/ready"])
     def test_it_is_answered_whatever_else_an_address_sends(self, tmp_path: Path, path: str) -> None:
         """Guards the probes from the limit on requests."""

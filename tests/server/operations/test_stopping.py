@@ -39,6 +39,7 @@ async def until_closed(server: HttpServer) -> None:
 
 
 class TestAnOrderlyEnd:
+    @pytest.mark.nightly
     @pytest.mark.parametrize("how", ["auto", "legacy", "sse"])
     async def test_a_call_that_is_under_way_is_answered(self, tmp_path: Path, how: str) -> None:
         """Guards calls from a restart: the server listens no more, and yet answers what it was asked before."""
@@ -68,6 +69,7 @@ class TestAnOrderlyEnd:
                 found = await client.call_tool("search_memories", {"query": "which tea does Alice like?"})
                 assert "Alice likes Darjeeling" in reply_text(found)
 
+    @pytest.mark.nightly
     async def test_a_server_that_drains_is_not_ready_and_still_serves(self, tmp_path: Path) -> None:
         """Guards requests that a proxy sends before it knows that the server is to stop."""
         with run_http_server(tmp_path, PALIMPSEST_HTTP__DRAIN_SECONDS="600") as server, anyio.fail_after(2 * TIMEOUT):
@@ -82,6 +84,7 @@ class TestAnOrderlyEnd:
             server.process.send_signal(signal.SIGTERM)
             await anyio.to_thread.run_sync(server.process.wait, TIMEOUT)
 
+    @pytest.mark.nightly
     async def test_a_second_signal_does_not_wait_for_calls(self, tmp_path: Path) -> None:
         """Guards a person who wants the process to end, whatever it does. What was given to it is kept."""
         with (

@@ -126,6 +126,7 @@ async def test_an_import_may_go_beyond_and_says_so(tmp_path: Path) -> None:
         assert any("2,000 of 1,200 characters, which is too much" in note for note in imported.notes)
 
 
+@pytest.mark.nightly
 async def test_two_processes_never_fill_it_together(tmp_path: Path) -> None:
     """The limit is checked in the transaction: of two adds at once that do not fit together, one is refused."""
     async with connect_stdio(tmp_path) as one, connect_stdio(tmp_path) as other:
@@ -143,6 +144,7 @@ async def test_two_processes_never_fill_it_together(tmp_path: Path) -> None:
             assert len(refused) == (0 if number < 2 else 2)
 
 
+@pytest.mark.nightly
 async def test_an_agent_edits_the_block_with_exact_text_and_sees_its_use(tmp_path: Path) -> None:
     """The text stays as it is given, line by line, and refusals say what to do next in the words of the door."""
     async with connect_stdio(tmp_path) as client:
@@ -174,6 +176,7 @@ async def test_a_number_that_json_or_an_order_has_not_is_refused(tmp_path: Path,
         assert [hit.text for hit in (await memory.search(ALICE, "Where?")).hits] == ["User lives in Nice"]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("number", ["1e999", "NaN", "1" + "0" * 400])
 async def test_an_import_brings_no_number_that_stops_searches(tmp_path: Path, number: str) -> None:
     """Guards against a file with an infinite number, and reads one that merely does not order."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -199,6 +200,7 @@ async def state_of(memory: OpenMemory, ids: list[str]) -> list[tuple[str | None,
     ]
 
 
+@pytest.mark.nightly
 @given(st.lists(FATES, min_size=1, max_size=6), st.booleans())
 @examples(25)
 def test_edits_on_both_sides_are_merged_or_a_conflict(drawn: list[Fate], deletes: bool) -> None:  # noqa: FBT001 - drawn

@@ -304,6 +304,7 @@ def _keep_all(request: dict[str, Any]) -> str:
     return json.dumps({"facts": []})
 
 
+@pytest.mark.nightly
 async def test_over_mcp(tmp_path: Path) -> None:
     """An agent asks for a profile by name, and learns of the kinds by a wrong one."""
     async with connect_stdio(tmp_path) as client:

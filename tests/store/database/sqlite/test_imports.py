@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.support.command_line import palimpsest
 from tests.support.environment import clean_environment
 
@@ -16,6 +18,7 @@ runpy.run_module("palimpsest", run_name="__main__")
 """
 
 
+@pytest.mark.nightly
 def test_nothing_for_postgresql_is_loaded(tmp_path: Path) -> None:
     """Guards how long everything takes to start. Only migrations load SQLAlchemy's dialect, through Alembic."""
     palimpsest(tmp_path, "add", "Nora plays the cello")

@@ -115,6 +115,7 @@ def test_a_deleted_ledger_is_copied_and_works_again_when_it_is_put_back(path: Pa
     assert texts_in(path) == ["The cello was sold", "The harp was sold"]
 
 
+@pytest.mark.nightly
 @DELETED_LOGS
 def test_a_deleted_log_is_written_back(path: Path, deleted: Sequence[str]) -> None:
     """Guards acknowledged writes that were only in the log, and the writes of processes that start afterwards."""
@@ -243,6 +244,7 @@ async def found(client: Client, word: str) -> set[str]:
     return {text for text in texts if word in text}
 
 
+@pytest.mark.nightly
 @pytest.mark.anyio
 async def test_a_backup_put_in_place_of_the_ledger_is_used_from_the_next_call_on(tmp_path: Path, path: Path) -> None:
     """Guards both ledgers: what was acknowledged before is in a copy, and the new one is searched and written."""
