@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import typer.main
 
 from palimpsest import __version__
 from palimpsest.cli.app import app
-from palimpsest.cli.options import PANELS, SETTINGS
+from palimpsest.cli.options import COMMANDS, PANELS, SETTINGS
 from tests.support.command_line import palimpsest, palimpsest_json
 
 SHARED = {"--config", *(f"--{name.replace('_', '-')}" for name in SETTINGS)}
@@ -39,6 +41,29 @@ def test_every_command_stands_in_a_panel_of_the_help(tmp_path: Path) -> None:
     places = [printed.index(f"─ {panel} ─") for panel in PANELS]
     assert places == sorted(places)
     assert "─ Commands ─" not in printed
+
+
+def test_the_list_of_commands_says_what_each_says_itself() -> None:
+    """Guards the list, from which the help is written without importing a command."""
+    commands = cast("Any", typer.main.get_command(app)).commands
+    for row in COMMANDS:
+        own = commands[row.name]
+        assert (own.rich_help_panel, own.help.split("\n\n")[0]) == (row.panel, row.help), row.name
+
+
+def test_what_only_prints_imports_no_memory() -> None:
+    """Guards how long the version and the help take."""
+    printed = (
+        "import sys; print([name for name in sys.modules if name.startswith(('palimpsest.', 'sqlalchemy', 'numpy'))])"
+    )
+    run = f"from palimpsest.cli.app import app; app(sys.argv[1:], standalone_mode=False); {printed}"
+    for words in (["--version"], ["--help"]):
+        output = subprocess.run(
+            [sys.executable, "-c", f"import sys; {run}", *words], capture_output=True, text=True, check=True
+        ).stdout
+        loaded = output.splitlines()[-1]
+        assert "palimpsest.cli.options" in loaded
+        assert not any(name in loaded for name in ("palimpsest.memory", "palimpsest.store", "sqlalchemy", "numpy"))
 
 
 def test_the_help_names_no_python_types(tmp_path: Path) -> None:

@@ -8,49 +8,13 @@ from typing import Annotated, Literal, cast
 import typer
 
 from palimpsest import __version__
-from palimpsest.cli import projects as project_commands
-from palimpsest.cli.clients import commands as client_commands
-from palimpsest.cli.commands import care as care_commands
-from palimpsest.cli.commands import conversations as conversation_commands
-from palimpsest.cli.commands import edits as edit_commands
-from palimpsest.cli.commands import embedder as embedder_commands
-from palimpsest.cli.commands import memories as memory_commands
-from palimpsest.cli.commands import prompts as prompt_commands
-from palimpsest.cli.commands import setup as setup_commands
-from palimpsest.cli.commands import tokens as token_commands
-from palimpsest.cli.commands import views as view_commands
-from palimpsest.cli.commands.graph import drawing as drawing_commands
-from palimpsest.cli.commands.graph import entities as entity_commands
-from palimpsest.cli.commands.learning import documents as document_commands
-from palimpsest.cli.commands.learning import jobs as job_commands
-from palimpsest.cli.commands.learning import learn as learn_commands
-from palimpsest.cli.commands.transfer import files as transfer_commands
-from palimpsest.cli.commands.transfer import ledgers as ledger_commands
 from palimpsest.cli.console import exit_on_error
-from palimpsest.cli.options import MOVING, SETUP, CommandLine, Options
+from palimpsest.cli.options import SETUP, CommandLine, Options
 from palimpsest.cli.output import print_text
 
 app = typer.Typer(
     cls=CommandLine, no_args_is_help=True, add_completion=False, help="Long-term memory for chat and coding agents."
 )
-app.add_typer(memory_commands.app)
-app.add_typer(edit_commands.app)
-app.add_typer(conversation_commands.app)
-app.add_typer(entity_commands.app)
-app.add_typer(drawing_commands.app)
-app.add_typer(learn_commands.app)
-app.add_typer(document_commands.app)
-app.add_typer(client_commands.app)
-app.add_typer(care_commands.app)
-app.add_typer(view_commands.app)
-app.add_typer(transfer_commands.app)
-app.add_typer(ledger_commands.app)
-app.add_typer(embedder_commands.app)
-app.add_typer(job_commands.app)
-app.add_typer(project_commands.app, name="projects", rich_help_panel=MOVING)
-app.add_typer(setup_commands.app)
-app.add_typer(prompt_commands.app, name="prompts", rich_help_panel=SETUP)
-app.add_typer(token_commands.app, name="token", rich_help_panel=SETUP)
 
 
 def _print_version(value: bool) -> None:  # noqa: FBT001 - the option's value

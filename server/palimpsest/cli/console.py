@@ -1,23 +1,25 @@
-"""What all commands share: the settings, an open memory, one-line errors, and the progress of long work."""
+"""What all commands share: the settings, an open memory, one-line errors, and the progress of long work.
+
+What only some commands use is imported inside functions: the version and the help are printed at once.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
-from typing import Annotated, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, TypeVar, cast
 
 import anyio
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as RichProgress
 
 from palimpsest.cli.options import Options
 from palimpsest.cli.output import err, print_error, print_note
 from palimpsest.core.errors import PalimpsestError
-from palimpsest.core.protocols import Progress
-from palimpsest.core.settings import Settings, load_settings
-from palimpsest.memory import Memory, open_memory
-from palimpsest.server.replies.notes import COMMANDS, error_text
+
+if TYPE_CHECKING:
+    from palimpsest.core.protocols import Progress
+    from palimpsest.core.settings import Settings
+    from palimpsest.memory import Memory
 
 CALLER = "cli"
 
@@ -34,6 +36,8 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 def settings_of(ctx: typer.Context) -> Settings:
     """Return the settings from files, environment and the options of the call. Raises SettingsError."""
+    from palimpsest.core.settings import load_settings  # noqa: PLC0415 - see above
+
     options = cast("Options", ctx.obj)
     return load_settings(options.config, **options.overrides)
 
@@ -42,6 +46,7 @@ def with_memory(
     ctx: typer.Context, work: Callable[[Memory], Awaitable[None]], settings: Settings | None = None
 ) -> None:
     """Run asynchronous work with an open memory. Exit as `exit_on_error` does."""
+    from palimpsest.memory import open_memory  # noqa: PLC0415 - see above
 
     async def work_with_memory() -> None:
         async with open_memory(settings or settings_of(ctx), background=False) as memory, memory.briefs.kept_current():
@@ -79,6 +84,8 @@ def exit_on_error(work: Callable[[], _T]) -> _T:
         error: PalimpsestError | BaseExceptionGroup[PalimpsestError] = group
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
+        from palimpsest.server.replies.notes import COMMANDS, error_text  # noqa: PLC0415 - see above
+
         print_error(error_text(error, COMMANDS))
     raise typer.Exit(1)
 
@@ -86,6 +93,14 @@ def exit_on_error(work: Callable[[], _T]) -> _T:
 @contextmanager
 def progress_bar(what: str) -> Generator[Progress]:
     """Give a callback that shows the progress of the work. It shows nothing if stderr is not a terminal."""
+    from rich.progress import (  # noqa: PLC0415 - see above
+        BarColumn,
+        MofNCompleteColumn,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+    from rich.progress import Progress as RichProgress  # noqa: PLC0415 - see above
+
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with RichProgress(*columns, console=err, transient=True, disable=not err.is_terminal) as bar:
         task = bar.add_task(what, total=None)

@@ -1,15 +1,21 @@
-"""The options that every command takes, before its name or after it, and the panels of the help."""
+"""The commands, the options that each of them takes before its name or after it, and the panels of the help.
+
+A command's module is imported when the command is called. The help of all commands needs none of them.
+"""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+import importlib
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field, replace
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, cast
 
 import typer
-from typer.core import TyperGroup, TyperOption
+from typer.core import TyperCommand, TyperGroup, TyperOption
+from typer.main import get_group
 
 MEMORIES = "Memories"
 CONVERSATIONS = "Conversations"
@@ -19,6 +25,30 @@ CARE = "Care"
 SETUP = "Setup"
 PANELS = (MEMORIES, CONVERSATIONS, GRAPH, MOVING, CARE, SETUP)
 """The panels of the help, in the order in which they are printed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListedCommand:
+    """A command as the help lists it, and the module below `cli/` that has it."""
+
+    name: str
+    module: str
+    panel: str
+    help: str
+
+
+def _listed_commands() -> Iterator[ListedCommand]:
+    panel = ""
+    for line in (files("palimpsest.cli") / "commands.txt").read_text("utf-8").splitlines():
+        if line.startswith("["):
+            panel = line.strip("[]")
+        elif line and not line.startswith("#"):
+            name, module, text = line.split(" | ")
+            yield ListedCommand(name, module, panel, text)
+
+
+COMMANDS = tuple(_listed_commands())
+"""All commands but `serve`, `ui` and `version`, which `cli/app.py` has."""
 
 OTHER_NAMES = {
     **dict.fromkeys(("show", "cat", "read", "view"), "get"),
@@ -65,11 +95,12 @@ class CommandLine(TyperGroup):
 
     def __init__(self, *args: Any, **keywords: Any) -> None:
         super().__init__(*args, **keywords)
-        shared = [param for param in self.params if isinstance(param, TyperOption) and param.name in _SHARED]
-        for option in shared:
+        self._shared = [param for param in self.params if isinstance(param, TyperOption) and param.name in _SHARED]
+        for option in self._shared:
             option.rich_help_panel = SHARED_PANEL
-        _share(self, shared)
+        _share(self, self._shared)
         _name_values(self)
+        self.commands = _Commands(self.commands, self._prepare)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the command that is called. A word that others use for one of ours is an error that names ours."""
@@ -77,14 +108,59 @@ class CommandLine(TyperGroup):
             ctx.fail(f"No such command '{args[0]}'. Did you mean '{OTHER_NAMES[args[0]]}'?")
         return super().resolve_command(ctx, args)
 
-    def list_commands(self, ctx: Any) -> list[str]:
-        """Return the names of the commands in the order of their panels."""
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help from the list of commands, which imports none of them."""
+        overview = copy.copy(self)
+        listed = [TyperCommand(row.name, help=row.help, rich_help_panel=row.panel) for row in COMMANDS]
+        every = {**{command.name: command for command in listed}, **cast("_Commands", self.commands).loaded}
 
         def place(name: str) -> int:
-            panel = getattr(self.commands[name], "rich_help_panel", None)
+            panel = getattr(every[name], "rich_help_panel", None)
             return PANELS.index(panel) if panel in PANELS else len(PANELS)
 
-        return sorted(super().list_commands(ctx), key=place)
+        overview.commands = {name: every[name] for name in sorted(self.commands, key=place)}
+        TyperGroup.format_help(overview, ctx, formatter)
+
+    def _prepare(self, group: TyperGroup) -> None:
+        _share(group, self._shared)
+        _name_values(group)
+
+
+class _Commands(MutableMapping[str, Any]):
+    """Commands by their names. The module of one is imported when the command is asked for."""
+
+    def __init__(self, own: Mapping[str, Any], prepare: Callable[[TyperGroup], None]) -> None:
+        self.loaded: dict[str, Any] = dict(own)
+        self._rows = {row.name: row for row in COMMANDS}
+        self._prepare = prepare
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self.loaded:
+            self._load(self._rows[name])
+        return self.loaded[name]
+
+    def __setitem__(self, name: str, command: Any) -> None:
+        self.loaded[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        raise TypeError(name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.loaded or name in self._rows
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys((*self._rows, *self.loaded)))
+
+    def __len__(self) -> int:
+        return len({*self._rows, *self.loaded})
+
+    def _load(self, row: ListedCommand) -> None:
+        group = get_group(importlib.import_module(f"palimpsest.cli.{row.module}").app)
+        if row.name not in group.commands:  # the whole module is one command with commands of its own
+            group.name, group.rich_help_panel = row.name, row.panel
+            group = TyperGroup(name="", commands={row.name: group})
+        self._prepare(group)
+        self.loaded.update(group.commands)
 
 
 _SHARED = frozenset({"config", *SETTINGS})

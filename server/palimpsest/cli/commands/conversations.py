@@ -7,8 +7,9 @@ from typing import Annotated, Any
 import typer
 
 from palimpsest.cli.console import AsJson, with_memory
+from palimpsest.cli.hits import hits_parts
 from palimpsest.cli.options import CONVERSATIONS
-from palimpsest.cli.output import Part, hits_parts, notes_text, plain, print_result, table
+from palimpsest.cli.output import Part, notes_text, plain, print_result, table
 from palimpsest.core.clock import iso
 from palimpsest.core.models import Message
 from palimpsest.core.validation import MAX_LIMIT, one_line

@@ -21,8 +21,9 @@ from palimpsest.cli.console import (
     AsJson,
     with_memory,
 )
+from palimpsest.cli.hits import hits_parts, search_parts
 from palimpsest.cli.options import MEMORIES, Options
-from palimpsest.cli.output import hits_parts, notes_text, print_result, search_parts
+from palimpsest.cli.output import notes_text, print_result
 from palimpsest.core import validation
 from palimpsest.core.clock import parse_instant, parse_until
 from palimpsest.core.models import Message, Scope

@@ -11,8 +11,9 @@ from typing import Annotated, Any
 import typer
 
 from palimpsest.cli.console import CALLER, AsJson, exit_on_error, progress_bar, settings_of, with_memory
+from palimpsest.cli.hits import search_parts
 from palimpsest.cli.options import CONVERSATIONS
-from palimpsest.cli.output import Part, notes_text, plain, print_result, search_parts, table
+from palimpsest.cli.output import Part, notes_text, plain, print_result, table
 from palimpsest.core.clock import shown_date
 from palimpsest.core.errors import InputError
 from palimpsest.facade.documents import LearnedFolder

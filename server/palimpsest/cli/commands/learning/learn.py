@@ -21,8 +21,9 @@ from palimpsest.cli.console import (
     settings_of,
     with_memory,
 )
+from palimpsest.cli.hits import search_parts
 from palimpsest.cli.options import CONVERSATIONS
-from palimpsest.cli.output import Part, notes_text, print_result, search_parts
+from palimpsest.cli.output import Part, notes_text, print_result
 from palimpsest.core import validation
 from palimpsest.core.clock import parse_instant
 from palimpsest.core.errors import InputError
