@@ -112,7 +112,7 @@ class CommandLine(TyperGroup):
         """Write the help from the list of commands, which imports none of them."""
         overview = copy.copy(self)
         listed = [TyperCommand(row.name, help=row.help, rich_help_panel=row.panel) for row in COMMANDS]
-        every = {**{command.name: command for command in listed}, **cast("_Commands", self.commands).loaded}
+        every = {**{command.name: command for command in listed}, **self.commands.loaded}
 
         def place(name: str) -> int:
             panel = getattr(every[name], "rich_help_panel", None)
