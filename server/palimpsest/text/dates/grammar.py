@@ -340,7 +340,7 @@ RULES: tuple[tuple[str, Reader], ...] = (
         counted_weekday,
     ),
     (rf"{_COUNT}[Uu]a|A{_COUNT}[Uu]", partial(_distance, -1)),
-    (rf"[iF]{_COUNT}[Uu]|{_COUNT}[Uu]h", partial(_distance, 1)),
+    (rf"[iF]{_COUNT}[Uu](?!a)|{_COUNT}[Uu]h", partial(_distance, 1)),  # "moved in two weeks ago"
     (r"[Ll][Uu]|[Uu]t?[Ll]", _unit),
     (r"R|r", _period),
     (r"D", offset),

@@ -6,6 +6,8 @@ order of their values, from January, Monday and one; "/" stands between words of
 question mark follows months that are also names or other words, and words that mean something else in another language.
 " + " joins the classes of a phrase that counts as two.
 
+A holiday whose name has a weekday is no weekday: "Good Friday".
+
 The classes of `CUES` say in which direction a day lies. They are no part of a date, so their words may be parts of
 words: "*ed" are words that end so, "ge*t" words that also begin so. `direction.py` reads them.
 """
@@ -61,6 +63,7 @@ LETTERS = {
     "range": "-",
     "recurring": "V",
     "ignore": "x",
+    "holiday": "x",
 }
 """The letter of each class of words. `grammar.py` writes its rules in these letters."""
 
