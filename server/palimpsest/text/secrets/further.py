@@ -60,6 +60,9 @@ _FOLLOWED_BY = re.compile(
 )
 _YEAR = re.compile(r"(?:19|20)\d\d")
 _TICKET = re.compile(r"[A-Z]{2,6}-\d+")
+_ASSIGNMENT = re.compile(r"[A-Za-z_][\w.-]{0,30}=[^=\s]")
+"""Another option beside the one with the secret: "password=…,vers=3.0"."""
+
 _LETTERS_THEN_DIGITS = re.compile(r"[A-Za-z]{1,5}\d{1,4}")
 """A room, a server, a model: too common beside a secret to be taken for another one."""
 
@@ -105,7 +108,7 @@ def _is_value(kind: str, value: str, before: str, *, in_full: bool) -> bool:
     if value.isdigit():
         fits = (kind == "pin" or before.isdigit()) and bool(PIN.fullmatch(value))
         return fits and (in_full or (len(value) == len(before) and not _YEAR.fullmatch(value)))
-    if kind == "pin" or _TICKET.fullmatch(value):
+    if kind == "pin" or _TICKET.fullmatch(value) or _ASSIGNMENT.match(value):
         return False
     if kind in CHOSEN_KINDS and not in_full and _LETTERS_THEN_DIGITS.fullmatch(value):
         return False

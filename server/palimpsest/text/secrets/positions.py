@@ -75,7 +75,19 @@ _COMMANDS = (
     ("aws", rf"\sset\s+\S{{0,40}}(?:secret|token)\S{{0,40}}\s+{_VALUE}"),
     ("cf", rf"\sauth\s+\S{{1,64}}\s+{_VALUE}"),
     ("net", rf"\suser\s+[\w.-]{{1,64}}\s+(?!/){_VALUE}"),
-    ("net", rf"\suse\s[^\n]{{0,100}}/user:\S{{1,64}}\s+(?!/){_VALUE}"),
+    ("net", rf"\suse\s[^\n]{{0,100}}/(?i:user):\S{{1,64}}\s+(?!/){_VALUE}"),
+    ("net", rf"\suse\s+(?:[A-Za-z*]:?\s+)?\\\\\S{{1,100}}\s+(?!/){_VALUE}"),
+    ("winexe wmiexec", rf"(?<=\s)-U\s{{1,4}}{_USER}%{_IN_PAIR}"),
+    ("steghide psexec psexec64 PsExec PsExec64", _separate("p")),
+    ("ipmitool", _separate("P")),
+    ("schtasks", rf"(?<=\s)/(?i:rp|p)\s{{1,4}}{_VALUE}"),
+    ("sqlplus impdp expdp sqlldr rman", r"\s[\w.-]{1,64}/([^\s\"'`|;<>@/\x00]{3,128})(?=[@\s]|\Z)"),
+    (
+        "dotnet",
+        rf"\suser-secrets\s+set\s+[\"']?[\w:.-]{{0,60}}(?i:password|secret|key|token|pwd)[\w:.-]{{0,20}}[\"']?\s+{_VALUE}",
+    ),
+    ("ssh-keygen", _separate("[NP]")),
+    ("security", rf"-password\s[^\n]{{0,200}}?(?<=\s)-w\s{{1,4}}{_VALUE}"),
     ("rsync lastpass bw op", rf"(?<=\s)--password(?:=|\s{{1,4}}){_VALUE}"),
     ("WITH USER ROLE IDENTIFIED", r"(?i:(?:\sBY|\sPASSWORD)\s+)'([^'\n]{3,128})'"),
 )
@@ -151,17 +163,35 @@ _CARD_WORDS = re.compile(
     re.IGNORECASE,
 )
 _CODES = re.compile(
-    r"(?:backup|recovery|rescue|emergency|wiederherstellungs|notfall|ersatz)[ -]?codes?[^\n:=]{0,40}[:=]"
-    r"(?:[\s,;]{1,4}(?:[a-z\d]{4,6}(?:-[a-z\d]{4,6}){1,3}|\d{6,10}|(?=[a-z]{0,12}\d)[a-z\d]{8,12})(?![\w-])){1,20}"
+    r"(?:(?:backup|recovery|rescue|emergency|wiederherstellungs|notfall|ersatz)[ -]?codes?"
+    r"|codes? de (?:secours|récupération)|códigos? de (?:respaldo|recuperación)|резервн\w{1,3} код\w{0,2}|备用验证码|バックアップコード)[^\n:=\d]{0,40}"
+    r"(?:[:=\uff1a]|\n(?=\s{0,3}\S[^\n]{0,30}\n))"
+    r"(?P<codes>(?:(?:[\s,;]|[-*•]\s|\d\d?[.)]\s){1,4}"
+    r"(?:\d{4}[ ]\d{4}|[a-z\d]{4,6}(?:-[a-z\d]{4,6}){1,3}|\d{6,10}|(?=[a-z]{0,12}\d)[a-z\d]{8,12})(?![\w-])){1,20})"
 )
-_CODE = re.compile(r"(?=[^\s,;]*\d)[a-z\d-]{6,}")
+_CODE = re.compile(r"\d{4} \d{4}|(?=[^\s,;]*\d)[a-z\d-]{6,}")
+_SIX_DIGITS = re.compile(r"(?<![\w-])\d{6}(?:-\d{6}){7}(?![\w-])")
+"""The layout of a recovery key of BitLocker."""
+
+_PASSWORD_FILE_LINE = re.compile(
+    r"(?<![^\s\"'`])(?:[\w-]{1,60}(?:\.[\w-]{1,60}){0,8}|\*):(?:\d{2,5}|\*):[\w*-]{1,60}:[\w.@*-]{1,60}:([^\s:\"'`\x00]{3,128})(?!\S)"
+)
+"""A line of `.pgpass`: host, port, database, user, password."""
+
+_READS = re.compile(
+    r"(?:kennwort|passwort)(?:\s[^\s.,:;!?]{1,30}){0,5}?\s(?:lautet|ist(?=\s\S{4,60}\s(?:und|,)\s?(?:der|mein|dein|euer|unser)?\s?"
+    r"(?:benutzer|nutzer|login|username)))\s(?!(?:wie|anders|immer|noch|jetzt|nun|also|folgender\w*|nicht|seit)\b)"
+    r"[\"'„“»]?([^\s\"'`,;:<>()\x00„“»«]{4,60})"
+)
+"""A password that is a word, in German: "lautet" says nothing but a value, and a user's name stands beside another."""
+
 _CARD_CODE = re.compile(
     r"(?<![a-z])(?:cvv2?|cvc2?|cvn|prüfziffer|kartenprüfnummer|cryptogramme|security code|código de seguridad)(?![a-z])"
     r"(?:\s?(?:is|ist|est|es|:|=|—|-)?\s{0,2})(\d{3,4})(?![\w.-])"
 )
 _LOGIN_PAIR = re.compile(
-    r"(?<![a-z])(?:(?:log(?:in|ged in|[ -]?on)?|sign(?:ed)? in)(?:\s(?:as|with|is|mit|als|avec|con))?\s?[:=]?\s"
-    r"[\"'`]?[\w.@+-]{1,64}(?:\s[/:]\s|:)|(?:credentials|creds|zugangsdaten|anmeldedaten|identifiants|credenciales|credenziali"
+    r"(?<![a-z])(?:(?:вход|anmeldung|log(?:in|ged in|[ -]?on)?|sign(?:ed)? in)"
+    r"(?:\s(?:as|with|is|mit|als|avec|con))?\s?[:=]?\s[\"'`]?[\w.@+-]{1,64}(?:\s[/:]\s|:)|(?:credentials|creds|zugangsdaten|anmeldedaten|identifiants|credenciales|credenziali"
     r"|логин и пароль)(?:\s(?:are|is|sind|sont|son|sono))?\s?[:=]?\s[\"'`]?[\w.@+-]{1,64}\s?[/:]\s?)"
     r"(?=[^\s\"'`]{0,40}\d)(?=[^\s\"'`]{0,40}[A-Za-z])([^\s\"'`/,;<>\x00]{6,60})"
 )
@@ -188,8 +218,15 @@ def placed_secrets(text: str) -> Iterator[Span]:
     yield from _in_tables(text)
     yield from _answers(text, low)
     for match in _CODES.finditer(low):
-        for code in _CODE.finditer(low, low.index(":" if ":" in match[0] else "=", match.start()), match.end()):
+        for code in _CODE.finditer(low, *match.span("codes")):
             yield Span(*code.span(), "recovery code")
+    for match in _SIX_DIGITS.finditer(text):
+        yield Span(*match.span(), "recovery key")
+    for match in _PASSWORD_FILE_LINE.finditer(text):
+        yield from _chosen(text, match, "password")
+    if "wort" in low:
+        for match in _READS.finditer(low):
+            yield from _chosen(text, match, "password")
     for match in _LOGIN_PAIR.finditer(low):
         yield from _chosen(text, match, "password")
     if "pass" in low:
