@@ -164,7 +164,8 @@ _CARD_WORDS = re.compile(
 )
 _CODES = re.compile(
     r"(?:(?:backup|recovery|rescue|emergency|wiederherstellungs|notfall|ersatz)[ -]?codes?"
-    r"|codes? de (?:secours|récupération)|códigos? de (?:respaldo|recuperación)|резервн\w{1,3} код\w{0,2}|备用验证码|バックアップコード)[^\n:=\d]{0,40}"
+    r"|codes? de (?:secours|récupération)|códigos? de (?:respaldo|recuperación)|резервн\w{1,3} код\w{0,2}"
+    r"|备用验证码|バックアップコード)[^\n:=\d]{0,40}"
     r"(?:[:=\uff1a]|\n(?=\s{0,3}\S[^\n]{0,30}\n))"
     r"(?P<codes>(?:(?:[\s,;]|[-*•]\s|\d\d?[.)]\s){1,4}"
     r"(?:\d{4}[ ]\d{4}|[a-z\d]{4,6}(?:-[a-z\d]{4,6}){1,3}|\d{6,10}|(?=[a-z]{0,12}\d)[a-z\d]{8,12})(?![\w-])){1,20})"
