@@ -44,8 +44,12 @@ class Statement:
 
 _CODE_BLOCK = re.compile(r"```.*?(?:```|\Z)|~~~.*?(?:~~~|\Z)", re.DOTALL)
 _FOREIGN_LINE = re.compile(
-    r"\s*(?:>|//|#|/\*|\*/|\||\$ |@@|\+\+\+|<|--\s|at \w+[.(]|\d+[:|]\s)|(?: {4}|\t)|.*[{};]\s*$"
+    r"\s*(?:>|//|#|/\*|\*/|\||\$ |@@|\+\+\+|<|--\s|at \w+[.(]|\d+[:|]\s"
+    r"|\[?(?i:warn(?:ing)?|error|err|hint|info|debug|fatal|panic|notice|todo|fixme|lint|help)\b[^\s:]{0,30}\]?:|[\w./\\-]+:\d)"
+    r"|(?: {4}|\t)|.*[{};]\s*$"
 )
+"""A line that is quoted, code, or the output of a program."""
+
 _QUOTED = re.compile(r'"[^"\n]{9,400}"|“[^”\n]{9,400}”|„[^“”\n]{9,400}[“”]|«[^»\n]{9,400}»|「[^」\n]{3,400}」')
 _NOT_SAID = "\x00"
 """What stands for a quotation. A sentence with one says what somebody else said."""
@@ -96,7 +100,8 @@ def _stated(sentence: str) -> Iterator[Statement]:
         if is_question:
             continue
         for kind in _WHOLE:
-            if cues[kind].match(rest) and not (kind == "rule" and _is_complaint(rest)):
+            is_other = _is_task(rest) or (kind == "rule" and _is_complaint(rest))
+            if cues[kind].match(rest) and not is_other:
                 yield Statement(_sentence(rest), kind)
                 return
         if kin := cues["kin"].search(rest):
@@ -117,6 +122,12 @@ def asks_something(text: str) -> bool:
 
 def _of_person(text: str) -> str:
     return _sentence(_cues()["person ends"].split(text, maxsplit=1)[0])
+
+
+def _is_task(clause: str) -> bool:
+    """Return whether a clause goes on with what is to be done now: "the repo is called acme, rename it"."""
+    _, comma, rest = clause.partition(",")
+    return bool(comma) and _cues()["task"].match(rest) is not None
 
 
 def _is_complaint(clause: str) -> bool:
