@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import os
 import time
+from collections import Counter
 from collections.abc import Generator
 from pathlib import Path
 
@@ -101,6 +102,20 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         marks = (pytest.mark.postgres,) if by_day else (pytest.mark.postgres, pytest.mark.nightly)
         marked = [pytest.param(name, marks=marks if name == "postgres" else ()) for name in stores]
         metafunc.parametrize("store", marked, indirect=True, scope="module")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave all cases of a test but the first few to the night, if it is marked so. `-m` is looked at afterwards."""
+    seen: Counter[tuple[str, str]] = Counter()
+    for item in items:
+        if (few := item.get_closest_marker("few_by_day")) is None:
+            continue
+        store = "postgres" if item.get_closest_marker("postgres") else ""
+        case = item.nodeid.partition("[")[0], store
+        seen[case] += 1
+        if seen[case] > few.args[0]:
+            item.add_marker(pytest.mark.nightly)
 
 
 def _stores_of(test: pytest.Item) -> tuple[str, ...]:

@@ -116,6 +116,7 @@ def one(number: int) -> dict[str, Any]:
 
 
 class TestFullDisk:
+    @pytest.mark.nightly
     async def test_a_write_without_room_is_refused_and_acknowledged_writes_stay(self, tmp_path: Path) -> None:
         """On a full disk, no acknowledged write is lost and no refused one is half stored."""
         os.mkfifo(tmp_path / "more")
@@ -163,6 +164,7 @@ class TestFullDisk:
             reply_text(await memory.call_tool("add_memory", {"text": RETREAT}))
             assert await all_texts(memory) == [RETREAT]
 
+    @pytest.mark.nightly
     async def test_a_write_that_fills_the_disk_leaves_everything_as_it_was(self, tmp_path: Path) -> None:
         """If SQLite reports a full disk, every kind of write leaves everything as it was."""
         async with memory_in(tmp_path, vector_store=EXACT) as memory:
@@ -439,6 +441,7 @@ class TestDamagedLedger:
         assert [text for text in errors if not re.search(DAMAGED, text, re.DOTALL)] == []
         assert errors or damaged in ("means", "summaries"), "the damage was met"
 
+    @pytest.mark.few_by_day(1)
     @pytest.mark.parametrize("damaged", FULL_TEXT)
     async def test_with_a_damaged_full_text_a_search_answers_by_meaning(
         self, tmp_path: Path, rows: Rows, damaged: str
@@ -465,6 +468,7 @@ class TestDamagedLedger:
             assert (answer.hits[0].text, answer.notes) == (RETREAT, ())
             assert await row_faults(memory) == []
 
+    @pytest.mark.few_by_day(1)
     @pytest.mark.parametrize(
         "damage",
         [
@@ -687,6 +691,7 @@ WITHOUT_LOCKS = {
 
 
 class TestFolderWithoutLocks:
+    @pytest.mark.few_by_day(1)
     @pytest.mark.parametrize("fault", WITHOUT_LOCKS)
     async def test_a_folder_without_working_locks_is_refused_before_anything_is_written(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
@@ -741,6 +746,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class TestIndexOfAnotherVersion:
+    @pytest.mark.few_by_day(1)
     @pytest.mark.parametrize("version", OTHER_VERSIONS)
     async def test_a_chroma_folder_of_another_version_is_used_or_rebuilt(
         self, tmp_path: Path, built: Path, version: str
@@ -752,6 +758,7 @@ class TestIndexOfAnotherVersion:
             conn.execute(OTHER_VERSIONS[version])
         await answers_and_follows(data)
 
+    @pytest.mark.few_by_day(1)
     @pytest.mark.parametrize(
         "checkpoint",
         ['{"format": "chroma-2-palimpsest"}', '{"format": "chroma-0-palimpsest", "more": 1}', "[]", "", "\x00" * 100],

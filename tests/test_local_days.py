@@ -24,6 +24,7 @@ SHANGHAI: dict[str, Any] = {"timezone": "Asia/Shanghai"}
 NEW_YORK: dict[str, Any] = {"timezone": "America/New_York"}
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize(
     ("settings", "at", "note"),
     [
@@ -44,6 +45,7 @@ async def test_yesterday_is_that_of_the_user_or_of_the_call(
     assert hit.at == NIGHT
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize(("settings", "day", "other"), [(SHANGHAI, 13, 12), (NEW_YORK, 12, 13)])
 async def test_filters_searches_and_summaries_have_the_days_of_the_user(
     tmp_path: Path, settings: dict[str, Any], day: int, other: int
@@ -64,6 +66,7 @@ async def test_filters_searches_and_summaries_have_the_days_of_the_user(
             assert "Nothing was said" in (await memory.summary(ALICE, kind)).text
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize("settings", [SHANGHAI, NEW_YORK, {"timezone": "UTC"}])
 async def test_a_date_without_a_time_is_the_same_day_everywhere(tmp_path: Path, settings: dict[str, Any]) -> None:
     """What holds until a day ends with that day where the user is."""

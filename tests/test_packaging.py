@@ -107,6 +107,7 @@ def settings_of(variables: Any) -> set[str]:
     return {name.removeprefix("PALIMPSEST_").lower().split("__")[0] for name in variables}
 
 
+@pytest.mark.nightly
 def test_the_container_serves_requests_with_a_token(tmp_path: Path) -> None:
     """Guards the container file: the files it copies exist, its command serves, and its health check passes."""
     lines = (HOME / "Containerfile").read_text("utf-8").splitlines()

@@ -60,6 +60,7 @@ async def faults_of(case: Case) -> list[str]:
 
 
 class TestCases:
+    @pytest.mark.few_by_day(4)
     @pytest.mark.anyio
     @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
     async def test_what_is_stored_closed_and_forgotten_is_what_should_be(self, case: Case) -> None:
@@ -84,6 +85,7 @@ class TestJudge:
         )
         assert await faults_of(right) == []
 
+    @pytest.mark.few_by_day(4)
     @pytest.mark.parametrize(
         ("expected", "fault"),
         [
@@ -119,6 +121,7 @@ class TestJudge:
         )
         assert await faults_of(right) == []
 
+    @pytest.mark.few_by_day(4)
     @pytest.mark.parametrize(
         ("expected", "fault"),
         [
@@ -195,6 +198,7 @@ class TestCommand:
             assert [request["model"] for request in server.chat_requests] == ["careful"] * 3
         assert "as counted by the endpoint" in capsys.readouterr().out
 
+    @pytest.mark.nightly
     def test_the_prompts_of_a_usual_turn_are_within_two_thousand_tokens(
         self, capsys: pytest.CaptureFixture[str]
     ) -> None:

@@ -43,6 +43,7 @@ ODD_NAMES = (
 REFUSED_NAMES = ["*", " * ", "al\u200bice", "al\x00ice", "al\nice", "\u202ealice", "a" * 257]
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize("part", ["user_id", "project", "agent_id", "run_id"])
 async def test_a_name_that_looks_like_another_is_another(tmp_path: Path, part: str) -> None:
     """Wildcards, SQL, paths, upper case and look-alikes in any part of a scope match nothing else."""

@@ -162,13 +162,23 @@ class Memory:
         context: Sequence[str] = (),
         infer: bool | None = None,
         caller: str = "",
+        stays_in_project: bool = True,
     ) -> WriteResult:
         """Keep messages of one scope. With a model, learn facts from them unless `infer` is False.
 
-        `context` is shown to the model, but no facts are learned from it.
+        `context` is shown to the model, but no facts are learned from it. Unless it `stays_in_project`, what is about a
+        person is stored for all projects.
         """
         scope = messages[0].scope
-        adding = add.add_messages(self._answering, scope, messages, context, infer=infer, caller=caller)
+        adding = add.add_messages(
+            self._answering,
+            scope,
+            messages,
+            context,
+            infer=infer,
+            caller=caller,
+            stays_in_project=stays_in_project,
+        )
         return await self._after_write(scope, adding)
 
     async def add_text(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from embedders import mixed, model_rss
 
@@ -16,6 +17,7 @@ def test_mixtures_are_distinct_unit_vectors_that_begin_with_the_given_ones() -> 
     assert len({vector.tobytes() for vector in vectors}) == len(vectors)
 
 
+@pytest.mark.nightly
 def test_the_memory_of_a_process_grows_by_its_embedder() -> None:
     """Guards that the share of the model is measured in a process that has it."""
     before, after = model_rss("static", ["The key is under the mat."])

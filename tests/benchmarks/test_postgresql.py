@@ -49,6 +49,7 @@ def connected(cluster: Cluster, network: Network | None = None) -> psycopg.Conne
     return psycopg.connect(address.url("things").replace("+psycopg", ""), autocommit=True)
 
 
+@pytest.mark.nightly
 def test_what_is_committed_survives_a_crash(cluster: Cluster) -> None:
     """A restart ends every connection without a word, and loses nothing."""
     with connected(cluster) as conn:

@@ -15,6 +15,7 @@ from tests.support.memory import ALICE, StoppedClock, add_text, memory_in, setti
 pytestmark = pytest.mark.anyio
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize("words", ["User likes tea. ", "お茶が好きです。", "🍵🍵. "])
 async def test_instructions_are_never_too_long(tmp_path: Path, words: str) -> None:
     """Whatever is stored, the whole is at most 2,048 bytes, and every line of a memory is whole sentences."""

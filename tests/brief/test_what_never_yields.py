@@ -29,6 +29,7 @@ async def begun(memory: Memory, scope: Scope = ALICE) -> tuple[str, str]:
     return brief.text if brief is not None else "", await memory.briefs.instructions(scope)
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize("kind", ["safety", "identity"])
 async def test_it_never_yields_to_what_is_new_or_pinned(tmp_path: Path, kind: str) -> None:
     """Each was said before the trivia, some of which are pinned, and long before the newest 500 memories."""

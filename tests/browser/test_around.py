@@ -56,6 +56,7 @@ def test_the_time_line_leads_from_a_year_to_what_was_believed(windows: Windows, 
     expect(page.locator(".hits li").first).to_contain_text("Nora's boss is Karin Ek.")
 
 
+@pytest.mark.nightly
 def test_a_month_below_the_search_is_a_day_to_search_as_of(windows: Windows, shown: Served) -> None:
     page = windows.open(f"{shown.base}/?q=who+is+the+boss+of+Nora", storage_state=shown.state)
     page.locator(".months").get_by_role("button", name="2025-06", exact=True).click()
@@ -65,6 +66,7 @@ def test_a_month_below_the_search_is_a_day_to_search_as_of(windows: Windows, sho
     expect(page.locator(".hits li").first).to_contain_text("Mehmet Yilmaz")
 
 
+@pytest.mark.nightly
 def test_a_name_leads_to_its_neighbourhood_and_its_memories(windows: Windows, shown: Served) -> None:
     page = windows.open(f"{shown.base}/entities", storage_state=shown.state)
     page.get_by_label("Name").press_sequentially("Amin")
@@ -77,6 +79,7 @@ def test_a_name_leads_to_its_neighbourhood_and_its_memories(windows: Windows, sh
     expect(page.locator("main")).to_contain_text("Messages behind it")
 
 
+@pytest.mark.nightly
 def test_a_graph_is_drawn_and_opened_with_the_keyboard(windows: Windows, shown: Served) -> None:
     page = windows.open(f"{shown.base}/entities/graph", storage_state=shown.state)
     graph = page.locator("canvas.graph[data-state=still]")
@@ -91,6 +94,7 @@ def test_a_graph_is_drawn_and_opened_with_the_keyboard(windows: Windows, shown: 
     expect(page).to_have_url(re.compile(r"/entities/[0-9a-f-]{36}"))
 
 
+@pytest.mark.nightly
 def test_conversations_documents_and_summaries_are_listed(windows: Windows, shown: Served) -> None:
     page = windows.open(f"{shown.base}/conversations", storage_state=shown.state)
     page.get_by_role("link", name="Chat of June 2025").click()

@@ -154,6 +154,7 @@ def other_site(pages: Mapping[str, str]) -> Generator[int]:
         server.server_close()
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "rebound.example"])
 def test_a_form_of_another_page_changes_nothing(windows: Windows, shown: Served, host: str) -> None:
     """Guards against forms elsewhere. Other ports of this machine are of the same site, and get the cookie."""

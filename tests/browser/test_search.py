@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from playwright.sync_api import Page, Route, expect
 
 from tests.browser.conftest import Served
@@ -15,6 +16,7 @@ def first_hit(page: Page, text: str) -> None:
     expect(page.locator(".hits li").first).to_contain_text(text)
 
 
+@pytest.mark.nightly
 def test_hits_change_while_one_types(windows: Windows, shown: Served) -> None:
     """Guards that nothing is reloaded, and that a search as one types is no use of what it finds."""
     page = windows.open(shown.base, storage_state=shown.state)
@@ -55,6 +57,7 @@ def test_one_question_is_one_entry_of_the_history_and_back_shows_whole_pages(win
         first_hit(page, hit)
 
 
+@pytest.mark.nightly
 def test_a_click_while_an_answer_arrives_is_not_lost(windows: Windows, shown: Served) -> None:
     """The mouse is down on a hit, the field is left by that, and the answer would take the hit away."""
     page = windows.open(f"{shown.base}/?q=best+friend", storage_state=shown.state)
@@ -82,6 +85,7 @@ def test_a_click_while_an_answer_arrives_is_not_lost(windows: Windows, shown: Se
     expect(page).to_have_url(re.compile("friends"))
 
 
+@pytest.mark.nightly
 def test_a_slash_leads_to_the_search_from_everywhere(windows: Windows, shown: Served) -> None:
     page = windows.open(shown.base, storage_state=shown.state)
     page.get_by_role("searchbox").blur()
@@ -94,6 +98,7 @@ def test_a_slash_leads_to_the_search_from_everywhere(windows: Windows, shown: Se
     expect(page.get_by_role("searchbox")).to_be_focused()
 
 
+@pytest.mark.nightly
 def test_a_day_shows_what_was_believed_then(windows: Windows, shown: Served) -> None:
     page = windows.open(f"{shown.base}/?q=who+is+the+boss+of+Nora", storage_state=shown.state)
     first_hit(page, "Mehmet Yilmaz")
@@ -104,6 +109,7 @@ def test_a_day_shows_what_was_believed_then(windows: Windows, shown: Served) -> 
     first_hit(page, "Mehmet Yilmaz")
 
 
+@pytest.mark.nightly
 def test_a_project_and_a_kind_can_be_chosen(windows: Windows, shown: Served) -> None:
     page = windows.open(shown.base, storage_state=shown.state)
     page.get_by_label("project").select_option("choir")
@@ -119,6 +125,7 @@ def test_a_project_and_a_kind_can_be_chosen(windows: Windows, shown: Served) -> 
     expect(page.locator(".hits")).not_to_contain_text("Nora goes climbing on Thursdays.")
 
 
+@pytest.mark.nightly
 def test_the_parts_of_a_score_can_be_shown(windows: Windows, shown: Served) -> None:
     page = windows.open(f"{shown.base}/?q=climbing", storage_state=shown.state)
     expect(page.locator("table.parts")).to_have_count(0)
@@ -138,6 +145,7 @@ def test_a_hit_leads_to_its_message_in_the_conversation(windows: Windows, shown:
     expect(page.get_by_role("heading", level=1)).to_contain_text("Chat of")
 
 
+@pytest.mark.nightly
 def test_a_memory_leads_to_the_messages_behind_it_and_to_what_it_replaced(windows: Windows, shown: Served) -> None:
     page = windows.open(f"{shown.base}/?q=which+car+does+Nora+drive", storage_state=shown.state)
     page.get_by_role("link", name="Nora drives a Kia EV6").click()
@@ -149,12 +157,14 @@ def test_a_memory_leads_to_the_messages_behind_it_and_to_what_it_replaced(window
     expect(page.locator("li:target")).to_contain_text("Kia")
 
 
+@pytest.mark.nightly
 def test_chinese_is_searched_as_one_types_it(windows: Windows, shown: Served) -> None:
     page = windows.open(shown.base, storage_state=shown.state)
     page.get_by_role("searchbox").press_sequentially("攀岩")
     first_hit(page, "诺拉每个星期四晚上去攀岩")
 
 
+@pytest.mark.nightly
 def test_hebrew_and_arabic_are_written_from_the_right(windows: Windows, shown: Served) -> None:
     """Guards the direction of each text by itself: of hits, of what is typed, and on a memory's page."""
     direction = "(element) => getComputedStyle(element).direction"

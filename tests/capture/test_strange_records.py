@@ -25,6 +25,7 @@ STRANGE: tuple[dict[str, Any], ...] = (
 )
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize("project", ["", "auto"])
 @pytest.mark.parametrize("strange", STRANGE, ids=lambda strange: f"{next(iter(strange.items()))!r:.20}")
 async def test_the_others_are_taken_in(tmp_path: Path, strange: dict[str, Any], project: str) -> None:

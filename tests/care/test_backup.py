@@ -126,6 +126,7 @@ def schema_of(path: Path) -> list[tuple[Any, ...]]:
 
 
 class TestBackup:
+    @pytest.mark.nightly
     def test_a_backup_is_consistent_while_another_process_writes(self, settings: Settings, clock: StoppedClock) -> None:
         """Guards the backup of a memory in use: it has every acknowledged write, and its rows agree."""
         store(settings, "User plays the cello")
@@ -277,6 +278,7 @@ class TestRestore:
         changes = [row["seq"] for row in table_rows(settings.ledger_path, "changes")["changes"]]
         assert max(changes) > newest + 2, "no index takes a new row of the log for an old one"
 
+    @pytest.mark.nightly
     def test_no_acknowledged_write_is_lost_between_the_copy_and_the_replacement(
         self, settings: Settings, clock: StoppedClock
     ) -> None:
@@ -313,6 +315,7 @@ class TestRestore:
         assert ledger_faults(settings.ledger_path) == []
         assert old.read_bytes() == before, "the backup itself is unchanged"
 
+    @pytest.mark.few_by_day(1)
     @pytest.mark.parametrize(
         ("kind", "error_text"),
         [
@@ -358,6 +361,7 @@ class TestRestore:
         assert table_rows(settings.ledger_path, "meta", "changes") == before
         assert data_files(settings.data_dir) == files
 
+    @pytest.mark.few_by_day(1)
     @pytest.mark.parametrize("damage", ["garbage", "page", "empty", "cut"])
     def test_a_damaged_ledger_is_set_aside_and_replaced(
         self, settings: Settings, clock: StoppedClock, damage: str
@@ -559,6 +563,7 @@ class TestMigration:
         assert schema_of(path)[0] == (HEAD,)
         assert ledger_faults(path) == []
 
+    @pytest.mark.nightly
     def test_an_interrupted_migration_is_repeated_by_the_next_process(
         self, settings: Settings, clock: StoppedClock
     ) -> None:
@@ -575,6 +580,7 @@ class TestMigration:
         assert texts_in(path) == ["User plays the cello", "User lives in Nice"]
         assert ledger_faults(path) == []
 
+    @pytest.mark.nightly
     @pytest.mark.anyio
     async def test_keys_that_an_older_version_wrote_are_the_same_afterwards(self, settings: Settings) -> None:
         """Guards what is searched: keys were stored in single precision, and also those that equal their vector."""
@@ -609,6 +615,7 @@ class TestMigration:
         assert [memory.is_forgotten for memory in stored] == [True, False, False]
 
 
+@pytest.mark.nightly
 def test_the_commands_name_the_files_and_ask_first(tmp_path: Path) -> None:
     """Guards a person at the terminal: the commands name every file they write, and restore asks before it starts."""
     settings = load_settings(None, data_dir=tmp_path / "data")

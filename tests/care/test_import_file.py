@@ -243,6 +243,7 @@ async def test_an_export_of_version_1_is_imported(tmp_path: Path) -> None:
         assert (hit.text, hit.date) == ("User lives in Nice", "2026-05-08")
 
 
+@pytest.mark.nightly
 async def test_what_version_1_says_was_deleted_is_forgotten_and_what_it_says_was_undone_is_not(tmp_path: Path) -> None:
     """Guards the turns behind deleted memories: they do not come back by way of an old export."""
     async with memory_in(tmp_path / "here") as memory:
@@ -258,6 +259,7 @@ async def test_what_version_1_says_was_deleted_is_forgotten_and_what_it_says_was
         assert {hit.text for hit in (await memory.search(ALICE, "Mark")).hits} == {"Mark sings"}
 
 
+@pytest.mark.nightly
 async def test_an_imported_summary_is_not_shown_if_anything_was_deleted(tmp_path: Path) -> None:
     """Guards against a summary that quotes what was forgotten. The file is longer than a batch of the import."""
     with OpenAIServer([json.dumps({"summary": "Mark drinks."}), json.dumps({"summary": "Plays chess."})]) as server:
@@ -292,6 +294,7 @@ async def test_an_undone_edit_stays_undone_after_an_import(tmp_path: Path) -> No
         assert [change.memory.text for change in done.outcomes] == ["User has a cat"]
 
 
+@pytest.mark.nightly
 async def test_importing_again_changes_nothing(tmp_path: Path) -> None:
     """Guards a repeated import: no row changes, and every item is reported as known."""
     here = await full_memory(tmp_path / "here")
@@ -419,6 +422,7 @@ DAMAGES: dict[str, tuple[int, Callable[[dict[str, Any]], Any], str]] = {
 }
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize("fault", DAMAGES)
 async def test_a_damaged_line_is_named_and_nothing_at_all_is_stored(tmp_path: Path, fault: str) -> None:
     """Guards against a partial import: every line is checked before the first one is stored."""
@@ -452,6 +456,7 @@ async def test_a_file_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
             await memory.care.import_file(ALICE, file, ignore_progress)
 
 
+@pytest.mark.nightly
 async def test_a_dry_run_counts_the_items_and_stores_nothing(tmp_path: Path) -> None:
     """Guards the preview: its numbers are those of the import that follows."""
     here = await full_memory(tmp_path / "here")
@@ -487,6 +492,7 @@ async def test_items_of_another_user_of_the_ledger_are_refused(tmp_path: Path) -
         assert await search_texts(memory, "bakes", ALICE) == []
 
 
+@pytest.mark.nightly
 def test_the_commands_move_a_memory_from_one_folder_to_another(tmp_path: Path) -> None:
     """Guards export and import on the command line: the same bytes come out again, and a second import is empty."""
     here, there = tmp_path / "here", tmp_path / "there"

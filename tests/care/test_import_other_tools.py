@@ -148,6 +148,7 @@ SAMPLES = {
 
 
 class TestImport:
+    @pytest.mark.few_by_day(1)
     @pytest.mark.parametrize("form", SAMPLES)
     async def test_it_is_found_recognized_free_of_secrets_and_undone_by_one_undo(
         self, tmp_path: Path, form: str
@@ -215,6 +216,7 @@ class TestImport:
             later = (await memory.search(ALICE, "parrot", as_of=datetime(2025, 5, 2, tzinfo=UTC))).hits
             assert "Ana keeps a parrot" not in {hit.text for hit in later}
 
+    @pytest.mark.few_by_day(1)
     @pytest.mark.parametrize("form", ["server-memory", "chatgpt"])
     async def test_every_user_and_project_imports_for_itself(self, tmp_path: Path, form: str) -> None:
         """Guards the scope: items go into the given scope, and items of other scopes do not count as known."""

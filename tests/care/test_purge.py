@@ -79,6 +79,7 @@ def unused_parts(folder: Path) -> set[Path]:
     return {file for name in ("data_level0.bin", "length.bin") for file in folder.rglob(name)}
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize("held", HELD)
 async def test_a_purged_memory_is_in_no_file_but_the_named_backup(tmp_path: Path, held: str) -> None:
     """Guards the promise of purge for ledger, log, history, full text, vectors, index and summaries."""
@@ -171,6 +172,7 @@ async def test_a_backup_with_a_very_short_text_is_named_too(tmp_path: Path) -> N
         assert (await memory.care.purge(ALICE, None, and_backups=True)).backups == ()
 
 
+@pytest.mark.nightly
 async def test_a_backup_made_after_a_purge_does_not_count_as_holding_it(tmp_path: Path) -> None:
     """Guards good backups: the id of a purged message may stay as the id of its session, which reveals nothing."""
     async with memory_in(tmp_path) as memory:
@@ -223,6 +225,7 @@ async def test_the_neighbours_of_a_purged_message_lose_its_context(tmp_path: Pat
         assert abs(centre.mean - keys.mean(axis=0)).max() < 1e-6
 
 
+@pytest.mark.nightly
 async def test_another_memory_from_a_purged_message_stays_without_it(tmp_path: Path) -> None:
     """Guards other memories that were learnt from the same message: they stay, and no longer cite it."""
     async with memory_in(tmp_path) as memory:
@@ -244,6 +247,7 @@ async def test_another_memory_from_a_purged_message_stays_without_it(tmp_path: P
     assert ledger_faults(tmp_path / "ledger.db") == []
 
 
+@pytest.mark.nightly
 async def test_deleted_and_replaced_items_are_purged_by_id_too(tmp_path: Path) -> None:
     """Guards the erasure of deleted memories and messages, which are still stored."""
     async with memory_in(tmp_path) as memory:
@@ -259,6 +263,7 @@ async def test_deleted_and_replaced_items_are_purged_by_id_too(tmp_path: Path) -
     assert ledger_faults(tmp_path / "ledger.db") == []
 
 
+@pytest.mark.nightly
 async def test_the_numbers_of_purged_edits_are_not_reused(tmp_path: Path) -> None:
     """Guards undo by number: a number that a person has noted never means another edit."""
     async with memory_in(tmp_path) as memory:
@@ -273,6 +278,7 @@ async def test_the_numbers_of_purged_edits_are_not_reused(tmp_path: Path) -> Non
         assert edit.number > max(numbers) + 1
 
 
+@pytest.mark.nightly
 async def test_a_text_that_other_items_contain_is_explained(tmp_path: Path) -> None:
     """Guards the report: items of the scope are named by id, items of other scopes are not revealed."""
     passage = "the xanthic ossuary of Murgatroyd Lane, third door, behind the basalt"
@@ -291,6 +297,7 @@ async def test_a_text_that_other_items_contain_is_explained(tmp_path: Path) -> N
     assert [explanation for _, explanation in others] == [{"also in another scope"}] * 2
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize("asking", [ALICE, Scope("alice", project="app"), Scope("alice", agent_id="coder")])
 async def test_an_id_of_another_scope_is_refused_and_erases_nothing(tmp_path: Path, asking: Scope) -> None:
     """Guards other users' memories: if one id is refused, nothing is erased."""

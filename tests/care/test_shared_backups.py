@@ -41,6 +41,7 @@ def settings(tmp_path: Path, database: SecretStr) -> Settings:
     return settings_for(tmp_path / "data", database)
 
 
+@pytest.mark.nightly
 async def test_a_backup_is_a_whole_ledger_in_a_private_file(
     settings: Settings, database: SecretStr, clock: StoppedClock
 ) -> None:
@@ -57,6 +58,7 @@ async def test_a_backup_is_a_whole_ledger_in_a_private_file(
     assert not (settings.data_dir / "copying").exists()
 
 
+@pytest.mark.nightly
 async def test_a_restore_puts_every_row_back_under_a_server_that_goes_on(
     settings: Settings, database: SecretStr, clock: StoppedClock
 ) -> None:
@@ -80,6 +82,7 @@ async def test_a_restore_puts_every_row_back_under_a_server_that_goes_on(
         assert ledger.verify(ignore_progress).texts() == []
 
 
+@pytest.mark.nightly
 async def test_what_cannot_be_restored_changes_nothing(
     settings: Settings, database: SecretStr, clock: StoppedClock, tmp_path: Path
 ) -> None:
@@ -96,6 +99,7 @@ async def test_what_cannot_be_restored_changes_nothing(
         assert "User bakes bread" in await search_texts(memory, "What does the user bake?")
 
 
+@pytest.mark.nightly
 async def test_an_import_and_the_commands_make_backups(tmp_path: Path, database: SecretStr) -> None:
     """Guards those who rely on a backup: an import makes one first, and the commands find it and take it."""
     there = {"PALIMPSEST_LEDGER_URL": database.get_secret_value()}

@@ -119,6 +119,7 @@ def test_a_new_memory_is_found_to_agree(tmp_path: Path) -> None:
     assert results(verified(chosen)) == {"rows": (True, AGREE)}
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.anyio
 @pytest.mark.parametrize("damage", DAMAGES)
 async def test_damage_in_the_ledger_is_found_and_repaired(settings: Settings, damage: str) -> None:
@@ -126,6 +127,7 @@ async def test_damage_in_the_ledger_is_found_and_repaired(settings: Settings, da
     await damage_is_found_and_repaired(settings, *DAMAGES[damage])
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.anyio
 @pytest.mark.only_on("sqlite", "PostgreSQL has tables of its own for the full text")
 @pytest.mark.parametrize("damage", IN_THE_FULL_TEXT_OF_SQLITE)
@@ -133,6 +135,7 @@ async def test_damage_in_the_full_text_of_sqlite_is_repaired(settings: Settings,
     await damage_is_found_and_repaired(settings, *IN_THE_FULL_TEXT_OF_SQLITE[damage])
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.anyio
 @pytest.mark.only_on("postgres", "SQLite has tables of its own for the full text")
 @pytest.mark.parametrize("damage", IN_THE_FULL_TEXT_OF_POSTGRESQL)
@@ -223,6 +226,7 @@ def overwrite_page(path: Path, page: int) -> None:
         file.write(b"\xa5" * 4096)
 
 
+@pytest.mark.nightly
 @pytest.mark.anyio
 @pytest.mark.only_on("sqlite", "a test cannot reach the pages of PostgreSQL")
 async def test_a_damaged_page_is_reported_with_the_newest_readable_backup(tmp_path: Path) -> None:
@@ -316,6 +320,7 @@ INDEX_DAMAGES: dict[Callable[[Path], None], str] = {
 }
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.anyio
 @pytest.mark.parametrize("damage", INDEX_DAMAGES)
 async def test_damage_in_an_index_is_found_and_the_index_is_rebuilt(
@@ -380,6 +385,7 @@ async def test_an_index_that_was_reused_after_a_purge_is_whole(settings: Setting
     assert results(verified(settings)) == {"rows": (True, AGREE), "index 0": (True, WHOLE)}
 
 
+@pytest.mark.nightly
 def test_a_memory_in_use_is_verified_and_repaired_without_losing_a_write(settings: Settings) -> None:
     """Guards clients at work: `verify` sees one state, and a repair does not take a new row for a wrong one."""
     settings = settings_in(settings.data_dir, vector_store={"provider": "exact"})

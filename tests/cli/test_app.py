@@ -77,6 +77,7 @@ def test_a_long_text_is_cut_and_its_history_has_all_of_it(tmp_path: Path) -> Non
     assert palimpsest_json(tmp_path, "list")["results"][0]["text"] == note.strip()
 
 
+@pytest.mark.nightly
 def test_an_added_memory_has_the_date_that_is_given(tmp_path: Path) -> None:
     """Guards what is noted later than it was said."""
     added = palimpsest(tmp_path, "add", "User moved yesterday", "--at", "2026-03-05")
@@ -125,6 +126,7 @@ FILES = [case for case in FORMS if case.get("file_only") or case["form"].startsw
 """The forms that files are in; the tool is given the others."""
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize("case", FILES, ids=[case["form"] for case in FILES])
 def test_conversations_of_other_programs_are_learnt(tmp_path: Path, case: dict[str, Any]) -> None:
     """Guards files as other programs write them: JSON, and JSON lines where they are a list."""
@@ -187,6 +189,7 @@ def _emptied_ledger(folder: Path) -> Path:
     return ledger
 
 
+@pytest.mark.nightly
 def test_an_emptied_ledger_is_not_taken_for_a_new_one(tmp_path: Path) -> None:
     """Guards against a memory that is silently empty, and whose index is then deleted."""
     palimpsest(tmp_path, "add", "User likes coffee")
@@ -206,6 +209,7 @@ def test_an_emptied_ledger_is_not_taken_for_a_new_one(tmp_path: Path) -> None:
     palimpsest(tmp_path, "doctor")
 
 
+@pytest.mark.nightly
 def test_a_ledger_that_is_gone_while_its_index_is_there_is_told(tmp_path: Path) -> None:
     """Guards who looks for lost memories; whoever wants to begin anew can go on."""
     ledger = _emptied_ledger(tmp_path)
@@ -246,6 +250,7 @@ def test_rebuild_makes_an_index_that_the_doctor_counts(tmp_path: Path) -> None:
     assert "is unfinished" in palimpsest(tmp_path, "doctor"), "an index that a server did not finish is no alarm"
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize(
     ("settings", "part", "error_text"),
     [
@@ -301,6 +306,7 @@ def test_prompts_are_listed_shown_checked_and_compared(tmp_path: Path) -> None:
     assert "no prompt 'nothing'" in palimpsest(tmp_path, "prompts", "show", "nothing", code=1)
 
 
+@pytest.mark.nightly
 def test_wrong_settings_are_one_line_on_stderr(tmp_path: Path) -> None:
     """Guards against a traceback for a mistake in the settings."""
     error_text = palimpsest_process(tmp_path, "list", code=1, settings={"PALIMPSEST_LLM__PROVIDER": "openia"})

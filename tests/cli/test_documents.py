@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.support.command_line import palimpsest, palimpsest_json
 from tests.support.documents import write_pdf
 
@@ -24,6 +26,7 @@ def fill(folder: Path) -> Path:
     return notes
 
 
+@pytest.mark.nightly
 def test_a_folder_is_learned_with_what_git_ignores_left_out(tmp_path: Path) -> None:
     notes = fill(tmp_path)
     told = palimpsest(tmp_path, "learn", str(notes)).splitlines()
@@ -52,6 +55,7 @@ def test_a_search_shows_the_passage_of_a_page_that_answers(tmp_path: Path) -> No
     assert "The boiler code is 7314" in " ".join(palimpsest(tmp_path, "search", "What is the boiler code?").split())
 
 
+@pytest.mark.nightly
 def test_documents_are_listed_read_and_deleted(tmp_path: Path) -> None:
     palimpsest(tmp_path, "learn", str(fill(tmp_path)))
     listed = {item["title"]: item for item in palimpsest_json(tmp_path, "documents")["documents"]}
@@ -68,6 +72,7 @@ def test_documents_are_listed_read_and_deleted(tmp_path: Path) -> None:
     assert len(palimpsest_json(tmp_path, "documents")["documents"]) == 4
 
 
+@pytest.mark.nightly
 def test_what_is_wrong_is_said(tmp_path: Path) -> None:
     assert "no documents" in palimpsest(tmp_path, "documents")
     for arguments, problem in (
@@ -80,6 +85,7 @@ def test_what_is_wrong_is_said(tmp_path: Path) -> None:
         assert problem in palimpsest(tmp_path, *arguments, code=1), arguments
 
 
+@pytest.mark.nightly
 def test_a_file_that_is_gone_is_named(tmp_path: Path) -> None:
     notes = fill(tmp_path)
     palimpsest(tmp_path, "learn", str(notes))

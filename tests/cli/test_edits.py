@@ -150,6 +150,7 @@ def test_memories_are_deleted_and_restored(tmp_path: Path) -> None:
     assert [hit["text"] for hit in palimpsest_json(tmp_path, "list")["results"]] == ["Rex is old"]
 
 
+@pytest.mark.nightly
 def test_everything_is_deleted_only_after_a_yes(tmp_path: Path) -> None:
     """Guards a whole memory, and that it comes back."""
     for text in ("Rex is old", "Ana lives in Lyon"):

@@ -63,6 +63,7 @@ def test_a_list_and_a_search_show_only_what_matches(memory: Path, conditions: li
         assert sorted(hit["text"].split()[0] for hit in results) == names.split()
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize(
     ("condition", "complaint"),
     [

@@ -69,6 +69,7 @@ class TestOneProject:
         assert folders.texts(atlas) == ["The build runs on Debian"]
         assert list(folders.projects()) == ["atlas"]
 
+    @pytest.mark.nightly
     def test_an_export_knows_its_names(self, folders: Folders) -> None:
         """Guards a move to another machine: there, too, a clone is the project, also if it was opened first."""
         atlas = repository(folders.root / "atlas")
@@ -168,6 +169,7 @@ class TestTwoProjects:
         folders.run(local, "projects", "merge", "local", "github.com/acme/atlas")
         assert folders.texts(local) == ["The build runs on Debian", "The tests want a database"]
 
+    @pytest.mark.nightly
     def test_a_path_with_memories_wins_over_a_remote_without(self, folders: Folders) -> None:
         """Guards a clone that was only looked at: there is nothing to choose from."""
         local = repository(folders.root / "local")
@@ -182,6 +184,7 @@ class TestTwoProjects:
 class TestNamesOfBefore:
     """Memories that earlier versions stored under the name of a remote or a folder."""
 
+    @pytest.mark.few_by_day(1)
     @pytest.mark.parametrize(("name", "remote"), [("github.com/acme/atlas", ATLAS), ("atlas", "")])
     def test_a_project_of_before_keeps_its_name(self, folders: Folders, name: str, remote: str) -> None:
         """Guards what is stored already."""
@@ -212,6 +215,7 @@ class TestNamesOfBefore:
 class TestMoving:
     """`palimpsest projects move` and `merge`."""
 
+    @pytest.mark.nightly
     def test_a_project_gets_another_name_everywhere(self, folders: Folders) -> None:
         """Guards the folder, the settings that name it as before, the full text and the index."""
         atlas = repository(folders.root / "atlas", ATLAS)
@@ -230,6 +234,7 @@ class TestMoving:
         assert hits[0]["text"] == "Our lighthouse has a red door"
         assert folders.json(folders.root, "doctor", "--deep")["ok"]
 
+    @pytest.mark.nightly
     def test_a_merge_keeps_what_both_know(self, folders: Folders) -> None:
         """Guards memories and messages that are in both projects."""
         root = folders.root
@@ -248,6 +253,7 @@ class TestMoving:
         assert folders.texts(root, "--project", "b", "--deleted") == ["The build runs on Debian"]
         assert folders.json(root, "doctor", "--deep")["ok"]
 
+    @pytest.mark.nightly
     def test_an_undo_leaves_a_merge_and_a_restore_takes_it_back(self, folders: Folders) -> None:
         """Guards the way back that the merge names."""
         root = folders.root
@@ -295,6 +301,7 @@ class TestMoving:
 class TestImports:
     """What comes from another memory is found where its project is now."""
 
+    @pytest.mark.nightly
     def test_what_belonged_to_a_project_that_was_moved_goes_along(self, folders: Folders) -> None:
         """Guards old exports: nobody looks under the old name any more."""
         root, elsewhere = folders.root, {"PALIMPSEST_DATA_DIR": str(folders.root / "elsewhere")}

@@ -108,6 +108,7 @@ def test_a_key_in_the_usual_variable_stays_there(tmp_path: Path, endpoint: OpenA
     assert [request["headers"]["authorization"] for request in endpoint.requests] == [f"Bearer {KEY}"]
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize(
     ("options", "error"),
     [

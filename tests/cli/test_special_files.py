@@ -12,6 +12,7 @@ from tests.support.command_line import palimpsest
 DEEP = "[" * 100_000
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize("command", ["import", "learn", "restore"])
 def test_a_device_and_a_pipe_are_refused(tmp_path: Path, command: str) -> None:
     """Guards against a command that reads for ever, whatever the name of the file promises."""
@@ -29,6 +30,7 @@ def test_a_device_and_a_pipe_are_refused(tmp_path: Path, command: str) -> None:
     assert "The lamp is yellow" in palimpsest(tmp_path, "list")
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize("command", ["import", "learn"])
 @pytest.mark.parametrize("content", [DEEP, f'{{"messages": {DEEP}', f'{{"a": 1}}\n{DEEP}\n', '{"a":' * 50_000])
 def test_brackets_without_end_are_refused(tmp_path: Path, command: str, content: str) -> None:

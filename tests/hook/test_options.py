@@ -28,6 +28,7 @@ def kept(data_dir: Path, cwd: str = "", **variables: str) -> bool:
     return bool(spooled(data_dir))
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize(
     ("variable", "settings", "is_kept"),
     [

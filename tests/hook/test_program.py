@@ -109,6 +109,7 @@ def test_sockets_are_imported_for_a_question_only(tmp_path: Path) -> None:
     assert "socket" not in resting
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize(
     "stdin",
     [
@@ -152,6 +153,7 @@ def test_a_long_prompt_is_kept_with_its_beginning(tmp_path: Path) -> None:
     assert record["text"].endswith("… (1999999 characters)")
 
 
+@pytest.mark.nightly
 def test_a_full_spool_refuses_and_notes_it(tmp_path: Path) -> None:
     folder = Path(paths.spool_dir(str(tmp_path / "data")))
     folder.mkdir(parents=True)
@@ -163,6 +165,7 @@ def test_a_full_spool_refuses_and_notes_it(tmp_path: Path) -> None:
     assert Path(paths.refused_file(str(tmp_path / "data"))).read_text().split()[1] == "full"
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize("endless", [False, True], ids=["open", "endless"])
 def test_it_ends_although_stdin_does_not(tmp_path: Path, endless: bool) -> None:  # noqa: FBT001 - two cases
     read_end, write_end = os.pipe()

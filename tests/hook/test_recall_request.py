@@ -70,6 +70,7 @@ def test_no_server_means_nothing_to_say(tmp_path: Path) -> None:
     assert len(spooled(tmp_path / "data")) == 1
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize("answer", [hangs, stops_halfway])
 def test_the_hook_ends_although_a_server_hangs(tmp_path: Path, answer: Answer) -> None:
     """Guards the prompt: the hook ends by itself and says nothing."""
@@ -77,6 +78,7 @@ def test_the_hook_ends_although_a_server_hangs(tmp_path: Path, answer: Answer) -
         assert run_hook(tmp_path / "data", PROMPT, patient=False) is None
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize(
     "answer",
     [

@@ -60,6 +60,7 @@ class TestCheckpoint:
         Checkpoint("x", "y", "z", 7).write(path.parent)
         assert Checkpoint.read(path.parent) == Checkpoint("x", "y", "z", 7)
 
+    @pytest.mark.few_by_day(1)
     @pytest.mark.parametrize("text", [None, '{"ledger": "tor'], ids=["missing", "torn"])
     def test_a_checkpoint_that_cannot_be_read_is_set_aside_with_its_index(
         self, ledger: Ledger, indexes: Indexes, root: Path, text: str | None
@@ -82,6 +83,7 @@ class TestCheckpoint:
         build(ledger, indexes, root)
         assert indexes.last.upserted == [], "the new checkpoint is valid"
 
+    @pytest.mark.few_by_day(1)
     @pytest.mark.parametrize("other", [{"embedder": "another"}, {"layout": "another"}])
     def test_an_index_of_another_embedder_or_layout_is_set_aside(
         self, ledger: Ledger, indexes: Indexes, root: Path, other: dict[str, str]

@@ -36,6 +36,7 @@ CHROMA_SYNCS_AFTER = 1_000
 
 
 class TestDamagedIndex:
+    @pytest.mark.few_by_day(1)
     @pytest.mark.parametrize("users", [("ana",), ("ana", "bert")])
     def test_an_index_with_too_few_vectors_is_rebuilt_when_opened(
         self, ledger: Ledger, indexes: Indexes, root: Path, users: tuple[str, ...]

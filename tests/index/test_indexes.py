@@ -94,6 +94,7 @@ class TestEveryIndex:
         index.upsert("ana", [1], np.stack([UP]))
         assert index.query("ana", UP, 10) == [1, 2]
 
+    @pytest.mark.few_by_day(1)
     @pytest.mark.parametrize("other", ["bert", "Ana", "ana ", "änä", "a/b\n*", "x" * 256])
     def test_users_never_see_each_other(self, index: VectorIndex, other: str) -> None:
         """User names may contain any characters."""
@@ -136,6 +137,7 @@ def clustered(rng: np.random.Generator, count: int, dims: int = 64, clusters: in
 
 
 class TestChromaInAFolder:
+    @pytest.mark.few_by_day(1)
     @pytest.mark.parametrize("seed", [1, 2])
     def test_it_finds_what_the_exact_index_finds(self, tmp_path: Path, seed: int) -> None:
         """The approximate index finds nearly all neighbours, also after deletes and overwrites."""

@@ -78,6 +78,7 @@ class TestFollowing:
         assert nearest(ledger, kept, "three", 1) == [deleted]
         assert agrees(ledger, kept)
 
+    @pytest.mark.few_by_day(1)
     @pytest.mark.parametrize("seed", range(3))
     @pytest.mark.parametrize("spare", [2, 40])
     def test_any_order_of_writes_gives_the_keys_of_the_ledger(

@@ -32,6 +32,7 @@ from tests.support.projections import (
 
 
 class TestCatchingUp:
+    @pytest.mark.few_by_day(1)
     def test_added_changed_and_deleted_memories_are_followed(
         self, ledger: Ledger, indexes: Indexes, root: Path
     ) -> None:
@@ -55,6 +56,7 @@ class TestCatchingUp:
             assert nearest(ledger, projection, "three", 1) == [deleted_entry], "a restored memory keeps its number"
             assert first.memory.text == "one"
 
+    @pytest.mark.few_by_day(1)
     def test_users_are_kept_apart(self, ledger: Ledger, indexes: Indexes, root: Path) -> None:
         """Users stay separate, even if one batch of the log has changes of several."""
         with projected(ledger, indexes.open, root) as projection:
@@ -66,6 +68,7 @@ class TestCatchingUp:
             assert nearest(ledger, projection, "the same", user="bert") == [entry_of(ledger, bert_outcome)]
             assert nearest(ledger, projection, "the same", user="cleo") == []
 
+    @pytest.mark.few_by_day(1)
     def test_a_message_that_gets_a_neighbour_is_stored_again(
         self, ledger: Ledger, indexes: Indexes, root: Path
     ) -> None:
@@ -82,6 +85,7 @@ class TestCatchingUp:
                 assert indexes.last.count() == number
             assert len(indexes.last.upserted) > len(conversation)
 
+    @pytest.mark.few_by_day(1)
     def test_a_memory_enters_the_index_when_it_gets_a_vector(
         self, ledger: Ledger, indexes: Indexes, root: Path
     ) -> None:
@@ -97,6 +101,7 @@ class TestCatchingUp:
             assert agrees(ledger, indexes.last)
             assert nearest(ledger, projection, "not embedded") == [seq]
 
+    @pytest.mark.few_by_day(1)
     def test_a_memory_that_loses_its_vector_leaves_the_index(
         self, ledger: Ledger, indexes: Indexes, root: Path
     ) -> None:
@@ -109,6 +114,7 @@ class TestCatchingUp:
             projection.catch_up()
             assert projection.count() == 0
 
+    @pytest.mark.few_by_day(1)
     def test_more_changes_than_one_batch_are_all_applied(self, ledger: Ledger, indexes: Indexes, root: Path) -> None:
         """No row is lost between two batches."""
         with projected(ledger, indexes.open, root) as projection:
@@ -141,6 +147,7 @@ class TestCatchingUp:
             assert projection.rebuild(lambda done, total: progress_calls.append((done, total))) == total + BATCH + 1
             assert progress_calls[-1] == (total + BATCH + 1, total + BATCH + 1)
 
+    @pytest.mark.few_by_day(1)
     def test_changes_made_during_a_build_are_in_the_index(self, ledger: Ledger, indexes: Indexes, root: Path) -> None:
         """Changes made during the fill are applied from the log afterwards."""
         doomed, *_ = add(ledger, *facts(BATCH + 10))
@@ -158,6 +165,7 @@ class TestCatchingUp:
 
 
 class TestQuery:
+    @pytest.mark.few_by_day(1)
     def test_entries_changed_since_the_checkpoint_are_returned_too(
         self, ledger: Ledger, indexes: Indexes, root: Path
     ) -> None:
@@ -236,6 +244,7 @@ class TestQuery:
                 write(ledger, Decision(Event.UPDATE, Fact(f"one, take {number}"), outcome.memory.id))
             assert nearest(ledger, projection, "one") == [1]
 
+    @pytest.mark.few_by_day(1)
     def test_searching_and_catching_up_work_at_the_same_time(
         self, ledger: Ledger, indexes: Indexes, root: Path
     ) -> None:
@@ -272,6 +281,7 @@ def test_no_connection_is_open_while_the_index_is_called(ledger: Ledger, root: P
 
 
 class TestStopping:
+    @pytest.mark.few_by_day(1)
     def test_a_stopped_build_ends_early_and_the_next_start_builds_again(
         self, ledger: Ledger, indexes: Indexes, root: Path
     ) -> None:
@@ -291,6 +301,7 @@ class TestStopping:
             assert len(indexes.last.upserted) == 3 * BATCH
             assert agrees(ledger, indexes.last)
 
+    @pytest.mark.few_by_day(1)
     def test_catching_up_continues_at_the_next_start(self, ledger: Ledger, indexes: Indexes, root: Path) -> None:
         """The next start applies only the remaining rows."""
         build(ledger, indexes, root)
@@ -308,6 +319,7 @@ class TestStopping:
             assert len(indexes.last.upserted) == BATCH + 1
             assert agrees(ledger, indexes.last)
 
+    @pytest.mark.few_by_day(1)
     def test_a_closed_projection_can_be_opened_again(self, ledger: Ledger, indexes: Indexes, root: Path) -> None:
         """`doctor` opens and closes the index it examines. Closing twice is not an error."""
         add(ledger, "one")

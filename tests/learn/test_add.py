@@ -149,6 +149,7 @@ class TestWithAModel:
                 await memory.add_text(ALICE, "I cook, in Lyon", infer=True)
                 assert await believed(memory) == ["User is a cook", "User lives in Lyon"]
 
+    @pytest.mark.few_by_day(1)
     @pytest.mark.parametrize("infer", [None, True])
     async def test_replaces_is_the_callers_decision_and_asks_no_model(self, tmp_path: Path, infer: bool | None) -> None:  # noqa: FBT001
         """An agent that names what a text replaces has already decided."""
@@ -252,6 +253,7 @@ class TestWithAModel:
 
 
 class TestWhenTheModelFails:
+    @pytest.mark.few_by_day(1)
     @pytest.mark.parametrize(
         ("reply", "expected"),
         [
@@ -289,6 +291,7 @@ class TestWhenTheModelFails:
         assert "not reconciled" in result.notes[0]
         assert "could not be reached" in result.notes[0]
 
+    @pytest.mark.few_by_day(1)
     @pytest.mark.parametrize("failure", [["no", "no"], [Reply(status=402)]])
     async def test_a_failed_decision_throws_no_fact_away(self, tmp_path: Path, failure: list[Any]) -> None:
         """What was found is added as it is; the reply says so, and names what it resembles."""
@@ -375,6 +378,7 @@ class TestWithoutAModel:
             (hit,) = (await memory.search(ALICE, "where does the user live")).hits
         assert (hit.at, hit.created_at) == (datetime(2025, 3, 1, tzinfo=UTC), clock.at)
 
+    @pytest.mark.few_by_day(1)
     @pytest.mark.parametrize(
         ("text", "note"),
         [

@@ -135,6 +135,7 @@ class TestAtOnce:
         assert believed == ["User plays the cello"]
         assert len(edits) == 1
 
+    @pytest.mark.few_by_day(1)
     @pytest.mark.parametrize("kind", ["with ids", "with times", "with neither"])
     def test_the_same_messages_from_two_processes_are_kept_once(self, pair: Pair, kind: str) -> None:
         """A client may send a call to another server too, a minute later."""
@@ -157,7 +158,8 @@ class TestAtOnce:
         cities = ("User lives in Lyon", "User lives in Metz")
         replies = pair.ask(*({"user": "mover", "texts": [city]} for city in cities))
         del pair.gates["User lives in Nice"]
-        assert [reply["notes"] for reply in replies] == [[], []]
+        # The process whose clock is a minute behind says so, if the other one writes first.
+        assert [note for reply in replies for note in reply["notes"] if "clock is behind" not in note] == []
         assert len(pair.server.chat_requests) - asked_before == 3
         believed, edits, _ = pair.stored("mover")
         assert len(believed) == 1
@@ -226,6 +228,7 @@ def shown(server: OpenAIServer) -> list[list[str]]:
 
 
 class TestDecidedAgain:
+    @pytest.mark.few_by_day(1)
     @pytest.mark.parametrize("how", ["added", "changed", "deleted", "restored"])
     async def test_a_change_to_an_unrelated_memory_costs_no_other_request(self, tmp_path: Path, how: str) -> None:
         """A decision holds as long as nothing it was made on has changed."""

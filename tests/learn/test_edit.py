@@ -108,6 +108,7 @@ CHANGES: dict[str, Work] = {
 
 
 class TestUndo:
+    @pytest.mark.few_by_day(1)
     @pytest.mark.parametrize("what", CHANGES)
     async def test_every_change_is_one_edit_that_can_be_undone_and_redone(self, tmp_path: Path, what: str) -> None:
         """Undo and redo cover texts, metadata and messages, and everything is found again."""
@@ -420,6 +421,7 @@ async def test_an_id_is_accepted_as_agents_write_it_and_never_ambiguous(tmp_path
         assert len((await memory.list(ALICE)).hits) == 2
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize(
     ("old", "new", "kept"),
     [

@@ -46,6 +46,7 @@ async def test_two_that_one_memory_names_are_two(tmp_path: Path) -> None:
         assert dossier.lookalikes == ()
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize(("kind", "entities", "told"), [("same", 2, 0), ("maybe", 3, 1), ("different", 3, 0)])
 async def test_spellings_are_one_and_lookalikes_are_told(tmp_path: Path, kind: str, entities: int, told: int) -> None:
     """The pairs were written by somebody who had not seen how names are compared."""

@@ -29,6 +29,7 @@ async def listed(memory: Memory) -> bool:
     return ON_CALL in {hit.text for hit in (await memory.list(ALICE)).hits}
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize(
     ("end", "still", "over"),
     [

@@ -99,6 +99,7 @@ async def test_every_fact_that_is_not_kept_is_named(tmp_path: Path) -> None:
         assert any("not kept" in note and text in note for note in result.notes)
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize("order", [(OSLO, PARIS), (PARIS, OSLO)], ids=["newer first", "older first"])
 async def test_a_newer_and_an_older_fact_contradict_one_memory(tmp_path: Path, order: tuple[str, str]) -> None:
     """The newer one replaces it, and the older one is stored as replaced by it, in whatever order they come."""

@@ -158,6 +158,7 @@ class TestForget:
 class TestFooledModels:
     """Models that take for a request what the user only quotes, or mean more by it than the user does."""
 
+    @pytest.mark.few_by_day(1)
     @pytest.mark.parametrize(
         "text",
         [
@@ -193,6 +194,7 @@ class TestFooledModels:
                 await memory.add_messages(messages_from(("user", mail)))
                 assert await memory_texts(memory) == [ALLERGIC]
 
+    @pytest.mark.few_by_day(1)
     @pytest.mark.parametrize(
         ("text", "stored", "left"),
         [

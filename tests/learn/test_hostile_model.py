@@ -252,6 +252,7 @@ def test_decisions_that_contradict_each_other_are_applied(
     check_result(hostile, scope, result)
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize("number", range(len(KNOWN)))
 @pytest.mark.parametrize("wording", KNOWN)
 def test_a_reply_may_mention_a_memory_that_it_merged(hostile: HostileMemory, number: int, wording: str) -> None:

@@ -50,6 +50,7 @@ class HeldModel:
         return model(request)
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize("sees_general", [True, False])
 async def test_the_background_sees_what_the_caller_sees(tmp_path: Path, *, sees_general: bool) -> None:
     """Guards what is general from who sees a project alone: the outcome would show what it was decided on."""

@@ -109,6 +109,7 @@ class TestPieces:
             assert texts[number - 2][-60:].strip() in part
             assert f"Fact of part {number - 1}." in facts
 
+    @pytest.mark.few_by_day(1)
     @pytest.mark.parametrize("unit", [".", ".!", "…a", "\u3002a", "…\n", "? ", "\n", "a. "])
     def test_a_text_of_full_stops_is_split_in_linear_time(self, unit: str) -> None:
         """Guards every caller: in quadratic time such a text takes half an hour, and the interpreter with it."""

@@ -245,6 +245,7 @@ class TestSloppyReplies:
         assert [entity.name for entity in item.entities] == ["Noor"]
         assert item.relations == ()
 
+    @pytest.mark.few_by_day(1)
     @pytest.mark.parametrize(("entities", "relations"), UNREADABLE, ids=str)
     async def test_names_that_cannot_be_read_cost_no_fact_and_no_call(
         self, tmp_path: Path, entities: Any, relations: Any

@@ -142,6 +142,7 @@ async def test_two_people_of_one_given_name_stay_two(tmp_path: Path) -> None:
     assert {(item.entity.name, item.mentions) for item in listed} == {("Tom", 1), ("Tom Smith", 1)}
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize("text", ["User keeps bees.", "My brother keeps bees.", "Ich halte Bienen.", "我养蜜蜂。"])
 async def test_what_begins_with_the_user_is_about_the_user(tmp_path: Path, text: str) -> None:
     async with memory_in(tmp_path) as memory:

@@ -173,6 +173,7 @@ async def test_the_tool_names_the_relations_of_what_it_stored(tmp_path: Path) ->
 class TestTheUsersName:
     """It outlives the memory that told it, and goes only where that was asked."""
 
+    @pytest.mark.few_by_day(1)
     @pytest.mark.parametrize(
         ("gone", "expected"),
         [

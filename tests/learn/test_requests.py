@@ -87,6 +87,7 @@ class TestRequestsAmongFacts:
                 texts = [hit.text for hit in (await memory.search(ALICE, "Rome")).hits]
         assert "I live in Rome." in texts
 
+    @pytest.mark.few_by_day(1)
     @pytest.mark.parametrize("event", ["UPDATE", "DELETE"])
     async def test_a_memory_that_is_forgotten_is_not_stored_again_in_other_words(
         self, tmp_path: Path, event: str

@@ -94,6 +94,7 @@ class TestSearchReplies:
         assert "green tea" in prompt
         assert "cello" not in prompt
 
+    @pytest.mark.few_by_day(1)
     @pytest.mark.parametrize("line", ["{}", "- {}", "* {}", "> {}", "    {}", "-{}", "{}\r"])
     async def test_a_line_is_recognized_in_a_list_and_in_a_quotation(self, tmp_path: Path, line: str) -> None:
         """Agents reformat replies in their own messages."""
@@ -117,6 +118,7 @@ class TestSearchReplies:
             await memory.restore(ALICE, memory_id)
             assert await kept(memory, reply, await searched(memory, "coffee")) == []
 
+    @pytest.mark.few_by_day(1)
     @pytest.mark.parametrize(
         "line",
         [

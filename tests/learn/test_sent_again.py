@@ -69,6 +69,7 @@ CALLS: dict[str, Call] = {
 
 
 class TestSentAgain:
+    @pytest.mark.few_by_day(1)
     @pytest.mark.parametrize("what", CALLS)
     async def test_a_repeated_call_changes_nothing(self, tmp_path: Path, what: str) -> None:
         """A client may time out after the write was done. The repeated call says so and adds no row."""
@@ -186,6 +187,7 @@ class TestTurnsSentAgain:
                 clock.forward(minutes=1)
             assert len((await memory.scope_contents(ALICE)).messages) == 2
 
+    @pytest.mark.few_by_day(1)
     @pytest.mark.parametrize("more", [{}, {"id": "t1"}, {"at": "2026-05-01T10:00:00Z"}])
     async def test_facts_are_extracted_once_when_messages_are_repeated_after_a_failure(
         self, tmp_path: Path, more: dict[str, str]

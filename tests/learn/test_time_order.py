@@ -233,6 +233,7 @@ class TestTimeOrder:
 
 
 class TestPrecision:
+    @pytest.mark.few_by_day(1)
     @pytest.mark.parametrize(
         ("valid_from", "since"),
         [

@@ -35,6 +35,7 @@ async def test_excluded_topics_are_told_to_the_model_and_checked(tmp_path: Path)
     assert any("exclude 'health'" in note for note in result.notes)
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize(
     ("labels", "is_kept"),
     [

@@ -252,6 +252,7 @@ class TestExtract:
         """Guards against an empty list read from prose, half a bracket, or an empty reply."""
         assert run_stage(run_extract, reply, reply)[0] != []
 
+    @pytest.mark.few_by_day(1)
     @pytest.mark.parametrize(("begin", "end"), [("[", "]"), ('{"a":', "}")], ids=["lists", "objects"])
     def test_deep_nesting_is_no_crash(self, begin: str, end: str) -> None:
         """Guards the interpreter's stack: the stages can handle any nesting that the parser can read."""
@@ -282,6 +283,7 @@ class TestDecide:
         if decisions is not None:
             check_decisions(decisions, FACTS[:facts], MEMORIES[:memories], readable(reply, first, DecideReply))
 
+    @pytest.mark.few_by_day(1)
     @pytest.mark.parametrize("event", ["ADD", "update", "DELETE", "NONE", "NO CHANGE", "DROP TABLE", "", None, 1, []])
     def test_every_part_of_a_decision_can_be_missing_or_wrong(self, event: Any) -> None:
         """Guards each event with every combination of missing, null, out-of-range and mistyped parts."""
@@ -305,6 +307,7 @@ class TestDecide:
         if decisions is not None:
             check_decisions(decisions, FACTS[:3], MEMORIES[:3], reply)
 
+    @pytest.mark.few_by_day(1)
     @pytest.mark.parametrize(
         "item",
         [
@@ -338,6 +341,7 @@ class TestSummarize:
             assert re.search(r"\{\s*\"", reply), "a summary was read from prose"
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize(
     "reply",
     [

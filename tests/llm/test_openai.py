@@ -250,6 +250,7 @@ class TestDialects:
         assert set(last) == {"model", "messages", "max_completion_tokens", "response_format"}
         assert format_of(last) == "json_object"
 
+    @pytest.mark.few_by_day(1)
     @pytest.mark.parametrize(
         ("complaint", "status", "what", "then"), COMPLAINTS, ids=[complaint[0] for complaint in COMPLAINTS]
     )
@@ -329,6 +330,7 @@ FAILURES = [
 
 
 class TestFailures:
+    @pytest.mark.few_by_day(1)
     @pytest.mark.parametrize(("reply", "kind", "text"), FAILURES)
     async def test_every_failure_raises_our_own_error_with_the_cause(
         self, reply: Reply, kind: type[ModelError], text: str
@@ -373,6 +375,7 @@ class TestFailures:
                 with pytest.raises(ModelUnreachableError, match=r"Check llm\.config\.openai_base_url"):
                     await model.complete(MESSAGES, SCHEMA)
 
+    @pytest.mark.few_by_day(1)
     @pytest.mark.parametrize("base_url", [None, "no-url-at-all"], ids=["nobody", "no url"])
     async def test_an_address_where_no_server_listens_is_unreachable(self, base_url: str | None) -> None:
         """Guards the most common mistakes: the local server is not running, or its address is misspelt."""

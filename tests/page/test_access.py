@@ -137,6 +137,7 @@ PATHS = (
 )
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize("with_general", [False, True])
 async def test_a_visitor_of_a_project_sees_what_is_general_only_if_the_token_says_so(
     tmp_path: Path, *, with_general: bool

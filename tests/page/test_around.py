@@ -57,6 +57,7 @@ async def test_the_time_line_begins_where_the_memory_last_was(tmp_path: Path) ->
         assert "Alice planted a fig tree" in (await browser.get("/timeline")).text
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize("on", ["0001-01-01", "9999-12-31", "2026-13", "soon", "", "2026-02-30"])
 async def test_the_time_line_of_any_day_is_a_page(tmp_path: Path, on: str) -> None:
     async with page_in(tmp_path) as page, page.browser() as browser:

@@ -124,6 +124,7 @@ async def test_deleted_messages_are_listed_too(tmp_path: Path) -> None:
         assert "I sold the boat." not in (await browser.get("/deleted", params={"kind": "message"})).text
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize("action", ["tag", "untag", "pin", "unpin", "delete", "restore"])
 async def test_who_may_not_write_or_see_changes_nothing(tmp_path: Path, action: str) -> None:
     bound = Visitor(Grant("alice", project="garden"))
@@ -143,6 +144,7 @@ async def test_who_may_not_write_or_see_changes_nothing(tmp_path: Path, action: 
         assert (await stored(page, [elsewhere], Scope("alice", "kitchen")))[0].deleted_at is None
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize("tag", ["", " ", "x" * 61])
 async def test_a_tag_that_is_none_is_refused(tmp_path: Path, tag: str) -> None:
     async with page_in(tmp_path) as page, page.browser() as browser:
@@ -152,6 +154,7 @@ async def test_a_tag_that_is_none_is_refused(tmp_path: Path, tag: str) -> None:
             assert refused.status_code == 400
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize(
     "back",
     [

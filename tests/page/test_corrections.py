@@ -182,6 +182,7 @@ FIELDS = {
 """What two people save with each form of a memory."""
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize("form", list(FIELDS))
 async def test_a_second_save_overwrites_no_other_unseen(tmp_path: Path, form: str) -> None:
     """Whoever saves second sees both, and may then save theirs. What was sent twice is no second save."""

@@ -16,6 +16,7 @@ pytestmark = pytest.mark.anyio
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\"' onmouseover=alert(3) {{ 123457 * 99991 }}"
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize(
     "headers",
     [

@@ -57,6 +57,7 @@ def model_reply(request: dict[str, Any]) -> str:
     return json.dumps({"decisions": [{"fact": 0, "event": "ADD"}]})
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize("call", CALLS)
 async def test_no_connection_is_in_use_while_texts_are_embedded_or_a_model_is_asked(tmp_path: Path, call: str) -> None:
     """An embedder or a model that hangs must not keep a connection and its snapshot open."""
@@ -92,6 +93,7 @@ async def test_a_text_of_the_past_is_embedded_after_the_ledger_was_read(tmp_path
     assert (REX_BEFORE,) in embedder.texts
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize("erased", [False, True], ids=["deleted", "erased"])
 @pytest.mark.parametrize("past", [False, True], ids=["now", "at an instant"])
 async def test_a_hit_that_is_deleted_during_a_search_is_dropped(tmp_path: Path, *, erased: bool, past: bool) -> None:

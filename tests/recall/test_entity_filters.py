@@ -49,6 +49,7 @@ async def shown(memory: Memory, filters: dict[str, Any], scope: Scope = ALICE) -
     return search
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize("provider", ["chroma", "exact"])
 @pytest.mark.parametrize(
     ("filters", "expected"),
@@ -154,6 +155,7 @@ async def test_an_unknown_name_finds_nothing_and_near_ones_are_named(tmp_path: P
         assert page.notes == ("no memory here speaks of 'Odette'; did you mean 'Odette Quist'?",)
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize(
     ("condition", "text"),
     [

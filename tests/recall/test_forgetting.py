@@ -94,6 +94,7 @@ async def test_what_is_said_again_is_remembered_again(tmp_path: Path) -> None:
         assert await retention(memory, bicycle) == (1.0, 1)
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize(
     ("metadata", "reason"),
     [

@@ -131,6 +131,7 @@ async def shown(memory: Memory, filters: Mapping[str, Any], scope: Scope = ALICE
     return texts
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize(("condition", "expected"), FOUND, ids=[str(condition) for condition, _ in FOUND])
 async def test_messages_are_found_by_who_said_what_and_when(
     memory: Memory, condition: dict[str, Any], expected: set[str]
@@ -146,6 +147,7 @@ async def test_pages_of_documents_are_found_where_no_kind_is_asked_for(memory: M
     assert [row.title for row in (await memory.conversations.list(ALICE)).conversations] == ["boat", "bread"]
 
 
+@pytest.mark.few_by_day(1)
 async def test_messages_are_found_among_more_pages_than_a_search_looks_at(memory: Memory) -> None:
     """Guards a short way: the first candidates are tested alone, but only if enough of them are messages."""
     messages = await stored(memory)
@@ -186,6 +188,7 @@ async def test_a_search_for_messages_makes_no_list_of_all_of_them(tmp_path: Path
         assert max(counts) <= counts[0] + 1
 
 
+@pytest.mark.few_by_day(1)
 async def test_a_conversation_is_named_by_its_id_or_that_of_a_message(memory: Memory) -> None:
     """A hit shows the id of a message, so that of its conversation need not be known."""
     messages = await stored(memory)

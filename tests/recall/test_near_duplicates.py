@@ -36,6 +36,7 @@ async def test_the_memory_that_a_new_one_replaces_is_named(tmp_path: Path) -> No
         assert await named(memory, "Since March the team's office is at Technoparkstrasse 3 in Winterthur") == [OFFICE]
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize("again", [f"{OFFICE}.", OFFICE.replace(" ", "  "), f"{OFFICE} !"])
 async def test_punctuation_and_white_space_make_no_difference(tmp_path: Path, again: str) -> None:
     """What says the same is found to be the same: it is not stored twice, or the first one is named."""

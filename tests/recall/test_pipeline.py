@@ -43,6 +43,7 @@ async def first(memory: Memory, query: str, **options: Any) -> str:
     return (await memory.search(ALICE, query, **options)).hits[0].text
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize(
     ("query", "expected"),
     [
@@ -60,6 +61,7 @@ async def test_a_memory_is_found_by_meaning_or_by_one_of_its_words(tmp_path: Pat
         assert await first(memory, query) == expected
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize(
     ("text", "query"),
     [
@@ -107,6 +109,7 @@ async def test_a_memory_and_its_message_are_one_hit(tmp_path: Path) -> None:
         assert [(hit.id, hit.sources) for hit in hits] == [(cited, ("t1",))]
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize("limit", [1, 3, 20])
 async def test_a_memory_stands_in_the_place_of_its_message_for_every_limit(tmp_path: Path, limit: int) -> None:
     """The message ranks higher, as it has the words of the query. The memory says the same and is shown first."""
@@ -256,6 +259,7 @@ async def test_an_unknown_operator_is_refused(tmp_path: Path) -> None:
             await memory.search(ALICE, "x", filters={"topic": {"like": "w"}})
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize("provider", ["chroma", "exact"])
 async def test_results_are_the_same_with_and_without_the_index(tmp_path: Path, provider: str) -> None:
     """The index only proposes candidates; the ledger decides."""
@@ -340,6 +344,7 @@ async def test_a_hit_explains_its_score_on_request(tmp_path: Path) -> None:
         assert hit["explained"]["coverage"] > 0
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize(
     ("old", "new", "query"),
     [
@@ -362,6 +367,7 @@ async def test_a_current_fact_comes_before_the_one_it_replaced(tmp_path: Path, o
         assert await first(memory, query, as_of=then) == old
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize("query", ["wo wohnt Mira?", "où habite Mira ?", "where does Mira live?"])
 async def test_of_two_facts_about_one_person_the_one_that_answers_comes_first(tmp_path: Path, query: str) -> None:
     """Guards small memories: the newer fact shares the person's name with the question, and nothing else."""

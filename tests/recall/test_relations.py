@@ -165,6 +165,7 @@ async def test_at_most_five_are_shown_each_once_and_first_those_of_the_first_hit
     assert "tulips" in shown[0].lower()
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize("max_tokens", [50, 80, 120, 400, 800])
 async def test_relations_count_and_never_take_room_from_the_best_hit(tmp_path: Path, max_tokens: int) -> None:
     async with memory_in(tmp_path) as memory:

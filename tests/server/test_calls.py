@@ -90,6 +90,7 @@ class TestManyCalls:
                 assert embed.held == THREADS_PER_CALLER
                 embed.may_end.set()
 
+    @pytest.mark.nightly
     async def test_health_is_answered_while_every_callers_thread_is_busy(self, tmp_path: Path) -> None:
         """Guards monitoring of a server without tokens, where all callers are one."""
         with run_with_slow_embedder(tmp_path) as (server, embed):

@@ -119,6 +119,7 @@ def answer(connection: socket.socket) -> bytes:
 
 
 class TestSlowHeaders:
+    @pytest.mark.few_by_day(1)
     @pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nhost: loc", b"PO"])
     def test_a_connection_that_sends_no_whole_request_is_closed(self, sent: bytes) -> None:
         """Guards against slow headers (Slowloris), even if a byte arrives now and then."""
@@ -261,6 +262,7 @@ class TestSessions:
             assert refused.status_code == 503
             assert f"{MAX_SESSIONS_PER_CALLER} of your sessions are in use" in refused.text
 
+    @pytest.mark.nightly
     def test_streams_of_sse_are_sessions_too(self, protected_server: HttpServer) -> None:
         """Guards the older transport, where each stream is a session."""
         bearer = new_access_token(protected_server.data, "alice")
@@ -276,6 +278,7 @@ class TestSessions:
 
 
 class TestUnfinished:
+    @pytest.mark.nightly
     def test_one_caller_has_a_bounded_number_of_unfinished_requests(self, protected_server: HttpServer) -> None:
         """Guards the connections of others from a token that sends bodies without an end."""
         greedy, modest = (new_access_token(protected_server.data, "alice") for _ in range(2))

@@ -48,6 +48,7 @@ async def test_a_long_text_is_read_page_by_page(tmp_path: Path) -> None:
         assert page.endswith("(54)")
 
 
+@pytest.mark.nightly
 async def test_a_hit_leads_to_its_page(tmp_path: Path) -> None:
     async with connect(tmp_path) as client:
         await kept(client)

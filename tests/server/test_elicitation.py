@@ -36,6 +36,7 @@ async def count_memories(client: Client) -> int:
     return len(reply_results(await client.call_tool("list_memories", {})))
 
 
+@pytest.mark.few_by_day(1)
 @BOTH
 async def test_everything_is_deleted_once_the_user_agrees(tmp_path: Path, mode: str) -> None:
     """Guards the short way: one question that says what would be deleted, and no second call."""
@@ -51,6 +52,7 @@ async def test_everything_is_deleted_once_the_user_agrees(tmp_path: Path, mode: 
     assert "2 memories" in questions[0]
 
 
+@pytest.mark.few_by_day(1)
 @BOTH
 @pytest.mark.parametrize(
     "answer",
@@ -69,6 +71,7 @@ async def test_nothing_is_deleted_if_the_user_does_not_agree(tmp_path: Path, mod
         assert await count_memories(client) == 1
 
 
+@pytest.mark.few_by_day(1)
 @BOTH
 async def test_the_user_is_not_asked_about_single_memories_or_an_empty_scope(tmp_path: Path, mode: str) -> None:
     """Guards users from questions that do not matter."""
@@ -80,6 +83,7 @@ async def test_the_user_is_not_asked_about_single_memories_or_an_empty_scope(tmp
     assert questions == []
 
 
+@pytest.mark.few_by_day(1)
 @BOTH
 @pytest.mark.parametrize(
     ("answer", "left", "told", "offers_model"),

@@ -48,6 +48,7 @@ async def read(server: Client, uri: str) -> str:
     return content.text
 
 
+@pytest.mark.few_by_day(1)
 @BOTH
 async def test_a_summary_about_a_name_is_read_with_the_tool(tmp_path: Path, mode: str) -> None:
     """Guards the agent's question about one person, and its next step after a name that is unknown."""
@@ -65,6 +66,7 @@ async def test_a_summary_about_a_name_is_read_with_the_tool(tmp_path: Path, mode
         assert "Did you mean Ana?" in error_text(unknown)
 
 
+@pytest.mark.few_by_day(1)
 @BOTH
 async def test_entities_are_listed_and_read_by_their_names(tmp_path: Path, mode: str) -> None:
     """Guards clients that attach a resource, whatever the name is made of."""
@@ -88,6 +90,7 @@ async def test_an_empty_memory_has_no_entities(tmp_path: Path) -> None:
         assert "no names are known yet" in await read(server, "memory://entities")
 
 
+@pytest.mark.few_by_day(1)
 @BOTH
 async def test_names_are_completed(tmp_path: Path, mode: str) -> None:
     """Guards people who type the beginning of a name, in any case."""

@@ -40,6 +40,7 @@ def status_of(connection: socket.socket) -> int:
 
 
 class TestBodies:
+    @pytest.mark.few_by_day(1)
     @pytest.mark.parametrize(
         ("method", "path", "status"),
         [
@@ -58,6 +59,7 @@ class TestBodies:
         with begin(protected_server, method, path, sent=0) as connection:
             assert status_of(connection) == status
 
+    @pytest.mark.nightly
     def test_one_caller_holds_a_bounded_amount_and_the_server_still_answers(self, open_server: HttpServer) -> None:
         """Guards memory from clients that send long bodies and never finish them."""
         whole = MAX_HELD_BYTES_PER_CALLER // MAX_MESSAGE_BYTES
@@ -137,6 +139,7 @@ class TestHosts:
         origin = {"origin": f"http://{host}"}
         assert httpx2.get(f"{open_server.base}{path}", headers=origin).status_code == 403
 
+    @pytest.mark.few_by_day(1)
     @pytest.mark.parametrize("host", ["localhost", "LocalHost:8000", "127.0.0.1:1", "[::1]", "[::1]:65535"])
     def test_our_own_names_are_accepted_with_any_port(self, open_server: HttpServer, host: str) -> None:
         """Guards clients that reach the server by another name, or through a forwarded port."""

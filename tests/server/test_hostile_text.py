@@ -72,6 +72,7 @@ async def test_every_error_shows_what_an_argument_hides(tmp_path: Path) -> None:
     assert [r"\x1b]52;c;eA==\x07" in text for text in errors] == [True] * len(errors)
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize("blank", BLANK, ids=ascii)
 async def test_a_text_that_shows_nothing_is_an_empty_text(tmp_path: Path, blank: str) -> None:
     """Guards against memories and queries that nobody can see."""

@@ -45,6 +45,7 @@ def post(server: HttpServer, bearer: str = "", path: str = "/mcp", **headers: st
 
 
 class TestTransports:
+    @pytest.mark.few_by_day(1)
     @pytest.mark.parametrize("how", ["legacy", "auto", "sse"])
     async def test_every_transport_serves_the_same_memory(self, open_server: HttpServer, how: str) -> None:
         """Guards the shared memory: what one connection stores, every other connection finds."""
@@ -106,6 +107,7 @@ class TestTransports:
 
 
 class TestHealth:
+    @pytest.mark.nightly
     def test_it_reports_the_state_of_the_parts_and_nothing_that_is_stored(self, protected_server: HttpServer) -> None:
         """Guards what anybody may read without a token: no name, no path, no number of memories."""
         answer = httpx2.get(f"{protected_server.base}/health")
@@ -127,6 +129,7 @@ class TestHealth:
 
 
 class TestStreams:
+    @pytest.mark.few_by_day(1)
     @pytest.mark.parametrize("how", ["legacy", "sse"])
     def test_a_stream_ends_with_its_token(self, protected_server: HttpServer, how: str) -> None:
         """Guards what is stored after a token was revoked, or has expired, from those who listen already."""
@@ -153,6 +156,7 @@ class TestStreams:
             assert "resources/updated" not in "".join(stream.iter_text())
         assert httpx2.get(f"{protected_server.base}{path}", headers=headers).status_code == 401
 
+    @pytest.mark.nightly
     async def test_a_call_that_listens_ends_with_its_token(self, protected_server: HttpServer) -> None:
         """Guards the same for the protocol since 2026-07-28, in which the answer to a call is the stream."""
         data, heard = protected_server.data, list[Any]()
@@ -222,6 +226,7 @@ class TestAccess:
         )
         assert (protected_server.data / "tokens.json").stat().st_mode & 0o077 == 0
 
+    @pytest.mark.few_by_day(1)
     @pytest.mark.parametrize("how", ["legacy", "auto", "sse"])
     async def test_the_scope_is_the_tokens_user_and_no_argument_widens_it(
         self, protected_server: HttpServer, how: str
@@ -251,6 +256,7 @@ class TestAccess:
         async with connect_http(protected_server, how, alice) as client:
             assert VIOLIN in text_of(await client.call_tool("search_memories", {"query": "violin"}))
 
+    @pytest.mark.few_by_day(1)
     @pytest.mark.parametrize("how", ["legacy", "auto"])
     async def test_subscribers_are_notified_of_their_own_users_changes_only(
         self, protected_server: HttpServer, how: str
@@ -306,6 +312,7 @@ class TestAccess:
             assert other.is_error
             assert "only valid for project atlas;" in text_of(other)
 
+    @pytest.mark.nightly
     async def test_a_projects_token_opens_what_is_general_only_if_that_was_chosen(
         self, protected_server: HttpServer
     ) -> None:
@@ -336,6 +343,7 @@ class TestAccess:
         assert "allergic" not in shown["alone"].replace("allergic to nothing", "")
         assert "hazelnut" in shown["general"]
 
+    @pytest.mark.few_by_day(1)
     @pytest.mark.parametrize("how", ["legacy", "auto", "sse"])
     async def test_a_projects_token_follows_a_move(self, protected_server: HttpServer, how: str) -> None:
         """Guards a project that gets another name: its agents find what they stored, under the old name, too."""
@@ -353,6 +361,7 @@ class TestAccess:
             other = await client.call_tool("list_memories", {"scope": {"project": "other"}})
             assert "only valid for project atlas;" in text_of(other)
 
+    @pytest.mark.few_by_day(1)
     @pytest.mark.parametrize("how", ["legacy", "auto", "sse"])
     async def test_a_read_only_token_has_only_tools_that_read(self, protected_server: HttpServer, how: str) -> None:
         """Guards against writes: writing tools are not listed, and refused if called."""
@@ -382,6 +391,7 @@ class TestAccess:
 
 
 class TestStdio:
+    @pytest.mark.nightly
     def test_an_interrupt_ends_the_server_at_once(self, tmp_path: Path) -> None:
         """Guards Ctrl-C while a client still has the pipe open."""
         command = [sys.executable, "-m", "palimpsest"]

@@ -61,6 +61,7 @@ async def test_a_cancelled_call_keeps_the_messages_and_nothing_else(tmp_path: Pa
             assert len(reply_results(await memory.call_tool("list_memories", {}))) == 1
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
 async def test_progress_is_reported_again_while_the_model_thinks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str

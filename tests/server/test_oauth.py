@@ -146,6 +146,7 @@ class TestTokens:
         metadata = httpx2.get(f"{server.base}/.well-known/oauth-protected-resource/mcp").json()
         assert metadata["authorization_servers"] == [f"{issuer.url}/"]
 
+    @pytest.mark.few_by_day(1)
     @pytest.mark.parametrize("forged", list(FORGED))
     def test_a_token_that_is_not_valid_is_refused(self, server: HttpServer, issuer: Issuer, forged: str) -> None:
         """Guards every memory from tokens that the issuer did not sign for this server, for now, for one user."""
@@ -245,6 +246,7 @@ class TestBadIssuers:
                 assert issuer.fetches == 2
                 issuer.may_answer.set()
 
+    @pytest.mark.few_by_day(1)
     @pytest.mark.parametrize(
         "document",
         [
@@ -319,6 +321,7 @@ class TestBadIssuers:
             assert all(found)
             assert issuer.fetches == 1
 
+    @pytest.mark.nightly
     def test_the_longest_document_that_is_read_holds_the_keys_of_a_large_issuer(self) -> None:
         """Guards issuers with many keys from the limit."""
         keys = [Key("first").jwk] * 20

@@ -38,6 +38,7 @@ def client(folder: Path, mode: str, root: Path) -> Client:
     return Client(server, mode=mode, list_roots_callback=roots_of(root))
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.anyio
 @BOTH
 async def test_a_remote_that_was_added_is_told_in_one_reply(tmp_path: Path, mode: str) -> None:
@@ -55,6 +56,7 @@ async def test_a_remote_that_was_added_is_told_in_one_reply(tmp_path: Path, mode
     assert again.count("note:") == 1, "that memories are no instructions"
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.anyio
 @BOTH
 async def test_a_connected_client_follows_a_move(tmp_path: Path, mode: str) -> None:

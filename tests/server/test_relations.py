@@ -84,6 +84,7 @@ def test_without_relations_nothing_is_said() -> None:
     assert "relations" not in SearchReply.of(SearchResult(()), ALICE).as_json()
 
 
+@pytest.mark.nightly
 async def test_a_tool_shows_them_as_text_and_as_values(tmp_path: Path) -> None:
     await fill(tmp_path / "data")
     async with connect(tmp_path, PALIMPSEST_USER_ID="alice") as server:
@@ -110,6 +111,7 @@ async def test_a_token_sees_its_own_users(protected_server: HttpServer) -> None:
         assert bool(unknown.structured_content["results"]) is (user == "bob")
 
 
+@pytest.mark.nightly
 async def test_the_command_line_leads_one_relation_further(tmp_path: Path) -> None:
     await fill(tmp_path / "data")
     question = ("--user", "alice", "search", "Where does Odile live?")

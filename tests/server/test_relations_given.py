@@ -41,6 +41,7 @@ async def test_the_tool_stores_what_a_text_states(tmp_path: Path) -> None:
     assert stated(tmp_path) == RELATIONS
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.anyio
 @pytest.mark.parametrize(("arguments", "expected"), WRONG, ids=[expected for _, expected in WRONG])
 async def test_wrong_relations_are_refused_plainly(tmp_path: Path, arguments: dict[str, Any], expected: str) -> None:
@@ -60,6 +61,7 @@ def test_the_command_takes_three_names_each_time(tmp_path: Path) -> None:
     assert stated(tmp_path) == RELATIONS
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize("names", [["Ana"], ["Ana", "lives in", "ANA"], ["Ana", "", "Lyon"]])
 def test_the_command_refuses_what_is_no_relation(tmp_path: Path, names: list[str]) -> None:
     """Guards against a name that is taken for the text, or the text for a name."""

@@ -39,6 +39,7 @@ async def add(server: Client, text: str) -> str:
     return reply_results(await server.call_tool("add_memory", {"text": text}))[0]["id"]
 
 
+@pytest.mark.few_by_day(1)
 @BOTH
 async def test_the_summary_and_the_newest_memories_are_listed_and_can_be_read(tmp_path: Path, mode: str) -> None:
     """Guards clients that attach a resource without knowing an id."""
@@ -50,6 +51,7 @@ async def test_the_summary_and_the_newest_memories_are_listed_and_can_be_read(tm
             assert "Alice plays the violin" in await read(server, name)
 
 
+@pytest.mark.few_by_day(1)
 @BOTH
 async def test_a_memory_and_its_history_are_read_by_id(tmp_path: Path, mode: str) -> None:
     """Guards the templates: the current version, and every version."""
@@ -88,6 +90,7 @@ async def test_what_a_reply_cuts_is_read_whole_by_its_id(tmp_path: Path) -> None
         assert "salt" not in await read(server, "recent")
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize("name", ["0123456789", "abc", "..%2fledger.db", "0123456789/history"])
 async def test_an_unknown_resource_is_reported_as_missing(tmp_path: Path, name: str) -> None:
     """Guards against unknown ids, and names that are paths."""
@@ -97,6 +100,7 @@ async def test_an_unknown_resource_is_reported_as_missing(tmp_path: Path, name: 
         assert raised.value.error.code == -32602
 
 
+@pytest.mark.few_by_day(1)
 @BOTH
 async def test_ids_are_completed_newest_first(tmp_path: Path, mode: str) -> None:
     """Guards people who type the start of an id."""
@@ -127,6 +131,7 @@ async def test_subscribers_are_notified_of_what_a_write_changed(tmp_path: Path) 
         assert seen == expected
 
 
+@pytest.mark.few_by_day(1)
 @BOTH
 async def test_the_prompts_contain_the_memories_they_are_about(tmp_path: Path, mode: str) -> None:
     """Guards the prompts that a person picks: each has a description and contains the right memories."""
@@ -171,6 +176,7 @@ async def test_subscribers_of_earlier_protocols_are_notified_until_they_unsubscr
     assert uris == ["memory://recent"]
 
 
+@pytest.mark.few_by_day(1)
 @BOTH
 @pytest.mark.parametrize(
     ("name", "arguments", "error"),

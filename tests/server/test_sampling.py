@@ -94,6 +94,7 @@ def user_messages(model: ScriptedClientModel) -> Sequence[str]:
     return [request.messages[0].content.text for request in model.requests]
 
 
+@pytest.mark.few_by_day(1)
 @BOTH
 async def test_facts_are_extracted_and_reconciled_by_the_clients_model(tmp_path: Path, mode: str) -> None:
     """Guards extraction and decisions without an API key. The history names the model that decided."""
@@ -131,6 +132,7 @@ async def test_the_clients_model_is_used_over_every_transport(tmp_path: Path, ho
     assert len(model.requests) == 1
 
 
+@pytest.mark.few_by_day(1)
 @BOTH
 async def test_a_reply_that_does_not_fit_is_repaired_once(tmp_path: Path, mode: str) -> None:
     """Guards the second request, which contains the first reply, in both protocol eras."""
@@ -140,6 +142,7 @@ async def test_a_reply_that_does_not_fit_is_repaired_once(tmp_path: Path, mode: 
     assert [message.role for message in model.requests[1].messages] == ["user", "assistant", "user"]
 
 
+@pytest.mark.nightly
 async def test_messages_are_kept_if_the_user_declines(tmp_path: Path) -> None:
     """Guards the messages if the server learns that the user declined. The reply says so."""
     async with over_stdio(tmp_path, ScriptedClientModel(NO, NO), "legacy") as client:
@@ -173,6 +176,7 @@ async def test_messages_are_kept_if_the_client_never_answers(tmp_path: Path) -> 
     }
 
 
+@pytest.mark.few_by_day(1)
 @BOTH
 async def test_messages_are_kept_if_the_reply_is_late(tmp_path: Path, mode: str) -> None:
     """Guards against slow models: the call ends with what was kept, in both protocol eras."""
@@ -192,6 +196,7 @@ async def test_messages_are_kept_if_the_reply_is_late(tmp_path: Path, mode: str)
         assert reply_text(await client.call_tool("add_memory", CONVERSATION)).startswith("added: [")
 
 
+@pytest.mark.few_by_day(1)
 @BOTH
 async def test_the_summary_is_written_by_the_clients_model_when_it_is_due(tmp_path: Path, mode: str) -> None:
     """Guards summaries without background work: after enough changes, the next request rewrites them."""
@@ -206,6 +211,7 @@ async def test_the_summary_is_written_by_the_clients_model_when_it_is_due(tmp_pa
     assert len(model.requests) == 2
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize("provider", ["none", "openai"])
 async def test_a_client_is_not_asked_if_the_settings_say_so(tmp_path: Path, provider: str) -> None:
     """Guards users who do not want their client's model used, and users with an endpoint of their own."""
@@ -218,6 +224,7 @@ async def test_a_client_is_not_asked_if_the_settings_say_so(tmp_path: Path, prov
     assert text.startswith("added: [" if provider == "openai" else "kept 1 message")
 
 
+@pytest.mark.few_by_day(1)
 @BOTH
 async def test_messages_are_kept_if_the_client_offers_no_model(tmp_path: Path, mode: str) -> None:
     """Guards the fallback of `sampling` and `auto`: messages are kept, and the reply says what to do."""
@@ -227,6 +234,7 @@ async def test_messages_are_kept_if_the_client_offers_no_model(tmp_path: Path, m
     assert "there is no language model to ask: messages are kept as they are" in text
 
 
+@pytest.mark.few_by_day(1)
 @BOTH
 async def test_a_reply_in_parts_is_read_and_a_picture_is_not_an_answer(tmp_path: Path, mode: str) -> None:
     """Guards against unusual replies: nothing that was sent to the memory is lost."""

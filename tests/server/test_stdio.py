@@ -84,6 +84,7 @@ WRONG_CALLS: list[tuple[str, dict[str, Any], str]] = [
 ]
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
 async def test_a_memory_is_added_updated_deleted_and_restored(tmp_path: Path, mode: str) -> None:
     """Guards every tool in both protocol eras, in the order that an agent uses them."""
@@ -192,6 +193,7 @@ async def test_a_model_extracts_facts_and_v1_0_returns_a_bare_list(tmp_path: Pat
                 assert [item["memory"] for item in bare] == ["Ana flies to Porto in May 2026"]
 
 
+@pytest.mark.nightly
 async def test_replaces_supersedes_and_delete_all_needs_its_confirmation(tmp_path: Path) -> None:
     """Guards the two writes that remove something."""
     async with connect(tmp_path) as memory:
@@ -230,6 +232,7 @@ async def test_a_wrong_call_returns_what_to_do_and_stores_nothing(tmp_path: Path
         assert reply_results(await memory.call_tool("search_memories", {"query": "x"})) == []
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
@@ -269,6 +272,7 @@ async def test_a_broken_index_is_set_aside_and_nothing_is_lost(tmp_path: Path) -
         assert [hit["text"] for hit in hits] == ["The team retreat is in Lisbon"]
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize(
     ("reply", "expected"), [(Reply(status=401), "Check the API key"), ("I would rather not.", "no usable reply")]
 )

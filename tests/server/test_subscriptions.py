@@ -97,6 +97,7 @@ async def test_a_projects_token_hears_of_its_project_and_of_what_all_projects_sh
             assert [by_user.count(uri) for uri in LISTS] == [3, 3]
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize("how", ["legacy", "auto"])
 async def test_the_lists_of_another_project_are_not_announced(protected_server: HttpServer, how: str) -> None:
     """Guards even the fact that something was stored elsewhere, from a client that only follows the lists."""
@@ -117,6 +118,7 @@ async def test_the_lists_of_another_project_are_not_announced(protected_server: 
     assert set(heard) == set(LISTS)
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize("how", ["legacy", "auto"])
 async def test_a_shared_memory_that_a_project_replaces_is_announced_to_all_projects(
     protected_server: HttpServer, how: str

@@ -37,6 +37,7 @@ async def test_the_first_reply_after_an_upgrade_says_it_and_no_other(tmp_path: P
     assert "palimpsest setup" in replies[0]
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize(
     "settings", [{}, {**KEY, "PALIMPSEST_LLM__PROVIDER": "none"}, {"OPENAI_BASE_URL": "http://127.0.0.1:9/v1"}], ids=str
 )

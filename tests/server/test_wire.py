@@ -201,6 +201,7 @@ def stdio(tmp_path_factory: pytest.TempPathFactory) -> Generator[Pipes]:
 
 
 class TestStdio:
+    @pytest.mark.few_by_day(1)
     @pytest.mark.parametrize(("text", "code", "request_id", "reason"), FAULTY_LINES.values(), ids=FAULTY_LINES)
     def test_a_faulty_line_is_answered_once_and_the_next_is_served(
         self, stdio: Pipes, text: bytes, code: int, request_id: Any, reason: str
@@ -215,6 +216,7 @@ class TestStdio:
             "result": {},
         }
 
+    @pytest.mark.nightly
     def test_notifications_replies_and_empty_lines_get_no_answer(self, stdio: Pipes) -> None:
         """Guards the protocol, and the session from odd replies."""
         stdio.send(*NOTIFICATIONS, *REPLIES, b"", b"  \r")

@@ -40,6 +40,7 @@ async def test_order_ids_and_undo_do_not_depend_on_the_clock(tmp_path: Path) -> 
         assert await row_faults(memory) == []
 
 
+@pytest.mark.nightly
 async def test_pages_and_the_index_follow_a_clock_that_jumps(tmp_path: Path) -> None:
     """Guards lists, which are paged by number, and the index and the kept keys, which follow numbers of the log."""
     clock = StoppedClock()

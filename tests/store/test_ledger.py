@@ -87,6 +87,7 @@ class TestWrites:
         assert outcome.duplicate_of == first.id
         assert len(current(ledger)) == 1
 
+    @pytest.mark.few_by_day(1)
     @pytest.mark.parametrize("text", ["User likes tea", "उसे चाय पसंद है", "彼女はお茶が好きだ"])
     @pytest.mark.parametrize("end", [".", "!", "…", "।", "。"])
     def test_what_ends_a_sentence_does_not_make_another_memory(self, ledger: Ledger, text: str, end: str) -> None:
@@ -188,6 +189,7 @@ class TestWrites:
 
 
 class TestScopes:
+    @pytest.mark.few_by_day(1)
     @pytest.mark.parametrize("event", [Event.UPDATE, Event.DELETE, Event.NONE])
     def test_an_id_of_another_user_is_unknown(self, ledger: Ledger, event: Event) -> None:
         """No operation by id reaches another user's memories."""
@@ -212,6 +214,7 @@ class TestScopes:
         assert found_ids(ledger, "ripgrep", Scope("alice", run_id="r1")) == {own.id}
         assert len(found_ids(ledger, "ripgrep")) == 2
 
+    @pytest.mark.few_by_day(1)
     @pytest.mark.parametrize("name", ["*", "%", "alice OR bob", 'a" OR "b', "_lice", "алиса"])
     def test_a_name_with_wildcards_or_operators_matches_only_itself(self, ledger: Ledger, name: str) -> None:
         """Names are never read as operators of the full text or wildcards of LIKE."""

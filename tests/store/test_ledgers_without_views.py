@@ -40,6 +40,7 @@ def without_views(export: bytes) -> list[str]:
     return sorted(json.dumps({key: value for key, value in item.items() if key not in ONLY_NEW}) for item in kept)
 
 
+@pytest.mark.nightly
 async def test_a_ledger_that_goes_back_and_comes_again_loses_nothing_but_views(tmp_path: Path) -> None:
     """Guards the way back: jobs that an earlier version does not know stop it, and what was under way would be lost."""
     clock, path = StoppedClock(), tmp_path / "ledger.db"

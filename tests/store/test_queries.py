@@ -204,6 +204,7 @@ def test_every_query_is_called_here() -> None:
     assert {function for function in public if "conn" in inspect.signature(function).parameters} == CALLS.keys()
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize("call", CALLS.values(), ids=[function.__name__ for function in CALLS])
 def test_a_query_runs_and_is_understood_by_postgresql(
     ledger: Ledger, call: Callable[[Connection, Memory, Message], object]

@@ -28,6 +28,7 @@ def recorded(tmp_path: Path) -> Generator[RecordedLedger]:
 
 
 class TestOneEdit:
+    @pytest.mark.nightly
     def test_undo_goes_back_until_nothing_is_left(self, recorded: RecordedLedger) -> None:
         """Called again, undo goes one edit further back and does not undo its own edit."""
         memory = recorded.add("User likes tea")
@@ -47,6 +48,7 @@ class TestOneEdit:
             recorded.undo()
         assert recorded.live_texts(WEB) == ["User likes wine"], "an edit of another scope is skipped"
 
+    @pytest.mark.nightly
     def test_undo_undoes_each_edit_once_although_states_repeat(self, recorded: RecordedLedger) -> None:
         """A restored memory has an earlier state again. Undo must not go back and forth between the two."""
         memory = recorded.add("User likes tea")
@@ -97,6 +99,7 @@ class TestOneEdit:
             assert message_queries.outdated_or_forgotten(conn, messages) == ({first.id}, set())
         assert "User and Mark divorced" in recorded.live_texts()
 
+    @pytest.mark.nightly
     def test_a_closed_memory_can_be_forgotten(self, recorded: RecordedLedger) -> None:
         """The memory that replaced it stays, and an undo closes it again."""
         (first,) = recorded.store_messages("I live in Rome")
@@ -198,6 +201,7 @@ class TestOneEdit:
 
 
 class TestScopes:
+    @pytest.mark.few_by_day(1)
     @pytest.mark.parametrize(
         "scope", [Scope("bob"), WEB, Scope("alice", agent_id="coder"), Scope("bob", project="web")]
     )

@@ -79,6 +79,7 @@ async def test_a_conversation_becomes_facts_and_each_fact_a_decision(tmp_path: P
     assert changes["NONE"]["id"] == ids[KNOWN[2]]
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize("repairs", [True, False])
 async def test_an_invented_number_is_refused(tmp_path: Path, *, repairs: bool) -> None:
     """The model is told once what is wrong. If it insists, nothing of its decisions is applied, and that is said."""

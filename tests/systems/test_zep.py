@@ -57,6 +57,7 @@ async def held(memory: Memory) -> dict[str, tuple[str, str]]:
     return {item.destination: (item.valid_from, item.valid_until) for item in former}
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize("order", [("Turku", "Vaasa", "Kemi"), ("Vaasa", "Kemi"), ("Kemi", "Vaasa")])
 async def test_edges_close_each_other_by_their_times_however_they_come(tmp_path: Path, order: tuple[str, ...]) -> None:
     """The last begun holds. Each older one held until the next began; one that comes late is closed at birth."""

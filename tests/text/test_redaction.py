@@ -562,6 +562,7 @@ HOSTILE_PARTS = [
 
 
 class TestRunningTime:
+    @pytest.mark.few_by_day(10)
     @pytest.mark.parametrize("part", HOSTILE_PARTS)
     def test_a_long_hostile_text_is_redacted(self, part: str) -> None:
         """A text as long as the largest conversation is read to its end. Catastrophic backtracking would never end."""
@@ -570,6 +571,7 @@ class TestRunningTime:
 
         assert redact(redacted.text).kinds == ()
 
+    @pytest.mark.few_by_day(1)
     @pytest.mark.parametrize("part", HOSTILE_PARTS)
     def test_a_text_twice_as_long_takes_at_most_twice_the_calls(self, part: str) -> None:
         """The number of Python and C calls is linear: text read for one name is not read again for the next."""
@@ -616,6 +618,7 @@ def test_what_only_looks_like_the_place_of_a_secret_stays(text: str) -> None:
     assert redact(text).text == text
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize(
     "unit",
     [

@@ -35,6 +35,7 @@ def test_every_secret_of_a_sentence_is_found_and_nothing_else(sentence: str) -> 
     assert redact(redacted.text).text == redacted.text
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize(
     "text",
     [

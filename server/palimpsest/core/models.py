@@ -360,7 +360,8 @@ class Decision:
     `outdated` are facts that were true before the memory of this decision. They are stored as closed by it. With
     `successor`, a memory that came later, ADD stores `fact` as closed by that memory at `ended_at`, and DELETE closes
     `memory_id` in its favour. With kind "message", DELETE and ADD by id apply to a message. With `sets_labels` UPDATE
-    gives the memory exactly the tags of the fact and since when it holds, and does not add to those it has.
+    gives the memory exactly the tags of the fact and since when it holds, and does not add to those it has. With
+    `is_general` ADD stores a fact that replaces nothing outside of the project of the write.
     """
 
     event: Event
@@ -374,6 +375,7 @@ class Decision:
     successor: str | None = None
     ended_precision: Precision = ""
     sets_labels: bool = False
+    is_general: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,7 @@ async def add_messages(
     *,
     infer: bool | None,
     caller: str,
+    stays_in_project: bool = True,
 ) -> WriteResult:
     """Keep messages. With a model, extract their facts and reconcile them. Raises LedgerError."""
     sanitized = await engine.run(lambda: sanitize_messages(engine, scope, messages, context))
@@ -58,7 +59,8 @@ async def add_messages(
         return WriteResult(notes=sanitized.notes)
     vectors, embedding_notes = await embed_texts(engine, [message.content for message in sanitized.messages])
     provenance = Provenance("keep", caller=caller)
-    later = LearnLater(tuple(sanitized.context), caller) if engine.learns_later and infer is not False else None
+    learns_later = engine.learns_later and infer is not False
+    later = LearnLater(tuple(sanitized.context), caller, stays_in_project) if learns_later else None
     fingerprint = engine.embedder.fingerprint
     write = Write(scope, provenance, sanitized.messages, vectors=vectors, embedder=fingerprint, learn_later=later)
     applied = await apply_write(engine, write)
@@ -86,7 +88,7 @@ async def add_messages(
             "them as text, one fact a call."
         )
         return replace(kept, notes=(*kept.notes, note)) if applied.new_message_ids else kept
-    lesson = Lesson(scope, new, tuple(sanitized.context), caller, vectors)
+    lesson = Lesson(scope, new, tuple(sanitized.context), caller, vectors, stays_in_project)
     learned = await learn_from(engine, engine.model, lesson)
     return replace(learned, kept_messages=kept.kept_messages, notes=(*kept.notes, *learned.notes))
 

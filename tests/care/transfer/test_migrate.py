@@ -38,6 +38,7 @@ def older(database: SecretStr) -> SecretStr:
     return database
 
 
+@pytest.mark.nightly
 def test_a_shared_database_is_migrated_by_command_alone(tmp_path: Path, older: SecretStr) -> None:
     """Guards servers of the old version: no server migrates what they use, and the error says what to do."""
     there = {"PALIMPSEST_LEDGER_URL": older.get_secret_value()}

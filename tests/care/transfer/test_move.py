@@ -80,6 +80,7 @@ async def exports(folder: Path, place: Address, clock: StoppedClock) -> list[byt
     return found
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("filled")
 async def test_a_ledger_moves_there_and_back(tmp_path: Path, database: SecretStr, clock: StoppedClock) -> None:
     """Guards a moved ledger: every row, every export and the id are the same, and the source is as it was."""
@@ -100,6 +101,7 @@ async def test_a_ledger_moves_there_and_back(tmp_path: Path, database: SecretStr
         assert ledger.verify(ignore_progress).texts() == []
 
 
+@pytest.mark.nightly
 async def test_a_moved_memory_goes_on(tmp_path: Path, database: SecretStr, filled: Filled, clock: StoppedClock) -> None:
     """Guards what a memory knows of its past, and the numbers of edits and rows, which go on above those in use."""
     moved(tmp_path / "here", file_of(tmp_path / "here"), database, clock)
@@ -128,6 +130,7 @@ async def texts(memory: Memory, question: str) -> str:
     return (await memory.search(ALICE, question)).hits[0].text
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("filled")
 async def test_indexes_of_the_source_are_not_taken_for_those_of_the_copy(
     tmp_path: Path, database: SecretStr, clock: StoppedClock
@@ -191,6 +194,7 @@ async def write_meanwhile(folder: Path, clock: StoppedClock, filled: Filled) -> 
         await memory.delete(BOB, [deleted])
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.usefixtures("filled")
 @pytest.mark.parametrize("locked_seconds", [20.0, -1.0], ids=["locked", "not in time"])
 async def test_what_is_written_meanwhile_is_in_the_copy(
@@ -216,6 +220,7 @@ async def test_what_is_written_meanwhile_is_in_the_copy(
     assert digests(database, without=NEW) == digests(file_of(here), without=NEW)
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("filled")
 async def test_batches_that_were_copied_are_not_written_again(
     tmp_path: Path, database: SecretStr, clock: StoppedClock, postgres: PostgresStore
@@ -261,6 +266,7 @@ async def test_a_place_that_holds_something_is_refused(
         moved(tmp_path / "none", file_of(tmp_path / "none"), database, clock)
 
 
+@pytest.mark.nightly
 async def test_the_command_says_what_to_set(tmp_path: Path, database: SecretStr) -> None:
     """Guards who moves by hand: the reply names the setting, and what stays where it was."""
     palimpsest(tmp_path, "add", "User bakes bread")

@@ -128,6 +128,7 @@ def test_every_client_has_a_page_in_the_documentation(client: str) -> None:
     assert (f"palimpsest install {client} --hooks" in page) == (CLIENTS[client].hooks is not None)
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize("client", CLIENTS)
 def test_the_installed_entry_starts_a_server_and_is_removed_again(tmp_path: Path, client: str) -> None:
     """Guards install and uninstall: a dry run writes nothing, the entry works, a second time changes nothing."""
@@ -262,6 +263,7 @@ class TestSharedFiles:
         assert not (tmp_path / ".codex").exists()
 
 
+@pytest.mark.nightly
 def test_a_file_that_is_not_valid_stays_unchanged(tmp_path: Path) -> None:
     """Guards a file in the middle of an edit: the error names the line."""
     file = tmp_path / ".cursor" / "mcp.json"

@@ -58,6 +58,7 @@ def handlers(content: Any) -> Iterator[tuple[str, dict[str, Any]]]:
                 yield event, handler
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize("client", CLIENTS_WITH_HOOKS)
 def test_an_installed_hook_keeps_a_prompt(tmp_path: Path, client: str) -> None:
     """Guards the whole line: it is run as the client runs it, with a path and a name that need quoting."""
@@ -78,6 +79,7 @@ def test_an_installed_hook_keeps_a_prompt(tmp_path: Path, client: str) -> None:
     assert (record["client"], record["text"], record["user"]) == (client, prompt["prompt"], "Jörg O'Neil")
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize("client", CLIENTS_WITH_HOOKS)
 def test_hooks_are_installed_once_and_removed_without_a_trace(tmp_path: Path, client: str) -> None:
     """Guards a command that is run twice, and an empty file after the removal."""
@@ -151,6 +153,7 @@ def test_a_path_that_changed_is_updated_and_what_a_person_added_stays(tmp_path: 
     assert content_of(file) == {"hooks": {"Stop": [{"matcher": "m", "hooks": [other]}]}}
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize(
     ("client", "file", "text", "setting"),
     [

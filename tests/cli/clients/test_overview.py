@@ -67,6 +67,7 @@ def test_the_doctor_names_the_clients_that_have_the_memory(tmp_path: Path) -> No
     assert finding(tmp_path, ok=True) == "Gemini CLI (memory, hooks), VS Code (memory)"
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize("enabled", [True, False])
 def test_the_doctor_warns_of_hooks_that_run_twice(tmp_path: Path, *, enabled: bool) -> None:
     """Guards against the plugin beside installed hooks; a plugin that is turned off does nothing."""

@@ -44,6 +44,7 @@ async def test_rebuild_without_a_graph_database_says_so(tmp_path: Path) -> None:
     assert "the settings name no graph database" in palimpsest(tmp_path, "rebuild", "--graph", code=1)
 
 
+@pytest.mark.nightly
 async def test_a_deep_doctor_finds_each_difference_and_repairs_it(tmp_path: Path, bolt: BoltServer) -> None:
     async with memory_in(tmp_path / "data", graph_store=bolt.settings()) as memory:
         ledger = memory.engine.ledger.id

@@ -153,6 +153,7 @@ async def test_a_server_that_was_killed_is_caught_up_with_when_it_is_back(
             restarted.wait()
 
 
+@pytest.mark.nightly
 async def test_processes_that_follow_at_once_leave_what_the_ledger_says(tmp_path: Path, bolt: BoltServer) -> None:
     store = bolt.variables()
     async with memory_in(tmp_path / "data", graph_store=bolt.settings()) as memory:

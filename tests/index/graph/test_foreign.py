@@ -99,6 +99,7 @@ async def test_a_restored_ledger_replaces_what_is_there(tmp_path: Path, bolt: Bo
         assert bolt.relations(memory) == [(*LYON, True)]
 
 
+@pytest.mark.nightly
 async def test_another_copy_of_the_ledger_is_told_apart_and_may_take_over(tmp_path: Path, bolt: BoltServer) -> None:
     folders = [tmp_path / "one", tmp_path / "two"]
     async with memory_in(folders[0], graph_store=bolt.settings()) as one:

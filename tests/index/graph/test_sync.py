@@ -148,6 +148,7 @@ async def test_many_changes_are_applied_in_steps(memory: Memory, bolt: BoltServe
     assert len(bolt.names(memory)) == 73
 
 
+@pytest.mark.nightly
 async def test_relations_of_entities_with_themselves_are_copied(memory: Memory, bolt: BoltServer) -> None:
     for number in range(120):
         state(memory, f"p{number:03}", "trusts", f"p{number:03}")
@@ -176,6 +177,7 @@ async def test_two_users_have_entities_of_their_own(memory: Memory, bolt: BoltSe
     assert rows == []
 
 
+@pytest.mark.nightly
 async def test_a_project_that_is_moved_takes_its_entities_with_it(memory: Memory, bolt: BoltServer) -> None:
     state(memory, *LYON, scope=Scope("alice", "old"))
     await caught_up(memory)
@@ -241,6 +243,7 @@ async def test_a_node_is_renamed(memory: Memory, bolt: BoltServer) -> None:
     assert bolt.names(memory) == ["Ana Silva", "Lyon"]
 
 
+@pytest.mark.nightly
 async def test_more_nodes_than_one_statement_takes_are_renamed_at_once(memory: Memory, bolt: BoltServer) -> None:
     for number in range(230):
         state(memory, "Ana", "knows", f"p{number}")

@@ -125,6 +125,7 @@ def test_headers_and_tls(
     projection.close()
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize(
     ("config", "expected"),
     [

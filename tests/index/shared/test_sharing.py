@@ -27,6 +27,7 @@ def holds_all(ledger: Ledger, projection: SharedProjection, *users: str) -> bool
 
 
 class TestFollowing:
+    @pytest.mark.nightly
     def test_what_one_process_writes_all_find_at_once(
         self, ledger: Ledger, chroma: ChromaProcess, share: Share, open_process: OpenProcess
     ) -> None:
@@ -65,6 +66,7 @@ class TestFollowing:
         assert other.go_on() == "ready"
         assert nearest(ledger, projection, "four", 1) == [4]
 
+    @pytest.mark.nightly
     def test_nobody_queries_an_index_that_is_being_built(
         self, ledger: Ledger, chroma: ChromaProcess, share: Share, open_process: OpenProcess
     ) -> None:
@@ -82,6 +84,7 @@ class TestFollowing:
         assert (nearest(ledger, projection, "fact 1") or [])[0] == 2
         assert holds_all(ledger, projection)
 
+    @pytest.mark.nightly
     def test_a_rebuild_by_another_process_hides_nothing(
         self, ledger: Ledger, chroma: ChromaProcess, share: Share, open_process: OpenProcess
     ) -> None:
@@ -143,6 +146,7 @@ class TestFollowing:
 
 
 class TestDeath:
+    @pytest.mark.nightly
     def test_another_process_takes_over_from_a_killed_follower(
         self, ledger: Ledger, chroma: ChromaProcess, share: Share, open_process: OpenProcess
     ) -> None:
@@ -162,6 +166,7 @@ class TestDeath:
         assert nearest(ledger, projection, "fact 7", 1) == [8]
         assert holds_all(ledger, projection)
 
+    @pytest.mark.nightly
     def test_a_build_whose_process_was_killed_is_begun_again(
         self, ledger: Ledger, chroma: ChromaProcess, share: Share, open_process: OpenProcess
     ) -> None:
@@ -177,6 +182,7 @@ class TestDeath:
         assert projection.count() == BATCH + 1
         assert holds_all(ledger, projection)
 
+    @pytest.mark.nightly
     def test_a_follower_that_lost_its_lock_gives_up(
         self, ledger: Ledger, chroma: ChromaProcess, share: Share, open_process: OpenProcess, tmp_path: Path
     ) -> None:

@@ -21,6 +21,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.only_on("postgres", "other tests ha
 TEA, BREAD, HARP = "User drinks green tea", "User bakes rye bread", "User plays the harp"
 
 
+@pytest.mark.nightly
 async def test_two_hosts_share_a_ledger_and_its_index(
     tmp_path: Path, chroma: ChromaProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:

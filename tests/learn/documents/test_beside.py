@@ -25,6 +25,7 @@ async def contents(memory: Memory, scope: Scope) -> list[tuple[int, str]]:
     return [(page.number, page.gist.split(":")[0]) for page in pages]
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize("later", [OLD, NEW], ids=["old", "new"])
 async def test_projects_that_are_merged_have_one_version_of_a_document(tmp_path: Path, later: Scope) -> None:
     """Guards that a file which both have learned is one document, and is still brought up to date."""
@@ -49,6 +50,7 @@ async def test_projects_that_are_merged_have_one_version_of_a_document(tmp_path:
         assert await row_faults(memory) == []
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize("forgetting", ["rank", "archive"])
 async def test_pages_do_not_fade(tmp_path: Path, forgetting: str) -> None:
     clock = StoppedClock()
@@ -89,6 +91,7 @@ async def test_a_gist_without_a_page_is_found_and_removed(tmp_path: Path) -> Non
         assert await contents(memory, ALICE) == [(1, "Hut handbook › Water")]  # noqa: RUF001
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize("pages", [150, 400])
 async def test_a_large_document_does_not_hide_what_somebody_said(tmp_path: Path, pages: int) -> None:
     """Guards that pages do not take all places of a search: each of them has more words of the question."""

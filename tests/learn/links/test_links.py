@@ -137,6 +137,7 @@ class TestWithoutModel:
                 assert (gains[WORK] > 0) is (setting == "on")
                 assert hits[0].text == SISTER
 
+    @pytest.mark.few_by_day(1)
     @pytest.mark.parametrize("state", ["linked", "expired", "deleted", "of another scope", "filtered"])
     async def test_what_is_found_by_a_link_is_current_visible_and_as_asked_for(
         self, tmp_path: Path, state: str

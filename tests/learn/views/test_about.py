@@ -185,6 +185,7 @@ async def test_a_models_text_is_written_once_and_again_only_after_a_change(tmp_p
             assert len(server.chat_requests) == 2
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize("how", ["delete", "forget", "update"])
 async def test_what_was_taken_back_does_not_come_back_from_a_kept_text(tmp_path: Path, how: str) -> None:
     """Guards people: a text that says what they took back is not returned, also if no model answers any more."""

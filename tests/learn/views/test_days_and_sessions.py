@@ -79,6 +79,7 @@ async def test_a_conversation_has_its_observations_with_their_turns(tmp_path: Pa
     assert '"turns": ["D1:1"]' in shown
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize("kind", ["overall", "recent", "day", "session"])
 @pytest.mark.parametrize("how", ["delete", "reword", "forget message"])
 async def test_a_summary_is_outdated_by_what_it_rests_on(tmp_path: Path, kind: str, how: str) -> None:

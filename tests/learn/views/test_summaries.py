@@ -240,6 +240,7 @@ async def test_what_has_expired_is_in_no_list(tmp_path: Path) -> None:
 class TestLastSummaries:
     """What becomes of the last summary when something changes that it rests on."""
 
+    @pytest.mark.few_by_day(1)
     @pytest.mark.parametrize(
         ("how", "is_kept", "item"),
         [

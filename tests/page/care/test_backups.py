@@ -60,6 +60,7 @@ async def test_a_backup_is_restored_and_the_page_goes_on(tmp_path: Path) -> None
         assert await found(page) == ["Alice has a boat", "Alice has a kayak"]
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize("name", ["../ledger.db", "ledger.db", "/etc/passwd", "", "ledger-backup-../x.db"])
 async def test_only_a_backup_is_restored(tmp_path: Path, name: str) -> None:
     """Guards against names that lead out of the folder of backups."""

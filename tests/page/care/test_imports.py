@@ -113,6 +113,7 @@ async def test_an_export_comes_back_with_a_way_back(tmp_path: Path) -> None:
         assert len(await memory_texts(page.memory)) == 3
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize(
     "name", ["../../evil.json", "/etc/passwd", "..\\..\\evil.json", "<img src=x onerror=alert(1)>"]
 )
@@ -128,6 +129,7 @@ async def test_the_name_of_a_file_is_only_shown(tmp_path: Path, name: str) -> No
         assert await memory_texts(page.memory) == []
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize(
     "content", [b"{ damaged", b"\xff\xfe\x00", b'{"type": "palimpsest"', b"PK\x03\x04 damaged", b"[1, 2]"]
 )

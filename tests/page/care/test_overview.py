@@ -30,6 +30,7 @@ WRITES = (
 )
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize(
     ("visitor", "open_paths"),
     [

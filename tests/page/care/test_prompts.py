@@ -57,6 +57,7 @@ async def test_a_prompt_of_ones_own_is_saved_shown_and_returned_from(tmp_path: P
         assert listed.count("as shipped") == len(page.memory.engine.prompts.needed)
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize(
     ("text", "reason"),
     [

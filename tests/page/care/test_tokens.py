@@ -53,6 +53,7 @@ async def test_a_token_without_anything_given_is_the_owners(tmp_path: Path) -> N
         assert (stored.user_id, stored.project, stored.read_only, stored.expires_at) == ("alice", "", False, None)
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize("given", [{"days": "0"}, {"days": "-1"}, {"days": "9" * 30}, {"days": "x"}, {"user": "*"}])
 async def test_what_is_no_token_is_refused(tmp_path: Path, given: dict[str, str]) -> None:
     """Guards the form: no token is created with what the command would refuse."""

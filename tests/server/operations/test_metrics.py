@@ -52,6 +52,7 @@ def number(numbers: Numbers, name: str, **labels: str) -> float:
 
 
 class TestWhatItSays:
+    @pytest.mark.nightly
     async def test_calls_are_counted_by_tool_and_outcome(self, server: HttpServer) -> None:
         """Guards what an operator looks at first: how many calls, how they ended, how long they took."""
         before = numbers_in(scraped(server))
@@ -118,6 +119,7 @@ class TestWhoMayReadIt:
             statuses = [http.get("/metrics").status_code for _ in range(61)]
         assert statuses == [401] * 60 + [429]
 
+    @pytest.mark.nightly
     def test_without_the_setting_there_is_nothing(self, open_server: HttpServer) -> None:
         """Guards the default."""
         assert httpx2.get(f"{open_server.base}/metrics").status_code == 404
@@ -131,6 +133,7 @@ class TestWhoMayReadIt:
         assert "http.metrics_token" in error
 
 
+@pytest.mark.nightly
 def test_the_error_names_the_extra_if_its_package_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Guards whoever turns the numbers on without the extra: the error says what to install, and nothing is served."""
     monkeypatch.setitem(sys.modules, "prometheus_client", None)

@@ -17,6 +17,7 @@ def readiness(server: HttpServer) -> tuple[int, dict[str, str]]:
 
 
 class TestReady:
+    @pytest.mark.nightly
     def test_anybody_may_ask_and_learns_nothing_else(self, protected_server: HttpServer) -> None:
         """Guards proxies, which have no access token, and what is stored."""
         while (answer := readiness(protected_server)) == (503, {"status": "opening"}):
@@ -24,6 +25,7 @@ class TestReady:
         assert answer == (200, {"status": "ready"})
         assert httpx2.post(f"{protected_server.base}/ready").status_code == 405
 
+    @pytest.mark.nightly
     def test_another_host_or_origin_is_refused(self, open_server: HttpServer) -> None:
         """Guards against DNS rebinding, as on every other path."""
         assert httpx2.get(f"{open_server.base}/ready", headers={"host": "evil.example"}).status_code == 421

@@ -150,6 +150,7 @@ def test_it_is_found_by_both_names(graph: Graph) -> None:
     assert graph.names() == {"Tom Baker"}
 
 
+@pytest.mark.nightly
 def test_a_name_that_an_edit_gave_goes_with_its_undo(graph: Graph) -> None:
     graph.add("Tom likes tea", "Tom")
     before = graph.state()
@@ -192,6 +193,7 @@ def test_edits_are_listed_with_what_they_did(graph: Graph) -> None:
     ]
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize("later", ["rename", "split", "merge"])
 def test_an_edit_that_a_later_one_has_built_on_is_not_undone(graph: Graph, later: str) -> None:
     graph.add("Tom and Ana and Zoe", "Tom", "Ana", "Zoe")

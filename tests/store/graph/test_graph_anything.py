@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -107,6 +108,7 @@ def _undo(graph: Graph, step: Step) -> None:
         assert graph.state_without_types() == before
 
 
+@pytest.mark.nightly
 @examples(12)
 @given(steps=st.lists(STEPS, min_size=5, max_size=14))
 def test_the_graph_says_what_the_memories_say_and_undo_restores_it(steps: list[Step]) -> None:

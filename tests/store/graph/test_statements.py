@@ -27,6 +27,7 @@ def memory_id(graph: Graph) -> str:
     return graph.add("Ana works at Acme in Lyon", "Ana", "Acme", "Lyon", relations=(ACME, LYON))
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize(
     ("text", "names", "relations"),
     [

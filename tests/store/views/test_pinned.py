@@ -164,6 +164,7 @@ async def test_an_agent_edits_the_block_with_exact_text_and_sees_its_use(tmp_pat
     assert "--metadata pinned=" in " ".join(refused.split())
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize("value", [float("inf"), float("nan"), 10**400])
 async def test_a_number_that_json_or_an_order_has_not_is_refused(tmp_path: Path, value: float) -> None:
     """Guards every search and the block: an infinite number in one memory's metadata made all of them unreadable."""

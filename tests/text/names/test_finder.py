@@ -79,6 +79,7 @@ def test_names_that_programs_know(text: str, names: list[str]) -> None:
     assert [entity.name for entity in find_names(text, {})] == names
 
 
+@pytest.mark.few_by_day(10)
 @pytest.mark.parametrize("text", ["`" * 4000, "Ab /" * 1000, "A@" * 2000, "理L" * 2000, "«A " * 1300, "同事王" * 1300])
 def test_hostile_texts_name_little(text: str) -> None:
     assert len(find_names(text, {})) <= 1

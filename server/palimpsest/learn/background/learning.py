@@ -15,7 +15,7 @@ from palimpsest.learn.facts.reconcile import are_all_learned, not_learned_from, 
 from palimpsest.learn.messages.from_messages import Lesson, learn_pieces
 from palimpsest.store.queries import messages as message_queries
 from palimpsest.store.queries.jobs import Job, JobEnd
-from palimpsest.store.writes.jobs.queue import CONTEXT
+from palimpsest.store.writes.jobs.queue import CONTEXT, STAYS
 from palimpsest.text.tokenizer import count_tokens
 
 SLICE_TOKENS = 20_000
@@ -37,7 +37,8 @@ async def learn(engine: Engine, model: LanguageModel, job: Job) -> JobEnd:
         )
 
     try:
-        lesson = Lesson(job.scope, messages, job.payload[CONTEXT], job.payload["caller"])
+        stays = bool(job.payload.get(STAYS))
+        lesson = Lesson(job.scope, messages, job.payload[CONTEXT], job.payload["caller"], stays_in_project=stays)
         error = (await learn_pieces(engine, model, lesson, on_piece)).error
     except Exception as fault:  # noqa: BLE001 - whatever it meets, what was learned before is passed on
         error = fault

@@ -21,7 +21,14 @@ from palimpsest.text.names.finder import find_names
 from palimpsest.text.names.lexicon.lists import is_given_name
 
 _HEALTH = """allergies intolerant intolerance coeliac celiac diabetes epilepsy epileptic pescatarian pregnant medication
-    medicine insulin wheelchair anaphylaxis
+    medicine medicines insulin wheelchair anaphylaxis epipen inhaler asthma asthmatic migraine migraines arthritis
+    hypertension eczema thyroid levothyroxine warfarin aspirin ibuprofen paracetamol metformin statin statins
+    antibiotics penicillin amoxicillin antidepressant antidepressants thinner thinners pacemaker dialysis chemotherapy
+    chemo cancer tumour tumor dementia alzheimer parkinson autism autistic adhd dyslexia dyslexic depression prescribed
+    prescription pills hearing-aid deaf pollen hay-fever vaccinated
+    asthma migräne bluthochdruck blutverdünner tabletten schilddrüse krebs rheuma heuschnupfen medikation
+    asthme migraines hypertension comprimés cancer asma migraña hipertensión pastillas medicamento medicamentos cáncer
+    remédio remédios astma medicijn medicijnen nadciśnienie leki cukrzyca cukrzycę migrenę астма лекарство таблетки
     laktoseintolerant zöliakie diabetes schwanger medikament medikamente rollstuhl allergique allergie enceinte
     alergia alérgica alérgico embarazada allergico allergica incinta allergisch zwanger allergi uczulony uczulona
     аллергия аллергию диабет беременна"""
@@ -67,18 +74,34 @@ async def home_of(engine: Engine, scope: Scope, fact: Fact, replaces: Sequence[s
     What replaces another memory belongs where that does. A long text, which is no fact, stays in the project, and so
     does what somebody says who does not see what is general.
     """
-    if not scope.project or not scope.with_general or scope.agent_id or scope.run_id or is_long(fact.text):
+    if not _is_open(scope) or is_long(fact.text):
         return scope
     return await engine.run(lambda: _home_of(engine, scope, fact, replaces))
 
 
+def personal_facts(engine: Engine, scope: Scope, facts: Sequence[Fact]) -> list[Fact]:
+    """Return those of the facts told in a scope that belong outside of its project. Blocking."""
+    if not _is_open(scope):
+        return []
+    with engine.ledger.read() as conn:
+        own = _own_names(memory_queries.name_of_user(conn, scope))
+    return [fact for fact in facts if not is_long(fact.text) and is_personal(fact, own, scope.project)]
+
+
+def _is_open(scope: Scope) -> bool:
+    return bool(scope.project) and scope.with_general and not scope.agent_id and not scope.run_id
+
+
+def _own_names(name: str) -> Set[str]:
+    return {name_key(part) for part in (name, *name.split()[:1]) if part}
+
+
 def _home_of(engine: Engine, scope: Scope, fact: Fact, replaces: Sequence[str]) -> Scope:
     with engine.ledger.read() as conn:
-        name = memory_queries.name_of_user(conn, scope)
+        own = _own_names(memory_queries.name_of_user(conn, scope))
         replaced = [id_lookup.find_memory(conn, scope, memory_id).scope.project for memory_id in replaces]
     if replaced:
         return scope if any(replaced) else replace(scope, project="")
-    own = {name_key(part) for part in (name, *name.split()[:1]) if part}
     return replace(scope, project="") if is_personal(fact, own, scope.project) else scope
 
 

@@ -31,6 +31,7 @@ from palimpsest.learn.engine import Engine
 from palimpsest.learn.facts.comparison import compared
 from palimpsest.learn.facts.naming import with_named_facts
 from palimpsest.learn.facts.near_duplicates import with_near_duplicates
+from palimpsest.learn.facts.personal import personal_facts
 from palimpsest.llm.decide import decide
 from palimpsest.llm.decisions.verdicts import MAX_FORGOTTEN_UNASKED, Comparison, Decisions, Doubt, Questioned
 from palimpsest.store.queries import index_log as log_queries
@@ -72,7 +73,8 @@ class ReconcileRequest:
     `learned_from` are the ids of the messages the facts come from. With `keep_all` a fact is added even if the model
     finds it not worth keeping. The requests may take `may_forget` memories without a question. `user_name` is "" if it
     is not known. `vectors` maps texts to their vectors, as far as they could be embedded. `told_name` is the decision
-    to store the user's name, if none of the facts keeps it.
+    to store the user's name, if none of the facts keeps it. Unless it `stays_in_project`, a new fact about a person is
+    stored for all projects.
     """
 
     scope: Scope
@@ -85,6 +87,7 @@ class ReconcileRequest:
     user_name: str = ""
     vectors: Mapping[str, Vector] = field(default_factory=dict[str, Vector])
     told_name: Decision | None = None
+    stays_in_project: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,10 +144,11 @@ async def add_undecided(
     Requests to forget are not granted. Raises LedgerError.
     """
     decisions = _with_told_name(request, tuple(Decision(Event.ADD, fact) for fact in request.facts))
+    homed = await engine.run(lambda: _with_homes(engine, request, decisions))
     write = Write(
         request.scope,
         Provenance("extract", model.name, caller=request.caller),
-        decisions=tuple(await engine.run(lambda: with_named_facts(engine, request.scope, decisions))),
+        decisions=tuple(await engine.run(lambda: with_named_facts(engine, request.scope, homed))),
         vectors=request.vectors,
         embedder=engine.embedder.fingerprint,
         learned_from=request.learned_from,
@@ -153,6 +157,7 @@ async def add_undecided(
     notes = [f"asked to forget, but that failed ({error}); ask again: {asked.what}" for asked in request.requests]
     if request.facts:
         notes.append(f"added as they are, not reconciled with what was known: {error}")
+    notes += _general_note(request.scope, applied.outcomes)
     result = WriteResult(applied.outcomes, notes=(*notes, *applied.notes))
     return await with_near_duplicates(engine, request.scope, result, request.vectors)
 
@@ -238,7 +243,8 @@ async def _apply(
     facts = [fact for decision in decisions.decisions for fact in (decision.fact, *decision.outdated)]
     texts = [fact.text for fact in facts if fact is not None]
     vectors, notes = await embed_texts(engine, texts, request.vectors)
-    named = await engine.run(lambda: with_named_facts(engine, request.scope, decisions.decisions))
+    homed = await engine.run(lambda: _with_homes(engine, request, decisions.decisions))
+    named = await engine.run(lambda: with_named_facts(engine, request.scope, homed))
     write = Write(
         request.scope,
         provenance,
@@ -252,7 +258,8 @@ async def _apply(
     )
     applied = await apply_write(engine, write)
     questions = tuple(_question(questioned, applied.outcomes) for questioned in decisions.questioned)
-    return WriteResult(applied.outcomes, notes=(*_notes(decisions), *notes, *applied.notes), questions=questions)
+    notes = [*_notes(decisions), *notes, *applied.notes, *_general_note(request.scope, applied.outcomes)]
+    return WriteResult(applied.outcomes, notes=tuple(notes), questions=questions)
 
 
 def _question(questioned: Questioned, outcomes: Sequence[Outcome]) -> ForgetQuestion:
@@ -282,6 +289,31 @@ def quoted_texts(question: ForgetQuestion) -> str:
     shown = "; ".join(f'"{shorten(one_line(text), SHOWN_CHARS)}"' for text in texts[:SHOWN_TEXTS])
     more = f" and {len(texts) - SHOWN_TEXTS} more" if len(texts) > SHOWN_TEXTS else ""
     return f"it would take {counted(len(texts), 'entry')}, {shown}{more}"
+
+
+def _with_homes(engine: Engine, request: ReconcileRequest, decisions: Sequence[Decision]) -> tuple[Decision, ...]:
+    """Return decisions whose new facts about a person belong to no project, unless they stay in it. Blocking."""
+    if request.stays_in_project:
+        return tuple(decisions)
+    new = [decision for decision in decisions if decision.event is Event.ADD and decision.fact is not None]
+    facts = [decision.fact for decision in new if decision.fact is not None and decision.memory_id is None]
+    general = personal_facts(engine, request.scope, facts)
+    return tuple(replace(decision, is_general=decision.fact in general) for decision in decisions)
+
+
+def _general_note(scope: Scope, outcomes: Sequence[Outcome]) -> list[str]:
+    """Return the note that facts were stored outside of the project in which they were told, if any were."""
+    if not scope.project:
+        return []
+    added = [outcome for outcome in outcomes if outcome.event is Event.ADD and outcome.kind == "memory"]
+    general = [outcome.memory.text for outcome in added if not outcome.memory.scope.project]
+    quoted = "; ".join(f'"{shorten(one_line(text), SHOWN_CHARS)}"' for text in general[:SHOWN_TEXTS])
+    more = f" and {len(general) - SHOWN_TEXTS} more" if len(general) > SHOWN_TEXTS else ""
+    return (
+        [f"about a person, so stored for all projects and not in {scope.project} alone: {quoted}{more}"]
+        if general
+        else []
+    )
 
 
 def _with_told_name(request: ReconcileRequest, decisions: tuple[Decision, ...]) -> tuple[Decision, ...]:

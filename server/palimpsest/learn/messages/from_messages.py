@@ -10,7 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import anyio
 from sqlalchemy import Connection
@@ -46,7 +46,7 @@ from palimpsest.store.queries import messages as message_queries
 from palimpsest.store.queries import summaries as summary_queries
 from palimpsest.store.queries.jobs import MESSAGES
 from palimpsest.store.writes.apply import Write
-from palimpsest.store.writes.jobs.queue import CONTEXT, JobRequest
+from palimpsest.store.writes.jobs.queue import CONTEXT, STAYS, JobRequest
 from palimpsest.text.counting import counted
 from palimpsest.text.forget_requests import Asking, asks_to_forget
 from palimpsest.text.tokenizer import lines_within
@@ -65,7 +65,8 @@ class Lesson:
     """Stored messages to learn from.
 
     `context` is shown to the model, but no facts are learned from it. `vectors` are those of the messages, as far as
-    they are known: a fact may have the very text of one.
+    they are known: a fact may have the very text of one. With `stays_in_project` what is about a person is not stored
+    for all projects either.
     """
 
     scope: Scope
@@ -73,6 +74,7 @@ class Lesson:
     context: Sequence[str] = ()
     caller: str = ""
     vectors: Mapping[str, Vector] = field(default_factory=dict[str, Vector])
+    stays_in_project: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +201,7 @@ async def _learn_from_piece(
         vectors=vectors,
         may_forget=carried.may_forget,
         told_name=told,
+        stays_in_project=lesson.stays_in_project,
     )
     result = await _reconciled(engine, model, request)
     forgotten = sum(outcome.kind == "memory" and outcome.memory.is_forgotten for outcome in result.outcomes)
@@ -251,7 +254,9 @@ async def _learn_later(engine: Engine, lesson: Lesson) -> bool:
     if engine.own_model is None:
         return False
     ids = [message.id for message in lesson.messages]
-    payload = {MESSAGES: ids, CONTEXT: list(lesson.context), "caller": lesson.caller}
+    payload: dict[str, Any] = {MESSAGES: ids, CONTEXT: list(lesson.context), "caller": lesson.caller}
+    if lesson.stays_in_project:
+        payload[STAYS] = True
     try:
         await engine.write(partial(engine.ledger.queue_job, lesson.scope, JobRequest("learn", payload=payload)))
     except LedgerError as error:

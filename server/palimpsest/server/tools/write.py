@@ -75,7 +75,8 @@ async def add_memory(  # noqa: PLR0913, PLR0917 - the arguments of the tool, whi
                 "at, replaces, relations and metadata go with text; each of the messages has an at of its own. "
                 "Nothing was stored."
             )
-        work = _add_messages(validation.conversation_from(messages, write_scope, memory.engine.clock()), infer=infer)
+        conversation = validation.conversation_from(messages, write_scope, memory.engine.clock())
+        work = _add_messages(conversation, infer=infer, stays_in_project=not is_home_open(scope))
     else:
         if infer and (replaces or metadata or relations):
             raise InputError(
@@ -137,12 +138,18 @@ def _add_text(
     )
 
 
-def _add_messages(conversation: ConversationInput, *, infer: bool | None) -> Callable[[Memory], Awaitable[WriteResult]]:
+def _add_messages(
+    conversation: ConversationInput, *, infer: bool | None, stays_in_project: bool
+) -> Callable[[Memory], Awaitable[WriteResult]]:
     """Return the work of storing a conversation. Its result notes what was left out."""
 
     async def work(memory: Memory) -> WriteResult:
         result = await memory.add_messages(
-            conversation.messages, context=conversation.context, infer=infer, caller=CALLER
+            conversation.messages,
+            context=conversation.context,
+            infer=infer,
+            caller=CALLER,
+            stays_in_project=stays_in_project,
         )
         return replace(result, notes=(*result.notes, *left_out_notes(conversation.left_out)))
 

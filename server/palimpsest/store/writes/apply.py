@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from sqlalchemy import Connection, and_, exists, func, insert, select, update
 
@@ -48,7 +49,7 @@ from palimpsest.store.writes import memories as memory_writes
 from palimpsest.store.writes import messages as message_writes
 from palimpsest.store.writes import undo as undo_writes
 from palimpsest.store.writes.conversations import Conversation
-from palimpsest.store.writes.jobs.queue import CONTEXT, JobRequest, LearnLater, enqueue, enqueue_all
+from palimpsest.store.writes.jobs.queue import CONTEXT, STAYS, JobRequest, LearnLater, enqueue, enqueue_all
 from palimpsest.store.writes.purge import ERASED_AT
 from palimpsest.store.writes.transaction import Transaction, find, find_newest, next_edit_number
 from palimpsest.text.counting import counted
@@ -222,7 +223,9 @@ def _learn_later(
     conn: Connection, scope: Scope, message_ids: Sequence[str], request: LearnLater, now: datetime
 ) -> None:
     """Queue a job that learns from messages."""
-    payload = {MESSAGES: list(message_ids), CONTEXT: list(request.context), "caller": request.caller}
+    payload: dict[str, Any] = {MESSAGES: list(message_ids), CONTEXT: list(request.context), "caller": request.caller}
+    if request.stays_in_project:
+        payload[STAYS] = True
     enqueue(conn, "learn", scope, payload, now)
 
 
@@ -251,7 +254,9 @@ def _change(tx: Transaction, decision: Decision) -> Outcome:
         case Event.ADD if decision.successor is not None:
             return memory_writes.add_between(tx, _required(decision.fact), decision)
         case Event.ADD:
-            return memory_writes.add(tx, _required(decision.fact), decision.replaces)
+            is_general = decision.is_general and not decision.replaces
+            scope = tx.scope.general if is_general else tx.scope
+            return memory_writes.add(tx, _required(decision.fact), decision.replaces, scope)
         case Event.UPDATE:
             memory = find(tx, decision.memory_id)
             return memory_writes.change(tx, memory, _required(decision.fact), sets_labels=decision.sets_labels)

@@ -52,13 +52,13 @@ _Ended: TypeAlias = tuple[datetime, Precision]
 """Until when a memory held, and how exactly that is known."""
 
 
-def add(tx: Transaction, fact: Fact, replaces: Sequence[str]) -> Outcome:
-    """Store a fact as a memory and close the memories it replaces.
+def add(tx: Transaction, fact: Fact, replaces: Sequence[str], scope: Scope) -> Outcome:
+    """Store a fact as a memory of a scope and close the memories it replaces.
 
     If a memory already has the same text, the fact's metadata, labels and sources are added to that memory instead.
     What that memory has already replaced stays closed: the same call came twice.
     """
-    duplicate = find_duplicate(tx, tx.scope, fact.text)
+    duplicate = find_duplicate(tx, scope, fact.text)
     named = [find(tx, memory_id) for memory_id in dict.fromkeys(replaces)]
     replaced = [
         find_living(tx, memory.id) for memory in named if duplicate is None or memory.superseded_by != duplicate.id
@@ -71,7 +71,7 @@ def add(tx: Transaction, fact: Fact, replaces: Sequence[str]) -> Outcome:
         for memory in others:
             _close(tx, memory, duplicate)
         return _with_replaced(replace(outcome, duplicate_of=duplicate.id), others)
-    memory = _store(tx, with_handed_on(tx, fact, replaced), replaced)
+    memory = _store(tx, with_handed_on(tx, fact, replaced), replaced, scope)
     for old in replaced:
         _close(tx, old, memory)
     for other in graph.handed_on_otherwise(tx.conn, memory):
@@ -167,10 +167,10 @@ def _find_superseded(tx: Transaction, text: str, successor: Memory) -> Memory | 
     return None if row is None else to_memory(row)
 
 
-def _store(tx: Transaction, fact: Fact, replaced: Sequence[Memory] = ()) -> Memory:
+def _store(tx: Transaction, fact: Fact, replaced: Sequence[Memory] = (), scope: Scope | None = None) -> Memory:
     memory = Memory(
         id=str(uuid.uuid4()),
-        scope=tx.scope,
+        scope=scope or tx.scope,
         text=fact.text,
         created_at=tx.now,
         updated_at=tx.now,

@@ -89,6 +89,7 @@ def test_an_item_is_read_as_it_was_written(drawn: list[Memory]) -> None:
     assert [item.mark for item in items] == ["3a090c21"] * len(shown)
 
 
+@pytest.mark.nightly
 @given(st.lists(TEXTS, min_size=1, max_size=8))
 @examples(20)
 def test_an_untouched_folder_changes_nothing(texts: list[str]) -> None:

@@ -41,6 +41,7 @@ def binary(page: Path, _outside: Path) -> None:
     page.write_bytes(bytes(range(256)))
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize(
     ("change", "error"),
     [(linked, "a symbolic link"), (huge, "larger than 32 MB"), (pipe, "no plain file"), (binary, "no text in UTF-8")],
@@ -129,6 +130,7 @@ MANIFESTS: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
 }
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize("name", MANIFESTS)
 async def test_a_manifest_that_no_export_wrote_is_refused(tmp_path: Path, name: str) -> None:
     """Guards the base of the merge: what does not fit is named, and nothing is done."""
@@ -189,6 +191,7 @@ async def test_a_manifest_cannot_reach_memories_of_others(tmp_path: Path) -> Non
         assert (await memory.scope_contents(ALICE)).memories
 
 
+@pytest.mark.nightly
 def test_the_command_line_exports_and_imports_a_folder(tmp_path: Path) -> None:
     """Guards what a person sees: what would change, what conflicts, how to undo it, and what is refused."""
     palimpsest(tmp_path, "add", "User bakes")

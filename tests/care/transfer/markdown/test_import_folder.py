@@ -223,6 +223,7 @@ BROKEN: dict[str, tuple[Callable[[str], str], str]] = {
 }
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize("name", BROKEN)
 async def test_what_cannot_be_read_is_refused_with_its_line(tmp_path: Path, name: str) -> None:
     """Guards against half an import: the error names the line, and nothing is written, here or there."""

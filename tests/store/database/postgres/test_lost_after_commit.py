@@ -70,6 +70,7 @@ WRITES: dict[str, Work] = {
 }
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize("name", WRITES)
 async def test_a_write_is_acknowledged_if_the_database_has_it(name: str, cluster: Cluster, tmp_path: Path) -> None:
     """Guards against an error after the work: who repeats an undo because of it would undo one edit more."""
@@ -82,6 +83,7 @@ async def test_a_write_is_acknowledged_if_the_database_has_it(name: str, cluster
         assert await newest_edit(memory) == before + 1
 
 
+@pytest.mark.nightly
 async def test_a_restored_memory_names_the_one_that_replaced_it(cluster: Cluster, tmp_path: Path) -> None:
     """What the note says is read before the memory is restored."""
     async with own_memory(cluster, tmp_path) as memory:
@@ -93,6 +95,7 @@ async def test_a_restored_memory_names_the_one_that_replaced_it(cluster: Cluster
         assert any(new[:8] in note for note in result.notes)
 
 
+@pytest.mark.nightly
 async def test_messages_are_said_to_be_kept(cluster: Cluster, tmp_path: Path) -> None:
     """The model has not been asked then, and the reply says how to go on."""
     with OpenAIServer() as server:
@@ -103,6 +106,7 @@ async def test_messages_are_said_to_be_kept(cluster: Cluster, tmp_path: Path) ->
     assert any("kept 1 message, but no facts were learned" in note for note in result.notes)
 
 
+@pytest.mark.nightly
 async def test_a_deletion_of_everything_erases_its_recalls_or_does_nothing(cluster: Cluster, tmp_path: Path) -> None:
     """What was asked is about what was deleted."""
     async with own_memory(cluster, tmp_path) as memory:

@@ -128,6 +128,7 @@ def _of_other(name: str, kind: str) -> sql.Composed:
     return sql.SQL(form).format(column=sql.Identifier(name))
 
 
+@pytest.mark.nightly
 async def test_no_everyday_statement_scans_a_table(tmp_path: Path, postgres: PostgresStore) -> None:
     """Adding, searching, listing, looking at history, undo: with messages, memories and entities."""
     async with memory_in(tmp_path) as memory:

@@ -71,6 +71,7 @@ def put_another_ledger_in_place(path: Path, texts: Sequence[str]) -> None:
         (other / f"copy.db{ending}").replace(beside(path, ending))
 
 
+@pytest.mark.nightly
 def test_another_ledger_in_the_same_place_is_left_as_it_is(path: Path) -> None:
     """Guards the new ledger from the old process, whose writes would go to the old one."""
     with ledger_process(path) as old:
@@ -86,6 +87,7 @@ def test_another_ledger_in_the_same_place_is_left_as_it_is(path: Path) -> None:
     assert ledger_faults(path) == []
 
 
+@pytest.mark.nightly
 def test_a_process_that_never_notices_does_not_delete_the_log_of_another_ledger(path: Path) -> None:
     """Guards the new ledger from a process that is closed without a further call."""
     with ledger_process(path) as old:
@@ -97,6 +99,7 @@ def test_a_process_that_never_notices_does_not_delete_the_log_of_another_ledger(
     assert texts_in(copy) == ["The harp was sold"]
 
 
+@pytest.mark.nightly
 def test_a_deleted_ledger_is_copied_and_works_again_when_it_is_put_back(path: Path) -> None:
     """Guards what only the open file still holds."""
     with ledger_process(path) as process:
@@ -141,6 +144,7 @@ def test_a_deleted_log_is_written_back(path: Path, deleted: Sequence[str]) -> No
     assert ledger_faults(path) == []
 
 
+@pytest.mark.few_by_day(1)
 @DELETED_LOGS
 def test_a_process_that_is_closed_writes_a_deleted_log_back(path: Path, deleted: Sequence[str]) -> None:
     """Guards acknowledged writes of a process that has no further call."""
@@ -152,6 +156,7 @@ def test_a_process_that_is_closed_writes_a_deleted_log_back(path: Path, deleted:
     assert texts_in(path) == ["The harp was sold"]
 
 
+@pytest.mark.nightly
 def test_a_log_is_not_written_back_over_the_writes_of_another_process(path: Path) -> None:
     """Guards a process that began after the log was deleted. What the old process has is in a copy."""
     with ledger_process(path) as old:
@@ -205,6 +210,7 @@ def reader_in_background(ledger: Ledger) -> Generator[Callable[[], None]]:
     assert "The next call of a client saves what they hold" in str(errors[0])
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize("writes", [True, False], ids=["write", "read"])
 def test_a_call_waits_for_the_connection_that_can_save_what_the_old_files_hold(path: Path, *, writes: bool) -> None:
     """Guards the first call after a replacement: work in the background has the only connection to the old files."""

@@ -47,6 +47,7 @@ def store_secret(memory: Memory) -> str:
     return secret
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize("everything", [False, True], ids=["one memory", "the whole scope"])
 async def test_a_purged_person_is_in_no_byte_of_any_file(tmp_path: Path, *, everything: bool) -> None:
     """Guards the promise of purge for entities, aliases, mentions, relations, their edits and the JSON of versions."""

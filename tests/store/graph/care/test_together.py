@@ -61,6 +61,7 @@ kill()
 """
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize(
     "moment", ["memories", "entities", "entity_aliases", "mentions", "relations", "commit", "never"]
 )

@@ -64,6 +64,7 @@ def write_lines(file: Path, lines: list[dict[str, Any]]) -> None:
     file.write_text("".join(f"{json.dumps(line)}\n" for line in lines), "utf-8")
 
 
+@pytest.mark.nightly
 async def test_entities_are_the_same_in_every_ledger(tmp_path: Path) -> None:
     """Guards the copy: merges, given names and what each name means, also in a ledger that others use."""
     file = tmp_path / "alice.jsonl"
@@ -86,6 +87,7 @@ async def test_entities_are_the_same_in_every_ledger(tmp_path: Path) -> None:
         assert await exported(there) == file.read_bytes()
 
 
+@pytest.mark.nightly
 async def test_edits_of_entities_are_undone_after_an_import_as_before(tmp_path: Path) -> None:
     """Guards the history of entities: numbers and ids of another ledger, also those of entities known here before."""
     file = tmp_path / "alice.jsonl"
@@ -109,6 +111,7 @@ async def test_edits_of_entities_are_undone_after_an_import_as_before(tmp_path: 
         assert await row_faults(there) == []
 
 
+@pytest.mark.nightly
 async def test_an_interrupted_import_ends_as_a_single_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Guards what stands for what: it is known again after the import was interrupted between entity and memory."""
     monkeypatch.setattr(import_file, "BATCH", 1)
@@ -129,6 +132,7 @@ async def test_an_interrupted_import_ends_as_a_single_one(tmp_path: Path, monkey
         assert await row_faults(twice) == []
 
 
+@pytest.mark.nightly
 async def test_an_entity_that_is_known_here_is_not_stored_twice(tmp_path: Path) -> None:
     """Guards who is who after an import: one name in one scope is one entity, two of the file stay two."""
     file = tmp_path / "alice.jsonl"
@@ -244,6 +248,7 @@ FAULTS: dict[str, tuple[int, Callable[[dict[str, Any]], dict[str, Any]], str]] =
 }
 
 
+@pytest.mark.few_by_day(1)
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_a_damaged_line_is_named_and_nothing_is_stored(tmp_path: Path, fault: str) -> None:
     """Guards against entities of nobody, of another scope, or in a circle."""

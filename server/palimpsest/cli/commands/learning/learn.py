@@ -6,7 +6,7 @@ import json
 import tempfile
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 
@@ -22,7 +22,7 @@ from palimpsest.cli.console import (
     with_memory,
 )
 from palimpsest.cli.hits import search_parts
-from palimpsest.cli.options import CONVERSATIONS
+from palimpsest.cli.options import CONVERSATIONS, Options
 from palimpsest.cli.output import Part, notes_text, print_result
 from palimpsest.core import validation
 from palimpsest.core.clock import parse_instant
@@ -126,12 +126,15 @@ def _learn_file(ctx: typer.Context, file: Path, ask: list[str], *, temporary: bo
     async def work(memory: Memory) -> None:
         conversations, notes = _conversations_in(file, memory.scope, memory.engine.clock())
         total = sum(len(conversation.messages) for conversation in conversations)
+        stays = cast("Options", ctx.obj).overrides.get("project") not in (None, "auto")
         with progress_bar("learning") as progress:
             kept, learned, done_messages = 0, 0, 0
             for conversation in conversations:
                 for start in range(0, len(conversation.messages), LEARN_BATCH):
                     batch = conversation.messages[start : start + LEARN_BATCH]
-                    result = await memory.add_messages(batch, context=conversation.context, caller=CALLER)
+                    result = await memory.add_messages(
+                        batch, context=conversation.context, caller=CALLER, stays_in_project=stays
+                    )
                     kept += result.kept_messages
                     learned += len(result.outcomes)
                     notes.update(dict.fromkeys(result.notes))

@@ -38,6 +38,10 @@ HOOKS = "hooks"
 CONTEXT = "context"
 """The key in a payload of texts that are shown to the model and are stored nowhere else."""
 
+STAYS = "stays_in_project"
+"""The key in a payload of whether what is learned stays in the project, also what is about a person. Once asked for, it
+holds for the whole job."""
+
 SOON = ""
 """The value of `ASKED` for work that is asked for without a time."""
 
@@ -46,11 +50,13 @@ SOON = ""
 class LearnLater:
     """A request to learn from the messages of a write later.
 
-    `context` is shown to the model, but no facts are learned from it.
+    `context` is shown to the model, but no facts are learned from it. With `stays_in_project` what is about a person
+    is not stored for all projects either.
     """
 
     context: tuple[str, ...] = ()
     caller: str = ""
+    stays_in_project: bool = False
 
 
 @dataclass(frozen=True, slots=True)
