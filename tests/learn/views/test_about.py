@@ -167,6 +167,18 @@ async def test_it_stays_within_its_tokens_and_says_what_is_left_out(tmp_path: Pa
     assert result.is_cut
 
 
+async def test_an_allergy_is_shown_however_much_was_said_before_and_after(tmp_path: Path) -> None:
+    """Guards what somebody's safety depends on, if a dossier is cut."""
+    async with memory_in(tmp_path) as memory:
+        told = [f"Ana closed ticket {number} of the billing project" for number in range(250)]
+        for text in (*told[:30], "Ana is allergic to penicillin", *told[30:]):
+            store_stating(memory, text, ANA)
+        text = await about(memory, "Ana")
+    assert text.splitlines()[2].endswith("Ana is allergic to penicillin")
+    assert "more" in text
+    assert count_tokens(text) <= MAX_TOKENS + 20  # the counts of what was left out
+
+
 async def test_a_models_text_is_written_once_and_again_only_after_a_change(tmp_path: Path) -> None:
     """Guards the cost: the model is asked when something about this entity changed, and not for others."""
     replies = [text_reply("Ana runs a bakery."), text_reply("Ana runs a bakery and sings.")]

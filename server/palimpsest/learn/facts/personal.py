@@ -20,19 +20,6 @@ from palimpsest.store.queries import memories as memory_queries
 from palimpsest.text.names.finder import find_names
 from palimpsest.text.names.lexicon.lists import is_given_name
 
-_HEALTH = """allergies intolerant intolerance coeliac celiac diabetes epilepsy epileptic pescatarian pregnant medication
-    medicine medicines insulin wheelchair anaphylaxis epipen inhaler asthma asthmatic migraine migraines arthritis
-    hypertension eczema thyroid levothyroxine warfarin aspirin ibuprofen paracetamol metformin statin statins
-    antibiotics penicillin amoxicillin antidepressant antidepressants thinner thinners pacemaker dialysis chemotherapy
-    chemo cancer tumour tumor dementia alzheimer parkinson autism autistic adhd dyslexia dyslexic depression prescribed
-    prescription pills hearing-aid deaf pollen hay-fever vaccinated
-    asthma migräne bluthochdruck blutverdünner tabletten schilddrüse krebs rheuma heuschnupfen medikation
-    asthme migraines hypertension comprimés cancer asma migraña hipertensión pastillas medicamento medicamentos cáncer
-    remédio remédios astma medicijn medicijnen nadciśnienie leki cukrzyca cukrzycę migrenę астма лекарство таблетки
-    laktoseintolerant zöliakie diabetes schwanger medikament medikamente rollstuhl allergique allergie enceinte
-    alergia alérgica alérgico embarazada allergico allergica incinta allergisch zwanger allergi uczulony uczulona
-    аллергия аллергию диабет беременна"""
-
 _ALSO_OF_THINGS = """born aged age years lives lived moved home languages speaks raised grew native parents child
     children kids baby friend friends partner family twin father mother brother sister hometown
     alt jahre lebt zuhause heimat spricht gezogen umgezogen eltern kinder familie partnerin freund freunde mutter mama
@@ -42,7 +29,7 @@ _ALSO_OF_THINGS = """born aged age years lives lived moved home languages speaks
 """Words about people that are also said of things: child processes, parent classes, a library's home."""
 
 _PRIVATE = signs.Signs(
-    (signs.IDENTITY.words | signs.PEOPLE.words | frozenset(_HEALTH.split())) - frozenset(_ALSO_OF_THINGS.split()),
+    (signs.IDENTITY.words | signs.PEOPLE.words | signs.SAFETY.words) - frozenset(_ALSO_OF_THINGS.split()),
     ("过敏", "生日", "妻子", "丈夫", "儿子", "女儿", "妈妈", "爸爸", "アレルギー", "誕生日"),
 )
 """Signs of what is about a person, whoever that is."""

@@ -16,6 +16,7 @@ from palimpsest.core.errors import InputError
 from palimpsest.core.models import Memory, Scope
 from palimpsest.core.validation import one_line
 from palimpsest.learn.views.kinds import revisions
+from palimpsest.learn.views.portrait.ranks import is_safety
 from palimpsest.store.graph import edges, names, surroundings
 from palimpsest.store.graph.identity.lookalikes import lookalikes
 from palimpsest.store.queries.memories import memories_telling_name
@@ -26,6 +27,10 @@ MAX_MEMORIES = 200
 
 MAX_OLDEST = 20
 """How many of the oldest it reads if there are more. Set by hand: who somebody is was said first."""
+
+MAX_LOOKED_AT = 2_000
+"""Among how many it looks for what somebody's safety depends on, however long ago that was said. Set by hand: a tenth
+of a second."""
 
 MAX_RELATIONS = 200
 """How many relations a dossier reads, for the same reason."""
@@ -111,6 +116,11 @@ def read_dossier(
     if as_of is None:
         holds, all_holds = surroundings.memories_about(conn, scope, entity.id, MAX_MEMORIES, oldest=MAX_OLDEST)
         all_holds -= sum(memory.id in expired for memory in holds)
+        if all_holds > len(holds):
+            looked_at, _ = surroundings.memories_about(conn, scope, entity.id, MAX_LOOKED_AT)
+            known = {memory.id for memory in holds}
+            between = [memory for memory in looked_at if memory.id not in known and is_safety(memory, "")]
+            holds = [*holds[:MAX_MEMORIES], *between[:MAX_OLDEST], *holds[MAX_MEMORIES:]]
         holds = [memory for memory in holds if memory.id not in expired]
     else:
         then = surroundings.memories_about_at(conn, scope, entity.id, as_of)

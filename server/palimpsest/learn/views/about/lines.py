@@ -10,6 +10,7 @@ from palimpsest.core.models import Memory
 from palimpsest.core.validation import one_line
 from palimpsest.learn.views.about.dossier import Dossier
 from palimpsest.learn.views.listing import MORE
+from palimpsest.learn.views.portrait.ranks import is_safety
 from palimpsest.text.counting import counted
 from palimpsest.text.shorten import shorten_to_tokens
 from palimpsest.text.tokenizer import count_tokens, lines_within
@@ -102,15 +103,19 @@ def _section(title: str, lines: Sequence[str], budget: int, total: int) -> list[
 def _memories(title: str, memories: Sequence[Memory], budget: int, total: int) -> list[str]:
     """Return the same for memories, the newest first. If not all fit, those in the middle are left out.
 
-    Who or what it is was mostly said first, and what holds of it last.
+    Who or what it is was mostly said first, and what holds of it last. What somebody's safety depends on is then shown
+    before the rest.
     """
     lines = [_memory_line(memory) for memory in memories]
     if total <= len(lines) and sum(map(count_tokens, lines)) <= budget:
         return _section(title, lines, budget, total)
+    safe = lines_within([_memory_line(memory) for memory in memories if is_safety(memory, "")], budget // 2)
+    lines = [line for line in lines if line not in safe]
+    total, budget = total - len(safe), budget - sum(map(count_tokens, safe))
     oldest = lines_within(lines[::-1], budget // 3)[::-1] if lines else []
     newest = lines_within(lines[: len(lines) - len(oldest)], budget - sum(map(count_tokens, oldest)))
     left_out = f"(between these {total - len(newest) - len(oldest):,}{MORE}"
-    return [title, *newest, left_out, *oldest]
+    return [title, *safe, *newest, left_out, *oldest]
 
 
 def _memory_line(memory: Memory) -> str:

@@ -91,7 +91,13 @@ SAFETY = _signs(
     diabetic diabetes epileptic epilepsy seizures asthmatic asthma insulin pacemaker haemophilia hemophilia
     pregnant wheelchair deaf blind colour-blind colorblind colourblind dyslexic dyslexia autistic autism
     immunosuppressed medication medications medicine medicines prescription antihistamine inhaler anticoagulant
-    warfarin braille captions allergisch allergische allergie allergien allergiker allergikerin nussallergie
+    warfarin aspirin ibuprofen paracetamol metformin levothyroxine statin statins antibiotics penicillin
+    amoxicillin antidepressant antidepressants thinner thinners dialysis chemotherapy chemo hypertension eczema
+    migraine migraines arthritis thyroid dementia alzheimer parkinson cancer adhd pescatarian pollen pills
+    migräne bluthochdruck tabletten schilddrüse heuschnupfen cancer hypertension comprimés migraña hipertensión
+    pastillas medicijn medicijnen nadciśnienie leki cukrzyca cukrzycę migrenę uczulony uczulona allergi
+    аллергия аллергию диабет беременна астма лекарство лекарства таблетки
+    braille captions allergisch allergische allergie allergien allergiker allergikerin nussallergie
     pollenallergie hausstauballergie laktoseintoleranz laktoseintolerant glutenunverträglichkeit
     unverträglichkeit verträgt zöliakie diabetiker diabetikerin epilepsie epileptiker asthmatiker
     herzschrittmacher bluter schwanger rollstuhl rollstuhlfahrer rollstuhlfahrerin gehörlos schwerhörig
