@@ -43,7 +43,7 @@ The variation selectors U+FE0E and U+FE0F are not among them, because many emoji
 _UNSEEN_CATEGORIES = ("Cc", "Cf", "Cs", "Zl", "Zp")
 _EMOJI_SELECTORS = "\ufe0e\ufe0f"
 
-UNKNOWN_TIME = ("message", " counted as said now, because the time given cannot be read")
+UNKNOWN_TIME = ("message", " counted as said with the one before, because the time given cannot be read")
 
 _FIRST_YEAR = 1990
 """Times before it are no times of messages: a program wrote 0, or counts from elsewhere."""
@@ -174,10 +174,12 @@ def conversation_from(messages: Sequence[Any], scope: Scope, now: datetime) -> C
 def read_conversation(messages: Sequence[Any], scope: Scope, now: datetime) -> ConversationInput:
     """Return a conversation of any length, in any of the forms that `MessageReader` knows.
 
-    Raises InputError for a message whose `at`, `name` or `id` is not valid.
+    A message without a time was said when the one before it was, those before the first time with that one, and all of
+    them `now` if none has a time. Raises InputError for a message whose `name` or `id` is too long.
     """
     reader = MessageReader()
     kept: list[Message] = []
+    times: list[datetime | None] = []
     context: list[str] = []
     for value in messages:
         said = reader.read(value)
@@ -187,26 +189,38 @@ def read_conversation(messages: Sequence[Any], scope: Scope, now: datetime) -> C
         elif said.role == "system":
             context.append(content)
         else:
-            kept.append(_message(said, content, scope, now, reader.left_out))
+            times.append(_time_of(said, now, reader.left_out))
+            kept.append(_message(said, content, scope, now))
+    at = next((time for time in times if time is not None), now)
+    for number, time in enumerate(times):
+        at = time or at
+        kept[number] = replace(kept[number], said_at=at)
     return ConversationInput(tuple(kept), tuple(context), +reader.left_out, next(iter(reader.problems), ""))
 
 
-def _message(said: SaidMessage, content: str, scope: Scope, now: datetime, left_out: LeftOut) -> Message:
+def _time_of(said: SaidMessage, now: datetime, left_out: LeftOut) -> datetime | None:
+    """Return when a message was said, or None if it does not say so. A time that cannot be read is counted."""
+    given = said.foreign_at if said.at is None else said.at
+    if given is None or given == "":
+        return None
+    try:
+        at = parse_instant(said.at, "at", now.tzinfo or UTC) if isinstance(said.at, str) else _plausible(given, now)
+    except InputError:
+        at = None
+    left_out[UNKNOWN_TIME] += at is None
+    return at
+
+
+def _message(said: SaidMessage, content: str, scope: Scope, now: datetime) -> Message:
     for field, value in (("name", said.name), ("id", said.id)):
         if len(value) > MAX_SCOPE_CHARS:
             raise InputError(f"the {field} of a message is longer than {MAX_SCOPE_CHARS} characters")
-    zone = now.tzinfo or UTC
-    at = parse_instant(said.at, "the message's at", zone) if isinstance(said.at, str) and said.at else None
-    foreign_at = said.foreign_at if said.at is None else said.at
-    if at is None and foreign_at is not None and foreign_at != "":
-        at = _plausible(foreign_at, now)
-        left_out[UNKNOWN_TIME] += at is None
     return Message(
         id=str(uuid.uuid4()),
         scope=scope,
         role=said.role,
         content=content,
-        said_at=at or now,
+        said_at=now,
         created_at=now,
         name=one_line(said.name),
         external_id=one_line(said.id),

@@ -41,7 +41,7 @@ from palimpsest.server.session.notifications import ENTITIES, RECENT, SUMMARY
 from palimpsest.server.session.roots import RequestContext
 from palimpsest.server.session.state import ServerState
 from palimpsest.server.session.subscriptions import SCHEME
-from palimpsest.server.tools.arguments import did_you_mean, invalid_arguments, is_of_client, unknown_argument
+from palimpsest.server.tools.arguments import did_you_mean, invalid_arguments, is_of_client, unknown_arguments
 from palimpsest.server.tools.outcomes import UNKNOWN, CallEnd, CallOutcome, OnCall, outcome_of
 from palimpsest.server.tools.schemas import compact_schema
 from palimpsest.text.control_characters import visible
@@ -149,9 +149,8 @@ class MemoryServer(MCPServer[ServerState]):
     ) -> CallToolResult | InputRequiredResult:
         known = await self._arguments_of(name)
         arguments = {key: value for key, value in arguments.items() if key in known or not is_of_client(key)}
-        for argument in arguments:
-            if argument not in known:
-                raise ToolError(unknown_argument(name, argument, known, arguments))
+        if unknown := [argument for argument in arguments if argument not in known]:
+            raise ToolError(unknown_arguments(name, unknown, known, arguments))
         # The schemas do not mention null, but many models send it for arguments they mean to leave out.
         arguments = {argument: value for argument, value in arguments.items() if value is not None}
         try:

@@ -90,14 +90,17 @@ def is_of_client(argument: str) -> bool:
     return argument.replace("_", "").lower() in CLIENT_KEYS
 
 
-def unknown_argument(tool: str, argument: str, known: Sequence[str], used: Collection[str]) -> str:
-    """Return the error for an argument that a tool does not have. It names the arguments that the tool has."""
-    if argument in ScopeInput.model_fields and "scope" in known:
-        hint = f'put it into scope: {{"{argument}": …}}'
-    else:
-        unused = [name for name in known if name not in used]
-        hint = f"it takes {', '.join(known)}{did_you_mean(argument, unused)}"
-    return visible(f"{tool} has no argument '{argument}'; {hint}. Nothing was done.")
+def unknown_arguments(tool: str, unknown: Sequence[str], known: Sequence[str], used: Collection[str]) -> str:
+    """Return the error for the arguments that a tool does not have, with a guess at each and what the tool takes."""
+    unused = [name for name in known if name not in used]
+    of_scope = [name for name in unknown if name in ScopeInput.model_fields and "scope" in known]
+    others = [name for name in unknown if name not in of_scope]
+    named = [f"'{name}'{did_you_mean(name, unused)}" for name in others] + [f"'{name}'" for name in of_scope]
+    hints = [f"it takes {', '.join(known)}"] if others else []
+    if of_scope:
+        keys = ", ".join(f'"{name}": …' for name in of_scope)
+        hints.append(f"put {'it' if len(of_scope) == 1 else 'them'} into scope: {{{keys}}}")
+    return visible(f"{tool} has no argument {' and no '.join(named)}; {'; '.join(hints)}. Nothing was done.")
 
 
 def did_you_mean(name: str, known: Sequence[str]) -> str:
