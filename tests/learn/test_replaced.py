@@ -247,3 +247,24 @@ async def forgetting_model(folder: Path, what: str) -> AsyncGenerator[Memory]:
     with OpenAIServer(scripted([reply], decide)) as server:
         async with memory_in(folder, llm=llm_settings(server.base_url)) as memory:
             yield memory
+
+
+async def test_a_history_says_what_became_of_labels_and_by_what_a_memory_was_replaced(tmp_path: Path) -> None:
+    """Guards a reader who looks for what an edit changed, where the text stayed."""
+    async with connect(tmp_path) as client:
+
+        async def call(tool: str, **arguments: Any) -> tuple[str, Any]:
+            reply = await client.call_tool(tool, arguments)
+            return reply_text(reply), reply.structured_content
+
+        _, added = await call("add_memory", text="Ana lives in Porto", metadata={"source": "crm"})
+        first = added["results"][0]["id"]
+        await call("update_memory", memory_id=first, metadata={"area": "north", "source": None})
+        text, added = await call("add_memory", text="Ana lives in Lyon", replaces=[first])
+        second = added["results"][0]["id"]
+        assert "keeps the metadata of what it replaced: area" in text
+        text, content = await call("get_history", memory_id=first)
+    assert "(+area: north, -source: crm)" in text
+    assert f"REPLACED by [{second[:8]}], by add" in text
+    assert [version.get("changed", []) for version in content["history"]] == [[], ["+area: north", "-source: crm"], []]
+    assert content["history"][-1]["superseded_by"] == second

@@ -384,7 +384,8 @@ class Outcome:
 
     `previous` is the memory's text before, or the texts of the memories it replaced, a line each; `replaced` has their
     ids, `replaced_texts` and `replaced_projects` the text and the project of each. `duplicate_of` is the id of the
-    memory that already has this exact text. With kind "message", `memory` is the message in the form of
+    memory that already has this exact text, and `handed_on` are the keys of metadata that what was replaced handed on.
+    With kind "message", `memory` is the message in the form of
     `Message.as_memory`.
     """
 
@@ -395,6 +396,7 @@ class Outcome:
     replaced: tuple[str, ...] = ()
     replaced_texts: tuple[str, ...] = ()
     replaced_projects: tuple[str, ...] = ()
+    handed_on: tuple[str, ...] = ()
     kind: Kind = "memory"
 
 
@@ -418,7 +420,11 @@ class AppliedWrite:
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """One row of a memory's history. `edit` is the number of the edit that made it. Listings put the oldest first."""
+    """One row of a memory's history. `edit` is the number of the edit that made it. Listings put the oldest first.
+
+    `labels` are what the memory had beside its text then, each as a name and a value such as "tags: testing", and
+    `superseded_by` is the memory that took its place with this edit, if one did.
+    """
 
     id: str
     memory_id: str
@@ -433,6 +439,17 @@ class Version:
     provenance: Provenance
     sources: tuple[str, ...] = ()
     edit: int = 0
+    labels: frozenset[str] = frozenset()
+    superseded_by: str | None = None
+
+
+def labels_of(state: Mapping[str, Any]) -> frozenset[str]:
+    """Return what a stored state of a memory has beside the text, each as a name and a value: "tags: testing"."""
+    labels = [f"tags: {tag}" for tag in state.get("tags", ())]
+    labels += [f"{key}: {value}" for key, value in state.get("metadata", {}).items()]
+    labels += [f"since: {state['valid_from'][:10]}"] if state.get("valid_from") else []
+    labels += [f"context: {state['context']}"] if state.get("context") else []
+    return frozenset(labels)
 
 
 @dataclass(frozen=True, slots=True)

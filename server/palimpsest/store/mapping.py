@@ -33,7 +33,7 @@ from sqlalchemy.types import Integer, TypeDecorator
 
 from palimpsest.core.clock import exact_iso, in_zone
 from palimpsest.core.entities import NamedEntity, Relation
-from palimpsest.core.models import Event, Link, Memory, Message, Provenance, Scope, Summary, Version
+from palimpsest.core.models import Event, Link, Memory, Message, Provenance, Scope, Summary, Version, labels_of
 from palimpsest.core.protocols import Vector
 
 IN_CHUNK = 500
@@ -429,6 +429,8 @@ def to_history(row: Row[Any], sources: tuple[str, ...]) -> Version:
         provenance=Provenance(row.stage, row.model, row.prompt, row.caller),
         sources=sources,
         edit=row.change,
+        labels=labels_of(row.state),
+        superseded_by=row.state.get("superseded_by") if row.is_deleted else None,
     )
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from sqlalchemy import Connection
 
-from palimpsest.core.models import Scope
+from palimpsest.core.models import Scope, labels_of
 from palimpsest.learn.engine import Engine
 from palimpsest.store.queries import edits as queries
 
@@ -30,19 +29,10 @@ async def label_changes(engine: Engine, scope: Scope, numbers: Sequence[int]) ->
     def read(conn: Connection) -> dict[tuple[int, str], LabelChange]:
         changes: dict[tuple[int, str], LabelChange] = {}
         for row in queries.states_around(conn, scope, numbers):
-            before, after = set(_labels(row.before or {})), set(_labels(row.after))
+            before, after = labels_of(row.before or {}), labels_of(row.after)
             changes[row.number, row.memory_id] = LabelChange(
                 tuple(sorted(before - after)), tuple(sorted(after - before))
             )
         return changes
 
     return await engine.read(read)
-
-
-def _labels(state: Mapping[str, Any]) -> Iterator[str]:
-    yield from (f"tags: {tag}" for tag in state.get("tags", ()))
-    yield from (f"{key}: {value}" for key, value in state.get("metadata", {}).items())
-    if state.get("valid_from"):
-        yield f"since: {state['valid_from'][:10]}"
-    if state.get("context"):
-        yield f"context: {state['context']}"

@@ -40,10 +40,12 @@ class VersionReply(Reply):
     caller: str
     change: int
     sources: tuple[str, ...]
+    superseded_by: str | None = LeftOutIfNone
+    changed: tuple[str, ...] = LeftOutIfEmpty
 
     @classmethod
-    def of(cls, version: Version) -> VersionReply:
-        """Return the reply for one version."""
+    def of(cls, version: Version, changes: Sequence[str] = ()) -> VersionReply:
+        """Return the reply for one version. `changes` are what it changed of the labels."""
         made_by = version.provenance
         return cls(
             id=version.id,
@@ -62,7 +64,21 @@ class VersionReply(Reply):
             caller=made_by.caller,
             change=version.edit,
             sources=version.sources,
+            superseded_by=version.superseded_by,
+            changed=tuple(changes),
         )
+
+
+def with_label_changes(versions: Sequence[Version]) -> Iterator[tuple[Version, list[str]]]:
+    """Yield versions with what each changed of the labels: "+tags: home", "-source: crm"."""
+    before: frozenset[str] | None = None
+    for version in versions:
+        if before is None or version.is_deleted:
+            yield version, []
+        else:
+            given, taken = sorted(version.labels - before), sorted(before - version.labels)
+            yield version, [*(f"+{label}" for label in given), *(f"-{label}" for label in taken)]
+        before = version.labels
 
 
 class ReplacedReply(Reply):
@@ -149,8 +165,8 @@ def _version_replies(memory: Memory, versions: Sequence[Version]) -> Iterator[Ve
     def once(text: str | None) -> str | None:
         return shorten(text, MAX_ECHO) if text is not None and text in texts else text
 
-    for version in versions:
-        reply = VersionReply.of(version)
+    for version, changes in with_label_changes(versions):
+        reply = VersionReply.of(version, changes)
         yield reply.model_copy(update={"old_memory": once(reply.old_memory), "new_memory": once(reply.new_memory)})
         texts |= {text for text in (version.old_memory, version.new_memory) if text is not None}
 

@@ -28,6 +28,7 @@ from palimpsest.core.models import (
 )
 from palimpsest.core.search.hits import Hit
 from palimpsest.server.replies.documents import learned_line, uri_of
+from palimpsest.server.replies.history import with_label_changes
 from palimpsest.server.replies.notes import (
     MAX_ECHO,
     TOOLS,
@@ -222,6 +223,8 @@ def _outcome_lines(result: WriteResult) -> list[str]:
         ]
         lines += [f"  states {line}" for line in stated[:SHOWN_RELATIONS]]
         lines += [f"  states {len(stated) - SHOWN_RELATIONS} more"] if len(stated) > SHOWN_RELATIONS else []
+        keys = ", ".join(_one_line(key) for key in outcome.handed_on)
+        lines += [f"  keeps the metadata of what it replaced: {keys}"] if keys else []
         for similar in result.similar.get(outcome.memory.id, ()):
             memory = similar.memory
             lines.append(f"  resembles [{short(memory.id)}] {memory.date} {_cut(memory.text)}")
@@ -294,12 +297,15 @@ def history_text(
     lines += map(_predecessor_line, predecessors)
     lines += [f"  linked {_quote(link.memory)} ({_one_line(link.reason)})" for link in linked]
     texts = {memory.text}
-    for version in versions:
+    for version, changes in with_label_changes(versions):
         sources = f", from {', '.join(map(_one_line, version.sources))}" if version.sources else ""
         text = version.new_memory if version.new_memory is not None else version.old_memory or ""
         shown = _cut(text) if text in texts else _one_line(text)
         texts.add(text)
-        lines.append(f"{iso(version.updated_at)} {version.event} by {_made_by(version.provenance)}{sources}: {shown}")
+        event = f"REPLACED by [{short(version.superseded_by)}]," if version.superseded_by else version.event
+        made_by = f"{iso(version.updated_at)} {event} by {_made_by(version.provenance)}{sources}"
+        changed = f" ({', '.join(map(_one_line, changes))})" if changes else ""
+        lines.append(f"{made_by}: {shown}{changed}")
     return visible("\n".join(lines))
 
 

@@ -71,14 +71,16 @@ def add(tx: Transaction, fact: Fact, replaces: Sequence[str], scope: Scope) -> O
         for memory in others:
             _close(tx, memory, duplicate)
         return _with_replaced(replace(outcome, duplicate_of=duplicate.id), others)
-    memory = _store(tx, with_handed_on(tx, fact, replaced), replaced, scope)
+    given = with_handed_on(tx, fact, replaced)
+    memory = _store(tx, given, replaced, scope)
     for old in replaced:
         _close(tx, old, memory)
     for other in graph.handed_on_otherwise(tx.conn, memory):
         before = find(tx, other.id)
         if other != before:
             record(tx, Event.UPDATE, update_row(tx, before, other), old=before.text)
-    return _with_replaced(Outcome(Event.ADD, memory), replaced)
+    handed_on = tuple(key for key in given.metadata if key not in fact.metadata)
+    return _with_replaced(Outcome(Event.ADD, memory, handed_on=handed_on), replaced)
 
 
 def _said_again(memory: Memory, fact: Fact) -> Fact:
