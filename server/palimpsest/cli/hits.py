@@ -41,7 +41,7 @@ def search_parts(result: SearchResult, query: str, scope: Scope) -> list[Part]:
         rows.add_row(short(hit.id), f"{hit.relevance:.2f}", hit.date, _who(hit), _what(hit, other_project(hit, scope)))
         if hit.score_parts:
             rows.add_row("", "", "", "", plain(f"{hit.score:.3f}: {render.explanation(hit)}"))
-    first = [render.WEAK] if result.hits and not result.confident else []
+    first = [render.WEAK] if result.hits and result.is_weak else []
     omitted = [f"({render.omitted_text(result)}; a smaller --limit leaves them more room)"] if result.omitted else []
     relations = [relation.line for relation in result.relations]
     return [*first, rows, *relations, *omitted, *notes, *_shortened(result.hits)]

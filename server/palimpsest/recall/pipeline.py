@@ -19,6 +19,7 @@ from palimpsest.core.entities import Entity, KnownRelation
 from palimpsest.core.errors import EmbedderError
 from palimpsest.core.models import Scope
 from palimpsest.core.protocols import Embedder, Vector
+from palimpsest.core.search.filters import narrows
 from palimpsest.core.search.hits import Candidate, Hit
 from palimpsest.core.validation import MAX_TOKENS
 from palimpsest.recall.fitted.weights import weights_for
@@ -100,7 +101,8 @@ class SearchResult:
     """The hits, best first; how many more had no room in the budget; and notes on what is degraded.
 
     `relations` are what is known of the entities that the query names. `confident` is False if probably nothing that is
-    stored answers the query. A hit whose relevance is below `threshold` is a weak match.
+    stored answers the query. A hit whose relevance is below `threshold` is a weak match. With `shows_all` a filter was
+    set, and the hits are all that it leaves: whoever chose them wants them, whatever the query says.
     """
 
     hits: tuple[Hit, ...]
@@ -109,6 +111,12 @@ class SearchResult:
     confident: bool = True
     threshold: float = 0.0
     relations: tuple[KnownRelation, ...] = ()
+    shows_all: bool = False
+
+    @property
+    def is_weak(self) -> bool:
+        """Return whether a reply says that nothing which is stored clearly answers."""
+        return not (self.confident or self.shows_all)
 
 
 def search(ledger: Ledger, embedder: Embedder, index: NearestEntries, query: SearchQuery) -> SearchResult:
@@ -140,7 +148,10 @@ def search_all_projects(ledger: Ledger, embedder: Embedder, index: NearestEntrie
     kept, relations = _within_budget(hits, relations, query.max_tokens - names)
     notes = tuple(dict.fromkeys(note for result in results for note in result.notes))
     confident = any(result.confident for result in results)
-    return SearchResult(tuple(kept), len(hits) - len(kept), notes, confident, relations=relations)
+    shows_all = len(best) == len(kept) and all(result.shows_all or not result.hits for result in results)
+    return SearchResult(
+        tuple(kept), len(hits) - len(kept), notes, confident, relations=relations, shows_all=bool(kept) and shows_all
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +159,7 @@ class Ranking:
     """The candidates of a query, their order, and how they were scored.
 
     `confident` is False if probably none of them answers. `notes` say what is degraded. `entities` are those that the
-    query names.
+    query names. With `is_whole` a filter was set, and all that it leaves is ranked, unless that is more than a pool.
     """
 
     candidates: Candidates
@@ -158,6 +169,7 @@ class Ranking:
     notes: tuple[str, ...] = ()
     threshold: float = 0.0
     entities: Sequence[Entity] = ()
+    is_whole: bool = False
 
 
 def rank_query(ledger: Ledger, embedder: Embedder, index: NearestEntries, query: SearchQuery) -> Ranking:
@@ -199,7 +211,11 @@ def rank_query(ledger: Ledger, embedder: Embedder, index: NearestEntries, query:
         kept = remembered(ranked, retention, query.forgetting.bound)
         notes += left_out_note(ranked, kept, query.limit, relevance.threshold) if relevance.confident else ()
         ranked, relevance = _with_relevance(ledger, scoring, candidates, kept)
-    return Ranking(candidates, scoring, ranked, relevance.confident, tuple(notes), relevance.threshold, entities)
+    # What has no vector is found by its words alone, and may be missing.
+    is_whole = narrows(query.filters) and vector is not None and not notes
+    return Ranking(
+        candidates, scoring, ranked, relevance.confident, tuple(notes), relevance.threshold, entities, is_whole
+    )
 
 
 def _with_relevance(
@@ -284,11 +300,13 @@ def _result(
     shown = relevant(best, query.min_relevance)
     if irrelevant := len(best) - len(shown):
         notes = (*notes, irrelevant_note(irrelevant, query.min_relevance))
-    if not confident:
+    kept, kept_relations = _within_budget(shown, relations, query.max_tokens)
+    shows_all = ranking.is_whole and len(ranking.ranked) <= query.limit and len(kept) == len(hits)
+    if not confident and not shows_all:
         shown = strongest(shown)
-    kept, relations = _within_budget(shown, relations, query.max_tokens)
+        kept, kept_relations = _within_budget(shown, relations, query.max_tokens)
     omitted = len(shown) - len(kept)
-    return SearchResult(tuple(kept), omitted, notes, confident, ranking.threshold, relations)
+    return SearchResult(tuple(kept), omitted, notes, confident, ranking.threshold, kept_relations, shows_all)
 
 
 def _note(error: Exception) -> str:

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Iterable, Sequence
+from functools import cache, lru_cache
 from itertools import pairwise
 from threading import Lock
 from typing import Any, cast
 
 import snowballstemmer  # pyright: ignore[reportMissingTypeStubs] - it ships none
 
-from palimpsest.text.stopwords import is_english, without_function_words
+from palimpsest.text.stopwords import ASKING_WORDS, is_english, without_function_words
 
 MAX_TOKEN_CHARS = 64
 """Longer runs of letters and digits, such as hashes and base64, are cut. Nobody searches for them in full."""
@@ -94,6 +94,16 @@ def query_words(text: str) -> dict[str, Sequence[str]]:
     """Return the case-folded words of a question, without its function words, and the search tokens of each."""
     words = [word.casefold() for word in _words(text)]
     return {word: tokens for word in without_function_words(words) if (tokens := _tokens_of(word))}
+
+
+def subject_tokens(words: Iterable[str]) -> frozenset[str]:
+    """Return what a question is about, of its search tokens without function words: those by which nobody just asks."""
+    return frozenset(words) - _asking_tokens()
+
+
+@cache
+def _asking_tokens() -> frozenset[str]:
+    return frozenset(token for word in ASKING_WORDS for token in search_tokens(word))
 
 
 def is_english_query(text: str) -> bool:

@@ -119,6 +119,11 @@ def fields_named(filters: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(key for key in _keys(filters) if key in FIELDS)
 
 
+def narrows(filters: Mapping[str, Any]) -> bool:
+    """Return whether a valid filter looks at more than whether something is a memory or a message."""
+    return any(key != "kind" for key in _keys(filters))
+
+
 def fields_filtered(filters: Mapping[str, Any]) -> list[str]:
     """Return the fields that a valid filter looks at and metadata cannot have under that name, each once."""
     return list(dict.fromkeys(key for key in _keys(filters) if key in FIELDS and key in RESERVED))

@@ -83,7 +83,7 @@ async def _answer(memory: Memory, scope: Scope, values: Mapping[str, Any], insta
     )
     return {
         "hits": shortest_passages(result.hits, values["question"]),
-        "confident": result.confident,
+        "confident": not result.is_weak,
         "notes": result.notes,
         "relations": [relation.line for relation in result.relations],
     }

@@ -26,7 +26,7 @@ from palimpsest.recall.scoring.ranking import Column, Ranked
 from palimpsest.recall.scoring.scoring import SearchScoring, coverage
 from palimpsest.text.answer_types import asked_types, can_hold
 from palimpsest.text.late_interaction import least_similar_word
-from palimpsest.text.tokenizer import search_tokens
+from palimpsest.text.tokenizer import search_tokens, subject_tokens
 
 DROP, FALL = "drop", "fall"
 """Keys of the fitted numbers besides the signs: how much lower the logit of any other hit is than that of the best one,
@@ -42,6 +42,10 @@ IN_SMALL_MEMORIES = ("score", "highest meaning", "rarest missing word", "coverag
 
 SMALL_THRESHOLD = "threshold, small"
 """Key of what is added to the threshold in an empty memory; it fades as the memory grows. The threshold is a logit."""
+
+TOP = 3
+"""Among so many of the first candidates one may have all the words of what a question is about. Set by hand: as many as
+are sure to be shown."""
 
 _NAME = re.compile(r"(?<=\S\s)[^\W\d_][\w'-]*")
 _IDENTIFIER = re.compile(r"[\w./:+-]*\d[\w./:+-]*")
@@ -73,7 +77,8 @@ def relevance_of(scoring: SearchScoring, candidates: Candidates, ranked: Sequenc
     of_hits: list[float] = [_probability(value) for value in logit - falls]
     is_complete = bool(candidates.has_vector.all())  # what has no vector yet may answer, and the signs do not see it
     threshold = _probability(fitted[THRESHOLD] + fitted.get(SMALL_THRESHOLD, 0.0) * signs[SMALL])
-    return Relevance(of_hits, confident=of_hits[0] >= threshold or not is_complete, threshold=threshold)
+    confident = of_hits[0] >= threshold or not is_complete or _has_all_words(scoring.query, candidates, ranked)
+    return Relevance(of_hits, confident=confident, threshold=threshold)
 
 
 def sort_of_hit(query: ParsedQuery, best: Candidate) -> str:
@@ -131,6 +136,21 @@ def _cosines(candidates: Candidates) -> Column:
 def _share(weights: Mapping[str, float], words: Sequence[str]) -> float:
     total = sum(weights.values())
     return sum(weights.get(word, 0.0) for word in words) / total if total else 0.0
+
+
+def _has_all_words(query: ParsedQuery, candidates: Candidates, ranked: Sequence[Ranked]) -> bool:
+    """Return whether one of the first candidates has all that the question is about, and can hold an answer.
+
+    The fitted signs know questions for one thing: to "What do you know about Lina?" each memory of her is an answer,
+    and none has the word "know".
+    """
+    subject = subject_tokens(query.words)
+    return bool(subject) and any(
+        subject <= candidates.words[item.row]
+        and not _misses_number(query.text, item.candidate.text)
+        and not _misses_answer(query.text, item.candidate.text)
+        for item in ranked[:TOP]
+    )
 
 
 def _rarest_missing(candidates: Candidates, row: int) -> float:

@@ -179,7 +179,7 @@ class SearchReply(Reply):
     """The result of `search_memories`. `omitted` counts the hits that did not fit.
 
     `relations` are those of the entities that the query names. `confident` is false if probably nothing that is stored
-    answers the query.
+    answers the query, and the results are not all that a filter leaves.
     """
 
     results: tuple[HitReply, ...]
@@ -196,7 +196,7 @@ class SearchReply(Reply):
         return cls(
             results=hits,
             relations=tuple(map(RelationReply.of, result.relations)),
-            confident=result.confident,
+            confident=not result.is_weak,
             omitted=result.omitted,
             notes=notes,
         )

@@ -117,7 +117,7 @@ def search_text(result: SearchResult, scope: Scope) -> str:
     lines = [hit_line(hit, other_project(hit, scope)) for hit in result.hits]
     if not result.hits and not result.omitted:
         lines.append("nothing found")
-    if result.hits and not result.confident:
+    if result.hits and result.is_weak:
         lines.insert(0, WEAK)
     lines += [relation.line for relation in result.relations]
     if result.omitted:
