@@ -403,8 +403,11 @@ class Memory:
 
     @property
     def _answering(self) -> Engine:
-        """Return the engine for a call that a client waits for. Without a background, there is no later."""
-        if self._background is None:
+        """Return the engine for a call that a client waits for.
+
+        Without a background, our own model is given all the time it takes, because there is no later.
+        """
+        if self._background is None and not self.engine.is_model_borrowed:
             return self.engine
         return self.engine.answering_within(self.settings.learn.call_seconds)
 

@@ -196,6 +196,67 @@ async def test_messages_are_kept_if_the_reply_is_late(tmp_path: Path, mode: str)
         assert reply_text(await client.call_tool("add_memory", CONVERSATION)).startswith("added: [")
 
 
+class SilentClientModel(ScriptedClientModel):
+    """A client's model that never answers after its script."""
+
+    async def __call__(self, context: Any, params: Any) -> CreateMessageResult | ErrorData:
+        """Return the next reply, or none."""
+        if len(self.requests) < len(self._script):
+            return await super().__call__(context, params)
+        self.requests.append(params)
+        await anyio.sleep_forever()
+        raise AssertionError
+
+
+def call_seconds(seconds: str) -> dict[str, str]:
+    """Return the settings that end a call after some seconds, however long one reply may take."""
+    return {"PALIMPSEST_LEARN__CALL_SECONDS": seconds, "PALIMPSEST_LLM__CONFIG__TIMEOUT": "600"}
+
+
+async def test_a_call_ends_though_the_clients_model_never_answers(tmp_path: Path) -> None:
+    """Guards calls from waiting for ever: messages, texts and summaries are kept, and a note says why."""
+    async with over_stdio(tmp_path, SilentClientModel(), "legacy", **call_seconds("0.2")) as client:
+        with anyio.fail_after(30):
+            text = reply_text(await client.call_tool("add_memory", CONVERSATION))
+            assert "kept 1 message" in text
+            assert "learn.call_seconds" in text
+            assert "Send the same messages again" in text
+            await client.call_tool("add_memory", {"text": "Alice likes Darjeeling", "infer": False})
+            text = reply_text(await client.call_tool("add_memory", {"text": "Alice likes Darjeeling tea"}))
+            assert text.startswith("added: [")
+            assert "learn.call_seconds" in text
+            text = reply_text(await client.call_tool("get_summary", {}))
+            assert "Alice likes Darjeeling tea" in text
+            assert "learn.call_seconds" in text
+
+
+async def test_a_call_over_several_requests_ends_though_no_answer_comes(tmp_path: Path) -> None:
+    """Guards the newer protocol: the work ends, and who comes without an answer gets its result."""
+    async with over_stdio(tmp_path, SilentClientModel(), "auto", **call_seconds("0.2")) as client:
+        call = client.session.call_tool
+        asked = await call("add_memory", CONVERSATION, allow_input_required=True)
+        assert isinstance(asked, InputRequiredResult)
+        with anyio.fail_after(30):
+            text = ""
+            while not text:
+                done = await call(
+                    "add_memory", CONVERSATION, request_state=asked.request_state, allow_input_required=True
+                )
+                text = "" if isinstance(done, InputRequiredResult) else reply_text(done)
+        assert "kept 1 message" in text
+        assert "learn.call_seconds" in text
+
+
+async def test_facts_are_kept_though_the_clients_model_never_decides(tmp_path: Path) -> None:
+    """Guards what was found in time: the client's model is not there later to find it again."""
+    async with over_stdio(tmp_path, SilentClientModel(TEA), "legacy", **call_seconds("2")) as client:
+        await client.call_tool("add_memory", {"text": "Alice likes Assam", "infer": False})
+        with anyio.fail_after(30):
+            added = await client.call_tool("add_memory", CONVERSATION)
+        assert "learn.call_seconds" in reply_text(added)
+        assert [result["memory"] for result in reply_results(added)] == ["Alice likes Darjeeling"]
+
+
 @pytest.mark.few_by_day(1)
 @BOTH
 async def test_the_summary_is_written_by_the_clients_model_when_it_is_due(tmp_path: Path, mode: str) -> None:

@@ -102,11 +102,11 @@ class Engine:
     jobs_lock: anyio.Lock = field(default_factory=anyio.Lock)
 
     def answering_within(self, seconds: float) -> Engine:
-        """Return this engine for one call that a client waits for, which asks our own model for so long at most.
+        """Return this engine for one call that a client waits for, which asks a model for so long at most.
 
-        The client's own model takes the time that the client gives it.
+        That also holds for the client's own model: a client that never answers would keep its call waiting.
         """
-        if self.model is None or self.is_model_borrowed:
+        if self.model is None:
             return self
         return replace(self, model=_TimedModel(self.model, anyio.current_time() + seconds, seconds))
 

@@ -139,7 +139,8 @@ class SummaryConfig(Section):
 class LearnConfig(Section):
     """With `in_background`, messages are learned from after their call was answered. None: over HTTP only.
 
-    Else a call asks a model for `call_seconds` at most, which is less than clients wait; the background goes on then.
+    Else a call asks a model for `call_seconds` at most, which is less than clients wait; the background goes on then,
+    unless the model is the client's own.
     From messages that hooks captured, facts are learned with at most `captured_calls_per_day` model calls a UTC day.
     """
 

@@ -211,13 +211,14 @@ async def _learn_from_piece(
 async def _reconciled(engine: Engine, model: LanguageModel, request: ReconcileRequest) -> WriteResult:
     """Reconcile facts. If the model fails at it, they are added as they are: what was found is not thrown away.
 
-    If it is only not asked any longer, they wait with their messages until it is. Raises as `reconcile`.
+    If it is only not asked any longer, they wait with their messages until it is, unless it is the client's, which is
+    there during this call only. Raises as `reconcile`.
     """
     try:
         return await reconcile(engine, model, request)
-    except (CallTimeError, DailyLimitError):
-        raise
     except (ModelError, PromptError) as error:
+        if isinstance(error, CallTimeError | DailyLimitError) and not engine.is_model_borrowed:
+            raise
         logger.warning("%d facts are added as they are: %s", len(request.facts), error)
         return await add_undecided(engine, model, request, error)
 

@@ -101,7 +101,7 @@ async def _summary(
     try:
         summary = await write_summary(engine, engine.model, view, request, caller)
     except (ModelError, PromptError) as error:
-        if isinstance(error, CallTimeError):
+        if isinstance(error, CallTimeError) and engine.own_model is not None:
             await _write_later(engine, request.scope, view.stored_as(request.argument))
         if last is None or stored.is_outdated:
             return await _plain(engine, view, request, f"the summary could not be written ({error})")
