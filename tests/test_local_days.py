@@ -14,6 +14,8 @@ import pytest
 from palimpsest.core.models import Scope
 from palimpsest.page.access import Visitor
 from palimpsest.server.auth.access import Grant
+from tests.support.command_line import palimpsest
+from tests.support.markdown_folder import export_to, import_from, remove_item
 from tests.support.memory import ALICE, StoppedClock, memory_in, messages_from
 from tests.support.page import page_in
 
@@ -97,3 +99,51 @@ async def test_the_page_and_a_user_of_its_own_zone(tmp_path: Path) -> None:
         assert "The boiler broke yesterday" not in other
         assert "Asia/Shanghai, UTC+08:00" in day
         assert "2026-06-13 02:00" in (await browser.get("/conversations")).text
+
+
+@pytest.mark.parametrize(("zone", "day", "other"), [("Asia/Shanghai", 13, 12), ("America/New_York", 12, 13)])
+async def test_commands_and_files_show_the_days_of_the_user(tmp_path: Path, zone: str, day: int, other: int) -> None:
+    """What a person reads has their days and no others, whatever shows it; JSON has times in UTC."""
+    folder = tmp_path / "data"
+    async with memory_in(folder, StoppedClock(NIGHT), timezone=zone) as memory:
+        added = await memory.add_text(ALICE, "Tom mended the boiler", infer=False)
+        await memory.update(ALICE, added.outcomes[0].memory.id, text="Tom mended the old boiler")
+        await memory.add_messages(messages_from(("user", "It leaks"), at=NIGHT), infer=False)
+        (said,) = (await memory.list(ALICE, filters={"kind": "message"})).hits
+        await memory.add_text(Scope("alice", "garden"), "Roses grow along the fence", infer=False)
+        recent = await memory.summary(ALICE, "recent")
+        assert recent.text.count(f"- 2026-06-{day}") == 2, recent.text
+        await export_to(memory, tmp_path / "pages")
+    settings = {"PALIMPSEST_TIMEZONE": zone, "PALIMPSEST_LLM__PROVIDER": "none"}
+    memory_id = added.outcomes[0].memory.id
+    commands = (
+        *("list", "search boiler", "log", "messages", "conversations", "entities", "fading", "projects", "summary"),
+        *(f"history {memory_id}", f"get {memory_id}", f"conversations {said.id}"),
+        *("conversations 00000000", "export - --format markdown"),
+    )
+    for command in commands:
+        code = 1 if command.endswith("00000000") else 0
+        text = palimpsest(tmp_path, *command.split(), settings=settings, code=code)
+        assert f"2026-06-{day}" in text, command
+        assert f"2026-06-{other}" not in text, command
+        if command.startswith(("list", "search", "log", "conversations")) and code == 0:
+            told = palimpsest(tmp_path, *command.split(), "--json", settings=settings)
+            assert "2026-06-12T18:00:00Z" in told, command
+            assert "2026-06-13" not in told, command
+    pages = "".join(page.read_text("utf-8") for page in (tmp_path / "pages").rglob("*.md"))
+    assert f"2026-06-{day}" in pages
+    assert f"2026-06-{other}" not in pages
+
+
+async def test_an_export_of_another_zone_is_imported_as_it_was(tmp_path: Path) -> None:
+    """An item whose day an earlier export showed by UTC has not changed here, so that removing it is no conflict."""
+    async with memory_in(tmp_path / "data", StoppedClock(NIGHT), timezone="UTC") as memory:
+        await memory.add_text(ALICE, "The boiler broke", infer=False)
+        await memory.add_text(ALICE, "The roof leaks", infer=False)
+        await export_to(memory, tmp_path / "pages")
+    async with memory_in(tmp_path / "data", StoppedClock(NIGHT), **SHANGHAI) as memory:
+        assert (await import_from(memory, tmp_path / "pages")).edit == 0
+        remove_item(tmp_path / "pages", "The boiler broke")
+        imported = await import_from(memory, tmp_path / "pages", deletes=True)
+        assert imported.conflicts == ()
+        assert [hit.text for hit in (await memory.list(ALICE)).hits] == ["The roof leaks"]

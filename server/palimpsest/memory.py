@@ -323,7 +323,8 @@ class Memory:
 
     async def log(self, scope: Scope, *, limit: int = 20, before: int | None = None) -> Sequence[Edit]:
         """Return up to `limit` edits, newest first; only those before edit number `before`, if given."""
-        return await self.engine.read(lambda conn: edit_queries.edits(conn, scope, limit, before))
+        found = await self.engine.read(lambda conn: edit_queries.edits(conn, scope, limit, before))
+        return [each.in_zone(self.zone) for each in found]
 
     async def undo(self, scope: Scope, undo: Undo | None = None, *, caller: str = "") -> WriteResult:
         """Undo one edit, all edits since an instant, or, by default, the newest edit still in effect."""
@@ -361,7 +362,8 @@ class Memory:
 
         def read(conn: Connection) -> tuple[models.Memory, Sequence[Version]]:
             memory = id_lookup.find_memory(conn, scope, memory_id)
-            return memory.in_zone(self.zone), history_queries.versions_of(conn, memory.id)
+            versions = history_queries.versions_of(conn, memory.id)
+            return memory.in_zone(self.zone), [version.in_zone(self.zone) for version in versions]
 
         return await self.engine.read(read)
 

@@ -75,7 +75,9 @@ CALLS: dict[Callable[..., object], Callable[[Connection, Memory, Message], objec
     capture.with_texts: lambda conn, _, __: capture.with_texts(conn, "alice", ["3a"]),
     conversations.list_conversations: lambda conn, _, __: conversations.list_conversations(conn, AGENT, 9, (NOW, "3a")),
     conversations.count_conversations: lambda conn, _, __: conversations.count_conversations(conn, AGENT),
-    conversations.find_conversation: lambda conn, _, message: conversations.find_conversation(conn, ALICE, message.id),
+    conversations.find_conversation: lambda conn, _, message: conversations.find_conversation(
+        conn, ALICE, message.id, None
+    ),
     conversations.messages_in: lambda conn, _, message: conversations.messages_in(conn, ALICE, message.id, 9),
     conversations.ids_beginning: lambda conn, _, __: conversations.ids_beginning(conn, AGENT, "3a", 9),
     conversations.list_messages: lambda conn, _, __: conversations.list_messages(

@@ -9,7 +9,7 @@ import typer
 
 from palimpsest.cli.console import CALLER, AsJson, with_memory
 from palimpsest.cli.output import Part, plain, print_result, table
-from palimpsest.core.clock import iso
+from palimpsest.core.clock import iso, shown_date
 from palimpsest.core.git_project import Project
 from palimpsest.facade.projects import MoveResult
 from palimpsest.memory import Memory
@@ -71,7 +71,7 @@ def merge(
 def _table(found: Sequence[Project]) -> Part:
     rows = table("project", "memories", "messages", "last used", "known by")
     for project in found:
-        used_at = iso(project.used_at)[:10] if project.used_at else ""
+        used_at = shown_date(project.used_at) if project.used_at else ""
         aliases = "\n".join(f"{alias.kind} {alias.alias}" for alias in project.aliases)
         rows.add_row(plain(project.name), str(project.memories), str(project.messages), used_at, plain(aliases))
     return rows

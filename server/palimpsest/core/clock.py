@@ -233,6 +233,13 @@ def exact_iso(instant: datetime) -> str:
     return instant.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
 
 
+def local_iso(instant: datetime) -> str:
+    """Return a time as ISO 8601 in the zone it is in, rounded down to the second; its day is that of who reads it."""
+    if not instant.utcoffset():
+        return iso(instant)
+    return instant.isoformat(timespec="seconds")
+
+
 def iso(instant: datetime) -> str:
     """Return a time as ISO 8601 in UTC, rounded down to the second."""
     return instant.astimezone(UTC).replace(microsecond=0, tzinfo=None).isoformat() + "Z"

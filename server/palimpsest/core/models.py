@@ -146,7 +146,7 @@ class Message:
 
     def in_zone(self, zone: tzinfo | None) -> Message:
         """Return this message with the time at which it was said as a time of a zone."""
-        return replace(self, said_at=in_zone(self.said_at, zone))
+        return replace(self, said_at=in_zone(self.said_at, zone), created_at=in_zone(self.created_at, zone))
 
     @property
     def as_memory(self) -> Memory:
@@ -282,7 +282,8 @@ class Memory:
             )
             if not precision
         }
-        return replace(self, stated_at=in_zone(self.stated_at, zone), **exact)
+        written = {name: in_zone(getattr(self, name), zone) for name in ("created_at", "updated_at", "stated_at")}
+        return replace(self, **written, **exact)
 
     @property
     def all_tags(self) -> frozenset[str]:
@@ -442,6 +443,10 @@ class Version:
     labels: frozenset[str] = frozenset()
     superseded_by: str | None = None
 
+    def in_zone(self, zone: tzinfo | None) -> Version:
+        """Return this row with its times as times of a zone."""
+        return replace(self, created_at=in_zone(self.created_at, zone), updated_at=in_zone(self.updated_at, zone))
+
 
 def labels_of(state: Mapping[str, Any]) -> frozenset[str]:
     """Return what a stored state of a memory has beside the text, each as a name and a value: "tags: testing"."""
@@ -471,6 +476,10 @@ class Edit:
     made_at: datetime
     provenance: Provenance
     steps: tuple[Step, ...]
+
+    def in_zone(self, zone: tzinfo | None) -> Edit:
+        """Return this edit with its time as one of a zone."""
+        return replace(self, made_at=in_zone(self.made_at, zone))
 
 
 @dataclass(frozen=True, slots=True)

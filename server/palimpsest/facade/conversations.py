@@ -80,15 +80,16 @@ class Conversations:
         if cursor is not None and not cursor.isdecimal():
             raise _not_a_cursor(cursor)
 
+        zone = self._engine.clock().tzinfo
+
         def read() -> MessagePage:
             with self._engine.ledger.read() as conn:
-                session_id = queries.find_conversation(conn, scope, conversation_id)
+                session_id = queries.find_conversation(conn, scope, conversation_id, zone)
                 found = queries.messages_in(conn, scope, session_id, limit + 1, int(cursor or 0))
                 shown = found[: _fitting([message for _, message in found[:limit]], max_tokens)]
                 kept = {message.id for message in message_queries.without_forgotten(conn, [each for _, each in shown])}
                 about = queries.list_conversations(conn, scope, 1, only=session_id)
             texts = [message if message.id in kept else replace(message, content=HIDDEN) for _, message in shown]
-            zone = self._engine.clock().tzinfo
             texts = [message.in_zone(zone) for message in texts]
             next_cursor = str(shown[-1][0]) if len(found) > len(shown) else None
             return MessagePage(session_id, texts, next_cursor, _of_zone(about[0], zone) if about else None)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from palimpsest.core.clock import Clock
+from palimpsest.core.clock import Clock, in_zone
 from palimpsest.core.errors import InputError
 from palimpsest.core.git_project import Alias, Move, Project, Repository, repository_of
 from palimpsest.core.models import Scope
@@ -38,8 +38,10 @@ class Projects:
         """Return the projects with their aliases and what they hold, by name."""
 
         def read() -> Sequence[Project]:
+            zone = self._engine.ledger.zones.of(self._user_id)
             with self._engine.ledger.read() as conn:
-                return queries.projects(conn, self._user_id)
+                found = queries.projects(conn, self._user_id)
+            return [replace(project, used_at=project.used_at and in_zone(project.used_at, zone)) for project in found]
 
         return await self._engine.run(read)
 

@@ -59,6 +59,7 @@ def _write_lines(engine: Engine, scope: Scope, out: TextIO, progress: Progress) 
 
 
 def _write_markdown(engine: Engine, scope: Scope, out: TextIO, progress: Progress, *, one_project: bool) -> int:
+    zone = engine.ledger.zones.of(scope.user_id)
     with engine.ledger.read() as conn:
         projects = memory_queries.projects_of(conn, scope.user_id)
         if one_project:
@@ -73,7 +74,8 @@ def _write_markdown(engine: Engine, scope: Scope, out: TextIO, progress: Progres
             if summary is not None:
                 out.write(f"{visible(summary.text)}\n\n")
             out.writelines(
-                f"- {memory.date} {visible(one_line(memory.text))} `{memory.id[:8]}`\n" for memory in memories
+                f"- {memory.in_zone(zone).date} {visible(one_line(memory.text))} `{memory.id[:8]}`\n"
+                for memory in memories
             )
             total += len(memories)
             progress(number, len(projects))

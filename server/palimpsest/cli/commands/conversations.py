@@ -10,7 +10,7 @@ from palimpsest.cli.console import AsJson, with_memory
 from palimpsest.cli.hits import hits_parts
 from palimpsest.cli.options import CONVERSATIONS
 from palimpsest.cli.output import Part, notes_text, plain, print_result, table
-from palimpsest.core.clock import iso
+from palimpsest.core.clock import iso, local_iso
 from palimpsest.core.models import Message
 from palimpsest.core.validation import MAX_LIMIT, one_line
 from palimpsest.facade.conversations import ConversationPage, ConversationSummary, MessagePage
@@ -109,7 +109,9 @@ def _title(conversation: ConversationSummary) -> str:
 
 def _message_parts(page: MessagePage) -> list[Part]:
     return [
-        part for message in page.messages for part in (f"{iso(message.said_at)} {_who(message)}:", message.content, "")
+        part
+        for message in page.messages
+        for part in (f"{local_iso(message.said_at)} {_who(message)}:", message.content, "")
     ]
 
 

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from datetime import tzinfo
 from typing import Annotated, Any
 
 import typer
 
 from palimpsest.cli.console import AsJson, exit_on_error, settings_of
 from palimpsest.cli.output import plain, print_result, table
-from palimpsest.core.clock import now
+from palimpsest.core.clock import in_zone, local_iso, now, shown_date
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import Scope
 from palimpsest.core.validation import ScopeInput, scope_from
 from palimpsest.facade.projects import unknown_project
 from palimpsest.server.auth import tokens as access_tokens
 from palimpsest.text.control_characters import visible
-
-DAY = len("2026-05-08")
-"""How much of a time is its day."""
 
 app = typer.Typer(no_args_is_help=True, help="Manage access tokens for HTTP.")
 
@@ -75,11 +73,13 @@ def list_(ctx: typer.Context, as_json: AsJson = False) -> None:
 
     One of a project also opens what belongs to no project if it says "+ general".
     """
-    tokens = exit_on_error(lambda: access_tokens.stored_tokens(settings_of(ctx).data_dir))
+    settings = exit_on_error(lambda: settings_of(ctx))
+    tokens, zone = exit_on_error(lambda: access_tokens.stored_tokens(settings.data_dir)), settings.zones.default
     rows = table("id", "user", "project", "access", "created", "valid until")
     for token in tokens:
         access = "read" if token.read_only else "read and write"
-        cells = (token.id, token.user_id, _project(token), access, token.created_at[:DAY], _until(token))
+        created = shown_date(in_zone(token.made_at, zone))
+        cells = (token.id, token.user_id, _project(token), access, created, _until(token, zone))
         rows.add_row(*map(plain, cells))
     part = rows if tokens else "there are no access tokens; palimpsest token create prints a new one"
     print_result(as_json, {"tokens": [_token_json(token) for token in tokens]}, part)
@@ -99,10 +99,10 @@ def _project(token: access_tokens.StoredToken) -> str:
     return f"{token.project} + general{' (never decided)' if token.is_undecided else ''}"
 
 
-def _until(token: access_tokens.StoredToken) -> str:
-    if token.expires_at is None:
+def _until(token: access_tokens.StoredToken, zone: tzinfo) -> str:
+    if token.ends_at is None:
         return "it is revoked"
-    return f"{token.expires_at}{' (expired)' if token.is_expired(now()) else ''}"
+    return f"{local_iso(in_zone(token.ends_at, zone))}{' (expired)' if token.is_expired(now()) else ''}"
 
 
 def _token_json(token: access_tokens.StoredToken) -> dict[str, Any]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, tzinfo
 
 from sqlalchemy import Connection
 
-from palimpsest.core.clock import in_zone, iso
+from palimpsest.core.clock import in_zone, shown_date
 from palimpsest.core.entities import Entity, EntityEdit, EntityType, KnownRelation, Merge, Rename, Split
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import Provenance, Scope
@@ -52,8 +52,7 @@ class Graph:
     ) -> Sequence[ListedEntity]:
         """Return up to `limit` entities that living memories mention, the one mentioned last first."""
         found = await self._engine.read(lambda conn: names.list_entities(conn, scope, limit, type=type))
-        zone = self._engine.clock().tzinfo
-        return [item._replace(mentioned_at=in_zone(item.mentioned_at, zone)) for item in found]
+        return [item._replace(mentioned_at=in_zone(item.mentioned_at, self._zone)) for item in found]
 
     async def names(self, scope: Scope, beginning: str, limit: int) -> Sequence[str]:
         """Return up to `limit` names of entities that begin so."""
@@ -139,7 +138,7 @@ class Graph:
         """Say that two entities are the same. The second one's name is the one that is shown."""
 
         def plan(conn: Connection) -> EntityEdit:
-            return Merge(_one(conn, scope, name).id, _one(conn, scope, into).id)
+            return Merge(_one(conn, scope, name, self._zone).id, _one(conn, scope, into, self._zone).id)
 
         return await self._edit(scope, "merge of entities", plan, caller)
 
@@ -149,7 +148,7 @@ class Graph:
         """Say that some memories are about another entity than the one they name, called `new_name` or the same."""
 
         def plan(conn: Connection) -> EntityEdit:
-            entity = _one(conn, scope, name)
+            entity = _one(conn, scope, name, self._zone)
             ids = tuple(id_lookup.find_memory(conn, scope, memory_id).id for memory_id in memory_ids)
             return Split(entity.id, ids, new_name or entity.name)
 
@@ -166,8 +165,16 @@ class Graph:
     ) -> EntityEdited:
         """Give an entity another name, another type, or both. The old name still means it."""
         return await self._edit(
-            scope, "rename of an entity", lambda conn: Rename(_one(conn, scope, name).id, new_name, type), caller
+            scope,
+            "rename of an entity",
+            lambda conn: Rename(_one(conn, scope, name, self._zone).id, new_name, type),
+            caller,
         )
+
+    @property
+    def _zone(self) -> tzinfo | None:
+        """Return the zone of the user."""
+        return self._engine.clock().tzinfo
 
     async def _edit(
         self, scope: Scope, stage: str, plan: Callable[[Connection], EntityEdit], caller: str
@@ -191,7 +198,7 @@ def _check_hops(hops: int) -> None:
         raise InputError(f"hops is {hops} and must be 1 to {MAX_HOPS}")
 
 
-def _one(conn: Connection, scope: Scope, name: str) -> Entity:
+def _one(conn: Connection, scope: Scope, name: str, zone: tzinfo | None) -> Entity:
     """Return the only entity of a name. Raises InputError that lists them if there are several."""
     found = find_entities(conn, scope, name)
     if len(found) == 1:
@@ -199,7 +206,7 @@ def _one(conn: Connection, scope: Scope, name: str) -> Entity:
     choices = "; ".join(
         f"{entity.id[:SHORT_ID]} {described(entity)}"
         + (f" of project {entity.project}" if entity.project else "")
-        + f", since {iso(entity.created_at)[:10]}"
+        + f", since {shown_date(in_zone(entity.created_at, zone))}"
         for entity in found
     )
     raise InputError(f"several entities are called '{name}'. Nothing was changed. Use the id of one: {choices}")

@@ -117,7 +117,7 @@ class FadingMemories:
             traces = [trace for trace in uses.traces_in(conn, scope) if trace.owner_id == trace.memory_id]
             memories = memory_queries.memories_by_id(conn, [trace.memory_id for trace in traces])
         known = [
-            FadingMemory(memories[trace.memory_id], fading_of(trace, forgetting, now))
+            FadingMemory(memories[trace.memory_id], fading_of(trace, forgetting, now).in_zone(now.tzinfo))
             for trace in traces
             if not has_expired(trace.metadata, now)
         ]

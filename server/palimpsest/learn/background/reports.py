@@ -8,7 +8,7 @@ from datetime import datetime
 
 from sqlalchemy import Connection
 
-from palimpsest.core.clock import iso
+from palimpsest.core.clock import local_iso
 from palimpsest.core.models import Memory, Scope
 from palimpsest.core.validation import one_line
 from palimpsest.learn.background.kinds import kinds_for
@@ -57,14 +57,14 @@ class JobReport:
 def reports_of_user(engine: Engine, user_id: str) -> list[JobReport]:
     """Return the jobs of a user, the newest first. Blocking."""
     with engine.ledger.read() as conn:
-        reports = _reports(conn, job_queries.jobs_of(conn, user_id))
+        reports = _reports(engine, conn, job_queries.jobs_of(conn, user_id))
     return _with_waits(engine, reports)
 
 
 def reports_seen(engine: Engine, scope: Scope, limit: int) -> list[JobReport]:
     """Return up to `limit` jobs that a scope sees, the newest first. Blocking."""
     with engine.ledger.read() as conn:
-        reports = _seen(scope, _reports(conn, job_queries.jobs_seen(conn, scope, limit)))
+        reports = _seen(scope, _reports(engine, conn, job_queries.jobs_seen(conn, scope, limit)))
     return _with_waits(engine, reports)
 
 
@@ -81,11 +81,16 @@ def unreported(engine: Engine, scope: Scope) -> list[JobReport]:
     """
     with engine.ledger.read() as conn:
         jobs = job_queries.unreported_jobs(conn, scope)
-        return _seen(scope, _reports(conn, [job for job in jobs if scope.with_general or not job.scope.with_general]))
+        jobs = [job for job in jobs if scope.with_general or not job.scope.with_general]
+        return _seen(scope, _reports(engine, conn, jobs))
 
 
-def _reports(conn: Connection, jobs: Sequence[Job]) -> list[JobReport]:
-    return [JobReport(job, tuple(job_queries.memories_of_job(conn, job))) for job in jobs]
+def _reports(engine: Engine, conn: Connection, jobs: Sequence[Job]) -> list[JobReport]:
+    """Return jobs with what they made, with times where their user is."""
+    return [
+        JobReport(job.in_zone(engine.ledger.zones.of(job.scope.user_id)), tuple(job_queries.memories_of_job(conn, job)))
+        for job in jobs
+    ]
 
 
 def _seen(scope: Scope, reports: Sequence[JobReport]) -> list[JobReport]:
@@ -105,7 +110,7 @@ def _waits_for(job: Job, kinds: Sequence[JobKind], now: datetime) -> str:
         return ""
     if job.kind not in kinds:
         return NO_MODEL
-    return f"waits until {iso(job.due_at)}" if job.due_at > now + MAX_DELAY else ""
+    return f"waits until {local_iso(job.due_at)}" if job.due_at > now + MAX_DELAY else ""
 
 
 def notes_on(reports: Sequence[JobReport]) -> tuple[str, ...]:
@@ -160,7 +165,6 @@ def _failure(job: Job) -> str:
         return f"{FAILED[job.kind]}: {job.error} palimpsest jobs --retry tries again."
     what = f"{counted(len(job.message_ids), 'message')}, which are kept: {job.error}"
     if job.state == "waiting":
-        return (
-            f"not learned yet from {what} This is tried again after {iso(job.due_at)}, or with palimpsest jobs --retry."
-        )
+        again = f"after {local_iso(job.due_at)}, or with palimpsest jobs --retry"
+        return f"not learned yet from {what} This is tried again {again}."
     return f"not learned from {what} palimpsest jobs --retry tries again, and so does sending them again."

@@ -9,12 +9,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import tzinfo
 from functools import partial
 from typing import Any, TypeAlias
 
 import anyio
 from sqlalchemy import Connection
 
+from palimpsest.core.clock import in_zone, shown_date
 from palimpsest.core.errors import (
     CallTimeError,
     DailyLimitError,
@@ -300,7 +302,7 @@ def _with_notes(result: WriteResult, *notes: str) -> WriteResult:
 def _conversation(engine: Engine, scope: Scope, messages: Sequence[Message], context: Sequence[str]) -> Conversation:
     """Return what extraction reads: the new messages, those before them, and the last summary."""
     with engine.ledger.read() as conn:
-        summary = _summary(conn, scope)
+        summary = _summary(conn, scope, engine.clock().tzinfo)
         before = message_queries.messages_before(conn, scope, messages[0].id, RECENT_MESSAGES)
         told_name = memory_queries.name_of_user(conn, scope)
     names = {message.name for message in (*before, *messages) if message.role == "user" and message.name}
@@ -309,7 +311,7 @@ def _conversation(engine: Engine, scope: Scope, messages: Sequence[Message], con
     return Conversation(messages, before, context, summary, user_name)
 
 
-def _summary(conn: Connection, scope: Scope) -> str:
+def _summary(conn: Connection, scope: Scope, zone: tzinfo | None) -> str:
     """Return the last summary of which nothing was deleted, with its age; "" if there is none.
 
     In a project without one it is that of the user, if the project sees what is general.
@@ -319,7 +321,7 @@ def _summary(conn: Connection, scope: Scope) -> str:
         if summary is not None:
             changes = summary_queries.count_changes_since(conn, owner, summary.seq)
             since = f"; {counted(changes, 'memory')} changed since, which may correct it" if changes else ""
-            return f"(Written on {summary.created_at:%Y-%m-%d}{since}.) {summary.text}"
+            return f"(Written on {shown_date(in_zone(summary.created_at, zone))}{since}.) {summary.text}"
     return ""
 
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, tzinfo
 from typing import Any
 
 from sqlalchemy import Connection
 
-from palimpsest.core.clock import shown_date
+from palimpsest.core.clock import in_zone, shown_date
 from palimpsest.core.models import Memory, Message, Scope, Summary, has_expired
 from palimpsest.learn.engine import Engine
 from palimpsest.store.queries import summaries as summary_queries
@@ -190,17 +190,18 @@ def memory_item(memory: Memory) -> Mapping[str, Any]:
     return {"text": memory.text, "date": memory.date}
 
 
-def corrections(conn: Connection, scope: Scope, last: Summary | None) -> dict[str, Correction]:
-    """Return what has changed since of what a summary rests on, by the ids of the memories."""
+def corrections(conn: Connection, scope: Scope, last: Summary | None, zone: tzinfo | None) -> dict[str, Correction]:
+    """Return what has changed since of what a summary rests on, by the ids of the memories, with times of a zone."""
     changed = [] if last is None else summary_queries.changed_behind(conn, scope, last)
-    return {memory.id: Correction(memory, _correction(memory, was)) for memory, was in changed}
+    in_its_zone = [(memory.in_zone(zone), was) for memory, was in changed]
+    return {memory.id: Correction(memory, _correction(memory, was, zone)) for memory, was in in_its_zone}
 
 
-def _correction(memory: Memory, was: str) -> Mapping[str, str]:
+def _correction(memory: Memory, was: str, zone: tzinfo | None) -> Mapping[str, str]:
     parts = {"was": was} if was != memory.text else {}
     if memory.deleted_at is None:
         return parts
-    return {**parts, "until": memory.until or shown_date(memory.deleted_at)}
+    return {**parts, "until": memory.until or shown_date(in_zone(memory.deleted_at, zone))}
 
 
 def revisions(memories: Iterable[Memory]) -> dict[str, int]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, tzinfo
 
 from sqlalchemy import Connection
 
+from palimpsest.core.clock import in_zone, shown_date
 from palimpsest.core.models import Kind, Memory, Message
 from palimpsest.core.validation import one_line
 from palimpsest.learn.views.extractive import Passage, most_telling
@@ -54,7 +55,7 @@ def newest(conn: Connection, request: SummaryRequest, since: datetime) -> PlainT
     conversations = [conversation for conversation in conversations if conversation.ended_at >= since]
     by_line = {dated(memory): memory for memory in memories}
     shown = lines_within(list(by_line), MAX_LISTED_TOKENS)
-    topics = topics_of(conversations, len(conversations))
+    topics = topics_of(conversations, len(conversations), request.now.tzinfo)
     lines = [*shown, *omitted(len(by_line) - len(shown), "memory"), *topics]
     of = named(memories=memories, conversations=topics)
     return PlainText("\n".join(lines) or NOTHING, of, revisions(by_line[line] for line in shown))
@@ -81,9 +82,9 @@ def named(**parts: Sequence[object]) -> str:
     return " and ".join(name for name, some in parts.items() if some)
 
 
-def topics_of(conversations: Sequence[ConversationSummary], total: int) -> list[str]:
-    """Return a line on each conversation that fits, under a heading; nothing without conversations."""
-    topics = lines_within([_topic(conversation) for conversation in conversations], MAX_TOPIC_TOKENS)
+def topics_of(conversations: Sequence[ConversationSummary], total: int, zone: tzinfo | None) -> list[str]:
+    """Return a line on each conversation that fits, with its day in a zone, under a heading; nothing without any."""
+    topics = lines_within([_topic(conversation, zone) for conversation in conversations], MAX_TOPIC_TOKENS)
     return ["Conversations:", *topics, *omitted(total - len(topics), "conversation")] if topics else []
 
 
@@ -135,8 +136,9 @@ def _telling(
     return [lines[position] for position in positions], len(lines) - len(positions)
 
 
-def _topic(conversation: ConversationSummary) -> str:
+def _topic(conversation: ConversationSummary, zone: tzinfo | None) -> str:
     """Return a line on a conversation: its title, or the first words of it."""
     first = "" if conversation.first is None else shorten(one_line(conversation.first.content), MAX_TOPIC_CHARS)
     what = conversation.title or (f'"{first}"' if first else "untitled")
-    return f"- {conversation.ended_at:%Y-%m-%d} {what} ({counted(conversation.messages, 'message')})"
+    day = shown_date(in_zone(conversation.ended_at, zone))
+    return f"- {day} {what} ({counted(conversation.messages, 'message')})"

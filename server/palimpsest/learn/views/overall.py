@@ -52,7 +52,7 @@ def _material(conn: Connection, request: SummaryRequest) -> Material:
     parts: list[tuple[str, Summary | Memory]] = [(_date_of(day), day) for day in days]
     parts += [(f"{memory.stated_at:%Y-%m-%d}", memory) for memory in unread if memory.id not in in_days]
     parts.sort(key=lambda part: part[0], reverse=True)
-    changed = corrections(conn, scope, base)
+    changed = corrections(conn, scope, base, request.now.tzinfo)
     parts = parts[: how_many_fit([part.text for _, part in parts], MAX_PROMPTS * MAX_SOURCE_TOKENS)]
     items = [_day_item(part) if isinstance(part, Summary) else memory_item(part) for _, part in parts]
     items = [*({**memory_item(item.memory), **item.parts} for item in changed.values()), *items]

@@ -84,7 +84,7 @@ def _observations(
 def _resolved(conn: Connection, request: SummaryRequest) -> str:
     """Return the id of a conversation; without one, that of the last. "" if there is none."""
     if request.argument:
-        return conversation_queries.find_conversation(conn, request.scope, request.argument)
+        return conversation_queries.find_conversation(conn, request.scope, request.argument, request.now.tzinfo)
     return summary_queries.last_session(conn, request.scope)
 
 

@@ -66,7 +66,7 @@ def hit_filter(
     test = compile_filter(filters, zone)
     is_past = deleted or as_of is not None
     sessions = {
-        plain("session", text): conversation_queries.find_conversation(conn, scope, text, deleted=is_past)
+        plain("session", text): conversation_queries.find_conversation(conn, scope, text, zone, deleted=is_past)
         for text in texts_of(filters, "session")
     }
     names, fields = texts_of(filters, "entity"), fields_named(filters)

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta, tzinfo
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from sqlalchemy import Connection
 
+from palimpsest.core.clock import in_zone
 from palimpsest.core.models import PINNED, USER_NAME, Scope, tags_given
 from palimpsest.core.search.filters import FADED, fields_filtered
 from palimpsest.core.search.hits import Candidate
@@ -73,6 +74,11 @@ class Fading:
     used_at: datetime | None
     fades_at: datetime | None
     kept_by: str = ""
+
+    def in_zone(self, zone: tzinfo | None) -> Fading:
+        """Return the same with its times as times of a zone."""
+        used_at, fades_at = self.used_at and in_zone(self.used_at, zone), self.fades_at and in_zone(self.fades_at, zone)
+        return replace(self, last_at=in_zone(self.last_at, zone), used_at=used_at, fades_at=fades_at)
 
 
 def fading_of(trace: Trace, forgetting: Forgetting, now: datetime) -> Fading:

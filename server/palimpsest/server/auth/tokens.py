@@ -45,6 +45,16 @@ class StoredToken:
     with_general: bool | None = None
 
     @property
+    def made_at(self) -> datetime:
+        """Return when the token was created."""
+        return parse_instant(self.created_at, "created_at")
+
+    @property
+    def ends_at(self) -> datetime | None:
+        """Return when the token ends, or None if it is valid until it is revoked."""
+        return None if self.expires_at is None else parse_instant(self.expires_at, "expires_at")
+
+    @property
     def sees_general(self) -> bool:
         """Return whether the token opens what belongs to no project."""
         return not self.project or self.with_general is not False
@@ -56,7 +66,7 @@ class StoredToken:
 
     def is_expired(self, now: datetime) -> bool:
         """Return whether the token is no longer valid."""
-        return self.expires_at is not None and parse_instant(self.expires_at, "expires_at") <= now
+        return self.ends_at is not None and self.ends_at <= now
 
 
 def create(

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from palimpsest.core.clock import iso, shown_date
+from palimpsest.core.clock import local_iso, shown_date
 from palimpsest.core.entities import relation_line
 from palimpsest.core.models import (
     ORIGIN,
@@ -236,7 +236,7 @@ def edits_text(edits: Sequence[Edit]) -> str:
     lines: list[str] = []
     for edit in edits:
         caller = f" for {edit.provenance.caller}" if edit.provenance.caller else ""
-        lines.append(f"#{edit.number} {iso(edit.made_at)} {_made_by(edit.provenance)}{caller}")
+        lines.append(f"#{edit.number} {local_iso(edit.made_at)} {_made_by(edit.provenance)}{caller}")
         lines += [f"  {_step_line(step)}" for step in edit.steps[:SHOWN_STEPS]]
         if len(edit.steps) > SHOWN_STEPS:
             lines.append(f"  … and {len(edit.steps) - SHOWN_STEPS} more")
@@ -303,7 +303,7 @@ def history_text(
         shown = _cut(text) if text in texts else _one_line(text)
         texts.add(text)
         event = f"REPLACED by [{short(version.superseded_by)}]," if version.superseded_by else version.event
-        made_by = f"{iso(version.updated_at)} {event} by {_made_by(version.provenance)}{sources}"
+        made_by = f"{local_iso(version.updated_at)} {event} by {_made_by(version.provenance)}{sources}"
         changed = f" ({', '.join(map(_one_line, changes))})" if changes else ""
         lines.append(f"{made_by}: {shown}{changed}")
     return visible("\n".join(lines))

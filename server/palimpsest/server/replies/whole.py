@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from palimpsest.core.clock import iso, shown_time
+from palimpsest.core.clock import local_iso, shown_time
 from palimpsest.core.models import Kind, Memory, Message
 from palimpsest.server.replies.models import Instant, LeftOutIfEmpty, LeftOutIfNone, Reply
 from palimpsest.server.replies.render import whole_text
@@ -71,14 +71,14 @@ def whole_reply_text(owner: Memory | Message, sources: Sequence[Message]) -> str
         said.append(f"and {counted(len(sources) - SHOWN_SOURCES, 'message')} more; --json names all")
     known = {
         "id": [memory.id],
-        "date": [shown_time(memory.at, memory.at_precision)],
+        "date": [memory.date if memory.at_precision else local_iso(memory.at)],
         "scope": [str(memory.scope)],
         "from": [owner.source] if isinstance(owner, Message) and owner.external_id else [],
         "tags": [", ".join(memory.tags)] if memory.tags else [],
         "metadata": metadata,
         "sources": said,
-        "created": [iso(memory.created_at)],
-        "updated": [iso(memory.updated_at)] if memory.updated_at != memory.created_at else [],
+        "created": [local_iso(memory.created_at)],
+        "updated": [local_iso(memory.updated_at)] if memory.updated_at != memory.created_at else [],
     }
     lines = [
         f"{name if place == 0 else '':<9} {line}" for name, values in known.items() for place, line in enumerate(values)

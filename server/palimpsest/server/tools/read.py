@@ -69,7 +69,7 @@ async def search_memories(
         note = f"only what was stored for {search_scope} was searched; leave agent_id and run_id out to search more"
         result = replace(result, notes=(*result.notes, note))
     if not probable(result.hits) and is_home_open(None) and not goes_through_projects(scope):
-        when = parse_until(as_of, "as_of") if as_of else None
+        when = parse_until(as_of, "as_of", memory.zone) if as_of else None
         projects = await memory.projects_that_answer(search_scope, query, filters=filters, as_of=when)
         result = replace(result, notes=(*result.notes, *elsewhere_notes(projects, TOOLS)))
     if any(other_project(hit, search_scope) for hit in result.hits):

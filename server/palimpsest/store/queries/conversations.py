@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, tzinfo
 from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, FromClause, and_, func, or_, select
 
+from palimpsest.core.clock import in_zone, shown_date
 from palimpsest.core.errors import InputError, MemoryNotFoundError
 from palimpsest.core.models import PAGE, Message, Scope
 from palimpsest.store.mapping import Query, listed, listed_numbers, sees, to_message
@@ -159,7 +160,9 @@ def count_deleted_messages(conn: Connection, scope: Scope) -> int:
     return conn.execute(query.where(sees(messages, scope), messages.c.deleted_at.is_not(None), IS_TURN)).scalar_one()
 
 
-def find_conversation(conn: Connection, scope: Scope, conversation_id: str, *, deleted: bool = False) -> str:
+def find_conversation(
+    conn: Connection, scope: Scope, conversation_id: str, zone: tzinfo | None, *, deleted: bool = False
+) -> str:
     """Return the whole id of the conversation that an id, or the beginning of one, names.
 
     The id of a message names the conversation that it belongs to. With `deleted` one without living messages is found
@@ -179,7 +182,8 @@ def find_conversation(conn: Connection, scope: Scope, conversation_id: str, *, d
         if found:
             return found[0]
     newest = [
-        f"{each.id[:MIN_PREFIX]} ({each.ended_at:%Y-%m-%d})" for each in list_conversations(conn, scope, NEWEST_SHOWN)
+        f"{each.id[:MIN_PREFIX]} ({shown_date(in_zone(each.ended_at, zone))})"
+        for each in list_conversations(conn, scope, NEWEST_SHOWN)
     ]
     known = f"the newest are {', '.join(newest)}" if newest else "there is none"
     raise MemoryNotFoundError(f"no conversation '{prefix[:80]}' for {scope}; {known}")

@@ -6,11 +6,12 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any, Literal, TypeAlias, cast
 
 from sqlalchemy import ColumnElement, Connection, Row, and_, case, func, or_, select, text
 
+from palimpsest.core.clock import in_zone
 from palimpsest.core.models import Memory, Outcome, Scope
 from palimpsest.store.mapping import chunks, sees, to_memory, to_scope
 from palimpsest.store.schema import UNREPORTED, history, jobs, memories, memory_sources, meta
@@ -82,6 +83,12 @@ class Job:
     error: str
     result: Mapping[str, Any]
     finished_at: datetime | None
+
+    def in_zone(self, zone: tzinfo | None) -> Job:
+        """Return this job with its times as times of a zone."""
+        finished_at = self.finished_at and in_zone(self.finished_at, zone)
+        begun = {name: in_zone(getattr(self, name), zone) for name in ("created_at", "due_at")}
+        return replace(self, **begun, finished_at=finished_at)
 
     @property
     def message_ids(self) -> tuple[str, ...]:

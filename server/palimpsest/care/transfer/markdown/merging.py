@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
+from datetime import UTC
 
 from palimpsest.care.transfer.markdown.items import PARTS, Item, Place, Shown, full_shown, shown_of
 from palimpsest.care.transfer.markdown.manifest import BaseEntry
@@ -122,7 +123,7 @@ def _removals(sides: Sides, items: Mapping[str, Item]) -> tuple[tuple[Removal, .
         memory = sides.memories.get(memory_id)
         if memory_id in items or memory is None or memory.deleted_at is not None:
             continue
-        here = shown_of(memory)
+        here = _here(memory, base.shown)
         if base.file not in sides.present:
             missing[base.file] = missing.get(base.file, 0) + 1
         elif here == base.shown:
@@ -159,7 +160,7 @@ def _merge_one(memory_id: str, item: Item, base: Shown, memory: Memory | None) -
     if memory.deleted_at is not None:
         fate = f"replaced by [{memory.superseded_by[:8]}]" if memory.superseded_by else "deleted"
         return Conflict(memory_id, where, wanted, None, f"edited in the file, and {fate} here since")
-    here = shown_of(memory)
+    here = _here(memory, base)
     to_do = {part for part in edited if getattr(wanted, part) != getattr(here, part)}
     if any(getattr(here, part) != getattr(base, part) for part in to_do):
         return Conflict(memory_id, where, wanted, here, "changed in the file, and changed here since")
@@ -167,6 +168,13 @@ def _merge_one(memory_id: str, item: Item, base: Shown, memory: Memory | None) -
         return None
     shown = replace(here, **{part: getattr(wanted, part) for part in to_do})
     return Change(memory, shown, frozenset(to_do), item.place)
+
+
+def _here(memory: Memory, base: Shown) -> Shown:
+    """Return what an item says of a memory now. A day that the export showed by UTC has not changed."""
+    shown = shown_of(memory)
+    is_day_of_utc = not memory.at_precision and base.date == memory.in_zone(UTC).date
+    return replace(shown, date=base.date) if is_day_of_utc else shown
 
 
 def _in_order(changes: Iterable[Change]) -> tuple[list[Change], list[Conflict]]:

@@ -55,7 +55,8 @@ def read_sides(engine: Engine, user_id: str, folder: Path) -> Read:
     with engine.ledger.read() as conn:
         living = current_memories(conn, scope)
         known = memory_queries.memories_by_id(conn, list(manifest.memories))
-    memories = {memory.id: memory for memory in known.values() if is_seen(scope, memory.scope)}
+    zone = engine.ledger.zones.of(user_id)
+    memories = {memory.id: memory.in_zone(zone) for memory in known.values() if is_seen(scope, memory.scope)}
     if manifest.memories and not memories:
         raise InputError(
             f"none of the memories of {folder} is in this memory. Nothing was imported. A Markdown export changes the "

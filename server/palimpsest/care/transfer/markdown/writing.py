@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
+from datetime import tzinfo
 from pathlib import Path
 
 from sqlalchemy import Connection
@@ -80,7 +81,7 @@ def export_folder(
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file. A Markdown export is a folder: name a new one. Nothing was written")
     with ledger.read() as conn:
-        wanted = _wanted(conn, scope, progress)
+        wanted = _wanted(conn, scope, ledger.zones.of(scope.user_id), progress)
     entries = {} if before is None else before.files
     try:
         return _write(folder, wanted, entries, overwrites=overwrites)
@@ -90,8 +91,8 @@ def export_folder(
         ) from error
 
 
-def _wanted(conn: Connection, scope: Scope, progress: Progress) -> _Wanted:
-    memories = current_memories(conn, scope)
+def _wanted(conn: Connection, scope: Scope, zone: tzinfo, progress: Progress) -> _Wanted:
+    memories = [memory.in_zone(zone) for memory in current_memories(conn, scope)]
     named = surroundings.entities_named_by(conn, scope, memories)
     pages = pages_of(memories, named)
     links, marks = Links(pages), marks_of([memory.id for memory in memories])

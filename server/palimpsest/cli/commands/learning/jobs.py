@@ -10,7 +10,7 @@ import typer
 from palimpsest.cli.console import AsJson, with_memory
 from palimpsest.cli.options import CARE
 from palimpsest.cli.output import Part, plain, print_result, table
-from palimpsest.core.clock import iso
+from palimpsest.core.clock import iso, local_iso
 from palimpsest.learn.background import model_use
 from palimpsest.learn.background.reports import JobReport, shown_fact
 from palimpsest.memory import Memory
@@ -43,7 +43,7 @@ def _table(reports: Sequence[JobReport]) -> Part:
     rows = table("job", "scope", "since", "state", "failures", "result")
     for report in reports:
         job = report.job
-        since, failures = iso(job.created_at), str(job.attempts or "")
+        since, failures = local_iso(job.created_at), str(job.attempts or "")
         rows.add_row(_what(report), plain(str(job.scope)), since, job.state, failures, plain(_result(report)))
     return rows
 

@@ -10,7 +10,7 @@ from datetime import datetime
 
 from sqlalchemy import Connection
 
-from palimpsest.core.clock import iso
+from palimpsest.core.clock import local_iso
 from palimpsest.core.entities import MAX_NAME_CHARS, Entity, KnownRelation, name_key, relation_key
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import Memory, Scope
@@ -87,8 +87,8 @@ def find_entities(conn: Connection, scope: Scope, name: str, *, as_of: datetime 
             return list(shown.values())
     if as_of is not None and names.entities_named(conn, scope, [name]):
         raise InputError(
-            f"nothing was known of '{one_line(name)[:80]}' for {scope} at {iso(as_of)}. Leave the time out to see what "
-            "is known now"
+            f"nothing was known of '{one_line(name)[:80]}' for {scope} at {local_iso(as_of)}. "
+            "Leave the time out to see what is known now"
         )
     raise InputError(
         f"nobody and nothing called '{one_line(name)[:80]}' is known for {scope}. {_near(conn, scope, key)}"

@@ -52,7 +52,8 @@ def overview(conn: Connection, request: SummaryRequest) -> PlainText:
         total = len(held) if len(held) < READ else memory_queries.count_memories(conn, request.scope)
         lines += omitted(total - len(shown), "memory")
     conversations = conversation_queries.list_conversations(conn, request.scope, MAX_LISTED_CONVERSATIONS)
-    topics = topics_of(conversations, conversation_queries.count_conversations(conn, request.scope)[0])
+    total = conversation_queries.count_conversations(conn, request.scope)[0]
+    topics = topics_of(conversations, total, request.now.tzinfo)
     of = named(memories=shown, conversations=topics)
     return PlainText("\n".join((*lines, *topics)) or NOTHING, of, revisions(shown))
 

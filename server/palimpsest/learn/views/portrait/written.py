@@ -25,11 +25,11 @@ def material(
     _, last = summary_queries.base_summary(conn, request.scope, kind)
     zone = request.now.tzinfo
     kept = [memory.in_zone(zone) for memory in fitting(memories)]
-    changed = corrections(conn, request.scope, last)
+    changed = corrections(conn, request.scope, last, zone)
     corrected = [each.memory for each in changed.values()]
     return Material(
         (
-            *({**item(each.memory.in_zone(zone)), **each.parts} for each in changed.values()),
+            *({**item(each.memory), **each.parts} for each in changed.values()),
             *(item(memory) for memory in kept if memory.id not in changed),
         ),
         previous="" if last is None else last.text,

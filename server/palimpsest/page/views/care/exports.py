@@ -14,7 +14,6 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from palimpsest.core.clock import now
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import Scope
 from palimpsest.core.threads import end_if_cancelled
@@ -42,7 +41,7 @@ async def export(request: Request) -> Response:
     async with work_of(request).exporting:
         file = await _exported(memory, grant.within(Scope(grant.user_id, grant.project)), form)
     headers = {
-        "content-disposition": f'attachment; filename="palimpsest-{now():%Y-%m-%d}.{ENDINGS[form]}"',
+        "content-disposition": f'attachment; filename="palimpsest-{memory.engine.clock():%Y-%m-%d}.{ENDINGS[form]}"',
         "content-length": str(file.seek(0, os.SEEK_END)),
     }
     return StreamingResponse(_chunks(file), media_type=MEDIA[form], headers=headers)
