@@ -63,6 +63,16 @@ def test_what_a_token_of_a_project_opens_is_chosen_and_said(tmp_path: Path) -> N
     assert alone["id"] not in finding["text"]
 
 
+def test_doctor_names_an_issuer_whose_tokens_open_what_is_general_undecided(tmp_path: Path) -> None:
+    """Guards what is general: until somebody decides it, tokens without the claim open it, and `doctor` says so."""
+    issuer = {"PALIMPSEST_HTTP__ISSUER": "https://issuer.test", "PALIMPSEST_HTTP__AUDIENCE": "https://memory.test/mcp"}
+    for decided in ({}, {"PALIMPSEST_HTTP__ISSUER_WITH_GENERAL": "false"}):
+        findings = palimpsest_json(tmp_path, "doctor", settings={**issuer, **decided})["findings"]
+        texts = [found["text"] for found in findings if found["part"] == "tokens"]
+        assert len(texts) == (not decided)
+        assert all("http.issuer_with_general" in text for text in texts)
+
+
 def test_a_project_that_is_not_known_is_asked_about(tmp_path: Path) -> None:
     """Guards against a misspelt project: its token opens nothing, and nobody knows why."""
     palimpsest(tmp_path, "--project", "atlas", "add", "Atlas is written in Rust")

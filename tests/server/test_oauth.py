@@ -20,7 +20,10 @@ import jwt
 import pytest
 from anyio.abc import SocketAttribute
 
+from palimpsest.core.configuration.sections import HttpSettings
 from palimpsest.server.auth import issuer_keys
+from palimpsest.server.auth.access import GENERAL_CLAIM, grant_from
+from palimpsest.server.auth.bearer import AccessTokenVerifier
 from palimpsest.server.auth.issuer_keys import (
     FRESH_SECONDS,
     MAX_AGE_SECONDS,
@@ -326,3 +329,28 @@ class TestBadIssuers:
         """Guards issuers with many keys from the limit."""
         keys = [Key("first").jwk] * 20
         assert len(json.dumps({"keys": keys})) * 4 < MAX_KEYS_BYTES
+
+
+@pytest.mark.parametrize(
+    ("setting", "claims", "sees_general"),
+    [
+        (None, {}, True),
+        (True, {}, True),
+        (False, {}, False),
+        (False, {GENERAL_CLAIM: True}, True),
+        (None, {GENERAL_CLAIM: False}, False),
+    ],
+)
+async def test_what_a_token_of_a_project_opens_is_said_by_its_claim_or_the_settings(
+    issuer: Issuer, tmp_path: Path, claims: dict[str, Any], *, setting: bool | None, sees_general: bool
+) -> None:
+    """Guards what is general from tokens of a project that never said so, once somebody decided it."""
+    settings = HttpSettings(issuer=issuer.url, audience=AUDIENCE, issuer_with_general=setting)
+    verifier = AccessTokenVerifier(settings, tmp_path, lambda: datetime.now(UTC))
+    of_project = await verifier.verify_token(issuer.token(palimpsest_project="atlas", **claims))
+    assert of_project is not None
+    assert grant_from(of_project).sees("") is sees_general
+    assert grant_from(of_project).sees("atlas")
+    of_all = await verifier.verify_token(issuer.token(**claims))
+    assert of_all is not None
+    assert grant_from(of_all).sees("")

@@ -233,10 +233,11 @@ class HttpSettings(Section):
     """Where HTTP is served and who may use it.
 
     `requests_per_minute` applies to each access token, or to each address if there are no tokens. With `issuer`, the
-    server accepts JSON web tokens of that OAuth server whose audience is `audience`, the URL of this server. Proxies at
-    the addresses or in the networks `trusted_proxies` say who their clients are, by `X-Forwarded-For`. For
-    `drain_seconds` after SIGTERM the server is not ready, and goes on serving. `log` says how it writes its log. With
-    `metrics`, numbers for Prometheus are at `/metrics`, for those who send `metrics_token`.
+    server accepts JSON web tokens of that OAuth server whose audience is `audience`, the URL of this server. One of a
+    project that does not say so itself also opens what belongs to no project, unless `issuer_with_general` is false; it
+    should say which. Proxies at the addresses or in the networks `trusted_proxies` say who their clients are, by
+    `X-Forwarded-For`. For `drain_seconds` after SIGTERM the server is not ready, and goes on serving. `log` says how it
+    writes its log. With `metrics`, numbers for Prometheus are at `/metrics`, for those who send `metrics_token`.
     """
 
     host: str = "127.0.0.1"
@@ -248,6 +249,7 @@ class HttpSettings(Section):
     issuer: str = ""
     jwks_url: str = ""
     audience: str = ""
+    issuer_with_general: bool | None = None
     drain_seconds: float = Field(default=0.0, ge=0, le=3600)
     log: Literal["text", "json"] = "text"
     metrics: bool = False

@@ -17,7 +17,8 @@ PROJECT_CLAIM = "palimpsest_project"
 """The claim that limits an access token to one project. Without it all projects of the user are open."""
 
 GENERAL_CLAIM = "palimpsest_with_general"
-"""The claim that says whether a token of one project also opens what belongs to no project. Without it, it does."""
+"""The claim that says whether a token of one project also opens what belongs to no project. For a token of
+an issuer without it, `http.issuer_with_general` says so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,5 +67,5 @@ def grant_from(access_token: AccessToken) -> Grant:
         access_token.subject or "",
         claims.get(PROJECT_CLAIM, ""),
         read_only=WRITE not in access_token.scopes,
-        with_general=claims.get(GENERAL_CLAIM, True),
+        with_general=claims.get(GENERAL_CLAIM, False),
     )

@@ -27,6 +27,7 @@ class Issuer:
     def __init__(self, settings: HttpSettings) -> None:
         self._issuer = settings.issuer
         self._audience = settings.audience
+        self._with_general = settings.issuer_with_general is not False
         self._keys = IssuerKeys(settings.keys_url)
 
     async def verify(self, token: str) -> AccessToken | None:
@@ -60,7 +61,7 @@ class Issuer:
         """Return what verified claims allow. Raises InputError for a claim that cannot be understood."""
         user = _name("sub", claims["sub"])
         project = _name(PROJECT_CLAIM, claims[PROJECT_CLAIM]) if PROJECT_CLAIM in claims else ""
-        with_general = claims.get(GENERAL_CLAIM, True)
+        with_general = claims.get(GENERAL_CLAIM, self._with_general)
         if not isinstance(with_general, bool):
             raise InputError(f"{GENERAL_CLAIM} is neither true nor false")
         return AccessToken(
