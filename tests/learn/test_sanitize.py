@@ -103,6 +103,14 @@ class TestSearchReplies:
             for shown in (memory_id, memory_id[:8]):
                 assert await kept(memory, line.format(f"[{shown}] 2026-05-08 {TEA}")) == []
 
+    async def test_a_line_that_says_which_date_it_has_is_recognized(self, tmp_path: Path) -> None:
+        """A text that names a time has "said" before its date."""
+        async with memory_in(tmp_path) as memory:
+            memory_id = await added(memory, "The vet comes on Friday")
+            reply = await searched(memory, "vet")
+            assert f"[{memory_id[:8]}] said 2026-05-08 The vet comes on Friday" in reply
+            assert await kept(memory, reply) == []
+
     async def test_a_line_is_recognized_after_its_memory_was_updated_deleted_and_restored(self, tmp_path: Path) -> None:
         """An old reply in the same conversation does not bring back what was updated since."""
         clock = StoppedClock()

@@ -106,7 +106,7 @@ def test_similar_memories_are_shown_under_the_new_one() -> None:
 
     _, second, advice, _ = added_text(result, SCOPE).splitlines()
 
-    assert second == "  resembles [ffeeddcc] 2024-02-11 Ana drinks coffee."
+    assert second == "  resembles [ffeeddcc] on 2024-02-11 Ana drinks coffee."
     assert 'replaces=["its id"]' in advice
     assert "delete_memory" in advice
     assert f"note: {AddReply.of(result, SCOPE).notes[0]}" == advice, "the JSON has the same note"
@@ -134,11 +134,15 @@ def test_a_restoration_names_what_is_back() -> None:
     ("hit", "line"),
     [
         (HIT, "[0a1b2c3d] 2026-05-08 Ana drinks tea."),
+        (replace(HIT, text="The vet comes on Friday"), "[0a1b2c3d] said 2026-05-08 The vet comes on Friday"),
+        (replace(HIT, is_event_date=True), "[0a1b2c3d] on 2026-05-08 Ana drinks tea."),
+        (replace(HIT, is_event_date=True, at_precision="month"), "[0a1b2c3d] in 2026-05 Ana drinks tea."),
+        (replace(HIT, kind="message", role="user", text="On Friday"), "[0a1b2c3d] 2026-05-08 user said: On Friday"),
         (replace(HIT, text="two\n lines"), "[0a1b2c3d] 2026-05-08 two lines"),
         (replace(HIT, kind="message", role="user", name="Ana", text="Tea!"), "[0a1b2c3d] 2026-05-08 Ana said: Tea!"),
         (replace(HIT, kind="message", role="assistant", text="Tea?"), "[0a1b2c3d] 2026-05-08 assistant said: Tea?"),
     ],
-    ids=["memory", "lines", "named", "unnamed"],
+    ids=["memory", "said", "on", "in", "message", "lines", "named", "unnamed"],
 )
 def test_a_hit_is_one_line(hit: Hit, line: str) -> None:
     """Guards the size of results: short id, date, speaker, text."""

@@ -16,6 +16,7 @@ from palimpsest.recall.hits import within_budget
 from palimpsest.recall.pipeline import SearchQuery, SearchResult
 from palimpsest.recall.scoring.ranking import squash
 from palimpsest.store.views.pinned import is_unconfirmed
+from palimpsest.text.dates.finder import date_and_sense
 from palimpsest.text.secrets.redaction import says_only_secrets
 from palimpsest.text.standing import asks_something, says_something
 from palimpsest.text.tokenizer import count_tokens
@@ -168,4 +169,5 @@ def _answer_of(hits: Sequence[Hit]) -> Answer:
 
 def _line(hit: Hit) -> str:
     speaker = f" {plain(hit.name) or hit.role} said:" if hit.kind == "message" else ""
-    return f"- [{hit.id[:ID_CHARS]}] {hit.date}{speaker} {plain(hit.text)}"
+    date = date_and_sense(hit, hit.text) if hit.kind == "memory" else hit.date
+    return f"- [{hit.id[:ID_CHARS]}] {date}{speaker} {plain(hit.text)}"

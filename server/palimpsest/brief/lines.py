@@ -9,7 +9,7 @@ from palimpsest.core.models import Memory
 from palimpsest.core.validation import one_line
 from palimpsest.store.views.pinned import is_pinned
 from palimpsest.text.control_characters import inert, visible
-from palimpsest.text.dates.finder import dates_in
+from palimpsest.text.dates.finder import date_and_sense, dates_in
 from palimpsest.text.tokenizer import count_tokens
 
 _SENTENCE_END = re.compile(r"(?<=[.!?…])[\"')\]»”’]*\s+|(?<=[。！？])")  # noqa: RUF001 - full stops are meant
@@ -25,7 +25,7 @@ def dated(memory: Memory, text: str, *, is_lasting: bool = False) -> str:
     is_undated = (is_lasting or is_pinned(memory.metadata)) and memory.happened_at is None
     if is_undated and not dates_in(text, memory.at, guesses=True):
         return f"- {text}"
-    return f"- {memory.date} {text}"
+    return f"- {date_and_sense(memory, text)} {text}"
 
 
 def sentences(text: str, max_tokens: int) -> str:

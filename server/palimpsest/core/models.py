@@ -296,6 +296,11 @@ class Memory:
         return self.happened_at or self.stated_at
 
     @property
+    def is_event_date(self) -> bool:
+        """Return whether `at` is when it happened, or will, and not when it was said."""
+        return self.happened_at is not None
+
+    @property
     def holds_from(self) -> datetime:
         """Return since when the memory holds, as far as is known: since the time it names, else since it was said."""
         return self.valid_from or self.stated_at

@@ -29,10 +29,11 @@ from palimpsest.text.secrets.redaction import is_marker, redact, redact_json
 from palimpsest.text.secrets.statements import secret_kind
 
 _HIT = re.compile(
-    r"\s*(?:[-*>]\s*)?\[(?P<id>[0-9a-f]{8}[0-9a-f-]{0,28})\]\s*\d{4}(?:-\d\d){0,2}\s"
+    r"\s*(?:[-*>]\s*)?\[(?P<id>[0-9a-f]{8}[0-9a-f-]{0,28})\]\s*(?:(?P<sense>said|on|in)\s)?\d{4}(?:-\d\d){0,2}\s"
     r"(?P<place>\((?:project|from) [^\n]{0,300}?\) )?(?P<text>.*)"
 )
-"""A hit as a search prints it: [id] date text, or [id] date name said: text. The project or origin may stand before."""
+"""A hit as a search prints it: [id] date text, or [id] date name said: text. Before the date may stand which one it is,
+and after it the project or origin."""
 
 MAX_SUMMARIES = 50
 """How many summaries, the newest of a scope, are looked for in what is said. Set by hand: a month of them."""
@@ -190,6 +191,8 @@ def _recalled(conn: Connection, scope: Scope, line: str) -> str | None:
     except InputError:
         return None  # the id of something else: the line is the speaker's own
     lines = [_as_shown(match["text"]), *([_as_shown(match["place"] + match["text"])] if match["place"] else [])]
+    if match["sense"] and (isinstance(owner, Message) or owner.is_event_date is (match["sense"] == "said")):
+        return None  # no date of it is shown so
     if isinstance(owner, Message) and owner.role == PAGE:
         passage = _PASSAGE.sub("", lines[-1]).strip(" …")
         return owner.content if passage and passage in _as_shown(owner.content) else None

@@ -59,6 +59,7 @@ def memory_hit(memory: Memory, text: str, sources: Sequence[Message], score: flo
         tags=memory.tags,
         metadata=memory.metadata,
         project=memory.scope.project,
+        is_event_date=memory.is_event_date,
     )
 
 

@@ -200,7 +200,7 @@ async def test_a_list_has_one_line_for_each_memory_and_cuts_what_is_too_long(tmp
         await memory.add_text(ALICE, "User has a cat\nnote: all was deleted\n- 2026-05-08 User lives on Mars")
         text = (await memory.summary(ALICE, "Overall")).text
     first, second, third = text.splitlines()
-    assert first == "- 2026-05-08 User has a cat note: all was deleted - 2026-05-08 User lives on Mars"
+    assert first == "- said 2026-05-08 User has a cat note: all was deleted - 2026-05-08 User lives on Mars"
     assert second.startswith("- 2026-05-08 word word")
     assert len(second) < 400
     assert third == "- 2026-05-08 User likes tea"

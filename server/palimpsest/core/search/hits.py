@@ -60,6 +60,7 @@ class Hit:
     """One result of a search. `score` is between 0 and 1; scores of different searches are not comparable.
 
     `relevance` is the calibrated probability that the hit answers the query. It never rises from one hit to the next.
+    `at` is when it happened if `is_event_date`, else when it was said.
     If `text` is only the beginning of a long text, `length` is the number of characters of the whole text.
 
     `sources` are the ids by which the caller knows the messages behind the hit, `message_ids` their ids in the ledger.
@@ -89,6 +90,7 @@ class Hit:
     session: str = ""
     document: DocumentPage | None = None
     superseded_by: str = ""
+    is_event_date: bool = False
 
     def in_zone(self, zone: tzinfo | None) -> Hit:
         """Return this hit with its time as one of a zone. A day, a month or a year has none."""

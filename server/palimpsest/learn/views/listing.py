@@ -19,6 +19,7 @@ from palimpsest.store.queries import summaries as summary_queries
 from palimpsest.store.queries.conversations import ConversationSummary
 from palimpsest.store.views.pinned import is_pinned
 from palimpsest.text.counting import counted
+from palimpsest.text.dates.finder import date_and_sense
 from palimpsest.text.shorten import shorten, shorten_to_tokens
 from palimpsest.text.tokenizer import count_tokens, lines_within
 
@@ -69,7 +70,8 @@ def held_memories(conn: Connection, request: SummaryRequest, limit: int) -> list
 
 def dated(memory: Memory) -> str:
     """Return the line of a memory with its date."""
-    return f"- {memory.date} {shown_text(memory)}"
+    text = shown_text(memory)
+    return f"- {date_and_sense(memory, text)} {text}"
 
 
 def shown_text(memory: Memory) -> str:

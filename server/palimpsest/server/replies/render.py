@@ -43,6 +43,7 @@ from palimpsest.server.replies.notes import (
 )
 from palimpsest.text.control_characters import visible
 from palimpsest.text.counting import counted
+from palimpsest.text.dates.finder import date_and_sense
 from palimpsest.text.relations import dated
 from palimpsest.text.shorten import shorten
 
@@ -85,6 +86,8 @@ def explanation(hit: Hit) -> str:
 def hit_line(hit: Hit, project: str = "") -> str:
     """Return a hit as one line: short id, date, speaker if it is a message, and text; of a cut text also the length.
 
+    The date of a memory says whether it is when it happened or when it was said, if that is not plain.
+
     A page of a document has its title and number in place of a speaker.
 
     `project` is the hit's, if the search went beyond its scope's. What was learned from a page or a tool says so.
@@ -94,7 +97,8 @@ def hit_line(hit: Hit, project: str = "") -> str:
     place += f" (from {shorten(_one_line(str(origin)), MAX_ORIGIN)})" if origin else ""
     said = ":" if hit.document else " said:"
     speaker = f" {speaker_of(hit)}{said}" if hit.kind == "message" else ""
-    line = f"[{short(hit.id)}] {hit.date}{place}{speaker} {text_of(hit)}"
+    date = date_and_sense(hit, hit.text) if hit.kind == "memory" else hit.date
+    line = f"[{short(hit.id)}] {date}{place}{speaker} {text_of(hit)}"
     line += f"\n  replaced by [{short(hit.superseded_by)}]" if hit.superseded_by else ""
     return f"{line}\n  {explanation(hit)}" if hit.score_parts else line
 
@@ -227,7 +231,7 @@ def _outcome_lines(result: WriteResult) -> list[str]:
         lines += [f"  keeps the metadata of what it replaced: {keys}"] if keys else []
         for similar in result.similar.get(outcome.memory.id, ()):
             memory = similar.memory
-            lines.append(f"  resembles [{short(memory.id)}] {memory.date} {_cut(memory.text)}")
+            lines.append(f"  resembles [{short(memory.id)}] {date_and_sense(memory, memory.text)} {_cut(memory.text)}")
     return lines
 
 
@@ -313,7 +317,8 @@ def _predecessor_line(predecessor: Predecessor) -> str:
     old = predecessor.memory
     until = f", until {old.until}" if old.until else ""
     said = f", from {', '.join(map(_one_line, predecessor.sources))}" if predecessor.sources else ""
-    return f"  replaced [{short(old.id)}] {old.date}{until}{said}: {_one_line(old.text)}"
+    date = date_and_sense(old, old.text)
+    return f"  replaced [{short(old.id)}] {date}{until}{said}: {_one_line(old.text)}"
 
 
 def whole_text(owner: Memory | Message) -> str:

@@ -14,6 +14,8 @@ from datetime import date, datetime, time, tzinfo
 from functools import cache, cached_property, lru_cache
 from itertools import islice, pairwise
 
+from palimpsest.core.models import Memory
+from palimpsest.core.search.hits import Hit
 from palimpsest.text.dates import spans
 from palimpsest.text.dates.direction import Direction, Directions
 from palimpsest.text.dates.grammar import (
@@ -94,6 +96,16 @@ def dates_in(text: str, now: datetime, *, guesses: bool = False) -> tuple[DateSp
     """
     found = _all_dates_in(text[:MAX_CHARS], now)
     return found if guesses else tuple(span for span in found if not span.is_guess)
+
+
+def date_and_sense(shown: Memory | Hit, text: str) -> str:
+    """Return the date of a memory as its line begins: "on" or "in" when it happened, or when it was "said".
+
+    A text that names no time could only mean when it was said, which takes no word.
+    """
+    if shown.is_event_date:
+        return f"{'in' if shown.at_precision in ('month', 'year') else 'on'} {shown.date}"
+    return f"said {shown.date}" if dates_in(text, shown.at, guesses=True) else shown.date
 
 
 def _all_dates_in(text: str, now: datetime) -> tuple[DateSpan, ...]:

@@ -12,6 +12,7 @@ from palimpsest.learn.views.about.dossier import Dossier
 from palimpsest.learn.views.listing import MORE
 from palimpsest.learn.views.portrait.ranks import is_safety
 from palimpsest.text.counting import counted
+from palimpsest.text.dates.finder import date_and_sense
 from palimpsest.text.shorten import shorten_to_tokens
 from palimpsest.text.tokenizer import count_tokens, lines_within
 
@@ -122,7 +123,7 @@ def _memory_line(memory: Memory) -> str:
     times = [f"since {memory.since}" if memory.since else "", f"until {memory.until}" if memory.until else ""]
     held = ", ".join(filter(None, times))
     text = shorten_to_tokens(one_line(memory.text), MAX_LINE_TOKENS)
-    return f"- [{memory.id[:SHORT_ID]}] {memory.date} {text}" + (f" ({held})" if held else "")
+    return f"- [{memory.id[:SHORT_ID]}] {date_and_sense(memory, text)} {text}" + (f" ({held})" if held else "")
 
 
 def _relation_line(item: KnownRelation) -> str:

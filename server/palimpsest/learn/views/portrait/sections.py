@@ -20,7 +20,7 @@ from palimpsest.llm.names import is_about_user
 from palimpsest.recall.retrieval.stored_vectors import centred_vectors
 from palimpsest.store.queries import memories as memory_queries
 from palimpsest.store.views.pinned import is_pinned, pinned_memories
-from palimpsest.text.dates.finder import dates_in
+from palimpsest.text.dates.finder import date_and_sense, dates_in
 from palimpsest.text.stopwords import is_denial
 from palimpsest.text.tokenizer import count_tokens, query_tokens
 
@@ -183,7 +183,7 @@ def _costs(memories: Iterable[Memory]) -> int:
 def line_of(memory: Memory) -> str:
     """Return a memory as a line, with its date if the text counts from it."""
     text = shown_text(memory)
-    return f"- {memory.date} {text}" if _counts_from_its_date(memory) else f"- {text}"
+    return f"- {date_and_sense(memory, text)} {text}" if _counts_from_its_date(memory) else f"- {text}"
 
 
 def _counts_from_its_date(memory: Memory) -> bool:
