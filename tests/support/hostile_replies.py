@@ -119,7 +119,8 @@ class LongReply(str):
 
 def holds_no_facts(reply: str) -> bool:
     """Return whether a reply says that there are no facts: by an empty list or in words, apart from thoughts."""
-    return _EMPTY_FORM.search(reply) is not None or says_nothing(reply_values(reply).answer)
+    unescaped = reply.replace('\\"', '"')  # JSON that was escaped once more
+    return _EMPTY_FORM.search(unescaped) is not None or says_nothing(reply_values(reply).answer)
 
 
 def to_json(value: Any, *, plain_ascii: bool = True, indent: int | None = None) -> str:

@@ -5,6 +5,7 @@ Times are aware datetimes. Ids are UUID4 strings. An absent part of a scope is t
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, tzinfo
@@ -456,7 +457,10 @@ class Version:
 def labels_of(state: Mapping[str, Any]) -> frozenset[str]:
     """Return what a stored state of a memory has beside the text, each as a name and a value: "tags: testing"."""
     labels = [f"tags: {tag}" for tag in state.get("tags", ())]
-    labels += [f"{key}: {value}" for key, value in state.get("metadata", {}).items()]
+    for key, value in state.get("metadata", {}).items():
+        is_nested = isinstance(value, dict | list)  # the order of its keys says nothing
+        shown = json.dumps(value, ensure_ascii=False, sort_keys=True) if is_nested else value
+        labels.append(f"{key}: {shown}")
     labels += [f"since: {state['valid_from'][:10]}"] if state.get("valid_from") else []
     labels += [f"context: {state['context']}"] if state.get("context") else []
     return frozenset(labels)

@@ -174,8 +174,9 @@ def conversation_from(messages: Sequence[Any], scope: Scope, now: datetime) -> C
 def read_conversation(messages: Sequence[Any], scope: Scope, now: datetime) -> ConversationInput:
     """Return a conversation of any length, in any of the forms that `MessageReader` knows.
 
-    A message without a time was said when the one before it was, those before the first time with that one, and all of
-    them `now` if none has a time. Raises InputError for a message whose `name` or `id` is too long.
+    A message without a time was said when the one before it was. Those before the first time were said then, or `now`
+    if that is earlier, and so were all of them if none has a time. Raises InputError for a message whose `name` or `id`
+    is too long.
     """
     reader = MessageReader()
     kept: list[Message] = []
@@ -191,7 +192,7 @@ def read_conversation(messages: Sequence[Any], scope: Scope, now: datetime) -> C
         else:
             times.append(_time_of(said, now, reader.left_out))
             kept.append(_message(said, content, scope, now))
-    at = next((time for time in times if time is not None), now)
+    at = min(next((time for time in times if time is not None), now), now)
     for number, time in enumerate(times):
         at = time or at
         kept[number] = replace(kept[number], said_at=at)
