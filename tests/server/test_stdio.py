@@ -397,3 +397,11 @@ async def test_a_search_as_of_a_day_includes_that_day(tmp_path: Path) -> None:
         assert "leave agent_id and run_id out to search more" in reply_text(
             await memory.call_tool("search_memories", narrow)
         )
+
+
+def test_the_handshake_waits_for_no_library_of_the_memory() -> None:
+    """Guards how soon a client is answered: the memory is opened, and its libraries are loaded, afterwards."""
+    heavy = ("sqlalchemy", "numpy", "chromadb", "palimpsest.memory", "palimpsest.store")
+    code = f"import sys, palimpsest.server.app; print([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -11,7 +11,8 @@ from palimpsest.core.models import Message, Outcome
 from palimpsest.core.protocols import LanguageModel
 from palimpsest.learn.apply import WriteResult
 from palimpsest.learn.engine import Engine
-from palimpsest.learn.facts.reconcile import are_all_learned, not_learned_from, question_note
+from palimpsest.learn.facts.forget_notes import question_note
+from palimpsest.learn.facts.reconcile import are_all_learned, not_learned_from
 from palimpsest.learn.messages.from_messages import Lesson, learn_pieces
 from palimpsest.store.queries import messages as message_queries
 from palimpsest.store.queries.jobs import Job, JobEnd

@@ -13,7 +13,8 @@ from palimpsest.core.models import Memory, Scope
 from palimpsest.core.validation import one_line
 from palimpsest.learn.background.kinds import kinds_for
 from palimpsest.learn.engine import Engine
-from palimpsest.learn.facts.reconcile import FORGOTTEN, NOT_KEPT, QUESTION, UNDECIDED
+from palimpsest.learn.facts.forget_notes import FORGOTTEN, QUESTION
+from palimpsest.learn.facts.reconcile import NOT_KEPT, UNDECIDED
 from palimpsest.store.mapping import is_seen
 from palimpsest.store.queries import jobs as job_queries
 from palimpsest.store.queries.jobs import NOTES, TOLD_KINDS, Job, JobKind

@@ -29,6 +29,7 @@ from palimpsest.core.validation import one_line
 from palimpsest.learn.apply import WriteResult, apply_write, embed_texts
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.facts.comparison import compared
+from palimpsest.learn.facts.forget_notes import FORGOTTEN, MORE_MAY_FIT, SHOWN_CHARS, SHOWN_TEXTS
 from palimpsest.learn.facts.naming import with_named_facts
 from palimpsest.learn.facts.near_duplicates import with_near_duplicates
 from palimpsest.learn.facts.personal import personal_facts
@@ -44,8 +45,6 @@ from palimpsest.text.shorten import shorten
 
 logger = logging.getLogger(__name__)
 
-SHORT_ID = 8
-
 MAX_DECISIONS = 5
 """How often the model decides on the same facts. Set by hand: each time costs a call of seconds."""
 
@@ -55,15 +54,6 @@ MAX_COMPARISONS = 50
 NOT_KEPT = "not kept, because the model found it not worth remembering: "
 UNDECIDED = "added as it is, although the model decided nothing about it: "
 """How the notes begin that are left out first where there is little room."""
-
-FORGOTTEN = "forgotten, as asked "
-QUESTION = "not forgotten yet "
-"""How the notes begin that quote what was forgotten, or what would be after a question."""
-
-MORE_MAY_FIT = "more may fit than was looked at; ask again"
-
-SHOWN_TEXTS, SHOWN_CHARS = 3, 80
-"""How many texts a question quotes, and how much of each. Set by hand: enough to see what it is about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,25 +260,6 @@ def _question(questioned: Questioned, outcomes: Sequence[Outcome]) -> ForgetQues
     request = questioned.request
     ids = tuple(dict.fromkeys((*stored, *request.sources)))  # the request itself goes with what it asks for
     return ForgetQuestion(request.what, ids, tuple(stored.values()), questioned.more_may_fit)
-
-
-def question_note(question: ForgetQuestion) -> str:
-    """Return what a request to forget would take, and how to confirm it, for clients that cannot ask their user."""
-    short = [id_[:SHORT_ID] for id_ in question.ids]
-    quoted = ", ".join(f'"{id_}"' for id_ in short)
-    more = f". Then {MORE_MAY_FIT}" if question.more_may_fit else ""
-    return (
-        f"{QUESTION}({question.what}): {quoted_texts(question)}. Show this to the user; if they want it gone, "
-        f"call delete_memory(memory_ids=[{quoted}]), or run palimpsest delete {' '.join(short)}{more}"
-    )
-
-
-def quoted_texts(question: ForgetQuestion) -> str:
-    """Return how much a request would take, and the first of it."""
-    texts = question.texts
-    shown = "; ".join(f'"{shorten(one_line(text), SHOWN_CHARS)}"' for text in texts[:SHOWN_TEXTS])
-    more = f" and {len(texts) - SHOWN_TEXTS} more" if len(texts) > SHOWN_TEXTS else ""
-    return f"it would take {counted(len(texts), 'entry')}, {shown}{more}"
 
 
 def _with_homes(engine: Engine, request: ReconcileRequest, decisions: Sequence[Decision]) -> tuple[Decision, ...]:

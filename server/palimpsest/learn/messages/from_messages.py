@@ -30,12 +30,12 @@ from palimpsest.core.models import USER_NAME, Fact, ForgetQuestion, ForgetReques
 from palimpsest.core.protocols import LanguageModel, Vector
 from palimpsest.learn.apply import WriteResult, apply_write, embed_texts
 from palimpsest.learn.engine import Engine
+from palimpsest.learn.facts.forget_notes import question_note
 from palimpsest.learn.facts.naming import name_decision
 from palimpsest.learn.facts.reconcile import (
     ReconcileRequest,
     add_undecided,
     are_all_learned,
-    question_note,
     reconcile,
 )
 from palimpsest.learn.facts.topics import without_excluded

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from palimpsest.core.errors import LedgerError
 from palimpsest.core.models import Scope
-from palimpsest.learn.facts.reconcile import FORGOTTEN
+from palimpsest.learn.facts.forget_notes import FORGOTTEN
 from palimpsest.server.auth.access import current_grant
 
 if TYPE_CHECKING:

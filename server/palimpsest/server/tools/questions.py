@@ -16,7 +16,7 @@ from mcp.types import ElicitRequest, ElicitRequestFormParams, ElicitResult, Inpu
 from pydantic import BaseModel, Field
 
 from palimpsest.core.models import ForgetQuestion, Scope
-from palimpsest.learn.facts.reconcile import FORGOTTEN, question_note, quoted_texts
+from palimpsest.learn.facts.forget_notes import FORGOTTEN, question_note, quoted_texts
 from palimpsest.server.auth.access import current_user
 from palimpsest.server.session.context import can_ask_user, state_of
 from palimpsest.server.session.continuations import ClientReply, Continuation
