@@ -75,6 +75,11 @@ class Options:
     config: Path | None = None
     overrides: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
+    @property
+    def names_project(self) -> bool:
+        """Return whether the call names its project, so that what it stores stays there."""
+        return self.overrides.get("project") not in (None, "auto")
+
     def with_value(self, name: str, value: str | Path | None) -> Options:
         """Return these options with one more, by its parameter's name; None leaves them as they are."""
         if value is None:

@@ -392,8 +392,7 @@ class Outcome:
     `previous` is the memory's text before, or the texts of the memories it replaced, a line each; `replaced` has their
     ids, `replaced_texts` and `replaced_projects` the text and the project of each. `duplicate_of` is the id of the
     memory that already has this exact text, and `handed_on` are the keys of metadata that what was replaced handed on.
-    With kind "message", `memory` is the message in the form of
-    `Message.as_memory`.
+    With kind "message", `memory` is the message in the form of `Message.as_memory`.
     """
 
     event: Event

@@ -73,7 +73,7 @@ def add(
         scope, project = memory.scope, memory.scope.project
         said_at = parse_instant(at, "--at", memory.zone) if at else None
         fact, relations = validation.text_from(text_given(text)), relations_from_words(relation or ())
-        if cast("Options", ctx.obj).overrides.get("project") in (None, "auto"):
+        if not cast("Options", ctx.obj).names_project:
             scope = await memory.home_of(scope, fact, relations, replaces or ())
         result = await memory.add_text(
             scope,

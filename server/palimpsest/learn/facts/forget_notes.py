@@ -1,6 +1,11 @@
-"""The notes of a reply on what was forgotten, or what would be. A server says them before it has opened a memory."""
+"""Notes of a reply on what was forgotten, or would be, and how they quote it.
+
+Servers import this module before they open a memory, so it imports nothing of the store.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from palimpsest.core.models import ForgetQuestion
 from palimpsest.core.validation import one_line
@@ -32,7 +37,11 @@ def question_note(question: ForgetQuestion) -> str:
 
 def quoted_texts(question: ForgetQuestion) -> str:
     """Return how much a request would take, and the first of it."""
-    texts = question.texts
+    return f"it would take {counted(len(question.texts), 'entry')}, {first_of(question.texts)}"
+
+
+def first_of(texts: Sequence[str]) -> str:
+    """Return the first few texts in quotation marks, cut, and how many more there are."""
     shown = "; ".join(f'"{shorten(one_line(text), SHOWN_CHARS)}"' for text in texts[:SHOWN_TEXTS])
     more = f" and {len(texts) - SHOWN_TEXTS} more" if len(texts) > SHOWN_TEXTS else ""
-    return f"it would take {counted(len(texts), 'entry')}, {shown}{more}"
+    return f"{shown}{more}"

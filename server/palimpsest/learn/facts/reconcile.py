@@ -25,11 +25,10 @@ from palimpsest.core.models import (
     Scope,
 )
 from palimpsest.core.protocols import LanguageModel, Vector
-from palimpsest.core.validation import one_line
 from palimpsest.learn.apply import WriteResult, apply_write, embed_texts
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.facts.comparison import compared
-from palimpsest.learn.facts.forget_notes import FORGOTTEN, MORE_MAY_FIT, SHOWN_CHARS, SHOWN_TEXTS
+from palimpsest.learn.facts.forget_notes import FORGOTTEN, MORE_MAY_FIT, first_of
 from palimpsest.learn.facts.naming import with_named_facts
 from palimpsest.learn.facts.near_duplicates import with_near_duplicates
 from palimpsest.learn.facts.personal import personal_facts
@@ -41,7 +40,6 @@ from palimpsest.store.queries import messages as message_queries
 from palimpsest.store.writes.apply import Write
 from palimpsest.text.counting import counted
 from palimpsest.text.names.self_name import asks_about_name
-from palimpsest.text.shorten import shorten
 
 logger = logging.getLogger(__name__)
 
@@ -266,9 +264,8 @@ def _with_homes(engine: Engine, request: ReconcileRequest, decisions: Sequence[D
     """Return decisions whose new facts about a person belong to no project, unless they stay in it. Blocking."""
     if request.stays_in_project:
         return tuple(decisions)
-    new = [decision for decision in decisions if decision.event is Event.ADD and decision.fact is not None]
-    facts = [decision.fact for decision in new if decision.fact is not None and decision.memory_id is None]
-    general = personal_facts(engine, request.scope, facts)
+    added = [each.fact for each in decisions if each.event is Event.ADD and each.fact is not None]
+    general = personal_facts(engine, request.scope, added)
     return tuple(replace(decision, is_general=decision.fact in general) for decision in decisions)
 
 
@@ -278,13 +275,9 @@ def _general_note(scope: Scope, outcomes: Sequence[Outcome]) -> list[str]:
         return []
     added = [outcome for outcome in outcomes if outcome.event is Event.ADD and outcome.kind == "memory"]
     general = [outcome.memory.text for outcome in added if not outcome.memory.scope.project]
-    quoted = "; ".join(f'"{shorten(one_line(text), SHOWN_CHARS)}"' for text in general[:SHOWN_TEXTS])
-    more = f" and {len(general) - SHOWN_TEXTS} more" if len(general) > SHOWN_TEXTS else ""
-    return (
-        [f"about a person, so stored for all projects and not in {scope.project} alone: {quoted}{more}"]
-        if general
-        else []
-    )
+    if not general:
+        return []
+    return [f"about a person, so stored for all projects and not in {scope.project} alone: {first_of(general)}"]
 
 
 def _with_told_name(request: ReconcileRequest, decisions: tuple[Decision, ...]) -> tuple[Decision, ...]:

@@ -46,7 +46,7 @@ _COMMANDS = (
     ("mongosh mongo mongodump mongorestore mongoexport mongoimport mongostat", _separate("p")),
     ("redis-cli", _separate("a")),
     ("snmpwalk snmpget snmpset snmpbulkwalk snmptrap", _separate("[AX]")),
-    ("zip unzip zipcloak", _separate("P")),
+    ("zip unzip zipcloak ipmitool", _separate("P")),
     ("7z 7za 7zz", rf"(?<=\s)-p{_VALUE}"),
     ("rar unrar", rf"(?<=\s)-h?p{_VALUE}"),
     ("sqlcmd bcp osql isql tsql mosquitto_pub mosquitto_sub", _option("P")),
@@ -56,8 +56,11 @@ _COMMANDS = (
     ),
     ("htpasswd", rf"(?<=\s)-(?:n[a-zA-Z]{{0,4}}b|b[a-zA-Z]{{0,4}}n)[a-zA-Z]{{0,4}}\s+\S{{1,64}}\s+{_VALUE}"),
     ("ldapsearch ldapadd ldapmodify ldapdelete ldapwhoami ldappasswd", _option("w")),
-    ("smbclient smbmap rpcclient net crackmapexec", rf"(?<=\s)(?:-U|--user)(?:=|\s{{1,4}})?{_USER}%{_IN_PAIR}"),
-    ("smbmap crackmapexec evil-winrm rdesktop freerdp", _separate("p")),
+    (
+        "smbclient smbmap rpcclient net crackmapexec winexe wmiexec",
+        rf"(?<=\s)(?:-U|--user)(?:=|\s{{1,4}})?{_USER}%{_IN_PAIR}",
+    ),
+    ("smbmap crackmapexec evil-winrm rdesktop freerdp steghide psexec psexec64 PsExec PsExec64", _separate("p")),
     ("xfreerdp wfreerdp mstsc", rf"(?<=\s)/p:{_VALUE}"),
     ("lftp ncftp ncftpget ncftpput", rf"(?<=\s)-u\s{{1,4}}{_USER},{_IN_PAIR}"),
     ("openssl", rf"(?<=[\s\"'])pass:{_VALUE}"),
@@ -77,9 +80,6 @@ _COMMANDS = (
     ("net", rf"\suser\s+[\w.-]{{1,64}}\s+(?!/){_VALUE}"),
     ("net", rf"\suse\s[^\n]{{0,100}}/(?i:user):\S{{1,64}}\s+(?!/){_VALUE}"),
     ("net", rf"\suse\s+(?:[A-Za-z*]:?\s+)?\\\\\S{{1,100}}\s+(?!/){_VALUE}"),
-    ("winexe wmiexec", rf"(?<=\s)-U\s{{1,4}}{_USER}%{_IN_PAIR}"),
-    ("steghide psexec psexec64 PsExec PsExec64", _separate("p")),
-    ("ipmitool", _separate("P")),
     ("schtasks", rf"(?<=\s)/(?i:rp|p)\s{{1,4}}{_VALUE}"),
     ("sqlplus impdp expdp sqlldr rman", r"\s[\w.-]{1,64}/([^\s\"'`|;<>@/\x00]{3,128})(?=[@\s]|\Z)"),
     (
@@ -180,7 +180,7 @@ _PASSWORD_FILE_LINE = re.compile(
 """A line of `.pgpass`: host, port, database, user, password."""
 
 _READS = re.compile(
-    r"(?:kennwort|passwort)(?:\s[^\s.,:;!?]{1,30}){0,5}?\s(?:lautet|ist(?=\s\S{4,60}\s(?:und|,)\s?(?:der|mein|dein|euer|unser)?\s?"
+    r"(?:kennwort|passwort)(?:\s[^\s.,:;!?]{1,30}){0,5}?\s(?:lautet|ist(?=\s\S{4,60}\sund\s?(?:der|mein|dein|euer|unser)?\s?"
     r"(?:benutzer|nutzer|login|username)))\s(?!(?:wie|anders|immer|noch|jetzt|nun|also|folgender\w*|nicht|seit)\b)"
     r"[\"'„“»]?([^\s\"'`,;:<>()\x00„“»«]{4,60})"
 )

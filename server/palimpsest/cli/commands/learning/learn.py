@@ -126,7 +126,7 @@ def _learn_file(ctx: typer.Context, file: Path, ask: list[str], *, temporary: bo
     async def work(memory: Memory) -> None:
         conversations, notes = _conversations_in(file, memory.scope, memory.engine.clock())
         total = sum(len(conversation.messages) for conversation in conversations)
-        stays = cast("Options", ctx.obj).overrides.get("project") not in (None, "auto")
+        stays = cast("Options", ctx.obj).names_project
         with progress_bar("learning") as progress:
             kept, learned, done_messages = 0, 0, 0
             for conversation in conversations:

@@ -94,7 +94,7 @@ SAFETY = _signs(
     warfarin aspirin ibuprofen paracetamol metformin levothyroxine statin statins antibiotics penicillin
     amoxicillin antidepressant antidepressants thinner thinners dialysis chemotherapy chemo hypertension eczema
     migraine migraines arthritis thyroid dementia alzheimer parkinson cancer adhd pescatarian pollen pills
-    migräne bluthochdruck tabletten schilddrüse heuschnupfen cancer hypertension comprimés migraña hipertensión
+    migräne bluthochdruck tabletten schilddrüse heuschnupfen comprimés migraña hipertensión
     pastillas medicijn medicijnen nadciśnienie leki cukrzyca cukrzycę migrenę uczulony uczulona allergi
     аллергия аллергию диабет беременна астма лекарство лекарства таблетки
     braille captions allergisch allergische allergie allergien allergiker allergikerin nussallergie
