@@ -29,11 +29,11 @@ from measures.stores import AMPLE, DEFAULT, LIMIT, SCOPE, START, StoppedClock
 from measures.tables import Table, Tally, print_table
 from palimpsest.core.models import Provenance
 from palimpsest.core.settings import load_settings
-from palimpsest.learn.apply import apply_write, embed_texts
+from palimpsest.learn.commit import apply_write, embed_texts
 from palimpsest.memory import Memory, open_memory
-from palimpsest.recall.pipeline import SearchResult
-from palimpsest.store.views.gists import Gist
-from palimpsest.store.writes.apply import Write
+from palimpsest.recall.search import SearchResult
+from palimpsest.store.apply import Write
+from palimpsest.store.documents import Gist
 
 DEPTHS = (1, 3, 5)
 

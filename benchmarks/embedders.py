@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from palimpsest.core.protocols import Embedder
 from palimpsest.core.settings import load_settings
-from palimpsest.learn.factory import open_embedder
+from palimpsest.learn.engine import open_embedder
 
 NAMES = ("local", "static", "e5")
 """The values of `embedder.provider` that need neither an endpoint nor a download."""

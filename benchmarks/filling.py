@@ -20,9 +20,9 @@ from typing import Any
 from embedders import QUICK, made_vectors, open_named
 from figures import Figures
 from palimpsest.core.clock import now
+from palimpsest.store.contextual_keys import Embedded
+from palimpsest.store.entries import missing_vectors
 from palimpsest.store.ledger import open_ledger
-from palimpsest.store.queries.vectors import missing_vectors
-from palimpsest.store.writes.entries import Embedded
 from sentences import Sentences, write_export
 from startup import DATA, INITIALIZE, PALIMPSEST, Server
 

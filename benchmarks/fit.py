@@ -27,11 +27,11 @@ from fitting import cases, means, order, pairs, ranking, relevance
 from fitting.cases import Case
 from locomo import read
 from measures.personas import read_personas
-from palimpsest.recall.fitted.weights import SENTENCE, STATIC, Weights
+from palimpsest.recall.features import SENTENCE, STATIC, Weights
 
 HERE = Path(__file__).parent
 FACTS = HERE / "everyday.json"
-TARGET = HERE.parent / "server" / "palimpsest" / "recall" / "fitted"
+TARGET = HERE.parent / "server" / "palimpsest" / "recall"
 SETS = {"e5": SENTENCE, "static": STATIC}
 DIGITS = 3
 

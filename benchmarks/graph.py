@@ -29,11 +29,10 @@ import anyio
 
 import embedders
 from embedders import made_vectors
-from palimpsest.core.entities import EntityType, NamedEntity, Relation
-from palimpsest.core.models import Decision, Event, Fact, Provenance, Scope
+from palimpsest.core.models import Decision, EntityType, Event, Fact, NamedEntity, Provenance, Relation, Scope
 from palimpsest.core.settings import load_settings
 from palimpsest.memory import Memory, open_memory
-from palimpsest.store.writes.apply import Write
+from palimpsest.store.apply import Write
 from sentences import SYLLABLES
 
 SCOPE = Scope("graph")

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from palimpsest.hook import paths
+from palimpsest.hooks import spool
 
 if sys.platform != "win32":
     from scripted_recall import answering, says
@@ -56,8 +56,8 @@ def measure(command: Sequence[str], event: dict[str, Any], runs: int, data_dir: 
     for _ in range(runs):
         bare.append(milliseconds(BARE, payload, environment))
         hook.append(milliseconds(command, payload, environment))
-        shutil.rmtree(paths.spool_dir(str(data_dir)), ignore_errors=True)
-        shutil.rmtree(paths.shown_dir(str(data_dir)), ignore_errors=True)
+        shutil.rmtree(spool.spool_dir(str(data_dir)), ignore_errors=True)
+        shutil.rmtree(spool.shown_dir(str(data_dir)), ignore_errors=True)
     return {
         "bare_median": statistics.median(bare),
         "bare_p95": statistics.quantiles(bare, n=20)[-1],
@@ -70,7 +70,7 @@ def write_brief(data_dir: Path) -> None:
     """Write a brief of about 500 tokens."""
     facts = "Ada lives in Lisbon and works on the billing service.\n" * 37
     text = f"<palimpsest-memory>\n{facts}</palimpsest-memory>"
-    folders, brief = Path(paths.folders_file(str(data_dir))), Path(paths.brief_file(str(data_dir), "k1"))
+    folders, brief = Path(spool.folders_file(str(data_dir))), Path(spool.brief_file(str(data_dir), "k1"))
     folders.parent.mkdir(mode=0o700, parents=True)
     folders.write_text(json.dumps({"v": 1, "users": {"": {"": "k1"}}}))
     brief.write_text(json.dumps({"v": 1, "text": text, "ids": ["m1"]}))

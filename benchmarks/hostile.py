@@ -26,18 +26,18 @@ import anyio
 import httpx
 
 from loopback import OpenAIServer
-from palimpsest.brief.answer import RecallRequest
 from palimpsest.core.clock import now
 from palimpsest.core.errors import PalimpsestError
 from palimpsest.core.models import Message, Scope
 from palimpsest.core.settings import load_settings
 from palimpsest.core.validation import conversation_from
-from palimpsest.hook import spool
+from palimpsest.hooks import spool
+from palimpsest.hooks.brief import RecallRequest
 from palimpsest.memory import Memory, open_memory
-from palimpsest.page.access import Visitor, Visits
-from palimpsest.page.app import page_app
-from palimpsest.server.auth.access import Grant
-from palimpsest.server.auth.bearer import AccessTokenVerifier
+from palimpsest.page.routes import page_app
+from palimpsest.page.sign_in import Visitor, Visits
+from palimpsest.server.access_tokens import Grant
+from palimpsest.server.bearer import AccessTokenVerifier
 from palimpsest.server.session.lazy_memory import LazyMemory
 
 MOST = 2.3

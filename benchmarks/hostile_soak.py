@@ -30,7 +30,7 @@ from embedders import resident
 from palimpsest.core.models import Memory, Scope
 from palimpsest.core.settings import load_settings
 from palimpsest.memory import open_memory
-from palimpsest.server.auth import tokens
+from palimpsest.server import access_tokens
 
 HONEST = 50
 PAUSE = 5.0
@@ -78,7 +78,7 @@ class Soak:
 
 def token(folder: Path, user: str, *, read_only: bool = False) -> str:
     """Create an access token and return its text."""
-    return tokens.create(folder, user, "", datetime.now(UTC), read_only=read_only, days=None)[0]
+    return access_tokens.create(folder, user, "", datetime.now(UTC), read_only=read_only, days=None)[0]
 
 
 async def honest(soak: Soak, bearer: str, number: int) -> None:

@@ -39,9 +39,9 @@ from loopback import OpenAIServer
 from measures.stores import StoppedClock, embed_waiting
 from palimpsest.core.models import Message, Scope
 from palimpsest.core.settings import Settings, load_settings
-from palimpsest.learn.background.jobs import work_on_jobs
+from palimpsest.learn.job_runner import work_on_jobs
 from palimpsest.memory import Memory, open_memory
-from palimpsest.store.views.tables import memory_links
+from palimpsest.store.schema import memory_links
 
 CATEGORIES = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop"}
 DEPTHS = (5, 10, 20)

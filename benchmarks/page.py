@@ -32,7 +32,7 @@ from embedders import QUICK
 from figures import cell
 from filling import USER, fill
 from fuzzing.calls import LEGACY, initialize
-from palimpsest.page.views.search import LIMIT
+from palimpsest.page.search_page import LIMIT
 from sentences import Sentences
 from startup import DATA
 

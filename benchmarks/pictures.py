@@ -25,11 +25,10 @@ from mcp.types import LATEST_PROTOCOL_VERSION
 from rich.console import Console
 from rich.text import Text
 
-from palimpsest.core.entities import EntityType, NamedEntity, Relation
-from palimpsest.core.models import Decision, Event, Fact, Provenance, Scope
+from palimpsest.core.models import Decision, EntityType, Event, Fact, NamedEntity, Provenance, Relation, Scope
 from palimpsest.core.settings import load_settings
 from palimpsest.memory import open_memory
-from palimpsest.store.writes.apply import Write
+from palimpsest.store.apply import Write
 
 REPOSITORY = Path(__file__).parents[1]
 PICTURES = REPOSITORY / "docs" / "pictures"

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from palimpsest.hook import paths
-from palimpsest.hook.private_files import make_private_folder
+from palimpsest.hooks import spool
+from palimpsest.hooks.spool import make_private_folder
 
 TIMEOUT = 60
 """Seconds after which the end of a server is no longer waited for."""
@@ -40,11 +40,11 @@ def answering(data_dir: Path, answer: Answer, name: str = "server") -> Generator
 
     An answer that returns closes the connection.
     """
-    folder = paths.sockets_dir(str(data_dir))
+    folder = spool.sockets_dir(str(data_dir))
     make_private_folder(folder)
     requests: list[dict[str, Any]] = []
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
-        listener.bind(f"{folder}/{name}{paths.SOCKET_SUFFIX}")
+        listener.bind(f"{folder}/{name}{spool.SOCKET_SUFFIX}")
         listener.listen()
 
         def serve() -> None:

@@ -40,16 +40,14 @@ from sqlalchemy import select
 
 from clients import STORES, TOPICS
 from loopback import OpenAIServer
-from palimpsest.care.verify import verify
+from palimpsest.admin.doctor import verify
 from palimpsest.core.clock import now
 from palimpsest.core.models import EXPIRE
 from palimpsest.core.settings import Settings
 from palimpsest.memory import Memory, open_memory
+from palimpsest.store import entries, memories
+from palimpsest.store import history as history_queries
 from palimpsest.store.ledger import Ledger
-from palimpsest.store.queries import entries as entry_queries
-from palimpsest.store.queries import history as history_queries
-from palimpsest.store.queries import memories as memory_queries
-from palimpsest.store.queries import vectors as vector_queries
 from palimpsest.store.schema import entity_history
 from palimpsest.text.tokenizer import search_tokens
 from soak_model import Model
@@ -262,10 +260,8 @@ async def _count_calls(memory: Memory, tally: Tally) -> None:
 def _adopt(ledger: Ledger, in_progress: dict[str, Any], expected: Expected) -> None:
     """Record the write that was in progress if it was stored. It must be stored as a whole or not at all."""
     with ledger.read() as conn:
-        stored = {memory.id: memory for _, memory in memory_queries.list_memories(conn, SCOPE, 1_000_000)}
-        stored |= {
-            memory.id: memory for _, memory in memory_queries.list_memories(conn, SCOPE, 1_000_000, deleted=True)
-        }
+        stored = {memory.id: memory for _, memory in memories.list_memories(conn, SCOPE, 1_000_000)}
+        stored |= {memory.id: memory for _, memory in memories.list_memories(conn, SCOPE, 1_000_000, deleted=True)}
     for memory in stored.values():
         texts = {in_progress["text"], in_progress.get("before")}
         from_this_write = memory.id == in_progress["id"] or (
@@ -278,7 +274,7 @@ def _adopt(ledger: Ledger, in_progress: dict[str, Any], expected: Expected) -> N
 def _look_up(ledger: Ledger, expected: Expected, tally: Tally) -> None:
     """Compare every memory, and the last row of its history, with what was acknowledged."""
     with ledger.read() as conn:
-        living = {memory.id: memory.text for _, memory in memory_queries.list_memories(conn, SCOPE, 1_000_000)}
+        living = {memory.id: memory.text for _, memory in memories.list_memories(conn, SCOPE, 1_000_000)}
         history = {memory_id: history_queries.versions_of(conn, memory_id) for memory_id in expected.living}
         edited = set(conn.execute(select(entity_history.c.change).distinct()).scalars())
     for memory_id, text in expected.living.items():
@@ -328,15 +324,15 @@ async def _find(memory: Memory, memory_id: str, text: str, tally: Tally) -> None
     index_hits = memory.projection.query(SCOPE.user_id, embedder.embed_query(text), 20)
     with ledger.read() as conn:
         words = search_tokens(text)
-        by_words = entry_queries.candidates(
+        by_words = entries.candidates(
             conn, SCOPE, embedder.fingerprint, list(ledger.full_text.search(conn, SCOPE, words, 20)), now()
         )
-        centre = vector_queries.centre(conn, SCOPE.user_id, embedder.fingerprint)
+        centre = entries.centre(conn, SCOPE.user_id, embedder.fingerprint)
         nearest: list[int] = []
         if index_hits is not None:
             changed = memory.projection.changed_since(conn, SCOPE.user_id, index_hits.log_number)
             nearest = [] if changed is None else [*index_hits.entries, *changed]
-        by_meaning = entry_queries.candidates(conn, SCOPE, embedder.fingerprint, nearest, now())
+        by_meaning = entries.candidates(conn, SCOPE, embedder.fingerprint, nearest, now())
     if memory_id not in {row.candidate.owner_id for row in by_words}:
         tally.fault("not_found", f"by words: '{text}'")
     if centre.mean is None or memory_id not in {row.candidate.owner_id for row in by_meaning}:

@@ -18,15 +18,14 @@ from typing import Any
 import anyio
 
 from clients import TOPICS
-from palimpsest.care.backup import back_up, restore
+from palimpsest.admin.backup import back_up, restore
 from palimpsest.core.clock import now
-from palimpsest.core.entities import Relation
 from palimpsest.core.errors import InputError
-from palimpsest.core.models import EXPIRES_AT, PINNED, UNDO, Scope, Undo
+from palimpsest.core.models import EXPIRES_AT, PINNED, UNDO, Relation, Scope, Undo
 from palimpsest.core.settings import Settings, load_settings
 from palimpsest.memory import Memory, open_memory
-from palimpsest.store.database.sqlite.full_text import SqliteFullText
 from palimpsest.store.ledger import open_ledger
+from palimpsest.store.sqlite.fts5 import SqliteFullText
 
 SCOPE = Scope("alice")
 NAMES = ("Ana", "Tom", "Zürich", "Zurich", "Ferrow", "Ferrow AG", "Lyon", "Mika Øst", "王芳", "github.com/a/b")
@@ -68,10 +67,10 @@ def prepare(kind: str, folder: Path) -> None:
         import alembic.command  # noqa: PLC0415 - needed in these rounds only
         import alembic.config  # noqa: PLC0415 - likewise
 
-        import palimpsest.store.migrations as steps  # noqa: PLC0415 - likewise
+        from palimpsest.store import upgrade  # noqa: PLC0415 - likewise
 
         config = alembic.config.Config()
-        config.set_main_option("script_location", str(Path(steps.__file__).parent))
+        config.set_main_option("script_location", str(Path(upgrade.__file__).parent / "migrations"))
         config.set_main_option("recursive_version_locations", "true")
         with closing(open_ledger(folder / "ledger.db", now)) as ledger, ledger.read() as conn:
             config.attributes["connection"] = conn

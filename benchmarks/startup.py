@@ -28,7 +28,7 @@ import anyio
 from palimpsest.core.models import Decision, Event, Fact, Provenance
 from palimpsest.core.settings import load_settings
 from palimpsest.memory import open_memory
-from palimpsest.store.writes.apply import Write
+from palimpsest.store.apply import Write
 
 PALIMPSEST = (sys.executable, "-m", "palimpsest", "serve")
 MINIMAL_SERVER = '''\

@@ -23,7 +23,7 @@ import embedders
 from measures.hand_written import data_file
 from measures.stores import AMPLE, LIMIT, SCOPE, StoppedClock, add, embed_waiting
 from palimpsest.core.settings import load_settings
-from palimpsest.learn.background.jobs import work_on_jobs
+from palimpsest.learn.job_runner import work_on_jobs
 from palimpsest.memory import Memory, open_memory
 
 DEPTHS = (3, 5, 10)

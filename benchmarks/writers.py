@@ -33,9 +33,9 @@ from mcp.types import TextContent
 from clients import TOPICS, served
 from palimpsest.core.clock import now
 from palimpsest.core.models import Decision, Event, Fact, Provenance, Scope
+from palimpsest.store import memories
+from palimpsest.store.apply import Write
 from palimpsest.store.ledger import open_ledger
-from palimpsest.store.queries import memories as memory_queries
-from palimpsest.store.writes.apply import Write
 
 SCOPE = Scope("alice")
 
@@ -117,7 +117,7 @@ def work_on_ledger(path: Path, number: int, seconds: float) -> None:
                 ledger.apply(Write(SCOPE, Provenance("add"), decisions=decisions, vectors=vectors, embedder="none"))
             else:
                 with ledger.read() as conn:
-                    memory_queries.list_memories(conn, SCOPE, 20)
+                    memories.list_memories(conn, SCOPE, 20)
             times.append(time.monotonic() - began)
             if not number:
                 time.sleep(LIST_PAUSE)
@@ -168,7 +168,7 @@ async def _timed(client: Client, tool: str, arguments: dict[str, Any], measured:
 def _look_for_all(path: Path, measured: Measured) -> None:
     """Look in the ledger for every acknowledged text, which must be there once."""
     with closing(open_ledger(path, now)) as ledger, ledger.read() as conn:
-        stored = Counter(memory.text for _, memory in memory_queries.list_memories(conn, SCOPE, 1_000_000))
+        stored = Counter(memory.text for _, memory in memories.list_memories(conn, SCOPE, 1_000_000))
     measured.faults += [f"'{text}' is stored {stored[text]} times" for text in measured.texts if stored[text] != 1]
 
 

@@ -11,9 +11,8 @@ import pytest
 import yaml
 
 from palimpsest.core.settings import Settings, load_settings
-from palimpsest.server.http.app import SHUTDOWN_SECONDS
-from palimpsest.server.http.open_paths import METRICS, READY
-from palimpsest.server.http.operations.stopping import CALLS_SECONDS
+from palimpsest.server.http.http_server import CALLS_SECONDS, SHUTDOWN_SECONDS
+from palimpsest.server.rate_limits import METRICS, READY
 
 HOME = Path(__file__).parents[1]
 SERVERS = ("palimpsest-1", "palimpsest-2")

@@ -12,8 +12,8 @@ import pytest
 from palimpsest.core.errors import InputError, MemoryNotFoundError
 from palimpsest.core.models import Provenance
 from palimpsest.memory import Memory
-from palimpsest.store.writes.apply import Write
-from palimpsest.store.writes.conversations import Conversation
+from palimpsest.store.apply import Write
+from palimpsest.store.writes import Conversation
 from tests.support.command_line import palimpsest, palimpsest_json
 from tests.support.exports import exported
 from tests.support.foreign_files import chatgpt_conversation, chatgpt_node, claude_conversation, json_zip

@@ -14,7 +14,7 @@ from mcp import Client, StdioServerParameters
 from typer.main import get_command
 
 import pictures
-from palimpsest.cli.app import app
+from palimpsest.cli.main import app
 from tests.support.command_line import palimpsest
 from tests.support.environment import clean_environment
 from tests.support.mcp_client import reply_text

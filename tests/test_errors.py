@@ -28,8 +28,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mcp import Client, StdioServerParameters
 
-from palimpsest.care.backup import back_up, restore
-from palimpsest.care.doctor import examine
+from palimpsest.admin.backup import back_up, restore
+from palimpsest.admin.doctor import examine
 from palimpsest.core.clock import now
 from palimpsest.core.errors import InputError, LedgerError, MemoryNotFoundError
 from palimpsest.core.models import Edit, Outcome, Undo

@@ -17,18 +17,17 @@ SERVER = REPOSITORY / "server"
 
 BROAD_HANDLERS = Counter(
     {
-        "capture.follow": 1,
+        "hooks.intake": 1,
         "embed.workers": 1,
-        "index.chroma": 1,
-        "index.graph.follow": 1,
-        "learn.background.jobs": 2,
-        "learn.documents.readers.worker": 1,
-        "learn.background.learning": 1,
+        "index.chroma_folder": 1,
+        "index.graph_database": 1,
+        "learn.job_runner": 3,
+        "learn.readers": 1,
         "embed.chroma": 1,
         "embed.onnx": 1,
         "embed.static": 1,
         "memory": 1,
-        "page.views.care.work": 1,
+        "page.import_export": 1,
         "server.session.calls": 1,
         "server.session.lazy_memory": 1,
         "server.session.continuations": 1,
@@ -128,7 +127,14 @@ class TestCode:
             if (isinstance(node, ast.Attribute) and node.attr in {"environ", "environb", "getenv"})
             or (isinstance(node, ast.ImportFrom) and {alias.name for alias in node.names} & {"environ", "getenv"})
         }
-        expected = {"__main__", "brief.launch", "core.settings", "embed.e5", "hook.options", "cli.clients.catalog"}
+        expected = {
+            "__main__",
+            "hooks.instructions",
+            "core.settings",
+            "embed.e5",
+            "hooks.events",
+            "cli.clients.catalog",
+        }
         assert readers == expected
 
     def test_every_exception_is_caught_only_where_that_is_allowed(self) -> None:

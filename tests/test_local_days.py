@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from palimpsest.core.models import Scope
-from palimpsest.page.access import Visitor
-from palimpsest.server.auth.access import Grant
+from palimpsest.page.sign_in import Visitor
+from palimpsest.server.access_tokens import Grant
 from tests.support.command_line import palimpsest
 from tests.support.markdown_folder import export_to, import_from, remove_item
 from tests.support.memory import ALICE, StoppedClock, memory_in, messages_from

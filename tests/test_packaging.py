@@ -20,7 +20,7 @@ from mcp import Client, StdioServerParameters
 
 from palimpsest import __version__
 from palimpsest.core.settings import Settings
-from palimpsest.server.auth import tokens as access_tokens
+from palimpsest.server import access_tokens
 from tests.support.environment import clean_environment
 from tests.support.http_server import TIMEOUT
 from tests.support.mcp_client import TOOL_NAMES, reply_text

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter
 
-from palimpsest.core.entities import EntityType
+from palimpsest.core.models import EntityType
 
 CASES_FILE = Path(__file__).parent.parent / "pipeline_cases.json"
 CONVERSATION_FILE = Path(__file__).parent.parent / "pipeline_conversation.json"

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from cases.data import Closed, Expected, Pattern, Related, Stored
 from cases.run import End, Held
 from cases.words import has_any_word, has_words
-from palimpsest.core.entities import KnownRelation
+from palimpsest.core.models import KnownRelation
 from palimpsest.core.models import Memory as StoredMemory
 
 

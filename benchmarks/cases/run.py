@@ -13,12 +13,12 @@ from cases.data import Case, Step
 from cases.endpoint import TIMEOUT, Endpoint, ModelCall
 from loopback import Chat, OpenAIServer
 from measures.stores import StoppedClock
-from palimpsest.core.entities import Entity, KnownRelation
 from palimpsest.core.errors import InputError
+from palimpsest.core.models import Entity, KnownRelation
 from palimpsest.core.models import Memory as StoredMemory
 from palimpsest.core.settings import Settings, load_settings
 from palimpsest.core.validation import conversation_from
-from palimpsest.learn.apply import WriteResult
+from palimpsest.learn.commit import WriteResult
 from palimpsest.memory import Memory, open_memory
 
 MAX_LISTED = 100

@@ -23,11 +23,10 @@ from measures.personas import Persona, say_facts, store_facts
 from measures.stores import SCOPE, StoppedClock, embed_waiting, new_memory
 from palimpsest.core.models import Scope
 from palimpsest.memory import Memory, open_memory
-from palimpsest.recall.fitted.weights import Weights
-from palimpsest.recall.pipeline import Ranking, SearchQuery, rank_query
+from palimpsest.recall.features import Candidates, Weights
 from palimpsest.recall.query import ParsedQuery
-from palimpsest.recall.retrieval.features import Candidates
-from palimpsest.recall.scoring.scoring import COMPARED_FEATURES
+from palimpsest.recall.score import COMPARED_FEATURES
+from palimpsest.recall.search import Ranking, SearchQuery, rank_query
 
 LINKED = ("linked", "linked meaning", "linked coverage")
 """What a memory and its messages know of each other."""

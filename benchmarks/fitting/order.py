@@ -12,9 +12,8 @@ from fitting.cases import Case
 from fitting.figures import print_figures
 from fitting.pairs import Replacement
 from fitting.regression import Array
-from palimpsest.recall.fitted.weights import Weights
-from palimpsest.recall.scoring.conversation import REPEATED, repeated
-from palimpsest.recall.scoring.updates import newer_of_two, order_features
+from palimpsest.recall.features import Weights
+from palimpsest.recall.score import REPEATED, newer_of_two, order_features, repeated
 
 FEATURES = ("replaced", "update", "former")
 ROUNDS = 2

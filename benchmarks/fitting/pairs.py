@@ -10,9 +10,7 @@ import numpy as np
 from fitting.regression import Array, logistic
 from measures.personas import Persona
 from palimpsest.core.protocols import Embedder
-from palimpsest.recall.fitted.weights import CONSTANT, THRESHOLD
-from palimpsest.recall.retrieval.features import Centre, centred
-from palimpsest.recall.scoring.replacement import pair_features, probability
+from palimpsest.recall.features import CONSTANT, THRESHOLD, Centre, centred, pair_features, probability
 from palimpsest.text.tokenizer import search_tokens
 
 FEATURES = ("cosine", "shared", "nearest older", "nearest newer", "change words", "changed")

@@ -11,9 +11,8 @@ from fitting.cases import Case
 from fitting.order import Ordered
 from fitting.regression import Array, area_under_curve, logistic
 from palimpsest.core.protocols import Embedder
-from palimpsest.recall.fitted.weights import CONSTANT, THRESHOLD, Weights
-from palimpsest.recall.scoring.ranking import Ranked
-from palimpsest.recall.scoring.relevance import (
+from palimpsest.recall.features import CONSTANT, THRESHOLD, Ranked, Weights
+from palimpsest.recall.relevance import (
     DROP,
     FALL,
     IN_SMALL_MEMORIES,

@@ -19,7 +19,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, cast
 
-FOLDER = Path(__file__).parents[2] / "server" / "palimpsest" / "text" / "names" / "lexicon" / "data"
+FOLDER = Path(__file__).parents[2] / "server" / "palimpsest" / "text" / "names" / "data"
 
 LANGUAGES = [
     "en",

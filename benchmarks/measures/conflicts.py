@@ -21,10 +21,9 @@ from measures.hand_written import data_file, read_data
 from measures.personas import Persona, read_personas
 from measures.stores import SCOPE, START, StoppedClock, embed_waiting, new_memory
 from measures.tables import ALL, Table, Tally, described
-from palimpsest.core.entities import MAX_NAME_CHARS, EntityType, NamedEntity, Relation
-from palimpsest.core.models import Decision, Event, Fact, Provenance
-from palimpsest.learn.apply import apply_decisions
-from palimpsest.learn.facts.comparison import compared
+from palimpsest.core.models import MAX_NAME_CHARS, Decision, EntityType, Event, Fact, NamedEntity, Provenance, Relation
+from palimpsest.learn.commit import apply_decisions
+from palimpsest.learn.reconcile import compared
 from palimpsest.memory import Memory
 from palimpsest.text.tokenizer import count_tokens
 from sentences import Sentences

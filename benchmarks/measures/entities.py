@@ -12,8 +12,8 @@ from typing import Any
 from measures.hand_written import data_file, read_data
 from measures.personas import read_personas
 from measures.tables import ALL, Row, Table, described
-from palimpsest.core.entities import NamedEntity, name_key
-from palimpsest.text.names.finder import find_names
+from palimpsest.core.models import NamedEntity, name_key
+from palimpsest.text.names.name_finder import find_names
 
 
 @dataclass

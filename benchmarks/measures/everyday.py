@@ -13,7 +13,7 @@ from pathlib import Path
 from measures.personas import Persona, PersonaQuestion, read_personas, store_facts
 from measures.stores import StoppedClock, ask, new_memory, rank
 from measures.tables import ALL, Table, Tally
-from palimpsest.core.search.hits import Hit
+from palimpsest.core.models import Hit
 
 UPDATE = "update"
 OTHER_WORDS = ("paraphrase", "inference")

@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from palimpsest.core.models import Scope
-from palimpsest.core.search.hits import Hit
+from palimpsest.core.models import Hit, Scope
 from palimpsest.core.settings import load_settings
 from palimpsest.memory import Memory, open_memory
-from palimpsest.recall.pipeline import SearchResult
+from palimpsest.recall.search import SearchResult
 
 SCOPE = Scope("quality")
 START = datetime(2026, 5, 8, 9, tzinfo=UTC)

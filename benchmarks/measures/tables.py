@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from palimpsest.core.search.hits import Hit
+from palimpsest.core.models import Hit
 
 HITS_OF_A_MISS = 3
 """The number of hits that are printed for a miss."""

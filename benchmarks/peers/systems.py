@@ -24,8 +24,8 @@ from typing import Any
 
 import palimpsest
 from palimpsest.core.clock import now
+from palimpsest.store.entries import has_missing_vectors, has_partial_vectors
 from palimpsest.store.ledger import open_ledger
-from palimpsest.store.queries.vectors import has_missing_vectors, has_partial_vectors
 from palimpsest.text.stopwords import FUNCTION_WORDS
 from peers.child import INITIALIZE, Child, PeerError
 from peers.environments import npm_package, python_with

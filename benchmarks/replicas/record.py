@@ -9,9 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from palimpsest.core.models import Scope
+from palimpsest.store import history, memories
 from palimpsest.store.ledger import Ledger
-from palimpsest.store.queries import history as history_queries
-from palimpsest.store.queries import memories as memory_queries
 
 NOTHING_WRITTEN = re.compile(r"Nothing was (?:written|stored|changed|deleted)")
 """What the text of an error says if the write did not happen. Without it, the write may have happened or not."""
@@ -141,7 +140,7 @@ class Record:
                 if stored.get(memory_id) != text:
                     self.fault("lost", f"{memory_id} '{text}' is {stored.get(memory_id)!r}")
                     continue
-                versions = history_queries.versions_of(conn, memory_id)
+                versions = history.versions_of(conn, memory_id)
                 if not versions or versions[-1].new_memory != text:
                     self.fault("lost", f"'{text}' is not in the last row of its history")
         for text, number in Counter(stored.values()).items():
@@ -154,4 +153,4 @@ class Record:
 
 def _stored(ledger: Ledger, user: str) -> dict[str, str]:
     with ledger.read() as conn:
-        return {memory.id: memory.text for _, memory in memory_queries.list_memories(conn, Scope(user), 1_000_000)}
+        return {memory.id: memory.text for _, memory in memories.list_memories(conn, Scope(user), 1_000_000)}

@@ -23,16 +23,11 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from network import network_to
-from palimpsest.care.verify import verify
+from palimpsest.admin.doctor import verify
 from palimpsest.core.clock import now
 from palimpsest.core.settings import load_settings
-from palimpsest.store.database.postgres.connection import (
-    CONNECT_SECONDS,
-    SETTLE_SECONDS,
-    SILENCE_SECONDS,
-    WAIT_SECONDS,
-)
 from palimpsest.store.ledger import Ledger, open_ledger
+from palimpsest.store.postgres.postgres_database import CONNECT_SECONDS, SETTLE_SECONDS, SILENCE_SECONDS, WAIT_SECONDS
 from postgresql import Cluster, own_cluster
 from replicas.record import Record
 from replicas.replica import NEWEST, Replica, ReplyError

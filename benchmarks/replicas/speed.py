@@ -28,8 +28,8 @@ from figures import Figures, cell
 from filling import USER, call, serving
 from palimpsest.core.clock import now
 from palimpsest.core.models import Decision, Event, Fact, Provenance, Scope
+from palimpsest.store.apply import Write
 from palimpsest.store.ledger import open_ledger
-from palimpsest.store.writes.apply import Write
 from postgresql import Cluster, own_cluster
 from sentences import Sentences
 from startup import DATA, FILL_BATCH, Server

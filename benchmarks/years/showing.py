@@ -13,12 +13,22 @@ from uuid import NAMESPACE_URL, uuid5
 
 import anyio
 
-from palimpsest.core.entities import EntityType, NamedEntity, Relation
-from palimpsest.core.models import PINNED, Decision, Event, Fact, Message, Provenance, Scope
+from palimpsest.core.models import (
+    PINNED,
+    Decision,
+    EntityType,
+    Event,
+    Fact,
+    Message,
+    NamedEntity,
+    Provenance,
+    Relation,
+    Scope,
+)
 from palimpsest.core.settings import load_settings
 from palimpsest.memory import Memory, open_memory
-from palimpsest.store.writes.apply import Write
-from palimpsest.store.writes.conversations import Conversation
+from palimpsest.store.apply import Write
+from palimpsest.store.writes import Conversation
 from years.person import Person, Told, read_person
 
 CLIENT = "claude"

@@ -17,10 +17,9 @@ import anyio
 from loopback import OpenAIServer
 from measures.handbooks import made_handbooks
 from measures.stores import SCOPE, StoppedClock
-from palimpsest.core.configuration.sections import BackgroundConfig
 from palimpsest.core.models import Message
-from palimpsest.core.settings import load_settings
-from palimpsest.learn.background.jobs import work_on_jobs
+from palimpsest.core.settings import BackgroundConfig, load_settings
+from palimpsest.learn.job_runner import work_on_jobs
 from palimpsest.memory import Memory, open_memory
 from years.person import Person, Told
 from years.reader import Reader

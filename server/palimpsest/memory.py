@@ -1,8 +1,4 @@
-"""The facade: `async with open_memory(settings) as memory`.
-
-All parts of a memory are built and connected here. The MCP tools and the command line only call this, and nothing else
-opens a ledger for them.
-"""
+"""An open memory: the facade that the tools, the command line, the page and the library share."""
 
 from __future__ import annotations
 
@@ -16,51 +12,131 @@ from typing import Any
 import anyio
 from sqlalchemy import Connection
 
-from palimpsest.brief.launch import Launch
-from palimpsest.capture.follow import follow_spool
-from palimpsest.care.health import health
+from palimpsest.admin.doctor import health
+from palimpsest.admin.maintenance import Care
 from palimpsest.core import models
 from palimpsest.core.clock import Clock, in_zone, now
-from palimpsest.core.configuration.endpoints import unused_variables_text
-from palimpsest.core.entities import Relation
 from palimpsest.core.errors import LedgerError
-from palimpsest.core.models import Edit, Fact, LinkedMemory, Message, Predecessor, Scope, Undo, Version
+from palimpsest.core.models import (
+    Edit,
+    Fact,
+    LinkedMemory,
+    Message,
+    Predecessor,
+    Relation,
+    Scope,
+    Undo,
+    Version,
+    probable,
+)
 from palimpsest.core.protocols import LanguageModel, ReportProgress
-from palimpsest.core.search.hits import probable
-from palimpsest.core.settings import Settings
+from palimpsest.core.settings import Settings, unused_variables_text
 from palimpsest.core.threads import Threads, in_background
-from palimpsest.core.validation import MAX_LIMIT, MAX_TOKENS, relations_from
-from palimpsest.facade.brief import Briefs
-from palimpsest.facade.capture import Capture
-from palimpsest.facade.care import Care
-from palimpsest.facade.conversations import Conversations
-from palimpsest.facade.documents import Documents
-from palimpsest.facade.graph.graph import Graph
-from palimpsest.facade.opening import open_parts
-from palimpsest.facade.page.corrections import Corrections
-from palimpsest.facade.projects import Projects
-from palimpsest.facade.recall.forgetting import FadingMemories
-from palimpsest.facade.recall.log import RecallLog
-from palimpsest.facade.recall.searching import list_memory, search_memory
-from palimpsest.index.kept_keys import KeptKeys
+from palimpsest.core.validation import MAX_LIMIT, MAX_TOKENS, bounded, relations_from
+from palimpsest.hooks.instructions import Launch
+from palimpsest.hooks.intake import Capture, follow_spool, write_hook_settings
+from palimpsest.hooks.rendered import Briefs
+from palimpsest.index.keys import KeptKeys
 from palimpsest.index.sync import Projection
-from palimpsest.learn import add, edit
-from palimpsest.learn.apply import WriteResult
-from palimpsest.learn.background import reports
-from palimpsest.learn.background.work import BackgroundWork, OnLearned
-from palimpsest.learn.engine import Engine
-from palimpsest.learn.facts import personal
-from palimpsest.learn.views import summaries
-from palimpsest.recall.listing import Page
-from palimpsest.recall.pipeline import SearchQuery, SearchResult
-from palimpsest.store import known_projects as project_queries
-from palimpsest.store.mapping import is_seen
-from palimpsest.store.queries import edits as edit_queries
-from palimpsest.store.queries import history as history_queries
-from palimpsest.store.queries import id_lookup
-from palimpsest.store.queries import messages as message_queries
-from palimpsest.store.views import links as link_queries
-from palimpsest.store.writes import notices
+from palimpsest.learn import add, edit, job_reports, personal
+from palimpsest.learn.background import BackgroundWork, OnLearned
+from palimpsest.learn.browsing import Conversations
+from palimpsest.learn.commit import WriteResult
+from palimpsest.learn.document_pages import Documents
+from palimpsest.learn.edit import Corrections
+from palimpsest.learn.engine import Engine, open_embedder, open_model, open_projection, open_prompts
+from palimpsest.learn.entity_graph import Graph
+from palimpsest.learn.recall_log import FadingMemories, RecallLog
+from palimpsest.learn.summaries import summary_writer
+from palimpsest.learn.user_projects import Projects, in_its_project
+from palimpsest.recall.listing import Page, page
+from palimpsest.recall.retention import Forgetting
+from palimpsest.recall.search import SearchQuery, SearchResult, filter_notes, search, search_all_projects
+from palimpsest.store import entries, history, links, projects, upgrade
+from palimpsest.store import messages as message_queries
+from palimpsest.store.ledger import Ledger, open_ledger
+from palimpsest.store.rows import is_seen
+
+# Open the parts of a memory: the ledger, the embedder, the index, the model, the prompts. Blocking.
+
+
+def open_parts(
+    settings: Settings, clock: Clock, threads: Threads, *, background: bool
+) -> tuple[Settings, Engine, Projection, KeptKeys]:
+    """Return the parts of a memory, and the settings with the project that the ledger knows.
+
+    With `background` it may learn after its calls. Raises PalimpsestError.
+    """
+    prompts = open_prompts(settings)
+    zones = settings.zones
+    ledger = open_ledger(settings.ledger_place, clock, settings.max_memories, data_dir=settings.data_dir, zones=zones)
+    try:
+        write_hook_settings(settings)
+        settings = in_its_project(settings, ledger)
+        embedder = open_embedder(settings)
+        projection = open_projection(settings, ledger, embedder.fingerprint)
+        index = KeptKeys(ledger, projection)
+        engine = Engine(
+            ledger,
+            embedder,
+            open_model(settings),
+            prompts,
+            zones.clock(clock, settings.user_id),
+            index,
+            threads,
+            keep_secrets=settings.keep_secrets,
+            excluded_topics=settings.excludes,
+            learns_in_background=background and bool(settings.learn.in_background),
+            captured_calls_per_day=settings.learn.captured_calls_per_day,
+            background=settings.background,
+            summary_every=settings.summary.every,
+            has_links=settings.links == "on",
+        )
+    except BaseException:
+        ledger.close()
+        raise
+    return settings, engine, projection, index
+
+
+# Search one project or all of them, or list one, with notes on a filter that finds nothing. Blocking.
+
+MAX_HOPS = 2
+"""How far relations may lead from the entities that a question names. What is further away seldom says anything of
+them, and with the first two there may be thousands."""
+
+
+def list_memory(
+    ledger: Ledger,
+    scope: Scope,
+    *,
+    limit: int,
+    max_tokens: int,
+    cursor: str | None,
+    deleted: bool,
+    filters: Mapping[str, Any] | None,
+    forgetting: Forgetting,
+) -> Page:
+    """Return a page of a listing. Raises InputError and LedgerError."""
+    found = page(ledger, scope, limit, max_tokens, cursor, deleted=deleted, filters=filters, forgetting=forgetting)
+    return replace(found, notes=(*found.notes, *filter_notes(ledger, scope, filters, found.hits, deleted=deleted)))
+
+
+def search_memory(engine: Engine, query: SearchQuery, *, all_projects: bool) -> SearchResult:
+    """Return the result of a search. Raises InputError and LedgerError."""
+    bounded("hops", query.hops, 0, MAX_HOPS)
+    query = replace(query, follows_links=engine.has_links)
+    if all_projects:
+        return search_all_projects(engine.ledger, engine.embedder, engine.index, query)
+    result = search(engine.ledger, engine.embedder, engine.index, query)
+    deleted = False if query.as_of is None else None
+    notes = filter_notes(engine.ledger, query.scope, query.filters, result.hits, deleted=deleted)
+    return replace(result, notes=(*result.notes, *notes))
+
+
+# The facade: `async with open_memory(settings) as memory`.
+#
+# All parts of a memory are built and connected here. The MCP tools and the command line only call this, and nothing
+# else opens a ledger for them.
 
 THREADS = 8
 """How many worker threads do blocking work. The MCP transport has threads of its own. Set by hand."""
@@ -249,7 +325,7 @@ class Memory:
         engine, fading = self.engine, self.fading.forgetting
         what = (engine.clock(), MAX_LIMIT, MAX_TOKENS, filters or {}, as_of)
         search_query = SearchQuery(replace(scope, agent_id="", run_id=""), query, *what, forgetting=fading)
-        known = await engine.read(lambda conn: project_queries.project_names(conn, scope.user_id))
+        known = await engine.read(lambda conn: projects.project_names(conn, scope.user_id))
         if not 0 < len({*known} - {scope.project}) <= MAX_PROJECTS_ASKED:
             return ()
         result = await engine.run(lambda: search_memory(engine, search_query, all_projects=True))
@@ -319,11 +395,11 @@ class Memory:
 
     async def ids(self, scope: Scope, beginning: str, limit: int) -> Sequence[str]:
         """Return up to `limit` ids of memories that begin with a string, the newest memory first."""
-        return await self.engine.read(lambda conn: id_lookup.ids_beginning(conn, scope, beginning, limit))
+        return await self.engine.read(lambda conn: entries.ids_beginning(conn, scope, beginning, limit))
 
     async def log(self, scope: Scope, *, limit: int = 20, before: int | None = None) -> Sequence[Edit]:
         """Return up to `limit` edits, newest first; only those before edit number `before`, if given."""
-        found = await self.engine.read(lambda conn: edit_queries.edits(conn, scope, limit, before))
+        found = await self.engine.read(lambda conn: history.edits(conn, scope, limit, before))
         return [each.in_zone(self.zone) for each in found]
 
     async def undo(self, scope: Scope, undo: Undo | None = None, *, caller: str = "") -> WriteResult:
@@ -332,28 +408,28 @@ class Memory:
 
     async def summary(
         self, scope: Scope, kind: str = "overall", *, refresh: bool = False, caller: str = ""
-    ) -> summaries.SummaryResult:
+    ) -> summary_writer.SummaryResult:
         """Return a summary of what is known in the scope."""
         if self.engine.is_model_borrowed and not refresh:
-            refresh = await summaries.missed_changes(self.engine, scope, kind) >= self.settings.summary.every
-        return await summaries.get_summary(self._answering, scope, kind, refresh=refresh, caller=caller)
+            refresh = await summary_writer.missed_changes(self.engine, scope, kind) >= self.settings.summary.every
+        return await summary_writer.get_summary(self._answering, scope, kind, refresh=refresh, caller=caller)
 
     async def last_days(self, scope: Scope, number: int) -> Sequence[str]:
         """Return the kinds of the summaries of the last days on which something was said, the last day first."""
-        return await summaries.last_days(self.engine, scope, number)
+        return await summary_writer.last_days(self.engine, scope, number)
 
     async def get(self, scope: Scope, owner_id: str) -> models.Memory | Message:
         """Return a memory or message, living or deleted, with its whole text unless a fact of it is forgotten."""
-        owner = await self.engine.read(lambda conn: id_lookup.find_shown(conn, scope, owner_id))
+        owner = await self.engine.read(lambda conn: entries.find_shown(conn, scope, owner_id))
         return owner.in_zone(self.zone)
 
     async def sources(self, scope: Scope, memory_id: str) -> Sequence[Message]:
         """Return the messages behind a memory, oldest first, each with its text as `get` returns it."""
 
         def read(conn: Connection) -> Sequence[Message]:
-            memory = id_lookup.find_memory(conn, scope, memory_id)
+            memory = entries.find_memory(conn, scope, memory_id)
             behind = message_queries.sources_of(conn, [memory.id]).get(memory.id, ())
-            return [id_lookup.shown(conn, message).in_zone(self.zone) for message in behind]
+            return [entries.shown(conn, message).in_zone(self.zone) for message in behind]
 
         return await self.engine.read(read)
 
@@ -361,21 +437,21 @@ class Memory:
         """Return a memory, living or deleted, and all its versions, oldest first."""
 
         def read(conn: Connection) -> tuple[models.Memory, Sequence[Version]]:
-            memory = id_lookup.find_memory(conn, scope, memory_id)
-            versions = history_queries.versions_of(conn, memory.id)
+            memory = entries.find_memory(conn, scope, memory_id)
+            versions = history.versions_of(conn, memory.id)
             return memory.in_zone(self.zone), [version.in_zone(self.zone) for version in versions]
 
         return await self.engine.read(read)
 
     async def predecessors(self, scope: Scope, memory_id: str) -> Sequence[Predecessor]:
         """Return the memories that a scope sees and whose place a memory took, oldest first."""
-        found = await self.engine.read(lambda conn: history_queries.predecessors(conn, memory_id))
+        found = await self.engine.read(lambda conn: history.predecessors(conn, memory_id))
         seen = [each for each in found if is_seen(scope, each.memory.scope)]
         return [replace(each, memory=each.memory.in_zone(self.zone)) for each in seen]
 
     async def linked(self, scope: Scope, memory: models.Memory) -> Sequence[LinkedMemory]:
         """Return the living memories that a memory is linked with, and why."""
-        return await self.engine.read(lambda conn: link_queries.linked_with(conn, scope, memory))
+        return await self.engine.read(lambda conn: links.linked_with(conn, scope, memory))
 
     async def health(self) -> dict[str, str]:
         """Return the state of the ledger, the vectors, the index and a graph database, in one word each."""
@@ -389,7 +465,7 @@ class Memory:
         on_project = await self.projects.news(scope)
         if self._background is None:
             return on_project
-        unreported = await self.engine.run(lambda: reports.unreported(self.engine, scope))
+        unreported = await self.engine.run(lambda: job_reports.unreported(self.engine, scope))
         return (*on_project, *self._background.report(unreported))
 
     async def upgrade_notice(self) -> tuple[str, ...]:
@@ -398,7 +474,7 @@ class Memory:
         if not unused:
             return ()
         try:
-            is_new = await self.engine.write(lambda: ledger.take_notice(notices.OPENAI_VARIABLES))
+            is_new = await self.engine.write(lambda: ledger.take_notice(upgrade.OPENAI_VARIABLES))
         except LedgerError:  # a ledger that can only be read still answers
             return ()
         return (f"since this version {unused_variables_text(unused)}",) if is_new else ()

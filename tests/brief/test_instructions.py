@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.brief.launch import Launch, launch_of, rendered_instructions
-from palimpsest.brief.static_text import HEAD, REST
 from palimpsest.core.models import Scope
+from palimpsest.hooks.instructions import HEAD, REST, Launch, launch_of, rendered_instructions
 from palimpsest.memory import open_memory
 from tests.support.memory import ALICE, StoppedClock, add_text, memory_in, settings_in
 

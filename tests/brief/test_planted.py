@@ -9,15 +9,11 @@ from typing import Any
 
 import pytest
 
-from palimpsest.brief.answer import RecallRequest, answer
-from palimpsest.brief.instructions import instructions_with
-from palimpsest.brief.lines import sentences
-from palimpsest.brief.session import session_brief
-from palimpsest.brief.sources import Sources
 from palimpsest.core.models import ABOUT_THE_PAST, ORIGIN, Memory, Message
-from palimpsest.hook.texts import BLOCK_BEGIN, BLOCK_END
+from palimpsest.hooks.brief import RecallRequest, Sources, answer, instructions_with, sentences, session_brief
+from palimpsest.hooks.spool import BLOCK_BEGIN, BLOCK_END
 from palimpsest.recall.hits import memory_hit, message_hit
-from palimpsest.recall.pipeline import SearchQuery, SearchResult
+from palimpsest.recall.search import SearchQuery, SearchResult
 from tests.server.reply_examples import SCOPE
 from tests.support.mcp_client import reply_results, reply_text
 from tests.support.memory import ALICE, StoppedClock, add_text, memory_in

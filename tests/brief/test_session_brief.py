@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.brief.session import MAX_TOKENS
 from palimpsest.core.models import USER_NAME, Scope, Undo
-from palimpsest.hook import paths
-from palimpsest.hook.session import find_brief
+from palimpsest.hooks import spool
+from palimpsest.hooks.brief import MAX_BRIEF_TOKENS
+from palimpsest.hooks.events import find_brief
 from palimpsest.memory import Memory
 from palimpsest.text.tokenizer import count_tokens
 from tests.support.memory import ALICE, StoppedClock, add_text, memory_in, messages_from
@@ -90,7 +90,7 @@ async def test_a_brief_is_never_too_long_and_ends_once(tmp_path: Path, words: st
             await memory.add_text(scope, f"Project fact {number} {words * (number + 1)}", infer=False)
         await memory.add_messages(messages_from(("user", words * 900), ("assistant", words * 900), scope=scope))
         text = await brief_of(memory)
-    assert count_tokens(text) <= MAX_TOKENS
+    assert count_tokens(text) <= MAX_BRIEF_TOKENS
     assert (text.count("<palimpsest-memory>"), text.count("</palimpsest-memory>")) == (1, 1)
     assert "Project fact" in text
     assert "User fact" in text
@@ -178,7 +178,7 @@ async def test_purge_searches_what_sessions_begin_with(tmp_path: Path) -> None:
     async with memory_in(tmp_path) as memory:
         fact = await add_text(memory, "User keeps the spare key under the third pot")
         await memory.briefs.render()
-        left = Path(paths.hooks_dir(str(tmp_path))) / "shown" / "left-behind"
+        left = Path(spool.hooks_dir(str(tmp_path))) / "shown" / "left-behind"
         left.parent.mkdir()
         left.write_text("User keeps the spare key under the third pot")
         result = await memory.care.purge(ALICE, [fact])

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from palimpsest.core.entities import Relation
-from palimpsest.core.models import Scope
-from palimpsest.hook.session import find_brief
+from palimpsest.core.models import Relation, Scope
+from palimpsest.hooks.events import find_brief
 from palimpsest.memory import Memory
 from tests.support.ledger_access import ignore_progress
 from tests.support.memory import ALICE, StoppedClock, add_text, memory_in

@@ -13,13 +13,12 @@ import anyio.from_thread
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from palimpsest.core.entities import NamedEntity, Relation
-from palimpsest.core.models import Decision, Event, Fact, Provenance, Scope
+from palimpsest.core.models import Decision, Event, Fact, NamedEntity, Provenance, Relation, Scope
 from palimpsest.core.settings import load_settings
 from palimpsest.memory import open_memory
-from palimpsest.server.auth import tokens as access_tokens
-from palimpsest.store.writes.apply import Write
-from palimpsest.store.writes.conversations import Conversation
+from palimpsest.server import access_tokens
+from palimpsest.store.apply import Write
+from palimpsest.store.writes import Conversation
 from tests.browser.conftest import Served, entered
 from tests.support.browser import Windows, linked_pages
 from tests.support.command_line import palimpsest_json

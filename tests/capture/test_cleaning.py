@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.capture.cleaning import said
+from palimpsest.hooks.captured import said
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from palimpsest.hook import paths, spool
+from palimpsest.hooks import spool
 from tests.support.command_line import palimpsest, palimpsest_json
 from tests.support.sessions import ClaudeSession, spooled, waiting
 
@@ -18,7 +18,7 @@ def capture_finding(folder: Path) -> tuple[bool, str]:
 
 def doctor_code(folder: Path) -> int:
     """Return 1 if a record was set aside, which degrades the installation."""
-    return int((Path(paths.spool_dir(str(folder / "data"))) / "damaged").exists())
+    return int((Path(spool.spool_dir(str(folder / "data"))) / "damaged").exists())
 
 
 class TestCommands:
@@ -60,7 +60,7 @@ class TestDoctor:
         session = ClaudeSession(tmp_path / "t.jsonl")
         session.other("hologram")
         spooled(data, "end", transcript=str(session.path))
-        (Path(paths.spool_dir(str(data))) / "1-1-a.json").write_text("{")
+        (Path(spool.spool_dir(str(data))) / "1-1-a.json").write_text("{")
         spool.note_refusal(str(data), "large")
         palimpsest(tmp_path, "list")
         spooled(data, "prompt", "said after")
@@ -75,7 +75,7 @@ class TestDoctor:
 class TestHookSettings:
     def test_hooks_are_told_the_settings(self, tmp_path: Path) -> None:
         """The file is written when a memory is opened, if it says something new. No file means the defaults."""
-        file = Path(paths.settings_file(str(tmp_path / "data")))
+        file = Path(spool.settings_file(str(tmp_path / "data")))
         palimpsest(tmp_path, "list")
         assert not file.exists()
         for mode in ("off", "on"):

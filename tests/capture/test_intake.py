@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from palimpsest.core.models import Scope
-from palimpsest.hook import paths
+from palimpsest.hooks import spool
 from tests.support.memory import memory_in, messages_from
 from tests.support.sessions import BEGAN, ClaudeSession, kept, spooled, unknown_lines, waiting
 
@@ -69,7 +69,7 @@ class TestRecords:
     async def test_what_cannot_be_read_is_set_aside(self, tmp_path: Path) -> None:
         """Damaged records are kept for a person, those of a newer version for a newer server, drafts for their hook."""
         spooled(tmp_path, "prompt", "a good one")
-        folder = Path(paths.spool_dir(str(tmp_path)))
+        folder = Path(spool.spool_dir(str(tmp_path)))
         for name, content in (
             ("1-1-a.json", "{"),
             ("1-1-b.json", "[1]"),

@@ -13,7 +13,7 @@ import pytest
 
 from loopback import OpenAIServer
 from palimpsest.core.models import Scope
-from palimpsest.learn.background.jobs import work_on_jobs
+from palimpsest.learn.job_runner import work_on_jobs
 from palimpsest.memory import Memory
 from tests.support.learning_jobs import TIMEOUT, HastyClock, model, next_news
 from tests.support.memory import StoppedClock, llm_settings, memory_in, memory_texts

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.capture.sessions import SessionsRequest
 from palimpsest.core.files import files_below
+from palimpsest.hooks.intake import SessionsRequest
 from tests.support.ledger_access import ignore_progress
 from tests.support.memory import memory_in
 from tests.support.sessions import ClaudeSession, kept, spooled

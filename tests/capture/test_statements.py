@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from loopback import OpenAIServer
-from palimpsest.brief.answer import RecallRequest
 from palimpsest.core.models import CAPTURED, ORIGIN, Scope, Undo
-from palimpsest.hook.session import find_brief
+from palimpsest.hooks.brief import RecallRequest
+from palimpsest.hooks.events import find_brief
 from palimpsest.memory import Memory
 from tests.support.learning_jobs import model
 from tests.support.ledger_access import ignore_progress

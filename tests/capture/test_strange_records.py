@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from palimpsest.capture import spool
+from palimpsest.hooks import captured
 from tests.support.memory import memory_in
 from tests.support.sessions import kept, spooled, waiting
 
@@ -36,8 +36,8 @@ async def test_the_others_are_taken_in(tmp_path: Path, strange: dict[str, Any], 
     async with memory_in(tmp_path, project=project, hooks_excluded_folders=(str(tmp_path / "x"),)) as memory:
         await memory.capture.take_in()
         assert ("user", "a good one") in kept(memory)
-        assert [name for name in waiting(tmp_path) if name != spool.DAMAGED] == []
-        assert ("user", "a strange one") in kept(memory) or len(spool.damaged_files(tmp_path)) == 1
+        assert [name for name in waiting(tmp_path) if name != captured.DAMAGED] == []
+        assert ("user", "a strange one") in kept(memory) or len(captured.damaged_files(tmp_path)) == 1
 
 
 async def test_a_pipe_is_no_transcript(tmp_path: Path) -> None:

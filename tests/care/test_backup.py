@@ -20,19 +20,17 @@ import anyio
 import pytest
 
 from loopback import OpenAIServer
-from palimpsest.care.backup import back_up, restore
+from palimpsest.admin.backup import back_up, restore
 from palimpsest.core.errors import InputError, LedgerError
 from palimpsest.core.files import file_lock
 from palimpsest.core.settings import Settings, load_settings
-from palimpsest.index.checkpoint import Checkpoint
-from palimpsest.store.database.sqlite.backup import KEPT
-from palimpsest.store.database.sqlite.full_text import SqliteFullText
+from palimpsest.index.sync import Checkpoint
+from palimpsest.store import entries, memories, summaries
 from palimpsest.store.ledger import open_ledger
-from palimpsest.store.migrations.upgrade import MIGRATIONS
-from palimpsest.store.queries import index_log as log_queries
-from palimpsest.store.queries import memories as memory_queries
-from palimpsest.store.queries import summaries as summary_queries
 from palimpsest.store.schema import HEAD
+from palimpsest.store.sqlite.fts5 import SqliteFullText
+from palimpsest.store.sqlite.ledger_files import KEPT
+from palimpsest.store.upgrade import MIGRATIONS
 from palimpsest.text.tokenizer import search_tokens
 from tests.support.command_line import palimpsest, palimpsest_json, palimpsest_process
 from tests.support.ledger_access import (
@@ -64,7 +62,7 @@ import os, signal, sys
 from datetime import UTC, datetime
 from pathlib import Path
 from palimpsest.store.ledger import open_ledger
-from palimpsest.store.writes.apply import Write
+from palimpsest.store.apply import Write
 from palimpsest.core.models import Decision, Event, Fact, Provenance, Scope
 ledger = open_ledger(Path(sys.argv[1]), lambda: datetime.now(UTC))
 for number in range(30):
@@ -497,7 +495,7 @@ class TestRestore:
                     restore(memory.settings, copy, memory.engine.clock)
                     may_answer.set()
                 with memory.engine.ledger.read() as conn:
-                    assert summary_queries.latest_summary(conn, ALICE, "overall") is None
+                    assert summaries.latest_summary(conn, ALICE, "overall") is None
                 assert (await memory.summary(ALICE)).changes_since == 0, "a summary written after the restore is stored"
 
 
@@ -514,7 +512,7 @@ async def test_a_running_server_sees_the_restored_state_at_its_next_call_and_its
         def follows() -> bool:
             checkpoint = Checkpoint.read(data / "index" / "0")
             with memory.engine.ledger.read() as conn:
-                head = log_queries.newest_log_number(conn)
+                head = entries.newest_log_number(conn)
                 return (
                     checkpoint is not None
                     and checkpoint.is_valid(memory.projection.initial_checkpoint, conn)
@@ -525,7 +523,7 @@ async def test_a_running_server_sees_the_restored_state_at_its_next_call_and_its
             reply_text(await server.call_tool("add_memory", {"text": text}))
         copy = back_up(memory.settings, None, memory.engine.clock).path
         with memory.engine.ledger.read() as conn:
-            ids = [memory.id for _, memory in memory_queries.list_memories(conn, ALICE, 9)]
+            ids = [memory.id for _, memory in memories.list_memories(conn, ALICE, 9)]
         reply_text(await server.call_tool("delete_memory", {"memory_ids": ids}))
         reply_text(await server.call_tool("add_memory", {"text": "The team retreat is in Porto"}))
         await repeat_until(follows, lambda: search("retreat"))

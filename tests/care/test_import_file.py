@@ -13,12 +13,11 @@ from typing import Any
 import pytest
 
 from loopback import OpenAIServer
-from palimpsest.care.transfer import import_file
-from palimpsest.core.entities import NamedEntity, Relation
+from palimpsest.admin import import_file
 from palimpsest.core.errors import InputError, MemoryNotFoundError
-from palimpsest.core.models import Edit, Provenance, Scope, Undo
+from palimpsest.core.models import Edit, NamedEntity, Provenance, Relation, Scope, Undo
 from palimpsest.memory import Memory
-from palimpsest.store.writes.transfer import ITEM_TYPES
+from palimpsest.store.transfer import ITEM_TYPES
 from tests.support.command_line import palimpsest, palimpsest_json, palimpsest_process
 from tests.support.exports import CutOffError, Interrupted, exported, exporting
 from tests.support.graph_rows import LIVES, change_stating, store_stating

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.care.transfer import import_file
+from palimpsest.admin import import_file
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import Scope, Undo
 from tests.support.exports import CutOffError, Interrupted, exported, exporting

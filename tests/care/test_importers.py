@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from palimpsest.care.importers.formats import read_file
-from palimpsest.care.importers.records import ImportedFile, ImportedMemory, ImportedMessage
+from palimpsest.admin.import_file import read_file
+from palimpsest.admin.importers.records import ImportedFile, ImportedMemory, ImportedMessage
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import Event
 from palimpsest.core.validation import MAX_METADATA_BYTES, MAX_TEXT_CHARS

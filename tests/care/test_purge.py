@@ -14,16 +14,14 @@ import pytest
 from sqlalchemy import text as sql
 
 from loopback import OpenAIServer
-from palimpsest.care.backup import back_up, restore
+from palimpsest.admin.backup import back_up, restore
 from palimpsest.core.errors import InputError, MemoryNotFoundError
 from palimpsest.core.models import Scope
-from palimpsest.index.checkpoint import Checkpoint
+from palimpsest.index.sync import Checkpoint
 from palimpsest.memory import Memory
-from palimpsest.store.database.sqlite import connection
-from palimpsest.store.queries import index_log as log_queries
-from palimpsest.store.queries import memories as memory_queries
-from palimpsest.store.queries import summaries as summary_queries
-from palimpsest.store.queries import vectors as vector_queries
+from palimpsest.store import entries as log_queries
+from palimpsest.store import memories, summaries
+from palimpsest.store.sqlite import sqlite_database
 from palimpsest.text.tokenizer import search_tokens
 from tests.support.command_line import palimpsest, palimpsest_json, palimpsest_process
 from tests.support.ledger_access import (
@@ -65,7 +63,7 @@ def vectors_of(path: Path, *ids: str) -> list[bytes]:
     with ledger_in(path.parent) as ledger, ledger.read() as conn:
         query = sql("SELECT seq, embedder, vector, key FROM vectors WHERE owner_id = :owner_id")
         rows = [conn.execute(query, {"owner_id": owner_id}).one() for owner_id in ids]
-        indexed = [vector_queries.keys_of(conn, embedder, [seq])[seq].tobytes() for seq, embedder, *_ in rows]
+        indexed = [log_queries.keys_of(conn, embedder, [seq])[seq].tobytes() for seq, embedder, *_ in rows]
     return [blob for _, _, *blobs in rows for blob in blobs if blob] + indexed
 
 
@@ -212,7 +210,7 @@ async def test_the_neighbours_of_a_purged_message_lose_its_context(tmp_path: Pat
             full_text = memory.engine.ledger.full_text
             assert full_text.search(conn, ALICE, search_tokens(ASKED + ANSWERED), 10) == {}
             _, keys = all_keys(conn, ALICE, memory.engine.embedder.fingerprint)
-            centre = vector_queries.centre(conn, "alice", memory.engine.embedder.fingerprint)
+            centre = log_queries.centre(conn, "alice", memory.engine.embedder.fingerprint)
             entries = conn.execute(sql("SELECT seq, owner_id FROM vectors"))
             words = {owner: full_text.rows(conn)[seq] for seq, owner in entries}
         with other.engine.ledger.read() as conn:
@@ -372,7 +370,7 @@ async def test_a_purge_erases_every_summary_of_its_user_only(tmp_path: Path) -> 
                 await memory.summary(scope)
             await memory.care.purge(ALICE, [ids[ALICE]], and_backups=False)
             with memory.engine.ledger.read() as conn:
-                left = [summary_queries.latest_summary(conn, scope, "overall") for scope in ids]
+                left = [summaries.latest_summary(conn, scope, "overall") for scope in ids]
     assert [summary.text if summary else None for summary in left] == [None, None, f"Summary 2: {SUMMED}"]
     assert files_with_part_of(tmp_path, f"Summary 0: {SUMMED}"[:25]) == set()
 
@@ -396,7 +394,7 @@ async def test_a_summary_that_was_being_written_during_a_purge_is_not_stored(tmp
                 await memory.care.purge(ALICE, [secret], and_backups=False)
                 may_answer.set()
             with memory.engine.ledger.read() as conn:
-                assert summary_queries.latest_summary(conn, ALICE, "overall") is None
+                assert summaries.latest_summary(conn, ALICE, "overall") is None
             assert files_with_part_of(tmp_path, SUMMED, FIRST) == set()
             assert (await memory.summary(ALICE)).text == SUMMED, "a summary written after the purge is stored"
             store_memory(memory, "User bakes")
@@ -436,9 +434,7 @@ async def test_a_running_server_rebuilds_its_index_at_its_next_call(tmp_path: Pa
         for text in (FIRST, "The team retreat is in Lisbon", "User bakes rye bread"):
             reply_text(await server.call_tool("add_memory", {"text": text}))
         with memory.engine.ledger.read() as conn:
-            secret = next(
-                memory for _, memory in memory_queries.list_memories(conn, ALICE, 9) if memory.text == FIRST
-            ).id
+            secret = next(memory for _, memory in memories.list_memories(conn, ALICE, 9) if memory.text == FIRST).id
         vectors = vectors_of(data / "ledger.db", secret)
         await repeat_until(lambda: _stands(memory, checkpoint), lambda: search("bread"))
         assert files_with_part_of(checkpoint, *vectors)
@@ -477,7 +473,7 @@ async def test_a_log_that_another_process_reads_is_noted_and_emptied_by_the_next
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Guards the write-ahead log, which cannot be emptied while a process reads an old state of the ledger."""
-    monkeypatch.setattr(connection, "BUSY_TIMEOUT_SECONDS", 0.1)
+    monkeypatch.setattr(sqlite_database, "BUSY_TIMEOUT_SECONDS", 0.1)
     async with memory_in(tmp_path) as memory:
         secret, other = store_memory(memory, FIRST), store_memory(memory, "User bakes rye bread")
         with closing(sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)) as reader:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from palimpsest.care.backup import back_up, restore, stored_backups
+from palimpsest.admin.backup import back_up, restore, stored_backups
 from palimpsest.core.errors import LedgerError
 from palimpsest.core.models import Scope
 from palimpsest.core.settings import Settings

@@ -13,14 +13,13 @@ import numpy as np
 import pytest
 from chromadb.config import Settings as ChromaSettings
 
-from palimpsest.care.backup import back_up
-from palimpsest.care.doctor import Finding
-from palimpsest.care.verify import verify
+from palimpsest.admin.backup import back_up
+from palimpsest.admin.doctor import Finding, verify
 from palimpsest.core.files import file_lock
 from palimpsest.core.models import Scope
 from palimpsest.core.settings import Settings
-from palimpsest.index.checkpoint import FILE_NAME, Checkpoint
-from palimpsest.store.queries import memories as memory_queries
+from palimpsest.index.sync import FILE_NAME, Checkpoint
+from palimpsest.store import memories
 from tests.support.command_line import palimpsest, palimpsest_json
 from tests.support.damages import (
     DAMAGES,
@@ -398,7 +397,7 @@ def test_a_memory_in_use_is_verified_and_repaired_without_losing_a_write(setting
         writer.wait_for(5)
     assert ledger_faults(settings.ledger_path) == []
     with ledger_in(settings.data_dir) as ledger, ledger.read() as conn:
-        texts = {memory.text for _, memory in memory_queries.list_memories(conn, ALICE, 100_000)}
+        texts = {memory.text for _, memory in memories.list_memories(conn, ALICE, 100_000)}
     assert set(writer.acknowledged) <= texts
 
 

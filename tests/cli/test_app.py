@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from loopback import OpenAIServer
-from palimpsest.text.counting import counted
+from palimpsest.text.display import counted
 from tests.support.command_line import palimpsest, palimpsest_json, palimpsest_process, palimpsest_restricted
 from tests.support.environment import clean_environment
 from tests.support.mcp_client import TOOL_NAMES

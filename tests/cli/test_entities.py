@@ -10,8 +10,7 @@ from xml.etree import ElementTree as ET
 import anyio
 import pytest
 
-from palimpsest.core.entities import NamedEntity, Relation
-from palimpsest.core.models import Decision, Event, Fact
+from palimpsest.core.models import Decision, Event, Fact, NamedEntity, Relation
 from tests.support.command_line import palimpsest, palimpsest_json
 from tests.support.graph_rows import LIVES, store_stating
 from tests.support.ledger_access import write_decisions

@@ -12,8 +12,8 @@ from typing import Any, cast
 import typer.main
 
 from palimpsest import __version__
-from palimpsest.cli.app import app
-from palimpsest.cli.options import COMMANDS, PANELS, SETTINGS
+from palimpsest.cli.console import COMMANDS, PANELS, SETTINGS
+from palimpsest.cli.main import app
 from tests.support.command_line import palimpsest, palimpsest_json
 
 SHARED = {"--config", *(f"--{name.replace('_', '-')}" for name in SETTINGS)}
@@ -56,13 +56,13 @@ def test_what_only_prints_imports_no_memory() -> None:
     printed = (
         "import sys; print([name for name in sys.modules if name.startswith(('palimpsest.', 'sqlalchemy', 'numpy'))])"
     )
-    run = f"from palimpsest.cli.app import app; app(sys.argv[1:], standalone_mode=False); {printed}"
+    run = f"from palimpsest.cli.main import app; app(sys.argv[1:], standalone_mode=False); {printed}"
     for words in (["--version"], ["--help"]):
         output = subprocess.run(
             [sys.executable, "-c", f"import sys; {run}", *words], capture_output=True, text=True, check=True
         ).stdout
         loaded = output.splitlines()[-1]
-        assert "palimpsest.cli.options" in loaded
+        assert "palimpsest.cli.console" in loaded
         assert not any(name in loaded for name in ("palimpsest.memory", "palimpsest.store", "sqlalchemy", "numpy"))
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from loopback import OpenAIServer
-from palimpsest.care.model_choice import LocalServer, local_servers
+from palimpsest.admin.configuration import LocalServer, local_servers
 from tests.support.command_line import palimpsest, palimpsest_json
 
 KEY = "a-key-of-a-vendor"

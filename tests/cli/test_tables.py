@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from rich.cells import cell_len, split_graphemes
 from rich.console import Console
 
-from palimpsest.cli.tables import MAX_TEXT, Rows, cut_to_width, wrapped
-from palimpsest.server.auth import tokens as access_tokens
+from palimpsest.cli.output import MAX_TEXT, Rows, cut_to_width, wrapped
+from palimpsest.server import access_tokens
 from tests.support.command_line import palimpsest, palimpsest_json, palimpsest_process
 from tests.support.examples import examples
 

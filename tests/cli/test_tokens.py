@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from palimpsest.server.auth import tokens as access_tokens
+from palimpsest.server import access_tokens
 from tests.support.command_line import palimpsest, palimpsest_json, palimpsest_restricted
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from palimpsest.core.errors import SettingsError
 from palimpsest.core.settings import Settings, load_settings
-from palimpsest.learn.factory import open_model
+from palimpsest.learn.engine import open_model
 
 
 @pytest.fixture(autouse=True)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.core.configuration.file import keep_copy, set_value, set_values
 from palimpsest.core.errors import SettingsError
+from palimpsest.core.settings_file import keep_copy, set_value, set_values
 
 
 def changed(path: Path, text: str) -> str:

@@ -11,7 +11,6 @@ from pydantic import ValidationError
 
 from palimpsest.core.clock import iso, parse_until
 from palimpsest.core.errors import InputError
-from palimpsest.core.message_forms import NO_TEXT, conversations_in
 from palimpsest.core.models import MAX_SCOPE_CHARS, Message, Scope
 from palimpsest.core.validation import (
     MAX_MESSAGES,
@@ -19,10 +18,12 @@ from palimpsest.core.validation import (
     MAX_METADATA_BYTES,
     MAX_QUERY_CHARS,
     MAX_TEXT_CHARS,
+    NO_TEXT,
     UNKNOWN_TIME,
     ScopeInput,
     bounded,
     conversation_from,
+    conversations_in,
     metadata_from,
     one_line,
     query_from,

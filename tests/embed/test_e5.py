@@ -57,7 +57,7 @@ except EmbedderError as error:
 """
 CODE_THAT_EXAMINES = """
 import anyio
-from palimpsest.care.doctor import examine
+from palimpsest.admin.doctor import examine
 from palimpsest.core.settings import load_settings
 findings = {finding.part: finding for finding in anyio.run(examine, load_settings(None))}
 print(findings["embedder"].ok, findings["embedder"].text)

@@ -9,8 +9,8 @@ import pytest
 
 from palimpsest.core.errors import EmbedderError
 from palimpsest.core.protocols import Vector
-from palimpsest.embed.questions import KEPT, QuestionCache
-from palimpsest.text.windows import QUESTION_WORDS
+from palimpsest.embed.workers import KEPT, QuestionCache
+from palimpsest.text.tokenizer import QUESTION_WORDS
 from tests.support.watched_embedder import WholeTextEmbedder
 
 

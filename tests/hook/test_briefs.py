@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from palimpsest.hook import paths
+from palimpsest.hooks import spool
 from tests.support.hook_program import hook_environment, run_hook
 
 BRIEF = "<palimpsest-memory>\nAda lives in Lisbon.\n</palimpsest-memory>"
@@ -16,9 +16,9 @@ BRIEF = "<palimpsest-memory>\nAda lives in Lisbon.\n</palimpsest-memory>"
 
 def write_briefs(data_dir: Path, folders: Any, **briefs: Any) -> None:
     """Write the map of folders and some briefs by key, JSON values or damaged texts."""
-    file = Path(paths.folders_file(str(data_dir)))
+    file = Path(spool.folders_file(str(data_dir)))
     file.parent.mkdir(mode=0o700, parents=True)
-    files = {file: folders, **{Path(paths.brief_file(str(data_dir), key)): brief for key, brief in briefs.items()}}
+    files = {file: folders, **{Path(spool.brief_file(str(data_dir), key)): brief for key, brief in briefs.items()}}
     for path, content in files.items():
         path.write_text(content if isinstance(content, str) else json.dumps(content))
 
@@ -109,7 +109,7 @@ def test_a_session_that_still_sees_its_brief_gets_no_other(tmp_path: Path, sourc
 def test_memories_of_the_brief_count_as_shown(tmp_path: Path) -> None:
     write_briefs(tmp_path, {"users": {"": {"": "k1"}}}, k1=brief(BRIEF, "m1", "m2"))
     begun_with(tmp_path, "/")
-    assert Path(paths.shown_file(str(tmp_path), "claude-code", "s1")).read_text().split() == ["m1", "m2"]
+    assert Path(spool.shown_file(str(tmp_path), "claude-code", "s1")).read_text().split() == ["m1", "m2"]
 
 
 @pytest.mark.parametrize("mode", ["off", "capture"])

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from palimpsest.hook import paths
+from palimpsest.hooks import spool
 from scripted_recall import answering, says
 from tests.support.hook_program import hook_environment, run_hook, spooled
 
@@ -117,7 +117,7 @@ ENDS: dict[str, dict[str, Any]] = {
 
 def write_brief(data_dir: Path, text: str, folder: str = "", user: str = "", key: str = "k1") -> None:
     """Write a brief as a server does."""
-    file, folders = Path(paths.brief_file(str(data_dir), key)), Path(paths.folders_file(str(data_dir)))
+    file, folders = Path(spool.brief_file(str(data_dir), key)), Path(spool.folders_file(str(data_dir)))
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps({"v": 1, "text": text, "ids": [f"id-{key}"]}))
     known: dict[str, dict[str, str]] = json.loads(folders.read_text())["users"] if folders.exists() else {}

@@ -9,15 +9,15 @@ from typing import Any
 import platformdirs
 import pytest
 
-from palimpsest.hook import paths
-from palimpsest.hook.options import default_data_dir
+from palimpsest.hooks import spool
+from palimpsest.hooks.events import default_data_dir
 from tests.support.hook_program import hook_environment, run_hook, spooled
 
 PROMPT = {"session_id": "s1", "hook_event_name": "UserPromptSubmit", "prompt": "I moved to Lisbon.", "cwd": ""}
 
 
 def write_settings(data_dir: Path, settings: Any) -> None:
-    file = Path(paths.settings_file(str(data_dir)))
+    file = Path(spool.settings_file(str(data_dir)))
     file.parent.mkdir(mode=0o700, parents=True)
     file.write_text(settings if isinstance(settings, str) else json.dumps(settings))
 

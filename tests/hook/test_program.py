@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from palimpsest.hook import paths, spool
+from palimpsest.hooks import spool
 from scripted_recall import answering, says
 from tests.support.hook_program import CODE, PATIENT_CODE, TIMEOUT, hook_command, hook_environment, run_hook, spooled
 
@@ -47,8 +47,8 @@ os.{function} = {replacement}
 """Kills the hook with signal 9 at a certain place, which no test could hit from outside."""
 TIME_IS_UP_BEFORE_RENAME = """
 import os, time, _thread
-from palimpsest.hook import entry
-entry.GRACE = 50
+from palimpsest.hooks import program
+program.GRACE = 50
 time_is_up = _thread.allocate_lock()
 time_is_up.acquire()
 time.sleep = lambda _: time_is_up.acquire()
@@ -141,7 +141,7 @@ def test_what_cannot_be_read_is_noted(tmp_path: Path) -> None:
     run_hook(tmp_path / "data", b"not JSON")
     run_hook(tmp_path / "data", {"hook_event_name": "UserPromptSubmit", "prompt": "no session"})
     run_hook(tmp_path / "data", json.dumps({**PROMPT, "prompt": "x" * 9_000_000}).encode())
-    lines = Path(paths.refused_file(str(tmp_path / "data"))).read_text().splitlines()
+    lines = Path(spool.refused_file(str(tmp_path / "data"))).read_text().splitlines()
     assert [line.split()[1] for line in lines] == ["unreadable", "unreadable", "large"]
     assert spooled(tmp_path / "data") == []
 
@@ -155,14 +155,14 @@ def test_a_long_prompt_is_kept_with_its_beginning(tmp_path: Path) -> None:
 
 @pytest.mark.nightly
 def test_a_full_spool_refuses_and_notes_it(tmp_path: Path) -> None:
-    folder = Path(paths.spool_dir(str(tmp_path / "data")))
+    folder = Path(spool.spool_dir(str(tmp_path / "data")))
     folder.mkdir(parents=True)
     for number in range(spool.MAX_FILES):
         (folder / f"{number}-1-a.json").touch()
     with answering(tmp_path / "data", says(BLOCK, "m1")):
         assert run_hook(tmp_path / "data", PROMPT) is not None
     assert len(list(folder.iterdir())) == spool.MAX_FILES
-    assert Path(paths.refused_file(str(tmp_path / "data"))).read_text().split()[1] == "full"
+    assert Path(spool.refused_file(str(tmp_path / "data"))).read_text().split()[1] == "full"
 
 
 @pytest.mark.few_by_day(1)
@@ -250,7 +250,7 @@ def test_a_full_disk_is_silence(tmp_path: Path) -> None:
             env=hook_environment(tmp_path / "data"),
         )
     assert (process.returncode, process.stdout, process.stderr) == (0, b"", b"")
-    assert list(Path(paths.spool_dir(str(tmp_path / "data"))).iterdir()) == []
+    assert list(Path(spool.spool_dir(str(tmp_path / "data"))).iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from palimpsest.hook import paths
-from palimpsest.hook.private_files import make_private_folder
+from palimpsest.hooks import spool
+from palimpsest.hooks.spool import make_private_folder
 from scripted_recall import Answer, answering, says, sends
 from tests.support.hook_program import hook_environment, run_hook, spooled
 
@@ -40,9 +40,9 @@ def stops_halfway(connection: socket.socket, _request: dict[str, Any]) -> None:
 
 def leave_stale_socket(data_dir: Path, name: str) -> Path:
     """Leave the socket of a server that was killed."""
-    folder = paths.sockets_dir(str(data_dir))
+    folder = spool.sockets_dir(str(data_dir))
     make_private_folder(folder)
-    path = Path(folder, f"{name}{paths.SOCKET_SUFFIX}")
+    path = Path(folder, f"{name}{spool.SOCKET_SUFFIX}")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind(str(path))
     return path
@@ -121,7 +121,7 @@ def test_servers_that_were_killed_are_passed_over(tmp_path: Path) -> None:
 
 def test_a_folder_that_others_can_enter_is_not_asked(tmp_path: Path) -> None:
     with answering(tmp_path / "data", says(BLOCK, "m1")) as requests:
-        Path(paths.sockets_dir(str(tmp_path / "data"))).chmod(0o755)
+        Path(spool.sockets_dir(str(tmp_path / "data"))).chmod(0o755)
         assert run_hook(tmp_path / "data", PROMPT) is None
     assert requests == []
 
@@ -130,7 +130,7 @@ def test_a_long_data_directory_has_its_sockets_elsewhere(tmp_path: Path) -> None
     data_dir = tmp_path / ("long" * 30) / "data"
     with answering(data_dir, says(BLOCK, "m1")):
         assert run_hook(data_dir, PROMPT) is not None
-    assert data_dir not in Path(paths.sockets_dir(str(data_dir))).parents
+    assert data_dir not in Path(spool.sockets_dir(str(data_dir))).parents
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_ids_that_are_none_are_not_written_down(tmp_path: Path) -> None:
     data_dir = tmp_path / "data"
     with answering(data_dir, sends(json.dumps({"ids": ["m\n1", 5, "x" * 999, "m2"], "text": BLOCK}).encode() + b"\n")):
         assert run_hook(data_dir, PROMPT) is not None
-    assert Path(paths.shown_file(str(data_dir), "claude-code", "s1")).read_text() == "m2\n"
+    assert Path(spool.shown_file(str(data_dir), "claude-code", "s1")).read_text() == "m2\n"
 
 
 def test_old_sessions_are_forgotten(tmp_path: Path) -> None:
@@ -184,10 +184,10 @@ def test_old_sessions_are_forgotten(tmp_path: Path) -> None:
     with answering(data_dir, says(BLOCK, "m1")):
         run_hook(data_dir, PROMPT)
         run_hook(data_dir, {**PROMPT, "session_id": "s2"})
-    os.utime(paths.shown_file(str(data_dir), "claude-code", "s1"), (0, 0))
+    os.utime(spool.shown_file(str(data_dir), "claude-code", "s1"), (0, 0))
     run_hook(data_dir, {"session_id": "s3", "hook_event_name": "SessionStart", "source": "startup"})
-    assert not Path(paths.shown_file(str(data_dir), "claude-code", "s1")).exists()
-    assert Path(paths.shown_file(str(data_dir), "claude-code", "s2")).exists()
+    assert not Path(spool.shown_file(str(data_dir), "claude-code", "s1")).exists()
+    assert Path(spool.shown_file(str(data_dir), "claude-code", "s2")).exists()
 
 
 def test_the_mode_capture_asks_nobody(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.hook import paths, spool
+from palimpsest.hooks import spool
 
 needs_posix = pytest.mark.skipif(sys.platform == "win32", reason="POSIX permissions and links")
 
@@ -22,7 +22,7 @@ def record(text: str = "I moved to Lisbon.") -> dict[str, str | int]:
 
 
 def spooled(data_dir: Path) -> list[Path]:
-    return sorted(Path(paths.spool_dir(str(data_dir))).glob("*.json"))
+    return sorted(Path(spool.spool_dir(str(data_dir))).glob("*.json"))
 
 
 def test_a_record_is_one_file_of_json(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_only_the_owner_can_read_it(tmp_path: Path) -> None:
 
 @needs_posix
 def test_an_open_folder_is_closed(tmp_path: Path) -> None:
-    folder = Path(paths.spool_dir(str(tmp_path)))
+    folder = Path(spool.spool_dir(str(tmp_path)))
     folder.mkdir(parents=True)
     folder.chmod(0o755)
     folder.parent.chmod(0o755)
@@ -106,7 +106,7 @@ def test_a_spool_with_too_many_files_refuses(tmp_path: Path, monkeypatch: pytest
 
 def test_a_spool_with_too_many_bytes_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spool, "FEW_FILES", 1)
-    monkeypatch.setattr(spool, "MAX_BYTES", 2_000)
+    monkeypatch.setattr(spool, "MAX_SPOOL_BYTES", 2_000)
     spool.write_record(str(tmp_path), record("x" * 1_000))
     spool.write_record(str(tmp_path), record("x" * 1_000))
     with pytest.raises(spool.SpoolFullError):
@@ -117,18 +117,18 @@ def test_a_spool_with_too_many_bytes_refuses(tmp_path: Path, monkeypatch: pytest
 def test_a_refusal_is_noted(tmp_path: Path) -> None:
     spool.note_refusal(str(tmp_path), "full")
     spool.note_refusal(str(tmp_path), "large")
-    lines = Path(paths.refused_file(str(tmp_path))).read_text("utf-8").splitlines()
+    lines = Path(spool.refused_file(str(tmp_path))).read_text("utf-8").splitlines()
     assert [line.split(" ")[1] for line in lines] == ["full", "large"]
     assert datetime.fromisoformat(lines[0].split(" ")[0]).utcoffset() == timedelta(0)
 
 
 def test_a_short_path_lies_in_the_data_directory() -> None:
-    assert paths.sockets_dir("/home/a/data") == os.path.join("/home/a/data", "hooks", "sockets")
+    assert spool.sockets_dir("/home/a/data") == os.path.join("/home/a/data", "hooks", "sockets")
 
 
 @needs_posix
 def test_a_long_path_is_replaced_by_a_short_one_of_its_own() -> None:
-    long = paths.sockets_dir("/home/" + "a" * 90)
+    long = spool.sockets_dir("/home/" + "a" * 90)
     assert len(long) < 70
-    assert long != paths.sockets_dir("/home/" + "b" * 90)
+    assert long != spool.sockets_dir("/home/" + "b" * 90)
     assert f"palimpsest-{os.getuid()}" in long

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from palimpsest.hook import texts
+from palimpsest.hooks import spool
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ from palimpsest.hook import texts
     ],
 )
 def test_private_parts_and_our_own_blocks_are_left_out(said: str, kept: str) -> None:
-    assert texts.kept_part(said) == kept
+    assert spool.kept_part(said) == kept
 
 
 @pytest.mark.parametrize(
@@ -42,16 +42,16 @@ def test_private_parts_and_our_own_blocks_are_left_out(said: str, kept: str) -> 
     ],
 )
 def test_commands_and_notifications_are_not_kept(prompt: str) -> None:
-    assert texts.kept_part(prompt) == ""
+    assert spool.kept_part(prompt) == ""
 
 
 @pytest.mark.parametrize("prompt", ["/plan We use Postgres from now on.", "/etc/hosts is wrong", "yes"])
 def test_words_of_people_are_kept(prompt: str) -> None:
-    assert texts.kept_part(prompt) == prompt
+    assert spool.kept_part(prompt) == prompt
 
 
 def test_a_very_long_text_is_cut_with_its_length() -> None:
-    kept = texts.kept_part("a" * 250_000)
+    kept = spool.kept_part("a" * 250_000)
     assert len(kept) < 100_100
     assert kept.endswith("a… (250000 characters)")
 
@@ -59,8 +59,8 @@ def test_a_very_long_text_is_cut_with_its_length() -> None:
 def test_a_text_full_of_tags_is_read_once() -> None:
     """Guards the watchdog: it cannot end the process while one call of a regular expression runs for minutes."""
     count = 200_000
-    assert texts.without_private("<private>" * count) == ""
-    assert texts.without_private("<palimpsest-memory>" * count) == "<palimpsest-memory>" * count
+    assert spool.without_private("<private>" * count) == ""
+    assert spool.without_private("<palimpsest-memory>" * count) == "<palimpsest-memory>" * count
 
 
 @pytest.mark.parametrize(
@@ -75,11 +75,11 @@ def test_a_text_full_of_tags_is_read_once() -> None:
     ],
 )
 def test_short_prompts_and_commands_are_not_asked_for(prompt: str, asked: str) -> None:
-    assert texts.question(prompt) == asked
+    assert spool.question(prompt) == asked
 
 
 def test_an_absurdly_long_brief_is_cut_at_a_line_and_closed() -> None:
-    text = texts.injected("<palimpsest-memory>\n" + "Ada lives in Lisbon.\n" * 1_000 + "</palimpsest-memory>")
+    text = spool.injected("<palimpsest-memory>\n" + "Ada lives in Lisbon.\n" * 1_000 + "</palimpsest-memory>")
     assert len(text) < 8_100
     assert text.endswith("\nAda lives in Lisbon.\n</palimpsest-memory>")
 
@@ -94,4 +94,4 @@ def test_an_absurdly_long_brief_is_cut_at_a_line_and_closed() -> None:
     ],
 )
 def test_an_answer_is_a_block_of_ours(text: str, is_ours: bool) -> None:  # noqa: FBT001 - a parameter of the table
-    assert texts.is_block(text) is is_ours
+    assert spool.is_block(text) is is_ours

@@ -15,9 +15,9 @@ from palimpsest.core.models import Decision, Event, Fact, Message, Outcome, Prov
 from palimpsest.core.protocols import Vector
 from palimpsest.index.backfill import BATCH, BATCH_CHARS, Backfill, embed_missing
 from palimpsest.index.sync import Projection
+from palimpsest.store import entries
+from palimpsest.store.apply import Write
 from palimpsest.store.ledger import Ledger, open_ledger
-from palimpsest.store.queries import vectors as vector_queries
-from palimpsest.store.writes.apply import Write
 from tests.support.exact_index import ExactIndex
 from tests.support.ledger_access import all_keys
 from tests.support.memory import StoppedClock, messages_from
@@ -129,12 +129,12 @@ def keys(ledger: Ledger, embedder: Hashing, scope: Scope = ANA) -> Vector:
 
 def missing(ledger: Ledger, embedder: Hashing, *, only_failed: bool = False) -> int:
     with ledger.read() as conn:
-        return vector_queries.count_missing_vectors(conn, embedder.fingerprint, only_failed=only_failed)
+        return entries.count_missing_vectors(conn, embedder.fingerprint, only_failed=only_failed)
 
 
-def centre(ledger: Ledger, embedder: Hashing, scope: Scope = ANA) -> vector_queries.Centre:
+def centre(ledger: Ledger, embedder: Hashing, scope: Scope = ANA) -> entries.Centre:
     with ledger.read() as conn:
-        return vector_queries.centre(conn, scope.user_id, embedder.fingerprint)
+        return entries.centre(conn, scope.user_id, embedder.fingerprint)
 
 
 class TestAfterChangingTheEmbedder:
@@ -154,7 +154,7 @@ class TestAfterChangingTheEmbedder:
         add(ledger, old, "another's", "and more", scope=BERT)
         embed_missing(ledger, new)
         for scope, count in ((ANA, 5), (BERT, 2)):
-            assert centre(ledger, old, scope) == vector_queries.Centre(0, None)
+            assert centre(ledger, old, scope) == entries.Centre(0, None)
             moved = centre(ledger, new, scope)
             assert moved.entries == count
             assert moved.mean is not None
@@ -302,7 +302,7 @@ def test_a_text_that_changes_while_it_is_embedded_keeps_its_new_vector(ledger: L
 
     embed_missing(ledger, Slow("old", 8))
     with ledger.read() as conn:
-        own = vector_queries.own_vectors(conn, old.fingerprint, "memory", [outcome.memory.id])
+        own = entries.own_vectors(conn, old.fingerprint, "memory", [outcome.memory.id])
     np.testing.assert_allclose(
         own[outcome.memory.id], old.embed_passages(["User lives in Lyon"])[0], atol=HALF_PRECISION
     )
@@ -322,7 +322,7 @@ def test_a_text_the_embedder_refuses_is_skipped(ledger: Ledger) -> None:
     with pytest.raises(EmbedderError, match="refused, and left without a vector: 1 text"):
         embed_missing(ledger, picky)
     with ledger.read() as conn:
-        assert [entry.text for entry in vector_queries.missing_vectors(conn, picky.fingerprint, 10)] == ["text 70"]
+        assert [entry.text for entry in entries.missing_vectors(conn, picky.fingerprint, 10)] == ["text 70"]
 
 
 LONG = "First part. A second part. And a third one."
@@ -351,15 +351,15 @@ def add_long(ledger: Ledger, embedder: Hashing, text: str = LONG) -> str:
 
 def own_vector(ledger: Ledger, embedder: Hashing, memory_id: str) -> Vector:
     with ledger.read() as conn:
-        return vector_queries.own_vectors(conn, embedder.fingerprint, "memory", [memory_id])[memory_id]
+        return entries.own_vectors(conn, embedder.fingerprint, "memory", [memory_id])[memory_id]
 
 
 def waiting(ledger: Ledger, embedder: Hashing) -> tuple[int, int]:
     """Return how many entries have no vector, and how many only that of their first window."""
     with ledger.read() as conn:
-        counts = vector_queries.waiting(conn, embedder.fingerprint)
-        assert vector_queries.has_missing_vectors(conn, embedder.fingerprint) == (counts.without > 0)
-        assert vector_queries.has_partial_vectors(conn, embedder.fingerprint) == (counts.partial > 0)
+        counts = entries.waiting(conn, embedder.fingerprint)
+        assert entries.has_missing_vectors(conn, embedder.fingerprint) == (counts.without > 0)
+        assert entries.has_partial_vectors(conn, embedder.fingerprint) == (counts.partial > 0)
     return counts.without, counts.partial
 
 

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from palimpsest.core.errors import VectorIndexError
-from palimpsest.index.checkpoint import Checkpoint
-from palimpsest.index.sync import BATCH
+from palimpsest.index.sync import BATCH, Checkpoint
+from palimpsest.store import entries
 from palimpsest.store.ledger import Ledger
-from palimpsest.store.queries import index_log as log_queries
 from tests.support.projections import (
     Indexes,
     add,
@@ -138,9 +137,7 @@ class TestCheckpoint:
             projection.catch_up()
         assert not (root / "0" / "checkpoint.json.new").exists()
         with ledger.read() as conn:
-            assert json.loads((root / "0" / "checkpoint.json").read_text())["seq"] == log_queries.newest_log_number(
-                conn
-            )
+            assert json.loads((root / "0" / "checkpoint.json").read_text())["seq"] == entries.newest_log_number(conn)
 
     def test_a_checkpoint_that_cannot_be_written_leaves_the_old_one(
         self, ledger: Ledger, exact: Indexes, root: Path, monkeypatch: pytest.MonkeyPatch

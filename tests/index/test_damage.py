@@ -13,7 +13,7 @@ import pytest
 from palimpsest.core.errors import LedgerError, VectorIndexError
 from palimpsest.core.models import Scope
 from palimpsest.core.protocols import Vector, VectorIndex
-from palimpsest.index.chroma import ChromaIndex
+from palimpsest.index.chroma_folder import ChromaIndex
 from palimpsest.store.ledger import Ledger, open_ledger
 from tests.support.exact_index import ExactIndex
 from tests.support.ledger_access import all_keys

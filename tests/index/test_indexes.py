@@ -12,9 +12,8 @@ import pytest
 
 from palimpsest.core.errors import VectorIndexError
 from palimpsest.core.protocols import Vector, VectorIndex
-from palimpsest.index.chroma import ChromaIndex
-from palimpsest.index.shared.collections import SharedIndex
-from palimpsest.index.shared.connection import ChromaServer
+from palimpsest.index.chroma_folder import ChromaIndex
+from palimpsest.index.chroma_server import ChromaServer, SharedIndex
 from tests.support.chroma_server import ChromaProcess
 from tests.support.exact_index import ExactIndex
 

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from palimpsest.core.models import Decision, Event, Fact, Scope
-from palimpsest.index import kept_keys
-from palimpsest.index.kept_keys import KeptKeys
+from palimpsest.index import keys as kept_keys
+from palimpsest.index.keys import KeptKeys
 from palimpsest.index.sync import Projection
+from palimpsest.store import entries
+from palimpsest.store.contextual_keys import Embedded
 from palimpsest.store.ledger import Ledger
-from palimpsest.store.queries import vectors as vector_queries
-from palimpsest.store.writes.entries import Embedded
 from tests.support.ledger_access import all_keys
 from tests.support.ledger_files import run_sql
 from tests.support.open_connections import count_connections
@@ -271,4 +271,4 @@ class TestBesideTheIndex:
         run_sql(tmp_path / "ledger.db", "UPDATE means SET units = 1")
         assert nearest(ledger, kept, "fact 1") is None
         with ledger.read() as conn:
-            assert vector_queries.centre(conn, "ana", EMBEDDER).entries == 1
+            assert entries.centre(conn, "ana", EMBEDDER).entries == 1

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from palimpsest.core.errors import VectorIndexError
-from palimpsest.index import lease
+from palimpsest.index import sync
 from palimpsest.store.ledger import Ledger
 from tests.support.projections import (
     Indexes,
@@ -89,7 +89,7 @@ class TestLease:
         self, ledger: Ledger, exact: Indexes, root: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Opening neither waits forever nor shares a folder."""
-        monkeypatch.setattr(lease, "MAX_FOLDERS", 1)
+        monkeypatch.setattr(sync, "MAX_FOLDERS", 1)
         with projected(ledger, exact.open, root) as first, projected(ledger, exact.open, root) as second:
             first.open()
             with pytest.raises(VectorIndexError, match="all 1 index folders"):

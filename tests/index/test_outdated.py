@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.care import backup
-from palimpsest.care.backup import back_up, restore
-from palimpsest.care.doctor import examine
-from palimpsest.care.verify import verify
+from palimpsest.admin import backup
+from palimpsest.admin.backup import back_up, restore
+from palimpsest.admin.doctor import examine, verify
 from palimpsest.core.files import file_lock
 from palimpsest.core.settings import Settings, load_settings
-from palimpsest.index.outdated import index_folders
+from palimpsest.index.sync import index_folders
 from palimpsest.memory import Memory
 from tests.support.ledger_access import ignore_progress, store_memory
 from tests.support.memory import StoppedClock, memory_in

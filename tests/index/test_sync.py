@@ -10,9 +10,9 @@ import pytest
 from palimpsest.core.models import Decision, Event, Fact, Provenance, Scope
 from palimpsest.index import sync
 from palimpsest.index.sync import BATCH, Projection
+from palimpsest.store.apply import Write
+from palimpsest.store.contextual_keys import Embedded
 from palimpsest.store.ledger import Ledger
-from palimpsest.store.writes.apply import Write
-from palimpsest.store.writes.entries import Embedded
 from tests.support.memory import messages_from
 from tests.support.open_connections import count_connections
 from tests.support.projections import (

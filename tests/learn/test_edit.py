@@ -15,10 +15,9 @@ import pytest
 from loopback import OpenAIServer
 from palimpsest.core.clock import parse_date, shown_date
 from palimpsest.core.errors import InputError, MemoryNotFoundError
-from palimpsest.core.models import Decision, Event, Fact, Scope, Undo
-from palimpsest.core.search.hits import Hit
+from palimpsest.core.models import Decision, Event, Fact, Hit, Scope, Undo
 from palimpsest.memory import Memory
-from palimpsest.server.replies import notes
+from palimpsest.server.replies import advice
 from tests.support.command_line import palimpsest, palimpsest_json
 from tests.support.ledger_access import write_decisions
 from tests.support.mcp_client import error_text, reply_results, reply_text
@@ -287,7 +286,7 @@ class TestByHand:
             for work, error_pattern in wrong:
                 with pytest.raises(InputError) as error:
                     await work
-                assert re.search(error_pattern, notes.error_text(error.value, notes.TOOLS))
+                assert re.search(error_pattern, advice.error_text(error.value, advice.TOOLS))
             assert await newest_edit(memory) == edits
 
     async def test_an_id_given_twice_or_deleted_already_is_deleted_once(self, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import anyio.lowlevel
 import pytest
 
 from loopback import OpenAIServer, Reply
-from palimpsest.learn import apply
+from palimpsest.learn import commit
 from palimpsest.memory import Memory
 from tests.support.ledger_access import ledger_in, second_writer
 from tests.support.memory import ALICE, llm_settings, memory_in, memory_texts, messages_from
@@ -128,9 +128,9 @@ async def test_of_a_long_text_a_call_embeds_the_first_window(tmp_path: Path) -> 
 
 async def test_a_call_embeds_no_longer_than_a_client_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The texts that do not fit are stored, found by their words, and embedded later."""
-    monkeypatch.setattr(apply, "CALL_SECONDS", 0.0)
+    monkeypatch.setattr(commit, "CALL_SECONDS", 0.0)
     async with memory_in(tmp_path) as plain:
-        monkeypatch.setattr(apply, "FIRST_CHARS", 0)
+        monkeypatch.setattr(commit, "FIRST_CHARS", 0)
         memory, embedder = watched(plain)
         added = await memory.add_messages(messages_from(("user", NICE), ("user", LYON)), infer=False)
         assert embedder.texts == []
@@ -144,7 +144,7 @@ async def test_a_server_embeds_in_the_background_what_waits(tmp_path: Path, monk
     """A call does not wait for it, and nothing has to be started by hand."""
     async with memory_in(tmp_path, background=True) as memory:
         with monkeypatch.context() as patch:
-            patch.setattr(apply, "CALL_SECONDS", 0.0)
+            patch.setattr(commit, "CALL_SECONDS", 0.0)
             await memory.add_text(ALICE, NICE, infer=False)
 
         await _until_complete(memory)

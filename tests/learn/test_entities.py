@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.core.entities import Relation
-from palimpsest.core.models import Scope
+from palimpsest.core.models import Relation, Scope
 from tests.support.memory import ALICE, add_text, memory_in
 
 pytestmark = pytest.mark.anyio

@@ -10,7 +10,7 @@ import pytest
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import EXPIRE, Event, Undo
 from palimpsest.core.validation import metadata_from
-from palimpsest.learn.background.jobs import work_on_jobs
+from palimpsest.learn.job_runner import work_on_jobs
 from palimpsest.memory import Memory
 from tests.support.command_line import palimpsest
 from tests.support.memory import ALICE, StoppedClock, add_text, memory_in

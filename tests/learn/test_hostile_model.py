@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from loopback import OpenAIServer, Reply
 from palimpsest.core.models import Decision, Event, Fact, Message, Scope
 from palimpsest.core.validation import one_line
-from palimpsest.learn.apply import WriteResult
-from palimpsest.learn.views.kinds import SummaryResult
-from palimpsest.llm.views.summarize import MAX_SUMMARY_CHARS
+from palimpsest.learn.commit import WriteResult
+from palimpsest.learn.summaries.summary_kinds import SummaryResult
+from palimpsest.llm.summarize import MAX_SUMMARY_CHARS
 from palimpsest.memory import Memory
 from tests.support.examples import examples
 from tests.support.hostile_replies import (

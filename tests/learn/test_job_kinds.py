@@ -17,11 +17,9 @@ import pytest
 
 from loopback import OpenAIServer, Reply
 from palimpsest.core.models import Scope
-from palimpsest.learn.background.jobs import work_on_jobs
+from palimpsest.learn.job_runner import work_on_jobs
 from palimpsest.memory import Memory, open_memory
-from palimpsest.store.queries.jobs import MEMORIES, ORDER, OVERDUE, JobKind, unreported_jobs
-from palimpsest.store.writes.jobs.queue import DEBOUNCE, JobRequest
-from palimpsest.store.writes.jobs.states import PAUSES
+from palimpsest.store.jobs import DEBOUNCE, MEMORIES, ORDER, OVERDUE, PAUSES, JobKind, JobRequest, unreported_jobs
 from tests.support.job_process import start
 from tests.support.learning_jobs import TIMEOUT
 from tests.support.learning_jobs import model as learning_model

@@ -15,9 +15,9 @@ import pytest
 from loopback import OpenAIServer, Reply
 from palimpsest.core.files import files_below
 from palimpsest.core.models import Scope
-from palimpsest.learn.background.jobs import work_on_jobs
-from palimpsest.learn.views.summaries import kept_summary
-from palimpsest.store.writes.jobs.states import PAUSES
+from palimpsest.learn.job_runner import work_on_jobs
+from palimpsest.learn.summaries.summary_writer import kept_summary
+from palimpsest.store.jobs import PAUSES
 from tests.support.learning_jobs import (
     TIMEOUT,
     HastyClock,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from loopback import OpenAIServer, Reply
-from palimpsest.learn.messages.pieces import PIECE_TOKENS, pieces
+from palimpsest.learn.add import PIECE_TOKENS, pieces
 from palimpsest.text.tokenizer import count_tokens
 from tests.support.memory import ALICE, llm_settings, memory_in, memory_texts, messages_from
 from tests.support.scripted_model import given, is_extraction

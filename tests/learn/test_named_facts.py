@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from loopback import OpenAIServer
-from palimpsest.core.entities import NamedEntity, Relation
 from palimpsest.core.models import Memory as StoredMemory
-from palimpsest.core.models import Scope
+from palimpsest.core.models import NamedEntity, Relation, Scope
 from palimpsest.memory import Memory
 from tests.learn.decisions import Items, ids_of, scripted
 from tests.support.memory import ALICE, StoppedClock, llm_settings, memory_in, messages_from

@@ -9,12 +9,11 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from palimpsest.core.entities import RESOLVE, NamedEntity, Relation
 from palimpsest.core.errors import InputError
+from palimpsest.core.models import RESOLVE, NamedEntity, Relation, Scope, Undo
 from palimpsest.core.models import Memory as StoredMemory
-from palimpsest.core.models import Scope, Undo
 from palimpsest.memory import Memory
-from palimpsest.store.graph.care.naming import unnamed_memories
+from palimpsest.store.graph.entity_edits import unnamed_memories
 from tests.support.graph_rows import entity_names, run_statement
 from tests.support.ledger_access import ignore_progress
 from tests.support.memory import ALICE, add_text, memory_in, memory_texts

@@ -14,7 +14,7 @@ import pytest
 
 from loopback import OpenAIServer, Reply
 from palimpsest.core.models import Scope
-from palimpsest.store.writes.jobs.attempts import KEPT_DONE
+from palimpsest.store.jobs import KEPT_DONE
 from tests.support.learning_jobs import TIMEOUT, HastyClock, learning_jobs, learning_memory, model, next_news
 from tests.support.memory import ALICE, StoppedClock, messages_from
 from tests.support.scripted_model import is_extraction

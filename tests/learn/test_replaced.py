@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 
 from loopback import OpenAIServer
-from palimpsest.core.entities import Relation
-from palimpsest.core.models import Scope
+from palimpsest.core.models import Relation, Scope
 from palimpsest.memory import Memory
-from palimpsest.store.queries.memories import name_of_user
+from palimpsest.store.memories import name_of_user
 from tests.learn.decisions import ids_of, scripted
 from tests.support.graph import Graph
 from tests.support.ledger_access import ignore_progress

@@ -11,7 +11,7 @@ import pytest
 
 from loopback import OpenAIServer, Reply
 from palimpsest.core.models import Event, Scope
-from palimpsest.learn.apply import WriteResult
+from palimpsest.learn.commit import WriteResult
 from palimpsest.memory import Memory
 from tests.support.mcp_client import reply_text
 from tests.support.memory import ALICE, StoppedClock, add_text, llm_settings, memory_in, memory_texts, messages_from

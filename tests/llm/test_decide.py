@@ -13,8 +13,8 @@ from palimpsest.core.errors import ModelRefusedError
 from palimpsest.core.models import Decision, Event, Fact, Memory
 from palimpsest.learn.engine import NEEDED_PROMPTS
 from palimpsest.llm.decide import MAX_TEXT_CHARS, decide
-from palimpsest.llm.decisions.verdicts import Comparison, Decisions, KnownEntry
 from palimpsest.llm.prompts import Prompt, PromptFiles
+from palimpsest.llm.settle import Comparison, Decisions, KnownEntry
 from tests.support.scripted_model import ScriptedModel, decision, decisions_reply, fact, memory
 
 pytestmark = pytest.mark.anyio

@@ -7,12 +7,10 @@ from typing import Any
 
 import pytest
 
-from palimpsest.core.entities import MAX_NAME_CHARS, NamedEntity, Relation
 from palimpsest.core.errors import CutOffReplyError
-from palimpsest.core.models import Fact
+from palimpsest.core.models import MAX_NAME_CHARS, Fact, NamedEntity, Relation
 from palimpsest.learn.engine import NEEDED_PROMPTS
-from palimpsest.llm.extract import Conversation, Extraction, extract
-from palimpsest.llm.extraction.graph_statements import MAX_ENTITIES, MAX_RELATIONS
+from palimpsest.llm.extract import MAX_ENTITIES, MAX_RELATIONS, Conversation, Extraction, extract
 from palimpsest.llm.prompts import PromptFiles
 from tests.support.scripted_model import NOW, ScriptedModel, message
 

@@ -16,20 +16,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palimpsest.core.entities import ENTITY_TYPES, MAX_NAME_CHARS, name_key, relation_key
 from palimpsest.core.errors import ReplyError
-from palimpsest.core.models import Decision, Event, Fact, Memory
+from palimpsest.core.models import ENTITY_TYPES, MAX_NAME_CHARS, Decision, Event, Fact, Memory, name_key, relation_key
 from palimpsest.learn.engine import NEEDED_PROMPTS
-from palimpsest.learn.views.kinds import memory_item
+from palimpsest.learn.summaries.summary_kinds import memory_item
+from palimpsest.llm.ask import MAX_REPLY_CHARS, MAX_SHOWN_CHARS, ReplyModel, read, says_nothing
 from palimpsest.llm.decide import MAX_TEXT_CHARS, DecideReply, decide
-from palimpsest.llm.decisions.verdicts import Comparison, Decisions, KnownEntry
-from palimpsest.llm.extract import MAX_FACT_CHARS, MAX_FACTS, MAX_LABELS, Conversation, extract
-from palimpsest.llm.extraction.graph_statements import MAX_ENTITIES, MAX_RELATIONS
-from palimpsest.llm.extraction.reply import MAX_LABEL_CHARS, ExtractReply
-from palimpsest.llm.nothing import says_nothing
+from palimpsest.llm.extract import (
+    MAX_ENTITIES,
+    MAX_FACT_CHARS,
+    MAX_FACTS,
+    MAX_LABEL_CHARS,
+    MAX_LABELS,
+    MAX_RELATIONS,
+    Conversation,
+    ExtractReply,
+    extract,
+)
 from palimpsest.llm.prompts import PromptFiles
-from palimpsest.llm.structured_output import MAX_REPLY_CHARS, MAX_SHOWN_CHARS, ReplyModel, read
-from palimpsest.llm.views.summarize import MAX_SUMMARY_CHARS, summarize
+from palimpsest.llm.settle import Comparison, Decisions, KnownEntry
+from palimpsest.llm.summarize import MAX_SUMMARY_CHARS, summarize
 from tests.support.examples import examples
 from tests.support.hostile_replies import (
     DATES,

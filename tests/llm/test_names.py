@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from palimpsest.llm.names import told_name, with_name
+from palimpsest.llm.user_name import told_name, with_name
 from tests.support.scripted_model import message
 
 

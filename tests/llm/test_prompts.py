@@ -14,16 +14,13 @@ import pytest
 
 from palimpsest.core.errors import PromptError
 from palimpsest.core.settings import load_settings
-from palimpsest.learn.engine import NEEDED_PROMPTS
-from palimpsest.learn.factory import open_prompts
-from palimpsest.llm import decide, extract
-from palimpsest.llm.extraction.reply import ExtractReply
+from palimpsest.learn.engine import NEEDED_PROMPTS, open_prompts
+from palimpsest.llm import decide, extract, summarize
+from palimpsest.llm.annotate import LinksReply
+from palimpsest.llm.ask import ReplyModel, schema_for, strict_schema
+from palimpsest.llm.extract import ExtractReply
 from palimpsest.llm.prompts import Prompt, PromptFiles, parse, shipped_directory
-from palimpsest.llm.structured_output import ReplyModel, schema_for, strict_schema
-from palimpsest.llm.views import summarize
-from palimpsest.llm.views.about import AboutReply
-from palimpsest.llm.views.gist import GistReply
-from palimpsest.llm.views.links import LinksReply
+from palimpsest.llm.summarize import AboutReply, GistReply
 
 MAX_PROMPT_TOKENS = 1_500
 

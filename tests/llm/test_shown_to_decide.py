@@ -7,8 +7,8 @@ import pytest
 from palimpsest.core.models import Event, ForgetRequest
 from palimpsest.learn.engine import NEEDED_PROMPTS
 from palimpsest.llm.decide import decide
-from palimpsest.llm.decisions.verdicts import MAX_ENTRY_TOKENS, Comparison, KnownEntry
 from palimpsest.llm.prompts import Prompt, PromptFiles
+from palimpsest.llm.settle import MAX_ENTRY_TOKENS, Comparison, KnownEntry
 from palimpsest.text.tokenizer import count_tokens
 from tests.support.scripted_model import ScriptedModel, decision, decisions_reply, fact, memory
 

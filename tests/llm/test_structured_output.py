@@ -10,10 +10,10 @@ import pytest
 from pydantic import BaseModel
 
 from palimpsest.core.errors import ModelUnreachableError, ReplyError
+from palimpsest.llm.ask import MAX_SHOWN_CHARS, ask, read, strict_schema, whole_items
 from palimpsest.llm.decide import DecideReply
-from palimpsest.llm.extraction.reply import ExtractReply
-from palimpsest.llm.structured_output import MAX_SHOWN_CHARS, ask, read, strict_schema, whole_items
-from palimpsest.llm.views.summarize import SummarizeReply
+from palimpsest.llm.extract import ExtractReply
+from palimpsest.llm.summarize import SummarizeReply
 from tests.support.scripted_model import ScriptedModel
 
 MESSAGES = [{"role": "system", "content": "Take facts."}, {"role": "user", "content": "New messages: []"}]

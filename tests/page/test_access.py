@@ -8,11 +8,10 @@ import httpx
 import pytest
 
 from palimpsest.core.clock import now
-from palimpsest.core.entities import Relation
-from palimpsest.core.models import Scope
-from palimpsest.page.access import Visitor
-from palimpsest.server.auth import tokens as access_tokens
-from palimpsest.server.auth.access import Grant
+from palimpsest.core.models import Relation, Scope
+from palimpsest.page.sign_in import Visitor
+from palimpsest.server import access_tokens
+from palimpsest.server.access_tokens import Grant
 from tests.support.memory import ALICE, StoppedClock, messages_from
 from tests.support.page import OWN, OWNER, READER, page_in
 

@@ -10,11 +10,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from palimpsest.core.entities import Relation
-from palimpsest.core.models import Decision, Event, Fact, Memory, Provenance, Scope
-from palimpsest.learn.apply import apply_decisions
-from palimpsest.page.access import Visitor
-from palimpsest.server.auth.access import Grant
+from palimpsest.core.models import Decision, Event, Fact, Memory, Provenance, Relation, Scope
+from palimpsest.learn.commit import apply_decisions
+from palimpsest.page.sign_in import Visitor
+from palimpsest.server.access_tokens import Grant
 from tests.support.memory import ALICE, messages_from
 from tests.support.page import OWN, READER, OpenPage, page_in, undo_paths
 
@@ -186,8 +185,8 @@ async def test_what_never_was_true_is_deleted_and_not_kept_as_what_was(tmp_path:
 
 
 async def test_none_is_said_only_when_all_were_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("palimpsest.learn.facts.alike.SECONDS", 0.0)
-    monkeypatch.setattr("palimpsest.learn.facts.alike.MIN_COMPARED", 2)
+    monkeypatch.setattr("palimpsest.learn.duplicates.SECONDS", 0.0)
+    monkeypatch.setattr("palimpsest.learn.duplicates.MIN_COMPARED", 2)
     none = {"/duplicates": "that say nearly the same were found", "/conflicts": "No contradictions were found"}
     async with page_in(tmp_path) as page, page.browser() as browser:
         await page.add(*OTHERS[:2])
@@ -241,8 +240,8 @@ async def test_a_text_that_probably_replaces_another_is_named(tmp_path: Path) ->
 
 async def test_older_memories_are_compared_on_the_next_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A page ends after a time. What it did not come to is on the next ones, and nothing is on two."""
-    monkeypatch.setattr("palimpsest.learn.facts.alike.SECONDS", 0.0)
-    monkeypatch.setattr("palimpsest.learn.facts.alike.MIN_COMPARED", 1)
+    monkeypatch.setattr("palimpsest.learn.duplicates.SECONDS", 0.0)
+    monkeypatch.setattr("palimpsest.learn.duplicates.MIN_COMPARED", 1)
     async with page_in(tmp_path) as page, page.browser() as browser:
         ids = await page.add("Alice is allergic to nuts", "Alice is allergic to nuts!?", OTHERS[0])
         found: list[tuple[list[str], list[str]]] = []

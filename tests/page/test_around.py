@@ -10,11 +10,10 @@ import httpx
 import pytest
 
 from palimpsest.core.clock import now
-from palimpsest.core.entities import Relation
-from palimpsest.core.models import Scope
-from palimpsest.page.access import Visitor
-from palimpsest.page.views.around.periods import PERIOD_NAMES, day_from, period
-from palimpsest.server.auth.access import Grant
+from palimpsest.core.models import Relation, Scope
+from palimpsest.page.sign_in import Visitor
+from palimpsest.page.time_line_page import PERIOD_NAMES, day_from, period
+from palimpsest.server.access_tokens import Grant
 from tests.support.memory import ALICE, messages_from
 from tests.support.page import OpenPage, page_in
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from palimpsest.core.models import CAPTURED, ORIGIN, Memory, Scope
-from palimpsest.page.access import Visitor
-from palimpsest.server.auth.access import Grant
+from palimpsest.page.sign_in import Visitor
+from palimpsest.server.access_tokens import Grant
 from tests.support.memory import ALICE, messages_from
 from tests.support.page import OWN, READER, OpenPage, page_in, undo_paths
 

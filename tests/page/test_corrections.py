@@ -9,8 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from palimpsest.core.entities import Relation
-from palimpsest.core.models import Memory
+from palimpsest.core.models import Memory, Relation
 from tests.support.memory import ALICE
 from tests.support.page import OWN, OpenPage, page_in, undo_paths
 

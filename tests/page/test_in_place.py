@@ -9,8 +9,8 @@ import httpx
 import pytest
 
 from palimpsest.core.models import Memory, Scope
-from palimpsest.page.access import Visitor
-from palimpsest.server.auth.access import Grant
+from palimpsest.page.sign_in import Visitor
+from palimpsest.server.access_tokens import Grant
 from tests.support.memory import ALICE
 from tests.support.page import HOST, OWN, READER, OpenPage, page_in, undo_paths
 

@@ -10,8 +10,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from palimpsest.core.models import Scope
-from palimpsest.page.access import Visitor
-from palimpsest.server.auth.access import Grant
+from palimpsest.page.sign_in import Visitor
+from palimpsest.server.access_tokens import Grant
 from tests.support.memory import ALICE, memory_in
 from tests.support.page import OpenPage, page_in
 

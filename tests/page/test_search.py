@@ -10,7 +10,7 @@ import pytest
 
 from palimpsest.core.clock import now
 from palimpsest.core.models import Scope
-from palimpsest.page.words import language_of, languages
+from palimpsest.page.page_context import language_of, languages
 from tests.support.memory import ALICE, messages_from
 from tests.support.page import page_in
 

@@ -14,8 +14,8 @@ from loopback import OpenAIServer
 from palimpsest.core.models import Decision, Event, Fact, Message, Provenance
 from palimpsest.memory import Memory
 from palimpsest.recall import similar
-from palimpsest.recall.retrieval.candidates import retrieve
-from palimpsest.store.writes.apply import Write
+from palimpsest.recall.retrieve import retrieve
+from palimpsest.store.apply import Write
 from tests.support.memory import ALICE, StoppedClock, llm_settings, memory_in, messages_from
 from tests.support.open_connections import count_connections
 from tests.support.watched_embedder import watched

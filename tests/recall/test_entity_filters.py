@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from palimpsest.core.entities import Merge, NamedEntity
 from palimpsest.core.errors import InputError
-from palimpsest.core.models import Decision, Event, Fact, Provenance, Scope
+from palimpsest.core.models import Decision, Event, Fact, Merge, NamedEntity, Provenance, Scope
 from palimpsest.memory import Memory
-from palimpsest.store.graph.names import entities_named
-from palimpsest.store.writes.apply import Write
+from palimpsest.store.apply import Write
+from palimpsest.store.graph.entities import entities_named
 from tests.support.ledger_access import store_memory, store_messages, write_decisions
 from tests.support.memory import ALICE, StoppedClock, memory_in
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from palimpsest.core.search.hits import Hit
-from palimpsest.recall.folding import FoldWords, fold, holds_more, same_words_key
+from palimpsest.core.models import Hit
+from palimpsest.recall.fold import FoldWords, fold, holds_more, same_words_key
 from tests.support.scripted_model import NOW
 
 

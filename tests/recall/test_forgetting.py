@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from palimpsest.core.errors import InputError, SettingsError
-from palimpsest.core.search.hits import Hit
+from palimpsest.core.models import Hit
 from palimpsest.memory import Memory
 from tests.support.command_line import palimpsest
 from tests.support.memory import ALICE, StoppedClock, add_text, memory_in, messages_from
@@ -160,7 +160,7 @@ async def test_rank_prefers_what_is_remembered_among_what_answers_alike(tmp_path
 
 
 def _used_at(clock: StoppedClock) -> Any:
-    from palimpsest.store.views.uses import Use  # noqa: PLC0415 - only this test writes uses by hand
+    from palimpsest.store.usage import Use  # noqa: PLC0415 - only this test writes uses by hand
 
     return Use(1, clock.at)
 

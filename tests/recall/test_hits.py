@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palimpsest.core.search.hits import Hit
+from palimpsest.core.models import Hit
 from palimpsest.recall.hits import (
     CUT_LINE_TOKENS,
     LINE_TOKENS,
@@ -19,7 +19,7 @@ from palimpsest.recall.hits import (
     strongest,
     within_budget,
 )
-from palimpsest.text.control_characters import visible
+from palimpsest.text.display import visible
 from palimpsest.text.tokenizer import count_tokens
 from tests.support.scripted_model import NOW
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import anyio.to_thread
 import pytest
 
-from palimpsest.care.backup import back_up, restore
+from palimpsest.admin.backup import back_up, restore
 from palimpsest.core.models import Scope
-from palimpsest.index import kept_keys
+from palimpsest.index import keys
 from palimpsest.memory import Memory
 from tests.support.memory import ALICE, StoppedClock, add_text, memory_in
 
@@ -69,7 +69,7 @@ async def test_a_restored_ledger(tmp_path: Path) -> None:
 
 async def test_a_user_with_too_many_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Guards the way without keys in memory: before the index is open, and with it."""
-    monkeypatch.setattr(kept_keys, "MAX_NUMBERS", 0)
+    monkeypatch.setattr(keys, "MAX_NUMBERS", 0)
     async with memory_in(tmp_path) as memory:
         await add_text(memory, "User's dog is named Rex")
         await add_text(memory, BEES)

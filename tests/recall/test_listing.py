@@ -13,8 +13,8 @@ from palimpsest.core.errors import InputError
 from palimpsest.core.models import Decision, Event, Fact, Provenance
 from palimpsest.recall.hits import hit_tokens
 from palimpsest.recall.listing import Page, page
+from palimpsest.store.apply import Write
 from palimpsest.store.ledger import Ledger
-from palimpsest.store.writes.apply import Write
 from tests.support.ledger_access import ledger_in
 from tests.support.memory import ALICE
 from tests.support.stores import Store

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from palimpsest.core.search.hits import Hit
-from palimpsest.recall.folding import FoldWords
-from palimpsest.recall.memories_first import FOLLOWED, memories_first
+from palimpsest.core.models import Hit
+from palimpsest.recall.fold import FOLLOWED, FoldWords, memories_first
 from tests.support.scripted_model import NOW
 
 

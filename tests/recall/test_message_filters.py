@@ -14,11 +14,11 @@ import pytest
 from sqlalchemy import Engine, event
 
 from palimpsest.core.errors import InputError, MemoryNotFoundError, PalimpsestError
+from palimpsest.core.filters import compile_filter
 from palimpsest.core.models import PAGE, Message, Provenance, Scope
-from palimpsest.core.search.filters import compile_filter
 from palimpsest.memory import Memory
-from palimpsest.store.writes.apply import Write
-from palimpsest.store.writes.conversations import Conversation
+from palimpsest.store.apply import Write
+from palimpsest.store.writes import Conversation
 from tests.support.ledger_access import store_memory, store_messages
 from tests.support.memory import ALICE, StoppedClock, memory_in, messages_from
 

@@ -9,14 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from palimpsest.core.search.hits import Candidate
-from palimpsest.recall.fitted.weights import Weights
+from palimpsest.core.models import Candidate
+from palimpsest.recall.features import Candidates, Centre, Ranked, Weights, centred, rank, rarity, squash
 from palimpsest.recall.query import ParsedQuery
-from palimpsest.recall.retrieval.features import Candidates, Centre, centred, rarity
-from palimpsest.recall.scoring.ranking import Ranked, rank, squash
-from palimpsest.recall.scoring.scoring import SUPERSEDED, SearchScoring, damped
-from palimpsest.text.dates.finder import dates_in
-from palimpsest.text.time_words import asks_for_the_past
+from palimpsest.recall.score import SUPERSEDED, SearchScoring, damped
+from palimpsest.text.dates.date_finder import dates_in
+from palimpsest.text.stopwords import asks_for_the_past
 from palimpsest.text.tokenizer import query_tokens, search_tokens
 from tests.support.scripted_model import NOW
 from tests.support.watched_embedder import WholeTextEmbedder

@@ -9,12 +9,12 @@ import pytest
 from mcp import Client
 from mcp.types import Implementation
 
-from palimpsest.brief.answer import RecallRequest
 from palimpsest.core.models import Decision, Event, Scope
-from palimpsest.facade.recall import log
+from palimpsest.hooks.brief import RecallRequest
+from palimpsest.learn import recall_log
 from palimpsest.memory import Memory
-from palimpsest.store.views import recalls
-from palimpsest.store.views.recalls import Recall
+from palimpsest.store import usage
+from palimpsest.store.usage import Recall
 from tests.support.command_line import palimpsest
 from tests.support.exports import exported
 from tests.support.graph_rows import run_statement
@@ -130,7 +130,7 @@ class TestWhatIsNoted:
             bicycle = await add_text(memory, BICYCLE)
             await asked(memory, "Ana's bicycle " * 100)
             (question,) = await noted(memory, bicycle)
-            assert len(question) <= log.MAX_QUESTION_CHARS
+            assert len(question) <= recall_log.MAX_QUESTION_CHARS
             assert question.endswith("…")
 
 
@@ -188,7 +188,7 @@ class TestHowLong:
 
     async def test_the_newest_of_a_user_are_kept(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """The bound is for each user, so that nobody takes the room of others."""
-        monkeypatch.setattr(recalls, "MAX_RECALLS", 3)
+        monkeypatch.setattr(usage, "MAX_RECALLS", 3)
         async with memory_in(tmp_path) as memory:
             bicycle = await add_text(memory, BICYCLE)
             theirs = (await memory.add_text(BOB, BICYCLE, infer=False)).outcomes[0].memory.id

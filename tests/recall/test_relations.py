@@ -11,14 +11,13 @@ from typing import Any
 import pytest
 
 from loopback import OpenAIServer
-from palimpsest.core.entities import Merge, Relation
 from palimpsest.core.errors import InputError
-from palimpsest.core.models import Decision, Event, Fact, Provenance, Scope, Undo
+from palimpsest.core.models import Decision, Event, Fact, Merge, Provenance, Relation, Scope, Undo
 from palimpsest.memory import Memory
 from palimpsest.recall.hits import hit_tokens
-from palimpsest.recall.relations import MAX_RELATIONS, relation_tokens
-from palimpsest.store.graph.names import entities_named
-from palimpsest.store.writes.apply import Write
+from palimpsest.recall.search import MAX_RELATIONS, relation_tokens
+from palimpsest.store.apply import Write
+from palimpsest.store.graph.entities import entities_named
 from tests.support.ledger_access import store_memory, write_decisions
 from tests.support.memory import ALICE, StoppedClock, llm_settings, memory_in, messages_from
 from tests.support.scripted_model import is_extraction, reply_to_decide

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from palimpsest.core.models import Event, Provenance, Scope, Version
-from palimpsest.core.search.hits import Hit
+from palimpsest.core.models import Event, Hit, Provenance, Scope, Version
 from tests.support.scripted_model import NOW, memory
 
 SCOPE = Scope("ana", project="atlas")

@@ -17,7 +17,7 @@ import httpx2
 import pytest
 
 from loopback import OpenAIServer, word_vectors
-from palimpsest.core.search.filters import MAX_CONDITIONS
+from palimpsest.core.filters import MAX_CONDITIONS
 from palimpsest.recall import listing
 from palimpsest.server.session.calls import MAX_CALLS, THREADS_PER_CALLER
 from tests.support.http_server import TIMEOUT, HttpServer, connect_http, new_access_token, run_http_server

@@ -16,11 +16,9 @@ import pytest
 import uvicorn
 from starlette.types import Receive, Scope, Send
 
-from palimpsest.server.auth.attempts import FAILED_PER_MINUTE
-from palimpsest.server.http import connections
-from palimpsest.server.http.connections import BoundedConnection
-from palimpsest.server.http.limits import MAX_UNFINISHED
-from palimpsest.server.http.sessions import MAX_SESSIONS_PER_CALLER
+from palimpsest.server.http import middleware
+from palimpsest.server.http.middleware import MAX_SESSIONS_PER_CALLER, BoundedConnection
+from palimpsest.server.rate_limits import FAILED_PER_MINUTE, MAX_UNFINISHED
 from tests.support.http_server import ACCEPT, INITIALIZE, TIMEOUT, HttpServer, new_access_token, run_http_server
 
 GET = b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n"
@@ -69,7 +67,7 @@ def listening(app: Paths | None = None, **limits: float) -> Generator[int]:
     """Run a small server with other limits for connections, in a thread. Yield its port."""
     with pytest.MonkeyPatch.context() as patch, socket.create_server(("127.0.0.1", 0)) as listener:
         for name, value in limits.items():
-            patch.setattr(connections, name, value)
+            patch.setattr(middleware, name, value)
         config = uvicorn.Config(app or Paths(), log_level="error", lifespan="off", http=BoundedConnection, ws="none")
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, args=([listener],))

@@ -13,8 +13,7 @@ from mcp import Client
 from mcp.shared.exceptions import MCPError
 from mcp.types import ResourceTemplateReference, TextResourceContents
 
-from palimpsest.core.entities import Relation
-from palimpsest.core.models import ABOUT_THE_PAST, Scope
+from palimpsest.core.models import ABOUT_THE_PAST, Relation, Scope
 from tests.support.graph_rows import LIVES, store_stating
 from tests.support.http_server import HttpServer, connect_http, new_access_token
 from tests.support.mcp_client import error_text, reply_text, subscribe

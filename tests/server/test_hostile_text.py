@@ -9,7 +9,7 @@ import pytest
 from mcp.shared.exceptions import MCPError
 from mcp.types import TextContent, TextResourceContents
 
-from palimpsest.text.control_characters import visible
+from palimpsest.text.display import visible
 from tests.support.mcp_client import error_text, reply_results, reply_text, text_of
 from tests.support.server_in_process import connect
 

@@ -19,7 +19,7 @@ import pytest
 from mcp.types import CallToolResult, ResourceUpdatedNotification
 
 from loopback import OpenAIServer
-from palimpsest.server.auth import tokens as access_tokens
+from palimpsest.server import access_tokens
 from tests.support.command_line import palimpsest, palimpsest_process
 from tests.support.environment import clean_environment
 from tests.support.http_server import (

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.brief.static_text import HEAD, INSTRUCTIONS
+from palimpsest.hooks.instructions import HEAD, INSTRUCTIONS
 from tests.support.command_line import palimpsest
 from tests.support.http_server import connect_http, new_access_token, run_http_server
 from tests.support.mcp_client import connect_stdio, reply_results

@@ -13,10 +13,9 @@ from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from palimpsest.server.http.bodies import BodyLimit
-from palimpsest.server.http.limits import RateLimit
-from palimpsest.server.http.sessions import SessionLimit
-from palimpsest.server.session.body_budget import FREE_BYTES, BodyBudget
+from palimpsest.server.http.middleware import BodyLimit, SessionLimit
+from palimpsest.server.rate_limits import RateLimit
+from palimpsest.server.session.calls import FREE_BYTES, BodyBudget
 
 pytestmark = pytest.mark.anyio
 

@@ -20,17 +20,18 @@ import jwt
 import pytest
 from anyio.abc import SocketAttribute
 
-from palimpsest.core.configuration.sections import HttpSettings
-from palimpsest.server.auth import issuer_keys
-from palimpsest.server.auth.access import GENERAL_CLAIM, grant_from
-from palimpsest.server.auth.bearer import AccessTokenVerifier
-from palimpsest.server.auth.issuer_keys import (
+from palimpsest.core.settings import HttpSettings
+from palimpsest.server import access_tokens
+from palimpsest.server.access_tokens import (
     FRESH_SECONDS,
+    GENERAL_CLAIM,
     MAX_AGE_SECONDS,
     MAX_FETCHES_PER_MINUTE,
     MAX_KEYS_BYTES,
     IssuerKeys,
+    grant_from,
 )
+from palimpsest.server.bearer import AccessTokenVerifier
 from tests.support.http_server import (
     ACCEPT,
     INITIALIZE,
@@ -274,7 +275,7 @@ class TestBadIssuers:
 
     async def test_a_body_that_drips_ends_with_the_time_for_a_fetch(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Guards those who wait: the time is that of the whole fetch, not that between two bytes."""
-        monkeypatch.setattr(issuer_keys, "FETCH_SECONDS", 0.2)
+        monkeypatch.setattr(access_tokens, "FETCH_SECONDS", 0.2)
         listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
 
         async def drip(connection: Any) -> None:

@@ -12,8 +12,8 @@ from typing import Any
 import anyio
 import pytest
 
-from palimpsest.hook import paths
-from palimpsest.server.wire.private_socket import open_port
+from palimpsest.hooks import spool
+from palimpsest.server.recall_socket import open_port
 from palimpsest.text.tokenizer import count_tokens
 from tests.support.http_server import connect_http, run_http_server
 from tests.support.mcp_client import connect_stdio, reply_results
@@ -25,7 +25,7 @@ FACT = "User's favourite tea is Darjeeling"
 
 
 def sockets(folder: Path) -> list[Path]:
-    return sorted(Path(paths.sockets_dir(str(folder / "data"))).glob("*.sock"))
+    return sorted(Path(spool.sockets_dir(str(folder / "data"))).glob("*.sock"))
 
 
 def ask(path: Path, line: bytes | None = None, **fields: Any) -> dict[str, Any]:

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.core.entities import KnownRelation, NamedEntity, Relation
-from palimpsest.core.models import Scope
-from palimpsest.recall.pipeline import SearchResult
-from palimpsest.server.replies.models import SearchReply
-from palimpsest.server.replies.render import search_text
+from palimpsest.core.models import KnownRelation, NamedEntity, Relation, Scope
+from palimpsest.recall.search import SearchResult
+from palimpsest.server.replies.json_replies import SearchReply
+from palimpsest.server.replies.plain_text import search_text
 from tests.support.command_line import palimpsest, palimpsest_json
 from tests.support.http_server import HttpServer, connect_http, new_access_token
 from tests.support.ledger_access import store_memory

@@ -7,17 +7,15 @@ from datetime import UTC, datetime
 
 import pytest
 
-from palimpsest.core.models import Edit, Event, Outcome, Predecessor, Provenance, Step
-from palimpsest.core.search.hits import Hit
-from palimpsest.learn.apply import WriteResult
-from palimpsest.learn.views.kinds import SummaryResult
+from palimpsest.core.models import Edit, Event, Hit, Outcome, Predecessor, Provenance, Step
+from palimpsest.learn.commit import WriteResult
+from palimpsest.learn.summaries.summary_kinds import SummaryResult
 from palimpsest.memory import Page
-from palimpsest.recall.pipeline import SearchResult
+from palimpsest.recall.search import SearchResult
 from palimpsest.recall.similar import SimilarMemory
-from palimpsest.server.replies.history import HistoryReply
-from palimpsest.server.replies.models import AddReply
-from palimpsest.server.replies.notes import short
-from palimpsest.server.replies.render import (
+from palimpsest.server.replies.advice import short
+from palimpsest.server.replies.json_replies import AddReply, HistoryReply
+from palimpsest.server.replies.plain_text import (
     added_text,
     changed_text,
     edits_text,

@@ -10,16 +10,17 @@ from typing import Any
 import pytest
 
 from palimpsest.core.models import Edit, Event, Outcome, Provenance, Step
-from palimpsest.learn.apply import WriteResult
-from palimpsest.learn.views.kinds import SummaryResult
+from palimpsest.learn.commit import WriteResult
+from palimpsest.learn.summaries.summary_kinds import SummaryResult
 from palimpsest.memory import Page
-from palimpsest.recall.pipeline import SearchResult
+from palimpsest.recall.search import SearchResult
 from palimpsest.recall.similar import SimilarMemory
-from palimpsest.server.replies.history import EditsReply, HistoryReply
-from palimpsest.server.replies.models import (
+from palimpsest.server.replies.json_replies import (
     AddReply,
     ChangeReply,
     DeleteAllReply,
+    EditsReply,
+    HistoryReply,
     HitReply,
     OutcomeReply,
     PageReply,

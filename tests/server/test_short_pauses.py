@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from palimpsest.server.http.short_pauses import THRESHOLDS, keep_pauses_short
+from palimpsest.server.http.http_server import THRESHOLDS, keep_pauses_short
 
 pytestmark = pytest.mark.anyio
 

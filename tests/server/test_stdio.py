@@ -14,7 +14,7 @@ import anyio
 import pytest
 
 from loopback import OpenAIServer, Reply
-from palimpsest.brief.static_text import INSTRUCTIONS
+from palimpsest.hooks.instructions import INSTRUCTIONS
 from tests.support.environment import clean_environment
 from tests.support.mcp_client import (
     TOOL_NAMES,

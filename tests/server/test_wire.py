@@ -18,10 +18,15 @@ from fuzzing.calls import Sent, initialize
 from fuzzing.expected import Answers
 from fuzzing.inputs import inputs
 from fuzzing.pipes import Pipes, stdio_server
-from palimpsest.server.http.bodies import BodyLimit
-from palimpsest.server.http.messages import RESERVED_IDS, SESSION, MessageCheck
-from palimpsest.server.wire.json_text import MAX_DIGITS, MAX_JSON_DEPTH, MAX_JSON_VALUES, MAX_MESSAGE_BYTES
-from palimpsest.server.wire.messages import Refused, read_message
+from palimpsest.server.http.middleware import RESERVED_IDS, SESSION, BodyLimit, MessageCheck
+from palimpsest.server.jsonrpc import (
+    MAX_DIGITS,
+    MAX_JSON_DEPTH,
+    MAX_JSON_VALUES,
+    MAX_MESSAGE_BYTES,
+    Refused,
+    read_message,
+)
 from tests.support.environment import clean_environment
 from tests.support.examples import examples
 from tests.support.http_server import TIMEOUT, HttpServer, run_http_server

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.care.backup import back_up, restore
+from palimpsest.admin.backup import back_up, restore
 from palimpsest.core.models import Undo
 from palimpsest.recall.listing import Page
 from tests.support.ledger_access import row_faults

@@ -14,19 +14,12 @@ from sqlalchemy.schema import CreateIndex
 from palimpsest.core.errors import InputError, MemoryNotFoundError, StaleDecisionError
 from palimpsest.core.models import Decision, Event, Fact, Memory, Message, Outcome, Provenance, Scope
 from palimpsest.core.protocols import Vector
-from palimpsest.store import schema
+from palimpsest.store import entries, history, memories, schema, summaries
+from palimpsest.store import messages as message_queries
+from palimpsest.store.apply import Write
 from palimpsest.store.ledger import Ledger
-from palimpsest.store.migrations.upgrade import MIGRATIONS
-from palimpsest.store.queries import entries as entry_queries
-from palimpsest.store.queries import history as history_queries
-from palimpsest.store.queries import id_lookup
-from palimpsest.store.queries import index_log as log_queries
-from palimpsest.store.queries import memories as memory_queries
-from palimpsest.store.queries import messages as message_queries
-from palimpsest.store.queries import summaries as summary_queries
-from palimpsest.store.queries import vectors as vector_queries
 from palimpsest.store.schema import HEAD, KNOWN_REVISIONS, metadata
-from palimpsest.store.writes.apply import Write
+from palimpsest.store.upgrade import MIGRATIONS
 from palimpsest.text.tokenizer import search_tokens
 from tests.support.ledger_access import all_keys
 from tests.support.memory import ALICE, StoppedClock, messages_from
@@ -55,7 +48,7 @@ def keep(ledger: Ledger, *messages: Message, scope: Scope = ALICE) -> None:
 def current(ledger: Ledger, scope: Scope = ALICE) -> list[str]:
     """Return the texts of the living memories that a scope sees."""
     with ledger.read() as conn:
-        return [memory.text for _, memory in memory_queries.list_memories(conn, scope, 100)]
+        return [memory.text for _, memory in memories.list_memories(conn, scope, 100)]
 
 
 def found_ids(ledger: Ledger, words: str, scope: Scope = ALICE) -> set[str]:
@@ -63,8 +56,7 @@ def found_ids(ledger: Ledger, words: str, scope: Scope = ALICE) -> set[str]:
     with ledger.read() as conn:
         scores = ledger.full_text.search(conn, scope, search_tokens(words), 100)
         return {
-            row.candidate.owner_id
-            for row in entry_queries.candidates(conn, scope, "", list(scores), ledger.now("alice"))
+            row.candidate.owner_id for row in entries.candidates(conn, scope, "", list(scores), ledger.now("alice"))
         }
 
 
@@ -75,7 +67,7 @@ class TestWrites:
         assert current(ledger) == ["User plays the cello"]
         assert found_ids(ledger, "cello") == {memory.id}
         with ledger.read() as conn:
-            (version,) = history_queries.versions_of(conn, memory.id)
+            (version,) = history.versions_of(conn, memory.id)
         assert (version.event, version.old_memory, version.new_memory) == (Event.ADD, None, "User plays the cello")
         assert version.provenance == BY_TEST
 
@@ -112,7 +104,7 @@ class TestWrites:
         assert outcome.memory.updated_at == clock.at
         assert found_ids(ledger, "miso") == {memory.id}
         with ledger.read() as conn:
-            assert [version.old_memory for version in history_queries.versions_of(conn, memory.id)] == [
+            assert [version.old_memory for version in history.versions_of(conn, memory.id)] == [
                 None,
                 "User has a cat",
             ]
@@ -127,7 +119,7 @@ class TestWrites:
         assert current(ledger) == ["User fears spiders"]
         assert found_ids(ledger, "spiders") == {memory.id}
         with ledger.read() as conn:
-            events = [version.event for version in history_queries.versions_of(conn, memory.id)]
+            events = [version.event for version in history.versions_of(conn, memory.id)]
         assert events == [Event.ADD, Event.DELETE, Event.ADD]
 
     def test_a_superseded_memory_is_deleted_and_names_its_successor(self, ledger: Ledger) -> None:
@@ -137,7 +129,7 @@ class TestWrites:
         assert outcome.previous == "User lives in Nice"
         assert current(ledger) == ["User lives in Lyon"]
         with ledger.read() as conn:
-            superseded = id_lookup.find_memory(conn, ALICE, old.id)
+            superseded = entries.find_memory(conn, ALICE, old.id)
         assert superseded.superseded_by == outcome.memory.id
 
     def test_a_fact_of_before_a_memory_that_the_same_write_closed_is_stored(self, ledger: Ledger) -> None:
@@ -163,7 +155,7 @@ class TestWrites:
         (outcome,) = apply_decisions(ledger, Decision(Event.UPDATE, again, outcome.memory.id))
         assert outcome.memory.metadata == {"a": 1, "c": 3}
         with ledger.read() as conn:
-            assert id_lookup.find_memory(conn, ALICE, outcome.memory.id).metadata == {"a": 1, "c": 3}
+            assert entries.find_memory(conn, ALICE, outcome.memory.id).metadata == {"a": 1, "c": 3}
 
     def test_an_update_without_a_text_keeps_the_current_text(self, ledger: Ledger) -> None:
         """A change of metadata must not revert a change of text that came before it."""
@@ -222,7 +214,7 @@ class TestScopes:
         own = add(ledger, "a shared word", Scope(name))
         assert found_ids(ledger, "shared", Scope(name)) == {own.id}
         with ledger.read() as conn, pytest.raises(InputError):
-            id_lookup.find_memory(conn, ALICE, "%" * 8)
+            entries.find_memory(conn, ALICE, "%" * 8)
 
 
 class TestMessages:
@@ -272,7 +264,7 @@ class TestMessages:
         ledger.apply(Write(ALICE, BY_TEST, decisions=(update,), vectors=vectors, embedder="e"))
         with ledger.read() as conn:
             seqs, keys = all_keys(conn, ALICE, "e")
-            centre = vector_queries.centre(conn, "alice", "e")
+            centre = entries.centre(conn, "alice", "e")
         assert centre.entries == len(seqs) == 4
         assert centre.mean is not None
         np.testing.assert_allclose(centre.mean, keys.mean(axis=0), atol=1e-6)
@@ -295,7 +287,7 @@ class TestMessages:
         with ledger.read() as conn:
             stored = conn.execute(select(schema.vectors.c.key).where(schema.vectors.c.live)).scalars().all()
             _, keys = all_keys(conn, ALICE, "e")
-            centre = vector_queries.centre(conn, "alice", "e")
+            centre = entries.centre(conn, "alice", "e")
 
         assert stored == [b""]
         assert centre.entries == 1
@@ -308,7 +300,7 @@ class TestConcurrency:
     def test_a_decision_on_memories_that_changed_since_is_refused(self, ledger: Ledger) -> None:
         """A decision on memories that have changed since must be made again."""
         with ledger.read() as conn:
-            log_number = log_queries.newest_log_number(conn)
+            log_number = entries.newest_log_number(conn)
         add(ledger, "User lives in Nice")
         with pytest.raises(StaleDecisionError):
             apply_decisions(ledger, Decision(Event.ADD, Fact("User lives in Lyon")), based_on=log_number)
@@ -317,7 +309,7 @@ class TestConcurrency:
     def test_changes_in_other_scopes_do_not_make_a_decision_stale(self, ledger: Ledger) -> None:
         """Other changes do not make a decision stale."""
         with ledger.read() as conn:
-            log_number = log_queries.newest_log_number(conn)
+            log_number = entries.newest_log_number(conn)
         add(ledger, "Bob lives in Nice", Scope("bob"))
         add(ledger, "The app is blue", Scope("alice", project="app"))
         apply_decisions(ledger, Decision(Event.ADD, Fact("User lives in Lyon")), based_on=log_number)
@@ -331,14 +323,14 @@ class TestConcurrency:
         (message,) = messages_from(("user", "Miso is asleep"))
         keep(ledger, message)
         with ledger.read() as conn:
-            newest = log_queries.newest_log_number(conn)
+            newest = entries.newest_log_number(conn)
         apply_decisions(ledger, Decision(Event.NONE, Fact("Miso", sources=(message.id,)), memory.id))
         with ledger.read() as conn:
-            assert summary_queries.count_changes_since(conn, ALICE, newest) == 1
-            assert not summary_queries.has_corrections_since(conn, ALICE, newest)
+            assert summaries.count_changes_since(conn, ALICE, newest) == 1
+            assert not summaries.has_corrections_since(conn, ALICE, newest)
         apply_decisions(ledger, Decision(Event.UPDATE, Fact("User has a dog"), memory.id))
         with ledger.read() as conn:
-            assert summary_queries.has_corrections_since(conn, ALICE, newest)
+            assert summaries.has_corrections_since(conn, ALICE, newest)
 
     def test_identical_adds_from_many_threads_make_one_memory(self, ledger: Ledger) -> None:
         """The unique index holds for concurrent writers."""

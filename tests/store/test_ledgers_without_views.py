@@ -11,8 +11,8 @@ import pytest
 
 from loopback import OpenAIServer
 from palimpsest.core.models import Scope
-from palimpsest.learn.background.jobs import work_on_jobs
-from palimpsest.store.writes.jobs.queue import JobRequest
+from palimpsest.learn.job_runner import work_on_jobs
+from palimpsest.store.jobs import JobRequest
 from tests.support.exports import exported
 from tests.support.ledger_access import ledger_faults, store_messages
 from tests.support.ledger_files import downgrade

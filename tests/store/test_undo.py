@@ -11,11 +11,8 @@ import pytest
 
 from palimpsest.core.errors import InputError, StaleDecisionError
 from palimpsest.core.models import Decision, Event, Fact, Scope, Undo
-from palimpsest.store.queries import edits as edit_queries
-from palimpsest.store.queries import history as history_queries
-from palimpsest.store.queries import index_log as log_queries
-from palimpsest.store.queries import memories as memory_queries
-from palimpsest.store.queries import messages as message_queries
+from palimpsest.store import entries, history, memories
+from palimpsest.store import messages as message_queries
 from tests.support.memory import ALICE
 from tests.support.recorded_ledger import WEB, RecordedLedger, memory_fields, recorded_ledger
 
@@ -70,14 +67,14 @@ class TestOneEdit:
         (_, oslo) = recorded.apply(ALICE, late).outcomes
         assert [change.memory.id for change in recorded.undo().outcomes] == [oslo.memory.id]
         with recorded.ledger.read() as conn:
-            assert history_queries.predecessors(conn, rome.id) == []
-            undone = memory_queries.memories_by_id(conn, [oslo.memory.id])[oslo.memory.id]
+            assert history.predecessors(conn, rome.id) == []
+            undone = memories.memories_by_id(conn, [oslo.memory.id])[oslo.memory.id]
         assert not undone.is_forgotten
         recorded.undo()
         assert recorded.live_texts() == [], "the next undo goes one edit further back"
         recorded.undo(3)
         with recorded.ledger.read() as conn:
-            (old,) = history_queries.predecessors(conn, rome.id)
+            (old,) = history.predecessors(conn, rome.id)
         assert (old.memory.text, old.memory.valid_until) == ("User lives in Oslo", oslo.memory.valid_until)
 
     def test_forgetting_a_memory_forgets_what_it_replaced_until_it_is_undone(self, recorded: RecordedLedger) -> None:
@@ -108,7 +105,7 @@ class TestOneEdit:
         recorded.apply(ALICE, Decision(Event.DELETE, memory_id=rome.id, forgets=True))
         with recorded.ledger.read() as conn:
             assert message_queries.outdated_or_forgotten(conn, [first.id]) == (set(), {first.id})
-            assert history_queries.predecessors(conn, oslo.memory.id) == [], "its history does not name it either"
+            assert history.predecessors(conn, oslo.memory.id) == [], "its history does not name it either"
         recorded.undo()
         with recorded.ledger.read() as conn:
             assert message_queries.outdated_or_forgotten(conn, [first.id]) == ({first.id}, set())
@@ -234,8 +231,8 @@ class TestScopes:
             recorded.add(f"Fact {number}")
             recorded.add(f"Secret {number}", WEB)
         with recorded.ledger.read() as conn:
-            first = edit_queries.edits(conn, ALICE, 2)
-            rest = edit_queries.edits(conn, ALICE, 10, before=first[-1].number)
+            first = history.edits(conn, ALICE, 2)
+            rest = history.edits(conn, ALICE, 10, before=first[-1].number)
         assert [edit.steps[0].after for edit in first + rest] == [f"Fact {number}" for number in (4, 3, 2, 1, 0)]
         assert [edit.number for edit in first + rest] == [9, 7, 5, 3, 1]
 
@@ -306,7 +303,7 @@ class TestOtherWrites:
         memory = recorded.add("User lives in Nice")
         recorded.apply(ALICE, Decision(Event.DELETE, memory_id=memory.id))
         with recorded.ledger.read() as conn:
-            log_number = log_queries.newest_log_number(conn)
+            log_number = entries.newest_log_number(conn)
         recorded.undo()
         with pytest.raises(StaleDecisionError):
             recorded.apply(ALICE, Decision(Event.ADD, Fact("User lives in Lyon")), based_on=log_number)

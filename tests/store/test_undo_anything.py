@@ -28,12 +28,10 @@ from palimpsest.core.models import (
     Provenance,
     Scope,
 )
-from palimpsest.store.mapping import content_hash
-from palimpsest.store.queries import history as history_queries
-from palimpsest.store.views import documents as document_queries
-from palimpsest.store.views.documents import PagesRead
-from palimpsest.store.views.gists import Gist
-from palimpsest.store.writes.conversations import Conversation
+from palimpsest.store import documents, history
+from palimpsest.store.documents import Gist, PagesRead
+from palimpsest.store.rows import content_hash
+from palimpsest.store.writes import Conversation
 from tests.support.examples import examples
 from tests.support.memory import ALICE
 from tests.support.recorded_ledger import SCOPES, WEB, LiveEntries, RecordedLedger, memory_fields, recorded_ledger
@@ -132,14 +130,14 @@ def _learn_document(recorded: RecordedLedger, step: Step) -> None:
     """Keep a document of up to three pages, or bring it up to date: pages are added, deleted and restored."""
     wanted = {number: TEXTS[(step.other + number) % len(TEXTS)] for number in range(1, 2 + step.one % 3)}
     with recorded.ledger.read() as conn:
-        stored = document_queries.pages_of_uri(conn, step.scope, "book")
+        stored = documents.pages_of_uri(conn, step.scope, "book")
     same = {page.number: page for page in reversed(stored) if page.digest == content_hash(wanted.get(page.number, ""))}
     kept = {page.id for page in same.values()}
     deleted = [page.id for page in stored if not page.is_deleted and page.id not in kept]
     restored = [page.id for page in same.values() if page.is_deleted]
     at = recorded.clock.at
     new = [
-        Message(str(uuid4()), step.scope, PAGE, text, at, at, external_id=document_queries.external_id("book", number))
+        Message(str(uuid4()), step.scope, PAGE, text, at, at, external_id=documents.external_id("book", number))
         for number, text in wanted.items()
         if number not in same
     ]
@@ -148,12 +146,12 @@ def _learn_document(recorded: RecordedLedger, step: Step) -> None:
         *(Decision(Event.DELETE, memory_id=page, kind="message") for page in deleted),
         *(Decision(Event.ADD, memory_id=page, kind="message") for page in restored),
         messages=tuple(new),
-        conversation=Conversation(document_queries.CLIENT, "book", "Book"),
+        conversation=Conversation(documents.CLIENT, "book", "Book"),
         gists={page.id: Gist(f"gist of {page.content}") for page in new},
         pages_read=PagesRead("book", frozenset(stored)),
     )
     with recorded.ledger.read() as conn:
-        pages = document_queries.pages_of_uri(conn, step.scope, "book")
+        pages = documents.pages_of_uri(conn, step.scope, "book")
     assert {page.number: page.digest for page in pages if not page.is_deleted} == {
         number: content_hash(text) for number, text in wanted.items()
     }
@@ -223,8 +221,8 @@ def _assert_history_knows_every_instant(recorded: RecordedLedger) -> None:
     """Compare what the history says of the time just before each write with what was recorded then."""
     for instant, then in recorded.states_by_time:
         with recorded.ledger.read() as conn:
-            memories = history_queries.memories_at(conn, WEB, instant - timedelta(seconds=1))
-            messages = history_queries.messages_at(conn, WEB, instant - timedelta(seconds=1))
+            memories = history.memories_at(conn, WEB, instant - timedelta(seconds=1))
+            messages = history.messages_at(conn, WEB, instant - timedelta(seconds=1))
         live: LiveEntries = {memory.id: memory_fields(memory) for memory in memories}
         assert live | {message.id: (message.scope, message.content) for message in messages} == then
 

@@ -17,9 +17,8 @@ import httpx
 from filelock import FileLock
 from neo4j import GraphDatabase
 
-from palimpsest.core.entities import Relation
-from palimpsest.core.models import Scope
-from palimpsest.index.graph.sync import GraphProjection, graph_projection
+from palimpsest.core.models import Relation, Scope
+from palimpsest.index.graph_database import GraphProjection, graph_projection
 from palimpsest.memory import Memory
 from tests.support import bolt_process
 from tests.support.ledger_access import store_memory

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from palimpsest.hook.spool import utc_now
+from palimpsest.hooks.spool import utc_now
 from tests.support.hook_program import run_hook
 from tests.support.sessions import ClaudeSession
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from palimpsest import __main__ as entry_point
+from palimpsest import __main__
 from palimpsest.cli import output
 from tests.support import restricted_process
 from tests.support.environment import clean_environment, inside
@@ -117,7 +117,7 @@ def _exit_code() -> int:
     """Call the entry point and return the code that the process would end with."""
     output.out.width = output.err.width = COLUMNS  # they read the environment only once, when they are imported
     try:
-        entry_point.main()
+        __main__.main()
     except SystemExit as error:
         return error.code if isinstance(error.code, int) else int(error.code is not None)
     return 0

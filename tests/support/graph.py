@@ -8,17 +8,30 @@ from typing import Any
 
 from sqlalchemy import Row, select
 
-from palimpsest.core.entities import EntityEdit, EntityType, NamedEntity, Relation, name_key
-from palimpsest.core.models import AppliedWrite, Decision, Edit, Event, Fact, Memory, Provenance, Scope, Undo
+from palimpsest.core.models import (
+    AppliedWrite,
+    Decision,
+    Edit,
+    EntityEdit,
+    EntityType,
+    Event,
+    Fact,
+    Memory,
+    NamedEntity,
+    Provenance,
+    Relation,
+    Scope,
+    Undo,
+    name_key,
+)
 from palimpsest.core.protocols import Vector
-from palimpsest.store.graph.edges import relations_of
-from palimpsest.store.graph.groups import roots_of
-from palimpsest.store.graph.tables import entities, entity_aliases, mentions, relations
+from palimpsest.store.apply import Write
+from palimpsest.store.graph.identity import roots_of
+from palimpsest.store.graph.relations import relations_of
+from palimpsest.store.history import edits as read_edits
 from palimpsest.store.ledger import Ledger
-from palimpsest.store.mapping import sees
-from palimpsest.store.queries.edits import edits as read_edits
-from palimpsest.store.schema import memories
-from palimpsest.store.writes.apply import Write
+from palimpsest.store.rows import sees
+from palimpsest.store.schema import entities, entity_aliases, memories, mentions, relations
 from tests.support.memory import ALICE, StoppedClock
 
 ANY_SCOPE = Scope("alice", project="web")

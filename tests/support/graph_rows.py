@@ -6,10 +6,20 @@ from typing import Any
 
 from sqlalchemy import text as sql
 
-from palimpsest.core.entities import EntityEdit, Merge, NamedEntity, Relation, Rename
-from palimpsest.core.models import Decision, Event, Fact, Provenance, Scope
+from palimpsest.core.models import (
+    Decision,
+    EntityEdit,
+    Event,
+    Fact,
+    Merge,
+    NamedEntity,
+    Provenance,
+    Relation,
+    Rename,
+    Scope,
+)
 from palimpsest.memory import Memory
-from palimpsest.store.writes.apply import Write
+from palimpsest.store.apply import Write
 from tests.support.ledger_access import select_rows, store_memory, write_decisions
 from tests.support.memory import ALICE
 

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from palimpsest.hook import paths
+from palimpsest.hooks import spool
 
-CODE = "from palimpsest.hook.entry import main; main()"
+CODE = "from palimpsest.hooks.program import main; main()"
 """What the generated script of the entry point does."""
-PATIENT_CODE = f"from palimpsest.hook import entry; entry.LIMIT = entry.ANSWER_LIMIT = 50; {CODE}"
+PATIENT_CODE = f"from palimpsest.hooks import program; program.LIMIT = program.ANSWER_LIMIT = 50; {CODE}"
 """The same with time for a machine that runs many tests at once."""
 TIMEOUT = 60
 """Seconds after which a test fails because the hook has not ended."""
@@ -58,5 +58,5 @@ def run_hook(
 
 def spooled(data_dir: Path) -> list[dict[str, Any]]:
     """Return the records in the spool, the oldest first."""
-    folder = Path(paths.spool_dir(str(data_dir)))
-    return [json.loads(path.read_bytes()) for path in sorted(folder.glob(f"*{paths.SPOOL_SUFFIX}"))]
+    folder = Path(spool.spool_dir(str(data_dir)))
+    return [json.loads(path.read_bytes()) for path in sorted(folder.glob(f"*{spool.SPOOL_SUFFIX}"))]

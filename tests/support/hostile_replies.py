@@ -9,9 +9,7 @@ from typing import Any, TypeAlias
 
 from hypothesis import strategies as st
 
-from palimpsest.llm.json_values import reply_values
-from palimpsest.llm.nothing import says_nothing
-from palimpsest.llm.structured_output import MAX_REPLY_CHARS
+from palimpsest.llm.ask import MAX_REPLY_CHARS, reply_values, says_nothing
 
 Values: TypeAlias = st.SearchStrategy[Any]
 Texts: TypeAlias = st.SearchStrategy[str]

@@ -18,7 +18,7 @@ from mcp import Client
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 
-from palimpsest.server.auth import tokens as access_tokens
+from palimpsest.server import access_tokens
 from tests.support.environment import clean_environment
 
 TIMEOUT = 30

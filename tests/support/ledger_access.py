@@ -17,14 +17,12 @@ from palimpsest.core import models
 from palimpsest.core.models import AppliedWrite, Decision, Edit, Event, Fact, Message, Provenance, Scope
 from palimpsest.core.protocols import Vector
 from palimpsest.memory import Memory
-from palimpsest.store.database.sqlite import connection
-from palimpsest.store.database.sqlite.backup import SqliteBackups
+from palimpsest.store import entries, history, memories
+from palimpsest.store import messages as message_queries
+from palimpsest.store.apply import Write
 from palimpsest.store.ledger import Ledger, open_ledger
-from palimpsest.store.queries import edits as edit_queries
-from palimpsest.store.queries import memories as memory_queries
-from palimpsest.store.queries import messages as message_queries
-from palimpsest.store.queries import vectors as vector_queries
-from palimpsest.store.writes.apply import Write
+from palimpsest.store.sqlite import sqlite_database
+from palimpsest.store.sqlite.ledger_files import SqliteBackups
 from tests.support.memory import ALICE, StoppedClock, messages_from
 from tests.support.stores import ledger_address
 
@@ -107,9 +105,9 @@ def stored_rows(folder: Path, scope: Scope) -> StoredRows:
     """Return the living memories and messages of a scope itself, and the edits it sees, newest first."""
     with ledger_in(folder) as ledger, ledger.read() as conn:
         return StoredRows(
-            memory_queries.memories_of(conn, scope),
+            memories.memories_of(conn, scope),
             message_queries.messages_of(conn, scope),
-            edit_queries.edits(conn, scope, 100),
+            history.edits(conn, scope, 100),
         )
 
 
@@ -121,7 +119,7 @@ def select_rows(memory: Memory, query: str, **parameters: Any) -> list[tuple[Any
 
 def all_keys(conn: Connection, scope: Scope, embedder: str) -> tuple[list[int], Vector]:
     """Return the numbers and the keys, of shape (n, dims), of all living entries that a scope sees, by number."""
-    batches = list(vector_queries.scope_keys(conn, scope, embedder))
+    batches = list(entries.scope_keys(conn, scope, embedder))
     keys = {number: key for numbers, keys in batches for number, key in zip(numbers, keys, strict=True)}
     numbers = sorted(keys)
     return numbers, np.stack([keys[number] for number in numbers]) if keys else np.zeros((0, 0), dtype=np.float32)
@@ -149,4 +147,4 @@ def copy_database(source: Path, target: Path) -> None:
 
 def do_not_wait_for_locks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have a write fail at once if another process holds the write lock."""
-    monkeypatch.setattr(connection, "BUSY_TIMEOUT_SECONDS", 0.01)
+    monkeypatch.setattr(sqlite_database, "BUSY_TIMEOUT_SECONDS", 0.01)

@@ -18,7 +18,7 @@ import alembic.config
 from palimpsest.core.models import Scope
 from palimpsest.memory import Memory
 from palimpsest.store.ledger import open_ledger
-from palimpsest.store.migrations.upgrade import MIGRATIONS
+from palimpsest.store.upgrade import MIGRATIONS
 from tests.support.memory import ALICE, StoppedClock
 from tests.support.stores import ledger_address, ledger_argument, ledger_tables
 
@@ -51,7 +51,7 @@ import sys, threading
 from datetime import UTC, datetime
 import numpy as np
 from palimpsest.store.ledger import open_ledger
-from palimpsest.store.writes.apply import Write
+from palimpsest.store.apply import Write
 from palimpsest.core.models import Decision, Event, Fact, Provenance, Scope
 from tests.support.stores import ledger_place
 

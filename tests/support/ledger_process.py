@@ -20,9 +20,9 @@ from typing import IO, cast
 from palimpsest.core.clock import now
 from palimpsest.core.errors import LedgerError
 from palimpsest.core.models import Decision, Event, Fact, Provenance, Scope
+from palimpsest.store import memories
+from palimpsest.store.apply import Write
 from palimpsest.store.ledger import open_ledger
-from palimpsest.store.queries import memories as memory_queries
-from palimpsest.store.writes.apply import Write
 
 
 class LedgerProcess:
@@ -87,7 +87,7 @@ def _serve(path: Path) -> None:
                 ledger.close()
             else:
                 with ledger.read() as conn:
-                    texts = sorted(memory.text for _, memory in memory_queries.list_memories(conn, alice, 1_000))
+                    texts = sorted(memory.text for _, memory in memories.list_memories(conn, alice, 1_000))
             _say(texts)
         except LedgerError as error:
             _say({"error": str(error)})

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from palimpsest.care.transfer.markdown.importing import FolderImport
-from palimpsest.care.transfer.markdown.manifest import MANIFEST
-from palimpsest.care.transfer.markdown.writing import FolderExport
+from palimpsest.admin.markdown_export import FolderExport
+from palimpsest.admin.markdown_files import MANIFEST
+from palimpsest.admin.markdown_import import FolderImport
 from palimpsest.memory import Memory
 from tests.support.ledger_access import ignore_progress
 

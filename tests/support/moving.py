@@ -15,15 +15,14 @@ from typing import Any
 
 import pytest
 
-from palimpsest.care.transfer.move import Moved, move_ledger
-from palimpsest.core.entities import Relation
-from palimpsest.core.models import Decision, Event, Fact, Scope
+from palimpsest.admin.backup import Moved, move_ledger
+from palimpsest.core.models import Decision, Event, Fact, Relation, Scope
 from palimpsest.core.protocols import Progress
 from palimpsest.core.settings import Settings, load_settings
 from palimpsest.memory import Memory
+from palimpsest.store import copying
+from palimpsest.store.copying import ROWS
 from palimpsest.store.ledger import open_database
-from palimpsest.store.migrations.copying import rows as copied_rows
-from palimpsest.store.migrations.copying.tables import ROWS
 from tests.support.graph_rows import store_stating
 from tests.support.ledger_access import ignore_progress, store_memory, store_messages, write_decisions
 from tests.support.memory import ALICE, StoppedClock
@@ -44,7 +43,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from pydantic import SecretStr
-from palimpsest.care.transfer.move import move_ledger
+from palimpsest.admin.backup import move_ledger
 from palimpsest.core.settings import load_settings
 from palimpsest.store.migrations.copying import rows
 
@@ -117,7 +116,7 @@ def not_shown(_what: str) -> Generator[Progress]:
 def moved(folder: Path, source: Address, target: Address, clock: StoppedClock) -> Moved:
     """Move a ledger in this process, in small batches."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(copied_rows, "BATCH", FEW)
+        patch.setattr(copying, "BATCH", FEW)
         return move_ledger(settings_for(folder, source), target, not_shown, clock)
 
 

@@ -15,10 +15,10 @@ import httpx
 from palimpsest.core.models import Scope
 from palimpsest.core.settings import load_settings
 from palimpsest.memory import Memory
-from palimpsest.page.access import Visitor, Visits
-from palimpsest.page.app import page_app
-from palimpsest.server.auth.access import Grant
-from palimpsest.server.auth.bearer import AccessTokenVerifier
+from palimpsest.page.routes import page_app
+from palimpsest.page.sign_in import Visitor, Visits
+from palimpsest.server.access_tokens import Grant
+from palimpsest.server.bearer import AccessTokenVerifier
 from palimpsest.server.session.lazy_memory import LazyMemory
 from tests.support.memory import ALICE, StoppedClock
 from tests.support.stores import ledger_settings

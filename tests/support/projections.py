@@ -14,13 +14,12 @@ import numpy as np
 from palimpsest.core.errors import VectorIndexError
 from palimpsest.core.models import Decision, Event, Fact, Outcome, Provenance, Scope
 from palimpsest.core.protocols import Vector, VectorIndex
-from palimpsest.index.chroma import ChromaIndex
+from palimpsest.index.chroma_folder import ChromaIndex
 from palimpsest.index.sync import OpenIndex, Projection
-from palimpsest.recall.retrieval.candidates import NearestEntries
+from palimpsest.recall.retrieve import NearestEntries
+from palimpsest.store import entries
+from palimpsest.store.apply import Write
 from palimpsest.store.ledger import Ledger, open_ledger
-from palimpsest.store.queries import entries as entry_queries
-from palimpsest.store.queries import vectors as vector_queries
-from palimpsest.store.writes.apply import Write
 from tests.support.exact_index import ExactIndex
 from tests.support.ledger_access import all_keys
 from tests.support.memory import StoppedClock
@@ -195,14 +194,14 @@ def entry_of(ledger: Ledger, outcome: Outcome) -> int:
     """Return the entry number of a memory that is not deleted."""
     with ledger.read() as conn:
         # All rows are read: a result set that is not read to its end keeps the connection at an old state.
-        living = {memory.id: seq for seq, memory in entry_queries.living_memories(conn, outcome.memory.scope)}
+        living = {memory.id: seq for seq, memory in entries.living_memories(conn, outcome.memory.scope)}
     return living[outcome.memory.id]
 
 
 def agrees(ledger: Ledger, index: VectorIndex, *users: str) -> bool:
     """Return whether an index holds exactly the ledger's keys, each under its entry number."""
     with ledger.read() as conn:
-        total = vector_queries.count_indexed(conn, EMBEDDER)
+        total = entries.count_indexed(conn, EMBEDDER)
         expected = [(user, *all_keys(conn, Scope(user), EMBEDDER)) for user in users or ("ana",)]
     assert total == sum(len(seqs) for _, seqs, _ in expected), "`users` must name every user"
     found_all = all(

@@ -26,14 +26,14 @@ from palimpsest.core.models import (
     Undo,
 )
 from palimpsest.core.protocols import Vector
+from palimpsest.store import entries as vector_queries
+from palimpsest.store import history as edit_queries
+from palimpsest.store import memories as memory_queries
+from palimpsest.store import messages as message_queries
+from palimpsest.store.apply import Write
+from palimpsest.store.contextual_keys import Embedded
 from palimpsest.store.ledger import Ledger
-from palimpsest.store.queries import edits as edit_queries
-from palimpsest.store.queries import memories as memory_queries
-from palimpsest.store.queries import messages as message_queries
-from palimpsest.store.queries import vectors as vector_queries
 from palimpsest.store.schema import history, message_history
-from palimpsest.store.writes.apply import Write
-from palimpsest.store.writes.entries import Embedded
 from tests.support.memory import ALICE, StoppedClock, messages_from
 from tests.support.stores import open_empty_ledger
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlalchemy import select
 
-from palimpsest.hook import paths, spool
+from palimpsest.hooks import spool
 from palimpsest.memory import Memory
 from palimpsest.store.schema import messages
 
@@ -32,13 +32,13 @@ def spooled(
 
 def waiting(folder: Path) -> list[str]:
     """Return the names of what lies in the spool."""
-    place = Path(paths.spool_dir(str(folder)))
+    place = Path(spool.spool_dir(str(folder)))
     return sorted(path.name for path in place.iterdir()) if place.is_dir() else []
 
 
 def unknown_lines(folder: Path) -> Any:
     """Return how many lines of each unknown type were met, by client."""
-    return json.loads(Path(paths.transcripts_file(str(folder))).read_text("utf-8"))["unknown"]
+    return json.loads(Path(spool.transcripts_file(str(folder))).read_text("utf-8"))["unknown"]
 
 
 class ClaudeSession:

@@ -16,10 +16,8 @@ from typing import IO, cast
 
 from palimpsest.core.errors import VectorIndexError
 from palimpsest.core.settings import load_settings
-from palimpsest.index.checkpoint import Checkpoint
-from palimpsest.index.shared.collections import LAYOUT, SharedIndex, StoredState
-from palimpsest.index.shared.connection import ChromaServer
-from palimpsest.index.shared.projection import SharedProjection
+from palimpsest.index.chroma_server import LAYOUT, ChromaServer, SharedIndex, SharedProjection, StoredState
+from palimpsest.index.sync import Checkpoint
 from tests.support.chroma_server import ChromaProcess
 from tests.support.projections import EMBEDDER, add, ledger_in, nearest
 

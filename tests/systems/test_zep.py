@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from loopback import OpenAIServer
-from palimpsest.core.entities import KnownRelation
+from palimpsest.core.models import KnownRelation
 from palimpsest.memory import Memory
 from tests.support.memory import ALICE, StoppedClock, llm_settings, memory_in, messages_from
 from tests.support.scripted_model import answering, decision, given

@@ -6,7 +6,7 @@ from collections.abc import Set
 
 import pytest
 
-from palimpsest.text.answer_types import AnswerType, asked_types, can_hold
+from palimpsest.text.stopwords import AnswerType, asked_types, can_hold
 
 
 @pytest.mark.parametrize(

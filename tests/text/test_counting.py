@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from palimpsest.text.counting import counted
+from palimpsest.text.display import counted
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palimpsest.text.dates.finder import dates_in
+from palimpsest.text.dates.date_finder import dates_in
 
 NOW = datetime(2026, 5, 8, 12, tzinfo=UTC)
 """A Friday."""

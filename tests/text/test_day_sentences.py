@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from palimpsest.text.dates.finder import dates_in
+from palimpsest.text.dates.date_finder import dates_in
 
 LEAST_RIGHT, MOST_WRONG = 0.97, 0.02
 """Which share of the sentences is read right, and of which a wrong day is read: that counts worse than none."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.text.forget_requests import Asking, asks_to_forget
+from palimpsest.text.intents import Asking, asks_to_forget
 
 CASES = json.loads(Path(__file__).with_name("forget_requests.json").read_text("utf-8"))
 """Messages by somebody who had not seen the rules: in 15 languages, with and without a request."""

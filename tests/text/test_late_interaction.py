@@ -7,13 +7,8 @@ import pytest
 
 from palimpsest.embed import static
 from palimpsest.embed.static import StaticEmbedder
-from palimpsest.text.late_interaction import (
-    gist_similarity,
-    least_similar_word,
-    meaning_similarity,
-    spelling_similarity,
-)
 from palimpsest.text.tokenizer import query_tokens
+from palimpsest.text.word_similarity import gist_similarity, least_similar_word, meaning_similarity, spelling_similarity
 from tests.support.watched_embedder import WholeTextEmbedder
 
 

@@ -19,9 +19,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from palimpsest.core.errors import InputError
-from palimpsest.text.secrets import redaction
-from palimpsest.text.secrets.patterns import TOKEN_FORMATS
-from palimpsest.text.secrets.redaction import Redacted, redact, redact_json
+from palimpsest.text import redaction
+from palimpsest.text.redaction import TOKEN_FORMATS, Redacted, redact, redact_json
 
 ALNUM = "a1B2c3D4e5F6g7H8i9J0k"
 HEX = "9f86d081884c7d65"
@@ -413,7 +412,7 @@ class TestWhatStays:
         """Redaction loads no other library, so it is fast to start and makes no network connection."""
         code = (
             "import sys; loaded = set(sys.modules);"
-            "from palimpsest.text.secrets.redaction import redact;"
+            "from palimpsest.text.redaction import redact;"
             f"redact('my password is hunter2, my key is ghp_{body(36)}');"
             "roots = {name.split('.')[0] for name in set(sys.modules) - loaded};"
             "print(sorted(roots - sys.stdlib_module_names))"

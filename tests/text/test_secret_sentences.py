@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.text.secrets.redaction import redact
+from palimpsest.text.redaction import redact
 
 LINES = (Path(__file__).parent / "secret_sentences.txt").read_text("utf-8").splitlines()
 SENTENCES = [line.partition(": ")[2] for line in LINES if line and not line.startswith("#")]

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palimpsest.text.control_characters import visible
-from palimpsest.text.shorten import shorten, shorten_to_tokens
+from palimpsest.text.display import shorten, shorten_to_tokens, visible
 from palimpsest.text.tokenizer import count_tokens
 
 

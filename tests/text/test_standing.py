@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from palimpsest.text.standing import MAX_CHARS, standing_statements
+from palimpsest.text.intents import MAX_STATEMENT_CHARS, standing_statements
 
 CASES: dict[str, Any] = json.loads(Path(__file__).with_name("standing.json").read_text("utf-8"))
 MAX_WRONG = 0.02
@@ -52,7 +52,7 @@ def test_most_of_what_is_stated_is_found() -> None:
         ),
         ("```\nalways free it\n```\n> We always ship on Tuesday\nis that so?", []),
         ("Translate: my name is Anna.\nI live in Rome.", []),
-        ("We never deploy on Fridays. " * (MAX_CHARS // 20), []),
+        ("We never deploy on Fridays. " * (MAX_STATEMENT_CHARS // 20), []),
     ],
 )
 def test_what_is_taken_is_the_sentence_as_it_was_said(text: str, found: list[str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from palimpsest.text.time_words import asks_for_the_past, change_words
+from palimpsest.text.stopwords import asks_for_the_past, change_words
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palimpsest.text.windows import QUESTION_WORDS, first_words, most_words_near, windows
+from palimpsest.text.tokenizer import QUESTION_WORDS, first_words, most_words_near, windows
 
 
 @given(text=st.text(max_size=500), size=st.integers(1, 50))

@@ -1,25 +1,240 @@
-"""What all commands share: the settings, an open memory, one-line errors, and the progress of long work.
-
-What only some commands use is imported inside functions: the version and the help are printed at once.
-"""
+"""What all commands share: options, settings, an open memory, one-line errors, and typed arguments."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator
+import copy
+import importlib
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, TypeVar, cast
+from dataclasses import dataclass, field, replace
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar, cast
 
 import anyio
 import typer
+from typer.core import TyperCommand, TyperGroup, TyperOption
+from typer.main import get_group
 
-from palimpsest.cli.options import Options
 from palimpsest.cli.output import err, print_error, print_note
-from palimpsest.core.errors import PalimpsestError
+from palimpsest.core.errors import InputError, PalimpsestError
+from palimpsest.core.filters import FADED, FIELDS
+from palimpsest.core.models import Relation
+from palimpsest.core.validation import relations_from
 
 if TYPE_CHECKING:
     from palimpsest.core.protocols import Progress
     from palimpsest.core.settings import Settings
     from palimpsest.memory import Memory
+
+
+# The commands, the options that each of them takes before its name or after it, and the panels of the help.
+#
+# A command's module is imported when the command is called. The help of all commands needs none of them.
+
+MEMORIES = "Memories"
+CONVERSATIONS = "Conversations"
+GRAPH = "Who is who"
+MOVING = "Moving"
+CARE = "Care"
+SETUP = "Setup"
+PANELS = (MEMORIES, CONVERSATIONS, GRAPH, MOVING, CARE, SETUP)
+"""The panels of the help, in the order in which they are printed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListedCommand:
+    """A command as the help lists it, and the module below `cli/` that has it: `module`, or `module:app`."""
+
+    name: str
+    module: str
+    panel: str
+    help: str
+
+
+def _listed_commands() -> Iterator[ListedCommand]:
+    panel = ""
+    for line in (files("palimpsest.cli") / "commands.txt").read_text("utf-8").splitlines():
+        if line.startswith("["):
+            panel = line.strip("[]")
+        elif line and not line.startswith("#"):
+            name, module, text = line.split(" | ")
+            yield ListedCommand(name, module, panel, text)
+
+
+COMMANDS = tuple(_listed_commands())
+"""All commands but `serve`, `ui` and `version`, which `cli/main.py` has."""
+
+OTHER_NAMES = {
+    **dict.fromkeys(("show", "cat", "read", "view"), "get"),
+    **dict.fromkeys(("find", "query", "recall", "search_memories"), "search"),
+    **dict.fromkeys(("remember", "store", "save", "add_memory"), "add"),
+    **dict.fromkeys(("forget", "remove", "rm", "delete_memory"), "delete"),
+    **dict.fromkeys(("update", "change", "update_memory"), "edit"),
+    **dict.fromkeys(("ls", "list_memories"), "list"),
+    "get_history": "history",
+    "get_summary": "summary",
+}
+"""What other programs, and our tools, call the commands."""
+
+SHARED_PANEL = "Options of every command"
+
+SETTINGS = {"data_dir": "data_dir", "user": "user_id", "project": "project", "agent": "agent_id", "run": "run_id"}
+"""The setting that each shared option overrides. `--config` overrides none; it names the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The shared options of one call. Paths are absolute. `overrides` are settings by name."""
+
+    config: Path | None = None
+    overrides: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    @property
+    def names_project(self) -> bool:
+        """Return whether the call names its project, so that what it stores stays there."""
+        return self.overrides.get("project") not in (None, "auto")
+
+    def with_value(self, name: str, value: str | Path | None) -> Options:
+        """Return these options with one more, by its parameter's name; None leaves them as they are."""
+        if value is None:
+            return self
+        if name == "config":
+            return replace(self, config=absolute(value))
+        kept = absolute(value) if name == "data_dir" else str(value)
+        return replace(self, overrides={**self.overrides, SETTINGS[name]: kept})
+
+
+def absolute(path: str | Path) -> Path:
+    """Return a path that means the same in every folder, because `install` writes it into another program's file."""
+    return Path(path).expanduser().absolute()
+
+
+class CommandLine(TyperGroup):
+    """The whole command line: its own shared options are options of every command too, in one panel of the help."""
+
+    def __init__(self, *args: Any, **keywords: Any) -> None:
+        super().__init__(*args, **keywords)
+        self._shared = [param for param in self.params if isinstance(param, TyperOption) and param.name in _SHARED]
+        for option in self._shared:
+            option.rich_help_panel = SHARED_PANEL
+        _share(self, self._shared)
+        _name_values(self)
+        self.commands = _Commands(self.commands, self._prepare)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the command that is called. A word that others use for one of ours is an error that names ours."""
+        if args and args[0] not in self.commands and args[0] in OTHER_NAMES:
+            ctx.fail(f"No such command '{args[0]}'. Did you mean '{OTHER_NAMES[args[0]]}'?")
+        return super().resolve_command(ctx, args)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help from the list of commands, which imports none of them."""
+        overview = copy.copy(self)
+        listed = [TyperCommand(row.name, help=row.help, rich_help_panel=row.panel) for row in COMMANDS]
+        every = {**{command.name: command for command in listed}, **self.commands.loaded}
+
+        def place(name: str) -> int:
+            panel = getattr(every[name], "rich_help_panel", None)
+            return PANELS.index(panel) if panel in PANELS else len(PANELS)
+
+        overview.commands = {name: every[name] for name in sorted(self.commands, key=place)}
+        TyperGroup.format_help(overview, ctx, formatter)
+
+    def _prepare(self, group: TyperGroup) -> None:
+        _share(group, self._shared)
+        _name_values(group)
+
+
+class _Commands(MutableMapping[str, Any]):
+    """Commands by their names. The module of one is imported when the command is asked for."""
+
+    def __init__(self, own: Mapping[str, Any], prepare: Callable[[TyperGroup], None]) -> None:
+        self.loaded: dict[str, Any] = dict(own)
+        self._rows = {row.name: row for row in COMMANDS}
+        self._prepare = prepare
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self.loaded:
+            self._load(self._rows[name])
+        return self.loaded[name]
+
+    def __setitem__(self, name: str, command: Any) -> None:
+        self.loaded[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        raise TypeError(name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.loaded or name in self._rows
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys((*self._rows, *self.loaded)))
+
+    def __len__(self) -> int:
+        return len({*self._rows, *self.loaded})
+
+    def _load(self, row: ListedCommand) -> None:
+        module, _, app = row.module.partition(":")
+        group = get_group(getattr(importlib.import_module(f"palimpsest.cli.{module}"), app or "app"))
+        if row.name not in group.commands:  # the whole module is one command with commands of its own
+            group.name, group.rich_help_panel = row.name, row.panel
+            group = TyperGroup(name="", commands={row.name: group})
+        self._prepare(group)
+        self.loaded.update(group.commands)
+
+
+_SHARED = frozenset({"config", *SETTINGS})
+
+
+def _share(group: TyperGroup, shared: list[TyperOption]) -> None:
+    """Add the shared options to every command of a group. One that has an option of that name keeps its own."""
+    for command in group.commands.values():
+        if isinstance(command, TyperGroup):
+            _share(command, shared)
+        own = {name for param in command.params for name in param.opts}
+        command.params += [_copy(option) for option in shared if own.isdisjoint(option.opts)]
+
+
+def _name_values(group: TyperGroup) -> None:
+    """Name in the help what each option and argument takes. Typer would name the Python type: `<bool>` for a flag."""
+    for command in (group, *group.commands.values()):
+        if isinstance(command, TyperGroup) and command is not group:
+            _name_values(command)
+        for param in (*command.params, command.get_help_option(typer.Context(command))):
+            if isinstance(param, TyperOption) and param.is_flag:
+                param.metavar = ""
+            elif param is not None and param.metavar is None and not _is_choice(param):
+                param.metavar = param.name.rpartition("_")[2].upper()
+
+
+def _is_choice(param: Any) -> bool:
+    """Return whether the help names what may be chosen. An argument shows it in any case, beside its name."""
+    return isinstance(param, TyperOption) and bool(cast("Any", param).type_descriptor.is_choice)
+
+
+def _copy(option: TyperOption) -> TyperOption:
+    """Return the option for a command, whose function does not take it: its value goes into the context."""
+    shared = copy.copy(option)
+    shared.expose_value = False
+    shared.callback = cast("Any", _keep)  # its type names classes that Typer keeps to itself
+    return shared
+
+
+def _keep(ctx: typer.Context, param: TyperOption, value: Any) -> None:
+    ctx.obj = cast("Options", ctx.obj).with_value(param.name, value)
+
+
+# What all commands share: the settings, an open memory, one-line errors, and the progress of long work.
+#
+# What only some commands use is imported inside functions: the version and the help are printed at once.
 
 CALLER = "cli"
 
@@ -84,7 +299,7 @@ def exit_on_error(work: Callable[[], _T]) -> _T:
         error: PalimpsestError | BaseExceptionGroup[PalimpsestError] = group
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
-        from palimpsest.server.replies.notes import COMMANDS, error_text  # noqa: PLC0415 - see above
+        from palimpsest.server.replies.advice import COMMANDS, error_text  # noqa: PLC0415 - see above
 
         print_error(error_text(error, COMMANDS))
     raise typer.Exit(1)
@@ -105,3 +320,160 @@ def progress_bar(what: str) -> Generator[Progress]:
     with RichProgress(*columns, console=err, transient=True, disable=not err.is_terminal) as bar:
         task = bar.add_task(what, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+# What a person types for a filter, for metadata and for a text: in words, on standard input, or in an editor.
+
+STANDARD_INPUT = "-"
+
+_RELATION, _RELATION_PARTS = "--relation", 3
+
+_CONDITION = re.compile(r"(?P<key>[^=<>!]+?)\s*(?P<sign>==|=|!=|>=|<=|>|<)\s*(?P<value>.+)", re.DOTALL)
+
+_SIGNS = {"=": "eq", "==": "eq", "!=": "ne", ">": "gt", ">=": "gte", "<": "lt", "<=": "lte"}
+
+FILTER_HELP = (
+    "Only what matches, such as kind=message, 'at>=2026-01-01' or a filter as JSON. May be repeated: all must match."
+)
+
+_EXAMPLES = '--filter topic=garden, --filter \'at>=2026-01-01\' or --filter \'{"topic": {"in": ["garden", "cats"]}}\''
+
+
+def filters_from(conditions: Sequence[str]) -> dict[str, Any] | None:
+    """Return the filter that all conditions make together, each JSON or KEY=VALUE; None without any.
+
+    Raises InputError. What a filter as JSON means is checked where it is used.
+    """
+    filters = [_filter_from(condition.strip()) for condition in conditions]
+    if len(filters) > 1:
+        return {"AND": filters}
+    return filters[0] if filters else None
+
+
+def _filter_from(condition: str) -> dict[str, Any]:
+    if condition.startswith("{"):
+        try:
+            return cast("dict[str, Any]", json.loads(condition))
+        except json.JSONDecodeError as error:
+            raise InputError(f"--filter is not JSON: {error}. A filter is such as {_EXAMPLES}") from error
+    match = _CONDITION.fullmatch(condition)
+    if match is None:
+        raise InputError(f"--filter '{condition[:80]}' has no KEY, sign and VALUE; use {_EXAMPLES}")
+    key, operator = match["key"].strip(), _SIGNS[match["sign"]]
+    readings = _readings(match["value"])
+    values = readings[:1] if key == FADED else [match["value"]] if key in FIELDS else readings
+    if len(values) == 1:
+        return {key: {operator: values[0]}}
+    if operator in ("eq", "ne"):
+        return {key: {"in" if operator == "eq" else "nin": values}}
+    return {"OR": [{key: {operator: value}} for value in values if value is not None]}
+
+
+def _readings(text: str) -> list[Any]:
+    """Return what a value in the metadata may be that a person writes so: `3` is a number or a text, `"3"` a text."""
+    try:
+        value = json.loads(text, parse_constant=_refuse)
+    except ValueError:
+        return [text]
+    if isinstance(value, str):
+        return [value]
+    return [text] if isinstance(value, list | dict) else [value, text]
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(constant)
+
+
+class WithRelations(TyperCommand):
+    """A command whose option `--relation` takes three values. In Typer such an option cannot be repeated."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the three values after each `--relation` as one."""
+        return super().parse_args(ctx, _with_joined_relations(args))
+
+
+def _with_joined_relations(args: Sequence[str]) -> list[str]:
+    """Return arguments with the three values after each `--relation` as a list in JSON."""
+    joined: list[str] = []
+    rest = list(args)
+    while rest:
+        argument = rest.pop(0)
+        joined.append(argument)
+        values = rest[:_RELATION_PARTS]
+        if argument == _RELATION and len(values) == _RELATION_PARTS:
+            joined.append(json.dumps(values))
+            del rest[:_RELATION_PARTS]
+    return joined
+
+
+def relations_from_words(words: Sequence[str]) -> tuple[Relation, ...]:
+    """Return the relations that `--relation` gives, each a list of three names in JSON. Raises InputError."""
+    try:
+        relations = [[str(name) for name in json.loads(word)] for word in words]
+    except (json.JSONDecodeError, TypeError) as error:
+        raise InputError(f"{_RELATION} needs three names, such as {_RELATION} Ana 'lives in' Lyon") from error
+    return relations_from(relations)
+
+
+def metadata_from_words(pairs: Sequence[str], *, may_remove: bool) -> dict[str, Any]:
+    """Return the metadata of KEY=VALUE pairs. A value that is JSON is stored as such, any other as a text.
+
+    With `may_remove`, `KEY=` removes a key. Raises InputError.
+    """
+    metadata: dict[str, Any] = {}
+    for pair in pairs:
+        key, sign, value = pair.partition("=")
+        if not sign or not key.strip():
+            raise InputError(f"--metadata '{pair[:80]}' is not KEY=VALUE. Nothing was done")
+        if not value and not may_remove:
+            raise InputError(f"--metadata '{pair[:80]}' has no value. Nothing was stored")
+        metadata[key.strip()] = _stored(value) if value else None
+    return metadata
+
+
+def _stored(value: str) -> Any:
+    """Return a value as metadata keeps it. `null` is a text here, because the removal of a key is written `KEY=`."""
+    try:
+        read = json.loads(value, parse_constant=_refuse)
+    except ValueError:
+        return value
+    return value if read is None else read
+
+
+def text_given(text: str) -> str:
+    """Return a text, or what standard input has if it is "-". Raises InputError if that is not UTF-8."""
+    if text != STANDARD_INPUT:
+        return text
+    if sys.stdin is None:
+        raise InputError("standard input is closed, so there is no text to read. Nothing was done")
+    try:
+        return sys.stdin.buffer.read().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"standard input is not UTF-8: {error}. Nothing was done") from error
+
+
+def edited(text: str, editor: str) -> tuple[str, Path]:
+    """Let the person edit a text. Return what they saved, and the file that has it, for the caller to delete.
+
+    `editor` is its command; "" is that of the system, if a person sits at the terminal. Raises InputError.
+    """
+    command = editor or _editor_of_the_system()
+    descriptor, name = tempfile.mkstemp(prefix="palimpsest-", suffix=".txt")  # readable for its owner only
+    file = Path(name)
+    with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as stream:
+        stream.write(f"{text}\n")
+    try:
+        subprocess.run([*shlex.split(command), name], check=True)  # noqa: S603 - the person's own editor
+        return file.read_text("utf-8"), file
+    except (OSError, ValueError, subprocess.CalledProcessError) as error:
+        file.unlink(missing_ok=True)
+        raise InputError(f"the editor '{command}' failed: {error}. Nothing was changed") from error
+
+
+def _editor_of_the_system() -> str:
+    if sys.stdin is None or not sys.stdin.isatty():
+        raise InputError(
+            "there is no new text. Nothing was changed. Give it as the second argument, or - for standard input, or "
+            "set EDITOR to the editor to use"
+        )
+    return "notepad" if sys.platform == "win32" else "vi"

@@ -1,6 +1,6 @@
 """Projects, and what identifies the git repository of a folder: where it is, its remote, and when it was created.
 
-The ledger knows which project a repository is (`store/known_projects.py`).
+The ledger knows which project a repository is (`store/projects.py`).
 """
 
 from __future__ import annotations

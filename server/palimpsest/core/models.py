@@ -1,20 +1,196 @@
-"""The values that every package works with. All are immutable.
-
-Times are aware datetimes. Ids are UUID4 strings. An absent part of a scope is the empty string.
-"""
+"""What a search finds: candidates, hits, and the rows that vector indexes follow. All are immutable."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, tzinfo
 from enum import StrEnum
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, NamedTuple, TypeAlias, cast, get_args
 
 from palimpsest.core.clock import Precision, in_zone, parse_until, shown_date
-from palimpsest.core.entities import NamedEntity, Relation
 from palimpsest.core.errors import InputError
+
+# Who and what memories speak of: entities and the relations between them, as texts name them and as they are known.
+#
+# Names as a text gives them belong to the memory (`Memory.entities`, `Memory.relations`) and change with it. Which
+# entity a name means is known to the ledger (`store/graph`).
+
+EntityType: TypeAlias = Literal["person", "organization", "place", "product", "project", "event", "document", "other"]
+
+ENTITY_TYPES: tuple[EntityType, ...] = get_args(EntityType)
+
+MAX_NAME_CHARS = 256
+"""The maximum length of the name of an entity or a relation, as of all other names."""
+
+SELF_NAMES = frozenset(
+    {
+        *("i", "me", "myself", "user", "the user", "you", "speaker"),
+        *("ich", "nutzer", "nutzerin", "benutzer", "der nutzer", "die nutzerin", "der benutzer"),
+        *("yo", "usuario", "usuaria", "el usuario", "je", "moi", "utilisateur", "l'utilisateur", "io", "utente"),
+        *("eu", "usuário", "я", "пользователь", "我", "用户", "用戶", "使用者", "私", "ユーザー", "나", "사용자"),
+    }
+)
+"""What texts and models call the user, as `name_key` gives it. All of these are one entity, the user's own."""
+
+RESOLVE = "resolve"
+"""The stage of the edits in which the background looked for names, and found entities of projects to be global ones. A
+plain undo passes over them."""
+
+_AROUND = " \t\n.,;:!?\"'`´()[]{}<>«»„“”‘’「」『』《》、。，；：！？"  # noqa: RUF001 - quotes and full stops of many scripts
+_POSSESSIVE = re.compile(r"'s$")
+_ONE_SIGN = str.maketrans(
+    dict.fromkeys("\u2018\u2019\u201b\u02bc\u02b9\u055a\u2032`\u00b4", "'")
+    | dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2015\u2212\u058a", "-")
+)
+"""Apostrophes and hyphens, each as the one on a keyboard."""
+_BETWEEN_WORDS = re.compile(r"[\s_\-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class NamedEntity:
+    """An entity as a text names it. `type` is "other" if it is not known."""
+
+    name: str
+    type: EntityType = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """A relation as a text states it, by names: from `source` to `destination`, such as Ana, lives in, Lyon.
+
+    `since` is since when it holds, as ISO 8601 as exactly as that is known, and "" if it is not. With None it holds
+    since the memory does that states it.
+    """
+
+    source: str
+    name: str
+    destination: str
+    since: str | None = None
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """Return what is equal for the spellings of one relation."""
+        return name_key(self.source), relation_key(self.name), name_key(self.destination)
+
+
+@dataclass(frozen=True, slots=True)
+class Entity:
+    """Somebody or something that memories speak of.
+
+    It belongs to a user, or to one of the user's projects. `is_user` marks the user's own entity. An entity that was
+    merged has the id of the other one in `merged_into`.
+    """
+
+    id: str
+    user_id: str
+    project: str
+    name: str
+    type: EntityType
+    created_at: datetime
+    is_user: bool = False
+    merged_into: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KnownRelation:
+    """A relation that a memory states, between entities by the names they are shown by.
+
+    `valid_from` and `valid_until` are ISO 8601 as exactly as they are known, and "" if the memory does not say. It was
+    known from `created_at` to `expired_at`, which is None for a relation that is known now, or was at the time asked
+    about. `holds_from` is since when it holds as far as is known, for ordering.
+    """
+
+    source: str
+    relationship: str
+    destination: str
+    source_id: str
+    destination_id: str
+    memory_id: str
+    valid_from: str
+    valid_until: str
+    created_at: datetime
+    expired_at: datetime | None
+    holds_from: datetime
+
+    @property
+    def is_current(self) -> bool:
+        """Return whether the memory that states it is living."""
+        return self.expired_at is None
+
+    @property
+    def line(self) -> str:
+        """Return the relation as one line, such as "Ana — works at → Ferrow (since 2025-03)"."""
+        return relation_line(self.source, self.relationship, self.destination, self.valid_from, self.valid_until)
+
+
+def relation_line(source: str, name: str, destination: str, since: str, until: str = "") -> str:
+    """Return a relation and its times as one line."""
+    source, name, destination = (" ".join(part.split()) for part in (source, name.replace("_", " "), destination))
+    held = " ".join(f"{word} {time}" for word, time in (("since", since), ("until", until)) if time)
+    return f"{source} — {name} → {destination}" + (f" ({held})" if held else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """An edit: `entity_id` is the same as `into_id`."""
+
+    entity_id: str
+    into_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """An edit: what some memories say of an entity is about another one of that name, which is called `name`."""
+
+    entity_id: str
+    memory_ids: tuple[str, ...]
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rename:
+    """An edit: an entity has another name, another type, or both. The old name stays an alias."""
+
+    entity_id: str
+    name: str = ""
+    type: EntityType | None = None
+
+
+EntityEdit: TypeAlias = Merge | Split | Rename
+
+
+def plain_name(name: str) -> str:
+    """Return a name in lower case, with one form of each letter, apostrophe and hyphen, and no invisible characters."""
+    if name.isascii():
+        return name.casefold().replace("`", "'")
+    visible = "".join(char for char in name.translate(_ONE_SIGN) if unicodedata.category(char) != "Cf")
+    # Of some letters the form in lower case is composed otherwise.
+    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", visible).casefold())
+    return folded.translate(_ONE_SIGN)
+
+
+def name_key(name: str) -> str:
+    """Return what is equal for the spellings of one name.
+
+    Case, width, the form of apostrophes and hyphens, quotes around it and a possessive do not count. The key is "" for
+    a text that names nothing.
+    """
+    return " ".join(_POSSESSIVE.sub("", plain_name(name).strip(_AROUND)).split()).strip(_AROUND)[:MAX_NAME_CHARS]
+
+
+def relation_key(name: str) -> str:
+    """Return what is equal for the spellings of the name of a relation, such as "lives in" and "LIVES_IN"."""
+    plain = plain_name(name).strip(_AROUND)
+    return _BETWEEN_WORDS.sub("_", plain).strip("_")[:MAX_NAME_CHARS]
+
+
+# The values that every package works with. All are immutable.
+#
+# Times are aware datetimes. Ids are UUID4 strings. An absent part of a scope is the empty string.
 
 MAX_SCOPE_CHARS = 256
 """The maximum length of each part of a scope, and of a message's name and external id."""
@@ -512,3 +688,114 @@ class Summary:
     created_at: datetime
     sources: Mapping[str, int] = field(default_factory=dict[str, int])
     message_ids: tuple[str, ...] = ()
+
+
+class Candidate(NamedTuple):
+    """An entry that may become a hit, with what ranking needs besides its similarity to the query.
+
+    An entry is a memory or message as search sees it. `seq` is its number in the vector index and the full text.
+    `speaker` is who wrote the message or whom the memory is about. `chars` is the length of a message and 0 for a
+    memory. `is_question` is whether the text ends in a question mark, `is_page` whether it is a page. `text` is the
+    beginning of the text. This is a tuple because one search creates hundreds of them.
+    """
+
+    seq: int
+    kind: Kind
+    owner_id: str
+    at: datetime
+    speaker: str = ""
+    session: str = ""
+    chars: int = 0
+    is_question: bool = False
+    text: str = ""
+    is_page: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class IndexLogRow:
+    """One row of the index log: a vector index must upsert or delete entry `entry_seq` of a user."""
+
+    seq: int
+    entry_seq: int
+    user_id: str
+    op: Literal["upsert", "delete"]
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentPage:
+    """Which page of which document a message is. `id` is that of the document, and pages are counted from 1."""
+
+    id: str
+    title: str
+    page: int
+
+    def __str__(self) -> str:
+        """Return the title and the page, for the line of a hit."""
+        return f"{self.title or 'a document'}, page {self.page}"
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One result of a search. `score` is between 0 and 1; scores of different searches are not comparable.
+
+    `relevance` is the calibrated probability that the hit answers the query. It never rises from one hit to the next.
+    `at` is when it happened if `is_event_date`, else when it was said.
+    If `text` is only the beginning of a long text, `length` is the number of characters of the whole text.
+
+    `sources` are the ids by which the caller knows the messages behind the hit, `message_ids` their ids in the ledger.
+    `score_parts` are the named parts of the score if the search was to explain itself, else empty. `project` is the
+    project it belongs to, or "". `session` is the id of the conversation of a message, and "" for a memory. `document`
+    says which page it is, if it is one. `superseded_by` is the id of the memory that took the place of a deleted one.
+    """
+
+    id: str
+    kind: Kind
+    text: str
+    score: float
+    at: datetime
+    created_at: datetime
+    updated_at: datetime
+    sources: tuple[str, ...] = ()
+    role: str = ""
+    name: str = ""
+    tags: tuple[str, ...] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    message_ids: tuple[str, ...] = ()
+    score_parts: Mapping[str, float] = field(default_factory=dict[str, float])
+    relevance: float = 0.0
+    length: int | None = None
+    at_precision: Precision = ""
+    project: str = ""
+    session: str = ""
+    document: DocumentPage | None = None
+    superseded_by: str = ""
+    is_event_date: bool = False
+
+    def in_zone(self, zone: tzinfo | None) -> Hit:
+        """Return this hit with its time as one of a zone. A day, a month or a year has none."""
+        return self if self.at_precision else replace(self, at=in_zone(self.at, zone))
+
+    @property
+    def date(self) -> str:
+        """Return the date of `at` as ISO 8601, as exactly as it is known: a day, a month or a year."""
+        return shown_date(self.at, self.at_precision)
+
+
+PROBABLE = 0.5
+"""From this relevance on, a hit probably answers the query."""
+
+
+def probable(hits: Sequence[Hit]) -> list[Hit]:
+    """Return the hits that probably answer the query."""
+    return [hit for hit in hits if hit.relevance >= PROBABLE]
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedMemory:
+    """A memory that a row of the index log names: its id and revision, whose it is, and in which project."""
+
+    log_number: int
+    id: str
+    revision: int
+    user_id: str
+    project: str

@@ -7,8 +7,8 @@ a provider. A class needs no base class: Python and pyright compare the methods.
 - Never put a key into an error text.
 - Import slow packages inside the class, so that the server answers its first request without them.
 
-The shipped implementations are `llm/openai.py` and `llm/client_sampling.py`; `embed/e5.py`, `embed/static.py`,
-`embed/onnx.py`, `embed/openai.py` and `embed/chroma.py`; `index/chroma.py` and `index/exact.py`.
+The shipped implementations are `llm/openai.py` and `llm/sampling.py`; `embed/e5.py`, `embed/static.py`,
+`embed/onnx.py`, `embed/openai.py` and `embed/chroma.py`; `index/chroma_folder.py` and `index/exact.py`.
 """
 
 from __future__ import annotations

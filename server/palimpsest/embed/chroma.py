@@ -13,7 +13,7 @@ import numpy as np
 
 from palimpsest.core.errors import EmbedderError
 from palimpsest.core.protocols import Vector
-from palimpsest.text.windows import windows
+from palimpsest.text.tokenizer import windows
 
 MAX_CHARS = 1_000
 """The model reads 256 tokens and ignores the rest. English has about four characters in a token."""

@@ -20,7 +20,7 @@ import numpy as np
 from palimpsest.core.errors import EmbedderError
 from palimpsest.core.protocols import Vector
 from palimpsest.embed.workers import Workers
-from palimpsest.text.windows import windows
+from palimpsest.text.tokenizer import windows
 
 Pooling: TypeAlias = Literal["mean", "cls", "last"]
 

@@ -8,10 +8,10 @@ import httpx as _httpx  # noqa: F401  # pyright: ignore[reportUnusedImport] - se
 import numpy as np
 import openai
 
-from palimpsest.core.configuration.endpoints import is_on_this_machine
 from palimpsest.core.errors import EmbedderError
 from palimpsest.core.protocols import Vector
-from palimpsest.text.windows import windows
+from palimpsest.core.settings import is_on_this_machine
+from palimpsest.text.tokenizer import windows
 
 BATCH = 128
 

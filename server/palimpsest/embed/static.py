@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from palimpsest.core.errors import EmbedderError
 from palimpsest.core.protocols import Vector
-from palimpsest.text.windows import windows
+from palimpsest.text.tokenizer import windows
 
 DIMS = 256
 

@@ -1,8 +1,4 @@
-"""Threads that compute for a caller who waits: one for what is urgent, and slow ones for what has time.
-
-Work in the background must not delay a call. Its threads have the lowest priority that the operating system offers,
-and rest while urgent work is going on.
-"""
+"""Threads that embed: urgent work first, and the vectors of the last questions cached."""
 
 from __future__ import annotations
 
@@ -11,10 +7,19 @@ import os
 import queue
 import sys
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, TypeVar
+
+from palimpsest.core.protocols import Embedder, Vector
+from palimpsest.text.tokenizer import first_words
+
+# Threads that compute for a caller who waits: one for what is urgent, and slow ones for what has time.
+#
+# Work in the background must not delay a call. Its threads have the lowest priority that the operating system
+# offers, and rest while urgent work is going on.
 
 _T = TypeVar("_T")
 
@@ -113,3 +118,53 @@ def _lower_priority() -> None:
     if sys.platform == "linux":
         with suppress(OSError):  # a sandbox may forbid it
             os.setpriority(os.PRIO_PROCESS, 0, _LOWEST_PRIORITY)  # there it is the thread's own, not the process's
+
+
+# Keep the vectors of the last questions: agents ask the same again, and one call may embed a question twice.
+
+KEPT = 256
+"""How many vectors are kept: half a megabyte at 384 dimensions. Set by hand."""
+
+
+class QuestionCache:
+    """An embedder that cuts questions to their first words and keeps their vectors. It passes on everything else.
+
+    Raises EmbedderError as the embedder does. A failure is not kept.
+    """
+
+    def __init__(self, embedder: Embedder) -> None:
+        self._embedder = embedder
+        self._lock = threading.Lock()
+        self._vectors: OrderedDict[tuple[str, str], Vector] = OrderedDict()
+
+    @property
+    def fingerprint(self) -> str:
+        """Return the fingerprint of the embedder."""
+        return self._embedder.fingerprint
+
+    def embed_query(self, text: str) -> Vector:
+        """Return the unit vector of a question, of shape (dims,). It cannot be written to."""
+        key = (self.fingerprint, first_words(text))
+        with self._lock:
+            if key in self._vectors:
+                self._vectors.move_to_end(key)
+                return self._vectors[key]
+        vector = self._embedder.embed_query(key[1])
+        vector.flags.writeable = False
+        with self._lock:
+            self._vectors[key] = vector
+            if len(self._vectors) > KEPT:
+                self._vectors.popitem(last=False)
+        return vector
+
+    def embed_passages(self, texts: Sequence[str], *, background: bool = False) -> Vector:
+        """Return the unit vectors of passages, of shape (len(texts), dims)."""
+        return self._embedder.embed_passages(texts, background=background)
+
+    def windows(self, text: str) -> list[str]:
+        """Return the windows in which a text is embedded."""
+        return self._embedder.windows(text)
+
+    def embed_words(self, words: Sequence[str]) -> Vector | None:
+        """Return the unit vectors of words, of shape (len(words), dims), if there are any."""
+        return self._embedder.embed_words(words)

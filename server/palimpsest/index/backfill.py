@@ -12,13 +12,12 @@ import numpy as np
 
 from palimpsest.core.errors import EmbedderError
 from palimpsest.core.protocols import Embedder, Progress, Vector
+from palimpsest.store import documents, entries
+from palimpsest.store.contextual_keys import Embedded
+from palimpsest.store.entries import UnembeddedEntry
 from palimpsest.store.ledger import Ledger
-from palimpsest.store.queries import vectors as vector_queries
-from palimpsest.store.queries.vectors import UnembeddedEntry
-from palimpsest.store.views import gists
-from palimpsest.store.writes.entries import Embedded
-from palimpsest.text.counting import counted
-from palimpsest.text.windows import within
+from palimpsest.text.display import counted
+from palimpsest.text.tokenizer import within
 
 BATCH = 64
 
@@ -63,7 +62,7 @@ class Backfill:
         LedgerError. The vectors stored so far are kept.
         """
         with self._ledger.read() as conn:
-            waiting = vector_queries.count_missing_vectors(
+            waiting = entries.count_missing_vectors(
                 conn, self._embedder.fingerprint, after=self._last, only_failed=self._only_failed
             )
         total = self._done + waiting
@@ -102,7 +101,7 @@ class Backfill:
     def _next_batch(self, size: int) -> list[UnembeddedEntry]:
         """Return the next entries that wait, as many as are embedded in one go."""
         with self._ledger.read() as conn:
-            waiting = vector_queries.missing_vectors(
+            waiting = entries.missing_vectors(
                 conn, self._embedder.fingerprint, size, after=self._last, only_failed=self._only_failed
             )
         return waiting[: len(within([entry.text for entry in waiting], BATCH_CHARS))]
@@ -131,7 +130,7 @@ def embed_gists(ledger: Ledger, embedder: Embedder, stopped: Callable[[], bool])
     """
     while not stopped():
         with ledger.read() as conn:
-            waiting = gists.without_vector(conn, embedder.fingerprint, BATCH)
+            waiting = documents.without_vector(conn, embedder.fingerprint, BATCH)
         if not waiting:
             return True
         made = embedder.embed_passages(list(waiting.values()), background=True)

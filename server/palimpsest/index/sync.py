@@ -1,44 +1,213 @@
-"""Keep a vector index in step with the ledger.
-
-The ledger holds every vector, so an index can always be rebuilt from it. The index follows the index log: its
-checkpoint names the last log row that was applied. An index only proposes entries; the ledger decides which of
-them exist and who may see them.
-
-A projection is in one of four states:
-
-- `closed`: no index is open. This is the state before `open` and after `close`.
-- `building`: `open` is opening the index or filling a new one. A build that is stopped stays in this state.
-- `ready`: the index can be queried. It may be behind the log; `catch_up` applies the rest.
-- `broken`: the last operation failed, and `fault` says why. `open` and `rebuild` try again; `catch_up` does not.
-
-`open` continues with the index in the folder if its checkpoint is valid and it holds as many vectors as the ledger
-says. Otherwise `open` builds a new one, as `rebuild` always does, and as `catch_up` does if the ledger was replaced
-in the meantime. Unless the state is `ready`, `query` returns None and the caller scans the ledger's vectors.
-"""
+"""Keep a vector index in a folder in step with the ledger: checkpoint, lease, stale folders."""
 
 from __future__ import annotations
 
+import json
 import logging
+import shutil
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, NoReturn, TypeAlias, cast
 
 import numpy as np
+from filelock import FileLock, Timeout
 from sqlalchemy import Connection
 
 from palimpsest.core.errors import LedgerError, VectorIndexError
+from palimpsest.core.files import file_lock, replace_file
 from palimpsest.core.protocols import Progress, Vector, VectorIndex
-from palimpsest.index.checkpoint import Checkpoint
-from palimpsest.index.lease import FolderLease
-from palimpsest.index.outdated import delete_outdated
+from palimpsest.store import entries as log_queries
 from palimpsest.store.ledger import Ledger
-from palimpsest.store.queries import index_log as log_queries
-from palimpsest.store.queries import vectors as vector_queries
+
+# The checkpoint of an index: what it was built from and how much of the index log it has applied.
+
+FILE_NAME = "checkpoint.json"
+
+_FILE_KEYS = {
+    "ledger": "ledger",
+    "embedder": "embedder",
+    "layout": "format",
+    "log_number": "seq",
+    "log_signature": "mark",
+}
+"""The key in the file of each field. An index folder with other keys is rebuilt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """The ledger, embedder and layout of an index, and the last index log row that was applied to it.
+
+    `log_signature` describes row number `log_number`. A ledger that was restored from a backup may later use the
+    same number for another row.
+    """
+
+    ledger: str
+    embedder: str
+    layout: str
+    log_number: int = 0
+    log_signature: str = ""
+
+    @classmethod
+    def read(cls, folder: Path) -> Checkpoint | None:
+        """Return the checkpoint in a folder, or None if there is none or it is damaged."""
+        try:
+            content: Any = json.loads((folder / FILE_NAME).read_text("utf-8"))
+        except (OSError, ValueError):
+            return None
+        if not isinstance(content, dict) or cast("dict[str, Any]", content).keys() != set(_FILE_KEYS.values()):
+            return None
+        values = {field: cast("dict[str, Any]", content)[key] for field, key in _FILE_KEYS.items()}
+        if not all(isinstance(value, int if field == "log_number" else str) for field, value in values.items()):
+            return None
+        return cls(**values)
+
+    def write(self, folder: Path) -> None:
+        """Replace the checkpoint file in one step, so that a crash leaves either the old one or the new one."""
+        # An index whose checkpoint is lost in a power failure is rebuilt; that is cheaper than an fsync per batch.
+        with replace_file(folder / FILE_NAME, durable=False) as file:
+            json.dump({key: getattr(self, field) for field, key in _FILE_KEYS.items()}, file)
+
+    def is_valid(self, initial: Checkpoint, conn: Connection) -> bool:
+        """Return whether an index at this checkpoint can go on following the ledger.
+
+        It can if it was built like `initial`, and if it `can_follow` the ledger.
+        """
+        return replace(self, log_number=0, log_signature="") == initial and self.can_follow(initial.ledger, conn)
+
+    def can_follow(self, ledger: str, conn: Connection) -> bool:
+        """Return whether it is of this ledger, and the ledger still has the log row the index stopped at."""
+        if self.ledger != ledger:
+            return False
+        if self.log_number > log_queries.newest_log_number(conn):
+            return False
+        return self.log_signature == log_queries.log_signature(conn, self.log_number)
+
+    def is_from_earlier_epoch(self, initial: Checkpoint, conn: Connection) -> bool:
+        """Return whether rows of the same ledger were erased, or all of them replaced, since this checkpoint."""
+        return self.ledger == initial.ledger and self.log_signature.split(" ")[0] != log_queries.epoch(conn)
+
+    def moved_to(self, log_number: int, conn: Connection) -> Checkpoint:
+        """Return the checkpoint moved to another row of the index log."""
+        return replace(self, log_number=log_number, log_signature=log_queries.log_signature(conn, log_number))
+
+    def moved_to_newest(self, conn: Connection) -> Checkpoint:
+        """Return the checkpoint moved to the newest row of the index log."""
+        log_number, signature = log_queries.newest_position(conn)
+        return replace(self, log_number=log_number, log_signature=signature)
+
+
+# The lease on an index folder, which keeps two processes from ever opening the same Chroma folder.
+
+MAX_FOLDERS = 64
+
+SET_ASIDE_SUFFIX = ".aside"
+"""Suffix of a folder whose index could not be used. It is kept for inspection; no process opens it."""
+
+
+class FolderLease:
+    """A lease on one of the folders `0`, `1`, … in `root`, held through a lock of the operating system.
+
+    The system releases the lock when the process ends, also when it is killed.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.folder: Path | None = None
+        self._lock: FileLock | None = None
+
+    def take(self) -> None:
+        """Lease the first folder that is free, unless one is leased already. Raises VectorIndexError and OSError."""
+        if self.folder is not None:
+            return
+        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for number in range(MAX_FOLDERS):
+            lock = file_lock(self.root / f"{number}.lock")
+            try:
+                lock.acquire(timeout=0)
+            except Timeout:
+                continue
+            self._lock = lock
+            self.folder = self.root / str(number)
+            self.folder.mkdir(mode=0o700, exist_ok=True)
+            return
+        raise VectorIndexError(f"all {MAX_FOLDERS} index folders in {self.root} are in use by other processes")
+
+    def release(self) -> None:
+        """Release the folder and its lock."""
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+        self.folder = None
+
+    def empty(self, *, keep: bool) -> None:
+        """Empty the folder. With `keep`, move its content aside, in place of what was moved aside before."""
+        if self.folder is None or not any(self.folder.iterdir()):
+            return
+        if keep:
+            aside = self.folder.with_suffix(SET_ASIDE_SUFFIX)
+            shutil.rmtree(aside, ignore_errors=True)
+            self.folder.rename(aside)
+        else:
+            shutil.rmtree(self.folder)
+        self.folder.mkdir(mode=0o700)
+
+
+# Index folders of another ledger, or of a state that a restore or a purge has ended, and that no process uses.
 
 logger = logging.getLogger(__name__)
+
+
+def index_folders(root: Path) -> list[Path]:
+    """Return the index folders on this machine that one process at a time uses, sorted by name."""
+    return sorted(path for path in root.glob("*") if path.is_dir() and path.name.isdecimal())
+
+
+def is_outdated(folder: Path, ledger: Ledger) -> bool:
+    """Return whether an index is complete and cannot follow the ledger, whatever embedder it is of."""
+    checkpoint = Checkpoint.read(folder)
+    if checkpoint is None:
+        return False
+    ledger_id = ledger.id
+    with ledger.read() as conn:
+        return not checkpoint.can_follow(ledger_id, conn)
+
+
+def delete_outdated(root: Path, ledger: Ledger) -> list[Path]:
+    """Delete the outdated index folders that no process uses, and return them. Raises LedgerError."""
+    deleted: list[Path] = []
+    for folder in index_folders(root):
+        try:
+            with file_lock(folder.with_suffix(".lock")).acquire(timeout=0):
+                if is_outdated(folder, ledger):
+                    shutil.rmtree(folder)
+                    deleted.append(folder)
+        except Timeout:
+            continue  # its process rebuilds it at its next call
+        except OSError as error:
+            logger.warning("the outdated index %s could not be deleted: %s", folder, error)
+    return deleted
+
+
+# Keep a vector index in step with the ledger.
+#
+# The ledger holds every vector, so an index can always be rebuilt from it. The index follows the index log: its
+# checkpoint names the last log row that was applied. An index only proposes entries; the ledger decides which of
+# them exist and who may see them.
+#
+# A projection is in one of four states:
+#
+# - `closed`: no index is open. This is the state before `open` and after `close`.
+# - `building`: `open` is opening the index or filling a new one. A build that is stopped stays in this state.
+# - `ready`: the index can be queried. It may be behind the log; `catch_up` applies the rest.
+# - `broken`: the last operation failed, and `fault` says why. `open` and `rebuild` try again; `catch_up` does not.
+#
+# `open` continues with the index in the folder if its checkpoint is valid and it holds as many vectors as the ledger
+# says. Otherwise `open` builds a new one, as `rebuild` always does, and as `catch_up` does if the ledger was
+# replaced in the meantime. Unless the state is `ready`, `query` returns None and the caller scans the ledger's
+# vectors.
 
 BATCH = 50
 """Vectors in one write. Chroma holds the interpreter lock while it writes, about a millisecond for each vector."""
@@ -284,7 +453,7 @@ class Projection:
     def _is_complete(self) -> bool:
         """Return whether an index that has caught up holds as many vectors as the ledger."""
         with self._ledger.read() as conn:
-            expected, newest = vector_queries.count_indexed(conn, self.embedder), log_queries.newest_log_number(conn)
+            expected, newest = log_queries.count_indexed(conn, self.embedder), log_queries.newest_log_number(conn)
         if newest != self._checkpoint.log_number or expected == self._required_index().count():
             return True  # if another write has come since, the counts cannot be compared
         logger.warning("the index does not hold as many vectors as the ledger, so it is rebuilt")
@@ -304,7 +473,7 @@ class Projection:
                 if not self._checkpoint.is_valid(self.initial_checkpoint, conn):
                     return False
                 rows = log_queries.log_rows_after(conn, self._checkpoint.log_number, self.batch)
-                keys = vector_queries.keys_of(conn, self.embedder, [row.entry_seq for row in rows])
+                keys = log_queries.keys_of(conn, self.embedder, [row.entry_seq for row in rows])
                 reached = self._checkpoint.moved_to(rows[-1].seq, conn) if rows else self._checkpoint
             if not rows:
                 return True
@@ -352,13 +521,13 @@ class Projection:
         """Store every vector of the ledger in the empty index. Return False if rows were erased meanwhile."""
         with self._ledger.read() as conn:
             start = self.initial_checkpoint.moved_to(log_queries.newest_log_number(conn), conn)
-            total = vector_queries.count_indexed(conn, self.embedder)
+            total = log_queries.count_indexed(conn, self.embedder)
         done, last = 0, 0
         while self._may_go_on():
             with self._ledger.read() as conn:
                 if not start.is_valid(self.initial_checkpoint, conn):
                     return False
-                batch = vector_queries.indexed_keys(conn, self.embedder, last, self.batch)
+                batch = log_queries.indexed_keys(conn, self.embedder, last, self.batch)
             if not batch:
                 self._save_checkpoint(start)
                 return self._apply_log(None)
@@ -374,3 +543,108 @@ class Projection:
     def _upsert(self, user_id: str, entries: list[int], keys: dict[int, Vector]) -> None:
         if entries:
             self._required_index().upsert(user_id, entries, np.stack([keys[seq] for seq in entries]))
+
+
+# Finish a purge: rewrite the ledger's file and delete the indexes, which may still hold erased vectors.
+
+
+def finish_purge(ledger: Ledger, projection: Projection) -> list[str]:
+    """Rewrite the ledger's file, delete the indexes, and return notes on what could not be done yet.
+
+    Blocking. Raises LedgerError and VectorIndexError.
+    """
+    log_emptied = ledger.erase_free_space()
+    notes = [] if log_emptied else ["the ledger's log is being read by another process; the next server empties it"]
+    return notes + _delete_indexes(projection)
+
+
+def _delete_indexes(projection: Projection) -> list[str]:
+    """Delete the index on the server and the index folders, and return a note for each that is in use.
+
+    A server that has one open rebuilds it at its next call, because the purge began a new epoch of the ledger.
+    """
+    notes = _erase_in_open_index(projection)
+    if not projection.root.is_dir():
+        return notes
+    for folder in sorted(path for path in projection.root.iterdir() if path.is_dir()):
+        if folder == projection.folder:
+            continue
+        try:
+            if folder.suffix == SET_ASIDE_SUFFIX:  # no process opens it
+                shutil.rmtree(folder)
+                continue
+            with file_lock(folder.with_suffix(".lock")).acquire(timeout=0):
+                shutil.rmtree(folder)
+        except Timeout:
+            notes.append(f"{folder} is in use; its client rebuilds it at its next call, or close that client")
+        except OSError as error:
+            raise VectorIndexError(f"{folder} could not be deleted: {error}. Delete it by hand.") from error
+    return notes
+
+
+def _erase_in_open_index(projection: Projection) -> list[str]:
+    """Erase in the index that this process has open or shares, and return a note if a server could not be reached."""
+    try:
+        projection.erase()
+    except VectorIndexError as error:
+        if not projection.shared:
+            raise
+        return [
+            f"the index on the Chroma server still holds vectors of what was erased: {error}. The next server that "
+            "reaches it erases them"
+        ]
+    return []
+
+
+# No index: a search compares with all keys of its user, which the ledger has.
+#
+# `KeptKeys` keeps the keys of users who searched lately in memory. The first search of a user reads them.
+
+
+class Scan(Projection):
+    """A projection that stores nothing, so that it is never behind. It starts at once, whatever the ledger holds.
+
+    `root` is the folder of indexes that this machine may have had before. A purge deletes them.
+    """
+
+    has_index = False
+
+    def __init__(self, ledger: Ledger, embedder: str, root: Path) -> None:
+        super().__init__(ledger, embedder, _refuse_folder, root, layout="exact")
+
+    def open(self, progress: Progress | None = None) -> None:
+        """Do nothing: the ledger can be searched."""
+        del progress
+        self.state = "ready"
+
+    def rebuild(self, progress: Progress | None = None) -> int:
+        """Return how many vectors searches compare with. There is nothing to build. Raises LedgerError."""
+        del progress
+        return self.count()
+
+    def catch_up(self, progress: Progress | None = None) -> None:
+        """Do nothing: there is nothing to catch up with."""
+
+    def erase(self) -> None:
+        """Do nothing: what the ledger has erased is in no index."""
+
+    def count(self) -> int:
+        """Return how many vectors the ledger has. Raises LedgerError."""
+        with self._ledger.read() as conn:
+            return log_queries.count_indexed(conn, self.embedder)
+
+    def query(self, user_id: str, vector: Vector, limit: int) -> IndexHits | None:
+        """Return None: the caller scans the ledger's vectors."""
+
+    def lag(self, newest: int) -> int:
+        """Return 0: nothing lags behind the ledger."""
+        del newest
+        return 0
+
+    def is_behind(self) -> bool:
+        """Return False."""
+        return False
+
+
+def _refuse_folder(folder: Path) -> NoReturn:
+    raise VectorIndexError(f"searches scan the ledger, and use no index in {folder}")

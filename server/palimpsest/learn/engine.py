@@ -1,24 +1,69 @@
-"""What adding and editing work with: the ledger, the adapters, the prompts, and a way to run blocking work."""
+"""The parts of an open memory that adding and editing work with, built from the settings."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 from sqlalchemy import Connection
 
 from palimpsest.core.clock import Clock
-from palimpsest.core.configuration.sections import BackgroundConfig
-from palimpsest.core.errors import CallTimeError
+from palimpsest.core.errors import CallTimeError, EmbedderError, PromptError
+from palimpsest.core.models import Fact
 from palimpsest.core.protocols import Embedder, LanguageModel, ReportProgress
+from palimpsest.core.settings import BackgroundConfig, Settings
 from palimpsest.core.threads import Threads
-from palimpsest.llm import decide, extract
+from palimpsest.embed.workers import QuestionCache
+from palimpsest.index.sync import Projection
+from palimpsest.llm import annotate, decide, extract, summarize
 from palimpsest.llm.prompts import PromptFiles
-from palimpsest.llm.views import about, gist, links, summarize
-from palimpsest.recall.retrieval.candidates import NearestEntries
+from palimpsest.recall.retrieve import NearestEntries
 from palimpsest.store.ledger import Ledger
+from palimpsest.text.tokenizer import search_tokens
+
+if TYPE_CHECKING:
+    from palimpsest.index.chroma_server import SharedProjection
+
+
+# What the settings say is to be learned: instructions, and topics to keep or to leave out.
+
+
+def instructions(settings: Settings) -> str:
+    """Return what is added to the instructions of the extraction; "" if the settings say nothing."""
+    parts = [settings.custom_instructions or ""]
+    if settings.includes:
+        parts.append(f"Extract facts about these topics only: {'; '.join(settings.includes)}.")
+    if settings.excludes:
+        parts.append(
+            f"Never extract anything about these topics: {'; '.join(settings.excludes)}. If a fact touches one of them "
+            "all the same, add that topic to its tags, in exactly these words; the fact is then left out."
+        )
+    return "\n\n".join(part for part in parts if part)
+
+
+def without_excluded(facts: Sequence[Fact], excludes: Sequence[str]) -> tuple[list[Fact], list[str]]:
+    """Return the facts without those whose tags and keywords have the words of an excluded topic, and a note on each.
+
+    The tags and keywords are the model's. It may name the topic without leaving out the fact.
+    """
+    unwanted = [(topic, words) for topic in excludes if (words := set(search_tokens(topic)))]
+    kept: list[Fact] = []
+    notes: list[str] = []
+    for fact in facts:
+        labels = {word for label in (*fact.tags, *fact.keywords) for word in search_tokens(label)}
+        topic = next((topic for topic, words in unwanted if words <= labels), None)
+        if topic is None:
+            kept.append(fact)
+        else:
+            notes.append(f"a fact was not kept, because the settings exclude '{topic}'")
+    return kept, notes
+
+
+# What adding and editing work with: the ledger, the adapters, the prompts, and a way to run blocking work.
 
 NEEDED_PROMPTS = {
     "extract": extract.INPUTS,
@@ -26,9 +71,9 @@ NEEDED_PROMPTS = {
     "graph": frozenset[str](),
     "decide": decide.INPUTS,
     **summarize.PROMPTS,
-    "about": about.INPUTS,
-    "links": links.INPUTS,
-    "gist": gist.INPUTS,
+    "about": summarize.ABOUT_INPUTS,
+    "links": annotate.INPUTS,
+    "gist": summarize.GIST_INPUTS,
 }
 """Every prompt by name, with the inputs that its stage passes. `graph` is added to those of the extraction."""
 
@@ -140,3 +185,150 @@ class Engine:
     async def write(self, blocking: Callable[[], _T]) -> _T:
         """Run blocking work that writes the ledger in a thread that only writes. It finishes even if cancelled."""
         return await self.threads.write(blocking)
+
+
+# Build the parts of a memory from the settings. An adapter is imported only if it is chosen.
+
+logger = logging.getLogger(__name__)
+
+MAX_PROMPT_PATH_CHARS = 1_024
+"""A longer value is a prompt and not a path. Set by hand."""
+
+
+def open_embedder(settings: Settings) -> Embedder:
+    """Return the embedder of the settings. Blocking: loading takes up to half a second. Raises EmbedderError."""
+    return QuestionCache(_chosen_embedder(settings))
+
+
+def why_not_e5() -> str | None:
+    """Return why the embedder `e5` cannot be used here, or None if it can."""
+    try:
+        _open_e5()
+    except EmbedderError as error:
+        return str(error)
+    return None
+
+
+def _chosen_embedder(settings: Settings) -> Embedder:
+    config = settings.embedder.config
+    match settings.embedder.provider:
+        case "chroma":
+            from palimpsest.embed.chroma import ChromaEmbedder  # noqa: PLC0415 - slow, rarely chosen
+
+            return ChromaEmbedder()
+        case "openai" if config.model is not None:
+            from palimpsest.embed.openai import OpenAIEmbedder  # noqa: PLC0415 - slow, not the default
+
+            endpoint = settings.embedder_endpoint
+            return OpenAIEmbedder(
+                config.model,
+                api_key=endpoint.api_key,
+                base_url=endpoint.base_url,
+                dims=config.embedding_dims,
+                timeout=config.timeout,
+            )
+        case "onnx" if config.model is not None:
+            from palimpsest.embed.onnx import OnnxEmbedder, OnnxSettings  # noqa: PLC0415 - slow, rarely chosen
+
+            own = OnnxSettings(config.query_prefix, config.passage_prefix, config.pooling, config.max_tokens)
+            return OnnxEmbedder(Path(config.model).expanduser(), own)
+        case "static":
+            return _open_static()
+        case "e5":
+            return _open_e5()
+        case _:
+            try:
+                return _open_e5()
+            except EmbedderError as error:
+                # Not a warning: where there is no wheel, every command would print it.
+                logger.info("the static embedder is used, which knows English best: %s", error)
+                return _open_static()
+
+
+def _open_e5() -> Embedder:
+    from palimpsest.embed.e5 import E5Embedder  # noqa: PLC0415 - beside its siblings
+
+    return E5Embedder(_open_static)
+
+
+def _open_static() -> Embedder:
+    from palimpsest.embed.static import StaticEmbedder  # noqa: PLC0415 - takes half a second to load
+
+    return StaticEmbedder()
+
+
+def open_model(settings: Settings) -> LanguageModel | None:
+    """Return the language model of the settings; None if there is none, or if clients provide one for each call."""
+    if settings.llm_provider != "openai":
+        return None
+    from palimpsest.llm.openai import OpenAIModel  # noqa: PLC0415 - slow; most have no model
+
+    config, endpoint = settings.llm.config, settings.llm_endpoint
+    return OpenAIModel(
+        config.model,
+        api_key=endpoint.api_key,
+        base_url=endpoint.base_url,
+        temperature=config.temperature,
+        max_tokens=config.max_tokens,
+        timeout=config.timeout,
+    )
+
+
+def open_projection(settings: Settings, ledger: Ledger, embedder: str) -> Projection:
+    """Return the projection of the settings, not opened yet."""
+    config = settings.vector_store.config
+    if settings.vector_store.provider == "exact":
+        from palimpsest.index.sync import Scan  # noqa: PLC0415 - beside its siblings
+
+        return Scan(ledger, embedder, settings.index_dir)
+    if config.host is not None:
+        return open_shared_projection(settings, ledger, embedder)
+    from palimpsest.index import chroma_folder  # noqa: PLC0415 - beside its siblings
+
+    index, prefix, root = chroma_folder.ChromaIndex, config.collection_name, settings.index_dir
+    layout = f"chroma-{chroma_folder.LAYOUT}-{prefix}"
+    return Projection(ledger, embedder, lambda folder: index.open_folder(folder, prefix), root, layout=layout)
+
+
+def open_shared_projection(settings: Settings, ledger: Ledger, embedder: str) -> SharedProjection:
+    """Return the projection onto the Chroma server of the settings, not connected yet."""
+    from palimpsest.index import chroma_server  # noqa: PLC0415 - rarely chosen
+
+    config = settings.vector_store.config
+    prefix = f"{config.collection_name}-{ledger.id[:8]}"  # each ledger has its own collections on the server
+    return chroma_server.SharedProjection(
+        ledger,
+        embedder,
+        lambda: chroma_server.SharedIndex(chroma_server.ChromaServer(config), prefix),
+        settings.index_dir,
+        layout=chroma_server.LAYOUT,
+    )
+
+
+def open_prompts(settings: Settings) -> PromptFiles:
+    """Return the checked prompts of the settings. Raises PromptError."""
+    texts: dict[str, str] = {}
+    if settings.custom_fact_extraction_prompt:
+        text = _text_or_file(settings.custom_fact_extraction_prompt)
+        texts |= {"extract": text, "extract_agent": text}
+    if settings.custom_update_memory_prompt:
+        texts["decide"] = _text_or_file(settings.custom_update_memory_prompt)
+    added = instructions(settings)
+    additions = {"extract": added, "extract_agent": added} if added else {}
+    if settings.graph_store.custom_prompt:
+        additions["graph"] = _text_or_file(settings.graph_store.custom_prompt)
+    prompts = PromptFiles(NEEDED_PROMPTS, settings.prompts_dir, texts, additions)
+    prompts.check()
+    return prompts
+
+
+def _text_or_file(value: str) -> str:
+    """Return the text of a file if `value` looks like a path, else `value`. Raises PromptError."""
+    looks_like_path = len(value) < MAX_PROMPT_PATH_CHARS and "\n" not in value
+    path = Path(value).expanduser()
+    if looks_like_path and path.suffix in (".md", ".txt"):
+        try:
+            return path.read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise PromptError(f"the custom prompt {path} cannot be read: {error}") from error
+    return value

@@ -14,19 +14,16 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from palimpsest.core.entities import Relation
 from palimpsest.core.errors import InputError, Remedy
-from palimpsest.core.models import ABOUT_THE_PAST, PAGE, Fact, Message, Scope
+from palimpsest.core.models import ABOUT_THE_PAST, PAGE, Fact, Message, Relation, Scope
 from palimpsest.core.validation import one_line, trimmed
 from palimpsest.learn.engine import Engine
-from palimpsest.store.queries import history as history_queries
-from palimpsest.store.queries import id_lookup
-from palimpsest.store.queries import summaries as summary_queries
-from palimpsest.text.control_characters import inert, visible
-from palimpsest.text.counting import counted
-from palimpsest.text.recalled import without_recalled_blocks
-from palimpsest.text.secrets.redaction import is_marker, redact, redact_json
-from palimpsest.text.secrets.statements import secret_kind
+from palimpsest.store import entries, history
+from palimpsest.store import summaries as summary_queries
+from palimpsest.text.display import counted, inert, visible
+from palimpsest.text.recalled_blocks import without_recalled_blocks
+from palimpsest.text.redaction import is_marker, redact, redact_json
+from palimpsest.text.secret_statements import secret_kind
 
 _HIT = re.compile(
     r"\s*(?:[-*>]\s*)?\[(?P<id>[0-9a-f]{8}[0-9a-f-]{0,28})\]\s*(?:(?P<sense>said|on|in)\s)?\d{4}(?:-\d\d){0,2}\s"
@@ -187,7 +184,7 @@ def _recalled(conn: Connection, scope: Scope, line: str) -> str | None:
     if match is None:
         return None
     try:
-        owner = id_lookup.find(conn, scope, match["id"])
+        owner = entries.find(conn, scope, match["id"])
     except InputError:
         return None  # the id of something else: the line is the speaker's own
     lines = [_as_shown(match["text"]), *([_as_shown(match["place"] + match["text"])] if match["place"] else [])]
@@ -198,7 +195,7 @@ def _recalled(conn: Connection, scope: Scope, line: str) -> str | None:
         return owner.content if passage and passage in _as_shown(owner.content) else None
     if isinstance(owner, Message):
         return owner.content if _repeats(lines, f"{owner.name or owner.role} said: {owner.content}") else None
-    texts = (owner.text, *(version.new_memory or "" for version in history_queries.versions_of(conn, owner.id)))
+    texts = (owner.text, *(version.new_memory or "" for version in history.versions_of(conn, owner.id)))
     return next((text for text in texts if _repeats(lines, text)), None)
 
 

@@ -18,12 +18,10 @@ from pydantic.json_schema import SkipJsonSchema
 from palimpsest.core.clock import shown_date
 from palimpsest.core.models import Event, Fact
 from palimpsest.core.protocols import LanguageModel
-from palimpsest.llm.decisions.settle import settle
-from palimpsest.llm.decisions.verdicts import Comparison, Decisions, Verdict, with_items
-from palimpsest.llm.names import with_name
-from palimpsest.llm.nothing import says_nothing
+from palimpsest.llm.ask import ReplyModel, ask, says_nothing
 from palimpsest.llm.prompts import Prompt
-from palimpsest.llm.structured_output import ReplyModel, ask
+from palimpsest.llm.settle import Comparison, Decisions, Verdict, settle, with_items
+from palimpsest.llm.user_name import with_name
 
 INPUTS = frozenset({"facts", "memories"})
 

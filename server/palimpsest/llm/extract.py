@@ -6,25 +6,386 @@ The summary and the recent messages are context. Facts come from the new message
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, tzinfo
 from functools import partial
+from typing import Any, cast
+
+from pydantic import BaseModel, ConfigDict, model_validator
 
 from palimpsest.core.clock import Precision, parse_date
-from palimpsest.core.models import Fact, ForgetRequest, Message
+from palimpsest.core.models import (
+    ENTITY_TYPES,
+    MAX_NAME_CHARS,
+    SELF_NAMES,
+    EntityType,
+    Fact,
+    ForgetRequest,
+    Message,
+    NamedEntity,
+    Relation,
+    name_key,
+    relation_key,
+)
 from palimpsest.core.protocols import LanguageModel
 from palimpsest.core.validation import one_line
-from palimpsest.llm.extraction.graph_statements import GraphReader, with_ends
-from palimpsest.llm.extraction.reply import ExtractReply, FactReply
-from palimpsest.llm.names import told_name, with_name
-from palimpsest.llm.nothing import says_nothing
+from palimpsest.llm.ask import NOTHING, ReplyModel, ask, says_nothing, schema_for
 from palimpsest.llm.prompts import Prompt
-from palimpsest.llm.structured_output import ask, schema_for
-from palimpsest.text.dates.finder import dates_in
-from palimpsest.text.shorten import shorten
+from palimpsest.llm.user_name import told_name, with_name
+from palimpsest.text.dates.date_finder import dates_in
+from palimpsest.text.display import counted, shorten
 from palimpsest.text.tokenizer import search_tokens
+
+# What a model replies about the names and relations of a fact, and the forms of it that other prompts give.
+#
+# Nothing here is ever wrong: what cannot be read as an entity or a relation is left out, and the fact stays.
+
+_NAME_KEYS = ("name", "entity", "text")
+_TYPE_KEYS = ("type", "entity_type", "label")
+_SOURCE_KEYS = ("source", "source_node", "subject")
+_RELATION_KEYS = ("relationship", "relation", "name", "predicate")
+_DESTINATION_KEYS = ("destination", "destination_node", "target", "object")
+
+_OTHER_WORDS: Mapping[str, EntityType] = {
+    "company": "organization",
+    "organisation": "organization",
+    "city": "place",
+    "country": "place",
+    "location": "place",
+    "human": "person",
+    "org": "organization",
+    "people": "person",
+    "user": "person",
+}
+"""Types as other prompts name them. Every other type that is not ours is "other"."""
+
+_ARROW = re.compile(r"\s*(?:-{2,}>?|->|→|\|)\s*")
+"""What stands between the parts of a relation that is written as one text."""
+
+_PARTS = 3
+
+
+class EntityReply(BaseModel):
+    """An entity that a fact names."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    name: str
+    type: EntityType
+
+
+def entities_in(value: Any) -> list[dict[str, str]]:
+    """Return the entities of a reply as `{"name", "type"}`.
+
+    They may be objects, also with the keys of Mem0's prompts, `[name, type]`, bare names, or one object by name.
+    """
+    if isinstance(value, Mapping):
+        item = cast("Mapping[str, Any]", value)
+        value = [item] if _first(item, _NAME_KEYS) else list(item.items())
+    entities = [_entity(item) for item in _as_pair(value)]
+    return [entity for entity in entities if entity["name"]]
+
+
+def _entity(value: Any) -> dict[str, str]:
+    parts: Sequence[Any]
+    if isinstance(value, Mapping):
+        item = cast("Mapping[str, Any]", value)
+        parts = (_first(item, _NAME_KEYS), _first(item, _TYPE_KEYS))
+    else:
+        parts = (*_as_pair(value), "", "")
+    word = _text(parts[1]).casefold()
+    return {"name": _text(parts[0]), "type": word if word in ENTITY_TYPES else _OTHER_WORDS.get(word, "other")}
+
+
+def relations_in(value: Any) -> list[list[str]]:
+    """Return the relations of a reply as `[source, name, destination]`.
+
+    They may be lists of three, objects with the keys of Mem0's prompts, or texts such as "Ana -- lives in -- Lyon". A
+    relation that lacks one of the three is left out.
+    """
+    is_one = (
+        isinstance(value, list) and len(relation := cast("list[Any]", value)) == _PARTS and all(map(_text, relation))
+    )
+    if is_one and not any(map(_relation, cast("list[Any]", value))):
+        value = [value]
+    return [relation for item in _as_pair(value) if (relation := _relation(item))]
+
+
+def _relation(value: Any) -> list[str]:
+    """Return the three parts of a relation, and none if one is missing."""
+    if isinstance(value, Mapping):
+        item = cast("Mapping[str, Any]", value)
+        parts = [_first(item, keys) for keys in (_SOURCE_KEYS, _RELATION_KEYS, _DESTINATION_KEYS)]
+    elif isinstance(value, str):
+        parts = [_text(part) for part in _ARROW.split(value)]
+    else:
+        parts = [_text(part) for part in _as_pair(value)]
+    return parts if len(parts) == _PARTS and all(parts) else []
+
+
+def _first(item: Mapping[str, Any], keys: Sequence[str]) -> str:
+    """Return the first text under one of the keys, else ""."""
+    return next((text for key in keys if (text := _text(item.get(key)))), "")
+
+
+def _text(value: Any) -> str:
+    """Return a text or a whole number as one line, and "" for anything else."""
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    return one_line(str(value)) if is_number or isinstance(value, str) else ""
+
+
+def _as_pair(value: Any) -> list[Any]:
+    return list(cast("Sequence[Any]", value)) if isinstance(value, list | tuple) else [value]
+
+
+# What a model replies to the extract stage, and the forms of it that smaller models and Mem0's prompts give.
+
+MAX_LABEL_CHARS = 64
+MAX_DIGITS = 9
+
+_TEXT_KEYS = ("text", "fact", "memory", "content", "data")
+_ITEM_KEYS = ("text", "fact", "memory")
+_LIST_KEYS = ("facts", "fact", "memories", "memory")
+
+
+class FactReply(BaseModel):
+    """One fact of the model's reply. A bare string is accepted too, and what cannot be read has the text ""."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    text: str
+    sources: list[int]
+    happened_at: str | None
+    valid_from: str | None
+    keywords: list[str]
+    tags: list[str]
+    entities: list[EntityReply]
+    relations: list[list[str]]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _tolerate(cls, value: Any) -> Any:
+        item: Mapping[str, Any] = cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {"text": value}
+        return {
+            "text": _fact_text(item),
+            "sources": integers(item.get("sources")),
+            "happened_at": _scalar(item.get("happened_at")),
+            "valid_from": _scalar(item.get("valid_from")),
+            "keywords": _strings(item.get("keywords")),
+            "tags": _strings(item.get("tags")),
+            "entities": entities_in(item.get("entities")),
+            "relations": relations_in(item.get("relations")),
+        }
+
+
+class ForgetReply(BaseModel):
+    """One request to forget. A bare string is accepted too, and the keys that hold the text of a fact.
+
+    What cannot be read is "".
+    """
+
+    model_config = ConfigDict(extra="ignore")
+
+    forget: str
+    sources: list[int]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _tolerate(cls, value: Any) -> Any:
+        sources = cast("Mapping[str, Any]", value).get("sources") if isinstance(value, Mapping) else None
+        asked = _asked(value)
+        return {"forget": asked if isinstance(asked, str) else "", "sources": integers(sources)}
+
+
+class ExtractReply(ReplyModel):
+    """The model's reply: `{"forget": […], "facts": […]}`, a bare list, or a list under one of Mem0's other keys.
+
+    A request to forget may also stand among the facts, as `{"forget": "what"}`. Requests come first, so that they are
+    whole if a long reply is cut off.
+    """
+
+    LIST_KEY = "facts"
+
+    user_name: str | None
+    forget: list[ForgetReply]
+    facts: list[FactReply]
+
+    @classmethod
+    def is_item(cls, value: Mapping[str, Any]) -> bool:
+        """Return whether a value is a fact without a list around it."""
+        has_text = any(isinstance(value.get(key), str) for key in _ITEM_KEYS)
+        return has_text and not any(isinstance(value.get(key), list) for key in _LIST_KEYS)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _tolerate(cls, value: Any) -> Any:
+        if isinstance(value, list):
+            items = cast("list[Any]", value)
+            if not all(isinstance(item, str) or (isinstance(item, Mapping) and _can_be_item(item)) for item in items):
+                raise ValueError("it is a list of something else than facts")
+            value = {"facts": items}
+        if not isinstance(value, Mapping):
+            return value
+        reply = cast("Mapping[str, Any]", value)
+        key = next((key for key in _LIST_KEYS if key in reply), None)
+        if key is None and "forget" not in reply:
+            raise ValueError('it has no list "facts"')
+        items = _as_list(reply[key]) if key is not None else []
+        requests = [item for item in items if _is_request(item)]
+        return {
+            "user_name": _scalar(reply.get("user_name")),
+            "facts": [item for item in items if not _is_request(item)],
+            "forget": [item for item in _as_list(reply.get("forget")) + requests if _asked(item) != ""],
+        }
+
+
+def integers(value: Any) -> list[int]:
+    """Return a number, or the numbers in a list. Anything else becomes 0, which is not a valid message number."""
+    items = cast("list[Any]", value) if isinstance(value, list) else [value]
+    texts = [(_scalar(item) or "").strip() for item in items if item is not None]
+    return [int(text) if text.isdecimal() and len(text) <= MAX_DIGITS else 0 for text in texts]
+
+
+def _is_request(item: Any) -> bool:
+    """Return whether an item of the facts is a request to forget: it says so, or has that key and no text of a fact."""
+    if not isinstance(item, Mapping):
+        return False
+    keys = cast("Mapping[str, Any]", item)
+    return keys.get("forget") is True or ("forget" in keys and not any(keys.get(key) for key in _TEXT_KEYS))
+
+
+def _asked(value: Any) -> Any:
+    """Return what is to be forgotten; "" if nothing is, and the value itself if it cannot be read."""
+    if isinstance(value, Mapping):
+        item = cast("Mapping[str, Any]", value)
+        named = [item[key] for key in ("forget", *_TEXT_KEYS) if item.get(key) and item[key] is not True]
+        value = named[0] if named else ""
+    if not value or value is True:
+        return ""
+    return "" if isinstance(value, str) and says_nothing(value) else value
+
+
+def _fact_text(item: Mapping[str, Any]) -> str:
+    return next((item[key] for key in _TEXT_KEYS if isinstance(item.get(key), str)), "")
+
+
+def _can_be_item(value: Any) -> bool:
+    item = cast("Mapping[str, Any]", value)
+    return bool(_fact_text(item)) or _is_request(item)
+
+
+def _as_list(value: Any) -> list[Any]:
+    return cast("list[Any]", value) if isinstance(value, list) else [] if value is None else [value]
+
+
+def _strings(value: Any) -> list[str]:
+    items = cast("list[Any]", value) if isinstance(value, list) else []
+    labels = [one_line(item)[:MAX_LABEL_CHARS] for item in items if isinstance(item, str)]
+    return [label for label in labels if label and not says_nothing(label)]
+
+
+def _scalar(value: Any) -> str | None:
+    """Return a string or an integer as text, else None. str() of other values may exceed the recursion limit."""
+    return str(value) if isinstance(value, str | int) and not isinstance(value, bool) else None
+
+
+# What a fact names and states, read from a model's reply. What is left out is counted, so that the caller is told.
+
+MAX_ENTITIES = 20
+"""How many entities of a fact are kept. Set by hand: a sentence that names more is a list, and found by its words."""
+
+MAX_RELATIONS = 12
+"""How many relations of a fact are kept. Set by hand: a sentence states one to three."""
+
+_PRONOUNS = frozenset(
+    {
+        *("it", "its", "he", "she", "they", "we", "him", "her", "us", "them", "this", "that", "these", "those"),
+        *("someone", "somebody", "something", "everyone", "everybody", "er", "sie", "es", "wir", "jemand", "etwas"),
+        *("il", "elle", "ils", "elles", "nous", "él", "ella", "ellos", "ellas", "он", "она", "оно", "они", "мы"),
+        *("他", "她", "它", "他们", "她们", "我们", "彼", "彼女", "그", "그녀"),
+    }
+)
+"""What small models give as an entity, though only the sentence before says who is meant."""
+
+
+class GraphReader:
+    """Reads the entities and relations of the facts of one reply.
+
+    What has no name is left out, and so is a relation of something with itself: it says nothing.
+    """
+
+    def __init__(self) -> None:
+        self._too_long = 0
+        self._too_many = 0
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """Return a note for each bound that entities or relations exceeded."""
+        notes: list[str] = []
+        if self._too_long:
+            names = counted(self._too_long, "name")
+            notes.append(f"left out {names} of entities and relations with more than {MAX_NAME_CHARS} characters")
+        if self._too_many:
+            bounds = f"{MAX_ENTITIES} entities and {MAX_RELATIONS} relations"
+            notes.append(f"left out {self._too_many:,} entities and relations: a fact has at most {bounds}")
+        return tuple(notes)
+
+    def relations(self, fact: FactReply, user_name: str, known: Iterable[Relation]) -> tuple[Relation, ...]:
+        """Return the known relations of a fact and those of its reply, each once. The user has one name in them."""
+        relations = {_key(relation): relation for relation in known}
+        for source, name, destination in fact.relations:
+            relation = Relation(_one_name(source, user_name), name, _one_name(destination, user_name))
+            key = _key(relation)
+            if all(key) and key[0] != key[2] and self._fit(relation.source, relation.name, relation.destination):
+                relations.setdefault(key, relation)
+        self._too_many += max(0, len(relations) - MAX_RELATIONS)
+        return tuple(relations.values())[:MAX_RELATIONS]
+
+    def entities(self, fact: FactReply, user_name: str, known: Iterable[NamedEntity]) -> tuple[NamedEntity, ...]:
+        """Return the known entities of a fact and those of its reply, each once. The user is a person of one name."""
+        entities = {name_key(entity.name): entity for entity in known}
+        for entity in fact.entities:
+            is_user = name_key(entity.name) in SELF_NAMES
+            named = NamedEntity(_one_name(entity.name, user_name), "person" if is_user else entity.type)
+            if (key := _name(named.name)) and self._fit(named.name):
+                same = entities.get(key)
+                entities[key] = named if same is None or same.type == "other" else same
+        self._too_many += max(0, len(entities) - MAX_ENTITIES)
+        return tuple(entities.values())[:MAX_ENTITIES]
+
+    def _fit(self, *names: str) -> bool:
+        too_long = sum(len(name) > MAX_NAME_CHARS for name in names)
+        self._too_long += too_long
+        return not too_long
+
+
+def with_ends(entities: Iterable[NamedEntity], relations: Iterable[Relation]) -> tuple[NamedEntity, ...]:
+    """Return entities, and after them the ends of relations that are not among them."""
+    named = {name_key(entity.name): entity for entity in entities}
+    for relation in relations:
+        for end in (relation.source, relation.destination):
+            named.setdefault(name_key(end), NamedEntity(end, "person" if name_key(end) in SELF_NAMES else "other"))
+    return tuple(named.values())
+
+
+def _one_name(name: str, user_name: str) -> str:
+    """Return the user's name for what means the user, as in the text of the fact."""
+    if not user_name:
+        return name
+    return user_name if name_key(name) in SELF_NAMES else with_name(name, user_name)
+
+
+def _key(relation: Relation) -> tuple[str, str, str]:
+    return _name(relation.source), relation_key(relation.name), _name(relation.destination)
+
+
+def _name(name: str) -> str:
+    """Return the key of a name; "" if it names nothing."""
+    key = name_key(name)
+    return "" if key in NOTHING or key in _PRONOUNS or not any(map(str.isalnum, key)) else key
+
 
 INPUTS = frozenset({"today", "summary", "recent", "context", "messages"})
 

@@ -11,10 +11,10 @@ from typing import Any, Literal, cast
 import httpx as _httpx  # noqa: F401  # pyright: ignore[reportUnusedImport] - see below
 import openai
 
-from palimpsest.core.configuration.endpoints import is_on_this_machine
 from palimpsest.core.errors import CutOffReplyError, ModelError, ModelRefusedError, ModelUnreachableError, ReplyError
+from palimpsest.core.settings import is_on_this_machine
 from palimpsest.core.validation import one_line
-from palimpsest.llm.usage import report_tokens
+from palimpsest.llm.ask import report_tokens
 from palimpsest.text.tokenizer import count_tokens
 
 CHECK_URL = "Check llm.config.openai_base_url."

@@ -1,24 +1,33 @@
-"""Memories and messages as hits: what a search or a listing returns, and what a filter sees."""
+"""Memories and messages as hits, the filters on them, and the passage a page is shown by."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from datetime import datetime
-from typing import TypeAlias
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+from datetime import datetime, tzinfo
+from itertools import accumulate, pairwise
+from typing import Any, TypeAlias
 
 from sqlalchemy import Connection
 
-from palimpsest.core.models import PAGE, Memory, Message, Scope
-from palimpsest.core.search.hits import Candidate, DocumentPage, Hit
-from palimpsest.store.queries import history as history_queries
-from palimpsest.store.queries import memories as memory_queries
-from palimpsest.store.queries import messages as message_queries
-from palimpsest.store.views import documents as document_queries
-from palimpsest.text.control_characters import visible
-from palimpsest.text.counting import counted
-from palimpsest.text.shorten import shorten_to_tokens
-from palimpsest.text.tokenizer import count_tokens
+from palimpsest.core.clock import span_of
+from palimpsest.core.errors import FullTextError
+from palimpsest.core.filters import FADED, MESSAGES, Bounds, bounds_of, compile_filter, fields_named, plain, texts_of
+from palimpsest.core.models import PAGE, Candidate, DocumentPage, Hit, Memory, Message, Scope
+from palimpsest.core.threads import end_if_cancelled
+from palimpsest.store import documents, history
+from palimpsest.store import entries as entry_queries
+from palimpsest.store import memories as memory_queries
+from palimpsest.store import messages as message_queries
+from palimpsest.store.database import FullText
+from palimpsest.store.graph.entities import owners_mentioning
+from palimpsest.store.messages import MessageBounds
+from palimpsest.text.display import ELLIPSIS, counted, shorten_to_tokens, visible
+from palimpsest.text.tokenizer import count_tokens, query_tokens, search_tokens
+
+# Memories and messages as hits: what a search or a listing returns, and what a filter sees.
 
 LINE_TOKENS = 14
 """About what the id, the date and the speaker of a hit's line cost, in tokens."""
@@ -86,7 +95,7 @@ def message_hit(message: Message, score: float, document: DocumentPage | None = 
 def message_hits(conn: Connection, messages: Sequence[Message]) -> list[Hit]:
     """Return messages as hits, in their order. Pages of documents take one more query."""
     pages = [message.id for message in messages if message.role == PAGE]
-    places = document_queries.places(conn, pages) if pages else {}
+    places = documents.places(conn, pages) if pages else {}
     return [message_hit(message, 0.0, places.get(message.id)) for message in messages]
 
 
@@ -115,10 +124,10 @@ def hits_at(conn: Connection, scope: Scope, instant: datetime) -> list[Hit]:
 
     Messages with a fact that had been forgotten by then are left out.
     """
-    memories = {memory.id: memory for memory in history_queries.memories_at(conn, scope, instant)}
+    memories = {memory.id: memory for memory in history.memories_at(conn, scope, instant)}
     sources = message_queries.sources_of(conn, list(memories))
     hits = [memory_hit(memory, memory.text, sources.get(memory.id, ()), 0.0) for memory in memories.values()]
-    messages = history_queries.messages_at(conn, scope, instant)
+    messages = history.messages_at(conn, scope, instant)
     citing = memory_queries.memories_from(conn, [message.id for message in messages])
     for hit in message_hits(conn, messages):
         facts = [fact for fact in citing.get(hit.id, ()) if fact.created_at <= instant]
@@ -187,3 +196,231 @@ def hit_tokens(hit: Hit) -> int:
 def _place_tokens(hit: Hit) -> int:
     """Return what the name of a page costs."""
     return 0 if hit.document is None else count_tokens(visible(str(hit.document))) + ADDRESS_TOKENS
+
+
+# Filters of searches and lists, with what they look up in the ledger: names, conversations and words.
+
+
+@dataclass(frozen=True, slots=True)
+class HitFilter:
+    """A filter of one scope. `test` decides about each hit.
+
+    `kinds` are those of the hits that match, and no message outside of `messages` does. If it `is_exact`, all messages
+    within them match.
+    """
+
+    test: HitTest
+    kinds: AbstractSet[str]
+    messages: MessageBounds
+    is_exact: bool
+
+    @property
+    def leaves_most_messages(self) -> bool:
+        """Return whether messages are asked for, and most of them by a test of columns alone, such as their role."""
+        return self.kinds == MESSAGES and self.is_exact and self.messages.leave_most
+
+
+def hit_filter(
+    conn: Connection,
+    full_text: FullText,
+    scope: Scope,
+    filters: Mapping[str, Any],
+    zone: tzinfo,
+    *,
+    as_of: datetime | None = None,
+    deleted: bool = False,
+    faded: Callable[[], AbstractSet[str]] = frozenset,
+) -> HitFilter:
+    """Return a filter for what is stored now, for what is deleted, or for what was stored at an instant.
+
+    Days are those of `zone`. Of the graph only the mentions of the entities that the filter names are read. `faded`
+    returns the ids of what faded, and is called if the filter asks for them. Raises InputError, and
+    MemoryNotFoundError for a conversation that the scope does not see.
+    """
+    test = compile_filter(filters, zone)
+    is_past = deleted or as_of is not None
+    sessions = {
+        plain("session", text): message_queries.find_conversation(conn, scope, text, zone, deleted=is_past)
+        for text in texts_of(filters, "session")
+    }
+    names, fields = texts_of(filters, "entity"), fields_named(filters)
+    owners = owners_mentioning(conn, scope, names, as_of) if names else {}
+    looked_up = _LookedUp(
+        fields,
+        faded() if FADED in fields else frozenset[str](),
+        owners,
+        sessions,
+        message_queries.memories_of_sessions(conn, sessions.values()) if sessions else {},
+        {plain("words", text): frozenset(search_tokens(text)) for text in texts_of(filters, "words")},
+        zone,
+    )
+    bounds = bounds_of(filters, zone)
+    speakers = _names_of(conn, scope, bounds.speakers)
+    messages = MessageBounds(
+        bounds.roles,
+        speakers,
+        None if bounds.sessions is None else [sessions[session] for session in bounds.sessions],
+        bounds.said_from,
+        bounds.said_until,
+        None if is_past else _entries_with(conn, full_text, scope, bounds),
+        None
+        if bounds.entities is None
+        else frozenset[str]().union(*(owners.get(name, ()) for name in bounds.entities)),
+        bounds.has_pages,
+    )
+    is_exact = bounds.is_exact and (bounds.speakers is None) == (speakers is None)
+    return HitFilter(lambda hit: test(looked_up.record(hit)), bounds.kinds, messages, is_exact)
+
+
+@dataclass(frozen=True, slots=True)
+class _LookedUp:
+    """What a filter names, as it is found in the ledger.
+
+    `faded` are the ids of what faded, if the filter asks for them, and `owners` those of what mentions the entity of
+    each name. `sessions` are the conversations by the texts that name them, `learned` the ids of the memories that were
+    learned in each, and `words` the search tokens of each text.
+    """
+
+    fields: AbstractSet[str]
+    faded: AbstractSet[str]
+    owners: Mapping[str, AbstractSet[str]]
+    sessions: Mapping[str, str]
+    learned: Mapping[str, AbstractSet[str]]
+    words: Mapping[str, AbstractSet[str]]
+    zone: tzinfo
+
+    def record(self, hit: Hit) -> dict[str, Any]:
+        """Return what the filter sees of a hit."""
+        record: dict[str, Any] = {"role": hit.role, "kind": hit.kind, "tags": hit.tags, "metadata": hit.metadata}
+        if "at" in self.fields:
+            record["at"] = span_of(hit.at, hit.at_precision, self.zone)
+        if "created_at" in self.fields:
+            record["created_at"] = span_of(hit.created_at, "")
+        if "speaker" in self.fields:
+            record["speaker"] = plain("speaker", hit.name)
+        record[FADED] = hit.id in self.faded
+        record["entity"] = [name for name, mentioning in self.owners.items() if hit.id in mentioning]
+        record["session"] = [text for text, session in self.sessions.items() if self._is_of(hit, session)]
+        if self.words:
+            tokens = frozenset(search_tokens(hit.text))
+            record["words"] = [text for text, words in self.words.items() if words and words <= tokens]
+        return record
+
+    def _is_of(self, hit: Hit, session: str) -> bool:
+        return hit.session == session or hit.id in self.learned[session]
+
+
+def _names_of(conn: Connection, scope: Scope, speakers: AbstractSet[str] | None) -> Collection[str] | None:
+    """Return the names as messages have them of the speakers sought. Return None for all names, if there are many."""
+    if speakers is None:
+        return None
+    names = message_queries.speakers(conn, scope.user_id)
+    if len(names) >= message_queries.MAX_SPEAKERS:
+        return None
+    return [name for name in names if plain("speaker", name) in speakers]
+
+
+def _entries_with(conn: Connection, full_text: FullText, scope: Scope, bounds: Bounds) -> Collection[int] | None:
+    """Return the entries that have the words of a filter and perhaps others; None if they cannot be looked up."""
+    words = {word for text in bounds.words for word in search_tokens(text)}
+    if not words:
+        return None
+    try:
+        return full_text.with_all(conn, scope, words)
+    except FullTextError:
+        return None  # every text is read instead
+
+
+def passing(conn: Connection, scope: Scope, found: HitFilter) -> set[int]:
+    """Return the living entries of the scope that pass a filter."""
+    entries: set[int] = set()
+    if "memory" in found.kinds:
+        for seq, memory in entry_queries.living_memories(conn, scope):
+            end_if_cancelled()
+            if found.test(memory_hit(memory, memory.text, (), 0.0)):
+                entries.add(seq)
+    if "message" not in found.kinds:
+        return entries
+    if found.is_exact:
+        return entries | message_queries.message_entries(conn, scope, found.messages)
+    for seq, message in message_queries.living_messages(conn, scope, found.messages):
+        end_if_cancelled()
+        if found.test(message_hit(message, 0.0)):
+            entries.add(seq)
+    return entries
+
+
+# Show of a page the passage that answers best, because a whole page would fill a reply.
+
+PAGE_SHARE = 4
+"""A page has at most this part of a reply, one fourth, unless it is whole within that. Set by hand: with 800 tokens
+that is a paragraph or two, and a caller that asks for 4,000 gets whole pages."""
+
+MIN_PASSAGE_TOKENS = 60
+"""How much of a page is shown at least. Set by hand: two or three sentences."""
+
+_END = re.compile(r"[.!?…][\"')\]»”’]*\s+|[。！？｡۔।]\s*|\n+")  # noqa: RUF001 - full stops are meant
+
+
+def best_passage(text: str, weights: Mapping[str, float], max_tokens: int) -> str:
+    """Return the sentences that stand together, fit and have most of the words, the first of those that are as good."""
+    parts = _parts(text)
+    first, last = _best_window(parts, weights, max_tokens)
+    return "".join(parts[first:last]).strip()
+
+
+def with_passages(hits: Sequence[Hit], weights: Mapping[str, float], max_tokens: int) -> list[Hit]:
+    """Return the hits with long pages cut to the passage that has most of the words of the query.
+
+    `weights` are the search tokens of the query, each with what it counts for.
+    """
+    room = max(max_tokens // PAGE_SHARE, MIN_PASSAGE_TOKENS + CUT_LINE_TOKENS)
+    return [hit if hit.document is None or hit_tokens(hit) <= room else _cut(hit, weights, room) for hit in hits]
+
+
+def shortest_passages(hits: Sequence[Hit], query: str) -> list[Hit]:
+    """Return the hits with pages cut to two or three sentences, for people who look over them."""
+    return with_passages(hits, dict.fromkeys(query_tokens(query), 1.0), max_tokens=0)
+
+
+def _cut(hit: Hit, weights: Mapping[str, float], room: int) -> Hit:
+    """Return a page with the sentences that have most of the words, the first of those that are as good."""
+    frame = hit_tokens(hit) - count_tokens(hit.text)
+    budget = max(room - frame - 2, MIN_BEST_TOKENS)
+    parts = _parts(hit.text)
+    first, last = _best_window(parts, weights, budget)
+    text = shorten_to_tokens("".join(parts[first:last]).strip(), budget)
+    before = f"{ELLIPSIS} " if first else ""
+    after = f" {ELLIPSIS}" if last < len(parts) and not text.endswith(ELLIPSIS) else ""
+    return replace(hit, text=f"{before}{text}{after}", length=len(hit.text))
+
+
+def _parts(text: str) -> list[str]:
+    places = [0, *(end.end() for end in _END.finditer(text)), len(text)]
+    return [text[start:end] for start, end in pairwise(places) if start < end]
+
+
+def _best_window(parts: Sequence[str], weights: Mapping[str, float], budget: int) -> tuple[int, int]:
+    """Return the first part and the end of the run of parts that fits and whose words weigh most, each counted once.
+
+    A run begins one part before its first word if that fits, because what a sentence is about is often said before it.
+    """
+    words = [weights.keys() & set(search_tokens(part)) for part in parts]
+    sums = [0, *accumulate(count_tokens(part) for part in parts)]
+    best, best_worth = (0, _end_of(0, sums, budget)), -1.0
+    for start in range(len(parts)):
+        if start and not words[start] and not (start + 1 < len(parts) and words[start + 1]):
+            continue
+        end = _end_of(start, sums, budget)
+        worth = sum(weights[word] for word in set[str]().union(*words[start:end]))
+        if worth > best_worth + 1e-9:
+            best, best_worth = (start, end), worth
+    return best
+
+
+def _end_of(start: int, sums: Sequence[int], budget: int) -> int:
+    """Return where a run of parts that begins here and fits ends; it has at least one part."""
+    end = start + 1
+    while end + 1 < len(sums) and sums[end + 1] - sums[start] <= budget:
+        end += 1
+    return end

@@ -13,18 +13,15 @@ from sqlalchemy import Connection
 
 from palimpsest.core.clock import exact_iso, parse_instant
 from palimpsest.core.errors import InputError
-from palimpsest.core.models import Scope, has_expired
-from palimpsest.core.search.filters import MESSAGES
-from palimpsest.core.search.hits import Hit
+from palimpsest.core.filters import MESSAGES
+from palimpsest.core.models import Hit, Scope, has_expired
 from palimpsest.core.threads import end_if_cancelled
-from palimpsest.recall.hits import cut_to_fit, hit_tokens, memory_hit, message_hits
-from palimpsest.recall.retrieval.filtering import HitFilter, hit_filter
-from palimpsest.recall.scoring.forgetting import OFF, Forgetting, faded_owners
+from palimpsest.recall.hits import HitFilter, cut_to_fit, hit_filter, hit_tokens, memory_hit, message_hits
+from palimpsest.recall.retention import OFF, Forgetting, faded_owners
+from palimpsest.store import memories
+from palimpsest.store import messages as conversation_queries
 from palimpsest.store.ledger import Ledger
-from palimpsest.store.queries import conversations as conversation_queries
-from palimpsest.store.queries import memories as memory_queries
-from palimpsest.store.queries import messages as message_queries
-from palimpsest.store.queries.conversations import EVERY_MESSAGE, MessagePosition
+from palimpsest.store.messages import EVERY_MESSAGE, MessagePosition
 
 MAX_CURSOR_DIGITS = 18
 """The number of a row is below 10^18 as a 64-bit integer."""
@@ -114,7 +111,7 @@ _NOT_DONE = f"{MAX_TESTED:,} entries were compared with the filter; the cursor g
 
 def _empty(conn: Connection, scope: Scope) -> Page:
     """Return an empty page, which says what there is besides if the scope has no memories."""
-    if memory_queries.count_memories(conn, scope):
+    if memories.count_memories(conn, scope):
         return Page(())
     conversations, messages = conversation_queries.count_conversations(conn, scope)
     return Page((), conversations=conversations, messages=messages)
@@ -169,12 +166,12 @@ class _Source:
         )
         hits = {hit.id: hit for hit in message_hits(self.conn, [message for _, message in batch])}
         matching = [message for _, message in batch if self._matches(hits[message.id])]
-        kept = {message.id for message in message_queries.without_forgotten(self.conn, matching)}
+        kept = {message.id for message in conversation_queries.without_forgotten(self.conn, matching)}
         return [(position, hits[message.id] if message.id in kept else None) for position, message in batch]
 
     def _memories(self, size: int, before: int | None) -> list[tuple[Position, Hit | None]]:
-        batch = memory_queries.list_memories(self.conn, self.scope, size, before=before, deleted=self.deleted)
-        sources = message_queries.sources_of(self.conn, [memory.id for _, memory in batch])
+        batch = memories.list_memories(self.conn, self.scope, size, before=before, deleted=self.deleted)
+        sources = conversation_queries.sources_of(self.conn, [memory.id for _, memory in batch])
         hits = [
             (row, replace(memory_hit(memory, memory.text, sources.get(memory.id, ()), 0.0), superseded_by=successor))
             for row, memory in batch

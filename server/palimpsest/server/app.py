@@ -15,25 +15,22 @@ from mcp.server import MCPServer
 from mcp.server.context import CallNext, HandlerResult
 from mcp.types import InputRequiredResult
 
-from palimpsest.brief.launch import Launch, launch_of, rendered_instructions
 from palimpsest.core.errors import PalimpsestError
-from palimpsest.server.auth.access import current_grant
-from palimpsest.server.log import show_control_characters
-from palimpsest.server.mcp_server import GREETINGS, MemoryServer, with_own_instructions
-from palimpsest.server.prompts import add_prompts
-from palimpsest.server.resources import add_resources
+from palimpsest.hooks.instructions import Launch, launch_of, rendered_instructions
+from palimpsest.server.access_tokens import current_grant
+from palimpsest.server.mcp_server import GREETINGS, MemoryServer, show_control_characters, with_own_instructions
+from palimpsest.server.resources import add_prompts, add_resources
 from palimpsest.server.session.calls import Calls
-from palimpsest.server.session.context import state_of
+from palimpsest.server.session.context import ServerState, state_of
 from palimpsest.server.session.lazy_memory import LazyMemory
-from palimpsest.server.session.notifications import notify_changed, notify_heard
 from palimpsest.server.session.roots import RequestContext, Roots
-from palimpsest.server.session.state import ServerState
-from palimpsest.server.session.subscriptions import Subscribers
-from palimpsest.server.tools.register import READING_TOOLS, add_tools
-from palimpsest.server.wire.stdio import stdio_messages
+from palimpsest.server.session.subscriptions import Subscribers, notify_changed, notify_heard
+from palimpsest.server.stdio import stdio_messages
+from palimpsest.server.tools import READING_TOOLS, add_tools
 
 if TYPE_CHECKING:
     from palimpsest.core.settings import Settings
+
 
 LoadSettings: TypeAlias = "Callable[[], Settings]"
 

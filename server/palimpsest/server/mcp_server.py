@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
-from dataclasses import replace
-from typing import Any, TypeAlias, cast
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Literal, TypeAlias, cast
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
@@ -15,10 +16,11 @@ from mcp.server import MCPServer
 from mcp.server.context import CallNext, HandlerResult, ServerMiddleware
 from mcp.server.lowlevel.server import RequestHandler
 from mcp.server.mcpserver import Context
-from mcp.server.mcpserver.exceptions import ToolError, UnexpectedToolError
+from mcp.server.mcpserver.exceptions import ResourceError, ResourceNotFoundError, ToolError, UnexpectedToolError
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
 from mcp.types import (
+    INTERNAL_ERROR,
     INVALID_PARAMS,
     CallToolResult,
     GetPromptResult,
@@ -33,18 +35,109 @@ from pydantic import ValidationError
 from starlette.requests import Request
 
 from palimpsest import __version__
-from palimpsest.core.errors import PalimpsestError
-from palimpsest.server.auth.access import current_grant, current_user
-from palimpsest.server.auth.caller import REQUEST_ID
-from palimpsest.server.session.context import state_of
-from palimpsest.server.session.notifications import ENTITIES, RECENT, SUMMARY
+from palimpsest.core.errors import InputError, PalimpsestError
+from palimpsest.server.access_tokens import current_grant, current_user
+from palimpsest.server.rate_limits import REQUEST_ID
+from palimpsest.server.replies.advice import TOOLS, error_text
+from palimpsest.server.session.context import ServerState, state_of
 from palimpsest.server.session.roots import RequestContext
-from palimpsest.server.session.state import ServerState
-from palimpsest.server.session.subscriptions import SCHEME
-from palimpsest.server.tools.arguments import did_you_mean, invalid_arguments, is_of_client, unknown_arguments
-from palimpsest.server.tools.outcomes import UNKNOWN, CallEnd, CallOutcome, OnCall, outcome_of
-from palimpsest.server.tools.schemas import compact_schema
-from palimpsest.text.control_characters import visible
+from palimpsest.server.session.subscriptions import ENTITIES, RECENT, SCHEME, SUMMARY
+from palimpsest.server.tool_schemas import (
+    compact_schema,
+    did_you_mean,
+    invalid_arguments,
+    is_of_client,
+    unknown_arguments,
+)
+from palimpsest.text.display import visible
+
+# Raise Palimpsest's errors as errors of the MCP SDK, so that their text reaches the client.
+#
+# The SDK hides the text of any other exception: the client only reads that the call failed.
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorTypes:
+    """How one kind of handler reports wrong input, and every other failure."""
+
+    wrong_input: Callable[[str], Exception]
+    failure: Callable[[str], Exception]
+
+
+TOOL = ErrorTypes(ToolError, ToolError)
+RESOURCE = ErrorTypes(ResourceNotFoundError, ResourceError)
+REQUEST = ErrorTypes(partial(MCPError, INVALID_PARAMS), partial(MCPError, INTERNAL_ERROR))
+"""Prompts and completions, which report failures as JSON-RPC errors."""
+
+
+@asynccontextmanager
+async def mcp_errors(types: ErrorTypes, nothing_done: str = "") -> AsyncGenerator[None]:
+    """Raise our errors as `types`, with their text, control characters visible. Use it as a decorator of a handler.
+
+    `nothing_done` says what did not happen. It is added to an InputError whose text does not say so itself.
+    """
+    try:
+        yield
+    except InputError as error:
+        text = error_text(error, TOOLS)
+        if nothing_done and "nothing was" not in text.lower():
+            text = f"{text.rstrip('.')}. {nothing_done}"
+        raise types.wrong_input(visible(text)) from error
+    except PalimpsestError as error:
+        raise types.failure(visible(error_text(error, TOOLS))) from error
+
+
+# The server's log on stderr, which people read in a terminal.
+
+
+def show_control_characters() -> None:
+    """Let the log show control characters as escapes, because what clients send is in some of its lines."""
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(_visible)
+
+
+def _visible(record: logging.LogRecord) -> bool:
+    """Make the text of a log line visible. Return True: no line is left out."""
+    record.msg, record.args = visible(record.getMessage()), ()
+    return True
+
+
+# How calls of tools end, for those who count and log them. Nothing here holds what a call was about.
+
+CallOutcome: TypeAlias = Literal["ok", "refused", "failed", "timed_out", "cancelled"]
+"""`refused` means that what was asked for is not valid, `failed` that it is and could not be done."""
+
+UNKNOWN = "unknown"
+"""Stands for every name that no tool has, because there is no end of those."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallEnd:
+    """How a call ended, after how many seconds. `user_id` and `request_id` are "" if there is none."""
+
+    tool: str
+    outcome: CallOutcome
+    seconds: float
+    user_id: str
+    request_id: str
+
+
+OnCall: TypeAlias = Callable[[CallEnd], None]
+
+
+def outcome_of(error: BaseException) -> CallOutcome:
+    """Return what an error makes of a call. One that no error of ours caused is the caller's."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, InputError | ValidationError):
+            return "refused"
+        if isinstance(seen, TimeoutError):
+            return "timed_out"
+        if isinstance(seen, PalimpsestError) or (seen.__cause__ is None and seen is not error):
+            return "failed"
+        seen = seen.__cause__
+    return "refused"
+
 
 logger = logging.getLogger(__name__)
 

@@ -18,28 +18,22 @@ from pydantic import SecretStr
 from sqlalchemy import Connection, select, update
 
 from palimpsest.core.clock import UTC_FOR_ALL, Clock, Zones
-from palimpsest.core.entities import NamedEntity
 from palimpsest.core.errors import LedgerError, SettingsError
 from palimpsest.core.files import make_private_folder
 from palimpsest.core.git_project import Alias, Move, Repository
-from palimpsest.core.models import AppliedWrite, Scope
+from palimpsest.core.models import AppliedWrite, NamedEntity, Scope
 from palimpsest.core.protocols import Progress, Vector
-from palimpsest.store import known_projects as project_queries
-from palimpsest.store import projects as project_writes
-from palimpsest.store import verify as verification
-from palimpsest.store.database.protocols import Backups, Database, FullText, Listener, Work
-from palimpsest.store.database.sqlite.backup import SqliteBackups
-from palimpsest.store.database.sqlite.connection import SqliteDatabase
-from palimpsest.store.graph.care.naming import UnnamedMemory, give_names, renew_keys
-from palimpsest.store.migrations.upgrade import refuse_newer, upgrade
-from palimpsest.store.queries import index_log as log_queries
-from palimpsest.store.queries.jobs import Job, JobKind
+from palimpsest.store import apply, contextual_keys, entries, projects, purge, transfer, usage, verify
+from palimpsest.store import jobs as attempts
+from palimpsest.store import upgrade as notices
+from palimpsest.store.database import Backups, Database, FullText, Listener, Work
+from palimpsest.store.graph.entity_edits import UnnamedMemory, give_names, renew_keys
+from palimpsest.store.jobs import Job, JobKind
 from palimpsest.store.schema import meta
-from palimpsest.store.views import recalls, uses
-from palimpsest.store.writes import apply as application
-from palimpsest.store.writes import entries, notices, purge, transfer
-from palimpsest.store.writes.jobs import attempts, daily_calls, queue
-from palimpsest.store.writes.transaction import next_edit_number
+from palimpsest.store.sqlite.ledger_files import SqliteBackups
+from palimpsest.store.sqlite.sqlite_database import SqliteDatabase
+from palimpsest.store.upgrade import refuse_newer, upgrade
+from palimpsest.store.writes import next_edit_number
 
 
 class Ledger:
@@ -93,7 +87,7 @@ class Ledger:
             refuse_newer(conn, self.location)
             yield conn
 
-    def apply(self, write: application.Write) -> AppliedWrite:
+    def apply(self, write: apply.Write) -> AppliedWrite:
         """Carry out a write in one transaction and return what it did.
 
         Raises StaleDecisionError if rows that the decisions were made on have changed, MemoryNotFoundError for an id
@@ -102,9 +96,9 @@ class Ledger:
         """
         with self._write(write.scope.user_id) as conn:
             now = self.now(write.scope.user_id)
-            return application.apply(conn, self.full_text, write, now, self._max_memories)
+            return apply.apply(conn, self.full_text, write, now, self._max_memories)
 
-    def apply_as_one(self, writes: Sequence[application.Write]) -> Sequence[AppliedWrite]:
+    def apply_as_one(self, writes: Sequence[apply.Write]) -> Sequence[AppliedWrite]:
         """Carry out writes in several scopes of a user in one transaction, as one edit. Raises as `apply`."""
         applied: list[AppliedWrite] = []
         with self._write(writes[0].scope.user_id if writes else None) as conn:
@@ -112,18 +106,18 @@ class Ledger:
                 edit = applied[0].edit if applied else write.edit
                 write = replace(write, edit=edit)  # noqa: PLW2901 - the same write, with its number
                 now = self.now(write.scope.user_id)
-                applied.append(application.apply(conn, self.full_text, write, now, self._max_memories))
+                applied.append(apply.apply(conn, self.full_text, write, now, self._max_memories))
         return applied
 
-    def give_vectors(self, embedder: str, embedded: Sequence[entries.Embedded]) -> None:
+    def give_vectors(self, embedder: str, embedded: Sequence[contextual_keys.Embedded]) -> None:
         """Store vectors of entries that had none of this embedder."""
         with self._write() as conn:
-            entries.give_vectors(conn, self.full_text, embedder, embedded, self._clock())
+            contextual_keys.give_vectors(conn, self.full_text, embedder, embedded, self._clock())
 
     def give_gist_vectors(self, embedder: str, texts: Mapping[str, str], vectors: Sequence[Vector]) -> None:
         """Store the vectors of gists, each of shape (dims,), that were made of texts by the ids of their pages."""
         with self._write() as conn:
-            entries.give_gist_vectors(conn, self.full_text, embedder, texts, vectors, self._clock())
+            contextual_keys.give_gist_vectors(conn, self.full_text, embedder, texts, vectors, self._clock())
 
     def give_names(self, named: Mapping[UnnamedMemory, Sequence[NamedEntity]]) -> None:
         """Store what memories name whose names were not looked for before. It is no edit of these memories."""
@@ -135,23 +129,23 @@ class Ledger:
         with self._write() as conn:
             renew_keys(conn, outdated)
 
-    def note_uses(self, used: Mapping[str, uses.Use]) -> None:
+    def note_uses(self, used: Mapping[str, usage.Use]) -> None:
         """Note that memories were used, by id. It is no edit of these memories."""
         with self._write() as conn:
-            uses.note(conn, used)
+            usage.note_uses(conn, used)
 
-    def note_recalls(self, new: Sequence[recalls.NewRecall], since: datetime | None, epoch: str | None) -> str:
+    def note_recalls(self, new: Sequence[usage.NewRecall], since: datetime | None, epoch: str | None) -> str:
         """Note recalls, unless rows were erased after an epoch, and erase those of before a time; with None all.
 
         Return the epoch. The question of a recall may quote what was erased after it.
         """
         with self._write() as conn:
-            current = log_queries.epoch(conn)
+            current = entries.epoch(conn)
             if epoch in (None, current):
-                names = [project_queries.current_name(conn, item.scope.user_id, item.scope.project) for item in new]
+                names = [projects.current_name(conn, item.scope.user_id, item.scope.project) for item in new]
                 scopes = [replace(item.scope, project=name) for item, name in zip(new, names, strict=True)]
-                recalls.note(conn, [replace(item, scope=scope) for item, scope in zip(new, scopes, strict=True)])
-            recalls.erase_outdated(conn, since)
+                usage.note_recalls(conn, [replace(item, scope=scope) for item, scope in zip(new, scopes, strict=True)])
+            usage.erase_outdated(conn, since)
             return current
 
     def alone_at(self, work: Work) -> AbstractContextManager[bool]:
@@ -162,11 +156,11 @@ class Ledger:
         """Return what hears of every write, whichever process makes it, or None if the database does not tell."""
         return self._database.listener()
 
-    def queue_job(self, scope: Scope, request: queue.JobRequest) -> None:
+    def queue_job(self, scope: Scope, request: attempts.JobRequest) -> None:
         """Queue work in the background. In a write of a client, use `Write.later`."""
         with self._write(scope.user_id) as conn:
-            scope = replace(scope, project=project_queries.current_name(conn, scope.user_id, scope.project))
-            queue.enqueue(conn, request.kind, scope, request.payload, self._clock(), due_at=request.due_at)
+            scope = replace(scope, project=projects.current_name(conn, scope.user_id, scope.project))
+            attempts.enqueue(conn, request.kind, scope, request.payload, self._clock(), due_at=request.due_at)
 
     def take_job(self, kinds: Sequence[JobKind]) -> Job | None:
         """Return the job of these kinds that is next, and begin an attempt at it; None if none is due."""
@@ -196,17 +190,17 @@ class Ledger:
     def queue_captured(self, user_id: str, client: str, session: str, minimum: int) -> int:
         """Queue the captured messages of a client's session to be learned from, if so many wait; return how many."""
         with self._write(user_id) as conn:
-            return queue.queue_session(conn, user_id, client, session, minimum, self._clock())
+            return attempts.queue_session(conn, user_id, client, session, minimum, self._clock())
 
-    def begin_call(self, call: daily_calls.ModelCall, limits: daily_calls.Limits) -> daily_calls.Refusal:
+    def begin_call(self, call: attempts.ModelCall, limits: attempts.Limits) -> attempts.Refusal:
         """Count one more call of the model for a job, unless a limit of today (UTC) is reached; return which, or ""."""
         with self._write() as conn:
-            return daily_calls.begin_call(conn, call, limits, self._clock())
+            return attempts.begin_call(conn, call, limits, self._clock())
 
-    def end_call(self, call: daily_calls.ModelCall, tokens: int) -> None:
+    def end_call(self, call: attempts.ModelCall, tokens: int) -> None:
         """Correct the tokens of a call that has ended."""
         with self._write() as conn:
-            daily_calls.end_call(conn, call, tokens, self._clock())
+            attempts.end_call(conn, call, tokens, self._clock())
 
     def retry_jobs(self, user_id: str, kinds: Sequence[JobKind]) -> int:
         """Make all jobs of a user of these kinds due that wait or have failed, and return how many there are."""
@@ -232,36 +226,36 @@ class Ledger:
         Raises InputError if the name of a new project is not valid.
         """
         with self.read() as conn:
-            claimed = project_queries.claimed_paths(conn, user_id, repository)
+            claimed = projects.claimed_paths(conn, user_id, repository)
         missing = {path for path in claimed if not Path(path).exists()}
         with self.read() as conn:
-            identified = project_queries.identify(conn, user_id, repository, missing)
+            identified = projects.identify(conn, user_id, repository, missing)
         if not identified.new_aliases:
             return identified.project
         with self._write(user_id) as conn:  # another process may have been quicker
-            identified = project_queries.identify(conn, user_id, repository, missing)
-            project_queries.record(conn, user_id, identified.new_aliases, self._clock())
+            identified = projects.identify(conn, user_id, repository, missing)
+            projects.record(conn, user_id, identified.new_aliases, self._clock())
         return identified.project
 
     def current_project(self, user_id: str, project: str) -> str:
         """Return the name that a project has now, if it was moved, else the name as it is."""
         with self.read() as conn:
-            return project_queries.current_name(conn, user_id, project)
+            return projects.current_name(conn, user_id, project)
 
     def mark_aliases_reported(self, user_id: str, aliases: Sequence[Alias]) -> None:
         """Record that a reply has told of aliases."""
         with self._write(user_id) as conn:
-            project_queries.mark_reported(conn, user_id, aliases)
+            projects.mark_reported(conn, user_id, aliases)
 
     def move_project(self, user_id: str, old: str, new: str, caller: str) -> Move:
         """Move everything in a project to another in one transaction. An undo does not take it back."""
         with self._write(user_id) as conn:
-            return project_writes.move(conn, self.full_text, user_id, old, new, caller, self._clock())
+            return projects.move(conn, self.full_text, user_id, old, new, caller, self._clock())
 
     def rebuild_full_text(self) -> int:
         """Rebuild the full text from the memories and messages and return the number of its rows."""
         with self._write() as conn:
-            return entries.rebuild_full_text(conn, self.full_text)
+            return contextual_keys.rebuild_full_text(conn, self.full_text)
 
     def purge(self, scope: Scope, owner_ids: Sequence[str] | None) -> purge.PurgeSelection:
         """Erase the rows of memories and messages, or of a whole scope, and return what was erased."""
@@ -292,15 +286,15 @@ class Ledger:
         with self._write(user_id) as conn:
             transfer.import_items(conn, self.full_text, user_id, items, state, self._clock())
 
-    def verify(self, progress: Progress) -> verification.Faults:
+    def verify(self, progress: Progress) -> verify.Faults:
         """Compare every row with the rows it depends on."""
         with self.read() as conn:
-            return verification.verify(conn, self._database, progress)
+            return verify.verify(conn, self._database, progress)
 
-    def repair(self, faults: verification.Faults) -> None:
+    def repair(self, faults: verify.Faults) -> None:
         """Rewrite the rows that do not agree."""
         with self._write() as conn:
-            verification.repair(conn, self._database, faults, self._clock())
+            verify.repair(conn, self._database, faults, self._clock())
 
     @property
     def id(self) -> str:
@@ -377,7 +371,7 @@ def open_database(place: Path | SecretStr) -> Database:
             "ledger_url needs the driver of PostgreSQL, which is not installed. Nothing was opened. Install "
             "palimpsest-mcp[postgres]."
         )
-    from palimpsest.store.database.postgres.connection import PostgresDatabase  # noqa: PLC0415 - the driver is an extra
+    from palimpsest.store.postgres.postgres_database import PostgresDatabase  # noqa: PLC0415 - the driver is an extra
 
     return PostgresDatabase.open(place.get_secret_value())
 
@@ -392,6 +386,6 @@ def _backups(
 ) -> Backups:
     if isinstance(place, Path):
         return SqliteBackups(place)
-    from palimpsest.store.migrations.copying.backups import DatabaseBackups  # noqa: PLC0415 - as above
+    from palimpsest.store.copying import DatabaseBackups  # noqa: PLC0415 - as above
 
     return DatabaseBackups(opened, data_dir)

@@ -1,4 +1,4 @@
-"""The tables of the ledger. The full text is not among them: each database keeps it in its own way."""
+"""The tables of what is kept beside memories and messages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ from sqlalchemy import (
 )
 
 from palimpsest.core.models import PAGE
-from palimpsest.store.mapping import UtcTime
+from palimpsest.store.rows import UtcTime
+
+# The tables of the ledger. The full text is not among them: each database keeps it in its own way.
 
 HEAD = "0013"
 """The schema revision this version writes: the newest file in migrations/versions."""
@@ -382,3 +384,127 @@ entity_history = Table(
 )
 Index("entity_history_by_entity", entity_history.c.entity_id, entity_history.c.seq)
 Index("entity_history_by_change", entity_history.c.change)
+
+
+# The tables of the graph. Entities belong to a user or to one of the user's projects.
+#
+# What a memory states stands in the memory itself, by names. `mentions` says which entity each of these names means,
+# and `relations` is the same with entities in place of names. Both follow every change of the memory in its
+# transaction, and have no times of their own: a relation holds, and is known, as long as its memory is.
+
+__all__ = ["IS_USER", "entities", "entity_aliases", "entity_history", "mentions", "relations"]
+
+entity_aliases = Table(
+    "entity_aliases",
+    metadata,
+    Column("entity_id", String(36), primary_key=True),
+    # The name as `name_key` gives it, and as it was written.
+    Column("key", String(256), primary_key=True),
+    Column("name", String(256), nullable=False),
+    Column("user_id", String(256), nullable=False),
+    # Whether an edit gave it. The others live as long as something mentions the entity by them.
+    Column("given", Boolean, nullable=False, server_default=false()),
+)
+Index("entity_aliases_by_key", entity_aliases.c.user_id, entity_aliases.c.key)
+
+mentions = Table(
+    "mentions",
+    metadata,
+    Column("seq", Integer, primary_key=True, autoincrement=True),
+    Column("kind", String(8), nullable=False),
+    Column("owner_id", String(36), nullable=False),
+    Column("key", String(256), nullable=False),
+    Column("name", String(256), nullable=False),
+    Column("entity_id", String(36), nullable=False),
+    # Whether the present text states the name. An earlier version of a memory keeps what its names mean.
+    Column("current", Boolean, nullable=False),
+)
+Index("mentions_once", mentions.c.kind, mentions.c.owner_id, mentions.c.key, unique=True)
+Index("mentions_by_entity", mentions.c.entity_id, mentions.c.current)
+
+relations = Table(
+    "relations",
+    metadata,
+    Column("seq", Integer, primary_key=True, autoincrement=True),
+    Column("memory_id", String(36), nullable=False),
+    # The place in the memory's own list.
+    Column("position", Integer, nullable=False),
+    Column("source_id", String(36), nullable=False),
+    Column("key", String(256), nullable=False),
+    Column("name", String(256), nullable=False),
+    Column("destination_id", String(36), nullable=False),
+)
+Index("relations_once", relations.c.memory_id, relations.c.position, unique=True)
+Index("relations_by_source", relations.c.source_id, relations.c.key)
+Index("relations_by_destination", relations.c.destination_id)
+
+
+summary_sources = Table(
+    "summary_sources",
+    metadata,
+    Column("summary_id", Integer, ForeignKey("summaries.id"), primary_key=True),
+    # memory or message.
+    Column("kind", String(8), primary_key=True),
+    Column("owner_id", String(36), primary_key=True),
+    # That of the memory when the summary was written; 0 for a message.
+    Column("revision", Integer, nullable=False),
+)
+Index("summary_sources_by_owner", summary_sources.c.owner_id)
+
+memory_links = Table(
+    "memory_links",
+    metadata,
+    # What `memories.links` says of living memories, to be read from both ends.
+    Column("memory_id", String(36), primary_key=True),
+    Column("other_id", String(36), primary_key=True),
+)
+Index("memory_links_by_other", memory_links.c.other_id)
+
+memory_uses = Table(
+    "memory_uses",
+    metadata,
+    Column("memory_id", String(36), primary_key=True),
+    # 1, and 1 more for each use.
+    Column("strength", Integer, nullable=False),
+    Column("used_at", UtcTime, nullable=False),
+)
+
+gists = Table(
+    "gists",
+    metadata,
+    # A page of a document: a message with the role "document".
+    Column("message_id", String(36), primary_key=True),
+    Column("text", Text, nullable=False),
+    # Empty if no model wrote it. Such a gist is made of sentences of its page, and has no vector of its own.
+    Column("model", String(256), nullable=False, server_default=""),
+    Column("prompt", String(32), nullable=False, server_default=""),
+    # The vector of the text, float16, and the embedder it is of: "" if it has none yet.
+    Column("vector", LargeBinary),
+    Column("embedder", String(128), nullable=False, server_default=""),
+)
+
+recalls = Table(
+    "recalls",
+    metadata,
+    Column("seq", Integer, primary_key=True, autoincrement=True),
+    # That of the search.
+    *scope_columns(),
+    # Whether the search went through all projects of the user.
+    Column("all_projects", Boolean, nullable=False, server_default=false()),
+    Column("question", Text, nullable=False),
+    Column("at", UtcTime, nullable=False),
+    Column("caller", String(256), nullable=False, server_default=""),
+)
+Index("recalls_by_user", recalls.c.user_id, recalls.c.seq)
+Index("recalls_by_time", recalls.c.at)
+
+recalled = Table(
+    "recalled",
+    metadata,
+    Column("recall_seq", Integer, ForeignKey("recalls.seq"), primary_key=True),
+    # A memory or a message that came back.
+    Column("owner_id", String(36), primary_key=True),
+    # 1 is the best.
+    Column("rank", Integer, nullable=False),
+)
+Index("recalled_by_owner", recalled.c.owner_id, recalled.c.recall_seq)

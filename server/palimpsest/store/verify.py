@@ -5,7 +5,8 @@ Every write keeps them in step within one transaction. A difference is damage fr
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -13,26 +14,193 @@ from typing import Any
 import numpy as np
 from sqlalchemy import Connection, Row, Table, delete, func, insert, select, update
 
-from palimpsest.core.models import Event, Kind, Provenance, Scope
+from palimpsest.core.models import Event, Kind, Memory, Provenance, Scope
 from palimpsest.core.protocols import Progress
-from palimpsest.store.database.protocols import Database, FullText, FullTextColumns
-from palimpsest.store.graph import statements as graph
-from palimpsest.store.graph.care.checks import GraphFaults, compare, remove_strays
-from palimpsest.store.mapping import chunks, scope_values, to_memory, to_scope, unpacked, unpacked_key
-from palimpsest.store.schema import history, means, memories, message_history, messages, vectors
-from palimpsest.store.views import gists, recalls, uses
-from palimpsest.store.views.care import link_care
-from palimpsest.store.writes import contextual_keys
-from palimpsest.store.writes import entries as entry_writes
-from palimpsest.store.writes.transaction import Transaction, next_edit_number, record
+from palimpsest.store import contextual_keys, documents, links, usage
+from palimpsest.store.database import Database, FullText, FullTextColumns
+from palimpsest.store.graph import statements
+from palimpsest.store.graph.statements import relation_rows, stated_names
+from palimpsest.store.rows import chunks, scope_values, to_memory, to_scope, unpacked, unpacked_key
+from palimpsest.store.schema import (
+    entities,
+    entity_aliases,
+    history,
+    means,
+    memories,
+    mentions,
+    message_history,
+    messages,
+    relations,
+    vectors,
+)
+from palimpsest.store.writes import Transaction, next_edit_number, record
+
+# Compare the graph with the memories, row by row, and mend it from them.
+#
+# A memory says by names what it mentions and states. The rows of the graph must say the same by entities.
+
+RELATION = ("memory_id", "position", "source_id", "key", "name", "destination_id")
+
+MAX_EXAMPLES = 5
+
+
+@dataclass(slots=True)
+class GraphFaults:
+    """What does not agree in the graph.
+
+    `memories` are those whose mentions or relations are not what they name and state, by id. `mentions` are the numbers
+    of mentions without a memory or message, or of an entity that is missing or that their scope does not see;
+    `relations` those of relations without a memory. `merges` are the entities that are merged into none that there is,
+    or in a circle, and `aliases` the names without an entity.
+    """
+
+    memories: set[str] = field(default_factory=set[str])
+    mentions: set[int] = field(default_factory=set[int])
+    relations: set[int] = field(default_factory=set[int])
+    merges: set[str] = field(default_factory=set[str])
+    aliases: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
+
+    def texts(self) -> list[str]:
+        """Return the faults, one line for each kind, with examples."""
+        lines: list[str] = []
+        for what, ids in (
+            ("have other mentions or relations than they state", sorted(self.memories)),
+            ("are merged into an entity that cannot stand for them", sorted(self.merges)),
+        ):
+            if ids:
+                lines.append(f"{len(ids)} {what}: {', '.join(each[:8] for each in ids[:MAX_EXAMPLES])}")
+        for count, what in (
+            (len(self.mentions), "mentions belong to no memory, message or entity of their scope"),
+            (len(self.relations), "relations belong to no memory"),
+            (len(self.aliases), "names belong to no entity"),
+        ):
+            if count:
+                lines.append(f"{count} {what}")
+        return lines
+
+
+def compare(conn: Connection) -> GraphFaults:
+    """Compare the graph with the memories and return what does not agree."""
+    faults = GraphFaults()
+    known = {row.id: row for row in conn.execute(select(entities))}
+    faults.mentions = set(_stray_mentions(conn, known))
+    faults.merges = {entity_id for entity_id in known if _is_merged_wrongly(entity_id, known)}
+    faults.aliases = {
+        (row.entity_id, row.key)
+        for row in conn.execute(select(entity_aliases))
+        if row.entity_id not in known or known[row.entity_id].user_id != row.user_id
+    }
+    several = {(row.user_id, row.key) for row in conn.execute(_OF_SEVERAL)}
+    stored = _relations(conn)
+    mentioned = _mentions(conn)
+    for row in conn.execute(select(memories).order_by(memories.c.seq)):
+        memory = to_memory(row)
+        if not _states_agree(memory, mentioned.pop(memory.id, []), stored.pop(memory.id, []), several):
+            faults.memories.add(memory.id)
+    faults.relations = {row.seq for rows in stored.values() for row in rows}
+    return faults
+
+
+_OF_SEVERAL = (
+    select(entity_aliases.c.user_id, entity_aliases.c.key)
+    .group_by(entity_aliases.c.user_id, entity_aliases.c.key)
+    .having(func.count() > 1)
+)
+
+
+def _states_agree(
+    memory: Memory, own: list[Row[Any]], stated: list[Row[Any]], several: AbstractSet[tuple[str, str]]
+) -> bool:
+    """Return whether a memory's mentions and relations are what it names and states.
+
+    A name that several have may mean none of them.
+    """
+    meant = {row.key: row.entity_id for row in own}
+    named, current = stated_names(memory).keys(), {row.key for row in own if row.current}
+    if not current <= named or any((memory.scope.user_id, key) not in several for key in named - current):
+        return False
+    expected = relation_rows(memory, meant)
+    return expected == [{name: getattr(row, name) for name in RELATION} for row in stated]
+
+
+def _mentions(conn: Connection) -> dict[str, list[Row[Any]]]:
+    by_memory: dict[str, list[Row[Any]]] = {}
+    for row in conn.execute(select(mentions).where(mentions.c.kind == "memory")):
+        by_memory.setdefault(row.owner_id, []).append(row)
+    return by_memory
+
+
+def _relations(conn: Connection) -> dict[str, list[Row[Any]]]:
+    by_memory: dict[str, list[Row[Any]]] = {}
+    for row in conn.execute(select(relations).order_by(relations.c.position)):
+        by_memory.setdefault(row.memory_id, []).append(row)
+    return by_memory
+
+
+def _stray_mentions(conn: Connection, known: Mapping[str, Row[Any]]) -> Iterator[int]:
+    """Yield the numbers of mentions without an owner, or of an entity that their owner's scope does not have."""
+    owners = {
+        kind: {row.id: row for row in conn.execute(select(table.c.id, table.c.user_id, table.c.project))}
+        for kind, table in (("memory", memories), ("message", messages))
+    }
+    for row in conn.execute(select(mentions)):
+        owner, entity = owners.get(row.kind, {}).get(row.owner_id), known.get(row.entity_id)
+        if (
+            owner is None
+            or entity is None
+            or entity.user_id != owner.user_id
+            or entity.project not in ("", owner.project)
+        ):
+            yield row.seq
+
+
+def _is_merged_wrongly(entity_id: str, known: Mapping[str, Row[Any]]) -> bool:
+    """Return whether an entity is merged into a missing one, into one of another user or project, or in a circle."""
+    entity = known[entity_id]
+    if entity.merged_into is None:
+        return False
+    target = known.get(entity.merged_into)
+    if target is None or target.user_id != entity.user_id or target.project not in ("", entity.project):
+        return True
+    seen: set[str] = set()
+    while target is not None and target.id not in seen:
+        if target.id == entity_id:
+            return True
+        seen.add(target.id)
+        target = known.get(target.merged_into)
+    return False
+
+
+def remove_strays(conn: Connection, faults: GraphFaults) -> set[str]:
+    """Remove what belongs to nothing and undo merges that cannot be, and return the memories to state anew.
+
+    `statements.put` then writes their mentions and relations.
+    """
+    restated = set(faults.memories)
+    for chunk in chunks(sorted(faults.mentions)):
+        stray = mentions.c.seq.in_(chunk)
+        of_memories = select(memories.c.id).join(mentions, mentions.c.owner_id == memories.c.id)
+        restated.update(conn.execute(of_memories.where(stray, mentions.c.kind == "memory")).scalars())
+        conn.execute(delete(mentions).where(stray))
+    for chunk in chunks(sorted(faults.relations)):
+        conn.execute(delete(relations).where(relations.c.seq.in_(chunk)))
+    for chunk in chunks(sorted(faults.merges)):
+        conn.execute(update(entities).where(entities.c.id.in_(chunk)).values(merged_into=None))
+    for entity_id, key in sorted(faults.aliases):
+        is_it = (entity_aliases.c.entity_id == entity_id, entity_aliases.c.key == key)
+        owner = conn.execute(select(entities.c.user_id).where(entities.c.id == entity_id)).scalar_one_or_none()
+        if owner is None:
+            conn.execute(delete(entity_aliases).where(*is_it))
+        else:
+            conn.execute(update(entity_aliases).where(*is_it).values(user_id=owner))
+    return restated
+
 
 TOLERANCE = 1e-4
 """How far two vectors may differ that were summed in a different order."""
 
 ROUNDING = 1e-3
 """By which part of it such a number may differ after it was rounded to half precision: one unit in the last place."""
-
-MAX_EXAMPLES = 5
 
 
 @dataclass(slots=True)
@@ -109,10 +277,10 @@ def verify(conn: Connection, database: Database, progress: Progress) -> Faults:
     faults.means = not _means_agree(conn)
     faults.unrecorded = set(_unrecorded(conn))
     faults.graph = compare(conn)
-    faults.uses = uses.strays(conn)
-    faults.links = link_care.differing(conn)
-    faults.gists = gists.strays(conn)
-    faults.recalls = recalls.strays(conn)
+    faults.uses = usage.orphaned_uses(conn)
+    faults.links = links.differing(conn)
+    faults.gists = documents.strays(conn)
+    faults.recalls = usage.orphaned_recalls(conn)
     return faults
 
 
@@ -121,9 +289,9 @@ def repair(conn: Connection, database: Database, faults: Faults, now: datetime) 
     full_text = database.full_text
     if faults.file:
         database.repair(conn)
-    touched = entry_writes.TouchedEntries()
+    touched = contextual_keys.TouchedEntries()
     if faults.file or faults.words or faults.owners or faults.orphans:
-        entry_writes.rebuild_full_text(conn, full_text)  # rows changed from outside leave traces in its index
+        contextual_keys.rebuild_full_text(conn, full_text)  # rows changed from outside leave traces in its index
     # Other processes may have written since the faults were found, and the full text is whole now.
     faults = verify(conn, database, lambda _done, _total: None)
     conn.execute(delete(means))  # a stored sum may have a wrong length; `_write_means` writes them again
@@ -135,24 +303,24 @@ def repair(conn: Connection, database: Database, faults: Faults, now: datetime) 
         row = conn.execute(select(table).where(table.c.id == owner)).one()
         entry = conn.execute(select(vectors).where(vectors.c.kind == kind, vectors.c.owner_id == owner)).one_or_none()
         if entry is None:
-            entry_writes.put(conn, kind, owner, to_scope(row), None, "", touched)
+            contextual_keys.put(conn, kind, owner, to_scope(row), None, "", touched)
         else:
             values = {"live": row.deleted_at is None, "key": None, **scope_values(to_scope(row))}
             conn.execute(update(vectors).where(vectors.c.seq == entry.seq).values(**values))
         (touched.memories if kind == "memory" else touched.messages).add(owner)
     for chunk in chunks(faults.uses):
-        uses.erase(conn, chunk)
-    gists.erase(conn, faults.gists)
-    recalls.erase_numbered(conn, faults.recalls)
+        usage.erase_uses(conn, chunk)
+    documents.erase(conn, faults.gists)
+    usage.erase_numbered(conn, faults.recalls)
     for memory_id in sorted(faults.unrecorded):
         _record_as_it_is(conn, memory_id, now, touched)
-    link_care.repair(conn, faults.links)
+    links.repair(conn, faults.links)
     for memory_id in sorted(remove_strays(conn, faults.graph)):
         row = conn.execute(select(memories).where(memories.c.id == memory_id)).one()
         tx = Transaction(conn, to_scope(row), Provenance("repair"), now, next_edit_number(conn), {}, "", touched)
-        graph.put(tx.graph, to_memory(row))
+        statements.put(tx.graph, to_memory(row))
         touched.memories.add(memory_id)  # a graph database outside follows the index log
-    entry_writes.index(conn, full_text, touched, now)
+    contextual_keys.index(conn, full_text, touched, now)
     _write_means(conn)
 
 
@@ -171,9 +339,9 @@ def _agrees(
     return bool(np.allclose(unpacked(entry.key), unpacked(key.blob), atol=TOLERANCE, rtol=ROUNDING))
 
 
-def _sums(conn: Connection) -> dict[tuple[str, str], tuple[int, entry_writes.VectorSum]]:
+def _sums(conn: Connection) -> dict[tuple[str, str], tuple[int, contextual_keys.VectorSum]]:
     """Return count and float64 sum of the live keys by user and embedder."""
-    sums: dict[tuple[str, str], tuple[int, entry_writes.VectorSum]] = {}
+    sums: dict[tuple[str, str], tuple[int, contextual_keys.VectorSum]] = {}
     whole = func.length(vectors.c.key).in_([0, func.length(vectors.c.vector)])
     columns = (vectors.c.user_id, vectors.c.embedder, vectors.c.key, vectors.c.vector)
     for user_id, embedder, blob, vector in conn.execute(select(*columns).where(vectors.c.key.is_not(None), whole)):
@@ -217,7 +385,7 @@ def _unrecorded(conn: Connection) -> Iterator[str]:
             yield row.id
 
 
-def _record_as_it_is(conn: Connection, owner_id: str, now: datetime, touched: entry_writes.TouchedEntries) -> None:
+def _record_as_it_is(conn: Connection, owner_id: str, now: datetime, touched: contextual_keys.TouchedEntries) -> None:
     """Insert the missing row of history. The row of the memory or message itself counts as right."""
     provenance = Provenance("repair")
     row = conn.execute(select(memories).where(memories.c.id == owner_id)).one_or_none()

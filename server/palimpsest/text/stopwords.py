@@ -1,13 +1,17 @@
-"""Function words by language: articles, pronouns, prepositions, conjunctions, auxiliaries, question words and particles.
-
-They build a sentence and say nothing about its subject. A question is searched without them, because in a small
-collection they are rare enough to look significant.
-"""
+"""Function words, words of change and answer types, by language."""
 
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Sequence
+from typing import Literal, TypeAlias
+
+# Function words by language: articles, pronouns, prepositions, conjunctions, auxiliaries, question words and
+# particles.
+#
+# They build a sentence and say nothing about its subject. A question is searched without them, because in a small
+# collection they are rare enough to look significant.
 
 FUNCTION_WORDS: dict[str, frozenset[str]] = {
     language: frozenset(words.split())
@@ -120,3 +124,245 @@ def _language_of(words: Sequence[str]) -> str:
     }
     best = max(counts, key=lambda language: counts[language])
     return "en" if counts[best] < MIN_FOREIGN_WORDS or counts[best] <= counts["en"] else best
+
+
+# Words that say that something has changed, and words that ask for how it was before, by language.
+#
+# The first are signs that a new fact replaces an older one: "since", "moved", "no longer". The second turn the order
+# of two such facts around: "before", "used to", "originally".
+
+CHANGE_WORDS: dict[str, frozenset[str]] = {
+    language: frozenset(words.split())
+    for language, words in {
+        "en": """since now nowadays currently instead longer anymore again new newly after until lately recently became
+            become becomes began begun started stopped quit ended ends dropped left went gave moved moves changed
+            changes switched switches shifted replaced replaces raised rose raises increased lowered reduced cut
+            fell upgraded downgraded migrated renamed retired sold bought postponed rescheduled extended cancelled
+            canceled returned turned grew took handed promoted transferred broke separated closed opened put""",
+        "de": """seit seitdem jetzt nun inzwischen mittlerweile statt stattdessen anstatt mehr ab neu neue neuer neues
+            neuen wieder nach künftig wurde wird geworden begann begonnen aufgehört beendet verlassen ging gegangen
+            zog gezogen umgezogen geändert wechselte gewechselt umgestellt ersetzt ersetzte erhöht stieg gestiegen
+            gesenkt gesunken verkauft gekauft verlegt verschoben umbenannt abgelöst übernahm übernommen gekündigt
+            getrennt geschlossen untergebracht""",
+        "fr": """depuis maintenant désormais dorénavant plutôt plus nouveau nouvelle nouveaux nouvelles après récemment
+            devenu devenue commencé arrêté quitté parti partie déménagé changé changée passé passée remplacé
+            remplacée remplace augmenté baissé réduit vendu acheté reporté reportée déplacé déplacée renommé remis
+            repris fermé""",
+        "es": """desde ahora actualmente ya más nuevo nueva nuevos nuevas después tras recientemente hizo volvió empezó
+            dejó terminó fue mudó cambió cambiado cambiaron pasó sustituyó reemplazó sustituido reemplazado subió
+            bajó aumentó redujo vendió compró aplazó aplazado trasladó trasladado renombró cerró abrió""",
+        "it": """da adesso ora ormai attualmente invece più nuovo nuova nuovi nuove dopo recentemente diventato
+            diventata cominciato iniziato smesso lasciato andato trasferito trasferita cambiato cambiata
+            passato passata
+            sostituito sostituita aumentato ridotto abbassato venduto comprato rinviato spostato rinominato chiuso""",
+        "pt": """desde agora atualmente já mais novo nova novos novas depois após recentemente tornou começou parou
+            deixou terminou foi mudou mudado mudaram passou substituiu substituído substituída subiu baixou aumentou
+            reduziu vendeu comprou adiou adiado adiada transferiu transferido renomeado fechou abriu""",
+        "nl": """sinds nu tegenwoordig inmiddels voortaan plaats meer nieuw nieuwe opnieuw weer na recent onlangs werd
+            wordt geworden begon begonnen gestopt verlaten ging gegaan verhuisd verhuisde veranderd veranderde
+            gewisseld overgestapt vervangen vervangt verhoogd gestegen verlaagd gedaald verkocht gekocht verzet
+            uitgesteld hernoemd overgenomen gesloten""",
+        "sv": """sedan nu numera istället längre ny nya nytt igen efter nyligen blev blivit började börjat slutade
+            slutat lämnade lämnat gick flyttade flyttat ändrade ändrat ändrats bytte bytt ersatte ersatt höjdes höjt
+            sänktes sänkt sålde sålt köpte köpt uppskjuten senarelagd döptes tog stängde""",
+        "pl": """odkąd teraz obecnie już zamiast więcej nowy nowa nowe nowych ponownie znowu po niedawno stał stała
+            został została zaczął zaczęła przestał przestała odszedł odeszła przeniósł przeniosła przeprowadził
+            przeprowadziła zmienił zmieniła zmieniono zastąpił zastąpiła zastąpiono podniesiono wzrosła wzrósł
+            obniżono spadła sprzedał sprzedała kupił kupiła przełożono przesunięto""",
+        "ru": """теперь сейчас ныне вместо больше новый новая новое новые новую снова опять после недавно стал стала
+            стало стали начал начала перестал перестала бросил бросила ушёл ушел ушла переехал переехала перешёл
+            перешел перешла изменил изменила изменился изменилась сменил сменила поменял поменяла заменил заменила
+            заменили повысили вырос выросла снизили упала продал продала купил купила перенесли перенёс перенес""",
+    }.items()
+}
+
+CHANGE_SIGNS = (
+    *(
+        "改",
+        "换",
+        "換",
+        "搬",
+        "替",
+        "调",
+        "新",
+        "不再",
+        "现在",
+        "現在",
+        "以后",
+        "之后",
+        "升级",
+        "降",
+        "涨",
+        "从",
+        "変",
+        "移",
+    ),
+    *("辞", "今は", "から", "もう"),
+)
+"""The same in Chinese and Japanese, which have no spaces: characters and pairs of them."""
+
+PAST_WORDS = frozenset(
+    [
+        "before",
+        "previously",
+        "previous",
+        "formerly",
+        "former",
+        "originally",
+        "original",
+        "earlier",
+        "initially",
+        "früher",
+        "vorher",
+        "zuvor",
+        "damals",
+        "ursprünglich",
+        "bisher",
+        "ehemals",
+        "einst",
+        "avant",
+        "auparavant",
+        "autrefois",
+        "jadis",
+        "précédemment",
+        "initialement",
+        "antes",
+        "anteriormente",
+        "antiguamente",
+        "originalmente",
+        "prima",
+        "precedentemente",
+        "originariamente",
+        "inizialmente",
+        "antigamente",
+        "inicialmente",
+        "vroeger",
+        "voorheen",
+        "eerder",
+        "oorspronkelijk",
+        "destijds",
+        "förut",
+        "tidigare",
+        "innan",
+        "ursprungligen",
+        "wcześniej",
+        "przedtem",
+        "dawniej",
+        "kiedyś",
+        "pierwotnie",
+        "раньше",
+        "прежде",
+        "ранее",
+        "первоначально",
+        "изначально",
+    ]
+)
+
+PAST_SIGNS = (
+    *("used to", "vor dem ", "vor der ", "à l'origine", "до того"),
+    *("以前", "之前", "原来", "原本", "曾", "从前", "前は", "かつて", "もともと", "元々"),
+)
+
+_WORD = re.compile(r"[^\W\d_]+")
+
+
+def change_words(text: str) -> int:
+    """Return how many different words of a text say that something has changed."""
+    plain = unicodedata.normalize("NFKC", text).casefold()
+    words = set(_WORD.findall(plain))
+    signs = 0 if plain.isascii() else sum(sign in plain for sign in CHANGE_SIGNS)
+    if _ALL_CHANGE_WORDS.isdisjoint(words):
+        return signs
+    return max(len(words & known) for known in CHANGE_WORDS.values()) + signs
+
+
+_ALL_CHANGE_WORDS = frozenset[str]().union(*CHANGE_WORDS.values())
+
+
+def asks_for_the_past(question: str) -> bool:
+    """Return whether a question asks how something was before it changed."""
+    plain = unicodedata.normalize("NFKC", question).casefold()
+    return not PAST_WORDS.isdisjoint(_WORD.findall(plain)) or any(sign in plain for sign in PAST_SIGNS)
+
+
+# What sort of answer a question asks for, and whether a text can hold one: a number, a time, or a person.
+#
+# "When was Biscuit born?" cannot be answered by a text without a date. Question words of the languages of the
+# function words, of Chinese and of Japanese are known; any other question asks for nothing in particular.
+
+AnswerType: TypeAlias = Literal["number", "time", "person"]
+
+_QUESTION_PHRASES: dict[AnswerType, str] = {
+    "number": """how many, how much, how old, how long, how big, how far, how often, how tall, how large, how high,
+        how fast, phone, telephone, extension, price, salary, isbn, postcode, zip code, wie viel, wie viele,
+        wie alt, wie lange, wie hoch, wie groß, wie oft, wie weit, kostet, telefonnummer, durchwahl, preis,
+        gehalt, combien, cuánto, cuánta, cuántos, cuántas, quanto, quanta, quanti, quante, quantos, quantas,
+        hoe veel, hoeveel, hoe oud, hoe lang, hoe vaak, hur många, hur mycket, hur gammal, hur länge, hur
+        ofta, ile, сколько""",
+    "time": """when, what time, what date, which day, what day, birthday, wann, uhrzeit, geburtstag, quand, à
+        quelle heure, anniversaire, cuándo, a qué hora, cumpleaños, quando, a che ora, compleanno,
+        aniversário, wanneer, hoe laat, verjaardag, när, födelsedag, kiedy, o której, urodziny, когда, день
+        рождения""",
+    "person": """who, whom, whose, wer, wem, wen, wessen, qui, quién, quiénes, chi, quem, wie is, vem, kto, кто,
+        кого, кому""",
+}
+_QUESTION_SIGNS: dict[AnswerType, str] = {
+    "number": "多少 几 幾 多大 多久 多长 号码 价格 工资 月薪 いくつ いくら 何人 何個 電話番号 値段",
+    "time": "什么时候 何时 哪天 几点 几号 生日 いつ 何時 誕生日",
+    "person": "谁 誰 だれ",
+}
+"""The same in Chinese and Japanese, which have no spaces."""
+
+_ANSWER_WORDS: dict[AnswerType, str] = {
+    "number": """one two three four five six seven eight nine ten eleven twelve fifteen twenty thirty forty fifty
+        hundred half once twice double daily weekly every eins zwei drei vier fünf sechs sieben acht neun
+        zehn elf zwölf zwanzig dreißig halb einmal zweimal jede jeden jeder jedes""",
+    "time": """january february march april may june july august september october november december monday tuesday
+        wednesday thursday friday saturday sunday noon midnight morning evening night week weekend month
+        year spring summer autumn winter easter christmas daily weekly mondays tuesdays wednesdays thursdays
+        fridays saturdays sundays januar februar märz mai juni juli oktober dezember montag montags dienstag
+        dienstags mittwoch mittwochs donnerstag donnerstags freitag freitags samstag samstags sonntag
+        sonntags mittag mittags morgens abends nachts woche monat jahr frühling sommer herbst ostern
+        weihnachten""",
+}
+_ANSWER_SIGNS: dict[AnswerType, str] = {
+    "number": "一二三四五六七八九十百千万两半每",
+    "time": "年月日号點点周週星期春夏秋冬早晚夜午",
+}
+"""Characters of Chinese and Japanese that numbers and times are written with."""
+
+_FIRST_LETTER = re.compile(r"[^\W\d_]")
+
+
+def _asking(kind: AnswerType) -> re.Pattern[str]:
+    phrases = [re.escape(" ".join(phrase.split())) for phrase in _QUESTION_PHRASES[kind].split(",")]
+    return re.compile(rf"\b(?:{'|'.join(phrases)})\b|{'|'.join(_QUESTION_SIGNS[kind].split())}")
+
+
+def _answering(kind: AnswerType) -> re.Pattern[str]:
+    return re.compile(rf"\d|\b(?:{'|'.join(_ANSWER_WORDS[kind].split())})\b|[{_ANSWER_SIGNS[kind]}]")
+
+
+_ASKS: dict[AnswerType, re.Pattern[str]] = {kind: _asking(kind) for kind in _QUESTION_PHRASES}
+_ANSWERS: dict[AnswerType, re.Pattern[str]] = {kind: _answering(kind) for kind in _ANSWER_WORDS}
+
+
+def asked_types(question: str) -> frozenset[AnswerType]:
+    """Return what sorts of answer a question asks for."""
+    plain = _plain(question)
+    return frozenset(kind for kind, pattern in _ASKS.items() if pattern.search(plain))
+
+
+def can_hold(text: str, kind: AnswerType) -> bool:
+    """Return whether a text, less the words of the question, can hold an answer of a sort.
+
+    A person has a capital letter. Scripts without capital letters can always hold one.
+    """
+    if kind == "person":
+        letters = [word[0] for word in text.split() if _FIRST_LETTER.match(word)]
+        return any(letter.isupper() or not (letter.isupper() or letter.islower()) for letter in letters)
+    return bool(_ANSWERS[kind].search(_plain(text)))
+
+
+def _plain(text: str) -> str:
+    return unicodedata.normalize("NFKC", text).casefold()

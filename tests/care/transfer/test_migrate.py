@@ -12,8 +12,8 @@ from pydantic import SecretStr
 
 from palimpsest.core.errors import LedgerError
 from palimpsest.store.ledger import open_database, open_ledger
-from palimpsest.store.migrations.upgrade import MIGRATIONS
 from palimpsest.store.schema import HEAD
+from palimpsest.store.upgrade import MIGRATIONS
 from tests.support.command_line import palimpsest, palimpsest_json
 from tests.support.ledger_files import downgrade
 from tests.support.memory import StoppedClock

@@ -9,14 +9,13 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from palimpsest.care.transfer.move import move_ledger
+from palimpsest.admin.backup import move_ledger
 from palimpsest.core.errors import InputError, LedgerError
 from palimpsest.core.models import Scope, Undo
 from palimpsest.core.protocols import Progress
 from palimpsest.memory import Memory
+from palimpsest.store import copying, entries
 from palimpsest.store.ledger import open_ledger
-from palimpsest.store.migrations.copying import move
-from palimpsest.store.queries import index_log as log_queries
 from tests.support.command_line import palimpsest
 from tests.support.exports import exported
 from tests.support.ledger_access import (
@@ -143,8 +142,8 @@ async def test_indexes_of_the_source_are_not_taken_for_those_of_the_copy(
         source.read() as one,
         copy.read() as other,
     ):
-        assert int(log_queries.epoch(other)) == int(log_queries.epoch(one)) + 1
-        assert log_queries.newest_log_number(other) > log_queries.newest_log_number(one)
+        assert int(entries.epoch(other)) == int(entries.epoch(one)) + 1
+        assert entries.newest_log_number(other) > entries.newest_log_number(one)
 
 
 @pytest.mark.nightly
@@ -205,7 +204,7 @@ async def test_what_is_written_meanwhile_is_in_the_copy(
     locked_seconds: float,
 ) -> None:
     """Guards writes between copying and comparing, also if comparing takes too long to let clients wait for it."""
-    monkeypatch.setattr(move, "LOCKED_SECONDS", locked_seconds)
+    monkeypatch.setattr(copying, "LOCKED_SECONDS", locked_seconds)
     here = tmp_path / "here"
 
     @contextmanager

@@ -14,10 +14,9 @@ import pytest
 import tomlkit
 from mcp import Client, StdioServerParameters
 
-from palimpsest.cli.clients import programs
+from palimpsest.cli.clients import installation as programs
 from palimpsest.cli.clients.catalog import CLIENTS, Folders, client_named
-from palimpsest.cli.clients.installation import Target, installation
-from palimpsest.cli.clients.programs import invocation_of
+from palimpsest.cli.clients.installation import Target, installation, invocation_of
 from palimpsest.core.errors import InputError
 from tests.support.client_files import FOREIGN_SERVER, content_of, run, write_json
 from tests.support.command_line import palimpsest, palimpsest_process

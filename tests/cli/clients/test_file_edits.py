@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.cli.clients.file_edits import FileEdit, edit_of, write
+from palimpsest.cli.clients.config_files import FileEdit, edit_of, write
 from palimpsest.core.errors import InputError
 from tests.support.client_files import content_of, run, write_json
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palimpsest.cli.clients import jsonc
-from palimpsest.cli.clients.entries import ENTRY_NAME
+from palimpsest.cli.clients import config_files
+from palimpsest.cli.clients.installation import ENTRY_NAME
 
 COMMENTED = """\
 // my servers
@@ -50,7 +50,7 @@ def read_value(text: str, path: tuple[str, ...]) -> Any:
 class TestJsonc:
     def test_everything_else_stays_byte_for_byte(self) -> None:
         """Guards comments, order, spacing and trailing commas: only the lines of the entry are added and removed."""
-        changed = jsonc.with_entry(COMMENTED, ("servers", ENTRY_NAME), ENTRY)
+        changed = config_files.with_entry(COMMENTED, ("servers", ENTRY_NAME), ENTRY)
         assert [line for line in changed.splitlines() if line not in COMMENTED.splitlines()] == [
             '    "palimpsest": {',
             '      "command": "palimpsest",',
@@ -61,20 +61,20 @@ class TestJsonc:
         ]
         assert read_value(changed, ("servers", ENTRY_NAME)) == ENTRY
         assert set(COMMENTED.splitlines()) <= set(changed.splitlines())
-        without = jsonc.without_entry(changed, ("servers", ENTRY_NAME))
+        without = config_files.without_entry(changed, ("servers", ENTRY_NAME))
         assert read_value(without, ("servers",)) == read_value(COMMENTED, ("servers",))
         assert "// the company's" in without
         assert "/* added on Monday */" in without
 
     def test_adding_it_twice_changes_nothing_more(self) -> None:
         """Guards a command that is run twice."""
-        once = jsonc.with_entry(COMMENTED, ("servers", ENTRY_NAME), ENTRY)
-        assert jsonc.with_entry(once, ("servers", ENTRY_NAME), ENTRY) == once
+        once = config_files.with_entry(COMMENTED, ("servers", ENTRY_NAME), ENTRY)
+        assert config_files.with_entry(once, ("servers", ENTRY_NAME), ENTRY) == once
 
     @pytest.mark.parametrize("empty", ["", "{}", "{\n}\n", '{"servers": {}}', "// nothing\n{ /* yet */ }", "\ufeff{}"])
     def test_an_empty_file_gets_the_missing_objects(self, empty: str) -> None:
         """Guards a client that has no server yet."""
-        changed = jsonc.with_entry(empty, ("servers", ENTRY_NAME), ENTRY)
+        changed = config_files.with_entry(empty, ("servers", ENTRY_NAME), ENTRY)
         assert read_value(changed, ("servers",)) == {ENTRY_NAME: ENTRY}
         assert all(comment in changed for comment in ("// nothing", "/* yet */") if comment in empty)
 
@@ -85,21 +85,21 @@ class TestJsonc:
     def test_damaged_json_is_refused(self, broken: str) -> None:
         """Guards a file in the middle of an edit by a person: nothing is guessed."""
         with pytest.raises(ValueError, match="line 1"):
-            jsonc.with_entry(broken, ("servers", ENTRY_NAME), ENTRY)
+            config_files.with_entry(broken, ("servers", ENTRY_NAME), ENTRY)
 
     @given(document=st.dictionaries(st.text(), JSON, max_size=4), value=JSON, indent=st.sampled_from([None, 2, "\t"]))
     def test_any_document_keeps_its_other_values(self, document: dict[str, Any], value: Any, indent: Any) -> None:
         """Guards adding and removing an entry in any JSON document."""
         text = json.dumps(document, indent=indent)
-        changed = jsonc.with_entry(text, ("servers-x", ENTRY_NAME), value)
+        changed = config_files.with_entry(text, ("servers-x", ENTRY_NAME), value)
         assert json.loads(changed) == {**document, "servers-x": {ENTRY_NAME: value}}
-        assert json.loads(jsonc.without_entry(changed, ("servers-x",))) == document
+        assert json.loads(config_files.without_entry(changed, ("servers-x",))) == document
 
     @given(document=st.dictionaries(st.text(), JSON, min_size=1, max_size=4), data=st.data())
     def test_any_entry_is_removed_alone(self, document: dict[str, Any], data: st.DataObject) -> None:
         """Guards the removal of the first, the last and the only entry."""
         removed = data.draw(st.sampled_from(sorted(document)))
-        text = jsonc.without_entry(json.dumps(document, indent=2), (removed,))
+        text = config_files.without_entry(json.dumps(document, indent=2), (removed,))
         assert json.loads(text) == {key: value for key, value in document.items() if key != removed}
 
     @given(
@@ -109,29 +109,29 @@ class TestJsonc:
         """Guards hooks, which are items of lists in lists: one is added at the end, changed, and removed."""
         items = data.draw(st.lists(JSON, max_size=4))
         text = json.dumps({**document, "items-x": items}, indent=indent)
-        added = jsonc.with_entry(text, ("items-x", len(items)), {"a": ["new"]})
+        added = config_files.with_entry(text, ("items-x", len(items)), {"a": ["new"]})
         assert json.loads(added) == {**document, "items-x": [*items, {"a": ["new"]}]}
-        changed = jsonc.with_entry(added, ("items-x", len(items), "a", 0), "newer")
+        changed = config_files.with_entry(added, ("items-x", len(items), "a", 0), "newer")
         assert json.loads(changed) == {**document, "items-x": [*items, {"a": ["newer"]}]}
         number = data.draw(st.integers(0, len(items)))
         left = [*items, {"a": ["newer"]}]
         del left[number]
-        assert json.loads(jsonc.without_entry(changed, ("items-x", number))) == {**document, "items-x": left}
+        assert json.loads(config_files.without_entry(changed, ("items-x", number))) == {**document, "items-x": left}
 
     @given(document=st.dictionaries(st.text(), JSON, max_size=4))
     def test_values_are_read_as_json_reads_them(self, document: dict[str, Any]) -> None:
         """Guards the check of whose an entry is, which reads the file with the same parser."""
-        assert jsonc.value_at(json.dumps(document, indent=1)) == document
+        assert config_files.value_at(json.dumps(document, indent=1)) == document
 
     def test_line_ends_and_indentation_are_those_of_the_file(self) -> None:
         """Guards files of Windows, and files that are indented by tabs or four spaces."""
-        windows = jsonc.with_entry('{\r\n\t"a": {}\r\n}\r\n', ("servers", "x"), {"command": "y"})
+        windows = config_files.with_entry('{\r\n\t"a": {}\r\n}\r\n', ("servers", "x"), {"command": "y"})
         assert windows == (
             '{\r\n\t"a": {},\r\n\t"servers": {\r\n\t\t"x": {\r\n\t\t\t"command": "y"\r\n\t\t}\r\n\t}\r\n}\r\n'
         )
-        assert '\n        "x": {}' in jsonc.with_entry('{\n    "servers": {}\n}', ("servers", "x"), {})
+        assert '\n        "x": {}' in config_files.with_entry('{\n    "servers": {}\n}', ("servers", "x"), {})
 
     def test_a_key_that_is_there_twice_is_refused(self) -> None:
         """Guards against changing the one that the client does not read."""
         with pytest.raises(ValueError, match="line 2: 'servers' is here a second time"):
-            jsonc.with_entry('{"servers": {},\n"servers": {}}', ("servers", "x"), {})
+            config_files.with_entry('{"servers": {},\n"servers": {}}', ("servers", "x"), {})

@@ -9,7 +9,7 @@ import pytest
 
 from palimpsest.core.clock import span_of
 from palimpsest.core.errors import InputError
-from palimpsest.core.search.filters import MAX_CONDITIONS, MAX_DEPTH, MAX_LISTED_VALUES, OPERATORS, compile_filter
+from palimpsest.core.filters import MAX_CONDITIONS, MAX_DEPTH, MAX_LISTED_VALUES, OPERATORS, compile_filter
 
 RECORD: dict[str, Any] = {
     "at": span_of(datetime(2026, 5, 8, 12, tzinfo=UTC), ""),

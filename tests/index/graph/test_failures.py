@@ -13,9 +13,9 @@ from typing import Any
 import anyio
 import pytest
 
-from palimpsest.care.doctor import Finding, examine
+from palimpsest.admin.doctor import Finding, examine
 from palimpsest.core.errors import GraphStoreError
-from palimpsest.index.graph import connection, follow, sync
+from palimpsest.index import graph_database
 from palimpsest.memory import Memory
 from tests.support.bolt_server import BoltServer, caught_up, free_port, silent_port, state
 from tests.support.command_line import palimpsest
@@ -49,7 +49,7 @@ async def test_nobody_listens(tmp_path: Path) -> None:
 
 
 async def test_a_server_that_says_nothing_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "CONNECT_SECONDS", 0.2)
+    monkeypatch.setattr(graph_database, "CONNECT_SECONDS", 0.2)
     with silent_port() as port:
         async with memory_in(tmp_path, graph_store=elsewhere(port)) as memory:
             with pytest.raises(GraphStoreError, match=r"cannot be used|did not answer in time"):
@@ -124,9 +124,9 @@ def mortal(tmp_path: Path) -> Generator[tuple[BoltServer, subprocess.Popen[str]]
 async def test_a_server_that_was_killed_is_caught_up_with_when_it_is_back(
     tmp_path: Path, mortal: tuple[BoltServer, subprocess.Popen[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(follow, "FIRST_RETRY_SECONDS", 0.05)
-    monkeypatch.setattr(follow, "MAX_RETRY_SECONDS", 0.5)
-    monkeypatch.setattr(follow, "REST_SECONDS", 0.05)
+    monkeypatch.setattr(graph_database, "FIRST_RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(graph_database, "MAX_RETRY_SECONDS", 0.5)
+    monkeypatch.setattr(graph_database, "REST_SECONDS", 0.05)
     server, process = mortal
 
     async def wait_for(graph: str) -> None:
@@ -169,8 +169,8 @@ async def test_processes_that_follow_at_once_leave_what_the_ledger_says(tmp_path
 
 async def test_waiting_for_another_process_keeps_no_sessions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each look whether the other one is done gives its session back: the server of the tests has 400."""
-    monkeypatch.setattr(sync, "TURN_SECONDS", 0)
-    monkeypatch.setattr(sync, "MAX_TURNS", 450)
+    monkeypatch.setattr(graph_database, "TURN_SECONDS", 0)
+    monkeypatch.setattr(graph_database, "MAX_TURNS", 450)
     async with memory_in(tmp_path, graph_store=elsewhere(free_port())) as memory:
         state(memory, *LYON)
         with memory.engine.ledger.alone_at("graph") as is_ours:

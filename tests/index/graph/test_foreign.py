@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.care.backup import back_up, restore
-from palimpsest.care.doctor import examine
+from palimpsest.admin.backup import back_up, restore
+from palimpsest.admin.doctor import examine
 from palimpsest.core.errors import GraphStoreError
 from tests.support.bolt_server import BoltServer, caught_up, projection_of, state
 from tests.support.ledger_access import store_memory

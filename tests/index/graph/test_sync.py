@@ -9,12 +9,23 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from palimpsest.core.entities import EntityEdit, Merge, NamedEntity, Relation, Rename, Split
-from palimpsest.core.models import Decision, Event, Fact, Provenance, Scope
-from palimpsest.index.graph.compare import differences
+from palimpsest.core.models import (
+    Decision,
+    EntityEdit,
+    Event,
+    Fact,
+    Merge,
+    NamedEntity,
+    Provenance,
+    Relation,
+    Rename,
+    Scope,
+    Split,
+)
+from palimpsest.index.graph_database import differences
 from palimpsest.memory import Memory
-from palimpsest.store.graph.care.naming import unnamed_memories
-from palimpsest.store.writes.apply import Write
+from palimpsest.store.apply import Write
+from palimpsest.store.graph.entity_edits import unnamed_memories
 from tests.support.bolt_server import BoltServer, caught_up, projection_of, state
 from tests.support.ledger_access import ignore_progress, select_rows, store_memory, write_decisions, writing
 from tests.support.memory import ALICE, StoppedClock, memory_in

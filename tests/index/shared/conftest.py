@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.index.shared.projection import SharedProjection
-from palimpsest.learn.factory import open_shared_projection
+from palimpsest.index.chroma_server import SharedProjection
+from palimpsest.learn.engine import open_shared_projection
 from palimpsest.store.ledger import Ledger
 from tests.support.chroma_server import ChromaProcess
 from tests.support.projections import EMBEDDER

@@ -10,10 +10,8 @@ from pathlib import Path
 import pytest
 
 from palimpsest.core.errors import VectorIndexError
-from palimpsest.index.shared import connection
-from palimpsest.index.shared.collections import SharedIndex
-from palimpsest.index.shared.connection import ChromaServer
-from palimpsest.index.shared.projection import SharedProjection
+from palimpsest.index import chroma_server
+from palimpsest.index.chroma_server import ChromaServer, SharedIndex, SharedProjection
 from palimpsest.store.ledger import Ledger
 from tests.support.chroma_server import ChromaProcess
 from tests.support.memory import ALICE, add_text, memory_in
@@ -30,8 +28,8 @@ OpenProcess = Callable[[ChromaProcess], SharedIndexProcess]
 def frozen(server: ChromaProcess) -> Generator[None]:
     """Let a server not answer, and give requests up sooner than outside of tests, but only meanwhile."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(connection, "SEARCH_SECONDS", 0.2)
-        patch.setattr(connection, "REPLY_SECONDS", 0.4)
+        patch.setattr(chroma_server, "SEARCH_SECONDS", 0.2)
+        patch.setattr(chroma_server, "REPLY_SECONDS", 0.4)
         server.freeze()
         yield
     server.thaw()

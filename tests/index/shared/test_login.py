@@ -17,9 +17,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from palimpsest.care.doctor import examine
+from palimpsest.admin.doctor import examine
 from palimpsest.core.errors import SettingsError, VectorIndexError
-from palimpsest.learn.factory import open_shared_projection
+from palimpsest.learn.engine import open_shared_projection
 from palimpsest.store.ledger import Ledger
 from tests.support.chroma_server import ChromaProcess
 from tests.support.projections import EMBEDDER, add, facts, nearest

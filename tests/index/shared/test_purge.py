@@ -10,10 +10,8 @@ from pathlib import Path
 import pytest
 
 from palimpsest.core.models import Scope
-from palimpsest.index.erasure import finish_purge
-from palimpsest.index.shared.collections import SharedIndex
-from palimpsest.index.shared.connection import ChromaServer
-from palimpsest.index.shared.projection import SharedProjection
+from palimpsest.index.chroma_server import ChromaServer, SharedIndex, SharedProjection
+from palimpsest.index.sync import finish_purge
 from palimpsest.store.ledger import Ledger
 from tests.support.chroma_server import ChromaProcess
 from tests.support.memory import ALICE, add_text, memory_in

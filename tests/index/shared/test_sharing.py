@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from palimpsest.core.errors import VectorIndexError
-from palimpsest.index.shared import projection as shared_projection
-from palimpsest.index.shared.projection import SharedProjection
+from palimpsest.index import chroma_server
+from palimpsest.index.chroma_server import SharedProjection
 from palimpsest.store.ledger import Ledger
 from tests.support.chroma_server import ChromaProcess
 from tests.support.projections import add, agrees, direction, facts, nearest
@@ -125,7 +125,7 @@ class TestFollowing:
         add(ledger, "four")
         other.pause_at("catch_up save")
         with monkeypatch.context() as patch:
-            patch.setattr(shared_projection, "TURN_SECONDS", 0.0)
+            patch.setattr(chroma_server, "TURN_SECONDS", 0.0)
             with pytest.raises(VectorIndexError, match="another process is writing"):
                 projection.rebuild()
         assert projection.state == "ready"

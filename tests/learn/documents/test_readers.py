@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palimpsest.core.errors import InputError
-from palimpsest.learn.documents.readers.html import read_html
-from palimpsest.learn.documents.readers.reading import MAX_BYTES, read_file
-from palimpsest.learn.documents.split import split
+from palimpsest.learn.document_pages import split
+from palimpsest.learn.readers import MAX_BYTES, read_file, read_html
 from tests.support.documents import stream, write_objects, write_pdf
 
 pytestmark = pytest.mark.anyio

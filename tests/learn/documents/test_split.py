@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palimpsest.learn.documents.split import MAX_WORDS, SHORT_WORDS, first_heading, split, trails
-from palimpsest.text.windows import count_words
+from palimpsest.learn.document_pages import MAX_WORDS, SHORT_WORDS, first_heading, split, trails
+from palimpsest.text.tokenizer import count_words
 
 LINES = st.sampled_from(
     [

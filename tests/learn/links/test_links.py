@@ -13,16 +13,15 @@ import pytest
 from sqlalchemy import select
 
 from loopback import OpenAIServer
-from palimpsest.care.verify import verify
+from palimpsest.admin.doctor import verify
 from palimpsest.core.models import LINK, Decision, Event, Fact, Provenance, Undo
 from palimpsest.core.models import Memory as StoredMemory
-from palimpsest.learn.background.jobs import work_on_jobs
+from palimpsest.learn.job_runner import work_on_jobs
 from palimpsest.memory import Memory
-from palimpsest.server.replies import render
-from palimpsest.store.schema import history
-from palimpsest.store.views.tables import memory_links
-from palimpsest.store.views.uses import Use
-from palimpsest.store.writes.apply import Write
+from palimpsest.server.replies import plain_text
+from palimpsest.store.apply import Write
+from palimpsest.store.schema import history, memory_links
+from palimpsest.store.usage import Use
 from tests.support.exports import exporting
 from tests.support.ledger_access import ignore_progress
 from tests.support.ledger_files import run_sql
@@ -120,7 +119,7 @@ class TestWithoutModel:
                 assert [item.memory.text for item in await memory.linked(ALICE, await stored(memory, one))] == [other]
             versions = (await memory.history(ALICE, sister))[1]
             assert [version.provenance.stage for version in versions] == ["add", LINK]
-            text = render.history_text(after, versions, (), await memory.linked(ALICE, after))
+            text = plain_text.history_text(after, versions, (), await memory.linked(ALICE, after))
             assert f"linked [{work[:8]}] {WORK} (both mention Beatriz)" in text
 
     async def test_a_search_finds_what_the_best_memory_is_linked_with(self, tmp_path: Path) -> None:

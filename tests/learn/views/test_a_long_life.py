@@ -12,9 +12,9 @@ import pytest
 
 from loopback import OpenAIServer
 from palimpsest.core.models import Decision, Event, Fact
-from palimpsest.learn.background.jobs import work_on_jobs
-from palimpsest.learn.views.job import DueSummaries
-from palimpsest.learn.views.kinds import MAX_SOURCE_TOKENS
+from palimpsest.learn.job_runner import work_on_jobs
+from palimpsest.learn.summaries.summary_kinds import MAX_SOURCE_TOKENS
+from palimpsest.learn.summaries.summary_writer import DueSummaries
 from palimpsest.text.tokenizer import count_tokens
 from tests.support.ledger_access import write_decisions
 from tests.support.memory import ALICE, StoppedClock, llm_settings, memory_in

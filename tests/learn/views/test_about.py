@@ -11,10 +11,9 @@ import anyio
 import pytest
 
 from loopback import OpenAIServer, Reply
-from palimpsest.core.entities import NamedEntity, Relation
 from palimpsest.core.errors import InputError
-from palimpsest.core.models import USER_NAME, Decision, Event, Fact, Scope
-from palimpsest.learn.views.about.lines import MAX_TOKENS
+from palimpsest.core.models import USER_NAME, Decision, Event, Fact, NamedEntity, Relation, Scope
+from palimpsest.learn.summaries.dossier import MAX_TOKENS
 from palimpsest.memory import Memory
 from palimpsest.text.tokenizer import count_tokens
 from tests.support.graph_rows import LIVES, store_stating

@@ -10,7 +10,7 @@ import pytest
 from loopback import OpenAIServer, Reply
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import Decision, Event, Fact
-from palimpsest.store.queries import summaries as summary_queries
+from palimpsest.store import summaries
 from tests.support.ledger_access import ignore_progress, store_memory, write_decisions
 from tests.support.memory import ALICE, StoppedClock, llm_settings, memory_in, messages_from
 
@@ -135,7 +135,7 @@ async def test_a_purge_leaves_summaries_that_rest_on_nothing_of_it(tmp_path: Pat
                 await memory.summary(ALICE, kind)
             await memory.care.purge(ALICE, [tea], and_backups=False)
             with memory.engine.ledger.read() as conn:
-                left = summary_queries.newest_texts(conn, ALICE, 9)
+                left = summaries.newest_texts(conn, ALICE, 9)
     assert left == ["Bread."]
 
 
@@ -151,9 +151,9 @@ async def test_an_imported_summary_is_outdated_by_the_same_edits(tmp_path: Path)
     async with memory_in(tmp_path / "new") as memory:
         await memory.care.import_file(ALICE, tmp_path / "export.jsonl", ignore_progress)
         with memory.engine.ledger.read() as conn:
-            imported = summary_queries.current_summary(conn, ALICE, "overall")
+            imported = summaries.current_summary(conn, ALICE, "overall")
         assert imported is not None
         assert imported.text == "Sings."
         await memory.delete(ALICE, [sings])
         with memory.engine.ledger.read() as conn:
-            assert summary_queries.current_summary(conn, ALICE, "overall") is None
+            assert summaries.current_summary(conn, ALICE, "overall") is None

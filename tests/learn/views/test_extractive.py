@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 
-from palimpsest.learn.views.extractive import Passage, centrality, likeness, most_telling
+from palimpsest.learn.summaries.extractive import Passage, centrality, likeness, most_telling
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 HALF_LIFE = timedelta(days=90)

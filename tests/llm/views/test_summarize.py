@@ -9,9 +9,9 @@ import pytest
 
 from palimpsest.core.errors import ModelUnreachableError, ReplyError
 from palimpsest.learn.engine import NEEDED_PROMPTS
-from palimpsest.learn.views.kinds import memory_item
+from palimpsest.learn.summaries.summary_kinds import memory_item
 from palimpsest.llm.prompts import PromptFiles
-from palimpsest.llm.views.summarize import MAX_SUMMARY_CHARS, summarize
+from palimpsest.llm.summarize import MAX_SUMMARY_CHARS, summarize
 from tests.support.scripted_model import NOW, ScriptedModel, memory, message
 
 pytestmark = pytest.mark.anyio

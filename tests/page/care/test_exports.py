@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from palimpsest.core.models import Scope
-from palimpsest.page.access import Visitor
-from palimpsest.server.auth.access import Grant
+from palimpsest.page.sign_in import Visitor
+from palimpsest.server.access_tokens import Grant
 from tests.support.page import OpenPage, page_in
 
 pytestmark = pytest.mark.anyio

@@ -13,11 +13,11 @@ import anyio
 import httpx
 import pytest
 
-from palimpsest.care.transfer import import_file
+from palimpsest.admin import import_file
 from palimpsest.core.models import Scope
-from palimpsest.page.access import Visitor
-from palimpsest.page.views.care import imports
-from palimpsest.server.auth.access import Grant
+from palimpsest.page import import_export
+from palimpsest.page.sign_in import Visitor
+from palimpsest.server.access_tokens import Grant
 from tests.support.memory import ALICE, memory_texts
 from tests.support.page import OWN, READER, OpenPage, page_in
 
@@ -167,7 +167,7 @@ async def test_a_file_that_is_not_wanted_is_forgotten(tmp_path: Path) -> None:
 
 async def test_too_large_a_file_is_refused_before_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Guards the memory of the machine from visitors: their files are smaller, and so is what a ZIP holds."""
-    monkeypatch.setattr(imports, "MAX_BYTES_OF_OTHERS", 1024)
+    monkeypatch.setattr(import_export, "MAX_BYTES_OF_OTHERS", 1024)
     async with page_in(tmp_path) as page, page.browser(Visitor(Grant("alice"))) as browser:
         answer = await browser.post("/care/import", files=form(b" " * 2000), headers=OWN)
         assert (answer.status_code, uploads(tmp_path)) == (400, [])

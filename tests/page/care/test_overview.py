@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.page.access import Visitor
-from palimpsest.server.auth.access import Grant
+from palimpsest.page.sign_in import Visitor
+from palimpsest.server.access_tokens import Grant
 from tests.support.page import OWN, OWNER, READER, page_in
 
 pytestmark = pytest.mark.anyio

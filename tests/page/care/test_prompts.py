@@ -9,8 +9,8 @@ import httpx
 import pytest
 
 from palimpsest.llm.prompts import shipped_directory
-from palimpsest.page.access import Visitor
-from palimpsest.server.auth.access import Grant
+from palimpsest.page.sign_in import Visitor
+from palimpsest.server.access_tokens import Grant
 from tests.support.page import OWN, page_in
 
 pytestmark = pytest.mark.anyio

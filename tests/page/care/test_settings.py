@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.care.settings_in_effect import SettingInEffect, settings_in_effect
-from palimpsest.core.configuration.origins import Origin
+from palimpsest.admin.configuration import SettingInEffect, settings_in_effect
 from palimpsest.core.settings import load_settings
-from palimpsest.page.access import Visitor
-from palimpsest.server.auth.access import Grant
+from palimpsest.core.settings_file import Origin
+from palimpsest.page.sign_in import Visitor
+from palimpsest.server.access_tokens import Grant
 from tests.support.page import page_in
 
 SECRETS = ("sk-of-the-file", "sk-of-openai", "token-of-the-file-1", "password-in-url")

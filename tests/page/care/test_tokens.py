@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.server.auth.tokens import stored_tokens
+from palimpsest.server.access_tokens import stored_tokens
 from tests.support.page import OWN, page_in
 
 pytestmark = pytest.mark.anyio

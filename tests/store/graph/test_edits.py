@@ -6,9 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from palimpsest.core.entities import EntityEdit, Merge, Relation, Rename, Split
 from palimpsest.core.errors import InputError, MemoryNotFoundError
-from palimpsest.core.models import Scope
+from palimpsest.core.models import EntityEdit, Merge, Relation, Rename, Scope, Split
 from palimpsest.store.ledger import Ledger
 from tests.support.graph import Graph
 from tests.support.memory import ALICE, StoppedClock

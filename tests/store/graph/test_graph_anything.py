@@ -11,10 +11,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palimpsest.core.entities import EntityEdit, EntityType, Merge, NamedEntity, Relation, Rename, Split
 from palimpsest.core.errors import InputError
-from palimpsest.core.models import Decision, Event, Fact, Provenance, Scope
-from palimpsest.store.writes.apply import Write
+from palimpsest.core.models import (
+    Decision,
+    EntityEdit,
+    EntityType,
+    Event,
+    Fact,
+    Merge,
+    NamedEntity,
+    Provenance,
+    Relation,
+    Rename,
+    Scope,
+    Split,
+)
+from palimpsest.store.apply import Write
 from tests.support.examples import examples
 from tests.support.graph import Graph
 from tests.support.memory import ALICE, StoppedClock

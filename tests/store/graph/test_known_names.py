@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from palimpsest.core.entities import Merge, Relation, Rename
 from palimpsest.core.errors import InputError
-from palimpsest.core.models import Decision, Event, Provenance, Scope, Undo
-from palimpsest.learn.views.about.dossier import find_entities, read_dossier
-from palimpsest.store.graph.edges import relations_of
-from palimpsest.store.graph.names import entities_in_text, list_entities, names_beginning
+from palimpsest.core.models import Decision, Event, Merge, Provenance, Relation, Rename, Scope, Undo
+from palimpsest.learn.summaries.dossier import find_entities, read_dossier
+from palimpsest.store.apply import Write
+from palimpsest.store.graph.entities import entities_in_text, list_entities, names_beginning
+from palimpsest.store.graph.relations import relations_of
+from palimpsest.store.history import edits
 from palimpsest.store.ledger import Ledger
-from palimpsest.store.queries.edits import edits
-from palimpsest.store.writes.apply import Write
 from tests.support.graph import Graph
 from tests.support.memory import ALICE, StoppedClock
 

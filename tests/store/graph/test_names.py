@@ -4,18 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from palimpsest.core.entities import Entity, Merge, Relation, Rename
-from palimpsest.core.models import Decision, Event, Provenance, Scope
-from palimpsest.store.graph.edges import relations_of
-from palimpsest.store.graph.names import (
-    NAMES_READ,
-    entities_in_text,
-    entities_named,
-    list_entities,
-    names_beginning,
-)
+from palimpsest.core.models import Decision, Entity, Event, Merge, Provenance, Relation, Rename, Scope
+from palimpsest.store.apply import Write
+from palimpsest.store.graph.entities import NAMES_READ, entities_in_text, entities_named, list_entities, names_beginning
+from palimpsest.store.graph.relations import relations_of
 from palimpsest.store.ledger import Ledger
-from palimpsest.store.writes.apply import Write
 from tests.support.graph import Graph
 from tests.support.memory import ALICE, StoppedClock
 

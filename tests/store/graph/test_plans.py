@@ -6,13 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.core.entities import Relation
-from palimpsest.core.models import Scope
+from palimpsest.core.models import Relation, Scope
 from palimpsest.memory import Memory
-from palimpsest.store.graph import projected
-from palimpsest.store.graph.identity.lookalikes import lookalikes
-from palimpsest.store.graph.matching import conflicts
-from palimpsest.store.graph.names import entities_named
+from palimpsest.store.graph import projection
+from palimpsest.store.graph import relations as conflicts
+from palimpsest.store.graph.entities import entities_named
+from palimpsest.store.graph.identity import lookalikes
 from tests.support.graph_rows import entity_ids, store_stating
 from tests.support.memory import ALICE, add_text, memory_in, messages_from
 from tests.support.plans import Executed, statements, whole_reads
@@ -72,9 +71,9 @@ async def test_the_background_finds_entities_by_indexes(tmp_path: Path) -> None:
             conflicts.relations_from(conn, ALICE, ids)
             conflicts.same_relations_from(conn, ALICE, ids, ["lives_in"])
             conflicts.memories_naming(conn, ALICE, ids)
-            projected.part_of(conn, [memory_id])
-            projected.changed_memories(conn, 0, 9)
-            projected.newly_naming_memories(conn, 0, 9)
-            projected.edited_entities(conn, 0)
-            projected.memories_of(conn, ids)
+            projection.part_of(conn, [memory_id])
+            projection.changed_memories(conn, 0, 9)
+            projection.newly_naming_memories(conn, 0, 9)
+            projection.edited_entities(conn, 0)
+            projection.memories_of(conn, ids)
         assert reading_too_much(memory, executed) == []

@@ -5,10 +5,21 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from palimpsest.core.entities import EntityType, Merge, NamedEntity, Relation, Split
-from palimpsest.core.models import USER_NAME, Decision, Event, Fact, Provenance, Scope
+from palimpsest.core.models import (
+    USER_NAME,
+    Decision,
+    EntityType,
+    Event,
+    Fact,
+    Merge,
+    NamedEntity,
+    Provenance,
+    Relation,
+    Scope,
+    Split,
+)
+from palimpsest.store.apply import Write
 from palimpsest.store.ledger import Ledger
-from palimpsest.store.writes.apply import Write
 from tests.support.graph import Graph
 from tests.support.memory import ALICE, StoppedClock
 

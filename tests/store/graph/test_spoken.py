@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from palimpsest.core.entities import Split
-from palimpsest.core.models import Message, Provenance
+from palimpsest.core.models import Message, Provenance, Split
+from palimpsest.store.apply import Write
 from palimpsest.store.ledger import Ledger
-from palimpsest.store.writes.apply import Write
 from tests.support.graph import Graph
 from tests.support.memory import ALICE, StoppedClock, messages_from
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from palimpsest.core.entities import NamedEntity, Relation
-from palimpsest.core.models import Decision, Event, Fact, Outcome, Provenance
+from palimpsest.core.models import Decision, Event, Fact, NamedEntity, Outcome, Provenance, Relation
+from palimpsest.store.apply import Write
 from palimpsest.store.ledger import Ledger
-from palimpsest.store.writes.apply import Write
 from tests.support.graph import Graph
 from tests.support.memory import ALICE, StoppedClock
 

@@ -12,7 +12,7 @@ from mcp import Client
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import PINNED, Scope, Undo
 from palimpsest.memory import Memory
-from palimpsest.store.views.pinned import pinned_memories
+from palimpsest.store.memories import pinned_memories
 from tests.support.command_line import palimpsest
 from tests.support.exports import exported
 from tests.support.ledger_access import ignore_progress

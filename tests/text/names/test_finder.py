@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.core.entities import EntityType
-from palimpsest.text.names.finder import find_names
+from palimpsest.core.models import EntityType
+from palimpsest.text.names.name_finder import find_names
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from palimpsest.core.entities import NamedEntity
-from palimpsest.text.names.finder import find_names
-from palimpsest.text.names.known import MAX_CANDIDATES, name_candidates
+from palimpsest.core.models import NamedEntity
+from palimpsest.text.names.known_names import MAX_CANDIDATES, name_candidates
+from palimpsest.text.names.name_finder import find_names
 
 
 @pytest.mark.parametrize(

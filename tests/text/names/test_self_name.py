@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from palimpsest.text.names.self_name import told_self_name
+from palimpsest.text.names.known_names import told_self_name
 
 
 @pytest.mark.parametrize(

@@ -2,21 +2,90 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
+import anyio
 from mcp.server.context import ServerRequestContext
 from mcp.server.mcpserver import Context
+from mcp.shared.message import ServerMessageMetadata
+from mcp.types import CreateMessageRequest, CreateMessageResultWithTools, InputRequiredResult
+from pydantic import BaseModel
 
 from palimpsest.core import validation
-from palimpsest.core.errors import InputError
+from palimpsest.core.errors import InputError, LedgerError
 from palimpsest.core.models import Scope
 from palimpsest.core.validation import ScopeInput, SearchScopeInput
-from palimpsest.server.auth.access import Grant, current_grant
-from palimpsest.server.session.state import ServerState
+from palimpsest.learn.forget_notes import FORGOTTEN
+from palimpsest.llm.sampling import SamplingModel, Send
+from palimpsest.server.access_tokens import Grant, current_grant, current_user
+from palimpsest.server.recall_socket import serve_prompts
+from palimpsest.server.session.calls import Calls
+from palimpsest.server.session.continuations import (
+    ASKED_BETWEEN_REQUESTS_SINCE,
+    Continuation,
+    Continuations,
+    RunningCalls,
+    WorkResult,
+)
+from palimpsest.server.session.lazy_memory import LazyMemory
+from palimpsest.server.session.roots import Roots
+from palimpsest.server.session.subscriptions import Subscribers
 
 if TYPE_CHECKING:
     from palimpsest.memory import Memory
+
+
+# The state that all connections of one server share.
+
+
+@dataclass(frozen=True, slots=True)
+class ServerState:
+    """The open memory and everything else that outlives a single request.
+
+    `client_project` is set only in the copy that a single request sees: the project of the access token, of the
+    client's roots or of the settings, under its present name, or "".
+    """
+
+    memory: LazyMemory
+    calls: Calls
+    subscribers: Subscribers
+    roots: Roots
+    continuations: Continuations = field(default_factory=Continuations)
+    running: RunningCalls = field(default_factory=RunningCalls)
+    client_project: str = ""
+
+    async def run(self) -> None:
+        """Keep the memory open, unfinished calls going, and clients and hooks informed until cancelled."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self.memory.run)
+            tasks.start_soon(self.continuations.run)
+            tasks.start_soon(self.running.run)
+            tasks.start_soon(serve_prompts, self.memory.settings, lambda: self.memory.opened)
+
+
+# What was learned in the background, and what is new in this version, as notes on the next reply.
+
+RESTORE = "list_memories(deleted=true) has the ids of what was forgotten; update_memory(restore=true) restores it"
+
+
+async def news(memory: Memory, scope: Scope) -> tuple[str, ...]:
+    """Return what no reply has told yet. An access token that only reads leaves it to those that write.
+
+    What is about this installation is for its owner, and for nobody who uses it with an access token. If the ledger
+    cannot be read, the next reply tells it: this one has to say what was done.
+    """
+    grant = current_grant()
+    try:
+        notes = () if grant is not None and grant.read_only else await memory.news(scope)
+        if grant is None:
+            notes = (*await memory.upgrade_notice(), *notes)
+    except LedgerError:
+        return ()
+    return (*notes, RESTORE) if any(note.startswith(FORGOTTEN) for note in notes) else notes
+
 
 AnyContext: TypeAlias = Context[Any, Any] | ServerRequestContext[Any, Any]
 
@@ -102,3 +171,75 @@ def can_ask_user(ctx: Context[Any, Any]) -> bool:
     capabilities = ctx.client_capabilities
     elicitation = capabilities.elicitation if capabilities is not None else None
     return elicitation is not None and (elicitation.form is not None or elicitation.url is None)
+
+
+# Let the memory use the client's own language model for the duration of a call (MCP sampling).
+
+T = TypeVar("T")
+
+
+async def with_client_model(
+    ctx: Context[Any, Any], memory: Memory, work: Callable[[Memory], Awaitable[T]]
+) -> T | InputRequiredResult:
+    """Run `work` with a memory that may ask the client's model. Return its result, or the question to the client.
+
+    `work` starts once, however many requests the call takes. Raises what `work` raises.
+    """
+    continuations, user, continuation_id = state_of(ctx).continuations, current_user(), ctx.request_state
+    between_requests = asks_between_requests(ctx)
+    may_wait = not between_requests or continuations.has_room(user)
+    if continuation_id is None and not (_may_ask_model(ctx, memory) and may_wait):
+        with state_of(ctx).running.reporting(ctx) as report_progress:
+            return await work(memory.for_call(report_progress))
+    if not between_requests:
+        with state_of(ctx).running.reporting(ctx) as report_progress:
+            return await work(memory.for_call(report_progress, _model(memory, partial(_ask_during_call, ctx))))
+
+    async def work_over_requests(continuation: Continuation) -> T:
+        return await work(memory.for_call(model=_model(memory, continuation.ask)))
+
+    if continuation_id is None:
+        continuation = continuations.begin(user, work_over_requests)
+    else:
+        continuation = continuations.find(continuation_id)
+        for key, reply in (ctx.input_responses or {}).items():
+            continuation.reply(key, reply)
+    return await result_or_question(ctx, continuation)
+
+
+async def result_or_question(ctx: Context[Any, Any], continuation: Continuation) -> Any:
+    """Return the result of work, or its next question to the client. Raises what the work raises."""
+    step = await state_of(ctx).continuations.next_step(continuation)
+    if not isinstance(step, WorkResult):
+        return InputRequiredResult(input_requests={step.key: step.request}, request_state=continuation.id)
+    if step.error is not None:
+        raise step.error
+    return step.value
+
+
+def asks_between_requests(ctx: Context[Any, Any]) -> bool:
+    """Return whether a client is asked between two requests, and not during a call."""
+    return (ctx.protocol_version or "") >= ASKED_BETWEEN_REQUESTS_SINCE
+
+
+def _may_ask_model(ctx: Context[Any, Any], memory: Memory) -> bool:
+    """Return whether to ask the client's model: the settings allow it, and the client can be asked.
+
+    A client with a read-only access token is never asked, because its model's replies would be stored.
+    """
+    grant, capabilities = current_grant(), ctx.client_capabilities
+    if memory.settings.llm_provider != "sampling" or (grant is not None and grant.read_only):
+        return False
+    if capabilities is None or capabilities.sampling is None:
+        return False
+    return asks_between_requests(ctx) or ctx.session.can_send_request
+
+
+def _model(memory: Memory, ask: Send) -> SamplingModel:
+    config = memory.settings.llm.config
+    return SamplingModel(ask, temperature=config.temperature, max_tokens=config.max_tokens, timeout=config.timeout)
+
+
+async def _ask_during_call(ctx: Context[Any, Any], request: CreateMessageRequest) -> BaseModel:
+    related = ServerMessageMetadata(related_request_id=ctx.request_id)
+    return await ctx.session.send_request(request, CreateMessageResultWithTools, metadata=related)

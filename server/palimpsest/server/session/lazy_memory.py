@@ -17,11 +17,11 @@ import anyio.to_thread
 from palimpsest.core.errors import PalimpsestError
 
 if TYPE_CHECKING:
-    from palimpsest.brief.launch import Launch
-    from palimpsest.core.models import Outcome
-    from palimpsest.core.search.hits import ChangedMemory
+    from palimpsest.core.models import ChangedMemory, Outcome
     from palimpsest.core.settings import Settings
+    from palimpsest.hooks.instructions import Launch
     from palimpsest.memory import Memory
+
 
 logger = logging.getLogger(__name__)
 
@@ -124,7 +124,7 @@ class LazyMemory:
 
     async def _hear_changes(self, memory: Memory) -> None:
         """Pass on what other servers change."""
-        from palimpsest.facade.changes_of_others import hear_changes  # noqa: PLC0415 - only with a database for many
+        from palimpsest.learn.browsing import hear_changes  # noqa: PLC0415 - only with a database for many
 
         await hear_changes(memory.engine, self._on_changed)
 

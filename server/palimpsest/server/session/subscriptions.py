@@ -1,8 +1,4 @@
-"""Notify clients of changed resources.
-
-A client only hears of changes to its own user's memory, and one whose access token is bound to a project only of
-changes that it could read: those in the project, and those in no project.
-"""
+"""Tell clients which resources a write changed."""
 
 from __future__ import annotations
 
@@ -16,9 +12,15 @@ from mcp.server.subscriptions import InMemorySubscriptionBus, ResourceUpdated, S
 from mcp.shared.exceptions import MCPError
 from mcp.types import INVALID_PARAMS, EmptyResult, SubscribeRequestParams, UnsubscribeRequestParams
 
-from palimpsest.server.auth.access import Grant, current_grant, current_user
+from palimpsest.core.models import ChangedMemory, Outcome
+from palimpsest.server.access_tokens import Grant, current_grant, current_user
 from palimpsest.server.session.roots import RequestContext
-from palimpsest.text.control_characters import visible
+from palimpsest.text.display import visible
+
+# Notify clients of changed resources.
+#
+# A client only hears of changes to its own user's memory, and one whose access token is bound to a project only of
+# changes that it could read: those in the project, and those in no project.
 
 SCHEME = "memory://"
 ENTITY_SCHEME = "entity://"
@@ -146,3 +148,41 @@ def _connection(ctx: RequestContext) -> Connection:
 
 def _may_hear(grant: Grant | None, project: str) -> bool:
     return grant is None or grant.sees(project)
+
+
+SUMMARY = "summary"
+RECENT = "recent"
+ENTITIES = "entities"
+"""Names that stand in `memory://{id}` in place of an id. These resources always exist."""
+
+LISTS = (RECENT, SUMMARY, ENTITIES)
+
+MAX_ANNOUNCED = 100
+"""The number of changed memories that one write announces individually."""
+
+
+async def notify_changed(subscribers: Subscribers, outcomes: Sequence[Outcome]) -> None:
+    """Notify subscribers of the resources that a write changed: the lists, the memories and their histories."""
+    uris_by_project: dict[tuple[str, str], list[str]] = {}
+    subscribers.note_told((outcome.memory.id, outcome.memory.revision) for outcome in outcomes)
+    for number, outcome in enumerate(outcomes):
+        replaced = zip(outcome.replaced, outcome.replaced_projects, strict=True)
+        for memory_id, project in ((outcome.memory.id, outcome.memory.scope.project), *replaced):
+            user = outcome.memory.scope.user_id
+            uris = uris_by_project.setdefault((user, project), [f"{SCHEME}{name}" for name in LISTS])
+            if number < MAX_ANNOUNCED:
+                uris += [f"{SCHEME}{memory_id}", f"{SCHEME}{memory_id}/history"]
+    for (user, project), uris in uris_by_project.items():
+        await subscribers.notify(uris, user, project)
+
+
+async def notify_heard(subscribers: Subscribers, changed: Sequence[ChangedMemory]) -> None:
+    """Notify subscribers of memories that any server has changed, but not of what `notify_changed` told them."""
+    uris_by_project: dict[tuple[str, str], list[str]] = {}
+    for memory in changed:
+        if not subscribers.was_told(memory.id, memory.revision):
+            lists = [f"{SCHEME}{name}" for name in LISTS]
+            uris = uris_by_project.setdefault((memory.user_id, memory.project), lists)
+            uris += [f"{SCHEME}{memory.id}", f"{SCHEME}{memory.id}/history"]
+    for (user, project), uris in uris_by_project.items():
+        await subscribers.notify(list(dict.fromkeys(uris)), user, project)

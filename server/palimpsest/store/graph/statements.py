@@ -9,18 +9,14 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
-from palimpsest.core.entities import NamedEntity, Relation, name_key, relation_key
-from palimpsest.core.models import Fact, Memory
-from palimpsest.store.graph.groups import members_of, roots_of
-from palimpsest.store.graph.identity.history import GraphWrite
-from palimpsest.store.graph.identity.resolution import resolve, tell_name
-from palimpsest.store.graph.tables import mentions, relations
-from palimpsest.store.mapping import Query, listed, to_memory
-from palimpsest.store.schema import memories
-from palimpsest.text.dates.finder import dates_in
-from palimpsest.text.names.namesakes import says_another
-from palimpsest.text.relations import NEGATIONS, SINGLE_VALUED, begun, dated, has_name, outliving, words_in
-from palimpsest.text.time_words import change_words
+from palimpsest.core.models import Fact, Memory, NamedEntity, Relation, name_key, relation_key
+from palimpsest.store.graph.identity import GraphWrite, members_of, resolve, roots_of, tell_name
+from palimpsest.store.rows import Query, listed, to_memory
+from palimpsest.store.schema import memories, mentions, relations
+from palimpsest.text.dates.date_finder import dates_in
+from palimpsest.text.names.known_names import says_another
+from palimpsest.text.relation_updates import NEGATIONS, SINGLE_VALUED, begun, dated, has_name, outliving, words_in
+from palimpsest.text.stopwords import change_words
 
 
 def put_new(write: GraphWrite, memory: Memory, replaced: Sequence[Memory] = ()) -> None:

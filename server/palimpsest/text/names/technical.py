@@ -5,11 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from palimpsest.core.entities import EntityType
-from palimpsest.text.names.lexicon.cues import NEVER
-from palimpsest.text.names.lexicon.lists import is_english_word
-from palimpsest.text.names.lexicon.well_known import UNMISTAKABLE, WELL_KNOWN
-from palimpsest.text.names.span import Span
+from palimpsest.core.models import EntityType
+from palimpsest.text.names.lexicon import NEVER, UNMISTAKABLE, WELL_KNOWN, is_english_word
+from palimpsest.text.names.spans import Span
 from palimpsest.text.stopwords import FUNCTION_WORDS
 
 _EXTENSIONS = (

@@ -12,10 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palimpsest.care.transfer.markdown.file_names import MAX_NAME_BYTES, name_taken, safe_name
-from palimpsest.core.entities import NamedEntity, Relation
+from palimpsest.admin.markdown_export import MAX_NAME_BYTES, name_taken, safe_name
 from palimpsest.core.errors import InputError
-from palimpsest.core.models import Scope
+from palimpsest.core.models import NamedEntity, Relation, Scope
 from tests.support.ledger_access import store_memory
 from tests.support.markdown_folder import contents, edit, export_to, import_from, manifest_of, page_with
 from tests.support.memory import ALICE, StoppedClock, add_text, memory_in

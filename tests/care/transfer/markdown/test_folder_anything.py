@@ -14,8 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palimpsest.care.transfer.markdown.items import full_shown, shown_of, written
-from palimpsest.care.transfer.markdown.reading import items_of, split_file
+from palimpsest.admin.markdown_files import full_shown, items_of, shown_of, split_file, written
 from palimpsest.core.models import Memory, Undo
 from palimpsest.core.validation import is_blank
 from palimpsest.memory import Memory as OpenMemory

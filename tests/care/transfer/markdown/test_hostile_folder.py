@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from palimpsest.care.transfer.markdown import folder as folder_limits
-from palimpsest.care.transfer.markdown.folder import MAX_FILE_BYTES
-from palimpsest.care.transfer.markdown.manifest import MAX_MANIFEST_BYTES
+from palimpsest.admin import markdown_files
+from palimpsest.admin.markdown_files import MAX_FILE_BYTES, MAX_MANIFEST_BYTES
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import Scope
 from tests.support.command_line import palimpsest, palimpsest_json
@@ -92,10 +91,10 @@ async def test_a_folder_beyond_the_bounds_is_refused(tmp_path: Path, monkeypatch
         await add_text(memory, "User bakes")
         await export_to(memory, tmp_path / "vault")
         (tmp_path / "vault" / "note.md").write_text("x" * 1_000, "utf-8")
-        monkeypatch.setattr(folder_limits, "MAX_FOLDER_BYTES", 1_000)
+        monkeypatch.setattr(markdown_files, "MAX_FOLDER_BYTES", 1_000)
         with pytest.raises(InputError, match="MB of Markdown"):
             await import_from(memory, tmp_path / "vault")
-        monkeypatch.setattr(folder_limits, "MAX_FILES", 1)
+        monkeypatch.setattr(markdown_files, "MAX_FILES", 1)
         with pytest.raises(InputError, match="more than 1 Markdown files"):
             await import_from(memory, tmp_path / "vault")
 

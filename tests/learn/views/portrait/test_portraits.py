@@ -12,7 +12,7 @@ import pytest
 from loopback import OpenAIServer
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import Scope
-from palimpsest.hook.session import find_brief
+from palimpsest.hooks.events import find_brief
 from palimpsest.memory import Memory
 from tests.support.mcp_client import connect_stdio, reply_text
 from tests.support.memory import ALICE, StoppedClock, add_text, llm_settings, memory_in, messages_from

@@ -12,10 +12,10 @@ from sqlalchemy.exc import IntegrityError
 
 from palimpsest.core.clock import now
 from palimpsest.core.errors import LedgerError
-from palimpsest.store.database.postgres import connection
-from palimpsest.store.database.postgres.commits import Commits, was_stored
-from palimpsest.store.database.postgres.connection import PostgresDatabase
 from palimpsest.store.ledger import open_ledger
+from palimpsest.store.postgres import postgres_database
+from palimpsest.store.postgres.postgres_database import PostgresDatabase
+from palimpsest.store.postgres.postgres_schema import Commits, was_stored
 from postgresql import Cluster, own_cluster
 
 pytestmark = [pytest.mark.nightly, pytest.mark.postgres]
@@ -100,7 +100,7 @@ class TestALostCommit:
 
 def test_time_is_limited_after_a_connection_was_lost_too(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """Guards the thread that ends statements on a frozen connection: a lost connection must not end it."""
-    monkeypatch.setattr(connection, "SILENCE_SECONDS", 0.0)
+    monkeypatch.setattr(postgres_database, "SILENCE_SECONDS", 0.0)
     database = PostgresDatabase.open(cluster.url("ledger"))
     try:
         with pytest.raises(LedgerError, match="terminating"), database.read() as conn:

@@ -15,10 +15,10 @@ from sqlalchemy import Connection, Engine, event, select, text
 
 from palimpsest.core.errors import LedgerError, SettingsError
 from palimpsest.core.models import Decision, Event, Fact, Provenance
-from palimpsest.store.database.postgres import connection
+from palimpsest.store.apply import Write
 from palimpsest.store.ledger import Ledger, open_ledger
+from palimpsest.store.postgres import postgres_database
 from palimpsest.store.schema import memories
-from palimpsest.store.writes.apply import Write
 from postgresql import Cluster, own_cluster
 from tests.support.ledger_access import writing
 from tests.support.memory import ALICE, StoppedClock
@@ -131,7 +131,7 @@ def test_a_database_that_does_not_answer_is_given_up(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A machine that has stopped sends nothing, not even that it has stopped."""
-    monkeypatch.setattr(connection, "SILENCE_SECONDS", 1.0)
+    monkeypatch.setattr(postgres_database, "SILENCE_SECONDS", 1.0)
     cluster.create_database(tmp_path.name)
     with closing(open_ledger(SecretStr(cluster.url(tmp_path.name)), StoppedClock())) as ledger:
         frozen: list[int] = []
@@ -156,7 +156,7 @@ def test_a_write_does_not_wait_for_ever_for_its_turn(
 ) -> None:
     """Somebody else writes for the same user and does not end. Writes for other users go on."""
     monkeypatch.setattr(
-        connection, "SESSION", connection.SESSION.replace("lock_timeout = '30s'", "lock_timeout = '1s'")
+        postgres_database, "SESSION", postgres_database.SESSION.replace("lock_timeout = '30s'", "lock_timeout = '1s'")
     )
     cluster.create_database(tmp_path.name)
     address = SecretStr(cluster.url(tmp_path.name))

@@ -12,7 +12,7 @@ from pydantic import SecretStr
 from sqlalchemy import Engine, event
 
 from loopback import OpenAIServer
-from palimpsest.learn.apply import WriteResult
+from palimpsest.learn.commit import WriteResult
 from palimpsest.memory import Memory
 from postgresql import Cluster, own_cluster
 from tests.support.memory import ALICE, add_text, llm_settings, memory_in, messages_from

@@ -17,7 +17,7 @@ from psycopg import sql
 from sqlalchemy import Connection, Engine, event
 
 from palimpsest.core.models import Scope
-from palimpsest.store.queries import vectors
+from palimpsest.store import entries
 from tests.support.ledger_access import store_memory, store_messages
 from tests.support.memory import memory_in, messages_from
 from tests.support.postgres import PostgresStore
@@ -174,7 +174,7 @@ async def test_plans_are_made_for_the_values_of_a_call(tmp_path: Path) -> None:
     async with memory_in(tmp_path) as memory:
         with memory.engine.ledger.read() as conn:
             for _ in range(20):
-                vectors.has_missing_vectors(conn, memory.engine.embedder.fingerprint)
+                entries.has_missing_vectors(conn, memory.engine.embedder.fingerprint)
             kept = "SELECT sum(generic_plans)::int, sum(custom_plans)::int FROM pg_prepared_statements"
             generic, custom = conn.exec_driver_sql(kept).one()
     assert custom > 0

@@ -11,11 +11,11 @@ import pytest
 from sqlalchemy import select
 
 from palimpsest.core.models import Decision, Event, Fact, Provenance, Scope
+from palimpsest.store import entries
+from palimpsest.store.apply import Write
 from palimpsest.store.ledger import Ledger, open_ledger
-from palimpsest.store.queries import index_log as log_queries
 from palimpsest.store.schema import history, index_log
-from palimpsest.store.writes.apply import Write
-from palimpsest.store.writes.transaction import next_edit_number, reserve_edit_numbers
+from palimpsest.store.writes import next_edit_number, reserve_edit_numbers
 from tests.support.ledger_access import writing
 from tests.support.memory import StoppedClock
 from tests.support.stores import ledger_address
@@ -65,12 +65,12 @@ def test_the_index_log_grows_in_the_order_of_the_commits(servers: list[Ledger]) 
         later = threading.Thread(target=add, args=(second, "ben", "Ben plays the flute"))
         later.start()
         with second.read() as reading:
-            before = log_queries.newest_log_number(reading)
+            before = entries.newest_log_number(reading)
         later.join(0.5)
         assert later.is_alive(), "it waits to write to the log"
     later.join()
     with second.read() as reading:
-        rows = log_queries.log_rows_after(reading, before, 9)
+        rows = entries.log_rows_after(reading, before, 9)
     assert [row.user_id for row in rows] == ["alice", "ben"]
     assert [row.seq for row in rows] == sorted(row.seq for row in rows)
 

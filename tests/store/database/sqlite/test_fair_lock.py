@@ -15,12 +15,12 @@ import pytest
 from filelock import Timeout
 
 from palimpsest.core.files import file_lock
-from palimpsest.store.database.sqlite.fair_lock import in_turn
+from palimpsest.store.sqlite.ledger_files import in_turn
 
 HOLDS_FOR_EVER = """
 import sys, threading
 from pathlib import Path
-from palimpsest.store.database.sqlite.fair_lock import in_turn
+from palimpsest.store.sqlite.ledger_files import in_turn
 with in_turn(Path(sys.argv[1]), 60):
     print("held", flush=True)
     threading.Event().wait()

@@ -12,10 +12,10 @@ import pytest
 
 from palimpsest.core.errors import LedgerError, LedgerTooNewError
 from palimpsest.core.models import Decision, Event, Fact, Provenance
-from palimpsest.store.database.sqlite.full_text import SqliteFullText
+from palimpsest.store.apply import Write
 from palimpsest.store.ledger import Ledger, open_ledger
-from palimpsest.store.migrations.upgrade import MIGRATIONS
-from palimpsest.store.writes.apply import Write
+from palimpsest.store.sqlite.fts5 import SqliteFullText
+from palimpsest.store.upgrade import MIGRATIONS
 from tests.support.memory import ALICE, StoppedClock
 
 

@@ -16,10 +16,10 @@ from mcp import Client
 from palimpsest.core.errors import LedgerError
 from palimpsest.core.models import Decision, Event, Fact, Provenance
 from palimpsest.core.threads import in_background
-from palimpsest.store.database.sqlite.backup import SqliteBackups
+from palimpsest.store import memories
+from palimpsest.store.apply import Write
 from palimpsest.store.ledger import Ledger
-from palimpsest.store.queries import memories as memory_queries
-from palimpsest.store.writes.apply import Write
+from palimpsest.store.sqlite.ledger_files import SqliteBackups
 from tests.support.ledger_access import ledger_faults, ledger_in, second_writer
 from tests.support.ledger_process import ledger_process
 from tests.support.mcp_client import connect_stdio, error_text, reply_results, reply_text
@@ -181,7 +181,7 @@ def store(ledger: Ledger, text: str) -> None:
 
 def read_texts(ledger: Ledger) -> list[str]:
     with ledger.read() as conn:
-        return sorted(memory.text for _, memory in memory_queries.list_memories(conn, ALICE, 100))
+        return sorted(memory.text for _, memory in memories.list_memories(conn, ALICE, 100))
 
 
 @contextmanager
@@ -193,7 +193,7 @@ def reader_in_background(ledger: Ledger) -> Generator[Callable[[], None]]:
     def read() -> None:
         try:
             with in_background(), ledger.read() as conn:
-                memory_queries.count_memories(conn, ALICE)
+                memories.count_memories(conn, ALICE)
                 reads.set()
                 may_end.wait()
         except LedgerError as error:

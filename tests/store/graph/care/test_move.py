@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.core.entities import Relation
-from palimpsest.core.models import MOVE, Scope, Undo
+from palimpsest.core.models import MOVE, Relation, Scope, Undo
 from tests.support.graph_rows import LIVES, entity_names, run_statement, stated_relations, store_stating
 from tests.support.ledger_access import row_faults, select_rows
 from tests.support.memory import ALICE, memory_in

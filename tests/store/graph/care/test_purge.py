@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.care.backup import back_up
-from palimpsest.core.entities import Relation
-from palimpsest.core.models import Scope
+from palimpsest.admin.backup import back_up
+from palimpsest.core.models import Relation, Scope
 from palimpsest.memory import Memory
 from tests.support.exports import exported
 from tests.support.graph_rows import (

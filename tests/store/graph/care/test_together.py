@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.care.backup import back_up, restore
-from palimpsest.core.entities import Relation
-from palimpsest.core.models import Scope, Undo
+from palimpsest.admin.backup import back_up, restore
+from palimpsest.core.models import Relation, Scope, Undo
 from palimpsest.memory import Memory
-from palimpsest.store.graph.names import entities_named
+from palimpsest.store.graph.entities import entities_named
 from tests.support.graph_rows import LIVES, entity_names, stated_relations, store_stating
 from tests.support.ledger_access import ledger_faults, ledger_in, row_faults, select_rows
 from tests.support.memory import ALICE, StoppedClock, memory_in, settings_in
@@ -32,10 +31,10 @@ WRITE = """
 import os, signal, sys
 from datetime import UTC, datetime
 from sqlalchemy import Engine, event
-from palimpsest.core.entities import NamedEntity, Relation
+from palimpsest.core.models import NamedEntity, Relation
 from palimpsest.core.models import Decision, Event, Fact, Provenance, Scope
 from palimpsest.store.ledger import open_ledger
-from palimpsest.store.writes.apply import Write
+from palimpsest.store.apply import Write
 from tests.support.stores import ledger_place
 
 moment = sys.argv[2]

@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from palimpsest.care.transfer import import_file
-from palimpsest.core.entities import Relation, Split
+from palimpsest.admin import import_file
 from palimpsest.core.errors import InputError
-from palimpsest.core.models import Scope
+from palimpsest.core.models import Relation, Scope, Split
 from palimpsest.memory import Memory
 from tests.support.exports import CutOffError, Interrupted, exported, exporting
 from tests.support.graph_rows import (

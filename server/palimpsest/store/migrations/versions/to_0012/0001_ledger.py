@@ -3,7 +3,7 @@
 import sqlalchemy as sa
 from alembic import op
 
-from palimpsest.store.mapping import UtcTime
+from palimpsest.store.rows import UtcTime
 
 revision = "0001"
 down_revision = None

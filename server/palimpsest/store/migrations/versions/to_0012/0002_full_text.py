@@ -2,7 +2,7 @@
 
 from alembic import context, op
 
-from palimpsest.store.database.protocols import FullText
+from palimpsest.store.database import FullText
 
 revision = "0002"
 down_revision = "0001"

@@ -5,7 +5,7 @@ from itertools import groupby
 import sqlalchemy as sa
 from alembic import op
 
-from palimpsest.store.mapping import UtcTime
+from palimpsest.store.rows import UtcTime
 
 revision = "0003"
 down_revision = "0002"

@@ -1,0 +1,1 @@
+"""Administer a memory: doctor, backups, export and import, configuration."""

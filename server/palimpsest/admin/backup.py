@@ -1,0 +1,173 @@
+"""Back up, restore, migrate and move the ledger. Blocking."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+from filelock import Timeout
+from pydantic import SecretStr
+
+from palimpsest.core.clock import Clock
+from palimpsest.core.errors import InputError, LedgerError
+from palimpsest.core.files import file_lock
+from palimpsest.core.settings import Settings
+from palimpsest.hooks.rendered import RenderedFiles
+from palimpsest.hooks.spool import hooks_dir
+from palimpsest.index.sync import delete_outdated
+from palimpsest.store import upgrade
+from palimpsest.store.copying import Moved, Shown, move
+from palimpsest.store.database import Database, LedgerCopy, Restored
+from palimpsest.store.ledger import backups_of, open_database, open_ledger
+from palimpsest.store.upgrade import PendingMigration
+
+# Move the whole ledger to another database, and bring the schema of a ledger up to date. Blocking.
+
+__all__ = ["Moved", "PendingMigration", "migrate", "move_ledger", "pending_migration"]
+
+
+def move_ledger(settings: Settings, target: Path | SecretStr, shown: Shown, clock: Clock) -> Moved:
+    """Copy the ledger of the settings to a new file or an empty database, and compare every row.
+
+    A second call goes on with what the first one has copied. Raises InputError if the target is not empty,
+    SettingsError for a URL that is none, and LedgerError. The ledger of the settings is not changed.
+    """
+    with _present_ledger(settings) as source, closing(open_database(target)) as database:
+        upgrade.upgrade(source, backups_of(settings.ledger_place, settings.data_dir), clock())
+        return move(source, database, clock, shown)
+
+
+def pending_migration(settings: Settings) -> PendingMigration:
+    """Return what a migration of the ledger would do. Raises LedgerError if it cannot be migrated."""
+    with _present_ledger(settings) as database:
+        return upgrade.pending(database)
+
+
+def migrate(settings: Settings, clock: Clock) -> None:
+    """Migrate the schema of the ledger, a file after a backup. Raises LedgerError."""
+    with _present_ledger(settings) as database:
+        upgrade.migrate(database, backups_of(settings.ledger_place, settings.data_dir), clock())
+
+
+@contextmanager
+def _present_ledger(settings: Settings) -> Generator[Database]:
+    """Open the database of the ledger. Raises LedgerError if there is no file."""
+    place = settings.ledger_place
+    if isinstance(place, Path) and not place.is_file():
+        raise LedgerError(f"there is no ledger at {place} yet. Nothing was done.")
+    with closing(open_database(place)) as database:
+        yield database
+
+
+# Back up the ledger, list its backups and restore one, also while clients are using it. Blocking.
+
+_NAME = r"-(?P<why>.+?)(?:-(?P<at>\d{8}T\d{6}Z))?(?:-\d+)?\.db"
+"""What the name of a backup has after that of its ledger: on which occasion it was made, and when."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBackup:
+    """A backup in the ledger's folder of backups: on which occasion and when it was made, and its size in bytes."""
+
+    path: Path
+    occasion: str
+    made_at: datetime
+    size: int
+
+
+def stored_backups(settings: Settings) -> list[StoredBackup]:
+    """Return the backups in the ledger's folder of backups, the newest first."""
+    backups = backups_of(settings.ledger_place, settings.data_dir)
+    stem = re.escape(backups.name)
+    found: list[StoredBackup] = []
+    for file in backups.files():
+        match = re.fullmatch(stem + _NAME, file.name)
+        if match is None:
+            continue
+        try:
+            stat = file.stat()
+        except OSError:  # another process has just deleted it
+            continue
+        named_at = match["at"] and datetime.strptime(match["at"], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
+        made_at = named_at or datetime.fromtimestamp(stat.st_mtime, UTC)
+        found.append(StoredBackup(file, match["why"], made_at, stat.st_size))
+    return sorted(found, key=lambda backup: (backup.made_at, backup.path.name), reverse=True)
+
+
+def inspect_backup(settings: Settings, name: str) -> LedgerCopy:
+    """Read a backup through, by its name in the folder of backups, and return what it holds.
+
+    Raises InputError if there is none of that name, and LedgerError if it is damaged.
+    """
+    backup = next((backup for backup in stored_backups(settings) if backup.path.name == name), None)
+    if backup is None:
+        raise InputError("there is no backup of this name. Nothing was restored")
+    return backups_of(settings.ledger_place, settings.data_dir).inspect(backup.path)
+
+
+def back_up(settings: Settings, target: Path | None, clock: Clock) -> LedgerCopy:
+    """Copy the ledger to `target`, or to a dated file in its backup folder, and check the copy.
+
+    Raises LedgerError if there is no ledger or the copy cannot be made, and InputError if `target` exists.
+    """
+    place = settings.ledger_place
+    if isinstance(place, Path) and not place.is_file():
+        raise LedgerError(f"there is no ledger at {place} yet, so there is nothing to back up")
+    backups = backups_of(place, settings.data_dir)
+    if target is None:
+        return backups.keep("backup", clock())
+    if target.exists():
+        raise InputError(f"{target} already exists. Nothing was written. Name a new file")
+    return backups.copy(target.absolute())
+
+
+def inspect_copy(settings: Settings, file: Path) -> LedgerCopy:
+    """Read a copy through and return what it holds. Raises LedgerError if it is missing, damaged or not a ledger."""
+    return backups_of(settings.ledger_place, settings.data_dir).inspect(file)
+
+
+def restore(settings: Settings, file: Path, clock: Clock) -> Restored:
+    """Replace the ledger with a copy, after a backup of the present ledger.
+
+    Raises LedgerError, and changes nothing then. Clients may stay connected: they see the restored ledger from their
+    next call on. A damaged ledger is replaced as a whole. For that, all clients have to be closed.
+    """
+
+    def migrate(path: Path) -> None:
+        open_ledger(path, clock).close()  # migrates an older schema and refuses a newer one
+
+    backups = backups_of(settings.ledger_place, settings.data_dir)
+    restored = backups.restore(file, clock(), migrate, partial(_refuse_if_in_use, settings))
+    with closing(open_ledger(settings.ledger_place, clock, data_dir=settings.data_dir)) as ledger:
+        delete_outdated(settings.index_dir, ledger)
+    _remove_rendered(settings.data_dir)
+    return restored
+
+
+def _remove_rendered(data_dir: Path) -> None:
+    """Remove what sessions begin with, because it may say what the restored ledger does not know."""
+    try:
+        RenderedFiles(data_dir).remove_all()
+    except OSError as error:
+        raise LedgerError(
+            f"the ledger was restored, but what new sessions begin with could not be removed: {error}. Delete the "
+            f"folders briefs and instructions in {hooks_dir(str(data_dir))}."
+        ) from error
+
+
+def _refuse_if_in_use(settings: Settings) -> None:
+    """Raise LedgerError if a server holds an index folder. It would go on writing to the replaced file."""
+    for lock in sorted(settings.index_dir.glob("*.lock")):
+        try:
+            with file_lock(lock).acquire(timeout=0):
+                continue
+        except Timeout:
+            raise LedgerError(
+                "the ledger is damaged and has to be replaced as a whole, but a client is using it "
+                f"({lock} is locked). Nothing was changed. Close all clients, then restore again."
+            ) from None

@@ -1,0 +1,368 @@
+"""Configure an installation: models, embedders, prompts, and the settings in effect."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import anyio
+import anyio.to_thread
+from pydantic import BaseModel, SecretStr, ValidationError
+
+from palimpsest.core.errors import EmbedderError, InputError, PromptError, SettingsError
+from palimpsest.core.files import replace_file
+from palimpsest.core.settings import (
+    ENV_PREFIX,
+    EmbedderChoice,
+    Llm,
+    LlmConfig,
+    Provider,
+    Settings,
+    environment_variable,
+)
+from palimpsest.core.settings_file import Origin, keep_copy, set_value, set_values
+from palimpsest.learn.engine import NEEDED_PROMPTS, open_embedder, open_model, why_not_e5
+from palimpsest.llm.prompts import PromptFiles, parse, shipped_directory
+
+# The embedders that can be chosen: what each is for, whether it can be used here, and how one is chosen.
+
+
+@dataclass(frozen=True, slots=True)
+class EmbedderInfo:
+    """An embedder. `obstacle` says why it cannot be used as things are, or is empty."""
+
+    name: Provider
+    about: str
+    obstacle: str
+
+
+_ABOUT: dict[Provider, str] = {
+    "e5": "100 languages, 384 dimensions, on this machine, about 20 ms for a question",
+    "static": "best for English, 256 dimensions, on this machine, less than 1 ms for a question",
+    "onnx": "the sentence-transformers model in a folder of yours, on this machine",
+    "openai": "a model behind an OpenAI-compatible endpoint",
+    "chroma": "English, 384 dimensions, on this machine; downloads 80 MB on first use",
+}
+
+
+def embedders(settings: Settings) -> list[EmbedderInfo]:
+    """Return every embedder, the best for most people first. Blocking."""
+    needs_model = "" if settings.embedder.config.model else "needs embedder.config.model"
+    obstacles: dict[Provider, str] = {"e5": why_not_e5() or "", "onnx": needs_model, "openai": needs_model}
+    return [EmbedderInfo(name, about, obstacles.get(name, "")) for name, about in _ABOUT.items()]
+
+
+def choose_embedder(settings: Settings, name: Provider) -> tuple[Path, str]:
+    """Write an embedder into the settings file. Return the file, and the fingerprint that its vectors have.
+
+    The embedder is tried first. Raises EmbedderError if it cannot be used and SettingsError if the file cannot be
+    changed safely; nothing is changed then.
+    """
+    if name in ("onnx", "openai") and settings.embedder.config.model is None:
+        raise EmbedderError(
+            f"the embedder {name} needs embedder.config.model in the settings file: "
+            f"{'the folder of the model' if name == 'onnx' else 'the name of the model'}. Nothing was changed."
+        )
+    choice = EmbedderChoice(provider=name, config=settings.embedder.config)
+    try:
+        embedder = open_embedder(settings.model_copy(update={"embedder": choice}))
+        embedder.embed_query("a text to try the embedder with")
+    except EmbedderError as error:
+        raise EmbedderError(f"{error} Nothing was changed.") from error
+    file = settings.config or settings.data_dir / "config.toml"
+    set_value(file, "embedder", "provider", name)
+    return file, embedder.fingerprint
+
+
+# Choose the language model: find those of this machine, try one with a small call, and write it into the settings.
+
+LOCAL_SERVERS: Mapping[str, str] = {
+    "Ollama": "http://localhost:11434/v1",
+    "LM Studio": "http://localhost:1234/v1",
+    "vLLM": "http://localhost:8000/v1",
+}
+"""Programs that serve models on one's own machine, and where each of them listens unless it is told otherwise."""
+
+SEARCH_SECONDS = 1.0
+"""How long is waited for all local servers together. Set by hand: they are on this machine, and a person waits."""
+
+OPENAI_URL = "https://api.openai.com/v1"
+
+QUESTION = [{"role": "user", "content": "Reply with the word: ready"}]
+
+
+@dataclass(frozen=True, slots=True)
+class LocalServer:
+    """A program on this machine that serves models, and their names."""
+
+    name: str
+    base_url: str
+    models: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelChoice:
+    """A language model as a person chose it. `api_key` is "" if the key stays in the environment, or there is none."""
+
+    provider: Literal["none", "sampling", "openai"]
+    model: str = ""
+    base_url: str = ""
+    api_key: str = ""
+
+    @property
+    def values(self) -> dict[str, str | None]:
+        """Return the settings that the choice sets, by their names; None removes one.
+
+        An endpoint replaces an earlier one whole: a key must never be sent to another vendor.
+        """
+        values: dict[str, str | None] = {"llm.provider": self.provider}
+        if self.provider == "openai":
+            values["llm.config.model"] = self.model
+            values["llm.config.openai_base_url"] = self.base_url
+            values["llm.config.api_key"] = self.api_key or None
+        return values
+
+
+class _Model(BaseModel):
+    id: str
+
+
+class _ModelList(BaseModel):
+    """A list of models, as OpenAI's protocol has it."""
+
+    data: list[_Model]
+
+
+async def local_servers(urls: Mapping[str, str] = LOCAL_SERVERS) -> list[LocalServer]:
+    """Return the servers of this machine that answer within a second, with the models they have."""
+    import httpx  # noqa: PLC0415 - slow, and every command imports this module
+
+    found: dict[str, tuple[str, ...]] = {}
+
+    async def ask(client: httpx.AsyncClient, name: str, url: str) -> None:
+        try:
+            reply = await client.get(f"{url}/models")
+            found[name] = tuple(model.id for model in _ModelList.model_validate_json(reply.content).data)
+        except (httpx.HTTPError, ValidationError):
+            return  # nothing listens there, or something else does
+
+    # No proxy: what is asked for is on this machine.
+    async with httpx.AsyncClient(trust_env=False, timeout=SEARCH_SECONDS) as client:
+        with anyio.move_on_after(SEARCH_SECONDS):
+            async with anyio.create_task_group() as tasks:
+                for name, url in urls.items():
+                    tasks.start_soon(ask, client, name, url)
+    return [LocalServer(name, urls[name], found[name]) for name in urls if found.get(name)]
+
+
+async def try_model(settings: Settings, choice: ModelChoice) -> str:
+    """Ask a model at an endpoint for one word and return its reply, in one line. Raises ModelError."""
+    config = settings.llm.config.model_dump() | {
+        "model": choice.model,
+        "openai_base_url": choice.base_url,
+        "api_key": choice.api_key or None,
+    }
+    llm = Llm(provider="openai", config=LlmConfig.model_validate(config))
+    model = await anyio.to_thread.run_sync(lambda: open_model(settings.model_copy(update={"llm": llm})))
+    if model is None:
+        return ""
+    try:
+        return " ".join((await model.complete(QUESTION, None)).split())
+    finally:
+        await model.aclose()
+
+
+def write_settings(settings: Settings, values: Mapping[str, str | None]) -> tuple[Path, Path | None]:
+    """Write values into the settings file, for its owner only if one is a key. Return it and the copy of the old one.
+
+    Raises SettingsError, and the file is unchanged then.
+    """
+    file = settings_file(settings)
+    try:
+        copy = keep_copy(file)
+    except OSError as error:
+        raise SettingsError(f"{file} cannot be copied: {error}. Nothing was changed.") from error
+    set_values(file, values, private=bool(values.get("llm.config.api_key")))
+    return file, copy
+
+
+def settings_file(settings: Settings) -> Path:
+    """Return the settings file that was read, or the one that is read from now on if it exists."""
+    return settings.config or settings.data_dir / "config.toml"
+
+
+# The prompt files beside the shipped ones: compare them, write one's own, and return to the shipped one. Blocking.
+#
+# No text of a person is lost: a file that is written over or taken away is first copied beside itself.
+
+
+@dataclass(frozen=True, slots=True)
+class PromptInUse:
+    """A prompt file that is used: its text, and how it differs from the shipped one, as lines of a unified diff.
+
+    `fault` says why it cannot be used, or is "". `setting` is the name of a setting whose text replaces a part of it
+    or is added to it.
+    """
+
+    name: str
+    path: Path
+    text: str
+    is_own: bool
+    difference: Sequence[str]
+    fault: str = ""
+    setting: str = ""
+
+
+def prompts_in_use(settings: Settings) -> list[PromptInUse]:
+    """Return all prompts, in the order in which a model is asked."""
+    return [prompt_in_use(settings, name) for name in NEEDED_PROMPTS]
+
+
+def prompt_in_use(settings: Settings, name: str) -> PromptInUse:
+    """Return one prompt. Raises PromptError if there is none of this name."""
+    files = PromptFiles(NEEDED_PROMPTS, settings.prompts_dir)
+    path = files.path(name)
+    shipped = shipped_directory() / f"{name}.md"
+    text = fault = ""
+    try:
+        text = _text(path)
+        files.read(path, name)
+    except PromptError as error:
+        fault = str(error)
+    lines = difflib.unified_diff(_text(shipped).splitlines(), text.splitlines(), lineterm="")
+    return PromptInUse(name, path, text, path != shipped, [*lines][2:], fault, _setting(settings, name))
+
+
+def save_prompt(settings: Settings, name: str, text: str) -> Path | None:
+    """Write one's own prompt; return the copy of the file that it replaced, or None if there was none.
+
+    Raises PromptError if the text cannot be used, and InputError if the settings name no folder. Nothing is changed
+    then.
+    """
+    path = _own_path(settings, name)
+    text = text.replace("\r\n", "\n").rstrip("\n") + "\n"  # browsers send forms with line ends of their own
+    PromptFiles(NEEDED_PROMPTS).refuse_unfit(parse(text, path), name)
+    try:
+        copy = keep_copy(path)
+        with replace_file(path) as file:
+            file.write(text)
+    except (OSError, UnicodeError) as error:
+        raise PromptError(f"{path} cannot be written: {error}. Nothing was changed") from error
+    return copy
+
+
+def return_to_shipped(settings: Settings, name: str) -> Path:
+    """Take one's own prompt away, so that the shipped one is used again. Return the copy of the file.
+
+    Raises InputError if there is no file of one's own.
+    """
+    path = _own_path(settings, name)
+    try:
+        copy = keep_copy(path)
+        path.unlink()
+    except (OSError, UnicodeError) as error:
+        raise InputError(f"{path} cannot be taken away: {error}. Nothing was changed") from error
+    return copy or path
+
+
+def _setting(settings: Settings, name: str) -> str:
+    """Return the name of the setting that changes what a model is sent for a prompt, or ""."""
+    is_extraction = name in ("extract", "extract_agent")
+    changing = {
+        "custom_fact_extraction_prompt": is_extraction and settings.custom_fact_extraction_prompt,
+        "custom_instructions": is_extraction and settings.custom_instructions,
+        "custom_update_memory_prompt": name == "decide" and settings.custom_update_memory_prompt,
+        "graph_store.custom_prompt": name == "graph" and settings.graph_store.custom_prompt,
+    }
+    return next((setting for setting, value in changing.items() if value), "")
+
+
+def _own_path(settings: Settings, name: str) -> Path:
+    if name not in NEEDED_PROMPTS:
+        raise PromptError(f"there is no prompt '{name}'")
+    if settings.prompts_dir is None:
+        raise InputError("the settings name no folder for your own prompts (prompts_dir). Nothing was changed")
+    return settings.prompts_dir / f"{name}.md"
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise PromptError(f"{file}: cannot be read: {error}") from error
+
+
+# The settings in effect: the value of each, where it comes from, and no secret.
+
+MASK = "********"
+
+_LOGIN = re.compile(r"(?<=://)[^/@\s]+@")
+"""The login in a URL, which may hold a password."""
+
+
+@dataclass(frozen=True, slots=True)
+class SettingInEffect:
+    """A setting by its dotted name, its value as text ("" for none), and where it comes from.
+
+    `variable` is the name of the environment variable, if it comes from one.
+    """
+
+    name: str
+    value: str
+    origin: Origin
+    variable: str = ""
+
+
+def settings_in_effect(settings: Settings) -> list[SettingInEffect]:
+    """Return every setting in the order of the sections."""
+    return [_in_effect(settings, name, value) for name, value in _values(settings) if name != "config"]
+
+
+def _values(section: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the dotted name and the value of every setting, but of no section."""
+    for name in type(section).model_fields:
+        value = getattr(section, name)
+        if isinstance(value, BaseModel):
+            yield from _values(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
+
+
+def _in_effect(settings: Settings, name: str, value: Any) -> SettingInEffect:
+    completed = settings.openai_variables.model_dump().get(name) if value is None else None
+    if completed is not None:
+        return SettingInEffect(name, _as_text(completed), Origin.ENVIRONMENT, name.upper())
+    origin = settings.origins.get(name, Origin.DEFAULT)
+    variable = _variable(name) if origin is Origin.ENVIRONMENT else ""
+    text = _as_text(value)
+    if name == "llm.provider" and value == "auto":
+        text = f"auto: {settings.llm_provider}"
+    return SettingInEffect(name, text, origin, variable)
+
+
+def _variable(name: str) -> str:
+    """Return the environment variable that a setting comes from: its own, or one that holds a whole section as JSON."""
+    own, *of_sections = [
+        ENV_PREFIX + "__".join(name.upper().split(".")[:length]) for length in range(name.count(".") + 1, 0, -1)
+    ]
+    return next((variable for variable in (own, *of_sections) if environment_variable(variable)), own)
+
+
+def _as_text(value: Any) -> str:
+    if value is None or value in ((), {}):
+        return ""
+    if isinstance(value, SecretStr):
+        return MASK
+    if isinstance(value, bool | tuple | dict):
+        value = json.dumps(value, ensure_ascii=False, default=_in_json)
+    return _LOGIN.sub(f"{MASK}@", str(value))
+
+
+def _in_json(value: Any) -> Any:
+    """Return a value for JSON. Pydantic writes asterisks in place of a secret."""
+    return value.model_dump(mode="json") if isinstance(value, BaseModel) else str(value)

@@ -1,0 +1,538 @@
+"""Examine an installation: what each part is, and whether it works."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, closing
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+import numpy as np
+from filelock import Timeout
+
+from palimpsest.admin.backup import stored_backups
+from palimpsest.core.clock import Clock, now
+from palimpsest.core.errors import EmbedderError, LedgerError, PalimpsestError
+from palimpsest.core.files import file_lock
+from palimpsest.core.models import Scope
+from palimpsest.core.protocols import Embedder, Progress, Vector, VectorIndex
+from palimpsest.core.settings import Settings, unused_variables_text
+from palimpsest.core.threads import Threads
+from palimpsest.hooks.intake import status
+from palimpsest.index.backfill import embed_missing
+from palimpsest.index.graph_database import GraphProjection, GraphServer, condition, differences
+from palimpsest.index.sync import FILE_NAME, Checkpoint, Projection, delete_outdated, index_folders, is_outdated
+from palimpsest.learn import job_reports
+from palimpsest.learn.engine import (
+    open_embedder,
+    open_model,
+    open_projection,
+    open_prompts,
+    open_shared_projection,
+    why_not_e5,
+)
+from palimpsest.learn.job_runner import KINDS, NeedsModel
+from palimpsest.store import entries, memories
+from palimpsest.store import jobs as job_queries
+from palimpsest.store.graph import entities as surroundings
+from palimpsest.store.jobs import MAX_DELAY, JobKind, JobState, ModelUse
+from palimpsest.store.ledger import Ledger, backups_of, open_ledger
+from palimpsest.text.display import counted
+
+# The state of an open memory, in a word or a number for each part and without any content.
+
+
+def health(ledger: Ledger, embedder: str, index: str, graph: str | None) -> dict[str, str]:
+    """Return the state of the ledger, the vectors of an embedder, the index, and the graph database if there is one.
+
+    The states of the last two are given. Blocking.
+    """
+    try:
+        with ledger.read() as conn:
+            waiting = entries.has_missing_vectors(conn, embedder)
+            waiting = waiting or entries.has_partial_vectors(conn, embedder)
+    except LedgerError:
+        return {"status": "failed", "ledger": "unreadable"}
+    degraded = waiting or index == "broken" or graph == "failing"
+    states = {"ledger": "ok", "vectors": "waiting" if waiting else "complete", "index": index}
+    if graph is not None:
+        states["graph"] = graph
+    return {"status": "degraded" if degraded else "ok", **states}
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """How many rows an index lags behind, the jobs of all users that are not done, and the use of the model."""
+
+    index_lag: int
+    jobs: Mapping[tuple[JobKind, JobState], int]
+    model_use: ModelUse
+
+
+def numbers(ledger: Ledger, now: datetime, index: Projection) -> Numbers:
+    """Return the numbers of a ledger and of an index that follows it. Blocking. Raises LedgerError."""
+    with ledger.read() as conn:
+        newest = entries.newest_log_number(conn)
+        jobs = job_queries.count_unfinished(conn)
+        use = job_queries.model_use(conn, now)
+    return Numbers(index.lag(newest), jobs, use)
+
+
+PROBE_BYTES = 1_000_000
+"""How much is written to find out whether there is room: more than the write of one memory takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What was found about one part. `ok` is False if the part is degraded."""
+
+    part: str
+    text: str
+    ok: bool = True
+
+
+async def examine(settings: Settings, clock: Clock = now) -> list[Finding]:
+    """Return one finding per part. Opening the ledger may create or migrate it; nothing else is changed.
+
+    A ledger that is gone or emptied, while backups or an index of it are there, is not opened.
+    """
+    findings = await anyio.to_thread.run_sync(lambda: _local_findings(settings, clock))
+    return [*findings, *await _graph_findings(settings, clock), await _model_finding(settings)]
+
+
+def _local_findings(settings: Settings, clock: Clock) -> list[Finding]:
+    scope = Scope(settings.user_id, settings.project, settings.agent_id, settings.run_id)
+    findings = [Finding("scope", f"the memory of {scope}"), _settings_finding(settings)]
+    findings.append(_or_error("prompts", lambda: _prompts_finding(settings)))
+    embedder: Embedder | None = None
+    try:
+        embedder = open_embedder(settings)
+        findings.append(_embedder_finding(settings, embedder))
+    except PalimpsestError as error:
+        findings.append(Finding("embedder", f"{error} Until this is fixed, searches match words only.", ok=False))
+    if (lost := _lost_ledger_text(settings)) is not None:
+        return [*findings, Finding("ledger", lost, ok=False)]
+    try:
+        ledger = open_ledger(settings.ledger_place, clock, data_dir=settings.data_dir)
+    except PalimpsestError as error:
+        return [*findings, Finding("ledger", str(error), ok=False)]
+    with closing(ledger):
+        findings.append(_or_error("ledger", lambda: _ledger_finding(ledger, scope)))
+        findings.append(_or_error("disk", lambda: _disk_finding(settings, ledger)))
+        findings.append(_or_error("capture", lambda: _capture_finding(settings, ledger, clock)))
+        if embedder is not None:
+            fingerprint = embedder.fingerprint
+            findings.append(_or_error("jobs", lambda: _jobs_finding(settings, ledger, clock)))
+            findings.append(_or_error("vectors", lambda: _vectors_finding(ledger, fingerprint)))
+            findings.append(_or_error("index", lambda: _index_finding(settings, ledger, fingerprint)))
+    return findings
+
+
+def _or_error(part: str, finding: Callable[[], Finding]) -> Finding:
+    """Return a finding, or the error that prevented it."""
+    try:
+        return finding()
+    except PalimpsestError as error:
+        return Finding(part, str(error), ok=False)
+
+
+def _settings_finding(settings: Settings) -> Finding:
+    if settings.config is None:
+        return Finding("settings", "no settings file, so the defaults hold; palimpsest setup writes one")
+    return Finding("settings", f"read from {settings.config}")
+
+
+def _prompts_finding(settings: Settings) -> Finding:
+    prompts = open_prompts(settings)
+    own_prompts = [
+        name for name in prompts.needed if settings.prompts_dir and prompts.path(name).parent == settings.prompts_dir
+    ]
+    if own_prompts:
+        return Finding("prompts", f"{len(prompts.needed)} prompts, all valid; your own: {', '.join(own_prompts)}")
+    return Finding("prompts", f"{len(prompts.needed)} prompts as they were shipped, all valid")
+
+
+def _embedder_finding(settings: Settings, embedder: Embedder) -> Finding:
+    embedder.embed_query("a text to try the embedder with")
+    is_fallback = settings.embedder.provider == "local" and embedder.fingerprint.startswith("local:")
+    if is_fallback and (reason := why_not_e5()) is not None:
+        return Finding("embedder", f"{embedder.fingerprint} works, and knows English best, because {reason}")
+    return Finding("embedder", f"{embedder.fingerprint} works")
+
+
+def _ledger_finding(ledger: Ledger, scope: Scope) -> Finding:
+    verdict = ledger.check()
+    with ledger.read() as conn:
+        counts = memories.counts(conn, scope)
+        entities, relations = surroundings.count_graph(conn, scope)
+    text = (
+        f"{ledger.location}: {counted(counts['memories'], 'memory')}, {counts['deleted']} deleted, "
+        f"{counted(counts['messages'], 'message')}, {counted(entities, 'entity')} and {counted(relations, 'relation')} "
+        f"in this scope; {counted(counts['users'], 'user')}, "
+        f"{ledger.size() / 1e6:.1f} MB"
+    )
+    if verdict == "ok":
+        return Finding("ledger", text)
+    return Finding("ledger", f"{text}; DAMAGED: {verdict}. Run palimpsest doctor --deep", ok=False)
+
+
+def _lost_ledger_text(settings: Settings) -> str | None:
+    """Return what is wrong if there is no ledger, or one of 0 bytes, and something is left of an earlier one."""
+    path = settings.ledger_path
+    if settings.ledger_url is not None or (path.exists() and (not path.is_file() or path.stat().st_size)):
+        return None
+    backups = stored_backups(settings)
+    if not backups and not index_folders(settings.index_dir):
+        return None
+    state = f"the ledger {path} has 0 bytes" if path.exists() else f"there is no ledger at {path}"
+    if not backups:
+        left = f"{settings.index_dir} has an index of one, from which no text can be restored"
+    else:
+        left = f"there are backups; the newest: palimpsest restore {backups[0].path}"
+    advice = "delete the empty file" if path.exists() else "go on; the next command makes a new one"
+    return f"{state}, but {left}. Nothing was changed. To begin with an empty memory, {advice}"
+
+
+def _disk_finding(settings: Settings, ledger: Ledger) -> Finding:
+    """Write to the ledger and to the data directory, as a disk that is full or read-only cannot otherwise be told."""
+    ledger.try_to_write()
+    folder = settings.data_dir
+    try:
+        with tempfile.TemporaryFile(dir=folder) as probe:
+            probe.write(bytes(PROBE_BYTES))
+            probe.flush()
+            os.fsync(probe.fileno())
+        free = shutil.disk_usage(folder).free
+    except OSError as error:
+        text = f"{folder} cannot be written to: {error.strerror or error}. What is stored can still be read"
+        return Finding("disk", text, ok=False)
+    needed = ledger.size() if settings.ledger_url is None else 0
+    text = f"the ledger and {folder} can be written to; {free / 1e9:,.1f} GB free"
+    if free < needed + PROBE_BYTES:
+        return Finding("disk", f"{text}, which is not enough for a backup. Free some space", ok=False)
+    return Finding("disk", text)
+
+
+def _capture_finding(settings: Settings, ledger: Ledger, clock: Clock) -> Finding:
+    captured = status(settings, ledger, clock())
+    return Finding("capture", captured.text, captured.ok)
+
+
+def _jobs_finding(settings: Settings, ledger: Ledger, clock: Clock) -> Finding:
+    with ledger.read() as conn:
+        states = job_queries.count_states(conn, clock() + MAX_DELAY)
+        use = job_queries.model_use(conn, clock())
+    waiting = sum(number for (_, state), number in states.items() if state == "waiting")
+    failed = sum(number for (_, state), number in states.items() if state == "failed")
+    needing = sum(states[kind, "waiting"] for kind, entry in KINDS.items() if isinstance(entry, NeedsModel))
+    asked = f". Of the model, {job_reports.in_words(use, settings)}" if use.today else ""
+    if failed:
+        text = f"failed: {counted(failed, 'job')}; palimpsest jobs says why, and palimpsest jobs --retry tries again"
+        return Finding("jobs", text + asked, ok=False)
+    if needing and settings.llm_provider != "openai":
+        text = f"waiting for a server with llm.provider = 'openai': {counted(needing, 'job')}"
+        return Finding("jobs", text + asked, ok=False)
+    return Finding("jobs", (f"waiting: {counted(waiting, 'job')}" if waiting else "nothing waits to be done") + asked)
+
+
+def _vectors_finding(ledger: Ledger, embedder: str) -> Finding:
+    with ledger.read() as conn:
+        waiting = entries.waiting(conn, embedder)
+        stored = entries.count_indexed(conn, embedder)
+    if waiting.without or waiting.partial:
+        text = (
+            f"{stored} stored; waiting for a vector of this embedder: {counted(waiting.without, 'text')}; waiting for "
+            f"the rest of theirs: {counted(waiting.partial, 'long text')}. A server embeds them in the background; "
+            "palimpsest rebuild does it now"
+        )
+        return Finding("vectors", text, ok=False)
+    return Finding("vectors", f"{stored} stored; every text has one")
+
+
+def _index_finding(settings: Settings, ledger: Ledger, embedder: str) -> Finding:
+    if settings.vector_store.provider == "exact":
+        return Finding("index", "exact: searches scan the vectors in the ledger")
+    if settings.vector_store.config.host is not None:
+        found = open_shared_projection(settings, ledger, embedder).condition()
+        return Finding("index", found.text, found.ok)
+    folders = index_folders(settings.index_dir)
+    if not folders:
+        return Finding("index", f"{settings.index_dir}: no index yet; a server builds it when it starts")
+    findings = [_folder_finding(settings, ledger, embedder, folder) for folder in folders]
+    text = "; ".join(finding.text for finding in findings)
+    return Finding("index", f"{settings.index_dir}: {text}", all(finding.ok for finding in findings))
+
+
+def _folder_finding(settings: Settings, ledger: Ledger, embedder: str, folder: Path) -> Finding:
+    """Compare one index folder with the ledger. A folder that no process has open is opened and counted."""
+    name = f"folder {folder.name}"
+    checkpoint = Checkpoint.read(folder)
+    if checkpoint is None and not (folder / FILE_NAME).exists():
+        return Finding(name, f"{name} is unfinished; the next server that uses it builds it")
+    if is_outdated(folder, ledger):
+        return Finding(name, f"{name} is of an earlier state of the ledger; the next server deletes or rebuilds it")
+    projection = open_projection(settings, ledger, embedder)
+    with ledger.read() as conn:
+        if checkpoint is None or not checkpoint.is_valid(projection.initial_checkpoint, conn):
+            text = (
+                f"{name} belongs to another ledger or embedder, or is damaged; the next server that uses it rebuilds it"
+            )
+            return Finding(name, text, ok=False)
+        behind = entries.newest_log_number(conn) - checkpoint.log_number
+        expected = entries.count_indexed(conn, embedder)
+    try:
+        with file_lock(folder.with_suffix(".lock")).acquire(timeout=0), closing(projection.open_index(folder)) as index:
+            count = index.count()
+    except Timeout:
+        return Finding(name, f"{name} is in use by a server, {counted(behind, 'change')} behind")
+    if not behind and count != expected:
+        text = f"{name} has {counted(count, 'vector')}, but the ledger has {expected}"
+        return Finding(name, f"{text}; the next server that uses it rebuilds it", ok=False)
+    return Finding(name, f"{name} is free, {counted(count, 'vector')}, {counted(behind, 'change')} behind")
+
+
+async def _graph_findings(settings: Settings, clock: Clock) -> list[Finding]:
+    """Return what is found about a graph database, if the settings name one."""
+    if settings.graph_store.provider == "ledger":
+        return []
+    try:
+        async with open_graph_database(settings, clock) as projection:
+            found = await condition(projection)
+    except PalimpsestError as error:
+        return [Finding("graph", f"{settings.graph_store.provider}: {error}", ok=False)]
+    return [Finding("graph", found.text, found.ok)]
+
+
+@asynccontextmanager
+async def open_graph_database(settings: Settings, clock: Clock) -> AsyncGenerator[GraphProjection]:
+    """Return the graph database that the settings name, with a ledger that is closed at the end.
+
+    Raises PalimpsestError.
+    """
+    threads = Threads((anyio.CapacityLimiter(1),), (anyio.CapacityLimiter(1),))
+    ledger = await threads.run(lambda: open_ledger(settings.ledger_place, clock, data_dir=settings.data_dir))
+    with closing(ledger):
+        yield GraphProjection(ledger, GraphServer(settings.graph_store), threads)
+
+
+async def _model_finding(settings: Settings) -> Finding:
+    if settings.llm_provider == "none":
+        return Finding("model", "none: the connected agent writes the facts and resolves conflicts itself")
+    if settings.llm_provider == "sampling":
+        text = "the client's own, if the client offers sampling; otherwise the agent writes the facts itself"
+        unused = settings.unused_openai_variables
+        return Finding("model", f"{text}. {unused_variables_text(unused)}" if unused else text)
+    try:
+        model = await anyio.to_thread.run_sync(lambda: open_model(settings))
+        if model is None:
+            return Finding("model", "none")
+        try:
+            await model.check()
+        finally:
+            await model.aclose()
+    except PalimpsestError as error:
+        text = f"{error} Until this is fixed, conversations are stored, but no facts are extracted from them."
+        return Finding("model", text, ok=False)
+    return Finding("model", f"{model.name} answers")
+
+
+# Compare the ledger with itself and the index with the ledger, row by row, and repair the differences.
+
+BATCH = 200
+NEAREST = 10
+"""A vector has to be among this many nearest vectors of itself. Chroma's graph may hold a vector it never returns."""
+
+TOLERANCE = 1e-4
+"""Largest difference between two components that count as equal."""
+
+
+def verify(settings: Settings, progress: Progress, *, repair: bool, clock: Clock = now) -> list[Finding]:
+    """Compare every row and return one finding per part. With `repair`, rewrite what differs. Blocking.
+
+    A repair uses the ledger's own texts and vectors, never the index. It adds rows to history and removes none. The
+    index is compared only with a ledger that agrees with itself.
+    """
+    try:
+        ledger = open_ledger(settings.ledger_place, clock, data_dir=settings.data_dir)
+    except LedgerError as error:
+        return [Finding("rows", f"{error} {_restore_advice(settings)}", ok=False)]
+    with closing(ledger):
+        findings = [_rows_finding(settings, ledger, progress, repair=repair)]
+        if findings[0].ok:
+            findings += _index_findings(settings, ledger, progress, repair=repair)
+        return findings
+
+
+async def verify_graph(settings: Settings, progress: Progress, *, repair: bool, clock: Clock = now) -> list[Finding]:
+    """Compare every row of a graph database with the ledger, if the settings name one. With `repair`, rebuild it."""
+    if settings.graph_store.provider == "ledger":
+        return []
+    try:
+        async with open_graph_database(settings, clock) as projection:
+            fault = await differences(projection, progress)
+            if fault and repair:
+                await projection.rebuild(progress)
+    except PalimpsestError as error:
+        return [Finding("graph rows", str(error), ok=False)]
+    if not fault:
+        return [Finding("graph rows", "every entity and relation is present and equals the ledger's")]
+    advice = "rebuilt" if repair else "palimpsest rebuild --graph replaces it"
+    return [Finding("graph rows", f"{fault}: {advice}", ok=repair)]
+
+
+def _rows_finding(settings: Settings, ledger: Ledger, progress: Progress, *, repair: bool) -> Finding:
+    try:
+        faults = ledger.verify(progress)
+        differences = faults.texts()
+        if differences and repair:
+            ledger.repair(faults)
+            text = f"repaired: {'; '.join(differences)}{_embed_repaired(settings, ledger)}"
+            remaining = ledger.verify(progress).texts()
+            if remaining:
+                text = f"{text}; NOT REPAIRED: {'; '.join(remaining)}. {_restore_advice(settings)}"
+            return Finding("rows", text, ok=not remaining)
+    except LedgerError as error:
+        return Finding("rows", f"{error} {_restore_advice(settings)}", ok=False)
+    except ValueError as error:
+        text = f"the ledger contains a value that cannot be read: {error}. {_restore_advice(settings)}"
+        return Finding("rows", text, ok=False)
+    if differences:
+        advice = "palimpsest doctor --deep --repair repairs what can be rebuilt"
+        return Finding("rows", f"{'; '.join(differences)}. {advice}", ok=False)
+    return Finding("rows", "memories, messages, history, entities, full text, vectors and means agree")
+
+
+def _embed_repaired(settings: Settings, ledger: Ledger) -> str:
+    """Embed the entries that a repair has rewritten. Return a note if that fails, else ""."""
+    try:
+        embed_missing(ledger, open_embedder(settings), only_failed=True)
+    except EmbedderError as error:
+        return f"; some entries are found by words only until they can be embedded: {error}"
+    return ""
+
+
+def _restore_advice(settings: Settings) -> str:
+    """Return how to go back to the newest backup of this ledger that can be read."""
+    backups = backups_of(settings.ledger_place, settings.data_dir)
+    copies = [file for file in backups.files() if file.match(f"{backups.name}-*.db")]
+    for file in sorted(copies, key=lambda file: -file.stat().st_mtime):
+        try:
+            copy = backups.inspect(file)
+        except LedgerError:
+            continue
+        return f"The newest readable backup has {copy.memories} memories; to go back to it: palimpsest restore {file}"
+    return "It has no readable backup. Keep the file: most of a damaged ledger can still be read."
+
+
+def _index_findings(settings: Settings, ledger: Ledger, progress: Progress, *, repair: bool) -> Iterator[Finding]:
+    """Yield a finding for the shared index, or for each index folder of this ledger."""
+    if settings.vector_store.provider == "exact":
+        return
+    try:
+        projection = open_projection(settings, ledger, open_embedder(settings).fingerprint)
+    except PalimpsestError as error:
+        yield Finding("index", str(error), ok=False)
+        return
+    if projection.shared:
+        yield _shared_index_finding(ledger, projection, progress, repair=repair)
+        return
+    if repair:
+        for folder in delete_outdated(settings.index_dir, ledger):
+            yield Finding(f"index {folder.name}", "of an earlier state of the ledger, and in use by nobody: deleted")
+    for folder in index_folders(settings.index_dir):
+        try:
+            with file_lock(folder.with_suffix(".lock")).acquire(timeout=0):
+                yield _verified_folder(ledger, projection, folder, progress, repair=repair)
+        except Timeout:
+            text = "not compared, because a client is using it; close the client to compare it"
+            yield Finding(f"index {folder.name}", text)
+
+
+def _shared_index_finding(ledger: Ledger, projection: Projection, progress: Progress, *, repair: bool) -> Finding:
+    try:
+        with closing(projection):
+            projection.open()
+            fault = projection.inspect(lambda index: _differences(ledger, projection.embedder, index, progress))
+            if fault and repair:
+                projection.rebuild(progress)
+    except PalimpsestError as error:
+        return Finding("index", str(error), ok=False)
+    return _comparison_finding("index", fault, repair=repair, repaired="rebuilt")
+
+
+def _verified_folder(
+    ledger: Ledger, projection: Projection, folder: Path, progress: Progress, *, repair: bool
+) -> Finding:
+    part = f"index {folder.name}"
+    checkpoint = Checkpoint.read(folder)
+    with ledger.read() as conn:
+        head = entries.newest_log_number(conn)
+        is_valid = checkpoint is not None and checkpoint.is_valid(projection.initial_checkpoint, conn)
+    if checkpoint is None or not is_valid:
+        finished = (folder / FILE_NAME).exists()
+        state = "belongs to another ledger or embedder, or to an earlier state" if finished else "unfinished"
+        return Finding(part, f"{state}; the next client that uses it rebuilds it")
+    if checkpoint.log_number < head:
+        return Finding(part, f"{head - checkpoint.log_number} changes behind; the next client that uses it catches up")
+    try:
+        with closing(projection.open_index(folder)) as index:
+            fault = _differences(ledger, projection.embedder, index, progress)
+    except PalimpsestError as error:
+        fault = str(error)
+    if fault and repair:
+        shutil.rmtree(folder)
+    return _comparison_finding(part, fault, repair=repair, repaired="deleted, and the next client rebuilds it")
+
+
+def _comparison_finding(part: str, fault: str, *, repair: bool, repaired: str) -> Finding:
+    if not fault:
+        return Finding(part, "every vector is present, equals the ledger's and is found by a query for itself")
+    if repair:
+        return Finding(part, f"{fault}: {repaired}")
+    return Finding(part, f"{fault}; palimpsest doctor --deep --repair rebuilds it", ok=False)
+
+
+def _differences(ledger: Ledger, embedder: str, index: VectorIndex, progress: Progress) -> str:
+    """Return how an index differs from the ledger, or "" if it does not. The index is queried without a connection."""
+    with ledger.read() as conn:
+        total = entries.count_indexed(conn, embedder)
+    wrong = not_found = done = last_seq = 0
+    while True:
+        with ledger.read() as conn:
+            batch = entries.indexed_keys(conn, embedder, last_seq, BATCH)
+        if not batch:
+            break
+        for user_id in {user for _, user, _ in batch}:
+            keys = {seq: key for seq, user, key in batch if user == user_id}
+            stored = index.fetch(user_id, list(keys))
+            wrong += sum(not _is_same(stored.get(seq), key) for seq, key in keys.items())
+            not_found += sum(not _finds_itself(index, user_id, seq, key) for seq, key in keys.items())
+        last_seq = batch[-1][0]
+        done += len(batch)
+        progress(done, max(done, total))
+    surplus = index.count() - done
+    differences = [
+        f"{wrong} vectors are missing or wrong" if wrong else "",
+        f"{not_found} vectors are not found by a query for themselves" if not_found else "",
+        f"{abs(surplus)} vectors too {'many' if surplus > 0 else 'few'}" if surplus else "",
+    ]
+    return ", ".join(difference for difference in differences if difference)
+
+
+def _is_same(stored: Vector | None, key: Vector) -> bool:
+    return stored is not None and stored.shape == key.shape and bool(np.allclose(stored, key, atol=TOLERANCE))
+
+
+def _finds_itself(index: VectorIndex, user_id: str, seq: int, key: Vector) -> bool:
+    """Return whether a query for a vector finds it. Equal vectors of other entries may crowd it out."""
+    nearest = index.query(user_id, key, NEAREST)
+    if seq in nearest or not nearest:
+        return bool(nearest)
+    neighbours = index.fetch(user_id, nearest)
+    return len(neighbours) == NEAREST and all(_is_same(neighbour, key) for neighbour in neighbours.values())

@@ -1,0 +1,531 @@
+"""Export a user's memory: as JSON lines without loss, or as Markdown for reading. Blocking."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, TextIO, TypeAlias, cast
+
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
+
+from palimpsest.core.clock import Precision, parse_date
+from palimpsest.core.errors import InputError
+from palimpsest.core.files import open_plain_file, replace_file
+from palimpsest.core.models import MAX_NAME_CHARS, MAX_SCOPE_CHARS, UNDO, EntityType, Scope, name_key
+from palimpsest.core.protocols import Progress
+from palimpsest.core.validation import fault_text, json_object, one_line, scope_part
+from palimpsest.learn.engine import Engine
+from palimpsest.store import memories as memory_queries
+from palimpsest.store import summaries, transfer
+from palimpsest.store.writes import MAX_TITLE_CHARS
+from palimpsest.text.display import visible, visible_json
+
+# What the lines of an exported memory must have in common: ids that are in it once, and entities that are in it.
+
+
+@dataclass(slots=True)
+class LinesSoFar:
+    """The ids of the lines that were read, the project of each entity, and whether one is the user.
+
+    `edited` are the entities that edits tell of, which may come later.
+    """
+
+    ids: set[str] = field(default_factory=set[str])
+    entities: dict[str, str] = field(default_factory=dict[str, str])
+    has_user: bool = False
+    edited: set[str] = field(default_factory=set[str])
+
+    def fault(self, item: dict[str, Any]) -> str:
+        """Remember a line, and return what does not fit the lines before it, or ""."""
+        for item_id in _ids_in(item):
+            if item_id in self.ids:
+                return f"the id {item_id} is in the file twice"
+            self.ids.add(item_id)
+        named = [mention["entity_id"] for mention in item.get("mentions", ())]
+        if item["type"] == "entity":
+            named += [item["merged_into"]] if item["merged_into"] else []
+            if item["is_user"] and self.has_user:
+                return "the file has two entities of the user"
+            self.has_user |= item["is_user"]
+            self.entities[item["id"]] = item["project"]
+            self.edited.update(entity_id for row in item["history"] for entity_id in _edited(row))
+        for entity_id in named:
+            if entity_id not in self.entities or entity_id == item["id"]:
+                return f"no entity {entity_id} comes before this line"
+            if self.entities[entity_id] not in ("", item["project"]):
+                return f"the entity {entity_id} belongs to another project"
+        return ""
+
+    def fault_at_end(self) -> str:
+        """Return what the lines together lack, or ""."""
+        missing = sorted(self.edited - self.entities.keys())
+        return f"an edit tells of the entity {missing[0]}, which is not in the file" if missing else ""
+
+
+def _edited(row: dict[str, Any]) -> Iterator[str]:
+    """Yield the entities that an edit tells of."""
+    for part, *names, value in (*row["before"], *row["after"]):
+        if part != "mention":
+            yield names[0]
+        if part == "mention" or (names[1] == "merged_into" and value is not None):
+            yield value
+
+
+def _ids_in(item: dict[str, Any]) -> list[str]:
+    """Return the ids in an item: its own and those of its versions. Other rows of history have none."""
+    return [item["id"], *(row["id"] for row in item["history"] if "id" in row)] if "id" in item else []
+
+
+# The JSON lines of an exported memory: their fields, strict reading, and writing that is the same every time.
+#
+# The first line names the format and the user. Then come aliases of projects, conversations, entities, messages
+# (with the type "turn"), memories and summaries, one JSON object per line. The keys are sorted, so the same memory
+# is always exported to the same bytes.
+
+FORMAT = "palimpsest-export"
+VERSION = 5
+"""Version 1 knew fewer times of a memory, version 2 neither conversations nor aliases of projects, version 3 no
+entities, and version 4 no context, links and pages. Their files can still be imported."""
+
+
+MAX_ALIAS_CHARS = 4_096
+"""The longest path of Linux."""
+
+
+def _valid_scope_part(value: str) -> str:
+    try:
+        return scope_part("a scope", value)
+    except InputError as error:
+        raise ValueError(str(error)) from error
+
+
+def _valid_name(value: str) -> str:
+    if not name_key(value):
+        raise ValueError("the name of an entity has no letter or digit")
+    return value
+
+
+def _valid_since(value: str) -> str:
+    if value and parse_date(value) is None:
+        raise ValueError("a relation holds since a day, a month or a year in ISO 8601, or since an unknown time")
+    return value
+
+
+Id: TypeAlias = Annotated[str, Field(pattern=r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$")]
+ScopePart: TypeAlias = Annotated[str, AfterValidator(_valid_scope_part)]
+Name: TypeAlias = Annotated[str, Field(max_length=MAX_SCOPE_CHARS)]
+EntityName: TypeAlias = Annotated[str, Field(max_length=MAX_NAME_CHARS), AfterValidator(_valid_name)]
+NamedEntities: TypeAlias = list[tuple[EntityName, EntityType]]
+Since: TypeAlias = Annotated[str, AfterValidator(_valid_since)]
+Relations: TypeAlias = list[tuple[EntityName, Name, EntityName] | tuple[EntityName, Name, EntityName, Since]]
+Links: TypeAlias = list[tuple[Id, str]]
+Metadata: TypeAlias = Annotated[dict[str, Any], AfterValidator(json_object)]
+Number: TypeAlias = Annotated[int, Field(ge=1, le=2**53)]
+
+
+class _Line(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class Header(_Line):
+    """The first line."""
+
+    format: Literal["palimpsest-export"]
+    version: Literal[1, 2, 3, 4, 5]
+    user_id: ScopePart
+
+
+class AliasLine(_Line):
+    """What a project is also known by: the root of a repository, a remote, or an older name."""
+
+    type: Literal["alias"]
+    kind: Literal["path", "remote", "name"]
+    alias: Annotated[str, Field(min_length=1, max_length=MAX_ALIAS_CHARS)]
+    project: ScopePart
+    agent_id: Literal[""]
+    run_id: Literal[""]
+    repository_created: Annotated[int, Field(ge=0, le=2**53)]
+    created_at: AwareDatetime
+
+
+class ConversationLine(_Line):
+    """What is known of a conversation besides its messages, which have its session id."""
+
+    type: Literal["conversation"]
+    session_id: Id
+    project: ScopePart
+    agent_id: ScopePart
+    run_id: ScopePart
+    client: Annotated[str, Field(max_length=32)]
+    external_id: Name
+    title: Annotated[str, Field(max_length=MAX_TITLE_CHARS)]
+    created_at: AwareDatetime
+
+
+State: TypeAlias = list[
+    tuple[Literal["entity"], Id, Literal["name"], EntityName]
+    | tuple[Literal["entity"], Id, Literal["type"], EntityType]
+    | tuple[Literal["entity"], Id, Literal["merged_into"], Id | None]
+    | tuple[Literal["alias"], Id, EntityName, EntityName | None]
+    | tuple[Literal["mention"], Literal["memory", "message"], Id, EntityName, Id]
+]
+"""What an edit changed of entities: the name, type or target of one, a given name by its key, what a name means."""
+
+
+class EntityHistoryRow(_Line):
+    """One edit of an entity. `change` is the number of the edit, and `text` the line of it in the log."""
+
+    event: Literal["merge", "split", "rename", "undo"]
+    before: State
+    after: State
+    updated_at: AwareDatetime
+    stage: Name
+    caller: Name
+    text: str
+    change: Number
+
+
+class EntityLine(_Line):
+    """Somebody or something that memories mention, with the names that a person gave it and its edits."""
+
+    type: Literal["entity"]
+    id: Id
+    project: ScopePart
+    agent_id: Literal[""]
+    run_id: Literal[""]
+    name: EntityName
+    entity_type: EntityType
+    is_user: bool
+    merged_into: Id | None
+    aliases: list[EntityName]
+    created_at: AwareDatetime
+    history: list[EntityHistoryRow]
+
+    @model_validator(mode="after")
+    def _user_is_global(self) -> Self:
+        if self.is_user and self.project:
+            raise ValueError("the user's own entity belongs to no project")
+        return self
+
+
+class Mention(_Line):
+    """Which entity a name means in a memory or message."""
+
+    name: EntityName
+    entity_id: Id
+
+
+def _different_names(mentions: list[Mention]) -> list[Mention]:
+    if len({name_key(mention.name) for mention in mentions}) < len(mentions):
+        raise ValueError("a name means two entities")
+    return mentions
+
+
+Mentions: TypeAlias = Annotated[list[Mention], AfterValidator(_different_names)]
+
+
+class MessageHistoryRow(_Line):
+    """One row of a message's history. `change` is the number of the edit, `recorded_at` when it was imported."""
+
+    event: Literal["ADD", "DELETE"]
+    updated_at: AwareDatetime
+    stage: Name
+    caller: Name
+    change: Number
+    recorded_at: AwareDatetime | None = None
+
+
+class GistRow(_Line):
+    """What a page says in short, and the model and prompt that it comes from."""
+
+    text: Annotated[str, Field(min_length=1)]
+    model: Name
+    prompt: Name
+
+
+class MessageLine(_Line):
+    """A message of a conversation, or a page of a document, which may have a gist."""
+
+    type: Literal["turn"]
+    id: Id
+    project: ScopePart
+    agent_id: ScopePart
+    run_id: ScopePart
+    role: Literal["user", "assistant", "document"]
+    name: Name
+    content: str = Field(min_length=1)
+    external_id: Name
+    session_id: Id
+    said_at: AwareDatetime
+    created_at: AwareDatetime
+    learnt: bool
+    deleted_at: AwareDatetime | None
+    gist: GistRow | None = None
+    mentions: Mentions = []
+    history: list[MessageHistoryRow] = Field(min_length=1)
+
+
+class MemoryState(_Line):
+    """What a version of a memory has besides its text. What has a default is missing in older versions."""
+
+    metadata: Metadata
+    keywords: list[str]
+    tags: list[str]
+    happened_at: str | None
+    happened_precision: Precision = ""
+    stated_at: str = ""
+    valid_from: str | None
+    valid_from_precision: Precision = ""
+    valid_until: str | None = None
+    valid_until_precision: Precision = ""
+    superseded_by: Id | None = None
+    is_forgotten: bool | None = None
+    entities: NamedEntities = []
+    relations: Relations = []
+    context: str = ""
+    links: Links = []
+
+
+class MemoryHistoryRow(_Line):
+    """One version of a memory. `change` is the number of the edit, `recorded_at` when it was imported."""
+
+    id: Id
+    old_memory: str | None
+    new_memory: str | None
+    event: Literal["ADD", "UPDATE", "DELETE"]
+    created_at: AwareDatetime
+    updated_at: AwareDatetime
+    is_deleted: bool
+    actor_id: Name
+    role: Name
+    state: MemoryState
+    stage: Name
+    model: Name
+    prompt: Name
+    caller: Name
+    change: Number
+    recorded_at: AwareDatetime | None = None
+
+
+class Source(_Line):
+    """A message that a memory came from, and the version that was learned from it."""
+
+    message_id: Id
+    history_id: Id
+
+
+class MemoryLine(_Line):
+    """A memory, deleted or not, with its whole history."""
+
+    type: Literal["memory"]
+    id: Id
+    project: ScopePart
+    agent_id: ScopePart
+    run_id: ScopePart
+    text: str = Field(min_length=1)
+    keywords: list[str]
+    tags: list[str]
+    metadata: Metadata
+    actor_id: Name
+    role: Name
+    happened_at: AwareDatetime | None
+    happened_precision: Precision
+    stated_at: AwareDatetime
+    valid_from: AwareDatetime | None
+    valid_from_precision: Precision
+    valid_until: AwareDatetime | None
+    valid_until_precision: Precision
+    created_at: AwareDatetime
+    updated_at: AwareDatetime
+    deleted_at: AwareDatetime | None
+    superseded_by: Id | None
+    is_forgotten: bool
+    revision: Number
+    entities: NamedEntities | None = None
+    relations: Relations | None = None
+    context: str = ""
+    links: Links = []
+    strength: Number | None = None
+    used_at: AwareDatetime | None = None
+    mentions: Mentions = []
+    history: list[MemoryHistoryRow] = Field(min_length=1)
+    sources: list[Source]
+
+    @model_validator(mode="after")
+    def _sources_have_versions(self) -> Self:
+        if not {source.history_id for source in self.sources} <= {row.id for row in self.history}:
+            raise ValueError("a source names a version that is missing from the memory's history")
+        return self
+
+
+class SummaryLine(_Line):
+    """A summary of a scope. If it is known what it rests on: memories by id with their revision, and messages."""
+
+    type: Literal["summary"]
+    project: ScopePart
+    agent_id: ScopePart
+    run_id: ScopePart
+    kind: Name
+    text: str
+    model: Name
+    prompt: Name
+    created_at: AwareDatetime
+    sources: dict[Id, Number] = {}
+    message_ids: list[Id] = []
+
+
+AnyLine: TypeAlias = AliasLine | ConversationLine | EntityLine | MessageLine | MemoryLine | SummaryLine
+_LINE: TypeAdapter[AnyLine] = TypeAdapter(Annotated[AnyLine, Field(discriminator="type")])
+
+
+def line_of(value: Any) -> str:
+    """Return a JSON value as one line, with control characters escaped. The same value always makes the same line."""
+    line = json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return visible_json(line) + "\n"
+
+
+def header_of(user_id: str) -> dict[str, Any]:
+    """Return the first line of a user's export."""
+    return {"format": FORMAT, "version": VERSION, "user_id": user_id}
+
+
+def is_export(file: Path) -> bool:
+    """Return whether a file begins like an export of Palimpsest, of any version. Raises InputError for a device."""
+    if file.is_dir():
+        return False
+    try:
+        with open_plain_file(file) as stream:
+            header: Any = json.loads(stream.readline(10_000))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(header, dict) and cast("dict[str, Any]", header).get("format") == FORMAT
+
+
+def read_items(file: Path) -> Iterator[dict[str, Any]]:
+    """Yield the items of an export, with times as datetimes. Raises InputError that names the damaged line."""
+    number, version = 0, VERSION
+    so_far = LinesSoFar()
+    try:
+        with file.open(encoding="utf-8") as stream:
+            for number, line in enumerate(stream, 1):
+                if number == 1:
+                    version = Header.model_validate_json(line).version
+                elif line.strip():
+                    current = _from_version_1(line) if version == 1 else line
+                    item = _LINE.validate_json(current).model_dump(exclude_unset=True)
+                    if fault := so_far.fault(item):
+                        raise InputError(f"{file}, line {number}: {fault}. Nothing was imported")
+                    yield item
+        if fault := so_far.fault_at_end():
+            raise InputError(f"{file}: {fault}. Nothing was imported")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{file} cannot be read: {error}. Nothing was imported") from error
+    except ValidationError as error:
+        fault = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(str(part) for part in fault["loc"])
+        at_fault = f"{place}: {fault_text(fault)}" if place else fault_text(fault)
+        raise InputError(f"{file}, line {number}: {at_fault}. Nothing was imported") from error
+
+
+def _from_version_1(line: str) -> str:
+    """Return a line of version 1 as one of version 2. The `valid_from` of a memory was when it was last said."""
+    try:
+        item: Any = json.loads(line)
+    except (ValueError, RecursionError):  # its validation says what is wrong
+        return line
+    if not isinstance(item, dict) or cast("dict[str, Any]", item).get("type") != "memory":
+        return line
+    memory = cast("dict[str, Any]", item)
+    now_known = {
+        "happened_precision": "",
+        "stated_at": memory.get("valid_from"),
+        "valid_from": None,
+        "valid_from_precision": "",
+        "valid_until_precision": "",
+        "is_forgotten": False,
+    }
+    if memory.get("deleted_at") and not memory.get("superseded_by"):
+        now_known |= {"valid_until": None, "is_forgotten": _was_deleted(memory.get("history"))}
+    return json.dumps({**memory, **now_known})
+
+
+def _was_deleted(history: Any) -> bool:
+    """Return whether anything but an undo deleted a memory, as its history in version 1 tells."""
+    rows = cast("list[Any]", history) if isinstance(history, list) else []
+    versions = [cast("dict[str, Any]", row) for row in rows if isinstance(row, dict)]
+    return any(row.get("is_deleted") and not str(row.get("stage")).startswith(UNDO) for row in versions)
+
+
+def export(
+    engine: Engine,
+    scope: Scope,
+    out: Path | TextIO,
+    form: Literal["jsonl", "markdown"],
+    progress: Progress,
+    *,
+    one_project: bool = False,
+) -> int:
+    """Write a user's memory to a new file (mode 0600) or to a stream, and return the number of items. Blocking.
+
+    "jsonl" holds everything: all projects, history and deleted memories. "markdown" holds the current memories, for
+    reading; with `one_project` only those that the scope's project sees. Raises InputError if the file exists or cannot
+    be written; then no file is left.
+    """
+    if one_project and form == "jsonl":
+        raise InputError("an export as JSON lines holds all projects. Nothing was exported. Export Markdown")
+    write = _write_lines if form == "jsonl" else partial(_write_markdown, one_project=one_project)
+    if not isinstance(out, Path):
+        return write(engine, scope, out, progress)
+    if out.exists():
+        raise InputError(f"{out} already exists. Nothing was written. Name a new file, or use - for standard output")
+    try:
+        with replace_file(out) as file:
+            return write(engine, scope, file, progress)
+    except OSError as error:
+        raise InputError(f"{out} cannot be written: {error}. Nothing was exported") from error
+
+
+def _write_lines(engine: Engine, scope: Scope, out: TextIO, progress: Progress) -> int:
+    with engine.ledger.read() as conn:
+        total = transfer.count(conn, scope.user_id)
+        out.write(line_of(header_of(scope.user_id)))
+        for number, item in enumerate(transfer.export_items(conn, scope.user_id), 1):
+            out.write(line_of(item))
+            progress(number, total)
+    return total
+
+
+def _write_markdown(engine: Engine, scope: Scope, out: TextIO, progress: Progress, *, one_project: bool) -> int:
+    zone = engine.ledger.zones.of(scope.user_id)
+    with engine.ledger.read() as conn:
+        projects = memory_queries.projects_of(conn, scope.user_id)
+        if one_project:
+            projects = [project for project in projects if project in (scope.beside, scope.project)]
+        out.write(f"# Memories of {scope.user_id}\n")
+        total = 0
+        for number, project in enumerate(projects, 1):
+            memories = memory_queries.memories_of(conn, Scope(scope.user_id, project))
+            of_project = Scope(scope.user_id, project, with_general=scope.with_general)
+            summary = summaries.current_summary(conn, of_project, "overall")
+            out.write(f"\n## {f'Project {project}' if project else 'Global'}\n\n")
+            if summary is not None:
+                out.write(f"{visible(summary.text)}\n\n")
+            out.writelines(
+                f"- {memory.in_zone(zone).date} {visible(one_line(memory.text))} `{memory.id[:8]}`\n"
+                for memory in memories
+            )
+            total += len(memories)
+            progress(number, len(projects))
+    return total

@@ -1,0 +1,410 @@
+"""Import a file: an export of Palimpsest, or a file of another tool. Blocking.
+
+`plan_import` reads the file, `preview_import` says what it would bring, and `run_import` stores it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import islice
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from palimpsest.admin.export import is_export, read_items
+from palimpsest.admin.importers import chatgpt, claude, mem0, server_memory
+from palimpsest.admin.importers.records import ImportedFile, ImportedMemory, ImportedMessage
+from palimpsest.admin.importers.source import EXPECTED, MAX_BYTES, SourceFile, open_source
+from palimpsest.core.errors import InputError
+from palimpsest.core.files import open_plain_file
+from palimpsest.core.models import MAX_SCOPE_CHARS, Event, Scope
+from palimpsest.core.protocols import Progress
+from palimpsest.core.validation import one_line
+from palimpsest.learn.engine import Engine
+from palimpsest.learn.sanitize import Cleaner
+from palimpsest.store import entries, transfer
+from palimpsest.store.memories import notes_on_long_blocks
+from palimpsest.store.transfer import ImportedEntities, MentionsOfFile
+from palimpsest.store.writes import MAX_TITLE_CHARS, session_id_of
+
+# The formats that can be imported, and the readers that understand them. The content of a file decides, not its
+# name.
+#
+# To add a format, write one module in this package with one reader, and add the reader to `READERS`. A reader takes
+# an opened `SourceFile` and the present instant. It returns an `ImportedFile`, or None if the file has another
+# format. It raises InputError if the file has its format but is damaged. A reader reads the whole file before it
+# returns anything, so a damaged file brings nothing.
+
+Reader: TypeAlias = Callable[[SourceFile, datetime], ImportedFile | None]
+
+READERS: tuple[Reader, ...] = (
+    mem0.read_history,
+    chatgpt.read,
+    claude.read,
+    mem0.read_export,
+    server_memory.read,
+)
+"""Every format. The first reader that recognizes a file reads it."""
+
+
+def read_file(file: Path, now: datetime, max_bytes: int = MAX_BYTES) -> ImportedFile:
+    """Return the contents of another tool's file. Blocking.
+
+    Times in the future and before 1970 become `now`. Raises InputError if the file is damaged, has none of the formats
+    or more than `max_bytes`, unpacked. The error names the file, the line if there are lines, and the formats.
+    """
+    source = open_source(file, max_bytes)
+    for read in READERS:
+        imported = read(source, now)
+        if imported is not None:
+            return imported
+    if source.is_database:
+        raise InputError(f"{source.name} is a database without a mem0 history. {EXPECTED}")
+    if source.json_error:
+        raise InputError(source.json_error)
+    if not source.items:
+        raise InputError(f"{source.name} contains an empty list, so there is nothing to import")
+    raise InputError(f"{source.name} is JSON in an unknown format. {EXPECTED}")
+
+
+# The conversations, messages and memories of another tool's file as items of the export format.
+#
+# The id of an item is derived from the tool, the scope and what identifies the item, so a second import recognizes
+# it.
+
+NAMESPACE = uuid.UUID("5b1f9a34-0a52-4a0e-9d0c-6a8f0f2c9b1e")
+
+
+def items_of(imported: ImportedFile, scope: Scope, cleaner: Cleaner, now: datetime) -> list[dict[str, Any]]:
+    """Return each conversation, message and memory of a file as an item for `scope`, without secrets.
+
+    `now` is when they are imported, which is the time of the edit. All other times are those of the content.
+    """
+    memories = (_memory_item(imported.format, memory, scope, cleaner) for memory in imported.memories)
+    items = [*_conversation_items(imported, scope, cleaner), *memories]
+    for version in (version for item in items for version in item.get("history", ())):
+        version["recorded_at"] = now
+    return items
+
+
+def derived_id(*parts: str) -> str:
+    """Return the UUID that belongs to these texts: always the same one."""
+    return str(uuid.uuid5(NAMESPACE, "\0".join(parts)))
+
+
+def _conversation_items(imported: ImportedFile, scope: Scope, cleaner: Cleaner) -> Iterator[dict[str, Any]]:
+    """Yield every conversation and, after it, its messages, which are one session however long it paused."""
+    for conversation in imported.conversations:
+        first = conversation.messages[0]
+        external_id = one_line(cleaner.text(conversation.id))[:MAX_SCOPE_CHARS]
+        known_by = external_id or _message_id(imported, first, scope)
+        session_id = session_id_of(scope, imported.format, known_by)
+        yield {
+            "type": "conversation",
+            "session_id": session_id,
+            "project": scope.project,
+            "agent_id": scope.agent_id,
+            "run_id": scope.run_id,
+            "client": imported.format,
+            "external_id": external_id,
+            "title": one_line(cleaner.text(conversation.title))[:MAX_TITLE_CHARS],
+            "created_at": first.said_at,
+        }
+        for message in conversation.messages:
+            yield _message_item(message, scope, _message_id(imported, message, scope), session_id, cleaner)
+
+
+def _message_id(imported: ImportedFile, message: ImportedMessage, scope: Scope) -> str:
+    return derived_id(imported.format, str(scope), message.id, message.said_at.isoformat(), message.content)
+
+
+def _message_item(
+    message: ImportedMessage, scope: Scope, message_id: str, session_id: str, cleaner: Cleaner
+) -> dict[str, Any]:
+    added = {"event": Event.ADD.value, "updated_at": message.said_at, "stage": "import", "caller": "cli", "change": 1}
+    return {
+        "type": "turn",
+        "id": message_id,
+        "project": scope.project,
+        "agent_id": scope.agent_id,
+        "run_id": scope.run_id,
+        "role": message.role,
+        "name": one_line(cleaner.text(message.name))[:MAX_SCOPE_CHARS],
+        "content": cleaner.text(message.content),
+        "external_id": one_line(cleaner.text(message.id))[:MAX_SCOPE_CHARS],
+        "session_id": session_id,
+        "said_at": message.said_at,
+        "created_at": message.said_at,
+        "learnt": False,
+        "deleted_at": None,
+        "history": [added],
+    }
+
+
+def _memory_item(tool_format: str, memory: ImportedMemory, scope: Scope, cleaner: Cleaner) -> dict[str, Any]:
+    first, last = memory.versions[0], memory.versions[-1]
+    texts = [None if version.text is None else cleaner.text(version.text) for version in memory.versions]
+    text = next((version_text for version_text in reversed(texts) if version_text), "")
+    deleted_at = last.at if last.text is None else None
+    metadata = cleaner.value(dict(memory.metadata))
+    # The time is not part of the id: a memory without a time of its own gets that of the import.
+    memory_id = derived_id(tool_format, str(memory.metadata.get("mem0_id") or text), str(scope))
+    labels: dict[str, Any] = {"metadata": metadata, "keywords": [], "tags": [cleaner.text(tag) for tag in memory.tags]}
+    labels |= {"happened_at": None, "happened_precision": ""}
+    return {
+        "type": "memory",
+        "id": memory_id,
+        "project": scope.project,
+        "agent_id": scope.agent_id,
+        "run_id": scope.run_id,
+        "text": text,
+        **labels,
+        "actor_id": "",
+        "role": "",
+        "stated_at": last.at,
+        "valid_from": None,
+        "valid_from_precision": "",
+        "valid_until": None,
+        "valid_until_precision": "",
+        "created_at": first.at,
+        "updated_at": last.at,
+        "deleted_at": deleted_at,
+        "superseded_by": None,
+        "is_forgotten": deleted_at is not None,
+        "revision": len(memory.versions),
+        "history": _history_rows(memory, memory_id, texts, labels),
+        "sources": [],
+    }
+
+
+def _history_rows(
+    memory: ImportedMemory, memory_id: str, texts: Sequence[str | None], labels: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """Return one row of history per version. All rows of an import belong to one edit."""
+    return [
+        {
+            "id": derived_id(memory_id, str(index)),
+            "old_memory": next((previous for previous in reversed(texts[:index]) if previous), None),
+            "new_memory": text,
+            "event": version.event.value,
+            "created_at": memory.versions[0].at,
+            "updated_at": version.at,
+            "is_deleted": text is None,
+            "actor_id": "",
+            "role": "",
+            "state": {**labels, "stated_at": version.at.isoformat(), "valid_from": None, "superseded_by": None},
+            "stage": "import",
+            "model": "",
+            "prompt": "",
+            "caller": "cli",
+            "change": 1,
+        }
+        for index, (version, text) in enumerate(zip(memory.versions, texts, strict=True))
+    ]
+
+
+BATCH = 200
+"""Items per transaction of an import. Other clients can write between two batches."""
+
+EXAMPLES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class ImportPlan:
+    """An import that is ready to run.
+
+    `key` identifies the file and the scope it is imported into. `items` can be called more than once; each call walks
+    the `total` items from the start. `edits` is the highest edit number in the file. `entities` are the ids of those in
+    the file, and `only_purged` of those that only memories and messages mention that a person purged here. `notes` say
+    what was left out.
+    """
+
+    format: str
+    key: str
+    items: Callable[[], Iterator[transfer.Item]]
+    total: int
+    edits: int
+    notes: tuple[str, ...] = ()
+    entities: frozenset[str] = frozenset()
+    only_purged: frozenset[str] = frozenset()
+
+    def begin(self, *, brings_back: bool) -> transfer.ImportState:
+        """Return the state of an import that has done nothing yet."""
+        known = ImportedEntities(self.entities, frozenset() if brings_back else self.only_purged)
+        return transfer.ImportState(self.key, self.total, brings_back, entities=known)
+
+
+@dataclass(frozen=True, slots=True)
+class ImportResult:
+    """What an import did or would do: the number of new and known items by type, the first new texts, and notes.
+
+    `deleted` is how many of the new items are deleted in the file: they are kept as deleted. `left_out` counts the
+    known items that stay away because a person deleted or purged them here. `skipped` are the first texts of a dry run
+    that are known, deleted or purged here. `waiting` is the number of texts in the ledger that wait to be embedded and
+    are found by their words until then. `backup` is the copy of the ledger as it was before, and `edit` the number of
+    the edit that stored everything; 0 if nothing was stored, or if the file brought several edits.
+    """
+
+    format: str
+    new: dict[str, int]
+    known: dict[str, int]
+    examples: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    waiting: int = 0
+    deleted: int = 0
+    left_out: Mapping[str, int] = field(default_factory=dict[str, int])
+    skipped: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
+    backup: Path | None = None
+    edit: int = 0
+
+
+def plan_import(engine: Engine, scope: Scope, file: Path, now: datetime, max_bytes: int = MAX_BYTES) -> ImportPlan:
+    """Read a whole file and return what it would bring. Nothing is stored.
+
+    A file of another tool has at most `max_bytes`, unpacked.
+
+    Raises InputError that names the damaged line, or if an item belongs to another user of this ledger.
+    """
+    if is_export(file):
+        return _plan_export(engine, scope, file)
+    imported = read_file(file, now, max_bytes)
+    cleaner = Cleaner(engine)
+    items = items_of(imported, scope, cleaner, now)
+    notes = (*imported.notes, *cleaner.notes())
+    return ImportPlan(imported.format, _key(file, scope), lambda: iter(items), len(items), 1, notes)
+
+
+_WRITTEN = frozenset({"text", "content", "old_memory", "new_memory", "title", "name", "context", "actor_id"})
+"""The keys of an item of an export whose values somebody wrote."""
+
+
+def _plan_export(engine: Engine, scope: Scope, file: Path) -> ImportPlan:
+    total, edits = 0, 0
+    mentioned = MentionsOfFile()
+    cleaner = Cleaner(engine)
+    items = (_cleaned(cleaner, item) for item in read_items(file))
+    while batch := list(islice(items, BATCH)):
+        total += len(batch)
+        edits = max([edits, *(row["change"] for item in batch for row in item.get("history", ()))])
+        with engine.ledger.read() as conn:
+            if any(transfer.belongs_to_other_user(conn, scope.user_id, item) for item in batch):
+                raise InputError(f"{file} contains items of another user of this ledger. Nothing was imported")
+            for item in batch:
+                mentioned.read(item, was_purged=bool(item.get("mentions")) and transfer.was_purged(conn, item))
+    return ImportPlan(
+        "palimpsest",
+        _key(file, scope),
+        lambda: (_cleaned(Cleaner(engine), item) for item in read_items(file)),
+        total,
+        edits,
+        tuple(cleaner.notes()),
+        entities=frozenset(mentioned.merged_into),
+        only_purged=mentioned.only_purged(),
+    )
+
+
+def _cleaned(cleaner: Cleaner, item: transfer.Item) -> transfer.Item:
+    """Return an item of an export without secrets, because somebody may have edited the file."""
+    if item.get("type") in ("alias", "entity"):
+        return item
+    cleaned = dict(item)
+    for key in _WRITTEN & cleaned.keys():
+        cleaned[key] = cleaner.text(cleaned[key]) if cleaned[key] else cleaned[key]
+    for key in ("tags", "keywords"):
+        if key in cleaned:
+            cleaned[key] = [cleaner.text(label) for label in item[key]]
+    if "metadata" in cleaned:
+        cleaned["metadata"] = cleaner.value(item["metadata"])
+    if "history" in cleaned:
+        cleaned["history"] = [_cleaned(cleaner, row) for row in item["history"]]
+    for key in ("state", "gist"):
+        if cleaned.get(key):
+            cleaned[key] = _cleaned(cleaner, item[key])
+    return cleaned
+
+
+def preview_import(engine: Engine, scope: Scope, plan: ImportPlan, *, brings_back: bool = False) -> ImportResult:
+    """Return what an import would bring. Nothing is stored."""
+    state = plan.begin(brings_back=brings_back)
+    deleted, examples = 0, list[str]()
+    skipped: dict[str, list[str]] = {"known": [], **{how: [] for how in state.left_out}}
+    items = plan.items()
+    while batch := list(islice(items, BATCH)):
+        with engine.ledger.read() as conn:
+            standings = [transfer.standing_of(conn, scope.user_id, item, state) for item in batch]
+        for item, standing in zip(batch, standings, strict=True):
+            is_left_out = standing in state.left_out and not brings_back
+            if is_left_out:
+                state.left_out[standing] += 1
+            is_new = standing != "known" and not is_left_out
+            (state.stored if is_new else state.known)[item["type"]] += 1
+            deleted += is_new and _is_deleted(item)
+            shown = examples if is_new else skipped[standing if is_left_out else "known"]
+            if item["type"] not in ("alias", "conversation", "entity") and len(shown) < EXAMPLES:
+                shown.append(_example(item))
+    return ImportResult(
+        plan.format,
+        state.stored,
+        state.known,
+        tuple(examples),
+        plan.notes,
+        deleted=deleted,
+        left_out=state.left_out,
+        skipped=skipped,
+    )
+
+
+def _is_deleted(item: transfer.Item) -> bool:
+    return item.get("deleted_at") is not None
+
+
+def _example(item: transfer.Item) -> str:
+    text = one_line(item.get("text") or item.get("content") or "")
+    return f"(deleted) {text}" if _is_deleted(item) else text
+
+
+def run_import(
+    engine: Engine, scope: Scope, plan: ImportPlan, progress: Progress, *, brings_back: bool = False
+) -> ImportResult:
+    """Store each item once. The texts are embedded later, in the background. Raises LedgerError.
+
+    A ledger that is not empty is backed up first. An import that was interrupted continues when it is run again. What
+    an undo of an earlier import took back is brought back; what a person deleted or purged since, with `brings_back`.
+    """
+    notes = list(plan.notes)
+    with engine.ledger.read() as conn:
+        is_empty = entries.newest_log_number(conn) == 0
+    copy = None if is_empty else engine.ledger.backups.keep("before-import", engine.clock())
+    state = plan.begin(brings_back=brings_back)
+    engine.ledger.reserve_edits(state, plan.edits)
+    items, done = plan.items(), 0
+    while batch := list(islice(items, BATCH)):
+        engine.ledger.import_items(scope.user_id, batch, state)
+        done += len(batch)
+        progress(done, plan.total)
+    with engine.ledger.read() as conn:
+        waiting = entries.count_missing_vectors(conn, engine.embedder.fingerprint, only_failed=True)
+        notes += notes_on_long_blocks(conn, scope.user_id)
+    is_one_edit = plan.edits == 1 and bool(state.stored["turn"] or state.stored["memory"])
+    return ImportResult(
+        plan.format,
+        state.stored,
+        state.known,
+        notes=tuple(notes),
+        waiting=waiting,
+        deleted=state.deleted,
+        left_out=state.left_out,
+        backup=copy.path if copy is not None and any(state.stored.values()) else None,
+        edit=state.base + 1 if is_one_edit else 0,
+    )
+
+
+def _key(file: Path, scope: Scope) -> str:
+    """Return what identifies a file, or a folder by its path, and the scope it is imported into."""
+    if file.is_dir():
+        return f"import {derived_id(str(file.resolve()), str(scope))}"
+    with open_plain_file(file) as stream:
+        return f"import {derived_id(hashlib.file_digest(stream, 'sha256').hexdigest(), str(scope))}"

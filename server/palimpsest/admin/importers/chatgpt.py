@@ -1,0 +1,167 @@
+"""ChatGPT's conversation export: a list of message trees. `current_node` names the last message that was shown."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from typing import Any
+
+from palimpsest.admin.importers.records import (
+    BRANCHES,
+    EMPTY,
+    NO_TEXT,
+    REASONING,
+    TOOLS,
+    UNKNOWN_CONVERSATION,
+    ImportedConversation,
+    ImportedFile,
+    ImportedMessage,
+    Memories,
+    Skipped,
+    branch_to,
+    in_order,
+    keep_memory,
+    leaves_of,
+    skipped_notes,
+    unread_notes,
+)
+from palimpsest.admin.importers.source import (
+    OLDEST,
+    SourceFile,
+    instant_of,
+    list_of,
+    object_of,
+    plausible_instant,
+    text_of,
+)
+
+_TEXT_TYPES = ("text", "multimodal_text")
+_REASONING_TYPES = ("thoughts", "reasoning_recap")
+_CITATION = re.compile(r"\ue200(?:cite|filecite)\ue202[^\ue200\ue201]{0,500}\ue201")
+"""A mark that the web page draws as a link to a source. The source itself is not in the text."""
+
+_FORGET = re.compile(r"(?:please )?(?:forget|delete|remove)\b", re.IGNORECASE)
+
+SAVED = (
+    "memories are what ChatGPT saved in these chats; the export does not tell which of them were changed or deleted in "
+    "its settings since"
+)
+
+
+def read(source: SourceFile, now: datetime) -> ImportedFile | None:
+    """Return the user's and assistant's messages on the branch last shown of each conversation, and the memories.
+
+    Memories are what ChatGPT saved on these branches with its tool `bio`, and those of the export's own list, where it
+    has one. Return None if the file has no ChatGPT conversation.
+    """
+    if not any(_is_conversation(item) for item in source.items):
+        return None
+    skipped, memories = Skipped(), Memories()
+    conversations = in_order([_conversation(object_of(item), now, skipped, memories) for item in source.items])
+    memories_notes = (SAVED,) if memories else ()
+    for item in source.beside.get("memories", ()):
+        _take_listed(object_of(item), now, skipped, memories)
+    notes = (*memories_notes, *skipped_notes(skipped), *unread_notes(source.unread))
+    return ImportedFile("chatgpt", tuple(memories.values()), conversations, notes)
+
+
+def _conversation(
+    conversation: dict[str, Any], now: datetime, skipped: Skipped, memories: Memories
+) -> ImportedConversation:
+    name = text_of(conversation.get("conversation_id")) or text_of(conversation.get("id"))
+    messages = _messages(conversation, now, skipped, memories)
+    return ImportedConversation(name, text_of(conversation.get("title")), tuple(messages))
+
+
+def _take_listed(item: dict[str, Any], now: datetime, skipped: Skipped, memories: Memories) -> None:
+    """Take in a memory of the export's own list."""
+    text = text_of(item.get("content"))
+    if not text or item.get("enabled") is False:
+        skipped["memories that are turned off" if text else "memories in an unknown format"] += 1
+    else:
+        at = instant_of(item.get("updated_at")) or instant_of(item.get("created_at"))
+        keep_memory(memories, skipped, "chatgpt", text, plausible_instant(at, now))
+
+
+def _is_conversation(value: Any) -> bool:
+    return isinstance(object_of(value).get("mapping"), dict)
+
+
+def _messages(
+    conversation: dict[str, Any], now: datetime, skipped: Skipped, memories: Memories
+) -> list[ImportedMessage]:
+    if not _is_conversation(conversation):
+        skipped[UNKNOWN_CONVERSATION] += 1
+        return []
+    nodes = object_of(conversation["mapping"])
+    messages: list[ImportedMessage] = []
+    at = instant_of(conversation.get("create_time"))
+    for name in _shown_branch(nodes, text_of(conversation.get("current_node")), skipped):
+        message = object_of(object_of(nodes[name]).get("message"))
+        at = instant_of(message.get("create_time")) or at  # without a time of its own, it has that of its parent
+        said_at = plausible_instant(at, now)
+        if message.get("recipient") == "bio":
+            _take_saved(message, said_at, skipped, memories)
+        elif message and (content := _content(message, skipped)):
+            author, message_id = object_of(message["author"]), text_of(message.get("id")) or text_of(name)
+            messages.append(ImportedMessage(message_id, author["role"], content, said_at, text_of(author.get("name"))))
+    return messages
+
+
+def _take_saved(message: dict[str, Any], said_at: datetime, skipped: Skipped, memories: Memories) -> None:
+    """Take in what the model gave to its memory. A request to forget something there changes nothing here."""
+    parts = list_of(object_of(message.get("content")).get("parts"))
+    text = text_of("\n".join(part for part in parts if isinstance(part, str)))
+    if not text or _FORGET.match(text):
+        skipped["requests to forget a memory"] += 1
+    else:
+        keep_memory(memories, skipped, "chatgpt", text, said_at)
+
+
+def _shown_branch(nodes: dict[str, Any], current: str, skipped: Skipped) -> list[str]:
+    """Return the branch that ends in the current node, or the newest branch if no current node is named."""
+    parents = {name: text_of(object_of(node).get("parent")) or None for name, node in nodes.items()}
+    leaves = leaves_of(parents)
+    if current not in nodes:
+        current = max(reversed(leaves), key=lambda leaf: _created_at(nodes[leaf]), default=next(reversed(nodes), ""))
+    branch = branch_to(current, parents)
+    skipped[BRANCHES] += len({*leaves} - {*branch})
+    return branch
+
+
+def _created_at(node: Any) -> datetime:
+    return instant_of(object_of(object_of(node).get("message")).get("create_time")) or OLDEST
+
+
+def _content(message: dict[str, Any], skipped: Skipped) -> str:
+    """Return the text of a message. Return "" and count the message if it is not part of the visible conversation."""
+    reason = _skip_reason(message)
+    if reason:
+        skipped[reason] += 1
+        return ""
+    parts = list_of(object_of(message.get("content")).get("parts"))
+    texts = [part if isinstance(part, str) else object_of(part).get("text") for part in parts]
+    # An image is in both lists, a document only among the attachments.
+    attachments = list_of(object_of(message.get("metadata")).get("attachments"))
+    skipped[NO_TEXT] += max(len(attachments), sum(1 for text in texts if not isinstance(text, str)))
+    content = text_of(_CITATION.sub("", "\n".join(text for text in texts if isinstance(text, str))))
+    if not content:
+        skipped[EMPTY] += 1
+    return content
+
+
+def _skip_reason(message: dict[str, Any]) -> str:
+    """Return why a message is not part of the visible conversation, or "" if it is."""
+    role = object_of(message.get("author")).get("role")
+    content_type = object_of(message.get("content")).get("content_type") or "text"
+    if role == "system":
+        return "system messages"
+    if content_type in _REASONING_TYPES:
+        return REASONING
+    if role == "tool" or (role == "assistant" and message.get("recipient") not in (None, "all")):
+        return TOOLS
+    if object_of(message.get("metadata")).get("is_visually_hidden_from_conversation") or message.get("weight") == 0:
+        return "hidden messages"
+    if role not in ("user", "assistant") or content_type not in _TEXT_TYPES:
+        return "messages that are not text"
+    return ""

@@ -1,0 +1,228 @@
+"""Claude's conversation export: lists of messages. In newer exports each message names the one it answers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+from palimpsest.admin.importers.records import (
+    BRANCHES,
+    EMPTY,
+    NO_TEXT,
+    REASONING,
+    TOOLS,
+    UNKNOWN_CONVERSATION,
+    ImportedConversation,
+    ImportedFile,
+    ImportedMemory,
+    ImportedMessage,
+    Memories,
+    Skipped,
+    branch_to,
+    in_order,
+    keep_memory,
+    leaves_of,
+    skipped_notes,
+    unread_notes,
+)
+from palimpsest.admin.importers.source import (
+    OLDEST,
+    SourceFile,
+    instant_of,
+    list_of,
+    object_of,
+    plausible_instant,
+    tags_of,
+    text_of,
+)
+from palimpsest.core.validation import one_line
+
+# What Claude's export has beside the conversations: what Claude remembers (memories.json), and projects.
+#
+# The formats are undocumented. A file of memories has `conversations_memory`, a text in Markdown, and
+# `project_memories`, such a text for the id of each project. A project has `name`, `description`, `prompt_template`
+# and `docs`.
+
+_HEADING = re.compile(r"#{1,6}\s+(?P<marked>.+?)\s*#*|\*\*(?P<bold>[^*]+)\*\*:?")
+"""A line that heads the paragraphs below it."""
+
+_BULLET = re.compile(r"(?m)^\s*[-*•]\s+")
+
+
+def is_of_claude(value: Any) -> bool:
+    """Return whether a JSON value is Claude's memory of an account, or a project."""
+    return _is_memory(object_of(value)) or _is_project(object_of(value))
+
+
+def memories_of(values: Sequence[Any], now: datetime, skipped: Skipped) -> tuple[ImportedMemory, ...]:
+    """Return one memory per paragraph that Claude remembers, and one per description of a project."""
+    objects = [object_of(value) for value in values]
+    projects = [value for value in objects if _is_project(value) and not value.get("is_starter_project")]
+    names = {text_of(project.get("uuid")): one_line(text_of(project.get("name"))) for project in projects}
+    memories: Memories = {}
+    for value in objects:
+        if not _is_memory(value):
+            continue
+        at = plausible_instant(instant_of(value.get("updated_at")), now)
+        for tags, text in _paragraphs(text_of(value.get("conversations_memory"))):
+            keep_memory(memories, skipped, "claude", text, at, tags)
+        for project_id, memory in object_of(value.get("project_memories")).items():
+            prefix = f"{names[project_id]}: " if names.get(project_id) else ""
+            for tags, text in _paragraphs(text_of(memory)):
+                keep_memory(memories, skipped, "claude", f"{prefix}{text}", at, tags)
+    for project in projects:
+        _take_project(project, now, skipped, memories)
+    return tuple(memories.values())
+
+
+def _is_memory(value: dict[str, Any]) -> bool:
+    return isinstance(value.get("conversations_memory"), str) or isinstance(value.get("project_memories"), dict)
+
+
+def _is_project(value: dict[str, Any]) -> bool:
+    return (
+        "chat_messages" not in value and isinstance(value.get("name"), str) and {"prompt_template", "docs"} <= {*value}
+    )
+
+
+def _take_project(project: dict[str, Any], now: datetime, skipped: Skipped, memories: Memories) -> None:
+    """Take in the description of a project. Its instructions are orders and no facts, and its documents are books."""
+    name, description = one_line(text_of(project.get("name"))), text_of(project.get("description"))
+    if description:
+        at = plausible_instant(instant_of(project.get("updated_at")), now)
+        keep_memory(memories, skipped, "claude", f"{name}: {description}" if name else description, at)
+    skipped["instructions of projects"] += bool(text_of(project.get("prompt_template")))
+    skipped["documents of projects"] += len(list_of(project.get("docs")))
+
+
+def _paragraphs(text: str) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield the paragraphs and list items of a text in Markdown, each with its heading as a tag."""
+    tags: tuple[str, ...] = ()
+    for block in re.split(r"\n\s*\n", text):
+        lines = block.strip().split("\n")
+        heading = _HEADING.fullmatch(lines[0].strip())
+        if heading is not None:
+            tags, lines = tags_of(heading["marked"] or heading["bold"]), lines[1:]
+        items = _BULLET.split("\n".join(lines))
+        yield from ((tags, kept) for item in items if (kept := one_line(item)))
+
+
+_ROLES = {"human": "user", "assistant": "assistant"}
+_SKIPPED_BLOCKS = {"thinking": REASONING, "redacted_thinking": REASONING, "tool_use": TOOLS, "tool_result": TOOLS}
+_ROOT = "00000000-0000-"
+"""The beginning of the parent id of a first message."""
+
+_PLACEHOLDER = re.compile(
+    r"```\n(?:This block is not supported on your current device yet\."
+    r"|Viewing artifacts created via the Analysis Tool web feature preview isn.t yet supported on mobile\.)\n```"
+)
+"""What a text has in place of a block that is not text."""
+
+
+def read(source: SourceFile, now: datetime) -> ImportedFile | None:
+    """Return the human's and assistant's messages on the newest branch of each conversation, and the memories.
+
+    Memories are what Claude remembers of the chats and of its projects, and the descriptions of the projects. Return
+    None if the file has none of these.
+    """
+    if not any(_is_conversation(item) or is_of_claude(item) for item in (*source.items, *_beside(source))):
+        return None
+    skipped = Skipped()
+    items = [item for item in source.items if not is_of_claude(item)]
+    conversations = in_order([_conversation(object_of(item), now, skipped) for item in items])
+    memories = memories_of([*source.items, *_beside(source)], now, skipped)
+    notes = (*skipped_notes(skipped), *unread_notes(source.unread))
+    return ImportedFile("claude", memories, conversations, notes)
+
+
+def _beside(source: SourceFile) -> list[Any]:
+    return [item for items in source.beside.values() for item in items]
+
+
+def _is_conversation(value: Any) -> bool:
+    return isinstance(object_of(value).get("chat_messages"), list)
+
+
+def _conversation(conversation: dict[str, Any], now: datetime, skipped: Skipped) -> ImportedConversation:
+    messages = _messages(conversation, now, skipped)
+    name, title = text_of(conversation.get("uuid")), text_of(conversation.get("name"))
+    return ImportedConversation(name, title, tuple(messages))
+
+
+def _messages(conversation: dict[str, Any], now: datetime, skipped: Skipped) -> list[ImportedMessage]:
+    if not _is_conversation(conversation):
+        skipped[UNKNOWN_CONVERSATION] += 1
+        return []
+    by_name = {
+        text_of(object_of(message).get("uuid")) or f"#{number}": object_of(message)
+        for number, message in enumerate(list_of(conversation["chat_messages"]))
+    }
+    messages: list[ImportedMessage] = []
+    at = instant_of(conversation.get("created_at"))
+    for name in _newest_branch(by_name, text_of(conversation.get("current_leaf_message_uuid")), skipped):
+        message = by_name[name]
+        at = instant_of(message.get("created_at")) or at
+        role, said_at = _ROLES.get(text_of(message.get("sender"))), plausible_instant(at, now)
+        if role is None:
+            skipped["messages from an unknown sender"] += 1
+            continue
+        message_id, files = text_of(message.get("uuid")), _attached_texts(message, skipped)
+        # Before the message, so that a question and its answer stay side by side.
+        messages += [ImportedMessage(f"{message_id}/{file}", role, f"{file}:\n{text}", said_at) for file, text in files]
+        content = _content(message)
+        _count_blocks(message, skipped)
+        if content:
+            messages.append(ImportedMessage(message_id, role, content, said_at))
+        elif not files:
+            skipped[EMPTY] += 1
+    return messages
+
+
+def _attached_texts(message: dict[str, Any], skipped: Skipped) -> list[tuple[str, str]]:
+    """Return the name and the text of each attached file of which the export has the text. Count the others."""
+    attachments = [object_of(attachment) for attachment in list_of(message.get("attachments"))]
+    texts = [
+        (one_line(text_of(attachment.get("file_name"))) or "pasted text", text)
+        for attachment in attachments
+        if (text := text_of(attachment.get("extracted_content")))
+    ]
+    skipped[NO_TEXT] += len(attachments) - len(texts) + len(list_of(message.get("files")))
+    return texts
+
+
+def _newest_branch(messages: dict[str, dict[str, Any]], current: str, skipped: Skipped) -> list[str]:
+    """Return the branch that ends in the current leaf, or in the newest message if no current leaf is named."""
+    parents: dict[str, str | None] = {}
+    previous: str | None = None
+    for name, message in messages.items():
+        parent = text_of(message.get("parent_message_uuid"))
+        # Older exports name no parents. There, a message answers the one before it.
+        parents[name] = parent if parent in messages else None if parent.startswith(_ROOT) else previous
+        previous = name
+    leaves = leaves_of(parents)
+    if current not in messages:
+        current = max(reversed(leaves), key=lambda leaf: _created_at(messages[leaf]), default=previous or "")
+    branch = branch_to(current, parents)
+    skipped[BRANCHES] += len({*leaves} - {*branch})
+    return branch
+
+
+def _created_at(message: dict[str, Any]) -> datetime:
+    return instant_of(message.get("created_at")) or OLDEST
+
+
+def _content(message: dict[str, Any]) -> str:
+    """Return the text of a message."""
+    blocks = [object_of(block) for block in list_of(message.get("content"))]
+    texts = [block.get("text") for block in blocks if block.get("type") == "text"]
+    # Old exports have only `text`. Where there are blocks, `text` repeats them, with placeholders for non-text blocks.
+    whole = "\n".join(text for text in texts if isinstance(text, str)) if blocks else text_of(message.get("text"))
+    return text_of(_PLACEHOLDER.sub("", whole))
+
+
+def _count_blocks(message: dict[str, Any], skipped: Skipped) -> None:
+    """Count the blocks of a message that are not text."""
+    kinds = [text_of(object_of(block).get("type")) for block in list_of(message.get("content"))]
+    skipped.update(_SKIPPED_BLOCKS.get(kind, NO_TEXT) for kind in kinds if kind != "text")

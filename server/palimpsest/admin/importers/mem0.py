@@ -1,0 +1,197 @@
+"""mem0's memories: its history database, which has every version, and what `get_all()` returns, saved as JSON."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import defaultdict
+from collections.abc import Sequence
+from contextlib import closing
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from palimpsest.admin.importers.records import (
+    TOO_LONG,
+    ImportedFile,
+    ImportedMemory,
+    ImportedVersion,
+    Skipped,
+    skipped_notes,
+)
+from palimpsest.admin.importers.source import (
+    EXPECTED,
+    OLDEST,
+    SourceFile,
+    instant_of,
+    list_of,
+    object_of,
+    plausible_instant,
+    tags_of,
+    text_of,
+)
+from palimpsest.core.errors import InputError
+from palimpsest.core.models import Event
+from palimpsest.core.validation import MAX_METADATA_BYTES, MAX_TEXT_CHARS, well_formed
+
+_KEPT_FIELDS = ("user_id", "agent_id", "run_id", "app_id", "attributed_to", "expiration_date")
+_SPEAKER = ("actor_id", "role")
+
+# mem0 has renamed these columns once. The present name comes first.
+_OLD_TEXT = ("old_memory", "prev_value")
+_NEW_TEXT = ("new_memory", "new_value")
+_CREATED_AT = ("created_at", "timestamp")
+
+
+def read_history(source: SourceFile, now: datetime) -> ImportedFile | None:
+    """Return every memory in mem0's history database, with all its versions. The database is only read.
+
+    Return None if the file is not a database or has no mem0 history. Raises InputError if the database is damaged, or
+    is a Palimpsest ledger.
+    """
+    if not source.is_database:
+        return None
+    try:
+        # as_uri percent-encodes characters that SQLite would take for the end of the path
+        with closing(sqlite3.connect(f"{source.path.resolve().as_uri()}?mode=ro", uri=True)) as database:
+            database.text_factory = _decoded
+            if not _has_history(source.path, database):
+                return None
+            cursor = database.execute("SELECT * FROM history ORDER BY rowid")
+            names = [column[0] for column in cursor.description]
+            rows = [dict(zip(names, row, strict=True)) for row in cursor]
+            tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+            (recent,) = database.execute("SELECT count(*) FROM messages").fetchone() if "messages" in tables else (0,)
+    except sqlite3.Error as error:
+        raise InputError(f"{source.name} cannot be read as a database: {error}. {EXPECTED}") from error
+    skipped = Skipped({"messages mem0 had stored for its next extraction": recent})
+    return ImportedFile("mem0-history", _history_memories(rows, now, skipped), notes=skipped_notes(skipped))
+
+
+def _has_history(file: Path, database: sqlite3.Connection) -> bool:
+    columns = {row[1] for row in database.execute("PRAGMA table_info(history)")}
+    if {"seq", "state", "stage"} <= columns:
+        raise InputError(f"{file} is a Palimpsest ledger. palimpsest restore replaces your ledger with it")
+    return {"memory_id", "event"} <= columns and bool(columns & {*_OLD_TEXT}) and bool(columns & {*_NEW_TEXT})
+
+
+def _decoded(raw: bytes) -> str:
+    return raw.decode("utf-8", "replace")
+
+
+def _history_memories(rows: Sequence[dict[str, Any]], now: datetime, skipped: Skipped) -> tuple[ImportedMemory, ...]:
+    by_memory: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in rows:
+        by_memory[well_formed(str(row["memory_id"] or ""))].append(row)
+    skipped["history rows without a memory id"] += len(by_memory.pop("", ()))
+    memories: list[ImportedMemory] = []
+    for memory_id, memory_rows in by_memory.items():
+        versions = _versions(_dated_rows(memory_rows, now), now, skipped)
+        if any(len(version.text or "") > MAX_TEXT_CHARS for version in versions):
+            skipped[TOO_LONG] += 1
+        elif versions:
+            speaker = {part: text for part in _SPEAKER for row in memory_rows if (text := text_of(row.get(part)))}
+            memories.append(ImportedMemory(versions, {**speaker, "imported_from": "mem0", "mem0_id": memory_id}))
+    return tuple(memories)
+
+
+def _dated_rows(rows: Sequence[dict[str, Any]], now: datetime) -> list[tuple[dict[str, Any], datetime]]:
+    """Return the rows of one memory in order of time, each with its time. No time is later than the next one.
+
+    mem0 sorts by time too, but some of its versions write a deletion without a time, which then sorts first. Here, a
+    row without a time stays behind the row that was written before it.
+    """
+    times: list[datetime] = []
+    for row in rows:
+        at = instant_of(row.get("updated_at")) or instant_of(_either(row, _CREATED_AT))
+        times.append(at or (times[-1] if times else OLDEST))
+    order = sorted(range(len(rows)), key=times.__getitem__)
+    dated: list[tuple[dict[str, Any], datetime]] = []
+    latest = now
+    for index in reversed(order):
+        latest = min(latest, plausible_instant(times[index], now))
+        dated.append((rows[index], latest))
+    return dated[::-1]
+
+
+def _versions(
+    dated_rows: Sequence[tuple[dict[str, Any], datetime]], now: datetime, skipped: Skipped
+) -> tuple[ImportedVersion, ...]:
+    """Return the versions of one memory. The first one adds it, and each follows from the one before."""
+    versions: list[ImportedVersion] = []
+    for row, at in dated_rows:
+        old, new = text_of(_either(row, _OLD_TEXT)), text_of(_either(row, _NEW_TEXT))
+        event = text_of(row["event"]).upper()
+        deletes = event == Event.DELETE or bool(row.get("is_deleted"))
+        if not deletes and (event not in (Event.ADD, Event.UPDATE) or not new):
+            if event != Event.NONE:
+                skipped["history rows without text"] += 1
+            continue
+        if not versions and old and (deletes or event == Event.UPDATE):  # the row that added it is missing
+            created_at = plausible_instant(instant_of(_either(row, _CREATED_AT)), now)
+            versions.append(ImportedVersion(Event.ADD, old, min(created_at, at)))
+        exists = bool(versions) and versions[-1].text is not None
+        if not deletes:
+            versions.append(ImportedVersion(Event.UPDATE if exists else Event.ADD, new, at))
+        elif exists:
+            versions.append(ImportedVersion(Event.DELETE, None, at))
+        else:
+            skipped["deletions of memories that did not exist"] += 1
+    return tuple(versions)
+
+
+def _either(row: dict[str, Any], names: tuple[str, str]) -> Any:
+    return row.get(names[0]) if names[0] in row else row.get(names[1])
+
+
+def read_export(source: SourceFile, now: datetime) -> ImportedFile | None:
+    """Return the memories in a saved reply of mem0's `get_all()` or `get()`.
+
+    Return None if the file has no such memory.
+    """
+    if not any(isinstance(object_of(item).get("memory"), str) for item in source.items):
+        return None
+    skipped = Skipped()
+    memories = [memory for item in source.items if (memory := _export_memory(item, now, skipped)) is not None]
+    whole = object_of(source.value)
+    skipped["relations in mem0's graph"] += len(list_of(whole.get("relations"))) + len(list_of(whole.get("entities")))
+    notes = skipped_notes(skipped)
+    if whole.get("next"):
+        page = f"this is one page of an export, with {len(source.items):,} of {whole.get('count')} memories"
+        notes = (page, *notes)
+    return ImportedFile("mem0-export", tuple(memories), notes=notes)
+
+
+def _export_memory(item: Any, now: datetime, skipped: Skipped) -> ImportedMemory | None:
+    exported = object_of(item)
+    text = text_of(exported.get("memory"))
+    if not text:
+        skipped["memories without text"] += 1
+        return None
+    if len(text) > MAX_TEXT_CHARS:
+        skipped[TOO_LONG] += 1
+        return None
+    created_at, updated_at = instant_of(exported.get("created_at")), instant_of(exported.get("updated_at"))
+    metadata: dict[str, Any] = _metadata(exported.get("metadata"), skipped)
+    metadata |= {f"mem0_{name}": value for name in _KEPT_FIELDS if (value := text_of(exported.get(name)))}
+    metadata |= {name: value for name in _SPEAKER if (value := text_of(exported.get(name)))}
+    if created_at is not None and updated_at is not None and created_at < updated_at:
+        metadata["mem0_created_at"] = created_at.isoformat()  # the text of that time is not in the export
+    metadata["imported_from"] = "mem0"
+    if exported.get("id"):
+        metadata["mem0_id"] = well_formed(str(exported["id"]))
+    tags = dict.fromkeys(tag for category in list_of(exported.get("categories")) for tag in tags_of(category))
+    version = ImportedVersion(Event.ADD, text, plausible_instant(updated_at or created_at, now))
+    return ImportedMemory((version,), metadata, tuple(tags))
+
+
+def _metadata(value: Any, skipped: Skipped) -> dict[str, Any]:
+    """Return metadata as well-formed JSON. Return {} and count it if it is too large or not valid JSON."""
+    try:
+        text = well_formed(json.dumps(object_of(value), ensure_ascii=False, allow_nan=False))
+    except (ValueError, RecursionError):
+        text = ""
+    if not text or len(text.encode()) > MAX_METADATA_BYTES:
+        skipped[f"metadata larger than {MAX_METADATA_BYTES:,} bytes or not valid JSON"] += 1
+        return {}
+    return json.loads(text)

@@ -1,0 +1,169 @@
+"""The official MCP memory server's file: a graph of entities and relations without times, one JSON object per line.
+
+In that server, an observation is read beside the name of its entity. Here, every memory has to be understood alone, so
+the entity's name is put in front of an observation that does not contain it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import Any
+
+from palimpsest.admin.importers.records import (
+    TOO_LONG,
+    ImportedFile,
+    ImportedMemory,
+    ImportedVersion,
+    Skipped,
+    skipped_notes,
+)
+from palimpsest.admin.importers.source import SourceFile, list_of, object_of, tags_of, text_of
+from palimpsest.core.errors import InputError
+from palimpsest.core.models import Event
+from palimpsest.core.validation import MAX_TEXT_CHARS, one_line
+
+_CONSONANT_SOUNDS = ("uni", "use", "usu", "uti", "ubi", "eu", "one ", "one-", "once")
+"""Beginnings that are written with a vowel and spoken with a consonant."""
+
+_SILENT_H = ("hour", "honest", "honor", "honour", "heir")
+_LETTERS_SPOKEN_WITH_A_VOWEL = "AEFHILMNORSX"
+
+
+def read(source: SourceFile, now: datetime) -> ImportedFile | None:
+    """Return one memory per observation and per relation, and one per entity that has neither.
+
+    All memories have the time `now`, because the file has no times. Takes JSON lines and the saved JSON reply of the
+    server's `read_graph`. Return None if the file has no entity and no relation. Raises InputError that names the
+    damaged line.
+    """
+    if source.json_error:
+        if not any(_is_item(_json_of(line)) for line in source.text.split("\n") if line.lstrip().startswith("{")):
+            return None
+        values = _line_values(source.name, source.text)
+    else:
+        graph = object_of(source.value)
+        values = [*list_of(graph.get("entities")), *list_of(graph.get("relations"))] or source.items
+        if not any(_is_item(value) for value in values):
+            return None
+    return _read_graph(values, now)
+
+
+def _is_item(value: Any) -> bool:
+    """Return whether a JSON value is an entity or a relation."""
+    return _kind(object_of(value)) is not None
+
+
+def _line_values(name: str, text: str) -> list[Any]:
+    """Return the JSON value of every line. Raises InputError that names the line if one is not JSON."""
+    values: list[Any] = []
+    # Not splitlines: inside a JSON string, characters such as U+2028 may stand unescaped.
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            values.append(json.loads(line))
+        except json.JSONDecodeError as error:
+            raise InputError(
+                f"{name}, line {number}: {error.msg} at column {error.colno}. Nothing was imported. "
+                "Correct or delete the line: each line is one entity or relation as JSON"
+            ) from error
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"{name}, line {number}: {error}. Nothing was imported") from error
+    return values
+
+
+def _read_graph(values: Iterable[Any], now: datetime) -> ImportedFile:
+    skipped = Skipped()
+    by_kind: dict[str | None, list[dict[str, Any]]] = {"entity": [], "relation": [], None: []}
+    for value in values:
+        by_kind[_kind(object_of(value))].append(object_of(value))
+    entities, relations = by_kind["entity"], by_kind["relation"]
+    skipped["lines that are neither an entity nor a relation"] += len(by_kind[None])
+    return ImportedFile("server-memory", _memories(entities, relations, now, skipped), notes=skipped_notes(skipped))
+
+
+def _json_of(line: str) -> Any:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _kind(item: dict[str, Any]) -> str | None:
+    """Return "entity", "relation" or None. Some writers leave the type out."""
+    if item.get("type") == "entity" or ("type" not in item and "name" in item and "observations" in item):
+        return "entity"
+    if item.get("type") == "relation" or ("type" not in item and {"from", "to", "relationType"} <= item.keys()):
+        return "relation"
+    return None
+
+
+def _memories(
+    entities: list[dict[str, Any]], relations: list[dict[str, Any]], now: datetime, skipped: Skipped
+) -> tuple[ImportedMemory, ...]:
+    tags = {_line(entity.get("name")): tags_of(entity.get("entityType")) for entity in entities}
+    related = {_line(relation.get(end)) for relation in relations for end in ("from", "to")}
+    by_text: dict[str, ImportedMemory] = {}
+    for name, text in (*_entity_texts(entities, related, skipped), *_relation_texts(relations, skipped)):
+        if len(text) > MAX_TEXT_CHARS:
+            skipped[TOO_LONG] += 1
+        elif text in by_text:
+            skipped["duplicates"] += 1
+        else:
+            metadata = {"imported_from": "server-memory", "entity": name}
+            by_text[text] = ImportedMemory((ImportedVersion(Event.ADD, text, now),), metadata, tags.get(name, ()))
+    return tuple(by_text.values())
+
+
+def _entity_texts(entities: Iterable[dict[str, Any]], related: set[str], skipped: Skipped) -> Iterator[tuple[str, str]]:
+    """Yield the name of an entity with each text about it."""
+    for entity in entities:
+        name, kind = _line(entity.get("name")), _spaced(_line(entity.get("entityType")))
+        observations = list_of(entity.get("observations"))
+        texts = [text for observation in observations if (text := text_of(observation))]
+        skipped["observations without text"] += len(observations) - len(texts)
+        if not name:
+            skipped["entities without a name"] += 1
+        elif texts:
+            yield from ((name, text if _contains_name(text, name) else f"{name}: {text}") for text in texts)
+        elif name not in related and kind:
+            yield name, f"{name} is {_article(kind)} {kind}"
+        elif name not in related:
+            skipped["entities without a type, an observation or a relation"] += 1
+
+
+def _relation_texts(relations: Iterable[dict[str, Any]], skipped: Skipped) -> Iterator[tuple[str, str]]:
+    """Yield the name that each relation begins with, and the relation in words."""
+    for relation in relations:
+        parts = [_line(relation.get(part)) for part in ("from", "relationType", "to")]
+        if all(parts):
+            yield parts[0], f"{parts[0]} {_spaced(parts[1])} {parts[2]}"
+        else:
+            skipped["relations without a type or with a missing end"] += 1
+
+
+def _line(value: Any) -> str:
+    return one_line(text_of(value))
+
+
+def _spaced(words: str) -> str:
+    return one_line(words.replace("_", " "))
+
+
+def _contains_name(text: str, name: str) -> bool:
+    """Return whether a text contains a name as a whole word: "Also" does not contain "Al"."""
+    forms = "|".join(re.escape(form.casefold()) for form in (name, _spaced(name)) if form)
+    return re.search(rf"(?<!\w)(?:{forms})(?!\w)", one_line(text).casefold()) is not None
+
+
+def _article(noun: str) -> str:
+    """Return "a" or "an" by the first sound of a noun, as far as its spelling shows it."""
+    first_word, lowered = noun.split(maxsplit=1)[0], noun.lower()
+    if first_word.isupper() and 1 < len(first_word) <= len("HTML"):
+        vowel = first_word[0] in _LETTERS_SPOKEN_WITH_A_VOWEL
+    else:
+        vowel = lowered.startswith(_SILENT_H) or (lowered[0] in "aeiou" and not lowered.startswith(_CONSONANT_SOUNDS))
+    return "an" if vowel else "a"

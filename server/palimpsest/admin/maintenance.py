@@ -1,0 +1,250 @@
+"""Looking after an open memory: backups, export and import, purge, jobs, rebuild."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal, TextIO
+
+from palimpsest.admin.backup import inspect_backup, restore
+from palimpsest.admin.doctor import Numbers, numbers
+from palimpsest.admin.erase import PurgeResult, purge
+from palimpsest.admin.export import export
+from palimpsest.admin.import_file import ImportResult, plan_import, preview_import, run_import
+from palimpsest.admin.importers.source import MAX_BYTES
+from palimpsest.admin.markdown_export import FolderExport, export_folder
+from palimpsest.admin.markdown_import import FolderImport, import_folder
+from palimpsest.core.errors import GraphStoreError, InputError
+from palimpsest.core.models import Outcome, Scope
+from palimpsest.core.protocols import Progress
+from palimpsest.core.settings import Settings
+from palimpsest.core.threads import in_background
+from palimpsest.hooks.intake import empty_spool
+from palimpsest.hooks.rendered import Briefs
+from palimpsest.index.backfill import embed_missing
+from palimpsest.index.graph_database import graph_projection
+from palimpsest.index.keys import KeptKeys
+from palimpsest.index.sync import Projection
+from palimpsest.learn import job_reports
+from palimpsest.learn.engine import Engine
+from palimpsest.learn.job_runner import kinds_for, queue_expiry, work_on_jobs
+from palimpsest.store import entries
+from palimpsest.store import jobs as job_queries
+from palimpsest.store import purge as purge_writes
+from palimpsest.store.database import Restored
+from palimpsest.store.jobs import ModelUse
+from palimpsest.store.purge import PurgeSelection
+
+logger = logging.getLogger(__name__)
+
+
+class Care:
+    """What looks after an open memory, as `memory.care`. `scope` is that of the settings.
+
+    Every method raises PalimpsestError.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        projection: Projection,
+        kept_keys: KeptKeys,
+        scope: Scope,
+        settings: Settings,
+        briefs: Briefs,
+    ) -> None:
+        self._engine = engine
+        self._settings = settings
+        self._projection = projection
+        self._kept_keys = kept_keys
+        self._scope = scope
+        self._briefs = briefs
+
+    async def purge_selection(self, scope: Scope, owner_ids: Sequence[str] | None) -> PurgeSelection:
+        """Return what `purge` would erase."""
+
+        def read() -> PurgeSelection:
+            with self._engine.ledger.read() as conn:
+                return purge_writes.purge_selection(conn, scope, owner_ids)
+
+        return await self._engine.run(read)
+
+    async def purge(self, scope: Scope, owner_ids: Sequence[str] | None, *, and_backups: bool = False) -> PurgeResult:
+        """Erase memories and messages for good; with None, all of a scope itself. Then search the files for traces.
+
+        What hooks captured and nobody took in yet is erased like the rest.
+        """
+        ledger, projection = self._engine.ledger, self._projection
+        await empty_spool(self._engine, self._settings, scope if owner_ids is None else None)
+
+        def work() -> PurgeResult:
+            try:
+                data_dir = self._settings.data_dir
+                return purge(ledger, projection, scope, owner_ids, data_dir, and_backups=and_backups)
+            finally:
+                self._kept_keys.clear()
+
+        result = await self._engine.run(work)
+        return replace(result, notes=(*result.notes, *await self._erase_in_graph_database()))
+
+    async def _erase_in_graph_database(self) -> tuple[str, ...]:
+        """Fill a graph database anew after a purge, and return a note if that could not be done."""
+        projection = graph_projection(self._settings.graph_store, self._engine.ledger, self._engine.threads)
+        if projection is None:
+            return ()
+        try:
+            await projection.catch_up()
+        except GraphStoreError as error:
+            return (f"the graph database may still show what was erased: {error}",)
+        return ()
+
+    async def export(
+        self,
+        out: Path | TextIO,
+        form: Literal["jsonl", "markdown"],
+        progress: Progress,
+        *,
+        scope: Scope | None = None,
+        one_project: bool = False,
+    ) -> int:
+        """Write everything of a user, by default the settings' user; as Markdown only what is believed now.
+
+        With `one_project` only what the scope's project sees, as Markdown. Return the number of items.
+        """
+        of = scope or self._scope
+        return await self._engine.run(lambda: export(self._engine, of, out, form, progress, one_project=one_project))
+
+    async def restore(self, name: str) -> Restored:
+        """Replace the ledger, which all users share, with a backup by its name, after a backup of the present one."""
+        try:
+            return await self._engine.write(
+                lambda: restore(self._settings, inspect_backup(self._settings, name).path, self._engine.clock)
+            )
+        finally:
+            self._kept_keys.clear()
+            self._briefs.wake()
+
+    async def import_file(
+        self,
+        scope: Scope,
+        file: Path,
+        progress: Progress,
+        *,
+        dry_run: bool = False,
+        brings_back: bool = False,
+        max_bytes: int = MAX_BYTES,
+    ) -> ImportResult:
+        """Import an export of Palimpsest or of another tool, each item once. With `dry_run` only return the counts.
+
+        With `brings_back` items that were deleted or purged here since an earlier import are stored again. A file of
+        another tool has at most `max_bytes`, unpacked.
+        """
+
+        def work() -> ImportResult:
+            plan = plan_import(self._engine, scope, file, self._engine.clock(), max_bytes)
+            if dry_run:
+                return preview_import(self._engine, scope, plan, brings_back=brings_back)
+            return run_import(self._engine, scope, plan, progress, brings_back=brings_back)
+
+        try:
+            return await self._engine.run(work)
+        finally:
+            self._briefs.wake()
+            await queue_expiry(self._engine)
+
+    async def export_folder(self, folder: Path, progress: Progress, *, overwrites: bool = False) -> FolderExport:
+        """Write the current memories of the settings' scope to a folder of Markdown files.
+
+        With `overwrites` also over files of an earlier export that were edited since.
+        """
+        ledger = self._engine.ledger
+        return await self._engine.run(
+            lambda: export_folder(ledger, self._scope, folder, progress, overwrites=overwrites)
+        )
+
+    async def import_folder(
+        self, folder: Path, *, dry_run: bool = False, deletes: bool = False, caller: str = ""
+    ) -> FolderImport:
+        """Bring what was edited in an exported folder into the ledger, as one edit. With `dry_run` only say what.
+
+        With `deletes` the memories are deleted whose items were removed.
+        """
+        user_id = self._scope.user_id
+        result = await import_folder(self._engine, user_id, folder, dry_run=dry_run, deletes=deletes, caller=caller)
+        notes = await self._briefs.after_write(user_id, result.outcomes)
+        return replace(result, notes=(*result.notes, *notes))
+
+    async def jobs(self) -> Sequence[job_reports.JobReport]:
+        """Return the jobs of the settings' user, the newest first."""
+        return await self._engine.run(lambda: job_reports.reports_of_user(self._engine, self._scope.user_id))
+
+    async def model_use(self) -> ModelUse:
+        """Return how often a model was asked in the background, today (UTC) and ever, for all users."""
+        return await self._engine.read(lambda conn: job_queries.model_use(conn, self._engine.clock()))
+
+    async def retry_jobs(self) -> int:
+        """Work now on the jobs of the settings' user that wait or have failed; return how many there were.
+
+        What the background of this process works on is awaited; what another process works on is left to it.
+        Raises InputError if nothing can be tried again because there is no model.
+        """
+        engine, user_id = self._engine, self._scope.user_id
+        model = engine.own_model
+        jobs = await engine.write(lambda: engine.ledger.retry_jobs(user_id, kinds_for(model)))
+        if not jobs and model is None:
+            raise InputError(
+                "there is no language model to ask, so nothing was tried again. palimpsest setup chooses one"
+            )
+        await work_on_jobs(engine, model, self._after_job)
+        return jobs
+
+    async def _after_job(self, scope: Scope, outcomes: Sequence[Outcome]) -> None:
+        for note in await self._briefs.after_write(scope.user_id, outcomes):
+            logger.warning("%s", note)
+
+    async def read_ledger(self) -> None:
+        """Read a row of the ledger, which raises LedgerError if the ledger cannot be read now."""
+        with in_background():
+            await self._engine.run(lambda: self._engine.ledger.id)
+
+    @property
+    def ledger_id(self) -> str:
+        """Return the id that the ledger was created with."""
+        return self._projection.ledger_id
+
+    async def numbers(self) -> Numbers:
+        """Return the numbers of the ledger for whoever operates the server."""
+        with in_background():
+            return await self._engine.run(lambda: numbers(self._engine.ledger, self._engine.clock(), self._projection))
+
+    async def waiting(self) -> int:
+        """Return how many texts wait for a vector of this embedder, or for the rest of theirs."""
+
+        def read() -> int:
+            with self._engine.ledger.read() as conn:
+                return entries.count_missing_vectors(conn, self._engine.embedder.fingerprint)
+
+        return await self._engine.run(read)
+
+    async def rebuild(self, progress: Progress | None = None) -> tuple[int, int]:
+        """Rebuild the full text and the vector index from the ledger; return how many rows each has."""
+        ledger, embedder = self._engine.ledger, self._engine.embedder
+        rows = await self._engine.run(ledger.rebuild_full_text)
+        await self._engine.run(lambda: embed_missing(ledger, embedder, progress=progress))
+        return rows, await self._engine.run(lambda: self._projection.rebuild(progress))
+
+    async def rebuild_graph(self, progress: Progress | None = None) -> tuple[str, int, int]:
+        """Replace what a graph database shows of this ledger; return its address, and how many nodes and edges it has.
+
+        Raises InputError if the settings name no graph database.
+        """
+        projection = graph_projection(self._settings.graph_store, self._engine.ledger, self._engine.threads)
+        if projection is None:
+            raise InputError(
+                "the settings name no graph database, so the graph lies in the ledger alone and nothing was rebuilt. "
+                "graph_store.provider names one"
+            )
+        nodes, edges = await projection.rebuild(progress)
+        return projection.server.address, nodes, edges

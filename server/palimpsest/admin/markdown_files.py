@@ -1,0 +1,652 @@
+"""Markdown exports on disk: items, the manifest and the folder."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import stat
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, fields, replace
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Any, Literal, TypeAlias, cast
+
+import yaml
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+from palimpsest.admin.export import Id, ScopePart
+from palimpsest.core.clock import parse_date, parse_until
+from palimpsest.core.errors import InputError
+from palimpsest.core.models import EXPIRES_AT, PINNED, Memory, Scope
+from palimpsest.core.validation import fault_text, one_line
+from palimpsest.text.display import visible, visible_json
+
+# Memories as items of a Markdown list: how they are written, and how they are read again after an editor had them.
+#
+# An item is the text, indented as Markdown wants it, and a last line with its labels and its mark:
+#
+#     - Ana moved to Lyon.
+#       2026-05-08 · since 2025-03 · #family ^3a090c21
+#
+# The mark is a block id as Obsidian has them, the first characters of the memory's id. One word at the end of a line
+# survives cutting, pasting and sorting in any editor, and can be linked to. A comment would be hidden while it is
+# read, but in the way of everybody who edits. The labels have a line of their own, so no text can be taken for them.
+
+SEPARATOR = " · "
+
+_SIMPLE_TAG = re.compile(r"[\w/-]*[^\W\d_][\w/-]*")
+"""A tag as Obsidian knows it. Others are written as JSON strings."""
+
+_LABEL = re.compile(
+    r"(?:since[ ]+(?P<since>\S+)"
+    r"|until[ ]+(?P<until>\S+)"
+    r"|(?P<pinned>pinned(?:[ ]+-?[0-9]+(?:\.[0-9]+)?)?)"
+    r'|\#(?P<quoted>"(?:[^"\\]|\\.)*")'
+    r'|\#(?P<tag>[^\s\#"·]+)'
+    r"|(?P<date>[0-9]{4}(?:-[0-9]{2}(?:-[0-9]{2})?)?))"
+    r"(?:[ \t]*·)?(?:[ \t]+|$)"
+)
+_MARK = re.compile(r"(?:^|[ \t])\^(?P<mark>[0-9a-f]{8}(?:-[0-9a-f-]{0,27})?)$")
+_MARKED_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[ \t]|$)")
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What an item says of a memory. Every part is text as it stands in the file, and "" if it is not there.
+
+    `date` is the day, month or year that the memory is about, `since` from when it holds, `until` when it expires, and
+    `pinned` "pinned", perhaps with a number.
+    """
+
+    text: str
+    date: str = ""
+    since: str = ""
+    until: str = ""
+    pinned: str = ""
+    tags: tuple[str, ...] = ()
+
+
+PARTS = tuple(part.name for part in fields(Shown))
+"""What an item can say and an import can change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an item stands: the file, by its path in the folder, and the line, counted from 1."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        """Return the place in words."""
+        return f"{self.file}, line {self.line}"
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """An item of a file. `has_labels` tells whether it had a line of labels, and `mark` is "" for a new one."""
+
+    shown: Shown
+    mark: str
+    has_labels: bool
+    place: Place
+
+
+def shown_of(memory: Memory) -> Shown:
+    """Return what an item says of a memory."""
+    return Shown(
+        canonical(memory.text),
+        memory.date,
+        memory.since,
+        _until(memory.metadata),
+        _pinned(memory.metadata),
+        tuple(dict.fromkeys(memory.tags)),
+    )
+
+
+def _until(metadata: Mapping[str, Any]) -> str:
+    """Return when a memory expires, or "" if its metadata says nothing that an item can show."""
+    value = metadata.get(EXPIRES_AT)
+    return value if isinstance(value, str) and value.isprintable() and _is_time(value) else ""
+
+
+def _is_time(value: str) -> bool:
+    try:
+        parse_until(value, "until")
+    except InputError:
+        return False
+    return " " not in value
+
+
+def _pinned(metadata: Mapping[str, Any]) -> str:
+    value = metadata.get(PINNED)
+    if value is True:
+        return "pinned"
+    words = f"pinned {value}" if isinstance(value, int | float) and value is not False else ""
+    return words if _LABEL.fullmatch(words) else ""
+
+
+def pinned_value(words: str) -> bool | int | float | None:
+    """Return the metadata that `Shown.pinned` stands for."""
+    number = words.removeprefix("pinned").strip()
+    if not number:
+        return True if words else None
+    return float(number) if "." in number else int(number)
+
+
+def canonical(text: str) -> str:
+    """Return a text as it is read again from the item it is written as: control characters visible, no loose ends."""
+    return "\n".join(line.rstrip() for line in visible(text).split("\n")).strip()
+
+
+def written(shown: Shown, mark: str) -> str:
+    """Return an item as the lines of a file."""
+    first, *others = shown.text.split("\n")
+    lines = [f"- {first}", *(f"  {line}" if line else "" for line in others)]
+    labels = [
+        shown.date,
+        f"since {shown.since}" if shown.since else "",
+        f"until {shown.until}" if shown.until else "",
+        shown.pinned,
+        " ".join(map(_tag, shown.tags)),
+    ]
+    return "\n".join((*lines, f"  {SEPARATOR.join(label for label in labels if label)} ^{mark}\n"))
+
+
+def _tag(tag: str) -> str:
+    return f"#{tag}" if _SIMPLE_TAG.fullmatch(tag) else f"#{visible_json(json.dumps(tag, ensure_ascii=False))}"
+
+
+def full_shown(item: Item, base: Shown) -> Shown:
+    """Return all that an item says: without a line of labels what the base said, and without a date its date."""
+    if not item.has_labels:
+        return replace(base, text=item.shown.text)
+    return item.shown if item.shown.date else replace(item.shown, date=base.date)
+
+
+def read_item(lines: list[str], place: Place) -> Item | None:
+    """Return an item from its lines, without the bullet and the indentation; None for one that is empty.
+
+    Raises InputError that names the line that cannot be read.
+    """
+    while lines and not lines[-1].strip():
+        lines.pop()
+    marked = next((number for number in reversed(range(len(lines))) if _MARK.search(lines[number].rstrip())), None)
+    if marked is None:
+        return _new_item(lines, place)
+    if marked < len(lines) - 1:
+        raise _unreadable(
+            replace(place, line=place.line + marked + 1),
+            "text after the line with the mark. Put it above that line, or begin a new item with '- '",
+        )
+    line = lines[marked].rstrip()
+    found = _MARK.search(line)
+    mark, rest = found["mark"] if found else "", _MARK.sub("", line).strip()
+    if marked == 0:  # the labels were removed, and the mark put behind the text
+        item = Item(Shown(canonical(rest)), mark, has_labels=False, place=place)
+    else:
+        text = _joined(lines[:marked])
+        item = Item(_labelled(text, rest, replace(place, line=place.line + marked)), mark, has_labels=True, place=place)
+    if not item.shown.text:
+        raise _unreadable(place, f"^{mark} has no text. Remove the whole item to delete the memory")
+    return item
+
+
+def _new_item(lines: list[str], place: Place) -> Item | None:
+    """Return an item without a mark. Its last line may have labels if that begins with a day."""
+    text = _joined(lines)
+    if not text.strip("*-_ \t"):  # a bullet that waits for its text, or a line across the page
+        return None
+    last = lines[-1].strip()
+    if len(lines) > 1 and _MARKED_DATE.match(last) and (labels := _labels(last)) is not None:
+        shown = _checked(replace(labels, text=_joined(lines[:-1])), replace(place, line=place.line + len(lines) - 1))
+        return Item(shown, "", has_labels=True, place=place)
+    return Item(Shown(text), "", has_labels=False, place=place)
+
+
+def _joined(lines: list[str]) -> str:
+    return canonical("\n".join(lines))
+
+
+def _labelled(text: str, line: str, place: Place) -> Shown:
+    labels = _labels(line)
+    if labels is None:
+        raise _unreadable(
+            place,
+            f"'{one_line(line)[:60]}' cannot be read as labels, which look like: 2026-05-08 · since 2025-03 · "
+            "until 2026-12-31 · pinned · #tag",
+        )
+    return _checked(replace(labels, text=text), place)
+
+
+def _labels(line: str) -> Shown | None:
+    """Return a line of labels without a text, or None if something in it is no label or says it twice."""
+    found: dict[str, str] = {}
+    tags: list[str] = []
+    position = 0
+    while position < len(line):
+        match = _LABEL.match(line, position)
+        if match is None:
+            return None
+        kind, value = str(match.lastgroup), match[str(match.lastgroup)]
+        if kind in ("tag", "quoted"):
+            tag = value if kind == "tag" else _unquoted(value)
+            if tag is None:
+                return None
+            tags.append(tag)
+        elif kind in found:
+            return None
+        else:
+            found[kind] = one_line(value)
+        position = match.end()
+    return Shown("", tags=tuple(dict.fromkeys(tags)), **found)
+
+
+def _unquoted(value: str) -> str | None:
+    try:
+        return str(json.loads(value))
+    except ValueError:
+        return None
+
+
+def _checked(shown: Shown, place: Place) -> Shown:
+    """Return what was read, if its dates are dates. Raises InputError."""
+    for what, value in (("date", shown.date), ("since", shown.since)):
+        if value and parse_date(value) is None:
+            raise _unreadable(place, f"the {what} '{value[:40]}' is no day, month or year, such as 2026-05-08")
+    if shown.until and not _is_time(shown.until):
+        raise _unreadable(place, f"'until {shown.until[:40]}' is no ISO 8601 date or time, such as 2026-12-31")
+    return shown
+
+
+def _unreadable(place: Place, fault: str) -> InputError:
+    return InputError(f"{place}: {fault}. Nothing was imported")
+
+
+# What an export said: the file `.palimpsest.json` in its folder, the base of the three-way merge of an import.
+#
+# It is data like the files beside it. Whoever edits it can bring about no more than by editing them.
+
+MANIFEST = ".palimpsest.json"
+
+MAX_MANIFEST_BYTES = 128 * 2**20
+"""More than a hundred thousand memories. Set by hand."""
+
+_PART = re.compile(r"[^/\\:\x00]+")
+
+
+def _path_in_folder(value: str) -> str:
+    path = PurePosixPath(value)
+    is_plain = str(path) == value and path.suffix == ".md"
+    if not is_plain or any(_PART.fullmatch(part) is None or part.startswith(".") for part in path.parts):
+        raise ValueError("not the path of a Markdown file in the folder")
+    return value
+
+
+FilePath: TypeAlias = Annotated[str, AfterValidator(_path_in_folder)]
+Digest: TypeAlias = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class FileEntry(_Part):
+    """A file as it was written: the digests of its bytes and of its front matter."""
+
+    sha256: Digest
+    front: Digest
+
+
+class BaseEntry(_Part):
+    """A memory as it was when the export or the last import was done, and the file its item stood in then."""
+
+    file: str
+    revision: Annotated[int, Field(ge=1, le=2**53)]
+    text: Annotated[str, Field(min_length=1)]
+    date: str
+    since: str
+    until: str
+    pinned: str
+    tags: tuple[str, ...]
+
+    @property
+    def shown(self) -> Shown:
+        """Return what its item said."""
+        return Shown(self.text, self.date, self.since, self.until, self.pinned, self.tags)
+
+
+class Manifest(_Part):
+    """The whole file."""
+
+    format: Literal["palimpsest-markdown"] = "palimpsest-markdown"
+    version: Literal[1] = 1
+    user_id: ScopePart
+    project: ScopePart
+    agent_id: ScopePart
+    run_id: ScopePart
+    files: dict[FilePath, FileEntry]
+    memories: dict[Id, BaseEntry]
+
+    @property
+    def scope(self) -> Scope:
+        """Return the scope that was exported."""
+        return Scope(self.user_id, self.project, self.agent_id, self.run_id)
+
+
+def base_entry(file: str, revision: int, shown: Shown) -> BaseEntry:
+    """Return the entry of a memory whose item says this."""
+    return BaseEntry(
+        file=file,
+        revision=revision,
+        text=shown.text,
+        date=shown.date,
+        since=shown.since,
+        until=shown.until,
+        pinned=shown.pinned,
+        tags=shown.tags,
+    )
+
+
+def digest(data: bytes) -> str:
+    """Return the digest of a file."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def manifest_text(manifest: Manifest) -> str:
+    """Return a manifest as text. The same manifest always makes the same text, with few changed lines for few edits."""
+    return (
+        visible_json(json.dumps(manifest.model_dump(mode="json"), ensure_ascii=False, sort_keys=True, indent=1)) + "\n"
+    )
+
+
+def has_manifest(folder: Path) -> bool:
+    """Return whether a folder is an export, by its manifest."""
+    return folder.is_dir() and (folder / MANIFEST).is_file()
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Return the manifest of a folder. Raises InputError if it cannot be read or says what no export says."""
+    file = folder / MANIFEST
+    advice = "Nothing was done. Bring that file back, or export to a new folder"
+    try:
+        if file.is_symlink():
+            raise InputError(f"{file} is a symbolic link. {advice}")
+        if file.stat().st_size > MAX_MANIFEST_BYTES:
+            raise InputError(f"{file} is larger than {MAX_MANIFEST_BYTES // 2**20} MB. {advice}")
+        return Manifest.model_validate_json(file.read_bytes())
+    except OSError as error:
+        raise InputError(f"{file} cannot be read: {error}. {advice}") from error
+    except ValidationError as error:
+        fault = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(str(part) for part in fault["loc"])[:100]
+        raise InputError(f"{file} is damaged: {place}: {fault_text(fault)}. {advice}") from error
+
+
+# Read the files of a folder: their front matter, and the items in them with the lines where they stand.
+
+KIND = "palimpsest"
+"""The key of the front matter by which a file is ours: "entity", "topic", "month" or "index"."""
+
+INDEX = "index"
+
+MAX_FRONT_CHARS = 64_000
+"""More than the names of an entity and what it is connected with. Set by hand: YAML is read slowly."""
+
+_FENCE = "---"
+_BULLET = re.compile(r"[-*+](?:[ \t]+(?P<text>.*))?$")
+_RULE = re.compile(r"(?:-{3,}|\*{3,}|_{3,})\s*$")
+
+
+@dataclass(frozen=True, slots=True)
+class FileText:
+    """A file as it was read. `kind` and `project` are those of its front matter, and `front` the digest of that.
+
+    `kind` is "" if the file is none of ours. `body` are its lines, without the front matter, and `first` is the number
+    of the first of them.
+    """
+
+    path: str
+    kind: str
+    project: str
+    front: str
+    body: tuple[str, ...]
+    first: int
+
+
+def split_file(path: str, data: bytes) -> FileText:
+    """Return the parts of a file. Raises InputError if it is no text or its front matter cannot be read."""
+    try:
+        text = data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is no text in UTF-8 ({error.reason}). Nothing was imported") from error
+    if "\0" in text:
+        raise InputError(f"{path} is no text: it has NUL characters. Nothing was imported")
+    lines = text.split("\n")
+    end = _end_of_front(lines)
+    front = "\n".join(lines[1:end]) if end else ""
+    values = _front_values(path, front)
+    kind, project = (_text_value(path, values, key) for key in (KIND, "project"))
+    start = end + 1 if end else 0
+    return FileText(path, kind, project, front_digest(front), tuple(lines[start:]), start + 1)
+
+
+def is_like_ours(data: bytes) -> bool:
+    """Return whether a file says in its front matter that it is of an export, whether that can be read or not."""
+    return f"\n{KIND}: ".encode() in data[:MAX_FRONT_CHARS]
+
+
+def front_digest(front: str) -> str:
+    """Return the digest of a front matter, without its fences."""
+    return digest(front.encode("utf-8", "surrogatepass"))
+
+
+def _end_of_front(lines: list[str]) -> int:
+    """Return the index of the line that ends the front matter; 0 if there is none."""
+    if lines[0].rstrip() != _FENCE:
+        return 0
+    return next((number for number in range(1, len(lines)) if lines[number].rstrip() == _FENCE), 0)
+
+
+def _front_values(path: str, front: str) -> Mapping[str, Any]:
+    if len(front) > MAX_FRONT_CHARS:
+        raise InputError(f"the front matter of {path} is longer than {MAX_FRONT_CHARS:,} characters")
+    try:
+        values: Any = yaml.safe_load(front) if front else {}
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 2 if error.problem_mark is not None else 1
+        problem = one_line(str(error.problem))
+        raise InputError(
+            f"{path}, line {line}: the front matter is no YAML: {problem}. Nothing was imported"
+        ) from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # a date that is none, or brackets without end
+        raise InputError(f"{path}: the front matter cannot be read as YAML. Nothing was imported") from error
+    return cast("Mapping[str, Any]", values) if isinstance(values, dict) else {}
+
+
+def _text_value(path: str, values: Mapping[str, Any], key: str) -> str:
+    value = values.get(key, "")
+    if not isinstance(value, str):
+        raise InputError(f"{path}: '{key}' in the front matter is no text. Nothing was imported")
+    return value
+
+
+def items_of(file: FileText, *, is_ours: Callable[[str], bool]) -> list[Item]:
+    """Return the items of a file that an export wrote, or that says it is one. Raises InputError that names the line.
+
+    Of any other file these are the marked items for whose mark `is_ours`: somebody has moved them there. Headings,
+    quotes and lines across the page are no items.
+    """
+    items: list[Item] = []
+    lines: list[str] = []
+    place = Place(file.path, file.first)
+
+    def close() -> None:
+        if not lines:
+            return
+        if file.kind:
+            found = read_item(lines.copy(), place)
+            items.extend([found] if found is not None else [])
+        elif (found := _moved_item(lines.copy(), place, is_ours)) is not None:
+            items.append(found)
+        lines.clear()
+
+    for number, line in enumerate(file.body, file.first):
+        bullet = _BULLET.match(line)
+        if bullet is not None:
+            close()
+            place = Place(file.path, number)
+            lines.append(bullet["text"] or "")
+        elif lines and (not line.strip() or line.startswith(("  ", "\t"))):
+            lines.append(line[1:] if line.startswith("\t") else line[2:])
+        else:
+            close()
+            _refuse_stray(file, line, number)
+    close()
+    return items
+
+
+def _moved_item(lines: list[str], place: Place, is_ours: Callable[[str], bool]) -> Item | None:
+    """Return an item in a file that is none of ours, if it is one of ours; nothing else there can be at fault."""
+    try:
+        found = read_item(lines, place)
+    except InputError:
+        return None
+    return found if found is not None and found.mark and is_ours(found.mark) else None
+
+
+def _refuse_stray(file: FileText, line: str, number: int) -> None:
+    """Raise InputError for a line of one of our files that is neither an item nor anything that is left alone."""
+    if not file.kind or not line.strip() or line.startswith(("#", ">")) or _RULE.match(line):
+        return
+    raise InputError(
+        f"{Place(file.path, number)}: '{one_line(line)[:60]}' belongs to no item. Begin it with '- ' to make it a "
+        "memory, indent it by two spaces to add it to the item above, or begin it with '> ' to keep it as a note. "
+        "Nothing was imported"
+    )
+
+
+# The folder of an export on the disk: which files are read, and how ours are written. No link leads out of it.
+
+MAX_FILES = 50_000
+MAX_FILE_BYTES = 32 * 2**20
+MAX_FOLDER_BYTES = 512 * 2**20
+"""Bounds of what is read, far above what a person keeps in a folder of notes. Set by hand."""
+
+MAX_NAMED = 5
+"""How many files an error or a note names."""
+
+MEGABYTE = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class FolderFiles:
+    """The Markdown files of a folder by their paths in it, and those that were not read, with the reason."""
+
+    files: Mapping[str, bytes]
+    unread: Mapping[str, str]
+
+
+def read_folder(folder: Path) -> FolderFiles:
+    """Return the Markdown files of a folder and the folders in it, without hidden ones and other exports.
+
+    Raises InputError for a folder beyond the bounds, or that cannot be read.
+    """
+    files: dict[str, bytes] = {}
+    unread: dict[str, str] = {}
+    size = 0
+    try:
+        for number, path in enumerate(_markdown_files(folder)):
+            if number >= MAX_FILES:
+                raise InputError(f"{folder} has more than {MAX_FILES:,} Markdown files. Nothing was done")
+            name = path.relative_to(folder).as_posix()
+            status = path.lstat()
+            if reason := _reason_against(status):
+                unread[name] = reason
+                continue
+            size += status.st_size
+            if size > MAX_FOLDER_BYTES:
+                megabytes = MAX_FOLDER_BYTES // MEGABYTE
+                raise InputError(f"{folder} has more than {megabytes} MB of Markdown. Nothing was done")
+            files[name] = _read(path)
+    except OSError as error:
+        raise InputError(f"{folder} cannot be read: {error}. Nothing was done") from error
+    return FolderFiles(files, unread)
+
+
+def listed(paths: Sequence[str]) -> str:
+    """Return the first of some paths in one line, and how many more there are."""
+    more = f" and {len(paths) - MAX_NAMED:,} more" if len(paths) > MAX_NAMED else ""
+    return ", ".join(map(visible, paths[:MAX_NAMED])) + more
+
+
+def _markdown_files(folder: Path) -> Iterator[Path]:
+    for parent, folders, names in os.walk(folder, onerror=_raise):
+        here = Path(parent)
+        if here != folder and MANIFEST in names:
+            folders.clear()
+            continue
+        folders[:] = sorted(name for name in folders if not name.startswith(".") and not (here / name).is_symlink())
+        yield from (here / name for name in sorted(names) if name.endswith(".md") and not name.startswith("."))
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+def _reason_against(status: os.stat_result) -> str:
+    if stat.S_ISLNK(status.st_mode):
+        return "a symbolic link"
+    if not stat.S_ISREG(status.st_mode):
+        return "no plain file"
+    return f"larger than {MAX_FILE_BYTES // MEGABYTE} MB" if status.st_size > MAX_FILE_BYTES else ""
+
+
+def _read(path: Path) -> bytes:
+    """Return the bytes of a file that is no link, also if somebody has exchanged it since it was looked at."""
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+    with os.fdopen(descriptor, "rb") as file:
+        return file.read(MAX_FILE_BYTES + 1)
+
+
+def refuse_links(folder: Path, paths: list[str]) -> None:
+    """Raise InputError if one of the paths, or a folder on the way to it, is a symbolic link or leads out."""
+    for path in paths:
+        step = folder
+        for part in Path(path).parts:
+            step /= part
+            if step.is_symlink():
+                raise InputError(f"{step} is a symbolic link, which is not followed. Nothing was written")
+
+
+def write_file(folder: Path, path: str, text: str) -> None:
+    """Write a file of the export (0600) as a whole, with its folder (0700). Raises OSError."""
+    target = folder / path
+    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # Its own name, so that no file of the person's is in the way, and none that somebody can guess.
+    descriptor, draft = tempfile.mkstemp(prefix=".palimpsest-", dir=target.parent)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(draft).replace(target)
+    finally:
+        with suppress(FileNotFoundError):
+            Path(draft).unlink()
+
+
+def remove_file(folder: Path, path: str) -> None:
+    """Remove a file of the export, and the folder it was in if that is empty now. Raises OSError."""
+    target = folder / path
+    target.unlink(missing_ok=True)
+    for parent in target.relative_to(folder).parents:
+        if parent == Path():
+            return
+        try:
+            (folder / parent).rmdir()
+        except OSError:  # something else is in it
+            return

@@ -1,0 +1,662 @@
+"""Import a folder of Markdown files that a person edited: merge it, write what changed as one edit, keep a new base."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+from datetime import UTC
+from pathlib import Path
+
+from palimpsest.admin.markdown_export import current_memories
+from palimpsest.admin.markdown_files import (
+    INDEX,
+    MANIFEST,
+    PARTS,
+    BaseEntry,
+    FileText,
+    FolderFiles,
+    Item,
+    Manifest,
+    Place,
+    Shown,
+    base_entry,
+    full_shown,
+    is_like_ours,
+    items_of,
+    listed,
+    manifest_text,
+    pinned_value,
+    read_folder,
+    read_manifest,
+    shown_of,
+    split_file,
+    write_file,
+)
+from palimpsest.core.clock import parse_date
+from palimpsest.core.errors import InputError, StaleDecisionError
+from palimpsest.core.models import EXPIRES_AT, PINNED, Decision, Event, Fact, Memory, Outcome, Provenance, Scope
+from palimpsest.core.protocols import Vector
+from palimpsest.core.validation import text_from
+from palimpsest.learn.commit import apply_as_one, embed_texts
+from palimpsest.learn.edit import without_untold_name
+from palimpsest.learn.engine import Engine
+from palimpsest.learn.entity_resolution import with_names
+from palimpsest.learn.sanitize import Cleaner, sanitize_fact
+from palimpsest.store import memories as memory_queries
+from palimpsest.store.apply import Write
+from palimpsest.store.rows import is_seen, memory_hash
+from palimpsest.text.display import visible
+
+# The three-way merge of an import: what the export said, what the files say now, and what the ledger says now.
+#
+# It decides and writes nothing. Each part of an item is merged by itself: one that only the file changed is taken,
+# and one that only the ledger changed stays. If both changed it in different ways, that is a conflict, and the
+# ledger stays.
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A memory that is to say something else. `shown` is all that its item is to say then."""
+
+    memory: Memory
+    shown: Shown
+    parts: AbstractSet[str]
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """A memory whose item was removed from a file that is still there."""
+
+    memory: Memory
+    file: str
+
+
+@dataclass(frozen=True, slots=True)
+class Addition:
+    """A new item, and the scope that its memory will have."""
+
+    item: Item
+    scope: Scope
+
+    @property
+    def shown(self) -> Shown:
+        """Return what the memory is to say."""
+        return self.item.shown
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """A memory that file and ledger changed in different ways. `in_file` or `here` is None if it is gone there."""
+
+    memory_id: str
+    where: str
+    in_file: Shown | None
+    here: Shown | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """What an import is to do.
+
+    `missing` are the files that are gone with their items, each with how many memories that are still here stood in it.
+    `agreed` are the items, by id, that are no conflict: what they say is the base of the next import. So are `known`,
+    the new items that say what a memory says already.
+    """
+
+    changes: tuple[Change, ...] = ()
+    removals: tuple[Removal, ...] = ()
+    additions: tuple[Addition, ...] = ()
+    conflicts: tuple[Conflict, ...] = ()
+    missing: Mapping[str, int] = field(default_factory=dict[str, int])
+    agreed: Mapping[str, Item] = field(default_factory=dict[str, Item])
+    known: Mapping[str, Item] = field(default_factory=dict[str, Item])
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """The three sides. `items` are those with a mark, by the ids of their memories, and `present` the files there are.
+
+    `memories` are those of the base as they are now, living or deleted. `living` are all that the scope sees.
+    """
+
+    bases: Mapping[str, BaseEntry]
+    items: Mapping[str, Item]
+    new: Sequence[tuple[Item, Scope]]
+    present: AbstractSet[str]
+    memories: Mapping[str, Memory]
+    living: Sequence[Memory]
+
+
+def merge(sides: Sides) -> Merge:
+    """Return what is to be done about all three sides."""
+    items, new = _with_lost_marks(sides)
+    changes: list[Change] = []
+    conflicts: list[Conflict] = []
+    agreed: dict[str, Item] = {}
+    for memory_id, item in items.items():
+        found = _merge_one(memory_id, item, sides.bases[memory_id].shown, sides.memories.get(memory_id))
+        if isinstance(found, Change):
+            changes.append(found)
+        if isinstance(found, Conflict):
+            conflicts.append(found)
+        else:
+            agreed[memory_id] = item
+    removals, kept, missing = _removals(sides, items)
+    changes, exchanged = _in_order(changes)
+    for conflict in exchanged:
+        agreed.pop(conflict.memory_id)
+    additions, known = _additions(new, sides.living, changes)
+    return Merge(tuple(changes), removals, additions, (*conflicts, *kept, *exchanged), missing, agreed, known)
+
+
+def _removals(sides: Sides, items: Mapping[str, Item]) -> tuple[tuple[Removal, ...], list[Conflict], dict[str, int]]:
+    """Return the memories whose items were removed, those of them that changed here since, and files that are gone."""
+    removals: list[Removal] = []
+    conflicts: list[Conflict] = []
+    missing: dict[str, int] = {}
+    for memory_id, base in sides.bases.items():
+        memory = sides.memories.get(memory_id)
+        if memory_id in items or memory is None or memory.deleted_at is not None:
+            continue
+        here = _here(memory, base.shown)
+        if base.file not in sides.present:
+            missing[base.file] = missing.get(base.file, 0) + 1
+        elif here == base.shown:
+            removals.append(Removal(memory, base.file))
+        else:
+            reason = "removed from the file, and changed here since"
+            conflicts.append(Conflict(memory_id, base.file, None, here, reason))
+    return tuple(removals), conflicts, missing
+
+
+def _with_lost_marks(sides: Sides) -> tuple[dict[str, Item], list[tuple[Item, Scope]]]:
+    """Return the items by memory and the new ones. An item that lost its mark is known by its text."""
+    gone = {
+        memory_hash(base.text): memory_id for memory_id, base in sides.bases.items() if memory_id not in sides.items
+    }
+    items, new = dict(sides.items), list[tuple[Item, Scope]]()
+    for item, scope in sides.new:
+        memory_id = gone.pop(memory_hash(item.shown.text), None)
+        if memory_id is None:
+            new.append((item, scope))
+        else:
+            items[memory_id] = item
+    return items, new
+
+
+def _merge_one(memory_id: str, item: Item, base: Shown, memory: Memory | None) -> Change | Conflict | None:
+    wanted = full_shown(item, base)
+    edited = {part for part in PARTS if getattr(wanted, part) != getattr(base, part)}
+    if not edited:
+        return None
+    where = str(item.place)
+    if memory is None:
+        return Conflict(memory_id, where, wanted, None, "edited in the file, and erased here")
+    if memory.deleted_at is not None:
+        fate = f"replaced by [{memory.superseded_by[:8]}]" if memory.superseded_by else "deleted"
+        return Conflict(memory_id, where, wanted, None, f"edited in the file, and {fate} here since")
+    here = _here(memory, base)
+    to_do = {part for part in edited if getattr(wanted, part) != getattr(here, part)}
+    if any(getattr(here, part) != getattr(base, part) for part in to_do):
+        return Conflict(memory_id, where, wanted, here, "changed in the file, and changed here since")
+    if not to_do:
+        return None
+    shown = replace(here, **{part: getattr(wanted, part) for part in to_do})
+    return Change(memory, shown, frozenset(to_do), item.place)
+
+
+def _here(memory: Memory, base: Shown) -> Shown:
+    """Return what an item says of a memory now. A day that the export showed by UTC has not changed."""
+    shown = shown_of(memory)
+    is_day_of_utc = not memory.at_precision and base.date == memory.in_zone(UTC).date
+    return replace(shown, date=base.date) if is_day_of_utc else shown
+
+
+def _in_order(changes: Iterable[Change]) -> tuple[list[Change], list[Conflict]]:
+    """Return changes so that a text is free before another memory gets it, and as conflicts those in a circle.
+
+    Only one living memory of a scope may have a text. Memories that exchange their texts are most likely items whose
+    marks stayed behind when they were sorted.
+    """
+    waiting = list(changes)
+    ordered: list[Change] = []
+    while waiting:
+        held = {(change.memory.scope, memory_hash(change.memory.text)): change for change in waiting}
+        free = [change for change in waiting if held.get(_claimed(change), change) is change]
+        if not free:
+            reason = "its text was exchanged with that of another memory; move items with their marks"
+            return ordered, [
+                Conflict(change.memory.id, str(change.place), change.shown, shown_of(change.memory), reason)
+                for change in waiting
+            ]
+        ordered += free
+        done = {change.memory.id for change in free}
+        waiting = [change for change in waiting if change.memory.id not in done]
+    return ordered, []
+
+
+def _claimed(change: Change) -> tuple[Scope, str]:
+    return change.memory.scope, memory_hash(change.shown.text)
+
+
+def _additions(
+    new: Iterable[tuple[Item, Scope]], living: Iterable[Memory], changes: Iterable[Change]
+) -> tuple[tuple[Addition, ...], dict[str, Item]]:
+    """Return the new items that no memory says already, each text once, and those that one does, by its id."""
+    changed = {change.memory.id: _claimed(change) for change in changes}
+    ids = {changed.get(memory.id, (memory.scope, memory_hash(memory.text))): memory.id for memory in living}
+    additions: dict[tuple[Scope, str], Addition] = {}
+    known: dict[str, Item] = {}
+    for item, scope in new:
+        key = (scope, memory_hash(item.shown.text))
+        if key in ids:
+            known.setdefault(ids[key], item)
+        else:
+            additions.setdefault(key, Addition(item, scope))
+    return tuple(additions.values()), known
+
+
+# Read all that an import compares: the manifest, the files as they are now, and the ledger. Blocking.
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """What was read: the manifest, the scope it is of by its present name, the three sides, and notes."""
+
+    manifest: Manifest
+    scope: Scope
+    sides: Sides
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Items:
+    marked: Mapping[str, Item]
+    new: Sequence[tuple[Item, Scope]]
+
+
+def read_sides(engine: Engine, user_id: str, folder: Path) -> Read:
+    """Return what an import compares. Raises InputError for what cannot be read or is of another memory."""
+    manifest = read_manifest(folder)
+    if manifest.user_id != user_id:
+        raise InputError(
+            f"{folder} holds the memory of {visible(manifest.user_id)}, and not of {visible(user_id)}. Nothing was "
+            "imported. palimpsest --user names the user"
+        )
+    scope = replace(manifest.scope, project=engine.ledger.current_project(user_id, manifest.project))
+    found = read_folder(folder)
+    _refuse_unread(folder, manifest, found)
+    files, notes = _split(manifest, found)
+    items = _cleaned(engine, manifest, _items(manifest, scope, files), notes)
+    with engine.ledger.read() as conn:
+        living = current_memories(conn, scope)
+        known = memory_queries.memories_by_id(conn, list(manifest.memories))
+    zone = engine.ledger.zones.of(user_id)
+    memories = {memory.id: memory.in_zone(zone) for memory in known.values() if is_seen(scope, memory.scope)}
+    if manifest.memories and not memories:
+        raise InputError(
+            f"none of the memories of {folder} is in this memory. Nothing was imported. A Markdown export changes the "
+            "memory it comes from; palimpsest export FILE and palimpsest import FILE move a memory"
+        )
+    present = _present(manifest, files)
+    return Read(
+        manifest, scope, Sides(manifest.memories, items.marked, items.new, present, memories, living), tuple(notes)
+    )
+
+
+def _refuse_unread(folder: Path, manifest: Manifest, found: FolderFiles) -> None:
+    for path, reason in found.unread.items():
+        if path in manifest.files:
+            raise InputError(f"{folder / path} is {reason}, and was a file of the export. Nothing was imported")
+
+
+def _split(manifest: Manifest, found: FolderFiles) -> tuple[list[FileText], list[str]]:
+    """Return the files that may hold items, and notes on what is not imported."""
+    files: list[FileText] = []
+    edited: list[str] = []
+    unread = dict(found.unread)
+    for path, data in found.files.items():
+        entry = manifest.files.get(path)
+        try:
+            file = split_file(path, data)
+        except InputError:
+            if entry is not None or is_like_ours(data):
+                raise
+            unread[path] = "no text that can be read"
+            continue
+        if entry is not None and file.front != entry.front:
+            edited.append(path)
+        if entry is not None and not file.kind:
+            file = replace(file, kind="page")
+        if file.kind != INDEX:
+            files.append(file)
+    notes = [f"the front matter was edited, which is not imported: {listed(edited)}"] if edited else []
+    if unread:
+        notes.append(f"not read: {listed([f'{path} ({reason})' for path, reason in unread.items()])}")
+    if others := [file.path for file in files if not file.kind]:
+        notes.append(f"not from an export, and not imported: {listed(others)}")
+    return files, notes
+
+
+def _present(manifest: Manifest, files: Sequence[FileText]) -> frozenset[str]:
+    """Return the files that are there, with the old paths of renamed ones, which are known by their front matter."""
+    here = {file.path for file in files}
+    moved = {file.front for file in files if file.path not in manifest.files and file.kind}
+    return frozenset(here | {path for path, entry in manifest.files.items() if entry.front in moved})
+
+
+def _items(manifest: Manifest, scope: Scope, files: Sequence[FileText]) -> _Items:
+    ids = sorted(manifest.memories)
+    marked: dict[str, Item] = {}
+    new: list[tuple[Item, Scope]] = []
+    for file in files:
+        for item in items_of(file, is_ours=lambda mark: bool(_ids_with(ids, mark))):
+            if not item.mark:
+                new.append((item, _scope_of(manifest, scope, file)))
+                continue
+            memory_id = _id_of(ids, item)
+            base = manifest.memories[memory_id].shown
+            other = marked.setdefault(memory_id, item)
+            if full_shown(other, base) != full_shown(item, base):
+                raise InputError(
+                    f"{item.place}: ^{item.mark} is also the mark of {other.place}, which says something else. Nothing "
+                    "was imported. Remove the mark of the one that is to be a new memory, or one of both items"
+                )
+    return _Items(marked, new)
+
+
+def _id_of(ids: Sequence[str], item: Item) -> str:
+    found = _ids_with(ids, item.mark)
+    if len(found) == 1:
+        return found[0]
+    fault = "is the beginning of several marks" if found else "is the mark of no memory in this export"
+    raise InputError(
+        f"{item.place}: ^{item.mark} {fault}. Nothing was imported. Without that line the text is a new memory; "
+        "palimpsest undelete brings back one that was deleted"
+    )
+
+
+def _ids_with(ids: Sequence[str], mark: str) -> Sequence[str]:
+    start = bisect_left(ids, mark)
+    return [memory_id for memory_id in ids[start : start + 2] if memory_id.startswith(mark)]
+
+
+def _scope_of(manifest: Manifest, scope: Scope, file: FileText) -> Scope:
+    """Return the scope of a new item: that of the project its file names, or the global one."""
+    if file.project not in ("", manifest.project, scope.project):
+        raise InputError(
+            f"{file.path} is of the project {visible(file.project)}, of which this is no export. Nothing was imported"
+        )
+    return replace(scope, project=scope.project if file.project else "")
+
+
+def _cleaned(engine: Engine, manifest: Manifest, items: _Items, notes: list[str]) -> _Items:
+    """Return the items with valid texts and without secrets. What is as it was exported is left as it is."""
+    cleaner = Cleaner(engine)
+    marked: dict[str, Item] = {}
+    for memory_id, item in items.marked.items():
+        base = manifest.memories[memory_id].shown
+        marked[memory_id] = _clean(engine, cleaner, item, full_shown(item, base), base)
+    new = [(_clean(engine, cleaner, item, item.shown, Shown("")), scope) for item, scope in items.new]
+    notes += cleaner.notes()
+    return _Items(marked, new)
+
+
+def _clean(engine: Engine, cleaner: Cleaner, item: Item, said: Shown, base: Shown) -> Item:
+    text, tags = item.shown.text, item.shown.tags
+    if said.text != base.text:
+        try:
+            sanitize_fact(engine, Fact(text_from(text)))
+        except InputError as error:
+            raise InputError(f"{item.place}: {error}. Nothing was imported") from error
+        text = cleaner.text(text)
+    if said.tags != base.tags:
+        tags = tuple(cleaner.text(tag) for tag in tags)
+    return replace(item, shown=replace(item.shown, text=text, tags=tags))
+
+
+# Turn a merge into writes of the ledger: one for each scope, because a write adds memories to one scope.
+
+STAGE = "import"
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """What is to be written: the writes, and for each of them what its decisions carry out, in the same order."""
+
+    writes: tuple[Write, ...]
+    of_writes: tuple[Sequence[Removal | Change | Addition], ...]
+
+
+def new_texts(merged: Merge) -> list[str]:
+    """Return the texts that a merge brings."""
+    changed = [change.shown.text for change in merged.changes if "text" in change.parts]
+    return [*changed, *(addition.shown.text for addition in merged.additions)]
+
+
+def decide(
+    engine: Engine, scope: Scope, merged: Merge, removals: Sequence[Removal], vectors: Mapping[str, Vector], caller: str
+) -> Decided:
+    """Return the writes of a merge; `vectors` are those of its texts, each of shape (dims,). Blocking.
+
+    Memories leave first, so that their texts are free for others.
+    """
+    first: list[Removal | Change | Addition] = [*removals, *merged.changes]
+    by_scope: dict[Scope, list[Removal | Change | Addition]] = {scope: first} if first else {}
+    for addition in merged.additions:
+        by_scope.setdefault(addition.scope, []).append(addition)
+    read = {each.memory.id: each.memory.revision for each in (*removals, *merged.changes)}
+    provenance = Provenance(STAGE, caller=caller)
+    writes: list[Write] = []
+    for of_scope, steps in by_scope.items():
+        decisions = _decisions(engine, of_scope, steps)
+        fingerprint = engine.embedder.fingerprint
+        write = Write(
+            of_scope,
+            provenance,
+            decisions=decisions,
+            vectors=vectors,
+            embedder=fingerprint,
+            read={} if writes else read,
+        )
+        writes.append(write)
+    return Decided(tuple(writes), tuple(by_scope.values()))
+
+
+def _decisions(engine: Engine, scope: Scope, steps: Sequence[Removal | Change | Addition]) -> tuple[Decision, ...]:
+    facts = with_names(engine, scope, [_fact(step) for step in steps])
+    return tuple(_decision(step, fact) for step, fact in zip(steps, facts, strict=True))
+
+
+def _decision(step: Removal | Change | Addition, fact: Fact) -> Decision:
+    if isinstance(step, Removal):
+        return Decision(Event.DELETE, memory_id=step.memory.id)
+    if isinstance(step, Addition):
+        return Decision(Event.ADD, fact)
+    return Decision(Event.UPDATE, without_untold_name(step.memory, fact), step.memory.id, sets_labels=True)
+
+
+def _fact(step: Removal | Change | Addition) -> Fact:
+    """Return what a memory is to say. A change leaves out what the item did not change."""
+    if isinstance(step, Removal):
+        return Fact("")
+    shown = step.shown
+    happened, since = parse_date(shown.date), parse_date(shown.since)
+    labels = {PINNED: pinned_value(shown.pinned), EXPIRES_AT: shown.until or None}
+    fact = Fact(shown.text, tags=shown.tags, metadata=labels)
+    if since is not None:
+        fact = replace(fact, valid_from=since[0], valid_from_precision=since[1])
+    if happened is not None:
+        fact = replace(fact, happened_at=happened[0], happened_precision=happened[1])
+    return fact if isinstance(step, Addition) else _only_changed(step, fact)
+
+
+def _only_changed(change: Change, fact: Fact) -> Fact:
+    """Return a fact with the memory's own labels where the item did not change them: it shows them less exactly."""
+    memory, parts = change.memory, change.parts
+    keys = {PINNED: "pinned", EXPIRES_AT: "until"}
+    fact = replace(fact, metadata={key: value for key, value in fact.metadata.items() if keys[key] in parts})
+    if "text" not in parts:
+        fact = replace(fact, text="")
+    if "tags" not in parts:
+        fact = replace(fact, tags=memory.tags)
+    if "date" not in parts:
+        fact = replace(fact, happened_at=None, happened_precision="")
+    if "since" not in parts:
+        fact = replace(fact, valid_from=memory.valid_from, valid_from_precision=memory.valid_from_precision)
+    return fact
+
+
+ATTEMPTS = 3
+"""How often an import is decided anew because another client changed one of its memories meanwhile. Set by hand."""
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """A memory that an import changed or would change: what it said before, and what it says then.
+
+    `memory_id` is "" for one that would be added. `joined` is the id of the memory that says the same already, if this
+    one was closed in its favour.
+    """
+
+    event: Event
+    memory_id: str
+    where: str
+    before: Shown | None = None
+    after: Shown | None = None
+    joined: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FolderImport:
+    """What an import of a folder did or would do. `edit` is the number that undoes it, 0 if nothing was changed.
+
+    `removed` are the memories whose items were removed, and which were not deleted, because the caller did not say so.
+    `missing` are files that are gone, with the number of memories in them.
+    """
+
+    scope: Scope
+    done: tuple[Imported, ...] = ()
+    removed: tuple[Imported, ...] = ()
+    conflicts: tuple[Conflict, ...] = ()
+    missing: Mapping[str, int] = field(default_factory=dict[str, int])
+    notes: tuple[str, ...] = ()
+    edit: int = 0
+    outcomes: tuple[Outcome, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What was read, how it is merged, and which of the removed memories are deleted."""
+
+    read: Read
+    merge: Merge
+    removals: tuple[Removal, ...]
+
+    @property
+    def result(self) -> FolderImport:
+        """Return what the import would do."""
+        merged = self.merge
+        steps = (*self.removals, *merged.changes, *merged.additions)
+        kept = () if self.removals else tuple(map(_imported, merged.removals))
+        done = tuple(map(_imported, steps))
+        return FolderImport(self.read.scope, done, kept, merged.conflicts, merged.missing, self.read.notes)
+
+
+async def import_folder(
+    engine: Engine, user_id: str, folder: Path, *, dry_run: bool = False, deletes: bool = False, caller: str = ""
+) -> FolderImport:
+    """Bring the edits of a folder into the ledger, as one edit. With `deletes` removed items delete their memories.
+
+    Raises InputError that names file and line for what cannot be read, and the errors of every write; then nothing was
+    written. With `dry_run` nothing is written in any case.
+    """
+    attempts = ATTEMPTS
+    while True:
+        plan = await engine.run(lambda: _plan(engine, user_id, folder, deletes=deletes))
+        if dry_run:
+            return plan.result
+        try:
+            return await _carry_out(engine, folder, plan, caller)
+        except StaleDecisionError:
+            attempts -= 1
+            if not attempts:
+                raise
+
+
+def _plan(engine: Engine, user_id: str, folder: Path, *, deletes: bool) -> _Plan:
+    read = read_sides(engine, user_id, folder)
+    merged = merge(read.sides)
+    return _Plan(read, merged, merged.removals if deletes else ())
+
+
+async def _carry_out(engine: Engine, folder: Path, plan: _Plan, caller: str) -> FolderImport:
+    """Write what a plan decided, and then the base of the next import. Raises as `Ledger.apply`."""
+    result = plan.result
+    ids: dict[str, Item] = dict(plan.merge.known)
+    if result.done:
+        vectors, notes = await embed_texts(engine, new_texts(plan.merge))
+        decided = await engine.run(lambda: decide(engine, plan.read.scope, plan.merge, plan.removals, vectors, caller))
+        applied = await apply_as_one(engine, decided.writes)
+        outcomes = [outcome for each in applied for outcome in each.outcomes]
+        steps = [step for of_write in decided.of_writes for step in of_write]
+        done = tuple(_imported(step, outcome) for step, outcome in zip(steps, outcomes, strict=True))
+        pairs = zip(steps, outcomes, strict=True)
+        ids |= {outcome.memory.id: step.item for step, outcome in pairs if isinstance(step, Addition)}
+        notes = (*result.notes, *notes, *(note for each in applied for note in each.notes))
+        result = replace(result, done=done, notes=notes, edit=applied[0].edit, outcomes=tuple(outcomes))
+    failure = await engine.run(lambda: _keep_base(engine, folder, plan, ids))
+    return replace(result, notes=(*result.notes, *failure))
+
+
+def _imported(step: Removal | Change | Addition, outcome: Outcome | None = None) -> Imported:
+    if isinstance(step, Removal):
+        return Imported(Event.DELETE, step.memory.id, step.file, before=shown_of(step.memory))
+    if isinstance(step, Addition):
+        memory_id = outcome.memory.id if outcome is not None else ""
+        return Imported(Event.ADD, memory_id, str(step.item.place), after=step.shown)
+    joined = outcome.duplicate_of or "" if outcome is not None and outcome.event is Event.DELETE else ""
+    where = str(step.place)
+    return Imported(Event.UPDATE, step.memory.id, where, shown_of(step.memory), step.shown, joined)
+
+
+def _keep_base(engine: Engine, folder: Path, plan: _Plan, new: Mapping[str, Item]) -> list[str]:
+    """Write into the manifest what the files say now: the next import merges from there. Return a note on a failure.
+
+    A conflict keeps its old base, so that it is listed until it is settled. Blocking.
+    """
+    manifest, merged = plan.read.manifest, plan.merge
+    with engine.ledger.read() as conn:
+        revisions = {
+            memory_id: memory.revision
+            for memory_id, memory in memory_queries.memories_by_id(conn, [*manifest.memories, *new]).items()
+        }
+    deleted = {removal.memory.id for removal in plan.removals}
+    bases: dict[str, BaseEntry] = {}
+    for memory_id, base in manifest.memories.items():
+        item = merged.agreed.get(memory_id)
+        if item is not None:
+            shown = full_shown(item, base.shown)
+            bases[memory_id] = base_entry(item.place.file, revisions.get(memory_id, base.revision), shown)
+        elif memory_id not in deleted:
+            bases[memory_id] = base
+    for memory_id, item in new.items():
+        bases.setdefault(memory_id, base_entry(item.place.file, revisions[memory_id], item.shown))
+    return _write_base(folder, manifest, manifest.model_copy(update={"memories": bases}))
+
+
+def _write_base(folder: Path, old: Manifest, new: Manifest) -> list[str]:
+    if new == old:
+        return []
+    try:
+        write_file(folder, MANIFEST, manifest_text(new))
+    except OSError as error:
+        return [
+            f"{folder / MANIFEST} cannot be written: {error}. The import is done; export to the folder again, so that "
+            "the next import knows it"
+        ]
+    return []

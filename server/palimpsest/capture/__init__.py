@@ -1,1 +1,0 @@
-"""What hooks left behind, taken into the ledger: the spool and the transcripts of clients."""

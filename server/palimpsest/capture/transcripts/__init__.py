@@ -1,1 +1,0 @@
-"""The transcripts that clients write: their forms, and how far they were read."""

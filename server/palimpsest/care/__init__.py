@@ -1,1 +1,0 @@
-"""Looking after the ledger: checks, backups, erasing, moving."""

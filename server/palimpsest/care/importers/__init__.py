@@ -1,1 +1,0 @@
-"""Read the files of other memory tools and assistants."""

@@ -1,1 +1,0 @@
-"""A folder of Markdown files that a person reads and edits, and the way back."""

@@ -1,0 +1,283 @@
+"""Commands that look after a memory: log, undo, purge, rebuild, doctor, fading."""
+
+from __future__ import annotations
+
+from collections.abc import Sized
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from palimpsest import __version__
+from palimpsest.admin.doctor import Finding, examine, verify, verify_graph
+from palimpsest.admin.erase import PurgeResult
+from palimpsest.cli.clients.catalog import Folders
+from palimpsest.cli.clients.client_status import clients_finding
+from palimpsest.cli.console import CALLER, CARE, MEMORIES, AsJson, progress_bar, run_async, settings_of, with_memory
+from palimpsest.cli.output import Part, plain, print_result, table
+from palimpsest.core import validation
+from palimpsest.core.clock import iso, parse_instant, shown_date
+from palimpsest.core.errors import InputError
+from palimpsest.core.models import Undo
+from palimpsest.core.validation import one_line
+from palimpsest.learn.recall_log import FadingMemory, FadingReport
+from palimpsest.memory import Memory
+from palimpsest.server.bearer import token_findings
+from palimpsest.server.replies import plain_text
+from palimpsest.server.replies.advice import COMMANDS, short
+from palimpsest.server.replies.json_replies import ChangeReply, EditsReply
+from palimpsest.text.display import counted, visible
+
+# The commands that look after a memory: log, undo, purge, rebuild and doctor.
+
+app = typer.Typer()
+
+SHOWN_TEXTS = 5
+"""Texts that purge shows before it asks."""
+
+
+@app.command(rich_help_panel=MEMORIES)
+def log(
+    ctx: typer.Context,
+    limit: Annotated[int, typer.Option(min=1, max=validation.MAX_LIMIT, help="The largest number of edits.")] = 20,
+    before: Annotated[int | None, typer.Option(help="Only edits with a smaller number.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the edits, newest first, each with the number that undo takes."""
+
+    async def work(memory: Memory) -> None:
+        edits = await memory.log(memory.scope, limit=limit, before=before)
+        print_result(as_json, EditsReply.of(edits).as_json(), plain_text.edits_text(edits))
+
+    with_memory(ctx, work)
+
+
+@app.command(rich_help_panel=MEMORIES)
+def undo(
+    ctx: typer.Context,
+    change: Annotated[int | None, typer.Option(help="The number of the edit, from palimpsest log.")] = None,
+    since: Annotated[str, typer.Option(help="An ISO 8601 date or time. Undo every edit since then.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Undo the newest edit, one edit by its number, or every edit since a time. An undo can itself be undone."""
+
+    async def work(memory: Memory) -> None:
+        if change is not None and since:
+            raise InputError("--change and --since exclude each other. Nothing was undone. Give one of them")
+        selection = Undo(change, parse_instant(since, "--since", memory.zone) if since else None)
+        result = await memory.undo(memory.scope, selection, caller=CALLER)
+        text = plain_text.changed_text(result, memory.scope, COMMANDS)
+        reply = ChangeReply.of(result, memory.scope, COMMANDS)
+        print_result(as_json, reply.as_json(), text, done=text)
+
+    with_memory(ctx, work)
+
+
+@app.command(rich_help_panel=MEMORIES)
+def purge(
+    ctx: typer.Context,
+    ids: Annotated[list[str] | None, typer.Argument(help="Ids of memories and messages, deleted or not.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Erase everything stored in the scope.")] = False,
+    backups: Annotated[bool, typer.Option("--backups", help="Also delete the backups that contain any of it.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Erase memories for good, with the messages they came from, and search the files to prove it.
+
+    This cannot be undone.
+    """
+
+    async def work(memory: Memory) -> None:
+        if everything == bool(ids):
+            raise InputError("give either ids or --all. Nothing was erased")
+        owner_ids = None if everything else ids
+        selection = await memory.care.purge_selection(memory.scope, owner_ids)
+        if not yes:
+            counts = f"{_counted(selection.memory_ids, selection.message_ids)} of {memory.scope}"
+            examples = "".join(f"\n  {' '.join(text.split())[:100]}" for text in selection.texts[:SHOWN_TEXTS])
+            typer.confirm(visible(f"Erase {counts} for good?{examples}\n"), abort=True, err=True)
+        result = await memory.care.purge(memory.scope, owner_ids, and_backups=backups)
+        text = _purge_text(result)
+        print_result(as_json, _purge_json(result), text, done=text)
+        if not result.clean:
+            raise typer.Exit(1)
+
+    with_memory(ctx, work)
+
+
+def _purge_text(result: PurgeResult) -> str:
+    erased = result.erased
+    unexplained = [trace for trace in result.traces if not trace.explained and trace.file not in result.backups]
+    outcome = counted(len(unexplained), "unexplained trace") if result.traces else "none was found"
+    tables = f"{counted(result.tables, 'table')} and " if result.tables else ""
+    lines = [
+        f"erased: {_counted(erased.memory_ids, erased.message_ids)} with their history, and the summaries",
+        f"searched {tables}{counted(result.files, 'file')} for {counted(len(erased.texts), 'text')}: {outcome}",
+        *(f"STILL IN {trace.file}: {trace.piece}" for trace in unexplained),
+        *sorted({f"{trace.piece}: {trace.explained}" for trace in result.traces if trace.explained}),
+        *(f"STILL IN THE BACKUP {file}: delete it, or use purge --backups next time" for file in result.backups),
+        *(f"note: {note}" for note in result.notes),
+    ]
+    return "\n".join(lines)
+
+
+def _counted(memory_ids: Sized, message_ids: Sized) -> str:
+    return f"{counted(len(memory_ids), 'memory')} and {counted(len(message_ids), 'message')}"
+
+
+def _purge_json(result: PurgeResult) -> dict[str, object]:
+    return {
+        "memories": list(result.erased.memory_ids),
+        "turns": list(result.erased.message_ids),
+        "files": result.files,
+        "traces": [
+            {"file": str(trace.file), "text": trace.piece, "explained": trace.explained} for trace in result.traces
+        ],
+        "backups": [str(file) for file in result.backups],
+        "clean": result.clean,
+        "notes": list(result.notes),
+    }
+
+
+@app.command(rich_help_panel=CARE)
+def rebuild(
+    ctx: typer.Context,
+    graph: Annotated[bool, typer.Option("--graph", help="Rebuild the graph database outside instead.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Rebuild the full text and the vector index from the ledger, or the graph database outside."""
+
+    async def rebuild_graph(memory: Memory) -> None:
+        with progress_bar("rebuilding") as progress:
+            address, nodes, edges = await memory.care.rebuild_graph(progress)
+        content = {"address": address, "entities": nodes, "relations": edges}
+        text = f"rebuilt: {counted(nodes, 'entity')}, {counted(edges, 'relation')} in {address}"
+        print_result(as_json, content, text, done=text)
+
+    async def work(memory: Memory) -> None:
+        with progress_bar("rebuilding") as progress:
+            rows, vectors = await memory.care.rebuild(progress)
+        folder = str(memory.projection.folder or "memory")
+        content = {"full_text_rows": rows, "vectors": vectors, "index": folder}
+        text = f"rebuilt: {counted(rows, 'full-text row')}, {counted(vectors, 'vector')} in {folder}"
+        print_result(as_json, content, text, done=text)
+
+    with_memory(ctx, rebuild_graph if graph else work)
+
+
+@app.command(rich_help_panel=CARE)
+def doctor(
+    ctx: typer.Context,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Compare the ledger, the full text and the index row by row.")
+    ] = False,
+    repair: Annotated[bool, typer.Option("--repair", help="With --deep: rebuild what differs.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Examine every part. Exit with 1 if one is degraded."""
+
+    async def all_findings() -> list[Finding]:
+        if repair and not deep:
+            raise InputError("--repair needs --deep. Nothing was repaired")
+        settings = settings_of(ctx)
+        findings = await examine(settings)
+        if deep:
+            with progress_bar("comparing") as progress:
+                findings += verify(settings, progress, repair=repair)
+                findings += await verify_graph(settings, progress, repair=repair)
+        return [*findings, *token_findings(settings), clients_finding(Folders.of_this_machine())]
+
+    findings = run_async(all_findings)
+    ok = all(finding.ok for finding in findings)
+    rows = table("part", "", "finding")
+    for finding in findings:
+        state = Text("ok", "green") if finding.ok else Text("degraded", "red")
+        rows.add_row(finding.part, state, plain(finding.text))
+    content = {"ok": ok, "version": __version__, "findings": [asdict(finding) for finding in findings]}
+    print_result(as_json, content, rows)
+    if not ok:
+        raise typer.Exit(1)
+
+
+# The command that shows what fades.
+
+MODES = {
+    "off": "Forgetting is off: all of this is found as ever, and no use is noted, so only age counts here.",
+    "rank": "Forgetting is on: what is remembered better comes first of what answers alike.",
+    "archive": "Forgetting archives: a search without the filter faded=true leaves out what is below the bound.",
+}
+
+
+@app.command(rich_help_panel=CARE)
+def fading(
+    ctx: typer.Context,
+    limit: Annotated[
+        int,
+        typer.Option(min=1, max=validation.MAX_LIMIT, metavar="NUMBER", help="How many memories to show, 1 to 100."),
+    ] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """Show which memories fade, what is forgotten first, and why."""
+
+    async def work(memory: Memory) -> None:
+        report = await memory.fading.report(memory.scope)
+        print_result(as_json, _as_json(report, limit), *_parts(report, limit))
+
+    with_memory(ctx, work)
+
+
+def _parts(report: FadingReport, limit: int) -> list[Part]:
+    bound, total = report.forgetting.bound, len(report.fading)
+    parts: list[Part] = [MODES[report.forgetting.mode]]
+    if report.fading:
+        parts.append(_table(report.fading[:limit]))
+    parts.append(f"{report.faded} of {counted(total, 'memory')} that may fade {_are(report.faded)} below {bound:g}")
+    if report.kept:
+        reasons = ", ".join(f"{count} {reason}" for reason, count in report.kept.items())
+        parts.append(f"{counted(sum(report.kept.values()), 'memory')} never {_fade(report)}: {reasons}")
+    return parts
+
+
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"
+
+
+def _fade(report: FadingReport) -> str:
+    return "fades" if sum(report.kept.values()) == 1 else "fade"
+
+
+def _table(items: tuple[FadingMemory, ...]) -> Part:
+    rows = table("id", "R", "fades on", "last", "S", "days", "tag", "what", title="what is forgotten first")
+    for item in items:
+        fading, last = item.fading, shown_date(item.fading.last_at)
+        fades_at = shown_date(fading.fades_at) if fading.fades_at is not None else "never"
+        numbers = (f"{fading.retention:.2f}", fades_at, last, str(fading.strength), f"{fading.days:g}")
+        rows.add_row(short(item.memory.id), *numbers, plain(fading.tag), plain(one_line(item.memory.text)))
+    return rows
+
+
+def _as_json(report: FadingReport, limit: int) -> dict[str, Any]:
+    return {
+        "forgetting": report.forgetting.mode,
+        "bound": report.forgetting.bound,
+        "memories": len(report.fading),
+        "faded": report.faded,
+        "never_fade": dict(report.kept),
+        "results": [_item_as_json(item) for item in report.fading[:limit]],
+    }
+
+
+def _item_as_json(item: FadingMemory) -> dict[str, Any]:
+    fading = item.fading
+    return {
+        "id": item.memory.id,
+        "memory": item.memory.text,
+        "retention": round(fading.retention, 4),
+        "strength": fading.strength,
+        "days": fading.days,
+        "tag": fading.tag,
+        "last_at": iso(fading.last_at),
+        "used_at": iso(fading.used_at) if fading.used_at is not None else None,
+        "fades_at": iso(fading.fades_at) if fading.fades_at is not None else None,
+    }

@@ -1,0 +1,221 @@
+"""In which clients the memory is installed, and what is wrong there: for `palimpsest install` and `doctor`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from palimpsest.admin.doctor import Finding
+from palimpsest.cli.clients import config_files, installation
+from palimpsest.cli.clients.catalog import CLIENTS, Client, Folders
+from palimpsest.cli.clients.config_files import read_text
+from palimpsest.cli.clients.installation import invocation_of
+from palimpsest.core.errors import InputError
+
+# What a person has set in a client that concerns us: hooks that are turned off, and our plugin.
+
+PLUGIN = "palimpsest@"
+"""How the id of our plugin begins, whatever its marketplace is called."""
+
+
+def switched_off(client: Client, folders: Folders) -> list[str]:
+    """Return what a person has set that keeps our hooks from running, one line for each setting. Raises InputError."""
+    if client.hooks is None:
+        return []
+    if client.name == "codex":
+        file = folders.of_user(client.user_file)
+        features = _object(_settings(file).get("features"))
+        off = [name for name in ("hooks", "codex_hooks") if features.get(name) is False]
+        return [f"{file} turns hooks off ([features] {name} = false)" for name in off]
+    files = [folders.of_user(client.hooks.user_file), folders.hooks_file(client.hooks, in_project=True)]
+    if client.name == "claude-code":
+        files.append(files[1].with_name("settings.json"))
+    return [f"{file} turns hooks off ({why})" for file in dict.fromkeys(files) for why in _why_off(_settings(file))]
+
+
+def active_plugin(client: Client, folders: Folders) -> bool:
+    """Return whether the settings of Claude Code have our plugin turned on. Raises InputError."""
+    if client.name != "claude-code" or client.hooks is None:
+        return False
+    local = folders.hooks_file(client.hooks, in_project=True)
+    on = False
+    for file in (folders.of_user(client.hooks.user_file), local.with_name("settings.json"), local):
+        for name, state in _object(_settings(file).get("enabledPlugins")).items():
+            on = bool(state) if name.startswith(PLUGIN) else on  # the file nearer to the project decides
+    return on
+
+
+def _why_off(settings: Mapping[str, Any]) -> list[str]:
+    """Return the settings of Claude Code or Gemini CLI that turn hooks off, or ours alone."""
+    hooks, tools = _object(settings.get("hooksConfig")), _object(settings.get("tools"))
+    disabled = hooks.get("disabled")
+    why = {
+        "disableAllHooks": settings.get("disableAllHooks") is True,
+        "hooksConfig.enabled = false": hooks.get("enabled") is False,
+        "hooksConfig.disabled": isinstance(disabled, list) and "palimpsest" in disabled,
+        "tools.enableHooks = false": tools.get("enableHooks") is False,
+    }
+    return [setting for setting, is_set in why.items() if is_set]
+
+
+def _settings(file: Path) -> Mapping[str, Any]:
+    """Return the values of a file, none if there is no file. Raises InputError if it cannot be read or is not valid."""
+    text = read_text(file) or ""
+    try:
+        return _object(config_files.parse(text) if file.suffix == ".toml" else config_files.value_at(text))
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{file} cannot be read: {error}") from error
+
+
+def _object(value: object) -> Mapping[str, Any]:
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
+
+
+@dataclass(frozen=True, slots=True)
+class ClientState:
+    """What was found of a client: whether it is on this machine, and what its files have of ours, in a word or two."""
+
+    client: Client
+    found: bool
+    entry: str
+    hooks: str
+
+
+def overview(folders: Folders) -> list[ClientState]:
+    """Return the state of each client's files of the user."""
+    return [_state(client, folders) for client in CLIENTS.values()]
+
+
+def clients_finding(folders: Folders) -> Finding:
+    """Return where the memory is installed, in the files of the user and of the current folder, and what is wrong."""
+    parts: dict[str, None] = {}  # in the order in which they are found
+    faults: list[str] = []
+    notes: list[str] = []
+    for client in CLIENTS.values():
+        try:
+            installed, client_faults = _examined(client, folders)
+            if "hooks" in installed:
+                notes += switched_off(client, folders)
+        except InputError as error:
+            notes.append(str(error))
+            continue
+        faults += client_faults
+        if installed:
+            parts[f"{client.title} ({', '.join(installed)})"] = None
+    text = ", ".join(parts) if parts else "in no client; palimpsest install lists them"
+    return Finding("clients", "; ".join([text, *faults, *notes]), ok=not faults)
+
+
+def _examined(client: Client, folders: Folders) -> tuple[list[str], list[str]]:
+    """Return what of ours a client has, and what is wrong with it. Raises InputError if a file cannot be read."""
+    has_entry, faults = _examined_entries(client, folders)
+    has_hooks, hook_faults = _examined_hooks(client, folders)
+    has_plugin = active_plugin(client, folders)
+    faults += hook_faults
+    if has_plugin and has_hooks:
+        faults.append(
+            "Claude Code runs the hooks twice, those of its settings and those of the plugin; remove one of them with "
+            "palimpsest uninstall claude-code or with /plugin"
+        )
+    parts = {"memory": has_entry, "hooks": has_hooks, "plugin": has_plugin}
+    return [name for name, is_there in parts.items() if is_there], faults
+
+
+def _examined_entries(client: Client, folders: Folders) -> tuple[bool, list[str]]:
+    faults: list[str] = []
+    found = False
+    for file in _entry_files(client, folders):
+        again = _again(client, folders, file)
+        for name, entry in _servers(client, file).items():
+            invocation = invocation_of(entry)
+            if name not in (installation.ENTRY_NAME, installation.OLD_NAME) or invocation is None:
+                continue
+            found = True
+            if name == installation.OLD_NAME:
+                faults.append(f"{file}: our entry still has its old name '{name}'; {again}")
+            if off := installation.is_off(entry):
+                faults.append(f"{file}: our entry is turned off ({off})")
+            if _is_gone(invocation.start[0]):
+                faults.append(f"{file}: {invocation.start[0]} no longer exists; {again}")
+    return found, faults
+
+
+def _examined_hooks(client: Client, folders: Folders) -> tuple[bool, list[str]]:
+    faults: list[str] = []
+    files: list[str] = []
+    for file in _hooks_files(client, folders):
+        programs = dict.fromkeys(handler.program for handler in _handlers(file))
+        files += [str(file)] if programs else []
+        gone = f"no longer exists; {_again(client, folders, file, '--hooks')}"
+        faults += [f"{file}: the hooks' program {program} {gone}" for program in programs if _is_gone(program)]
+    if len(files) > 1 and client.name != "claude-code":  # it runs two that are the same once
+        faults.append(
+            f"{client.title} runs the hooks twice, those of {' and of '.join(files)}; "
+            f"palimpsest uninstall {client.name} --project removes those of this folder"
+        )
+    return bool(files), faults
+
+
+def _state(client: Client, folders: Folders) -> ClientState:
+    entry_file = folders.of_user(client.user_file)
+    hooks_file = folders.of_user(client.hooks.user_file) if client.hooks is not None else None
+    homes = {file.parent for file in (entry_file, hooks_file) if file is not None} - {Path(folders.home)}
+    found = entry_file.exists() or any(home.is_dir() for home in homes)
+    try:
+        servers = _servers(client, entry_file)
+        ours = [
+            name
+            for name in (installation.ENTRY_NAME, installation.OLD_NAME)
+            if invocation_of(servers.get(name)) is not None
+        ]
+        entry = "" if not ours else "installed" if ours[0] == installation.ENTRY_NAME else f"installed as '{ours[0]}'"
+        if ours and any(installation.is_off(servers[name]) for name in ours):
+            entry += ", turned off"
+        if not ours and installation.ENTRY_NAME in servers:
+            entry = "another server"
+        if active_plugin(client, folders):
+            entry = entry or "plugin"
+        hooks = "installed" if hooks_file is not None and _handlers(hooks_file) else ""
+    except InputError as error:
+        return ClientState(client, found, str(error), "")
+    return ClientState(client, found, entry, hooks if hooks_file is not None else "none")
+
+
+def _entry_files(client: Client, folders: Folders) -> list[Path]:
+    project = [folders.entry_file(client, in_project=True)] if client.project_file is not None else []
+    return list(dict.fromkeys([folders.of_user(client.user_file), *project]))
+
+
+def _hooks_files(client: Client, folders: Folders) -> list[Path]:
+    if client.hooks is None:
+        return []
+    return list(dict.fromkeys(folders.hooks_file(client.hooks, in_project=inside) for inside in (False, True)))
+
+
+def _servers(client: Client, file: Path) -> dict[str, object]:
+    text = read_text(file)
+    try:
+        return dict(installation.servers_in(client, file, text)) if text else {}
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{file} cannot be read: {error}") from error
+
+
+def _handlers(file: Path) -> list[installation.Handler]:
+    text = read_text(file)
+    try:
+        return installation.handlers_in(text) if text else []
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{file} cannot be read: {error}") from error
+
+
+def _is_gone(program: str) -> bool:
+    """Return whether a program is named by its whole path and is not there."""
+    return Path(program).is_absolute() and not Path(program).exists()
+
+
+def _again(client: Client, folders: Folders, file: Path, *options: str) -> str:
+    in_users = file in (folders.of_user(client.user_file), *_hooks_files(client, folders)[:1])
+    words = ("palimpsest install", client.name, *options, *(() if in_users else ("--project",)))
+    return f"{' '.join(words)} mends it"

@@ -1,1 +1,0 @@
-"""The commands, grouped by what they are about. `cli/app.py` puts them together."""

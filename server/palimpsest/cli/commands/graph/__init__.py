@@ -1,1 +1,0 @@
-"""Commands that look around in the graph, draw it and correct it."""

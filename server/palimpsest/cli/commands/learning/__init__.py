@@ -1,1 +1,0 @@
-"""Commands that learn from files and old sessions, and that show what is learned in the background."""

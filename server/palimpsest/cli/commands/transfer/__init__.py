@@ -1,1 +1,0 @@
-"""The commands that move a memory: backup, restore, export and import."""

@@ -1,0 +1,610 @@
+"""Commands on conversations, documents, learning and jobs."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+import typer
+
+from palimpsest.cli.console import (
+    CALLER,
+    CARE,
+    CONVERSATIONS,
+    AsJson,
+    Options,
+    exit_on_error,
+    progress_bar,
+    settings_of,
+    with_memory,
+)
+from palimpsest.cli.hit_tables import hits_parts, search_parts
+from palimpsest.cli.output import Part, notes_text, plain, print_result, table
+from palimpsest.core import validation
+from palimpsest.core.clock import iso, local_iso, parse_instant, shown_date
+from palimpsest.core.errors import InputError
+from palimpsest.core.files import open_plain_file, refuse_special
+from palimpsest.core.models import Message, Scope
+from palimpsest.core.validation import MAX_LIMIT, ConversationInput, LeftOut, conversations_in, one_line
+from palimpsest.hooks.intake import SessionsRequest, SessionsResult
+from palimpsest.learn import job_reports
+from palimpsest.learn.browsing import ConversationPage, ConversationSummary, MessagePage
+from palimpsest.learn.commit import is_on_embedding
+from palimpsest.learn.document_pages import CONVERSATIONS as JSON_SUFFIXES
+from palimpsest.learn.document_pages import LearnedFolder
+from palimpsest.learn.job_reports import JobReport, shown_fact
+from palimpsest.learn.readers import MARKUP, TEXT, decoded
+from palimpsest.memory import Memory
+from palimpsest.server.replies import json_replies
+from palimpsest.server.replies.advice import COMMANDS, left_out_notes
+from palimpsest.server.replies.json_replies import PageReply, SearchReply
+from palimpsest.text.display import counted, shorten
+
+# The commands that list conversations, read one, and find messages in all of them.
+
+app = typer.Typer()
+
+TITLE_CHARS = 60
+"""How much of a conversation's first message stands for its title. Set by hand, to fit a line of a table."""
+
+
+@app.command(rich_help_panel=CONVERSATIONS)
+def conversations(
+    ctx: typer.Context,
+    conversation_id: Annotated[
+        str | None, typer.Argument(metavar="ID", help="Read this one: its id, or the first 8 characters of it.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1_000, help="How many are shown at most.")] = 20,
+    cursor: Annotated[str | None, typer.Option(help="The cursor that the previous page ended with.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List conversations, the newest first, or read one."""
+
+    async def work(memory: Memory) -> None:
+        if conversation_id is None:
+            page = await memory.conversations.list(memory.scope, limit=limit, cursor=cursor)
+            print_result(as_json, _page_json(page), *_list_parts(page), *_more(page.cursor))
+            return
+        read = await memory.conversations.read(memory.scope, conversation_id, limit=limit, cursor=cursor)
+        print_result(as_json, _messages_json(read), *_message_parts(read), *_more(read.cursor))
+
+    with_memory(ctx, work)
+
+
+@app.command(rich_help_panel=CONVERSATIONS)
+def messages(  # noqa: PLR0913, PLR0917 - typer passes the options of a command by name
+    ctx: typer.Context,
+    words: Annotated[str, typer.Argument(metavar="[WORDS]", help="Only messages that have all of these words.")] = "",
+    role: Annotated[
+        str, typer.Option(metavar="ROLE", help="Only those of user or assistant, or pages with document.")
+    ] = "",
+    speaker: Annotated[str, typer.Option(metavar="NAME", help="Only what somebody of this name said.")] = "",
+    session: Annotated[
+        str, typer.Option(metavar="ID", help="Only one conversation: its id, or the first 8 characters of it.")
+    ] = "",
+    since: Annotated[
+        str, typer.Option("--from", metavar="TIME", help="An ISO 8601 day or time: what was said from then on.")
+    ] = "",
+    until: Annotated[
+        str, typer.Option("--to", metavar="TIME", help="An ISO 8601 day or time: what was said until its end.")
+    ] = "",
+    limit: Annotated[int, typer.Option(min=1, max=MAX_LIMIT, help="How many are shown at most.")] = 20,
+    cursor: Annotated[str | None, typer.Option(help="The cursor that the previous page ended with.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List messages of all conversations page by page, newest first. palimpsest search finds them by meaning."""
+    filters: dict[str, Any] = {"kind": "message"}
+    filters |= {
+        name: value
+        for name, value in {"words": words, "role": role, "speaker": speaker, "session": session}.items()
+        if value
+    }
+    if since or until:
+        filters["at"] = {name: value for name, value in {"gte": since, "lte": until}.items() if value}
+
+    async def work(memory: Memory) -> None:
+        page = await memory.list(memory.scope, limit=limit, cursor=cursor, filters=filters)
+        parts = [*hits_parts(page.hits, f"messages of {memory.scope}"), *notes_text(page.notes)]
+        if not page.hits and not page.cursor:
+            parts.insert(0, "there are no more" if cursor else f"no message of {memory.scope} matches")
+        print_result(as_json, PageReply.of(page, memory.scope, COMMANDS).as_json(), *parts, *_more(page.cursor))
+
+    with_memory(ctx, work)
+
+
+def _list_parts(page: ConversationPage) -> list[Part]:
+    if not page.conversations:
+        return ["no conversations"]
+    rows = table("id", "date", "client", "messages", "project", "title")
+    for conversation in page.conversations:
+        date, count = f"{conversation.ended_at:%Y-%m-%d}", str(conversation.messages)
+        client, project = plain(conversation.client), plain(conversation.project)
+        rows.add_row(conversation.id[:8], date, client, count, project, plain(_title(conversation)))
+    return [rows, "palimpsest conversations ID reads one"]
+
+
+def _title(conversation: ConversationSummary) -> str:
+    """Return the title of a conversation, or its first words."""
+    if conversation.title or conversation.first is None:
+        return conversation.title
+    return shorten(one_line(conversation.first.content), TITLE_CHARS)
+
+
+def _message_parts(page: MessagePage) -> list[Part]:
+    return [
+        part
+        for message in page.messages
+        for part in (f"{local_iso(message.said_at)} {_who(message)}:", message.content, "")
+    ]
+
+
+def _who(message: Message) -> str:
+    return f"{message.name} ({message.role})" if message.name else message.role
+
+
+def _more(cursor: str | None) -> list[Part]:
+    return [f"more: --cursor {cursor}"] if cursor else []
+
+
+def _page_json(page: ConversationPage) -> dict[str, Any]:
+    return {
+        "conversations": [
+            {
+                "id": conversation.id,
+                "client": conversation.client,
+                "title": conversation.title,
+                "first_words": "" if conversation.first is None else _title(conversation),
+                "messages": conversation.messages,
+                "project": conversation.project,
+                "began_at": iso(conversation.began_at),
+                "ended_at": iso(conversation.ended_at),
+            }
+            for conversation in page.conversations
+        ],
+        "cursor": page.cursor,
+    }
+
+
+def _messages_json(page: MessagePage) -> dict[str, Any]:
+    return {
+        "id": page.id,
+        "messages": [
+            {
+                "id": message.id,
+                "at": iso(message.said_at),
+                "role": message.role,
+                "name": message.name,
+                "text": message.content,
+            }
+            for message in page.messages
+        ],
+        "cursor": page.cursor,
+    }
+
+
+# The command on documents: list them, read one, delete one; and how `palimpsest learn` keeps files as documents.
+
+MAX_NAMED = 10
+"""How many skipped files of one reason are named. Set by hand, to fit a screen; JSON names all of them."""
+
+
+@app.command(rich_help_panel=CONVERSATIONS)
+def documents(
+    ctx: typer.Context,
+    document_id: Annotated[
+        str | None, typer.Argument(metavar="ID", help="Read this one: its id, or the first 8 characters of it.")
+    ] = None,
+    page: Annotated[int | None, typer.Option(min=1, help="Only this page of it, whole.")] = None,
+    delete: Annotated[bool, typer.Option("--delete", help="Delete its pages. palimpsest undo restores them.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List documents that were learned, show the pages of one, or delete one."""
+
+    async def work(memory: Memory) -> None:
+        if document_id is None:
+            if page is not None or delete:
+                raise InputError("--page and --delete need the ID of a document. Nothing was done")
+            await _list(memory, as_json=as_json)
+        elif delete:
+            found, result = await memory.documents.delete(memory.scope, document_id, caller=CALLER)
+            done = f"deleted: {found.title}, {counted(found.pages, 'page')}"
+            content = {"deleted": json_replies.document_json(found), "notes": result.notes}
+            print_result(as_json, content, done, *notes_text(result.notes), done=done)
+        elif page is not None:
+            found, shown = await memory.documents.page(memory.scope, document_id, page)
+            content = {**json_replies.document_json(found), "page": shown.number, "text": shown.message.content}
+            print_result(as_json, content, json_replies.page_text(found, shown, note=""))
+        else:
+            found, pages = await memory.documents.pages(memory.scope, document_id)
+            print_result(as_json, json_replies.pages_json(found, pages), json_replies.pages_text(found, pages, note=""))
+
+    with_memory(ctx, work)
+
+
+async def _list(memory: Memory, *, as_json: bool) -> None:
+    listed = await memory.documents.list(memory.scope)
+    rows = table("id", "learned", "pages", "project", "title", "source")
+    for item in listed:
+        date, count = shown_date(item.learned_at), str(item.pages)
+        rows.add_row(item.id[:8], date, count, plain(item.project), plain(item.title), plain(item.uri))
+    content = {"documents": [json_replies.document_json(item) for item in listed]}
+    more = "palimpsest documents ID shows the pages of one"
+    print_result(as_json, content, *([rows, more] if listed else ["no documents; palimpsest learn FILE adds one"]))
+
+
+def learn_documents(ctx: typer.Context, path: Path, ask: Sequence[str], *, temporary: bool, as_json: bool) -> None:
+    """Keep a file, or the files of a folder, as documents, and answer questions from them."""
+    is_folder = path.is_dir()
+
+    async def work(memory: Memory) -> None:
+        with progress_bar("learning") as progress:
+            if is_folder:
+                result = await memory.documents.learn_folder(memory.scope, path, progress, caller=CALLER)
+            else:
+                result = LearnedFolder([await memory.documents.learn_file(memory.scope, path, caller=CALLER)])
+        waiting = 0
+        if not all(learned.is_unchanged for learned in result.learned):
+            with progress_bar("embedding") as progress:
+                waiting = await memory.documents.embed(progress)
+        notes = _notes(result, waiting)
+        answers = {question: await memory.search(memory.scope, question, limit=3, caller=CALLER) for question in ask}
+        parts: list[Part] = [*_lines(result, path), *notes_text(notes)]
+        for question, answer in answers.items():
+            parts += search_parts(answer, question, memory.scope)
+        content: dict[str, Any] = {
+            "documents": [json_replies.learned_json(learned) for learned in result.learned],
+            "skipped": [{"path": item.path, "reason": item.reason} for item in result.skipped],
+            "gone": [json_replies.document_json(item) for item in result.gone],
+            "notes": list(notes),
+            "answers": {name: SearchReply.of(answer, memory.scope).as_json() for name, answer in answers.items()},
+        }
+        print_result(as_json, content, *parts, done="" if temporary else str(parts[0]))
+
+    if not temporary:
+        with_memory(ctx, work)
+        return
+    settings = exit_on_error(lambda: settings_of(ctx))
+    with tempfile.TemporaryDirectory(prefix="palimpsest-") as folder:
+        temporary_paths = {"data_dir": Path(folder), "history_db_path": None}
+        with_memory(ctx, work, settings.model_copy(update=temporary_paths))
+
+
+def _lines(result: LearnedFolder, path: Path) -> list[Part]:
+    """Return a line for each document that is new or has changed, then how many have not, what was skipped, and why."""
+    changed = [learned for learned in result.learned if not learned.is_unchanged]
+    lines: list[Part] = [json_replies.learned_line(learned) for learned in changed]
+    unchanged = len(result.learned) - len(changed)
+    if unchanged == 1 and not changed and not path.is_dir():
+        lines.append(json_replies.learned_line(result.learned[0]))
+    elif unchanged:
+        lines.append(f"unchanged: {counted(unchanged, 'document')}")
+    if not result.learned:
+        lines.append(f"nothing was learned from {path}")
+    reasons = Counter(item.reason for item in result.skipped)
+    for reason, count in reasons.items():
+        names = [item.path for item in result.skipped if item.reason == reason][:MAX_NAMED]
+        more = f" and {count - MAX_NAMED} more" if count > MAX_NAMED else ""
+        lines.append(f"skipped: {', '.join(names)}{more}: {reason}")
+    lines += [
+        f"gone: {item.title} is not in the folder any more. Its pages stay; palimpsest documents {item.id[:8]} "
+        "--delete deletes them"
+        for item in result.gone
+    ]
+    return lines
+
+
+def _notes(result: LearnedFolder, waiting: int) -> tuple[str, ...]:
+    """Return the notes on all documents, without those on texts that have been embedded since."""
+    told = (note for learned in result.learned for note in learned.notes)
+    notes = dict.fromkeys(note for note in told if not note.startswith("found by"))
+    late = [f"found by words only, until they can be embedded: {counted(waiting, 'text')}"] if waiting else []
+    return (*notes, *late)
+
+
+# `palimpsest learn --claude-code` and `--codex`: take in the old sessions of a client.
+
+MAX_CHARS = 70
+"""How much of a first text is shown: a line of a terminal."""
+
+
+def learn_sessions(ctx: typer.Context, request: SessionsRequest, as_json: AsJson) -> None:
+    """Take in the sessions, or say what that would bring."""
+
+    async def work(memory: Memory) -> None:
+        with progress_bar("reading") as progress:
+            result = await memory.capture.take_in_sessions(request, progress)
+        done = _done(request, result)
+        parts: list[Part] = [done, *([_by_project(result)] if result.messages else []), *_rest(request, result)]
+        print_result(as_json, _session_json(request, result), *parts, done="" if request.is_dry_run else done)
+
+    with_memory(ctx, work)
+
+
+def _done(request: SessionsRequest, result: SessionsResult) -> str:
+    what = f"{counted(result.messages.total(), 'message')} of {counted(result.conversations.total(), 'conversation')}"
+    verb = "would take in" if request.is_dry_run else "took in"
+    restored = f"; brought back after an undo: {counted(result.restored, 'message')}" if result.restored else ""
+    return f"{verb} {what} from {result.folder}; known already: {counted(result.known, 'message')}{restored}"
+
+
+def _by_project(result: SessionsResult) -> Part:
+    rows = table("project", "conversations", "messages")
+    for project, messages in result.messages.most_common():
+        rows.add_row(plain(project or "(none)"), str(result.conversations[project]), str(messages))
+    return rows
+
+
+def _rest(request: SessionsRequest, result: SessionsResult) -> list[Part]:
+    """Return the first texts of a dry run, what was left out, and how to go on."""
+    parts: list[Part] = []
+    if request.is_dry_run:
+        parts += [f"- {shorten(text, MAX_CHARS)}" for text in result.examples]
+    parts += [f"left out: {reason} ({number:,})" for reason, number in result.left_out.most_common()]
+    parts += [f"undo with: palimpsest undo --change {edit}  ({scope})" for scope, edit in result.edits.items()]
+    if result.queued:
+        parts.append(
+            f"learned from in the background, some each day: {counted(result.queued, 'message')}; see palimpsest jobs"
+        )
+    return parts
+
+
+def _session_json(request: SessionsRequest, result: SessionsResult) -> dict[str, Any]:
+    return {
+        "client": request.client,
+        "folder": str(result.folder),
+        "dry_run": request.is_dry_run,
+        "projects": {
+            project: {"conversations": result.conversations[project], "messages": messages}
+            for project, messages in result.messages.items()
+        },
+        "known": result.known,
+        "restored": result.restored,
+        "examples": result.examples,
+        "left_out": dict(result.left_out),
+        "edits": list(result.edits.values()),
+        "queued": result.queued,
+    }
+
+
+# `palimpsest learn`: store a conversation from a file.
+
+BEGINNING_BYTES = 200
+"""How much of a file is looked at to see whether it is JSON."""
+
+JSON_LINES = (".jsonl", ".ndjson")
+
+MAX_LATIN = 0.1
+"""The largest part of a text in Latin-1 that is not ASCII. In other alphabets it is larger, and nothing is guessed."""
+
+_EXPORTS = "palimpsest import takes in the exports of ChatGPT, Claude and other tools"
+
+LEARN_BATCH = 40
+"""Messages per write. With a model, one extraction reads this many."""
+
+
+@app.command(rich_help_panel=CONVERSATIONS)
+def learn(  # noqa: PLR0913, PLR0917 - typer passes the options of a command by name
+    ctx: typer.Context,
+    file: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="FILE|FOLDER",
+            help="A conversation as JSON, or documents: Markdown, text, HTML, PDF, or a folder of them.",
+        ),
+    ] = None,
+    claude_code: Annotated[bool, typer.Option("--claude-code", help="Take in old sessions of Claude Code.")] = False,
+    codex: Annotated[bool, typer.Option("--codex", help="Take in old sessions of Codex.")] = False,
+    folder: Annotated[Path | None, typer.Option(help="Where the sessions are, if not in the client's folder.")] = None,
+    since: Annotated[str, typer.Option(help="An ISO 8601 date. Only what was said since then.")] = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what sessions would bring.")] = False,
+    ask: Annotated[
+        list[str] | None, typer.Option(help="A question to search the memory for afterwards. May be repeated.")
+    ] = None,
+    temporary: Annotated[bool, typer.Option(help="Use a new memory that is deleted afterwards.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Store a conversation or documents from files, or the old sessions of a client, and learn from them."""
+    clients = [name for name, is_chosen in (("claude-code", claude_code), ("codex", codex)) if is_chosen]
+    if len(clients) + (file is not None) != 1:
+        exit_on_error(lambda: _refuse("give one of: a file, --claude-code, --codex. Nothing was stored"))
+    if clients:
+        if ask or temporary:
+            exit_on_error(lambda: _refuse("--ask and --temporary go with a file. Nothing was stored"))
+        zones = exit_on_error(lambda: settings_of(ctx)).zones
+        at = exit_on_error(lambda: parse_instant(since, "--since", zones.default)) if since else None
+        learn_sessions(ctx, SessionsRequest(clients[0], folder, at, is_dry_run=dry_run, caller=CALLER), as_json)
+    elif file is not None:
+        if folder or since or dry_run:
+            exit_on_error(lambda: _refuse("--folder, --since and --dry-run go with sessions. Nothing was stored"))
+        if not exit_on_error(lambda: _is_conversation(file)):
+            learn_documents(ctx, file, ask or [], temporary=temporary, as_json=as_json)
+            return
+        _learn_file(ctx, file, ask or [], temporary=temporary, as_json=as_json)
+
+
+def _is_conversation(file: Path) -> bool:
+    """Return whether a file is JSON, by its name, or by its beginning if the name says nothing.
+
+    Raises InputError for a device or a pipe.
+    """
+    suffix = file.suffix.lower()
+    if file.exists():
+        refuse_special(file)
+    if suffix in JSON_SUFFIXES:
+        return True
+    if file.is_dir() or suffix in TEXT | MARKUP:
+        return False
+    try:
+        with open_plain_file(file) as stream:
+            beginning = stream.read(BEGINNING_BYTES).decode("utf-8-sig", "replace")
+    except OSError:  # reading it as a document says what is wrong
+        return False
+    return "".join(beginning.split()).startswith(("[{", '{"'))
+
+
+def _refuse(text: str) -> None:
+    raise InputError(text)
+
+
+def _learn_file(ctx: typer.Context, file: Path, ask: list[str], *, temporary: bool, as_json: bool) -> None:
+    """Store a conversation from a file, extract facts from it, and answer questions from it."""
+
+    async def work(memory: Memory) -> None:
+        conversations, notes = _conversations_in(file, memory.scope, memory.engine.clock())
+        total = sum(len(conversation.messages) for conversation in conversations)
+        stays = cast("Options", ctx.obj).names_project
+        with progress_bar("learning") as progress:
+            kept, learned, done_messages = 0, 0, 0
+            for conversation in conversations:
+                for start in range(0, len(conversation.messages), LEARN_BATCH):
+                    batch = conversation.messages[start : start + LEARN_BATCH]
+                    result = await memory.add_messages(
+                        batch, context=conversation.context, caller=CALLER, stays_in_project=stays
+                    )
+                    kept += result.kept_messages
+                    learned += len(result.outcomes)
+                    notes.update(dict.fromkeys(result.notes))
+                    done_messages += len(batch)
+                    progress(done_messages, total)
+        told = list(notes)
+        if ask or temporary:  # nobody asks again once the background has embedded them
+            with progress_bar("embedding") as progress:
+                waiting = await memory.documents.embed(progress)
+            told = told if waiting else [note for note in told if not is_on_embedding(note)]
+        answers = {question: await memory.search(memory.scope, question, limit=3, caller=CALLER) for question in ask}
+
+        done = f"learned {counted(kept, 'message')} and {counted(learned, 'fact')} from {file}"
+        parts: list[Part] = [done, *notes_text(told)]
+        for question, answer in answers.items():
+            parts += search_parts(answer, question, memory.scope)
+        content = {
+            "kept_messages": kept,
+            "facts": learned,
+            "notes": told,
+            "answers": {
+                question: SearchReply.of(answer, memory.scope).as_json() for question, answer in answers.items()
+            },
+        }
+        print_result(as_json, content, *parts, done="" if temporary else done)
+
+    if not temporary:
+        with_memory(ctx, work)
+        return
+    settings = exit_on_error(lambda: settings_of(ctx))
+    with tempfile.TemporaryDirectory(prefix="palimpsest-") as folder:
+        temporary_paths = {"data_dir": Path(folder), "history_db_path": None}
+        with_memory(ctx, work, settings.model_copy(update=temporary_paths))
+
+
+def _conversations_in(file: Path, scope: Scope, now: datetime) -> tuple[list[ConversationInput], dict[str, None]]:
+    """Return the conversations in a JSON file, in any form that messages are read in, and notes. Raises InputError."""
+    try:
+        text, notes = _text_in(file)
+        value: Any = (
+            [json.loads(line) for line in text.split("\n") if line.strip()]
+            if file.suffix.lower() in JSON_LINES or _is_json_lines(text)
+            else json.loads(text)
+        )
+    except OSError as error:
+        raise InputError(f"{file} cannot be read: {error}. Nothing was stored") from error
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise InputError(f"{file} is not JSON: {error}. Nothing was stored") from error
+    read = [validation.read_conversation(messages, scope, now) for messages in conversations_in(value)]
+    conversations = [conversation for conversation in read if conversation.messages]
+    if not conversations:
+        problem = next((each.problem for each in read if each.problem), "it has no message with text")
+        raise InputError(f"{file} is not a conversation: {problem}. {_EXPORTS}. Nothing was stored")
+    left_out = sum((conversation.left_out for conversation in read), LeftOut())
+    return conversations, dict.fromkeys((*notes, *left_out_notes(left_out)))
+
+
+def _text_in(file: Path) -> tuple[str, tuple[str, ...]]:
+    """Return the text of a file, and a note if its encoding had to be guessed. Raises InputError and OSError."""
+    with open_plain_file(file) as stream:
+        data = stream.read()
+    try:
+        return decoded(data), ()
+    except InputError as error:
+        text = data.decode("cp1252", "ignore")
+        foreign = sum(not char.isascii() for char in text)
+        if b"\0" in data or foreign > MAX_LATIN * len(text):
+            raise InputError(f"{file} cannot be read: {error}. Nothing was stored") from error
+        return text, (f"{file.name} is not UTF-8 and was read as Latin-1",)
+
+
+def _is_json_lines(text: str) -> bool:
+    """Return whether a text is JSON lines: more than one line, and the first one is a whole object or list."""
+    first, _, rest = text.strip().partition("\n")
+    first = first.rstrip()
+    return bool(rest) and f"{first[0]}{first[-1]}" in ("{}", "[]")
+
+
+# The command that shows what is learned in the background.
+
+
+@app.command(rich_help_panel=CARE)
+def jobs(
+    ctx: typer.Context,
+    retry: Annotated[bool, typer.Option("--retry", help="Work now on what waits or has failed.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List the work in the background: what waits and for what, what failed, and how often a model was asked."""
+
+    async def work(memory: Memory) -> None:
+        done = ""
+        if retry:
+            done = f"due at once: {counted(await memory.care.retry_jobs(), 'job')}"
+        reports, use, settings = await memory.care.jobs(), await memory.care.model_use(), memory.settings
+        values = {"jobs": [_jobs_json(report) for report in reports], "model": job_reports.as_values(use, settings)}
+        parts: list[Part] = [*([done] if done else []), _table(reports) if reports else "there are no jobs"]
+        print_result(as_json, values, *parts, f"model: {job_reports.in_words(use, settings)}", done=done)
+
+    with_memory(ctx, work)
+
+
+def _table(reports: Sequence[JobReport]) -> Part:
+    rows = table("job", "scope", "since", "state", "failures", "result")
+    for report in reports:
+        job = report.job
+        since, failures = local_iso(job.created_at), str(job.attempts or "")
+        rows.add_row(_what(report), plain(str(job.scope)), since, job.state, failures, plain(_result(report)))
+    return rows
+
+
+def _what(report: JobReport) -> str:
+    """Return the kind of a job and what it is about."""
+    job = report.job
+    about = [(len(job.message_ids), "message"), (len(job.memory_ids), "memory")]
+    counts = " and ".join(counted(number, name) for number, name in about if number)
+    return f"{job.kind} from {counts}" if counts else job.kind
+
+
+def _result(report: JobReport) -> str:
+    texts = [shown_fact(memory) for memory in report.memories]
+    return "\n".join([*texts, *report.job.notes, *filter(None, (report.job.error, report.waits_for))])
+
+
+def _jobs_json(report: JobReport) -> dict[str, Any]:
+    job = report.job
+    return {
+        "kind": job.kind,
+        "scope": str(job.scope),
+        "state": job.state,
+        "messages": list(job.message_ids),
+        "memories": list(job.memory_ids),
+        "created_at": iso(job.created_at),
+        "due_at": iso(job.due_at),
+        "finished_at": iso(job.finished_at) if job.finished_at else None,
+        "failures": job.attempts,
+        "error": job.error,
+        "waits_for": report.waits_for,
+        "learned": [
+            {"id": memory.id, "memory": memory.text, "holds": memory.deleted_at is None} for memory in report.memories
+        ],
+        "notes": list(job.notes),
+    }

@@ -1,0 +1,193 @@
+"""Commands on entities and the graph."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from palimpsest.cli.console import CALLER, GRAPH, AsJson, with_memory
+from palimpsest.cli.output import plain, print_file, print_note, print_result, print_text, printing, table
+from palimpsest.core import validation
+from palimpsest.core.clock import parse_until, shown_date
+from palimpsest.core.errors import InputError
+from palimpsest.core.files import replace_file
+from palimpsest.core.models import EntityType
+from palimpsest.learn.entity_graph import EntityEdited, ListedEntity
+from palimpsest.learn.graph_formats import GraphForm, Subgraph, written
+from palimpsest.learn.summaries.dossier import MAX_HOPS, lines_of
+from palimpsest.memory import Memory
+from palimpsest.server.replies import json_replies
+from palimpsest.server.replies.advice import short
+from palimpsest.text.display import counted
+
+# Commands on entities: list them, show what is known about one, and say who is the same as whom.
+
+SHOW = "show"
+"""The command of `entity` that need not be named."""
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="A name, or the id from palimpsest entities.")]
+Hops = Annotated[int, typer.Option(min=1, max=MAX_HOPS, help="How many steps to go from there.")]
+AsOf = Annotated[str, typer.Option("--as-of", help="An ISO 8601 date or time: what was known then.")]
+
+
+class EntityCommands(TyperGroup):
+    """The commands of `entity`. A call that names none of them shows an entity: `palimpsest entity Ana`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put the command that need not be named before the arguments."""
+        if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
+            args = [SHOW, *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer()
+entity = typer.Typer(
+    cls=EntityCommands, no_args_is_help=True, help="Show what is known about somebody or something, and correct it."
+)
+app.add_typer(entity, name="entity", rich_help_panel=GRAPH)
+
+
+@app.command(rich_help_panel=GRAPH)
+def entities(
+    ctx: typer.Context,
+    type: Annotated[EntityType | None, typer.Option(help="Only entities of this type.")] = None,  # noqa: A002 - the option
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many are shown at most.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """List the people, places and things that memories mention, the one mentioned last first."""
+
+    async def work(memory: Memory) -> None:
+        listed = await memory.graph.entities(memory.scope, type=type, limit=limit)
+        rows = table("id", "type", "memories", "last", "name")
+        for item in listed:
+            rows.add_row(*_cells(item))
+        nothing = f"no {type} is known yet" if type else json_replies.NO_ENTITIES
+        print_result(as_json, json_replies.entities_json(listed), rows if listed else nothing)
+
+    with_memory(ctx, work)
+
+
+def _cells(item: ListedEntity) -> tuple[Any, ...]:
+    known = item.entity
+    name = plain(f"{known.name} (the user)" if known.is_user else known.name)
+    return short(known.id), known.type, str(item.mentions), shown_date(item.mentioned_at), name
+
+
+@entity.command(SHOW)
+def show(ctx: typer.Context, name: Name, hops: Hops = 1, as_of: AsOf = "", as_json: AsJson = False) -> None:
+    """Show what is known about somebody or something. The word show can be left out."""
+
+    async def work(memory: Memory) -> None:
+        instant = parse_until(as_of, "--as-of", memory.zone) if as_of else None
+        found = await memory.graph.dossiers(memory.scope, name, hops=hops, as_of=instant)
+        texts = ["\n".join(lines) for lines in lines_of(found, validation.MAX_TOKENS)]
+        print_result(
+            as_json, {"entities": [json_replies.dossier_json(dossier) for dossier in found]}, "\n\n".join(texts)
+        )
+
+    with_memory(ctx, work)
+
+
+@entity.command()
+def merge(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="A", help="Who or what is the same: a name or an id.")],
+    into: Annotated[str, typer.Argument(metavar="B", help="As whom or what. This name stays.")],
+    as_json: AsJson = False,
+) -> None:
+    """Say that two entities are one."""
+
+    async def work(memory: Memory) -> None:
+        _print(as_json, await memory.graph.merge(memory.scope, name, into, caller=CALLER))
+
+    with_memory(ctx, work)
+
+
+@entity.command()
+def split(
+    ctx: typer.Context,
+    name: Name,
+    memory_ids: Annotated[
+        list[str], typer.Argument(metavar="MEMORY_ID...", help="The memories that are about another one.")
+    ],
+    new_name: Annotated[str, typer.Option("--as", metavar="NEW", help="Its name. Default: the same.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Say that some memories are about another one of the name."""
+
+    async def work(memory: Memory) -> None:
+        scope = memory.scope
+        _print(as_json, await memory.graph.split(scope, name, memory_ids, new_name=new_name, caller=CALLER))
+
+    with_memory(ctx, work)
+
+
+@entity.command()
+def rename(
+    ctx: typer.Context,
+    name: Name,
+    new_name: Annotated[str, typer.Argument(metavar="NEW", help="The new name. The old one still means it.")],
+    type: Annotated[EntityType | None, typer.Option(help="The new type.")] = None,  # noqa: A002 - the option
+    as_json: AsJson = False,
+) -> None:
+    """Give an entity another name, and a type if one is given."""
+
+    async def work(memory: Memory) -> None:
+        _print(as_json, await memory.graph.rename(memory.scope, name, new_name, type=type, caller=CALLER))
+
+    with_memory(ctx, work)
+
+
+def _print(as_json: bool, edited: EntityEdited) -> None:  # noqa: FBT001 - the option's value
+    text = json_replies.edited_text(edited)
+    print_result(as_json, json_replies.edited_json(edited), text, done=text)
+
+
+# The command that writes the graph as a drawing, or as data for other programs.
+
+
+@app.command(rich_help_panel=GRAPH)
+def graph(
+    ctx: typer.Context,
+    form: Annotated[GraphForm, typer.Option("--format", help="What to write.")] = "mermaid",
+    about: Annotated[str, typer.Option(metavar="NAME", help="Only what is near this one.")] = "",
+    hops: Hops = 1,
+    limit: Annotated[int, typer.Option(min=1, max=100_000, help="How many relations at most, the newest.")] = 100,
+    as_of: AsOf = "",
+    output: Annotated[Path | None, typer.Option(metavar="FILE", help="A new file. Default: it is printed.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Draw how people, places and things are connected now, or were at a time. --json is --format json."""
+
+    async def work(memory: Memory) -> None:
+        instant = parse_until(as_of, "--as-of", memory.zone) if as_of else None
+        scope = memory.scope
+        found = await memory.graph.subgraph(scope, about=about, hops=hops, limit=limit, as_of=instant)
+        _write(found, "json" if as_json else form, output)
+        if not found.relations:
+            print_note("no relation is known here; a language model states them, or whoever adds a text with relations")
+        elif len(found.relations) == limit:
+            print_note(f"these are the newest {limit:,} relations; a larger --limit shows more")
+
+    with_memory(ctx, work)
+
+
+def _write(found: Subgraph, form: GraphForm, output: Path | None) -> None:
+    text = written(found, form)
+    if output is None:
+        with printing():
+            print_file([text])
+        return
+    if output.exists():
+        raise InputError(f"{output} already exists. Nothing was written. Name a new file")
+    try:
+        with replace_file(output) as file:
+            file.write(text)
+    except OSError as error:
+        raise InputError(f"{output} cannot be written: {error}") from error
+    counts = f"{counted(len(found.entities), 'entity')} and {counted(len(found.relations), 'relation')}"
+    done = f"wrote {counts} to {output}"
+    print_text(done, done=done, soft_wrap=True)

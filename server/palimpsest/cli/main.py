@@ -1,0 +1,91 @@
+"""The command line: the same facade as the MCP tools, with tables for people and `--json` for programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal, cast
+
+import typer
+
+from palimpsest import __version__
+from palimpsest.cli.console import SETUP, CommandLine, Options, exit_on_error
+from palimpsest.cli.output import print_text
+
+app = typer.Typer(
+    cls=CommandLine, no_args_is_help=True, add_completion=False, help="Long-term memory for chat and coding agents."
+)
+
+
+def _print_version(value: bool) -> None:  # noqa: FBT001 - the option's value
+    if value:
+        print_text(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    ctx: typer.Context,
+    config: Annotated[Path | None, typer.Option(metavar="FILE", help="Settings file, TOML or JSON.")] = None,
+    data_dir: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Folder of the memory.")] = None,
+    user: Annotated[str | None, typer.Option(metavar="NAME", help="The user whose memory it is.")] = None,
+    project: Annotated[
+        str | None, typer.Option(metavar="NAME", help="A project, whose memory is used beside the user's global one.")
+    ] = None,
+    agent: Annotated[str | None, typer.Option(metavar="NAME", help="Only what this agent stored.")] = None,
+    run: Annotated[str | None, typer.Option(metavar="NAME", help="Only what this run stored.")] = None,
+    show_version: Annotated[  # noqa: ARG001 - it is printed before this is called
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Add to a memory, search it, and look after it."""
+    options = Options()
+    values = {"config": config, "data_dir": data_dir, "user": user, "project": project, "agent": agent, "run": run}
+    for name, value in values.items():
+        options = options.with_value(name, value)
+    ctx.obj = options
+
+
+@app.command(rich_help_panel=SETUP)
+def serve(
+    ctx: typer.Context,
+    transport: Annotated[
+        Literal["stdio", "http", "sse", "all"], typer.Option(help="all means http and sse.")
+    ] = "stdio",
+    host: Annotated[str | None, typer.Option(help="For http and sse. Default: 127.0.0.1.")] = None,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="For http and sse. Default: 8765. 0 picks a free port.")
+    ] = None,
+) -> None:
+    """Serve MCP over stdio, or over HTTP: streamable HTTP at /mcp, SSE at /sse, and the page at /."""
+    from palimpsest.server.app import run_stdio, settings_loader  # noqa: PLC0415 - it imports the MCP SDK
+
+    options = cast("Options", ctx.obj)
+    if transport == "stdio":
+        run_stdio(options.config, **options.overrides)
+        return
+    from palimpsest.page.page_server import page_beside_mcp  # noqa: PLC0415 - it imports a web server
+    from palimpsest.server.http import http_server  # noqa: PLC0415 - as the line above
+
+    load_settings = settings_loader(options.config, **options.overrides)
+    exit_on_error(lambda: http_server.serve(load_settings, transport, host, port, page_beside_mcp))
+
+
+@app.command(rich_help_panel=SETUP)
+def ui(
+    ctx: typer.Context,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 picks a free port.")] = 0,
+    opens: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in the browser.")] = True,
+) -> None:
+    """Look into the memory and correct it, in the browser."""
+    from palimpsest.page.page_server import serve_page  # noqa: PLC0415 - it imports a web server
+    from palimpsest.server.app import settings_loader  # noqa: PLC0415 - it imports the MCP SDK
+
+    options = cast("Options", ctx.obj)
+    load_settings = settings_loader(options.config, **options.overrides)
+    exit_on_error(lambda: serve_page(load_settings, port, print_text, opens=opens))
+
+
+@app.command(rich_help_panel=SETUP)
+def version() -> None:
+    """Print the version."""
+    print_text(__version__)

@@ -1,0 +1,389 @@
+"""Commands on memories: add, search, list, show, edit, delete, undelete."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, cast
+
+import typer
+
+from palimpsest.cli.console import (
+    CALLER,
+    FILTER_HELP,
+    MEMORIES,
+    AsJson,
+    Options,
+    WithRelations,
+    edited,
+    exit_on_error,
+    filters_from,
+    metadata_from_words,
+    relations_from_words,
+    run_async,
+    settings_of,
+    text_given,
+    with_memory,
+)
+from palimpsest.cli.hit_tables import hits_parts, search_parts
+from palimpsest.cli.output import notes_text, print_note, print_result
+from palimpsest.core import models, validation
+from palimpsest.core.clock import parse_instant, parse_until
+from palimpsest.core.errors import InputError
+from palimpsest.core.models import Message, Scope, probable
+from palimpsest.learn.edit import ScopeContents, deleted_error
+from palimpsest.memory import Memory, open_memory
+from palimpsest.server.replies import plain_text
+from palimpsest.server.replies.advice import COMMANDS, elsewhere_notes, general_notes, unlisted_notes
+from palimpsest.server.replies.json_replies import (
+    AddReply,
+    ChangeReply,
+    DeleteAllReply,
+    HistoryReply,
+    PageReply,
+    SearchReply,
+    SummaryReply,
+)
+from palimpsest.server.replies.plain_text import WholeReply, whole_reply_text
+from palimpsest.text.display import visible
+
+# Commands that change one memory or delete it: edit, delete, undelete.
+
+app = typer.Typer()
+
+MemoryId = Annotated[str, typer.Argument(metavar="ID", help="The id, or its first 8 characters or more.")]
+
+
+@app.command(rich_help_panel=MEMORIES)
+def edit(
+    ctx: typer.Context,
+    memory_id: MemoryId,
+    text: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="TEXT", help="The complete new text; - reads standard input. Default: an editor opens it."
+        ),
+    ] = None,
+    metadata: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="Metadata to set; KEY= removes a key. May be repeated."),
+    ] = None,
+    editor: Annotated[
+        str, typer.Option(metavar="PROGRAM", envvar=["VISUAL", "EDITOR"], help="The program that opens the text.")
+    ] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Give a memory another text or other metadata. The history keeps the old ones."""
+    changes = exit_on_error(lambda: metadata_from_words(metadata or (), may_remove=True))
+    file: Path | None = None
+    before: models.Memory | None = None
+    if text is not None:
+        given = text
+        text = exit_on_error(lambda: text_given(given))
+    elif not changes:
+        opened = before = _memory_to_edit(ctx, memory_id)
+        text, file = exit_on_error(lambda: edited(opened.text, editor))
+
+    async def work(memory: Memory) -> None:
+        if before is not None and await memory.get(memory.scope, before.id) != before:
+            raise InputError(f"memory '{before.id[:8]}' was changed while you edited it. Nothing was changed")
+        result = await memory.update(
+            memory.scope,
+            memory_id,
+            text=validation.text_from(text) if text is not None else None,
+            metadata=validation.metadata_from(changes),
+            caller=CALLER,
+        )
+        if file is not None:
+            file.unlink(missing_ok=True)
+        reply = plain_text.changed_text(result, memory.scope, COMMANDS)
+        print_result(as_json, ChangeReply.of(result, memory.scope, COMMANDS).as_json(), reply, done=reply)
+
+    try:
+        with_memory(ctx, work)
+    finally:
+        if file is not None and file.exists():
+            print_note(f"your text is kept in {file}")
+
+
+def _memory_to_edit(ctx: typer.Context, memory_id: str) -> models.Memory:
+    """Return the memory to open in an editor, whose ledger is closed meanwhile. Exits as `exit_on_error` does."""
+
+    async def read() -> models.Memory:
+        async with open_memory(settings_of(ctx), background=False) as memory:
+            found, _ = await memory.history(memory.scope, memory_id)
+        if found.deleted_at is not None:
+            raise deleted_error(found)
+        return found
+
+    return run_async(read)
+
+
+@app.command(rich_help_panel=MEMORIES)
+def delete(
+    ctx: typer.Context,
+    ids: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="ID...", help="Ids of memories and messages, or their first 8 characters or more."),
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Delete everything stored in the scope.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="With --all: do not ask for confirmation.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Delete memories and messages. They are no longer found, and can be restored with undelete or undo."""
+
+    async def work(memory: Memory) -> None:
+        scope = memory.scope
+        if everything == bool(ids):
+            raise InputError("give either ids or --all. Nothing was deleted")
+        if ids:
+            result = await memory.delete(scope, ids, caller=CALLER)
+            text = plain_text.changed_text(result, scope, COMMANDS)
+            print_result(as_json, ChangeReply.of(result, scope, COMMANDS).as_json(), text, done=text)
+            return
+        stored = await memory.scope_contents(scope)
+        if not yes and (stored.memories or stored.messages):
+            typer.confirm(visible(_question(stored, scope)), abort=True, err=True)
+        result = await memory.delete_all(scope, caller=CALLER)
+        text = plain_text.all_deleted_text(result, scope, COMMANDS)
+        print_result(as_json, DeleteAllReply.of(result).as_json(), text, done=text)
+
+    with_memory(ctx, work)
+
+
+def _question(stored: ScopeContents, scope: models.Scope) -> str:
+    kept = "what is outside the project stays" if scope.project else "what belongs to projects stays"
+    return f"Delete {stored} of {scope} ({kept})?"
+
+
+@app.command(rich_help_panel=MEMORIES)
+def undelete(ctx: typer.Context, memory_id: MemoryId, as_json: AsJson = False) -> None:
+    """Restore a deleted or replaced memory, or a deleted message. palimpsest list --deleted has their ids."""
+
+    async def work(memory: Memory) -> None:
+        result = await memory.restore(memory.scope, memory_id, caller=CALLER)
+        text = plain_text.restored_text(result, memory.scope)
+        print_result(as_json, ChangeReply.of(result, memory.scope, COMMANDS).as_json(), text, done=text)
+
+    with_memory(ctx, work)
+
+
+# Commands that add, search, list and show memories.
+
+MAX_DAYS = 31
+"""How many days `palimpsest summary --days` lists at most. Each may cost a call of the model."""
+
+Limit = Annotated[
+    int,
+    typer.Option(min=1, max=validation.MAX_LIMIT, metavar="NUMBER", help="The largest number of results, 1 to 100."),
+]
+Filters = Annotated[list[str] | None, typer.Option("--filter", metavar="FILTER", help=FILTER_HELP)]
+
+
+@app.command(cls=WithRelations, rich_help_panel=MEMORIES)
+def add(
+    ctx: typer.Context,
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="One fact, as a sentence; - reads standard input.")],
+    at: Annotated[
+        str,
+        typer.Option(metavar="TIME", help="An ISO 8601 date or time: when it was said or holds from. Default: now."),
+    ] = "",
+    replaces: Annotated[
+        list[str] | None, typer.Option(metavar="ID", help="Id of a memory that it replaces. May be repeated.")
+    ] = None,
+    metadata: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Metadata for filters. May be repeated.")
+    ] = None,
+    relation: Annotated[
+        list[str] | None,
+        typer.Option(metavar="SOURCE NAME DESTINATION", help="What it states, as three names. May be repeated."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Store one fact."""
+
+    async def work(memory: Memory) -> None:
+        scope, project = memory.scope, memory.scope.project
+        said_at = parse_instant(at, "--at", memory.zone) if at else None
+        fact, relations = validation.text_from(text_given(text)), relations_from_words(relation or ())
+        if not cast("Options", ctx.obj).names_project:
+            scope = await memory.home_of(scope, fact, relations, replaces or ())
+        result = await memory.add_text(
+            scope,
+            fact,
+            at=said_at,
+            replaces=replaces or (),
+            metadata=validation.metadata_from(metadata_from_words(metadata or (), may_remove=False)),
+            relations=relations,
+            caller=CALLER,
+        )
+        result = replace(
+            result,
+            notes=(
+                *result.notes,
+                *general_notes("" if scope.project else project, COMMANDS, is_successor=bool(replaces)),
+            ),
+        )
+        reply = plain_text.added_text(result, scope, COMMANDS)
+        print_result(as_json, AddReply.of(result, scope, COMMANDS).as_json(), reply, done=reply)
+
+    with_memory(ctx, work)
+
+
+@app.command(rich_help_panel=MEMORIES)
+def search(  # noqa: PLR0913, PLR0917 - typer passes the options of a command by name
+    ctx: typer.Context,
+    query: Annotated[str, typer.Argument(metavar="QUERY", help="A question or keywords.")],
+    limit: Limit = 10,
+    filters: Filters = None,
+    as_of: Annotated[
+        str, typer.Option(metavar="TIME", help="An ISO 8601 date or time. Search the memory as it was then.")
+    ] = "",
+    explain: Annotated[bool, typer.Option("--explain", help="Show the parts of each hit's score.")] = False,
+    all_projects: Annotated[bool, typer.Option("--all-projects", help="Search all projects of the user.")] = False,
+    hops: Annotated[
+        int, typer.Option(min=1, max=2, help="How far relations lead from the names in the question: 1 or 2.")
+    ] = 1,
+    as_json: AsJson = False,
+) -> None:
+    """Search memories and messages by meaning and by words."""
+
+    async def work(memory: Memory) -> None:
+        instant = parse_until(as_of, "--as-of", memory.zone) if as_of else None
+        answer = await memory.search(
+            memory.scope,
+            validation.query_from(query),
+            limit=limit,
+            max_tokens=validation.MAX_TOKENS,
+            filters=filters_from(filters or ()),
+            as_of=instant,
+            explain=explain or memory.settings.explain,
+            all_projects=all_projects,
+            hops=hops,
+            caller=CALLER,
+        )
+        if not probable(answer.hits) and not all_projects:
+            projects = await memory.projects_that_answer(
+                memory.scope, query, filters=filters_from(filters or ()), as_of=instant
+            )
+            answer = replace(answer, notes=(*answer.notes, *elsewhere_notes(projects, COMMANDS)))
+        parts = search_parts(answer, query, memory.scope)
+        if not answer.hits and not answer.omitted:
+            parts += _where_to_look(memory.scope, is_filtered=bool(filters))
+        print_result(as_json, SearchReply.of(answer, memory.scope, COMMANDS).as_json(), *parts)
+
+    with_memory(ctx, work)
+
+
+@app.command("list", rich_help_panel=MEMORIES)
+def list_(
+    ctx: typer.Context,
+    limit: Limit = 20,
+    filters: Filters = None,
+    cursor: Annotated[str | None, typer.Option(help="The cursor that the previous page ended with.")] = None,
+    deleted: Annotated[bool, typer.Option("--deleted", help="List deleted memories instead.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List memories page by page, newest first."""
+
+    async def work(memory: Memory) -> None:
+        page = await memory.list(
+            memory.scope, limit=limit, cursor=cursor, deleted=deleted, filters=filters_from(filters or ())
+        )
+        unlisted = unlisted_notes(page, COMMANDS)
+        page = replace(page, notes=(*page.notes, *unlisted))
+        kinds = "messages" if page.hits and all(hit.kind == "message" for hit in page.hits) else "memories"
+        title = f"{'deleted ' if deleted else ''}{kinds} of {memory.scope}"
+        parts = [*hits_parts(page.hits, title), *notes_text(page.notes)]
+        if not page.hits and not unlisted:
+            parts.insert(0, _nothing_listed(memory.scope, deleted=deleted, is_filtered=bool(filters), cursor=cursor))
+        if page.cursor:
+            parts.append(f"more: --cursor {page.cursor}")
+        print_result(as_json, PageReply.of(page, memory.scope, COMMANDS).as_json(), *parts)
+
+    with_memory(ctx, work)
+
+
+def _nothing_listed(scope: Scope, *, deleted: bool, is_filtered: bool, cursor: str | None) -> str:
+    """Return the sentence that stands in place of an empty list, with what to do next."""
+    if cursor:
+        return "there are no more"
+    if is_filtered:
+        return f"no {'deleted ' if deleted else ''}memory of {scope} matches the filter"
+    if deleted:
+        return f"no memory of {scope} is deleted"
+    return (
+        f"no memories are stored for {scope} yet. palimpsest add stores a fact, palimpsest import and palimpsest learn "
+        "take in files"
+    )
+
+
+def _where_to_look(scope: Scope, *, is_filtered: bool) -> list[str]:
+    """Return what to try after a search that found nothing."""
+    if scope.agent_id or scope.run_id:
+        return [f"only what was stored for {scope} was searched; leave out --agent and --run to search more"]
+    return [
+        "search without --filter, or see palimpsest list" if is_filtered else "palimpsest list shows what is stored"
+    ]
+
+
+@app.command(rich_help_panel=MEMORIES)
+def get(ctx: typer.Context, memory_id: MemoryId, as_json: AsJson = False) -> None:
+    """Print a memory or message whole, with its sources, metadata and dates."""
+
+    async def work(memory: Memory) -> None:
+        owner = await memory.get(memory.scope, memory_id)
+        sources = () if isinstance(owner, Message) else await memory.sources(memory.scope, owner.id)
+        content = WholeReply.of(owner, sources).as_json()
+        print_result(as_json, content, whole_reply_text(owner, sources), soft_wrap=True)
+
+    with_memory(ctx, work)
+
+
+@app.command(rich_help_panel=MEMORIES)
+def history(ctx: typer.Context, memory_id: MemoryId, as_json: AsJson = False) -> None:
+    """Show every version of a memory, or the whole text of a message."""
+
+    async def work(memory: Memory) -> None:
+        owner = await memory.get(memory.scope, memory_id)
+        if isinstance(owner, Message):
+            reply, text = HistoryReply.of_message(owner), plain_text.whole_text(owner)
+        else:
+            stored, versions = await memory.history(memory.scope, owner.id)
+            relatives = await memory.predecessors(memory.scope, stored.id), await memory.linked(memory.scope, stored)
+            reply = HistoryReply.of(stored, versions, *relatives)
+            text = plain_text.history_text(stored, versions, *relatives)
+        print_result(as_json, reply.as_json(), text)
+
+    with_memory(ctx, work)
+
+
+@app.command(rich_help_panel=MEMORIES)
+def summary(
+    ctx: typer.Context,
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="[KIND]",
+            help="overall, recent, session (the last one) or session:ID, day:DATE, or about:NAME. Default: overall.",
+        ),
+    ] = "",
+    kind: Annotated[str, typer.Option(help="The same as KIND.", hidden=True)] = "overall",
+    days: Annotated[
+        int, typer.Option(min=0, max=MAX_DAYS, metavar="NUMBER", help="List so many days, the last first.")
+    ] = 0,
+    refresh: Annotated[bool, typer.Option("--refresh", help="Write it again first.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Summarize the memory in a paragraph, or its last days in one each."""
+
+    async def work(memory: Memory) -> None:
+        kinds = await memory.last_days(memory.scope, days) if days else [name or kind]
+        results = [await memory.summary(memory.scope, kind, refresh=refresh, caller=CALLER) for kind in kinds]
+        replies = [SummaryReply.of(result, memory.scope).as_json() for result in results]
+        if days:
+            print_result(as_json, {"days": replies}, plain_text.days_text(results, memory.scope))
+        else:
+            print_result(as_json, replies[0], plain_text.summary_text(results[0], memory.scope, COMMANDS))
+
+    with_memory(ctx, work)

@@ -1,0 +1,647 @@
+"""Commands that set up: setup, install, uninstall, embedder, prompts, token."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import asdict, dataclass
+from datetime import tzinfo
+from typing import Annotated, Any, Literal, cast
+
+import typer
+
+from palimpsest.admin.configuration import (
+    OPENAI_URL,
+    LocalServer,
+    ModelChoice,
+    choose_embedder,
+    embedders,
+    local_servers,
+    settings_file,
+    try_model,
+    write_settings,
+)
+from palimpsest.cli.clients import installation
+from palimpsest.cli.clients.catalog import CLIENTS, Client, Folders, client_named
+from palimpsest.cli.clients.client_status import overview, switched_off
+from palimpsest.cli.clients.config_files import FileEdit, write
+from palimpsest.cli.clients.installation import ENTRY_NAME, Target, in_temporary_environment
+from palimpsest.cli.console import SETUP, AsJson, Options, exit_on_error, run_async, settings_of
+from palimpsest.cli.output import Part, plain, print_file, print_result, print_text, printing, table
+from palimpsest.core.clock import in_zone, local_iso, now, shown_date
+from palimpsest.core.errors import EmbedderError, InputError, ModelError, SettingsError
+from palimpsest.core.models import Scope
+from palimpsest.core.settings import (
+    AUTO,
+    CONFIG_VARIABLE,
+    ENV_PREFIX,
+    Provider,
+    Settings,
+    environment_variable,
+    is_on_this_machine,
+    unused_variables_text,
+)
+from palimpsest.core.settings_file import is_key
+from palimpsest.core.validation import ScopeInput, scope_from
+from palimpsest.learn.engine import NEEDED_PROMPTS
+from palimpsest.learn.user_projects import unknown_project
+from palimpsest.llm.prompts import PromptFiles, shipped_directory
+from palimpsest.memory import open_memory
+from palimpsest.server import access_tokens
+from palimpsest.text.display import counted, shorten, visible
+
+# `palimpsest embedder`: show the embedders, and choose another one.
+
+app = typer.Typer()
+
+
+@app.command(rich_help_panel=SETUP)
+def embedder(
+    ctx: typer.Context,
+    name: Annotated[Provider | None, typer.Argument(help="The embedder to use from now on.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the embedders and which one is in use, or choose another one."""
+    if name is None:
+        _show(ctx, as_json=as_json)
+    else:
+        _choose(ctx, name, as_json=as_json)
+
+
+def _show(ctx: typer.Context, *, as_json: bool) -> None:
+    async def work() -> None:
+        settings = settings_of(ctx)
+        fingerprint, waiting = await _in_use(settings)
+        chosen = settings.embedder.provider
+        infos = embedders(settings)
+
+        rows = table("name", "can be used", "what it is")
+        for info in infos:
+            rows.add_row(info.name, plain(info.obstacle or "yes"), plain(info.about))
+        source = "the best that runs here" if chosen == "local" else "chosen in the settings"
+        parts: list[Part] = [rows, f"in use: {fingerprint} ({chosen}: {source})"]
+        if waiting:
+            parts.append(
+                f"Waiting to be embedded, and found by words until then: {counted(waiting, 'text')}. "
+                "A server embeds them in the background; palimpsest rebuild does it now."
+            )
+        content = {
+            "provider": chosen,
+            "fingerprint": fingerprint,
+            "waiting": waiting,
+            "embedders": [asdict(info) for info in infos],
+        }
+        print_result(as_json, content, *parts)
+
+    run_async(work)
+
+
+async def _in_use(settings: Settings) -> tuple[str, int]:
+    """Return the fingerprint of the embedder in use, or why it cannot be used, and how many texts wait for it."""
+    try:
+        async with open_memory(settings, background=False) as memory:
+            return memory.engine.embedder.fingerprint, await memory.care.waiting()
+    except EmbedderError as error:
+        return f"none: {error}", 0
+
+
+def _choose(ctx: typer.Context, name: Provider, *, as_json: bool) -> None:
+    async def work() -> None:
+        file, fingerprint = choose_embedder(settings_of(ctx), name)
+        settings = settings_of(ctx)
+        is_effective = settings.embedder.provider == name
+        _, waiting = await _in_use(settings)
+
+        done = f"{file}: embedder.provider = {name} ({fingerprint})"
+        if not is_effective:
+            next_step = (
+                "It has no effect yet: an environment variable (PALIMPSEST_EMBEDDER__PROVIDER) overrides the file."
+            )
+        elif waiting:
+            next_step = (
+                f"To be embedded again, and found by words until then: {counted(waiting, 'text')}. The next server "
+                "does it in the background, palimpsest rebuild does it now. Restart the clients."
+            )
+        else:
+            next_step = "Restart the clients."
+        content = {
+            "file": str(file),
+            "provider": name,
+            "fingerprint": fingerprint,
+            "effective": is_effective,
+            "waiting": waiting,
+        }
+        print_result(as_json, content, done, next_step, done=done)
+
+    run_async(work)
+
+
+# `palimpsest prompts`: list, show, check and compare the prompt files.
+
+prompts_app = typer.Typer(no_args_is_help=True, help="Show and check the prompts for the language model.")
+
+
+@prompts_app.command("list")
+def prompts_list(ctx: typer.Context) -> None:
+    """List the prompts with version, fingerprint and file."""
+
+    def work() -> None:
+        prompts = _prompt_files(ctx)
+        rows = table("prompt", "version", "fingerprint", "file")
+        for name in prompts.needed:
+            prompt = prompts.get(name)
+            rows.add_row(*map(plain, (name, str(prompt.version), prompt.fingerprint, str(prompt.path))))
+        print_text(rows)
+
+    exit_on_error(work)
+
+
+@prompts_app.command("show")
+def prompts_show(ctx: typer.Context, name: str) -> None:
+    """Print a prompt file as it is used."""
+    text = exit_on_error(lambda: _prompt_files(ctx).path(name).read_text("utf-8"))
+    with printing():
+        print_file([text])
+
+
+@prompts_app.command("check")
+def prompts_check(ctx: typer.Context) -> None:
+    """Check every prompt. If one cannot be used, name the file and the variable and exit with 1."""
+
+    def work() -> None:
+        prompts = _prompt_files(ctx)
+        prompts.check()
+        print_text(f"{len(prompts.needed)} valid prompts")
+
+    exit_on_error(work)
+
+
+@prompts_app.command("diff")
+def prompts_diff(ctx: typer.Context, name: Annotated[str | None, typer.Argument()] = None) -> None:
+    """Show how your prompts differ from the shipped ones."""
+
+    def work() -> None:
+        prompts = _prompt_files(ctx)
+        for prompt_name in [name] if name else prompts.needed:
+            used, shipped = prompts.path(prompt_name), shipped_directory() / f"{prompt_name}.md"
+            lines = [path.read_text("utf-8").splitlines(keepends=True) for path in (shipped, used)]
+            diff = difflib.unified_diff(*lines, fromfile=str(shipped), tofile=str(used))
+            with printing():
+                print_file(diff)
+
+    exit_on_error(work)
+
+
+def _prompt_files(ctx: typer.Context) -> PromptFiles:
+    return PromptFiles(NEEDED_PROMPTS, settings_of(ctx).prompts_dir)
+
+
+# `palimpsest token`: create, list and revoke access tokens for HTTP.
+
+token_app = typer.Typer(no_args_is_help=True, help="Manage access tokens for HTTP.")
+
+
+@token_app.command()
+def create(
+    ctx: typer.Context,
+    user: Annotated[str | None, typer.Option(help="The user whose memory it opens. Default: yours.")] = None,
+    project: Annotated[
+        str | None, typer.Option(help="Limit it to this project. Default: it opens everything of the user.")
+    ] = None,
+    with_general: Annotated[
+        bool, typer.Option("--with-general", help="With --project: also open what belongs to no project.")
+    ] = False,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Allow searching and listing, not writing.")] = False,
+    days: Annotated[
+        int | None, typer.Option(min=1, help="Days until it expires. Default: it is valid until it is revoked.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask about a project that is not known yet.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Create an access token and print it. It is shown only once, because only its hash is stored."""
+
+    def new_token() -> tuple[str, access_tokens.StoredToken]:
+        settings = settings_of(ctx)
+        scope = scope_from(Scope(settings.user_id), ScopeInput(user_id=user, project=project))
+        if project is not None and not scope.project:
+            raise InputError("--project is empty. Name the project, or leave it out for a token of all projects")
+        if scope.project and not yes:
+            unknown = unknown_project(settings, now, scope.user_id, scope.project)
+            if unknown:
+                typer.confirm(visible(f"{unknown} Create the token anyway?"), abort=True, err=True)
+        return access_tokens.create(
+            settings.data_dir,
+            scope.user_id,
+            scope.project,
+            now(),
+            read_only=read_only,
+            days=days,
+            with_general=with_general,
+        )
+
+    text, token = exit_on_error(new_token)
+    done = (
+        f"token {token.id} was created. Its text is lost, because it is stored nowhere: run palimpsest token revoke "
+        f"{token.id}, and create another one"
+    )
+    print_result(as_json, {"token": text, **_token_json(token)}, text, done=done, soft_wrap=True)
+
+
+@token_app.command("list")
+def list_(ctx: typer.Context, as_json: AsJson = False) -> None:
+    """List the access tokens, without their text.
+
+    One of a project also opens what belongs to no project if it says "+ general".
+    """
+    settings = exit_on_error(lambda: settings_of(ctx))
+    tokens, zone = exit_on_error(lambda: access_tokens.stored_tokens(settings.data_dir)), settings.zones.default
+    rows = table("id", "user", "project", "access", "created", "valid until")
+    for token in tokens:
+        access = "read" if token.read_only else "read and write"
+        created = shown_date(in_zone(token.made_at, zone))
+        cells = (token.id, token.user_id, _project(token), access, created, _until(token, zone))
+        rows.add_row(*map(plain, cells))
+    part = rows if tokens else "there are no access tokens; palimpsest token create prints a new one"
+    print_result(as_json, {"tokens": [_token_json(token) for token in tokens]}, part)
+
+
+@token_app.command()
+def revoke(ctx: typer.Context, token_id: str, as_json: AsJson = False) -> None:
+    """Revoke an access token. A running server refuses it from the next request on."""
+    token = exit_on_error(lambda: access_tokens.revoke(settings_of(ctx).data_dir, token_id))
+    text = f"revoked: {token.id} of {token.user_id}"
+    print_result(as_json, _token_json(token), text, done=text)
+
+
+def _project(token: access_tokens.StoredToken) -> str:
+    if not token.project or not token.sees_general:
+        return token.project
+    return f"{token.project} + general{' (never decided)' if token.is_undecided else ''}"
+
+
+def _until(token: access_tokens.StoredToken, zone: tzinfo) -> str:
+    if token.ends_at is None:
+        return "it is revoked"
+    return f"{local_iso(in_zone(token.ends_at, zone))}{' (expired)' if token.is_expired(now()) else ''}"
+
+
+def _token_json(token: access_tokens.StoredToken) -> dict[str, Any]:
+    return {name: value for name, value in asdict(token).items() if name != "digest"}
+
+
+# `palimpsest install` and `uninstall`: put the server and the hooks into a client's files, or remove them.
+
+HOOKS_AFTER = (
+    "From now on, conversations in {title} are kept in your memory, and what it knows comes up without being asked "
+    "for. palimpsest uninstall {name} ends that, and PALIMPSEST_HOOKS=off pauses it."
+)
+TEAMMATES = (
+    "The file may be shared: it names no path of this machine. Everybody who uses it needs uv "
+    "(https://docs.astral.sh/uv), whose command uvx downloads the server at its first start."
+)
+
+
+def _client(name: str) -> Client:
+    try:
+        return client_named(name)
+    except InputError as error:
+        raise typer.BadParameter(visible(str(error))) from error
+
+
+ClientArgument = Annotated[
+    Client, typer.Argument(parser=_client, metavar="CLIENT", help=f"One of {', '.join(CLIENTS)}.")
+]
+ClientOrNone = Annotated[
+    Client | None,
+    typer.Argument(parser=_client, metavar="CLIENT", help=f"One of {', '.join(CLIENTS)}. Without it, they are listed."),
+]
+InProject = Annotated[bool, typer.Option("--project", help="Use the files of the current folder.")]
+WithHooks = Annotated[
+    bool, typer.Option("--hooks", help="Also keep conversations and recall memories without being asked, by hooks.")
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the change and write nothing.")]
+
+
+@app.command(rich_help_panel=SETUP)
+def install(
+    ctx: typer.Context,
+    client: ClientOrNone = None,
+    hooks: WithHooks = False,
+    project: InProject = False,
+    dry_run: DryRun = False,
+) -> None:
+    """Add the memory to a client. --user, --data-dir, --config, --agent and --run go into its entry."""
+    if client is None:
+        if hooks or project or dry_run:
+            raise typer.BadParameter("name a client; palimpsest install alone lists them", param_hint="CLIENT")
+        _print_overview()
+        return
+    target = Target(client, Folders.of_this_machine(), project)
+    options = cast("Options", ctx.obj)
+    settings = exit_on_error(lambda: settings_of(ctx)) if hooks else None
+    env, arguments = _variables(options, None if project else settings), _hook_arguments(settings)
+    edits = exit_on_error(lambda: installation.installation(target, env, arguments))
+    unchanged = [f"{edit.file}: '{ENTRY_NAME}' is already up to date" for edit in edits if not edit.has_changes]
+    _apply(edits, unchanged, dry_run=dry_run)
+    print_text(*installation.off_notes(target, edits), soft_wrap=True)
+    if not dry_run:
+        off = exit_on_error(lambda: switched_off(client, target.folders)) if hooks else []
+        print_text(*_next_steps(target, options, off, hooks=hooks), *_on_unused_variables(ctx))
+
+
+@app.command(rich_help_panel=SETUP)
+def uninstall(client: ClientArgument, project: InProject = False, dry_run: DryRun = False) -> None:
+    """Remove the memory and its hooks from a client's files. The stored memories stay."""
+    target = Target(client, Folders.of_this_machine(), project)
+    edits = exit_on_error(lambda: installation.removal(target))
+    nothing = [f"{target.entry_file}: the entry '{ENTRY_NAME}' does not exist"]
+    _apply(edits, [] if any(edit.has_changes for edit in edits) else nothing, dry_run=dry_run)
+    print_text(*(line for edit in edits for line in installation.foreign_notes(target, edit)), soft_wrap=True)
+
+
+def _on_unused_variables(ctx: typer.Context) -> list[str]:
+    """Return what a person should know of OpenAI's variables that are set and not followed, or why it is unknown."""
+    try:
+        unused = settings_of(ctx).unused_openai_variables
+    except SettingsError as error:
+        return [f"The server will not start with these settings: {error}"]
+    return [f"{unused_variables_text(unused)}."] if unused else []
+
+
+def _variables(options: Options, settings: Settings | None) -> dict[str, str]:
+    """Return the environment variables of the entry: the options of the call, and what its hooks are told too."""
+    env = {f"{ENV_PREFIX}{name.upper()}": str(value) for name, value in options.overrides.items()}
+    if options.config is not None:
+        env[CONFIG_VARIABLE] = str(options.config)
+    if settings is not None:
+        env[f"{ENV_PREFIX}DATA_DIR"] = str(settings.data_dir.absolute())
+        env[f"{ENV_PREFIX}USER_ID"] = settings.user_id
+    return env
+
+
+def _hook_arguments(settings: Settings | None) -> list[str] | None:
+    return None if settings is None else ["--data-dir", str(settings.data_dir.absolute()), "--user", settings.user_id]
+
+
+def _next_steps(target: Target, options: Options, off: list[str], *, hooks: bool) -> list[str]:
+    """Return what a person does and knows after an installation."""
+    client, steps = target.client, list[str]()
+    if target.in_project:
+        steps.append(TEAMMATES)
+        if options.overrides or options.config is not None:
+            steps.append("note: the options of this call are in the file, for everybody who uses it")
+    elif in_temporary_environment():
+        steps.append(
+            "note: uvx or pipx starts the server, because this installation is a temporary one. They download the "
+            "package palimpsest-mcp; if it cannot be found, install from the clone with uv tool install . instead"
+        )
+    if hooks:
+        steps.append(HOOKS_AFTER.format(title=client.title, name=client.name))
+        if target.in_project:
+            steps.append(f"note: {target.hooks_file} names paths of this machine; keep it out of version control")
+        steps += [f"note: {line}; nothing was turned on, so the hooks do not run until you do" for line in off]
+        steps.append(target.hooks.next_step)
+    return [*steps, f"{client.next_step} Then tell it something, start a new conversation, and ask for it."]
+
+
+def _apply(edits: list[FileEdit], unchanged: list[str], *, dry_run: bool) -> None:
+    """Write the edits and print what was done, or, with `dry_run`, print the difference."""
+    print_text(*unchanged, soft_wrap=True)
+    for edit in edits:
+        if edit.has_changes and dry_run:
+            before, after = (edit.before or "").splitlines(), edit.after.splitlines()
+            names = (str(edit.file), str(edit.file))
+            print_text(*difflib.unified_diff(before, after, *names, lineterm=""), soft_wrap=True)
+        elif edit.has_changes:
+            copy = exit_on_error(lambda edit=edit: write(edit))
+            done = f"changed: {edit.file}{f'; the old file is in {copy}' if copy is not None else ''}"
+            print_text(done, done=done, soft_wrap=True)
+
+
+def _print_overview() -> None:
+    rows = table("client", "on this machine", "memory", "hooks")
+    for state in overview(Folders.of_this_machine()):
+        found = "found" if state.found else ""
+        rows.add_row(plain(state.client.name), plain(found), plain(state.entry), plain(state.hooks))
+    print_text(rows, "palimpsest install CLIENT adds the memory to a client, and its hooks with --hooks.")
+
+
+# `palimpsest setup`: choose the language model, whose memory it is, and what hooks do; and write it down.
+
+ModelProvider = Literal["none", "client", "openai"]
+Hooks = Literal["on", "off", "capture", "recall"]
+
+READ_FROM_ENVIRONMENT = "OPENAI_API_KEY"
+"""The variable that is read whenever an endpoint is used, so that its key need not be in the file."""
+
+NO_PROJECT = "-"
+HOOKS = ("on", "off", "capture", "recall")
+
+_SHOWN_REPLY_CHARS = 60
+_SHOWN_MODELS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """What the options say; None is asked for."""
+
+    provider: ModelProvider | None
+    model: str | None
+    base_url: str | None
+    key_variable: str | None
+    hooks: Hooks | None
+    yes: bool
+
+
+@app.command(rich_help_panel=SETUP)
+def setup(
+    ctx: typer.Context,
+    provider: Annotated[
+        ModelProvider | None,
+        typer.Option(help="none, the client's own model, or openai: an endpoint that speaks OpenAI's protocol."),
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="The model's name, for openai.")] = None,
+    base_url: Annotated[str | None, typer.Option(help=f"The endpoint, for openai. Default: {OPENAI_URL}")] = None,
+    api_key_from_env: Annotated[
+        str | None, typer.Option(metavar="VARIABLE", help="The environment variable that holds the key, for openai.")
+    ] = None,
+    hooks: Annotated[Hooks | None, typer.Option(help="What hooks of clients do.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Ask nothing; take the options and what is set already.")] = False,
+) -> None:
+    """Choose the language model and write it into the settings file. It asks, tries the model, and shows the change.
+
+    --user and --project are written, too.
+    """
+    given = _Given(provider, model, base_url, api_key_from_env, hooks, yes)
+    settings = exit_on_error(lambda: settings_of(ctx))
+    choice = exit_on_error(lambda: _model(settings, given))
+    _try(settings, choice, given)
+    values = {**choice.values, **_rest(settings, cast("Options", ctx.obj), given)}
+
+    file = settings_file(settings)
+    lines = [f"  {_shown(name, value)}" for name, value in values.items()]
+    print_text(f"{file}:", *lines, soft_wrap=True)
+    if not yes:
+        typer.confirm("Write this?", default=True, abort=True, err=True)
+    _, copy = exit_on_error(lambda: write_settings(settings, values))
+    done = f"written: {file}{f'; the old file is in {copy}' if copy is not None else ''}"
+    print_text(done, _next_step(ctx, choice), done=done, soft_wrap=True)
+
+
+def _shown(name: str, value: str | None) -> str:
+    if value is None:
+        return f"{name}: removed, if it is there"
+    return f"{name} = {'(the key)' if is_key(name) else visible(value) or '(none)'}"
+
+
+def _next_step(ctx: typer.Context, choice: ModelChoice) -> str:
+    """Return what comes next; first whether an environment variable keeps the file from having an effect."""
+    try:
+        settings = settings_of(ctx)
+    except SettingsError as error:
+        return f"The settings cannot be used now: {error}"
+    config = settings.llm.config
+    is_effective = settings.llm.provider == choice.provider and (
+        choice.provider != "openai" or (config.model, config.openai_base_url) == (choice.model, choice.base_url)
+    )
+    if not is_effective:
+        return "It has no effect yet: an environment variable (PALIMPSEST_LLM__…) overrides the file."
+    return "Restart the clients. palimpsest doctor shows what is used."
+
+
+# --- The language model
+
+
+def _model(settings: Settings, given: _Given) -> ModelChoice:
+    """Return the language model that the options name, or that is chosen from a list. Raises InputError."""
+    if given.provider is None and (given.model or given.base_url or given.key_variable):
+        return _endpoint(settings, given)
+    if given.provider is None:
+        if given.yes:
+            raise InputError("--yes asks nothing, so it needs --provider. Nothing was changed")
+        return _chosen_from_list(settings, given)
+    if given.provider == "openai":
+        return _endpoint(settings, given)
+    if given.model or given.base_url or given.key_variable:
+        raise InputError("--model, --base-url and --api-key-from-env are for --provider openai. Nothing was changed")
+    return ModelChoice("none" if given.provider == "none" else "sampling")
+
+
+def _chosen_from_list(settings: Settings, given: _Given) -> ModelChoice:
+    servers = run_async(local_servers)
+    about_servers = [f"{server.name} on this machine: {_listed(server)}" for server in servers]
+    options = [
+        "none: agents write their facts themselves, and nothing is sent anywhere",
+        "the client's own, where a client lends it",
+        *about_servers,
+        "another endpoint that speaks OpenAI's protocol",
+    ]
+    lines = [f"  {number}  {option}" for number, option in enumerate(options, 1)]
+    print_text("Which language model finds the facts in conversations?", *lines, soft_wrap=True)
+    in_use = {"none": 1, "sampling": 2, "openai": len(options)}[settings.llm_provider]
+    numbers = tuple(str(number) for number in range(1, len(options) + 1))
+    number = int(_answer("Number", str(in_use), numbers))
+    if number == 1:
+        return ModelChoice("none")
+    if number == 2:  # noqa: PLR2004 - as it is listed above
+        return ModelChoice("sampling")
+    if number == len(options):
+        return _endpoint(settings, given)
+    server = servers[number - 3]
+    return ModelChoice("openai", given.model or _asked("Model", server.models[0], given), server.base_url)
+
+
+def _listed(server: LocalServer) -> str:
+    more = len(server.models) - _SHOWN_MODELS
+    return visible(", ".join(server.models[:_SHOWN_MODELS])) + (f" and {more} more" if more > 0 else "")
+
+
+def _endpoint(settings: Settings, given: _Given) -> ModelChoice:
+    """Return an endpoint; what the options leave open is asked for, or with `yes` as it is. Raises InputError."""
+    config = settings.llm.config
+    url = given.base_url or _asked("Base URL", settings.llm_endpoint.base_url or OPENAI_URL, given)
+    model = given.model or _asked("Model", config.model, given)
+    return ModelChoice("openai", model, url.rstrip("/"), _key(url, given))
+
+
+def _asked(question: str, default: str, given: _Given) -> str:
+    return default if given.yes else _answer(question, default)
+
+
+def _answer(question: str, default: str, allowed: tuple[str, ...] = ()) -> str:
+    """Ask a person and return the answer, without white space around it; ask again if it is not an allowed one."""
+
+    def checked(answer: str) -> str:
+        if allowed and answer.strip() not in allowed:
+            raise typer.BadParameter(f"one of {', '.join(allowed)}")
+        return answer.strip()
+
+    return cast("str", typer.prompt(question, default=default, value_proc=checked, err=True))
+
+
+def _key(url: str, given: _Given) -> str:
+    """Return the key for the file, or "" if there is none, or if it stays in OPENAI_API_KEY. Raises InputError."""
+    variable = given.key_variable
+    if variable is None and not given.yes:
+        is_set = bool(environment_variable(READ_FROM_ENVIRONMENT)) and not is_on_this_machine(url)
+        question = "Environment variable that holds the key ('-' if there is no key, '+' to type it)"
+        default = READ_FROM_ENVIRONMENT if is_set else "-" if is_on_this_machine(url) else "+"
+        variable = _answer(question, default)
+    if variable == "+":
+        return cast("str", typer.prompt("Key (it is not shown)", hide_input=True, err=True)).strip()
+    if variable is None or variable == "-":
+        return ""
+    key = environment_variable(variable)
+    if not key:
+        raise InputError(f"the environment variable {variable} is not set or empty. Nothing was changed")
+    return "" if variable == READ_FROM_ENVIRONMENT else key
+
+
+def _try(settings: Settings, choice: ModelChoice, given: _Given) -> None:
+    """Ask the chosen model for one word. If it fails, ask whether to go on, or with `yes` exit with 1."""
+    if choice.provider != "openai":
+        return
+
+    async def reply() -> str | ModelError:
+        try:
+            return await try_model(settings, choice)
+        except ModelError as error:
+            return error
+
+    answer = run_async(reply)
+    if isinstance(answer, str):
+        print_text(f"{choice.model} answers: {shorten(answer, _SHOWN_REPLY_CHARS)}", soft_wrap=True)
+        return
+    if given.yes:
+        exit_on_error(lambda: _fail(f"{answer} Nothing was changed."))
+    print_text(f"The model does not answer: {answer}", soft_wrap=True)
+    typer.confirm("Go on with it?", default=False, abort=True, err=True)
+
+
+def _fail(text: str) -> None:
+    raise InputError(text)
+
+
+# --- Whose memory it is, and what hooks do
+
+
+def _rest(settings: Settings, options: Options, given: _Given) -> dict[str, str | None]:
+    """Return the user, the project and what hooks do, as far as they are given or were changed by the person."""
+    values: dict[str, str | None] = {
+        name: str(options.overrides[name]) for name in ("user_id", "project") if name in options.overrides
+    }
+    if given.hooks is not None:
+        values["hooks"] = given.hooks
+    if given.yes:
+        return values
+    project = AUTO if settings.repository is not None else settings.project
+    questions = {
+        "user_id": ("User", settings.user_id, ()),
+        "project": ("Project (auto: one for each repository, -: none)", project or NO_PROJECT, ()),
+        "hooks": ("Hooks of clients keep conversations (capture) and show memories (recall)", settings.hooks, HOOKS),
+    }
+    for name, (question, current, allowed) in questions.items():
+        if name not in values:
+            answer = _answer(question, current, allowed)
+            if answer != current:
+                values[name] = "" if answer == NO_PROJECT else answer
+    return values

@@ -1,1 +1,0 @@
-"""What a search is asked, and what it finds."""

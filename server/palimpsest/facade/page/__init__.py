@@ -1,1 +1,0 @@
-"""What the page shows and corrects beyond what the tools do."""

@@ -1,1 +1,0 @@
-"""A search, and what follows it: what fades, and which memories came back for which question."""

@@ -1,0 +1,572 @@
+"""Gather, clean and deduplicate captured messages."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeAlias, cast
+
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, StringConstraints, ValidationError
+
+from palimpsest.core.errors import InputError
+from palimpsest.core.git_project import Repository, repository_of
+from palimpsest.core.models import Message, Scope
+from palimpsest.core.settings import Settings
+from palimpsest.core.validation import trimmed, well_formed
+from palimpsest.hooks import spool
+from palimpsest.hooks.spool import VERSION, hashed, kept_part, make_private_folder, without_private
+from palimpsest.hooks.transcripts import FORMATS, Counts, Offsets, Place, Reading, SaidLine, read_transcript
+from palimpsest.learn.engine import Engine
+from palimpsest.learn.sanitize import Cleaner, sanitize_messages
+from palimpsest.store.messages import SAME_TIME, StoredMessage
+from palimpsest.store.rows import content_hash
+from palimpsest.text.recalled_blocks import without_recalled_blocks
+from palimpsest.text.redaction import redact
+
+# Read the spool: the records that hooks left, in the order in which they were written. Blocking.
+
+logger = logging.getLogger(__name__)
+
+DAMAGED = "damaged"
+"""The folder in the spool of records that cannot be read."""
+
+LEFTOVER_SECONDS = 3600.0
+"""A hook ends itself within a second, so an older draft is that of a killed one. Set by hand."""
+
+Event: TypeAlias = Literal["prompt", "reply", "compact", "end", "start"]
+
+
+def _in_utc(at: datetime) -> datetime:
+    try:
+        return at.astimezone(UTC)
+    except OverflowError as error:  # the first and the last day that there is, in another zone
+        raise ValueError("the time cannot be told in UTC") from error
+
+
+def _without_secrets(client_id: str) -> str:
+    return redact(client_id).text
+
+
+class Record(BaseModel):
+    """One record of the spool. `role` and `text` are those of a prompt or a reply; `cwd` is a folder or ""."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    client: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,31}$")]
+    event: Event
+    session: Annotated[str, StringConstraints(min_length=1, max_length=1_000), AfterValidator(_without_secrets)]
+    at: Annotated[AwareDatetime, AfterValidator(_in_utc)]
+    message_id: Annotated[str, StringConstraints(max_length=1_000), AfterValidator(_without_secrets)] = ""
+    role: Literal["user", "assistant", ""] = ""
+    text: str = ""
+    transcript: str = ""
+    cwd: str = ""
+    user: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Spooled:
+    """A record and its file."""
+
+    file: Path
+    record: Record
+
+
+def waiting_files(data_dir: Path) -> list[Path]:
+    """Return the files of the records that wait, the oldest first. Their names begin with the time."""
+    return sorted(_files(data_dir, spool.SPOOL_SUFFIX))
+
+
+def damaged_files(data_dir: Path) -> list[Path]:
+    """Return the files that were set aside because they cannot be read."""
+    folder = Path(spool.spool_dir(str(data_dir))) / DAMAGED
+    return sorted(folder.iterdir()) if folder.is_dir() else []
+
+
+def read_records(files: Sequence[Path], user_id: str) -> list[Spooled]:
+    """Return the records of a user, and those that name no user. What cannot be read is set aside.
+
+    Records of a newer version stay where they are, for a server of that version.
+    """
+    records: list[Spooled] = []
+    for file in files:
+        try:
+            value = json.loads(file.read_bytes())
+            if _is_newer(value):
+                continue
+            record = Record.model_validate(_well_formed(value))
+        except FileNotFoundError:  # a purge of another process removed it
+            continue
+        except OSError as error:
+            logger.warning("%s cannot be read and stays where it is: %s", file, error)
+            continue
+        except (ValueError, RecursionError, ValidationError):
+            _set_aside(file)
+            continue
+        if record.user in ("", user_id):
+            records.append(Spooled(file, record))
+    return records
+
+
+def remove_records(files: Sequence[Path]) -> None:
+    """Remove the files of records that are in the ledger."""
+    for file in files:
+        file.unlink(missing_ok=True)
+
+
+def remove_leftovers(data_dir: Path) -> None:
+    """Remove the drafts of hooks that were killed."""
+    oldest = time.time() - LEFTOVER_SECONDS
+    for file in _files(data_dir, spool.UNFINISHED_SUFFIX):
+        with suppress(OSError):  # the next look meets it again
+            if file.stat().st_mtime < oldest:
+                file.unlink()
+
+
+def _files(data_dir: Path, suffix: str) -> list[Path]:
+    try:
+        with os.scandir(spool.spool_dir(str(data_dir))) as entries:
+            return [
+                Path(entry.path)
+                for entry in entries
+                if entry.name.endswith(suffix) and entry.is_file(follow_symlinks=False)
+            ]
+    except FileNotFoundError:
+        return []
+
+
+def _is_newer(value: Any) -> bool:
+    version = cast("dict[str, Any]", value).get("v") if isinstance(value, dict) else None
+    if not isinstance(version, int) or version < VERSION:
+        raise ValueError("the record has no version")
+    return version > VERSION
+
+
+def _well_formed(value: dict[str, Any]) -> dict[str, Any]:
+    """Return a record without lone surrogates, which clients may send and no file accepts."""
+    return {key: well_formed(text) if isinstance(text, str) else text for key, text in value.items()}
+
+
+def _set_aside(file: Path) -> None:
+    """Move a file that cannot be read out of the way. If that fails, it is met again at the next look."""
+    folder = file.parent / DAMAGED
+    try:
+        make_private_folder(str(folder))
+        file.rename(folder / file.name)
+    except OSError as error:
+        logger.warning("%s is no record and cannot be set aside: %s", file, error)
+
+
+# By what a captured message and its scope are known.
+
+NAMESPACE = uuid.UUID("0f0c5a0e-3c55-4b57-9d52-1d3f3c1f2a77")
+MAX_PART_CHARS = 100
+"""Longer ids of clients are hashed, so that the three parts of an external id fit into its 256 characters."""
+
+
+def message_id(user_id: str, external_id: str, role: str, text: str) -> str:
+    """Return the id of a captured message: always the same one, so that what was purged is recognized."""
+    return str(uuid.uuid5(NAMESPACE, "\0".join((user_id, external_id, role, content_hash(text)))))
+
+
+def external_id(client: str, session: str, message_id: str, role: str, text: str) -> str:
+    """Return `<client>:<session>:<message id>`. Without an id of the client, role and text stand for it."""
+    name = message_id or hashed(role, text)
+    return f"{session_prefix(client, session)}{name if len(name) <= MAX_PART_CHARS else hashed(name)}"
+
+
+def session_prefix(client: str, session: str) -> str:
+    """Return how the external ids of all messages of a session begin."""
+    is_plain = len(session) <= MAX_PART_CHARS and ":" not in session
+    return f"{client}:{session if is_plain else hashed(session)}:"
+
+
+def scope_of(engine: Engine, settings: Settings, cwd: str) -> Scope:
+    """Return the scope of what was said in a folder. Blocking. Raises LedgerError.
+
+    It is that of the settings; with `project = "auto"`, the project is that of the folder.
+    """
+    scope = Scope(settings.user_id, settings.project, settings.agent_id, settings.run_id)
+    if settings.repository is None:
+        return scope
+    try:
+        repository = repository_of(Path(cwd)) if Path(cwd).is_absolute() else Repository()
+        return replace(scope, project=engine.ledger.project_of(scope.user_id, repository))
+    except (InputError, OSError, ValueError):  # its name is not valid in a scope; it cannot be read; it is no path
+        return replace(scope, project="")
+
+
+def is_excluded(folder: str, excluded: Sequence[str]) -> bool:
+    """Return whether a folder is one of those that hooks leave out, or below one."""
+    if not folder or "\0" in folder:  # no folder has such a path
+        return False
+    path = Path(os.path.realpath(folder))
+    return any(path.is_relative_to(os.path.realpath(Path(other).expanduser())) for other in excluded)
+
+
+# What of a captured text is kept: what a person or the assistant said, without what clients and we put into it.
+
+_CLIENTS = (
+    "system-reminder",
+    "command-name",
+    "command-message",
+    "command-args",
+    "command-contents",
+    "local-command-stdout",
+    "local-command-stderr",
+    "local-command-caveat",
+    "bash-input",
+    "bash-stdout",
+    "bash-stderr",
+    "task-notification",
+    "user-prompt-submit-hook",
+    "user-memory-input",
+    "ide_selection",
+    "ide_opened_file",
+    "ide_diagnostics",
+    "environment_context",
+    "user_instructions",
+    "turn_aborted",
+    "permissions instructions",
+    "recommended_plugins",
+    "skills_instructions",
+    "plugins_instructions",
+    "apps_instructions",
+    "app-context",
+    "collaboration_mode",
+    "subagent_notification",
+    "user_shell_command",
+    "hook_prompt",
+    "hook_context",
+)
+"""Blocks that clients put into prompts. A tag without its end is what a person wrote about it."""
+
+
+_NAMES = "|".join(map(re.escape, _CLIENTS))
+_TAG = re.compile(rf"<(?P<end>/?)(?P<name>{_NAMES})(?=[\s/>])[^<>]{{0,300}}>", re.IGNORECASE)
+
+_NOT_SAID = re.compile(
+    r"\[Request interrupted by user[^\]]*\]"
+    r"|(?:Caveat: The messages below were generated by the user while running local commands"
+    r"|This session is being continued from a previous conversation"
+    r"|\[external_agent_tool_call: ).*",
+    re.DOTALL,
+)
+"""Whole texts that clients write in the name of a person or the assistant."""
+
+
+def said(role: str, text: str) -> str:
+    """Return what somebody said in a text; "" if nothing is left. The hook leaves out what it can tell."""
+    words = without_recalled_blocks(without_clients_blocks(without_private(text)))
+    kept = trimmed(kept_part(words) if role == "user" else words)
+    return "" if _NOT_SAID.fullmatch(kept) else kept
+
+
+def without_clients_blocks(text: str) -> str:
+    """Return a text without the blocks that clients added. Takes linear time."""
+    tags = list(_TAG.finditer(text))
+    last_end = {tag["name"].lower(): tag.start() for tag in tags if tag["end"]}
+    kept: list[str] = []
+    kept_to, open_name = 0, ""
+    for tag in tags:
+        name = tag["name"].lower()
+        if not open_name and not tag["end"] and last_end.get(name, -1) > tag.start():
+            kept.append(text[kept_to : tag.start()])
+            open_name = name
+        elif open_name == name and tag["end"]:
+            kept_to, open_name = tag.end(), ""
+    return "".join([*kept, text[kept_to:]])
+
+
+# Decide which of the things that were met are new: each message is kept once, whoever brought it.
+#
+# A message may come from a hook, from a transcript, or from both. A hook's has the id that the client gave it, a
+# transcript's that of its line, and the two differ. So equal texts of a session are counted: the third "yes" of a
+# transcript is new only if fewer than three are kept. The lines of a session that goes on in a new transcript, or in
+# a fork, are copied there, with their ids or at least with their times.
+
+KEY_CHARS = 16
+"""How many hexadecimal digits tell the texts of one transcript apart."""
+
+NAME_CHARS = 8
+"""How many hexadecimal digits tell the records with one text apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Met:
+    """A message that was met, in a transcript (`is_line`) or in what a client gave to its hook.
+
+    `client` and `session` are where it was said, `origin` the session that this one was forked from, or "". `counts`
+    are those of the transcript, which deciding changes.
+    """
+
+    message: Message
+    client: str
+    session: str
+    counts: Counts
+    is_line: bool
+    origin: str = ""
+
+
+@dataclass(slots=True)
+class Decided:
+    """What is to be stored, in the order in which it was met, and what is stored but deleted."""
+
+    new: list[Met]
+    deleted: list[StoredMessage]
+    known: int = 0
+
+
+def decide(met: Sequence[Met], stored: Iterable[StoredMessage], purged: AbstractSet[str]) -> Decided:
+    """Return what is new.
+
+    `stored` are the captured messages of the user with the texts that were met, and `purged` the ids of those that were
+    erased: a transcript that is read again does not bring them back.
+    """
+    by_text: defaultdict[str, list[StoredMessage]] = defaultdict(list)
+    for item in stored:
+        by_text[_text_key(item.role, item.content_hash)].append(item)
+    decided = Decided([], [])
+    for item in met:
+        message = item.message
+        digest = content_hash(message.content)
+        equal = by_text[_text_key(message.role, digest)]
+        same = next((other for other in equal if other.external_id == message.external_id), None)
+        is_counted_as_new = _is_new_line(item, digest, equal) if item.is_line else _is_new_payload(item, digest, same)
+        if is_counted_as_new and same is None and message.id not in purged:
+            decided.new.append(item)
+            equal.append(StoredMessage(message.id, message.external_id, message.role, digest, message.said_at))
+            continue
+        decided.known += 1
+        if same is not None and same.deleted_at is not None:
+            decided.deleted.append(same)
+    return decided
+
+
+def count_before(met: Iterable[Met]) -> None:
+    """Count lines that were read before."""
+    for item in met:
+        _count_line(item, content_hash(item.message.content))
+
+
+def _count_line(item: Met, digest: str) -> int:
+    """Count a line, and return how many equal ones came before it."""
+    key = _count_key(item.session, item.message.role, digest)
+    in_lines, records = item.counts.get(key, (0, ()))
+    item.counts[key] = (in_lines + 1, records)
+    return in_lines
+
+
+def _is_new_line(item: Met, digest: str, equal: Sequence[StoredMessage]) -> bool:
+    """Return whether a line of a transcript is new, and count it."""
+    before = _count_line(item, digest)
+    own = (session_prefix(item.client, item.session), session_prefix(item.client, item.origin or item.session))
+    kept = sum(other.external_id.startswith(own) for other in equal)
+    elsewhere = (
+        other
+        for other in equal
+        if other.external_id.startswith(f"{item.client}:") and not other.external_id.startswith(own)
+    )
+    return kept <= before and not any(_is_copy(item.message, other) for other in elsewhere)
+
+
+def _is_copy(message: Message, other: StoredMessage) -> bool:
+    """Return whether a line is a copy of an equal message of another session."""
+    is_same_line = other.external_id.rpartition(":")[2] == message.external_id.rpartition(":")[2]
+    return is_same_line or abs(other.said_at - message.said_at) <= SAME_TIME
+
+
+def _is_new_payload(item: Met, digest: str, same: StoredMessage | None) -> bool:
+    """Return whether what a client gave to its hook is new, and note it: a line may have brought it before."""
+    key = _count_key(item.session, item.message.role, digest)
+    in_lines, records = item.counts.get(key, (0, ()))
+    name = hashed(item.message.external_id)[:NAME_CHARS]
+    if name in records:
+        return False
+    item.counts[key] = (in_lines, (*records, name))
+    return same is None and in_lines <= len(records)
+
+
+def _text_key(role: str, digest: str) -> str:
+    return f"{role} {digest}"
+
+
+def _count_key(session: str, role: str, digest: str) -> str:
+    return hashed(session, role, digest)[:KEY_CHARS]
+
+
+# Gather what records and transcripts say, cleaned and without secrets, as messages that may be new. Blocking.
+
+READ_AT = ("reply", "compact", "end")
+"""The events after which the transcript of a session is read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transcript:
+    """A transcript that was met: how far it was read, and how often each text was met in it."""
+
+    client: str
+    path: Path
+    counts: Counts
+    place: Place
+    reading: Reading | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A text as it was met, before secrets are replaced. The fields are those of `Met` and of a message."""
+
+    scope: Scope
+    client: str
+    session: str
+    message_id: str
+    role: str
+    text: str
+    at: datetime
+    counts: Counts
+    is_line: bool = False
+    origin: str = ""
+
+
+@dataclass(slots=True)
+class Gathered:
+    """What was met, in the order in which it is to be decided about; the transcripts, and the titles of sessions."""
+
+    met: list[Met] = field(default_factory=list[Met])
+    transcripts: list[Transcript] = field(default_factory=list[Transcript])
+    titles: dict[tuple[str, str], str] = field(default_factory=dict[tuple[str, str], str])
+
+    def note(self, offsets: Offsets) -> None:
+        """Write down how far the transcripts were read."""
+        for item in self.transcripts:
+            offsets.move(item.path, item.place, item.counts)
+            if item.reading is not None:
+                offsets.count_unknown(item.client, item.reading.notes.unknown)
+
+
+def gather(engine: Engine, settings: Settings, records: Sequence[Record], offsets: Offsets) -> Gathered:
+    """Return what records say, and then what is new in their transcripts. Raises LedgerError."""
+    gathered = Gathered()
+    told: list[Told] = []
+    counts = {
+        record.transcript: offsets.counts(Path(record.transcript))
+        for record in records
+        if record.client in FORMATS and Path(record.transcript).is_absolute()
+    }
+    to_read = {record.transcript: record for record in records if record.event in READ_AT}
+    for record in records:
+        if record.role and record.text:
+            scope, known = scope_of(engine, settings, record.cwd), counts.get(record.transcript)
+            met = Counts() if known is None else known
+            told.append(
+                Told(scope, record.client, record.session, record.message_id, record.role, record.text, record.at, met)
+            )
+    lines: list[Told] = []
+    for name, known in counts.items():
+        path, record = Path(name), to_read.get(name)
+        if record is not None:
+            lines += _read(engine, settings, record, offsets, known, gathered)
+        elif known is not None:
+            gathered.transcripts.append(Transcript("", path, known, offsets.place(path)))
+    gathered.met = without_secrets(engine, [*told, *lines])
+    return gathered
+
+
+def _read(
+    engine: Engine, settings: Settings, record: Record, offsets: Offsets, counts: Counts | None, gathered: Gathered
+) -> list[Told]:
+    """Return what is new in the transcript of a record's session. One that cannot be read is met again later."""
+    path = Path(record.transcript)
+    try:
+        if not path.is_file():  # a pipe would be waited for
+            return []
+        reading = read_transcript(record.client, path, offsets.place(path), with_before=counts is None)
+    except (OSError, ValueError) as error:  # ValueError: no file has such a path
+        logger.info("the transcript %s cannot be read: %s", path, error)
+        return []
+    known = Counts() if counts is None else counts
+    if reading.is_anew:
+        known.forget_lines()
+    scope = scope_of(engine, settings, record.cwd)
+    before = told_by(reading.before, reading, record.client, record.session, scope, record.at, known)
+    count_before(without_secrets(engine, before))
+    gathered.transcripts.append(Transcript(record.client, path, known, reading.place, reading))
+    note_title(engine, gathered, record.client, record.session, reading)
+    return told_by(reading.new, reading, record.client, record.session, scope, record.at, known)
+
+
+def note_title(engine: Engine, gathered: Gathered, client: str, session: str, reading: Reading) -> None:
+    """Note the title of a session, without secrets."""
+    if reading.notes.title:
+        gathered.titles[client, session] = Cleaner(engine).text(reading.notes.title)
+
+
+def told_by(
+    lines: Iterable[SaidLine],
+    reading: Reading,
+    client: str,
+    session: str,
+    scope: Scope,
+    at: datetime,
+    counts: Counts,
+) -> list[Told]:
+    """Return what the lines of a transcript tell. `at` is the time of those that have none."""
+    if reading.notes.is_subagent:
+        return []
+    return [
+        Told(
+            scope,
+            client,
+            redact(line.session or session).text,
+            redact(line.message_id).text,
+            line.role,
+            line.text,
+            line.at or at,
+            counts,
+            is_line=True,
+            origin=reading.notes.origin,
+        )
+        for line in lines
+    ]
+
+
+def without_secrets(engine: Engine, told: Sequence[Told]) -> list[Met]:
+    """Return what was said in texts, without secrets and without what came from this memory. Raises LedgerError."""
+    now = engine.clock()
+    by_scope: dict[Scope, list[Message]] = {}
+    for number, item in enumerate(told):
+        text = said(item.role, item.text)
+        if text:
+            message = Message(str(number), item.scope, item.role, text, item.at, now)
+            by_scope.setdefault(item.scope, []).append(message)
+    texts = {
+        int(message.id): message.content
+        for scope, messages in by_scope.items()
+        for message in sanitize_messages(engine, scope, messages, ()).messages
+    }
+    return [_met(told[number], texts[number], now) for number in sorted(texts)]
+
+
+def _met(told: Told, text: str, now: datetime) -> Met:
+    name = external_id(told.client, told.session, told.message_id, told.role, text)
+    message = Message(
+        message_id(told.scope.user_id, name, told.role, text),
+        told.scope,
+        told.role,
+        text,
+        told.at,
+        now,
+        external_id=name,
+    )
+    return Met(message, told.client, told.session, told.counts, told.is_line, told.origin)

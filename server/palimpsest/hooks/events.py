@@ -1,0 +1,555 @@
+"""Turn an event of a client into a record in the spool and an answer. Standard library alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import time
+from binascii import crc32
+from itertools import pairwise
+
+from palimpsest.hooks import spool
+from palimpsest.hooks.spool import (
+    append_line,
+    is_block,
+    is_object,
+    is_private_folder,
+    make_private_folder,
+    parsed_object,
+    read_object,
+    texts_in,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # a hook loads it only for a question
+    import socket
+
+# What each client tells its hooks, and the form in which it takes an answer.
+#
+# The names are those of the clients' documentation: Claude Code, Codex (`codex-rs/hooks/schema`), Gemini CLI, Cursor
+# and VS Code, whose fields are in camelCase.
+
+EVENTS = {
+    "sessionStart": ("start", "", "source"),
+    "userPromptSubmit": ("prompt", "prompt", ""),
+    "beforeAgent": ("prompt", "prompt", ""),
+    "beforeSubmitPrompt": ("prompt", "prompt", ""),
+    "stop": ("reply", "last_assistant_message", ""),
+    "afterAgent": ("reply", "prompt_response", ""),
+    "afterAgentResponse": ("reply", "text", ""),
+    "preCompact": ("compact", "", "trigger"),
+    "preCompress": ("compact", "", "trigger"),
+    "sessionEnd": ("end", "", "reason"),
+}
+"""Our event, the field with the text and the field with the detail, by the name of the client's event.
+
+The first letter is lowered here: Claude Code, Codex, Gemini CLI and VS Code write it in upper case, and Cursor, which
+maps the names of Claude Code's events onto its own, in lower case. All other events are of no interest.
+"""
+ROLES = {"prompt": "user", "reply": "assistant"}
+SESSION_FIELDS = ("conversation_id", "session_id", "sessionId")
+"""Cursor has both of the first two; its transcripts are named after the conversation."""
+TURN_FIELDS = {
+    "claude-code": "prompt_id",
+    "codex": "turn_id",
+    "gemini": "timestamp",
+    "cursor": "generation_id",
+    "vscode": "timestamp",
+}
+"""What tells a text from the same text said again. All hooks of one event are given the same value."""
+OWN_HOOKS = {"codex": ".codex", "gemini": ".gemini", "cursor": ".cursor"}
+"""The folder, in the home folder or a project, of the file in which a client has hooks of its own."""
+TAKES_RECALLED = ("claude-code", "codex", "gemini", "cursor")
+"""Clients that let a hook add to a prompt. VS Code takes context at the start of a session only."""
+PROMPT_EVENTS = {"gemini": "BeforeAgent"}
+
+
+class Event:
+    """An event in our words. `kind` is prompt, reply, compact, end or start; `text` is as the client gave it."""
+
+    __slots__ = ("client", "cwd", "detail", "kind", "session", "text", "transcript", "turn")
+
+    def __init__(self, client: str, kind: str, payload: dict[str, object]) -> None:
+        name = _event_name(payload)
+        _, text_field, detail_field = EVENTS[name]
+        self.client = client
+        self.kind = kind
+        self.session = first_text(payload, *SESSION_FIELDS)
+        self.turn = first_text(payload, TURN_FIELDS[client])
+        self.text = first_text(payload, text_field)
+        self.detail = first_text(payload, detail_field)
+        self.transcript = first_text(payload, "transcript_path", "transcriptPath")
+        self.cwd = first_text(payload, "cwd") or _first_root(payload)
+
+    @property
+    def role(self) -> str:
+        """Return who said the text; "" for an event without one."""
+        return ROLES.get(self.kind, "")
+
+    def message_id(self, text: str) -> str:
+        """Return what tells a text of this event from all others of the session; "" if the client says nothing of it.
+
+        A turn can have several prompts and replies, so the turn alone is not enough.
+        """
+        check = crc32(f"{self.role}\0{text}".encode("utf-8", "surrogatepass"))
+        return f"{self.turn}:{check:08x}" if self.turn else ""
+
+
+def read_event(payload: dict[str, object], client: str) -> Event | None:
+    """Return the event of a payload; None for an event of no interest and for one of a subagent."""
+    kind = EVENTS.get(_event_name(payload), ("", "", ""))[0]
+    return Event(client, kind, payload) if kind and not payload.get("agent_id") else None
+
+
+def host_of(payload: dict[str, object], installed_for: str) -> str:
+    """Return the client that runs the hook. Only the payload tells: the environment is inherited by other clients.
+
+    `installed_for` is the client that the hook was installed for, or "".
+    """
+    name = _event_name(payload)
+    if "cursor_version" in payload or name in ("beforeSubmitPrompt", "afterAgentResponse"):
+        return "cursor"
+    if name in ("beforeAgent", "afterAgent", "preCompress"):
+        return "gemini"
+    if "hookEventName" in payload:
+        return "vscode"
+    if "turn_id" in payload:
+        return "codex"
+    # Claude Code and Codex give no time. Copilot does, also with Claude Code's names of fields, and so does Gemini CLI.
+    if "timestamp" in payload and "permission_mode" not in payload:
+        return "gemini" if installed_for == "gemini" else "vscode"
+    return installed_for if installed_for in TURN_FIELDS else "claude-code"
+
+
+def answer(client: str, kind: str, text: str) -> dict[str, object]:
+    """Return the JSON object that puts a text before a client's model. It has no other keys: Codex refuses them."""
+    if client == "cursor":
+        goes_on: dict[str, object] = {"continue": True} if kind == "prompt" else {}
+        return {**goes_on, "additional_context": text}
+    name = PROMPT_EVENTS.get(client, "UserPromptSubmit") if kind == "prompt" else "SessionStart"
+    return {"hookSpecificOutput": {"hookEventName": name, "additionalContext": text}}
+
+
+def first_text(payload: dict[str, object], *fields: str) -> str:
+    """Return the first of some fields that is a text with anything in it, else ""."""
+    for field in fields:
+        value = payload.get(field)
+        if isinstance(value, str) and value:
+            return value
+    return ""
+
+
+def _event_name(payload: dict[str, object]) -> str:
+    name = first_text(payload, "hook_event_name", "hookEventName")
+    return name[:1].lower() + name[1:]
+
+
+def _first_root(payload: dict[str, object]) -> str:
+    """Return the first folder of Cursor's workspace, whose payloads often have an empty `cwd`."""
+    roots = texts_in(payload.get("workspace_roots"))
+    return roots[0] if roots else ""
+
+
+# What the hook finds for a session: the brief it begins with, running servers, and the memories that it was shown.
+
+MAX_SERVERS = 8
+"""So many servers are tried. Those that were killed refuse at once."""
+MAX_SHOWN_BYTES = 1024 * 1024
+MAX_SHOWN = 500
+"""The newest ids of a session that go into a request. A session that has seen more has been compacted long ago."""
+SHOWN_SECONDS = 30 * 24 * 3600
+"""Claude Code keeps transcripts for 30 days, so an older session can no longer be resumed."""
+
+
+class Injection:
+    """A text for the model, and the ids of the memories that it names."""
+
+    __slots__ = ("ids", "text")
+
+    def __init__(self, text: str, ids: list[str]) -> None:
+        self.text = text
+        self.ids = ids
+
+
+def find_brief(data_dir: str, user: str, folder: str) -> Injection | None:
+    """Return the brief for a session of a user in a folder; None if there is none or its file is damaged."""
+    try:
+        users = read_object(spool.folders_file(data_dir)).get("users")
+        folders = users.get(user) if is_object(users) else None
+        key = _nearest(folders, folder) if is_object(folders) else None
+        if not isinstance(key, str) or not key.isalnum():
+            return None
+        brief = read_object(spool.brief_file(data_dir, key))
+    except (OSError, ValueError):
+        return None
+    text = brief.get("text")
+    return Injection(text, texts_in(brief.get("ids"))) if isinstance(text, str) and text else None
+
+
+def find_servers(data_dir: str) -> list[str]:
+    """Return the files by which running servers are reached, the newest first, from a folder that is ours alone."""
+    folder = spool.sockets_dir(data_dir)
+    if not is_private_folder(folder):
+        return []
+    with os.scandir(folder) as entries:
+        files = [entry for entry in entries if entry.name.endswith(spool.SOCKET_SUFFIX)]
+        found = [(entry.stat(follow_symlinks=False).st_mtime, entry.path) for entry in files]
+    return [path for _, path in sorted(found, reverse=True)[:MAX_SERVERS]]
+
+
+def shown_ids(data_dir: str, client: str, session: str) -> list[str]:
+    """Return the ids of the memories that a session was shown since it began or was compacted."""
+    try:
+        with open(spool.shown_file(data_dir, client, session), encoding="utf-8") as file:
+            return file.read(MAX_SHOWN_BYTES).split()[-MAX_SHOWN:]
+    except (OSError, ValueError):
+        return []
+
+
+def note_shown(data_dir: str, client: str, session: str, ids: list[str]) -> None:
+    """Write down that a session was shown some memories. Raises OSError."""
+    if ids:
+        make_private_folder(spool.hooks_dir(data_dir))
+        make_private_folder(spool.shown_dir(data_dir))
+        append_line(spool.shown_file(data_dir, client, session), "\n".join(ids))
+
+
+def forget_shown(data_dir: str, client: str, session: str) -> None:
+    """Forget what a session was shown, because its model no longer sees it. Raises OSError."""
+    path = spool.shown_file(data_dir, client, session)
+    if os.path.exists(path):
+        os.unlink(path)
+
+
+def forget_old_sessions(data_dir: str) -> None:
+    """Remove the lists of sessions that can no longer be resumed. Raises OSError."""
+    folder = spool.shown_dir(data_dir)
+    if not os.path.isdir(folder):
+        return
+    oldest = time.time() - SHOWN_SECONDS
+    with os.scandir(folder) as entries:
+        old = [entry.path for entry in entries if entry.stat(follow_symlinks=False).st_mtime < oldest]
+    for path in old:
+        os.unlink(path)
+
+
+def is_within(place: str, folder: str) -> bool:
+    """Return whether a path is a folder or lies below it, as written or with all links followed."""
+    return _is_below(os.path.abspath(place), os.path.abspath(folder)) or _is_below(
+        os.path.realpath(place), os.path.realpath(folder)
+    )
+
+
+def _is_below(place: str, folder: str) -> bool:
+    place, folder = os.path.normcase(place), os.path.normcase(folder)
+    return place == folder or place.startswith(os.path.join(folder, ""))
+
+
+def _nearest(folders: dict[str, object], folder: str) -> object:
+    """Return the value of the nearest folder at or above a folder, else that of ""."""
+    for place in (*_upwards(folder), *_upwards(os.path.realpath(folder))) if folder else ():
+        if place in folders:
+            return folders[place]
+    return folders.get("")
+
+
+def _upwards(folder: str) -> list[str]:
+    """Return a folder and those above it, the nearest first."""
+    places = [folder]
+    while (above := os.path.dirname(places[-1])) not in ("", places[-1]):
+        places.append(above)
+    return places
+
+
+# What the hook is told: by its arguments, by the environment, and by the file that servers and commands write.
+
+CAPTURING = ("on", "capture")
+RECALLING = ("on", "recall")
+MODES = ("on", "off", "capture", "recall")
+PROJECT_VARIABLES = ("CLAUDE_PROJECT_DIR", "CURSOR_PROJECT_DIR", "GEMINI_PROJECT_DIR")
+"""The folder that a session began in. It stays excluded when the session goes on in another folder."""
+ENTRYPOINT_VARIABLE = "CLAUDE_CODE_ENTRYPOINT"
+PROGRAM_ENTRYPOINT = "sdk-"
+"""`claude -p` and the Agent SDK: a program talks, often from a hook, and nobody wants to remember that."""
+
+
+class Options:
+    """The arguments and the environment of the hook. `client` and `user` are "" if nothing says them."""
+
+    __slots__ = ("client", "data_dir", "mode", "project_folders", "started_by_program", "user")
+
+    def __init__(self, arguments: list[str], environment: dict[str, str]) -> None:
+        given = dict(pairwise(arguments))
+        self.client = given.get("--client", "")
+        data_dir = given.get("--data-dir") or environment.get("PALIMPSEST_DATA_DIR") or default_data_dir(environment)
+        self.data_dir = os.path.abspath(os.path.expanduser(data_dir))
+        self.user = given.get("--user") or environment.get("PALIMPSEST_USER_ID", "")
+        self.mode = environment.get("PALIMPSEST_HOOKS", "").strip().lower()
+        self.project_folders = [environment[name] for name in PROJECT_VARIABLES if environment.get(name)]
+        self.started_by_program = environment.get(ENTRYPOINT_VARIABLE, "").startswith(PROGRAM_ENTRYPOINT)
+
+
+def process_options() -> Options:
+    """Return the options of this process."""
+    return Options(sys.argv[1:], dict(os.environ))
+
+
+def mode_in(options: Options, folder: str) -> str:
+    """Return on, off, capture or recall for a session in a folder.
+
+    A mode that is not known, or a settings file that cannot be read, means off: it may have been an opt-out.
+    """
+    try:
+        settings = read_object(spool.settings_file(options.data_dir))
+    except FileNotFoundError:
+        settings = {}
+    except (OSError, ValueError):
+        return "off"
+    mode = options.mode or settings.get("mode", "on")
+    if not isinstance(mode, str) or mode not in MODES:
+        return "off"
+    places = [place for place in (folder, *options.project_folders) if place]
+    excluded = [os.path.expanduser(name) for name in texts_in(settings.get("excluded_folders"))]
+    return "off" if any(is_within(place, name) for place in places for name in excluded) else mode
+
+
+def default_data_dir(environment: dict[str, str]) -> str:
+    """Return the data directory of the settings' default, which platformdirs finds for them."""
+    if sys.platform == "win32":
+        return os.path.join(environment.get("LOCALAPPDATA") or os.path.expanduser("~\\AppData\\Local"), "palimpsest")
+    given = environment.get("XDG_DATA_HOME", "").strip()
+    if os.path.isabs(given):
+        return os.path.join(given, "palimpsest")
+    home = "~/Library/Application Support" if sys.platform == "darwin" else "~/.local/share"
+    return os.path.join(os.path.expanduser(home), "palimpsest")
+
+
+# The question to a running server, over its socket: a line of JSON each way, one connection a request.
+
+VERSION = 1
+MAX_ANSWER_BYTES = 64 * 1024
+"""A server answers with at most 300 tokens."""
+MAX_ID_CHARS = 64
+
+
+def ask(servers: list[str], request: dict[str, object], deadline: float) -> Injection | None:
+    """Return what a running server says about a prompt; None if there is no server or it has nothing to say.
+
+    `servers` are the files of `session.find_servers`; the first that can know is asked, not one that is starting or
+    another user's. `request` has the keys user, client, session, cwd, prompt and shown. `deadline` is a time of
+    `time.monotonic`. Raises OSError, TimeoutError among them, and ValueError for an answer that is none.
+    """
+    for path in servers:
+        try:
+            connection, token = _connect(path, deadline)
+        except (OSError, ValueError):
+            continue  # a server that has gone, or one that is just starting
+        with connection:
+            line = json.dumps({"v": VERSION, "token": token, **request})
+            _send(connection, f"{line}\n".encode(), deadline)
+            reply = parsed_object(_receive_line(connection, deadline))
+        if reply.get("is_ready") is not False:
+            return _injection_of(reply)
+    return None
+
+
+def _connect(path: str, deadline: float) -> tuple[socket.socket, str]:
+    """Return a connection to a server and the token that it wants, "" for a Unix socket."""
+    import socket  # noqa: PLC0415 - loaded only for a question
+
+    if sys.platform == "win32":
+        place = read_object(path)
+        port, token = place.get("port"), place.get("token")
+        if not isinstance(port, int) or not isinstance(token, str):
+            raise ValueError("no port and token")
+        return socket.create_connection(("127.0.0.1", port), timeout=_left(deadline)), token
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.settimeout(_left(deadline))
+        connection.connect(path)
+    except OSError:
+        connection.close()
+        raise
+    return connection, ""
+
+
+def _send(connection: socket.socket, line: bytes, deadline: float) -> None:
+    connection.settimeout(_left(deadline))
+    connection.sendall(line)
+
+
+def _receive_line(connection: socket.socket, deadline: float) -> bytes:
+    """Return what a server sends up to the end of the line or of the connection."""
+    received = b""
+    while b"\n" not in received:
+        if len(received) > MAX_ANSWER_BYTES:
+            raise ValueError("the answer is too long")
+        connection.settimeout(_left(deadline))
+        part = connection.recv(MAX_ANSWER_BYTES)
+        if not part:
+            break
+        received += part
+    return received.partition(b"\n")[0]
+
+
+def _left(deadline: float) -> float:
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    return left
+
+
+def _injection_of(reply: dict[str, object]) -> Injection | None:
+    text, ids = reply.get("text"), texts_in(reply.get("ids"))
+    if not isinstance(text, str) or not is_block(text):
+        return None
+    return Injection(
+        text, [name for name in ids if name.isascii() and name.isprintable() and len(name) <= MAX_ID_CHARS]
+    )
+
+
+# From an event of a client to a record in the spool and an answer.
+
+CONTEXT_KEPT = ("resume", "fork")
+"""Sources of a session whose model still sees what it was shown before."""
+CONTEXT_LOST = ("clear", "compact")
+HOOK_FILES = ("hooks.json", "settings.json", "config.toml")
+MAX_HOOKS_FILE = 1024 * 1024
+
+
+class Taken:
+    """An event that was taken in, and what is needed to answer it."""
+
+    __slots__ = ("event", "host", "options")
+
+    def __init__(self, options: Options, host: str, event: Event) -> None:
+        self.options = options
+        self.host = host
+        self.event = event
+
+
+def take_in(stdin: bytes | None) -> Taken | None:
+    """Spool the event on stdin and return it if it may be answered. `stdin` is None if it was too much to read.
+
+    Raises OSError if the data directory cannot be written.
+    """
+    options = process_options()
+    if options.started_by_program:
+        return None
+    if stdin is None:
+        return _refused(options, "large")
+    try:
+        payload = parsed_object(stdin)
+    except (ValueError, RecursionError):
+        return _refused(options, "unreadable")
+    host = host_of(payload, options.client)
+    event = read_event(payload, host)
+    if event is None or is_foreign_copy(options.client, host, event.cwd):
+        return None
+    if not event.session:
+        return _refused(options, "unreadable")
+    mode = mode_in(options, event.cwd)
+    if mode in CAPTURING:
+        _capture(options, event)
+    _forget_shown(options, event)
+    return Taken(options, host, event) if mode in RECALLING else None
+
+
+def answer_to(taken: Taken, deadline: float) -> bytes:
+    """Return what to print for an event, b"" for nothing. `deadline` is a time of `time.monotonic`.
+
+    Raises OSError and ValueError if a server cannot be asked, or does not answer as it should.
+    """
+    options, event = taken.options, taken.event
+    if event.kind == "start" and event.detail not in CONTEXT_KEPT:
+        found = find_brief(options.data_dir, options.user, event.cwd)
+    elif event.kind == "prompt":
+        found = _recalled(options, event, deadline)
+    else:
+        found = None
+    if found is None:
+        return b""
+    note_shown(options.data_dir, event.client, event.session, found.ids)
+    text = spool.injected(found.text)
+    return json.dumps(answer(options.client or taken.host, event.kind, text)).encode()
+
+
+def is_foreign_copy(installed_for: str, host: str, folder: str) -> bool:
+    """Return whether a client runs a hook of another client although it has one of ours that names this client.
+
+    Cursor runs Claude Code's hooks, too. The client's files are asked and not a note of ours, because people edit them.
+    """
+    place = OWN_HOOKS.get(host)
+    if place is None or installed_for == host:
+        return False
+    own = re.compile(rb"--client[\s\"',]+" + host.encode())
+    homes = (os.path.expanduser("~"), folder)
+    return any(_has_ours(os.path.join(home, place, name), own) for home in homes for name in HOOK_FILES)
+
+
+def _has_ours(path: str, own: re.Pattern[bytes]) -> bool:
+    try:
+        with open(path, "rb") as file:
+            content = file.read(MAX_HOOKS_FILE)
+    except OSError:
+        return False
+    return b"palimpsest-hook" in content and own.search(content) is not None
+
+
+def _refused(options: Options, reason: str) -> None:
+    """Write down that something was not kept, if the hook may keep things."""
+    if mode_in(options, "") in CAPTURING:
+        spool.note_refusal(options.data_dir, reason)
+
+
+def _capture(options: Options, event: Event) -> None:
+    """Spool what an event says."""
+    kept = spool.kept_part(event.text)
+    if event.role and not kept:
+        return
+    record = spool.new_record(
+        event.client,
+        event.kind,
+        event.session,
+        message_id=event.message_id(kept) if event.role else "",
+        role=event.role,
+        text=kept,
+        transcript=event.transcript,
+        cwd=event.cwd,
+        user=options.user,
+        detail=event.detail,
+    )
+    try:
+        spool.write_record(options.data_dir, record)
+    except spool.SpoolFullError:
+        spool.note_refusal(options.data_dir, "full")
+
+
+def _forget_shown(options: Options, event: Event) -> None:
+    """Forget what a session was shown when its context is thrown away, and old sessions when a new one begins."""
+    if event.kind == "compact" or (event.kind in ("start", "end") and event.detail in CONTEXT_LOST):
+        forget_shown(options.data_dir, event.client, event.session)
+    if event.kind == "start":
+        forget_old_sessions(options.data_dir)
+
+
+def _recalled(options: Options, event: Event, deadline: float) -> Injection | None:
+    """Return what a running server says about a prompt."""
+    asked = spool.question(spool.kept_part(event.text))
+    if not asked or event.client not in TAKES_RECALLED:
+        return None
+    servers = find_servers(options.data_dir)
+    if not servers:
+        return None
+
+    request: dict[str, object] = {
+        "user": options.user,
+        "client": event.client,
+        "session": event.session,
+        "cwd": event.cwd,
+        "prompt": asked,
+        "shown": shown_ids(options.data_dir, event.client, event.session),
+    }
+    return ask(servers, request, deadline)

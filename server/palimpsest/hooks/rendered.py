@@ -1,0 +1,545 @@
+"""Render briefs to files, keep them current, and remove those that are outdated."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.to_thread
+from filelock import Timeout
+
+from palimpsest.core.clock import Clock, iso
+from palimpsest.core.errors import InputError, LedgerError
+from palimpsest.core.files import file_lock, replace_file
+from palimpsest.core.git_project import Repository, repository_of
+from palimpsest.core.models import Event, Outcome, Scope
+from palimpsest.core.settings import Settings
+from palimpsest.core.threads import Threads, in_background
+from palimpsest.hooks import spool
+from palimpsest.hooks.brief import (
+    NOTHING,
+    Answer,
+    Brief,
+    RecallRequest,
+    answer,
+    instructions_with,
+    least_score,
+    read_sources,
+    session_brief,
+)
+from palimpsest.hooks.instructions import INSTRUCTIONS, INSTRUCTIONS_SIGN, VERSION, Launch, instructions_sign
+from palimpsest.hooks.spool import make_private_folder
+from palimpsest.learn.background import OnLearned
+from palimpsest.learn.engine import Engine
+from palimpsest.learn.recall_log import RecallLog, forgetting_of
+from palimpsest.recall.search import SearchQuery, SearchResult, search
+from palimpsest.store import entries, summaries
+from palimpsest.store.ledger import Ledger
+
+# The rendered files: who may write them when, and that none outlives what it says. Blocking.
+#
+# Whoever renders holds a lock from before it reads the ledger until its files are written. Whoever removes files has
+# changed the ledger before, and takes the lock: what is rendered after that no longer knows what was deleted.
+
+logger = logging.getLogger(__name__)
+
+LOCK_SECONDS = 5.0
+"""How long to wait for another process that renders, which takes milliseconds. Set by hand."""
+
+MAX_FOLDERS = 200
+"""How many folders of a user are known; those used longest ago are forgotten. Set by hand."""
+
+MAX_INSTRUCTIONS = 50
+"""How many ways to start a server have rendered instructions; the oldest are forgotten. Set by hand."""
+
+
+@dataclass
+class Folders:
+    """Which brief a session in a folder begins with: a key by folder, of each user. `projects` are those of the keys.
+
+    The folder that was used last stands last. "" stands for every folder that is not named.
+    """
+
+    users: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
+    projects: dict[str, str] = field(default_factory=dict[str, str])
+
+    def learn(self, user: str, folder: str, key: str, project: str) -> None:
+        """Set the key of a folder, and forget the folder used longest ago if there are too many."""
+        folders = self.users.setdefault(user, {})
+        folders.pop(folder, None)
+        folders[folder] = key
+        for old in [name for name in folders if name][: max(len(folders) - MAX_FOLDERS, 0)]:
+            del folders[old]
+        used = {known for names in self.users.values() for known in names.values()}
+        self.projects = {known: name for known, name in {**self.projects, key: project}.items() if known in used}
+
+    def keys_of(self, user: str) -> frozenset[str]:
+        """Return the keys of a user's briefs."""
+        return frozenset(self.users.get(user, {}).values())
+
+
+class RenderedFiles:
+    """The rendered files in the folder of the hooks. Every method raises OSError."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self._data_dir = str(data_dir)
+        self._briefs = Path(spool.briefs_dir(self._data_dir))
+        self._instructions = Path(spool.instructions_file(self._data_dir, "")).parent
+
+    @contextmanager
+    def locked(self) -> Generator[None]:
+        """Keep other processes from rendering and removing. One that holds the lock for too long is not waited for."""
+        make_private_folder(spool.hooks_dir(self._data_dir))
+        lock = file_lock(Path(spool.hooks_dir(self._data_dir)) / "rendering.lock")
+        try:
+            lock.acquire(timeout=LOCK_SECONDS)
+        except Timeout:
+            logger.warning("another process has been rendering for %s seconds; it is not waited for", LOCK_SECONDS)
+            yield
+            return
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def folders(self) -> Folders:
+        """Return the folders that are known; none if the file is missing or cannot be understood."""
+        try:
+            content: Any = json.loads(Path(spool.folders_file(self._data_dir)).read_text("utf-8"))
+            users = {str(user): _texts(folders) for user, folders in content["users"].items()}
+            return Folders(users, _texts(content["projects"]))
+        except FileNotFoundError:
+            return Folders()
+        except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
+            return Folders()  # it is written anew, and briefs that no folder names are removed
+
+    def write_folders(self, folders: Folders) -> None:
+        """Write the folders. The only user that is known is also the user of clients that name none, ""."""
+        users = {user: names for user, names in folders.users.items() if user}
+        if len(users) == 1:
+            users = {**users, "": next(iter(users.values()))}
+        make_private_folder(str(self._briefs))
+        self._write(
+            Path(spool.folders_file(self._data_dir)),
+            json.dumps({"v": VERSION, "users": users, "projects": folders.projects}),
+        )
+
+    def write_brief(self, key: str, brief: Brief, at: str) -> None:
+        """Write the brief of a key, or remove its file if there is nothing to say."""
+        path = Path(spool.brief_file(self._data_dir, key))
+        if not brief.text:
+            path.unlink(missing_ok=True)
+            return
+        make_private_folder(str(self._briefs))
+        self._write(path, json.dumps({"v": VERSION, "text": brief.text, "ids": brief.ids, "at": at}))
+
+    def has_brief(self, key: str) -> bool:
+        """Return whether a brief is rendered."""
+        return Path(spool.brief_file(self._data_dir, key)).is_file()
+
+    def write_instructions(self, launch: str, sign: str, text: str) -> None:
+        """Write the instructions for servers that are started in one way, and remove the oldest if there are many."""
+        make_private_folder(str(self._instructions))
+        self._write(Path(spool.instructions_file(self._data_dir, launch)), f"{sign}\n{text}")
+        for old in self._instruction_files()[:-MAX_INSTRUCTIONS]:
+            old.unlink(missing_ok=True)
+
+    def launches_of(self, sign: str) -> list[str]:
+        """Return the ways to start a server whose instructions have this sign."""
+        return [path.stem for path in self._instruction_files() if _first_line(path) == sign]
+
+    def remove(self, user: str, folders: Folders) -> None:
+        """Remove everything rendered of a user, and what cannot be assigned to a user."""
+        others = frozenset[str]().union(*(folders.keys_of(other) for other in folders.users if other not in ("", user)))
+        briefs = {Path(spool.folders_file(self._data_dir)).name, *(f"{key}.json" for key in others)}
+        for path in _files(self._briefs):
+            if path.name not in briefs:
+                path.unlink(missing_ok=True)
+        sign = instructions_sign(user)
+        for path in self._instruction_files():
+            line = _first_line(path)
+            if line.startswith(f"{sign} ") or not line.startswith(f"{INSTRUCTIONS_SIGN} "):
+                path.unlink(missing_ok=True)
+
+    def remove_all(self) -> None:
+        """Remove everything rendered of all users."""
+        with self.locked():
+            for path in (*_files(self._briefs), *_files(self._instructions)):
+                path.unlink(missing_ok=True)
+
+    def _instruction_files(self) -> list[Path]:
+        """Return the files of instructions, the oldest first."""
+        return sorted(_files(self._instructions), key=_written_at)
+
+    def _write(self, path: Path, text: str) -> None:
+        with replace_file(path, durable=False) as file:  # a lost one is rendered anew
+            file.write(text)
+
+
+def _texts(value: Mapping[Any, Any]) -> dict[str, str]:
+    return {str(name): str(text) for name, text in value.items()}
+
+
+def _files(folder: Path) -> Sequence[Path]:
+    return sorted(path for path in folder.iterdir() if not path.is_dir()) if folder.is_dir() else ()
+
+
+def _first_line(path: Path) -> str:
+    try:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            return file.readline(200).rstrip("\n")
+    except FileNotFoundError:
+        return ""
+
+
+def _written_at(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0
+
+
+# Render what sessions of one user begin with, and remove it when it may say what is no longer true. Blocking.
+
+GIVING_MODES = ("on", "recall")
+"""The values of the setting `hooks` with which hooks give memories to a session."""
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerState:
+    """How far the ledger was when something was read.
+
+    That is its epoch, the newest number of the index log, and that of the newest summary.
+    """
+
+    epoch: str
+    log_number: int
+    summary_number: int
+
+
+class Renderer:
+    """Renders what sessions of the settings' user begin with.
+
+    `launch` is how this process was started, if known, and `embedder` the fingerprint of the embedder.
+    """
+
+    def __init__(self, settings: Settings, ledger: Ledger, clock: Clock, launch: Launch | None, embedder: str) -> None:
+        self._ledger = ledger
+        self._embedder = embedder
+        self._clock = clock
+        self._launch = launch
+        self._files = RenderedFiles(settings.data_dir)
+        self._has_briefs = settings.hooks in GIVING_MODES
+        self._has_instructions = settings.instructions == "memories"
+        self._scope = Scope(settings.user_id, settings.project, settings.agent_id, settings.run_id)
+        self._is_project_found = settings.repository is not None
+        self._sign = _sign_of(self.default_scope)
+        self._rendered: frozenset[str] = frozenset()
+        """Keys of the briefs that were rendered last."""
+        self._launches: set[str] = set()
+        """Ways to start a server whose instructions were removed."""
+
+    @property
+    def default_scope(self) -> Scope:
+        """Return the scope of a session whose folder is not known: without a project, unless the settings name one."""
+        return replace(self._scope, project="") if self._is_project_found else self._scope
+
+    def scope_of(self, project: str) -> Scope:
+        """Return the scope of a session in a project."""
+        return replace(self._scope, project=project) if self._is_project_found else self._scope
+
+    def state(self) -> LedgerState:
+        """Return how far the ledger is now. Raises LedgerError."""
+        with self._ledger.read() as conn:
+            newest = summaries.newest_number(conn, self._scope.user_id)
+            return LedgerState(entries.epoch(conn), entries.newest_log_number(conn), newest)
+
+    def has_changed_since(self, state: LedgerState) -> bool:
+        """Return whether anything of the user may have changed since a state. Raises LedgerError."""
+        with self._ledger.read() as conn:
+            newest = summaries.newest_number(conn, self._scope.user_id)
+            if entries.epoch(conn) != state.epoch or newest != state.summary_number:
+                return True
+            return bool(entries.entries_changed_since(conn, self._scope.user_id, state.log_number, 1))
+
+    def is_missing(self) -> bool:
+        """Return whether a brief that this process rendered is no longer there. Raises OSError."""
+        return any(not self._files.has_brief(key) for key in self._rendered)
+
+    def is_only_user(self) -> bool:
+        """Return whether nobody else's sessions begin with memories from this data directory. Raises OSError."""
+        return not {user for user in self._files.folders().users if user} - {self._scope.user_id}
+
+    def render(self, projects: Mapping[str, str]) -> LedgerState:
+        """Render everything of the user, and return the state of the ledger that it says.
+
+        `projects` are the projects of folders that were used lately. Raises OSError and LedgerError.
+        """
+        with self._files.locked():
+            state = self.state()
+            if self._has_briefs:
+                self._render_briefs(projects)
+            if self._has_instructions:
+                self._render_instructions()
+            return state
+
+    def remove(self, user: str) -> None:
+        """Remove everything rendered of a user. Raises OSError."""
+        with self._files.locked():
+            self._launches.update(self._files.launches_of(self._sign))
+            self._files.remove(user, self._files.folders())
+
+    def instructions(self, scope: Scope) -> str:
+        """Return the instructions for a connection that works in a scope. Raises LedgerError."""
+        if not self._has_instructions:
+            return INSTRUCTIONS
+        with self._ledger.read() as conn:
+            return instructions_with(read_sources(self._ledger, conn, scope, self._clock(), self._embedder))
+
+    def _render_briefs(self, projects: Mapping[str, str]) -> None:
+        folders = self._files.folders()
+        user, default = self._scope.user_id, self.default_scope
+        folders.learn(user, "", _key(default), default.project)
+        for folder, project in projects.items():
+            folders.learn(user, folder, _key(self.scope_of(project)), project)
+        self._files.write_folders(folders)
+        now = self._clock()
+        scopes = [replace(self._scope, project=folders.projects.get(key, "")) for key in folders.keys_of(user)]
+        # Another agent's or run's keys are rendered by its server.
+        own = [scope for scope in scopes if _key(scope) in folders.keys_of(user)]
+        self._rendered = frozenset(_key(scope) for scope in own if self._render_brief(scope, now))
+
+    def _render_brief(self, scope: Scope, now: datetime) -> bool:
+        """Render the brief of a scope, and return whether there is anything to say."""
+        with self._ledger.read() as conn:
+            sources = read_sources(self._ledger, conn, scope, now, self._embedder)
+        brief = session_brief(sources, scope.project)
+        self._files.write_brief(_key(scope), brief, iso(now))
+        return bool(brief.text)
+
+    def _render_instructions(self) -> None:
+        """Render the instructions for all ways to start a server that works in the same scope.
+
+        A server in a project also writes those without one, for projects that no server has worked in yet. A server
+        that finds its project by its folder has others for that folder, which are written last.
+        """
+        general, launch = replace(self.default_scope, project=""), self._launch
+        of_all = () if launch is None else (launch.general,)
+        if general != self.default_scope:
+            self._write_instructions(general, of_all)
+            of_all = ()
+        own = () if launch is None else (launch.key,)
+        self._write_instructions(self.default_scope, (*sorted(self._launches), *of_all, *own))
+        if self._scope != self.default_scope:
+            self._write_instructions(self._scope, () if launch is None else (launch.in_folder,))
+
+    def _write_instructions(self, scope: Scope, own: Sequence[str]) -> None:
+        """Write the instructions of a scope for all ways to start a server in it: those that are known, and `own`."""
+        sign, text = _sign_of(scope), self.instructions(scope)
+        for launch in dict.fromkeys((*self._files.launches_of(sign), *own)):
+            self._files.write_instructions(launch, sign, text)
+
+
+def _sign_of(scope: Scope) -> str:
+    return instructions_sign(scope.user_id, scope.project, scope.agent_id, scope.run_id)
+
+
+def _key(scope: Scope) -> str:
+    return spool.hashed(scope.user_id, scope.project, scope.agent_id, scope.run_id)
+
+
+# What sessions begin with, and what is recalled for their prompts: rendered, kept current, removed, answered.
+
+LOOK_SECONDS = 10.0
+"""How often a server looks for writes of other processes. A look is one short query. Set by hand."""
+
+REST_SECONDS = 1.0
+"""How long to wait after a write before rendering, so that writes that follow each other are rendered once. Set by
+hand."""
+
+REST_SHARE = 9
+"""Rendering rests at least this many times as long as it took: a tenth of a core at most. Set by hand."""
+
+THREADS = 2
+"""How many threads prompts may use. They are none of those of the calls, so that hooks never delay a call. Set by
+hand."""
+
+MAX_PROJECTS = 200
+"""Of how many folders the project is remembered. Set by hand."""
+
+
+class Briefs:
+    """What sessions of the settings' user begin with, as `memory.briefs`."""
+
+    def __init__(self, settings: Settings, engine: Engine, launch: Launch | None, recall_log: RecallLog) -> None:
+        limit = anyio.CapacityLimiter(THREADS)
+        self._settings = settings
+        self._engine = engine
+        self._recall_log = recall_log
+        self._threads = Threads((limit,), (limit,))
+        self._renderer = Renderer(settings, engine.ledger, engine.clock, launch, engine.embedder.fingerprint)
+        self._projects: dict[str, str] = {}
+        self._rendered: LedgerState | None = None
+        self._woken = anyio.Event()
+
+    async def run(self) -> None:
+        """Render what is missing or has changed, by whatever process, until cancelled, and a last time then.
+
+        Failures are logged.
+        """
+        self.learn_folder(str(Path.cwd()), self._settings.project)
+        with in_background():
+            try:
+                while True:
+                    began = time.monotonic()
+                    await self._render_if_needed()
+                    rest = max(REST_SECONDS, REST_SHARE * (time.monotonic() - began))
+                    with anyio.move_on_after(LOOK_SECONDS):
+                        await self._woken.wait()
+                    await anyio.sleep(rest)
+            finally:
+                with anyio.CancelScope(shield=True):  # the next session may begin before the next server
+                    await self._render_if_needed()
+
+    async def render(self) -> None:
+        """Render everything of the settings' user now. Raises OSError and LedgerError."""
+        projects = dict(self._projects)
+        self._woken = anyio.Event()
+
+        def work() -> LedgerState:
+            return self._renderer.render({folder: self._current_name(name) for folder, name in projects.items()})
+
+        state = await self._threads.write(work)
+        self._rendered = state if projects == self._projects else None
+
+    @asynccontextmanager
+    async def kept_current(self) -> AsyncGenerator[None]:
+        """Render after the block if it has changed the memory. A failure is logged."""
+        self.learn_folder(str(Path.cwd()), self._settings.project)
+        before = await self._engine.run(self._renderer.state)
+        try:
+            yield
+        finally:
+            self._rendered = before
+            await self._render_if_needed()
+
+    async def after_write(self, user: str, outcomes: Sequence[Outcome]) -> tuple[str, ...]:
+        """Follow a write of a user: remove what may say what was deleted or changed, and have it rendered anew.
+
+        Return notes on what could not be removed.
+        """
+        notes: tuple[str, ...] = ()
+        if any(outcome.event in (Event.UPDATE, Event.DELETE) or outcome.replaced for outcome in outcomes):
+            notes = await self._remove(user)
+        self._woken.set()
+        return notes
+
+    async def after_work(self, outcomes: Sequence[Outcome]) -> None:
+        """Follow work in the background, of which nobody waits for notes. It may also have written a summary."""
+        for user in {outcome.memory.scope.user_id for outcome in outcomes}:
+            for note in await self.after_write(user, outcomes):
+                logger.warning("%s", note)
+        self.wake()
+
+    def before(self, on_learned: OnLearned) -> OnLearned:
+        """Return a function that follows work in the background, and then passes on what was learned."""
+
+        async def follow(outcomes: Sequence[Outcome]) -> None:
+            await self.after_work(outcomes)
+            await on_learned(outcomes)
+
+        return follow
+
+    async def _remove(self, user: str) -> tuple[str, ...]:
+        try:
+            await self._engine.run(lambda: self._renderer.remove(user))
+        except OSError as error:
+            return (f"what new sessions begin with may still name it, because a file could not be removed: {error}",)
+        self._rendered = None
+        self._woken.set()
+        return ()
+
+    def wake(self) -> None:
+        """Render soon, because something was written."""
+        self._woken.set()
+
+    async def instructions(self, scope: Scope) -> str:
+        """Return the instructions for a connection that works in a scope. Raises LedgerError."""
+        return await self._threads.run(lambda: self._renderer.instructions(scope))
+
+    def learn_folder(self, folder: str, project: str) -> None:
+        """Have the brief of a project rendered for the sessions in a folder, if the folder decides the project."""
+        if self._settings.repository is None or self._projects.get(folder) == project:
+            return
+        if len(self._projects) >= MAX_PROJECTS:
+            self._projects.clear()
+        self._projects[folder] = project
+        self._rendered = None
+        self._woken.set()
+
+    async def answer(self, request: RecallRequest) -> Answer:
+        """Return what is recalled for a prompt; nothing for another user's. Raises OSError and PalimpsestError."""
+        user, engine = self._settings.user_id, self._engine
+        if self._settings.hooks not in GIVING_MODES or request.user not in ("", user):
+            return NOTHING
+        if not request.user and not await self._threads.run(self._renderer.is_only_user):
+            return NOTHING  # whose session it is is not known
+        scope = self._renderer.scope_of(await self._project_of(request.folder))
+
+        fading = forgetting_of(self._settings)
+
+        def search_ledger(query: SearchQuery) -> SearchResult:
+            return search(engine.ledger, engine.embedder, engine.index, replace(query, forgetting=fading))
+
+        now, floor = engine.clock(), self._settings.min_relevance
+        score = least_score(engine.embedder.fingerprint)
+        recalled = await self._threads.run(lambda: answer(search_ledger, scope, request, now, floor, score))
+        self._recall_log.note(scope, request.prompt, recalled.ids, request.client)
+        return recalled
+
+    async def _project_of(self, folder: str) -> str:
+        """Return the project of a session's folder, if the folder decides it."""
+        if self._settings.repository is None or not folder:
+            return ""
+        if folder not in self._projects:
+            limit = self._threads.limits[-1]  # the folder may be on a network drive that does not answer
+            repository = await anyio.to_thread.run_sync(_repository_at, folder, limiter=limit, abandon_on_cancel=True)
+            self.learn_folder(folder, await self._threads.run(lambda: self._project_at(repository)))
+        project = self._projects[folder]
+        return await self._threads.run(lambda: self._current_name(project))
+
+    def _project_at(self, repository: Repository) -> str:
+        try:
+            return self._engine.ledger.project_of(self._settings.user_id, repository)
+        except InputError:  # its name is not valid in a scope
+            return ""
+
+    def _current_name(self, project: str) -> str:
+        """Return the name that a project has now, if it was moved."""
+        return self._engine.ledger.current_project(self._settings.user_id, project)
+
+    async def _render_if_needed(self) -> None:
+        try:
+            if await self._threads.run(self._is_outdated):
+                await self.render()
+        except (OSError, LedgerError) as error:
+            logger.warning("what new sessions begin with is not up to date: %s", error)
+
+    def _is_outdated(self) -> bool:
+        rendered = self._rendered
+        return rendered is None or self._renderer.has_changed_since(rendered) or self._renderer.is_missing()
+
+
+def _repository_at(folder: str) -> Repository:
+    try:
+        return repository_of(Path(folder))
+    except (OSError, ValueError):  # unreadable, or not a path
+        return Repository()

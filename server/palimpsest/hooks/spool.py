@@ -1,0 +1,413 @@
+"""Write the spool, and private files beside it. Standard library alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+import sys
+import time
+
+# JSON from outside: objects and lists of which nothing is known.
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # importing typing takes a third of the time of all other modules
+    from typing import TypeGuard
+
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+MAX_JSON_BYTES = 1024 * 1024
+"""No file that servers and commands write for the hook comes near it."""
+
+
+def read_object(path: str) -> dict[str, object]:
+    """Return the JSON object in a file. Raises OSError, and ValueError if it has none."""
+    with open(path, "rb") as file:
+        return parsed_object(file.read(MAX_JSON_BYTES))
+
+
+def parsed_object(text: bytes) -> dict[str, object]:
+    """Return a JSON object, also one behind a byte order mark, as Cursor sends it.
+
+    Raises ValueError, and RecursionError if it is nested too deeply.
+    """
+    value: object = json.loads(text.removeprefix(BYTE_ORDER_MARK).decode("utf-8", "replace"))
+    if not is_object(value):
+        raise ValueError("no JSON object")
+    return value
+
+
+def is_object(value: object) -> TypeGuard[dict[str, object]]:
+    """Return whether a value is a JSON object."""
+    return isinstance(value, dict)
+
+
+def is_list(value: object) -> TypeGuard[list[object]]:
+    """Return whether a value is a JSON list."""
+    return isinstance(value, list)
+
+
+def texts_in(value: object) -> list[str]:
+    """Return the texts of a JSON list; none if it is no list."""
+    return [item for item in value if isinstance(item, str)] if is_list(value) else []
+
+
+# The files that hooks, servers and commands share, all of them in `<data_dir>/hooks`.
+#
+# Paths are strings, because importing pathlib takes longer than all the work of the hook. Everyone may import this
+# module; it opens nothing.
+
+SPOOL_SUFFIX = ".json"
+UNFINISHED_SUFFIX = ".part"
+"""A file of the spool that is being written. A killed hook leaves it behind; it is not a record."""
+SOCKET_SUFFIX = ".json" if sys.platform == "win32" else ".sock"
+MAX_SOCKET_PATH = 100
+"""How many bytes the path of a socket may have: 104 with its NUL on macOS, 108 on Linux."""
+SHORT_TMP = "/tmp"  # noqa: S108 - in it lies a folder of our own, which its users check
+"""Not $TMPDIR: the hook and the server are started by different programs and must find the same folder."""
+
+
+def hashed(*parts: str) -> str:
+    """Return the name of a file for some texts: 32 hexadecimal digits."""
+    from hashlib import sha256  # noqa: PLC0415 - it loads OpenSSL, and most events need no such name
+
+    return sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def hooks_dir(data_dir: str) -> str:
+    """Return the folder (0700) that holds everything of the hooks."""
+    return os.path.join(data_dir, "hooks")
+
+
+def spool_dir(data_dir: str) -> str:
+    """Return the folder of the records that wait to be taken in: `<time_ns>-<pid>-<random>.json`."""
+    return os.path.join(hooks_dir(data_dir), "spool")
+
+
+def refused_file(data_dir: str) -> str:
+    """Return the file that has a line for each record that was not kept: the time in UTC, a space, the reason.
+
+    Reasons are `full` (the spool has reached its bound), `large` (the client gave more than the hook reads) and
+    `unreadable` (the client gave no JSON object, or an event without its session or text).
+    """
+    return os.path.join(hooks_dir(data_dir), "refused.log")
+
+
+def briefs_dir(data_dir: str) -> str:
+    """Return the folder of the rendered briefs."""
+    return os.path.join(hooks_dir(data_dir), "briefs")
+
+
+def brief_file(data_dir: str, key: str) -> str:
+    """Return the file of a brief: `{"v": 1, "text": str, "ids": [str]}`, the ids of the memories that it names."""
+    return os.path.join(briefs_dir(data_dir), f"{key}.json")
+
+
+def folders_file(data_dir: str) -> str:
+    """Return the file that says which brief a session begins with: `{"v": 1, "users": {USER: {FOLDER: KEY}}}`.
+
+    FOLDER is absolute; the nearest one at or above a session's folder counts, and "" is for all others. USER "" is the
+    user of the settings.
+    """
+    return os.path.join(briefs_dir(data_dir), "folders.json")
+
+
+def instructions_file(data_dir: str, key: str) -> str:
+    """Return the file of the rendered instructions of a server."""
+    return os.path.join(hooks_dir(data_dir), "instructions", f"{key}.txt")
+
+
+def shown_dir(data_dir: str) -> str:
+    """Return the folder of what was shown in sessions."""
+    return os.path.join(hooks_dir(data_dir), "shown")
+
+
+def shown_file(data_dir: str, client: str, session: str) -> str:
+    """Return the file of the ids of memories that a session was shown, one a line."""
+    return os.path.join(shown_dir(data_dir), hashed(client, session))
+
+
+def settings_file(data_dir: str) -> str:
+    """Return the file of what a hook must know of the settings.
+
+    It is `{"mode": "on" | "off" | "capture" | "recall", "excluded_folders": [str]}`.
+    """
+    return os.path.join(hooks_dir(data_dir), "hook_settings.json")
+
+
+def transcripts_file(data_dir: str) -> str:
+    """Return the file of how far transcripts were read."""
+    return os.path.join(hooks_dir(data_dir), "transcripts.json")
+
+
+def sockets_dir(data_dir: str) -> str:
+    """Return the folder where each running server has a socket, or, on Windows, a file with `port` and `token`.
+
+    It is a folder below /tmp if the path of a socket in the data directory would be too long. Anyone may have made that
+    one, so check it with `private_files.is_private_folder` or make it with `private_files.make_private_folder`.
+    """
+    folder = os.path.join(hooks_dir(data_dir), "sockets")
+    if (
+        sys.platform == "win32"
+        or len(os.fsencode(os.path.join(folder, f"{'0' * 32}{SOCKET_SUFFIX}"))) <= MAX_SOCKET_PATH
+    ):
+        return folder
+    return os.path.join(SHORT_TMP, f"palimpsest-{os.getuid()}", hashed(data_dir))
+
+
+# Folders and files that only their owner can read, made without following links that someone else put there.
+
+OWNER_ONLY = 0o600
+OWNER_ONLY_FOLDER = 0o700
+OTHERS = 0o077
+NEW_FILE = os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+
+
+def is_private_folder(path: str) -> bool:
+    """Return whether a path is a folder of this user, not a link to one, that nobody else can enter."""
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return False
+    if not stat.S_ISDIR(status.st_mode):
+        return False
+    # Windows has neither: there, folders of the profile are the user's own.
+    return not hasattr(os, "geteuid") or (status.st_uid == os.geteuid() and not status.st_mode & OTHERS)
+
+
+def make_private_folder(path: str) -> None:
+    """Make a folder (0700) and those above it, unless it exists.
+
+    An own folder that others can enter is closed to them. Raises OSError, also if the path is a link, a file or
+    someone else's folder.
+    """
+    os.makedirs(os.path.dirname(path), OWNER_ONLY_FOLDER, exist_ok=True)
+    try:
+        os.mkdir(path, OWNER_ONLY_FOLDER)
+    except FileExistsError:
+        if is_private_folder(path):
+            return
+        if os.path.islink(path):
+            raise
+        os.chmod(path, OWNER_ONLY_FOLDER)  # fails if it is someone else's
+        if not is_private_folder(path):
+            raise
+
+
+def write_new_file(path: str, content: bytes) -> None:
+    """Write a file (0600) that did not exist. Raises OSError, FileExistsError also for a link."""
+    descriptor = os.open(path, NEW_FILE, OWNER_ONLY)
+    try:
+        while content:
+            content = content[os.write(descriptor, content) :]
+    finally:
+        os.close(descriptor)
+
+
+def append_line(path: str, line: str) -> None:
+    """Append a line to a file (0600) in one write, so that lines of several processes are not mixed. Raises OSError."""
+    flags = os.O_CREAT | os.O_APPEND | os.O_WRONLY | getattr(os, "O_NOFOLLOW", 0)
+    descriptor = os.open(path, flags, OWNER_ONLY)
+    try:
+        os.write(descriptor, f"{line}\n".encode())
+    finally:
+        os.close(descriptor)
+
+
+# Which part of what was said is kept, and what the memory is asked about.
+
+MAX_CHARS = 100_000
+"""Far more than people write. A pasted log or file is no conversation."""
+MAX_INJECTED_CHARS = 8_000
+"""Claude Code puts more than 10,000 into a file. A brief has at most 500 tokens, so anything longer is a mistake."""
+MAX_QUESTION_CHARS = 4_000
+"""A search reads the first words of a question only."""
+MIN_QUESTION_CHARS = 20
+"""Shorter prompts ("yes", "go on", "fix the tests") ask for nothing that a memory knows."""
+BLOCK_BEGIN, BLOCK_END = "<palimpsest-memory>", "</palimpsest-memory>"
+NOTIFICATIONS = (
+    "<task-notification",
+    "<teammate-message",
+    "<system-reminder",
+    "<local-command-",
+    "<command-",
+    "<bash-",
+    "[Request interrupted",
+)
+"""What Claude Code puts in place of a prompt when no person wrote one."""
+
+BARE_COMMAND = r"/[A-Za-z][\w:.-]*"
+
+
+def kept_part(text: str) -> str:
+    """Return what may be kept of a text: without private parts and our own blocks, and cut if it is very long.
+
+    It is "" for commands without words of their own and for notifications.
+    """
+    kept = without_private(text).strip()
+    if kept.startswith(("!", *NOTIFICATIONS)) or (kept.startswith("/") and re.fullmatch(BARE_COMMAND, kept)):
+        return ""
+    return kept if len(kept) <= MAX_CHARS else f"{kept[:MAX_CHARS]}… ({len(kept)} characters)"
+
+
+def without_private(text: str) -> str:
+    """Return a text without `<private>…</private>` and `<palimpsest-memory>…</palimpsest-memory>`, also nested ones.
+
+    A `<private>` that is never closed hides the rest. Our own blocks are always closed, so a lone tag of ours is part
+    of what was said.
+    """
+    if "<" not in text:
+        return text
+    return _without(_without(text, "palimpsest-memory", hides_rest=False), "private", hides_rest=True)
+
+
+def question(text: str) -> str:
+    """Return what to ask the memory about a prompt, or "" if there is nothing to ask."""
+    if len(text) < MIN_QUESTION_CHARS or text.startswith(("/", "!")):
+        return ""
+    return text[:MAX_QUESTION_CHARS]
+
+
+def injected(text: str) -> str:
+    """Return a text that goes before the model, cut at a line if it is absurdly long, with its block closed."""
+    if len(text) <= MAX_INJECTED_CHARS:
+        return text
+    lines = text[:MAX_INJECTED_CHARS].rpartition("\n")
+    short = lines[0] or lines[2]
+    return f"{short}\n{BLOCK_END}" if text.startswith(BLOCK_BEGIN) else short
+
+
+def is_block(text: str) -> bool:
+    """Return whether a text is a block of ours, of a length that a model can be given."""
+    return text.startswith(BLOCK_BEGIN) and text.endswith(BLOCK_END) and len(text) <= MAX_INJECTED_CHARS
+
+
+def _without(text: str, tag: str, *, hides_rest: bool) -> str:
+    """Return a text without what stands between tags. It is read once, because it can be long and full of tags."""
+    kept: list[str] = []
+    depth = begin = end = 0
+    for match in re.finditer(rf"<(/?){tag}\s*>", text, re.IGNORECASE):
+        if match[1]:
+            end = match.end() if depth == 1 else end
+            depth = max(0, depth - 1)
+            continue
+        if depth == 0:
+            begin = match.start()
+            kept.append(text[end:begin])
+        depth += 1
+    rest = text[end:] if depth == 0 else "" if hides_rest else text[begin:]
+    return "".join(kept) + rest
+
+
+# The spool: a file for each thing that was said. Hooks write them; whoever takes one into the ledger removes it.
+
+VERSION = 1
+MAX_FILES = 10_000
+"""Weeks of work without any server or command. More would make every hook slow, because it counts them."""
+MAX_SPOOL_BYTES = 64 * 1024 * 1024
+"""More than anyone says in weeks; a loop of a broken client must not fill the disk."""
+FEW_FILES = 50
+"""So many of the largest records are below MAX_BYTES, so nothing need be added up: 100,000 characters of 12 bytes."""
+MAX_REFUSED_BYTES = 1024 * 1024
+"""From then on refusals are no longer written down; what they say has been said by then."""
+
+
+class SpoolFullError(Exception):
+    """The spool has reached its bound. Nothing was written."""
+
+
+def utc_now() -> str:
+    """Return the time in ISO 8601, UTC, with microseconds."""
+    now = time.time_ns()
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(now // 10**9))}.{now // 1000 % 10**6:06d}+00:00"
+
+
+def new_record(  # noqa: PLR0913 - a record has so many fields, and those after the third are passed by name
+    client: str,
+    event: str,
+    session: str,
+    *,
+    message_id: str = "",
+    role: str = "",
+    text: str = "",
+    transcript: str = "",
+    cwd: str = "",
+    user: str = "",
+    detail: str = "",
+) -> dict[str, str | int]:
+    """Return a record of the spool, at the present time.
+
+    `event` is prompt, reply, compact, end or start. `role` (user or assistant) and `text` are only in records of a
+    prompt or a reply. `message_id` is "" if the client gives none, `user` is "" for the user of the settings, and
+    `detail` is the source, trigger or reason that the client gave.
+    """
+    said: dict[str, str | int] = {"role": role, "text": text} if role else {}
+    return {
+        "v": VERSION,
+        "client": client,
+        "event": event,
+        "session": session,
+        "message_id": message_id,
+        **said,
+        "transcript": transcript,
+        "cwd": cwd,
+        "at": utc_now(),
+        "user": user,
+        "detail": detail,
+    }
+
+
+def write_record(data_dir: str, record: dict[str, str | int]) -> str:
+    """Write a record into the spool and return its path.
+
+    The file appears as a whole: a killed process leaves a `.part`, never half a record. Nothing is synced to the disk,
+    because that can take longer than the hook may run; a power failure may lose the last seconds. Raises OSError and
+    SpoolFullError.
+    """
+    folder = spool_dir(data_dir)
+    make_private_folder(hooks_dir(data_dir))
+    make_private_folder(folder)
+    _refuse_if_full(folder)
+    name = f"{time.time_ns()}-{os.getpid()}-{os.urandom(8).hex()}"
+    draft = os.path.join(folder, f"{name}{UNFINISHED_SUFFIX}")
+    path = os.path.join(folder, f"{name}{SPOOL_SUFFIX}")
+    try:
+        # ASCII, because a client's text may have lone surrogates, which UTF-8 has no bytes for.
+        write_new_file(draft, json.dumps(record).encode())
+        os.rename(draft, path)
+    except OSError:
+        _remove(draft)
+        raise
+    return path
+
+
+def note_refusal(data_dir: str, reason: str) -> None:
+    """Write down that something was not kept, for `palimpsest doctor`. Raises OSError."""
+    make_private_folder(hooks_dir(data_dir))
+    path = refused_file(data_dir)
+    if not os.path.exists(path) or os.path.getsize(path) < MAX_REFUSED_BYTES:
+        append_line(path, f"{utc_now()} {reason}")
+
+
+def _refuse_if_full(folder: str) -> None:
+    """Raise SpoolFullError if the spool has reached its bound."""
+    with os.scandir(folder) as entries:
+        files = list(entries)
+    if len(files) >= MAX_FILES:
+        raise SpoolFullError
+    if len(files) > FEW_FILES and sum(_size(file) for file in files) >= MAX_SPOOL_BYTES:
+        raise SpoolFullError
+
+
+def _size(file: os.DirEntry[str]) -> int:
+    try:
+        return file.stat(follow_symlinks=False).st_size
+    except OSError:  # it was taken in meanwhile
+        return 0
+
+
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:  # the error that is on its way up says more
+        return

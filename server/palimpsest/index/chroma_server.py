@@ -1,0 +1,626 @@
+"""Keep an index on a Chroma server in step with the ledger, from any number of processes."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import logging
+import re
+import secrets
+import time
+from collections.abc import Callable, Generator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NoReturn, cast
+from urllib.parse import quote
+
+import httpx
+import numpy as np
+
+from palimpsest.core.errors import VectorIndexError
+from palimpsest.core.protocols import Progress, Vector, VectorIndex
+from palimpsest.core.settings import VectorStoreConfig
+from palimpsest.index.sync import Checkpoint, IndexHits, Projection
+from palimpsest.store import entries as log_queries
+from palimpsest.store.ledger import Ledger
+from palimpsest.text.display import counted, shorten, visible
+
+# The connection to a Chroma server: its HTTP interface (version 2), time limits, and what went wrong in plain words.
+#
+# Chroma's own client is not used. It waits for ever while it connects, and takes more than a second to import.
+
+DEFAULT_PORT = 8000
+
+DEFAULT_TENANT, DEFAULT_DATABASE = "default_tenant", "default_database"
+
+SEARCH_SECONDS = 3.0
+"""How long a search waits for one answer. After that it scans the ledger's vectors, as do all searches until the server
+answers again. Set by hand: an answer takes milliseconds, and one from another continent half a second."""
+
+REPLY_SECONDS = 30.0
+"""How long any other request waits. A batch of vectors takes the server half a second. Set by hand."""
+
+MAX_REASON_CHARS = 200
+"""How much of what a server says about a failure is shown. Set by hand: its first sentence."""
+
+REFUSED_LOGIN = (401, 403)
+NOT_FOUND = 404
+
+
+class RefusalError(VectorIndexError):
+    """The server answered, and did not do what it was asked."""
+
+
+class NotThereError(RefusalError):
+    """The server does not have the collection."""
+
+
+class ChromaServer:
+    """A Chroma server, as the settings name it. Blocking; safe to use from several threads.
+
+    Every method raises VectorIndexError. No text of an error contains a header, because headers hold tokens.
+    """
+
+    def __init__(self, config: VectorStoreConfig) -> None:
+        host = f"[{config.host}]" if ":" in (config.host or "") else config.host
+        self.address = f"{'https' if config.ssl else 'http'}://{host}:{config.port or DEFAULT_PORT}"
+        tenant, database = quote(config.tenant or DEFAULT_TENANT), quote(config.database or DEFAULT_DATABASE)
+        self._client = httpx.Client(
+            base_url=f"{self.address}/api/v2/tenants/{tenant}/databases/{database}/",
+            headers={name: value.get_secret_value() for name, value in config.headers.items()},
+        )
+
+    def get(self, path: str, *, is_search: bool = False, **parameters: int) -> Any:
+        """Return the content of a resource. Raises NotThereError if there is none."""
+        return self._request("GET", path, is_search=is_search, parameters=parameters)
+
+    def post(self, path: str, content: Any, *, is_search: bool = False) -> Any:
+        """Return the answer to what is posted. Raises NotThereError if there is no such collection."""
+        return self._request("POST", path, content, is_search=is_search)
+
+    def put(self, path: str, content: Any) -> None:
+        """Change a resource. Raises NotThereError if there is none."""
+        self._request("PUT", path, content)
+
+    def delete(self, path: str) -> None:
+        """Delete a resource. Raises NotThereError if there is none."""
+        self._request("DELETE", path)
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._client.close()
+
+    def _request(
+        self,
+        method: str,
+        path: str,
+        content: Any = None,
+        *,
+        is_search: bool = False,
+        parameters: dict[str, int] | None = None,
+    ) -> Any:
+        seconds = SEARCH_SECONDS if is_search else REPLY_SECONDS
+        try:
+            reply = self._client.request(method, path, json=content, params=parameters or None, timeout=seconds)
+        except httpx.TimeoutException as error:
+            raise VectorIndexError(f"the Chroma server {self.address} did not answer within {seconds:g} s") from error
+        except (httpx.HTTPError, httpx.InvalidURL, RuntimeError) as error:  # RuntimeError: the client was closed
+            raise VectorIndexError(
+                f"the Chroma server {self.address} could not be reached: {_reason(error)}"
+            ) from error
+        if reply.status_code in REFUSED_LOGIN:
+            raise VectorIndexError(
+                f"the Chroma server {self.address} refuses the login (HTTP {reply.status_code}). "
+                "vector_store.config.headers holds what it asks for"
+            )
+        try:
+            answer = reply.json()
+        except ValueError as error:
+            raise VectorIndexError(
+                f"what answers at {self.address} is no Chroma server: HTTP {reply.status_code} without JSON"
+            ) from error
+        if not reply.is_success:
+            raise self._refusal(reply.status_code, answer)
+        return answer
+
+    def _refusal(self, status: int, answer: Any) -> RefusalError:
+        text = f"the Chroma server {self.address} refuses: {_reason(_message(answer) or f'HTTP {status}')}"
+        return NotThereError(text) if status == NOT_FOUND else RefusalError(text)
+
+
+def _message(answer: Any) -> Any:
+    return answer.get("message") if isinstance(answer, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] - JSON
+
+
+def _reason(error: object) -> str:
+    return shorten(visible(" ".join(str(error).split())), MAX_REASON_CHARS) or type(error).__name__
+
+
+# What lies on a Chroma server: a collection for each user, and one whose metadata is the checkpoint of them all.
+#
+# The checkpoint is beside the vectors, so all hosts see it, and it is lost or restored together with them. Each
+# build of the index has a name, which is part of the names of its collections. So nothing that belongs to an earlier
+# build can be taken for a part of the present one.
+
+LAYOUT = "chroma-server-1"
+"""The layout of the collections. An index with another layout is rebuilt."""
+
+CONFIGURATION = {"hnsw": {"space": "cosine", "ef_search": 200}}
+"""The same as that of a folder's collections."""
+
+PAGE = 500
+"""How many collections are listed in one answer."""
+
+_CHECKPOINT_KEYS = {
+    "ledger": str,
+    "embedder": str,
+    "layout": str,
+    "log_number": int,
+    "log_signature": str,
+}
+
+
+class ReplacedError(VectorIndexError):
+    """Another process has built the index anew, or deleted it."""
+
+    def __init__(self) -> None:
+        super().__init__("another process has replaced the index on the Chroma server")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredState:
+    """The build that is on the server, and its checkpoint; None while it is not complete.
+
+    `record` is the id of the collection that says so, and `epoch` that of the ledger when the build was begun.
+    """
+
+    record: str
+    build: str
+    epoch: str
+    checkpoint: Checkpoint | None = None
+
+
+class SharedIndex:
+    """The index of one ledger on a Chroma server. Blocking; every method raises VectorIndexError."""
+
+    def __init__(self, server: ChromaServer, prefix: str) -> None:
+        self.server = server
+        self._prefix = prefix
+        self._record = f"{prefix}-checkpoint"
+
+    def read(self, *, is_search: bool = False) -> StoredState | None:
+        """Return what is on the server, or None if there is no index, or one of another version."""
+        try:
+            found = self.server.get(f"collections/{self._record}", is_search=is_search)
+            return _state(found["id"], found["metadata"] or {})
+        except NotThereError:
+            return None
+        except (KeyError, TypeError) as error:
+            raise VectorIndexError(f"what answers at {self.server.address} is no Chroma server") from error
+
+    def begin(self, epoch: str) -> StoredState:
+        """Delete everything of this ledger, and begin a new build, which is empty and has no checkpoint."""
+        own = re.compile(rf"{re.escape(self._prefix)}-(checkpoint|([0-9a-f]{{8}}-)?[0-9a-f]{{24}})")
+        names = [name for name, _ in _collections(self.server) if own.fullmatch(name)]  # earlier versions had no builds
+        for name in sorted(names, key=lambda name: name != self._record):
+            self._delete(name)  # the checkpoint first: without it nobody takes the rest for an index
+        build = secrets.token_hex(4)
+        metadata = {"build": build, "epoch": epoch}
+        created = self.server.post("collections", {"name": self._record, "metadata": metadata})
+        return StoredState(created["id"], build, epoch)
+
+    def save(self, state: StoredState, checkpoint: Checkpoint) -> StoredState:
+        """Store the checkpoint of a build, and return the new state. Raises ReplacedError."""
+        values = {name: getattr(checkpoint, name) for name in _CHECKPOINT_KEYS}
+        metadata = {"build": state.build, "epoch": state.epoch, **values}
+        try:
+            self.server.put(f"collections/{state.record}", {"new_metadata": metadata})
+        except NotThereError as error:
+            raise ReplacedError from error
+        return replace(state, checkpoint=checkpoint)
+
+    def open(self, build: str) -> SharedBuild:
+        """Return the vectors of a build."""
+        return SharedBuild(self.server, f"{self._prefix}-{build}")
+
+    def close(self) -> None:
+        """Close the connections."""
+        self.server.close()
+
+    def _delete(self, name: str) -> None:
+        try:
+            self.server.delete(f"collections/{name}")
+        except NotThereError:
+            return  # another process was quicker
+
+
+class SharedBuild:
+    """The vectors of one build of a shared index, as a `VectorIndex`. It never creates what it only reads.
+
+    Every method raises ReplacedError if a collection that was there is gone.
+    """
+
+    def __init__(self, server: ChromaServer, prefix: str) -> None:
+        self._server = server
+        self._prefix = prefix
+        self._ids: dict[str, str] = {}
+
+    def upsert(self, user_id: str, seqs: Sequence[int], vectors: Vector) -> None:
+        """Store vectors of shape (len(seqs), dims)."""
+        if user_id not in self._ids:
+            name = {"name": self._name(user_id), "configuration": CONFIGURATION, "get_or_create": True}
+            self._ids[user_id] = self._server.post("collections", name)["id"]
+        rows = np.ascontiguousarray(vectors, dtype="<f4")
+        encoded = [base64.b64encode(row.tobytes()).decode("ascii") for row in rows]
+        self._post(user_id, "upsert", {"ids": [str(seq) for seq in seqs], "embeddings": encoded})
+
+    def delete(self, user_id: str, seqs: Sequence[int]) -> None:
+        """Delete vectors. Unknown numbers are ignored."""
+        if self._is_known(user_id):
+            self._post(user_id, "delete", {"ids": [str(seq) for seq in seqs]})
+
+    def query(self, user_id: str, vector: Vector, limit: int) -> list[int]:
+        """Return the numbers of the nearest vectors by cosine similarity, nearest first."""
+        if not self._is_known(user_id, is_search=True):
+            return []
+        question = {"query_embeddings": [vector.tolist()], "n_results": limit, "include": []}
+        return [int(item) for item in self._post(user_id, "query", question, is_search=True)["ids"][0]]
+
+    def fetch(self, user_id: str, seqs: Sequence[int]) -> dict[int, Vector]:
+        """Return the stored vectors of shape (dims,) by number. Unknown numbers are left out."""
+        if not seqs or not self._is_known(user_id):
+            return {}
+        question = {"ids": [str(seq) for seq in seqs], "include": ["embeddings"]}
+        found = self._post(user_id, "get", question)
+        return {
+            int(item): np.asarray(vector, dtype=np.float32)
+            for item, vector in zip(found["ids"], found["embeddings"], strict=True)
+        }
+
+    def count(self) -> int:
+        """Return how many vectors are stored, of all users. It takes a request for each user."""
+        own = re.compile(rf"{re.escape(self._prefix)}-[0-9a-f]{{24}}")
+        ids = [item for name, item in _collections(self._server) if own.fullmatch(name)]
+        try:
+            return sum(int(self._server.get(f"collections/{item}/count")) for item in ids)
+        except NotThereError as error:
+            raise ReplacedError from error
+
+    def close(self) -> None:
+        """Do nothing: the connection is that of the whole index."""
+
+    def _name(self, user_id: str) -> str:
+        return f"{self._prefix}-{hashlib.blake2b(user_id.encode(), digest_size=12).hexdigest()}"
+
+    def _is_known(self, user_id: str, *, is_search: bool = False) -> bool:
+        """Return whether the build has a collection of the user."""
+        if user_id not in self._ids:
+            try:
+                self._ids[user_id] = self._server.get(f"collections/{self._name(user_id)}", is_search=is_search)["id"]
+            except NotThereError:
+                return False
+        return True
+
+    def _post(self, user_id: str, what: str, content: dict[str, Any], *, is_search: bool = False) -> Any:
+        try:
+            return self._server.post(f"collections/{self._ids[user_id]}/{what}", content, is_search=is_search)
+        except NotThereError as error:
+            raise ReplacedError from error
+
+
+def _collections(server: ChromaServer) -> list[tuple[str, str]]:
+    """Return the names and ids of all collections, which may be those of others."""
+    found: list[tuple[str, str]] = []
+    while True:
+        page = server.get("collections", limit=PAGE, offset=len(found))
+        found += [(item["name"], item["id"]) for item in page]
+        if len(page) < PAGE:
+            return found
+
+
+def _state(record: str, metadata: dict[str, Any]) -> StoredState | None:
+    """Return what the metadata of the record say, or None if this version did not write them."""
+    build, epoch = metadata.get("build"), metadata.get("epoch")
+    if not isinstance(build, str) or not isinstance(epoch, str):
+        return None
+    values = {name: metadata.get(name) for name in _CHECKPOINT_KEYS}
+    if all(value is None for value in values.values()):
+        return StoredState(record, build, epoch)
+    if not all(type(value) is _CHECKPOINT_KEYS[name] for name, value in values.items()):
+        return None
+    return StoredState(record, build, epoch, Checkpoint(**cast("dict[str, Any]", values)))
+
+
+# Say what condition an index on a server is in, for `palimpsest doctor`. Nothing is changed.
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """What was found. `ok` is False if something is the matter that does not pass by itself."""
+
+    text: str
+    ok: bool = True
+
+
+def condition(ledger: Ledger, index: SharedIndex, initial: Checkpoint) -> Condition:
+    """Compare the checkpoint on the server and the number of vectors with the ledger.
+
+    `initial` is the checkpoint of an empty index of these settings. Raises VectorIndexError and LedgerError.
+    """
+    place = f"Chroma server {index.server.address}"
+    state = index.read(is_search=True)
+    if state is None:
+        return Condition(f"{place}: no index yet; a server builds it at its first search")
+    count = index.open(state.build).count()
+    checkpoint = state.checkpoint
+    if checkpoint is None:
+        text = f"a server is building it, or was interrupted, and the next one builds it; {counted(count, 'vector')}"
+        return Condition(f"{place}: not complete: {text} so far. Until then searches scan the ledger's vectors")
+    with ledger.read() as conn:
+        is_ours = checkpoint.is_valid(initial, conn)
+        is_outdated = not is_ours and not checkpoint.can_follow(initial.ledger, conn)
+        behind = log_queries.newest_log_number(conn) - checkpoint.log_number
+        expected = log_queries.count_indexed(conn, initial.embedder)
+    if is_outdated:
+        return Condition(f"{place}: of an earlier state of the ledger; the next server rebuilds it")
+    if not is_ours:
+        text = f"of the embedder {checkpoint.embedder}, or of another version; a server with these settings rebuilds it"
+        return Condition(f"{place}: {text}. All servers of a ledger need the same embedder", ok=False)
+    if not behind and count != expected:
+        text = f"{counted(count, 'vector')}, but the ledger has {expected}; the next server that starts rebuilds it"
+        return Condition(f"{place}: {text}", ok=False)
+    return Condition(f"{place}: {counted(count, 'vector')}, {counted(behind, 'change')} behind")
+
+
+# Keep an index on a server in step with the ledger, from any number of processes and hosts.
+#
+# One process at a time writes to the index: the one that holds a lock of the ledger's database, for the time of one
+# operation. The others do not wait for it. They query what is there, and take what the index has not applied yet
+# from the index log, as with every index. The checkpoint is on the server. Each query reads it first, so a query
+# knows what the index holds at that moment, whoever has written to it, and also after the server has lost its data
+# or has been restored from an older copy.
+#
+# A process that loses the lock while it writes, such as one whose connection to the database broke, notices before
+# its next batch that the checkpoint is not the one it stored.
+
+logger = logging.getLogger(__name__)
+
+BATCH = 500
+"""Rows in one write. The server holds no lock of this interpreter. Measured with 384 dimensions: 500 rows a second in
+batches of 50, and 800 in batches of 500."""
+
+TURN_SECONDS = 2 * REPLY_SECONDS
+"""How long a rebuild or an erasure waits for the process that writes."""
+
+POLL_SECONDS = 0.05
+"""How often they look whether it is their turn. Set by hand."""
+
+
+class SharedProjection(Projection):
+    """A projection onto an index that several processes share.
+
+    `open_shared` connects to the server. `root` is the folder of indexes that this machine may have had before.
+    """
+
+    shared = True
+    batch = BATCH
+
+    def __init__(
+        self, ledger: Ledger, embedder: str, open_shared: Callable[[], SharedIndex], root: Path, *, layout: str
+    ) -> None:
+        super().__init__(ledger, embedder, _refuse_folder, root, layout=layout)
+        self._open_shared = open_shared
+        self._server: SharedIndex | None = None
+        self._written: StoredState | None = None
+        self._seen: tuple[StoredState, SharedBuild] | None = None
+
+    def open(self, progress: Progress | None = None) -> None:
+        """Connect, and build the index or catch up unless another process is writing.
+
+        Raises VectorIndexError and LedgerError.
+        """
+        with self._operation():
+            self.state = "building"
+            self._connect()
+            self._work_if_alone(progress, is_counted=True)
+
+    def rebuild(self, progress: Progress | None = None) -> int:
+        """Replace the index with a new one built from the ledger, and return how many vectors it holds.
+
+        It waits for the process that is writing. Raises VectorIndexError and LedgerError.
+        """
+        with self._our_turn(), self._operation():
+            self._connect()
+            self._build(progress)
+            return self._required_index().count()
+
+    def catch_up(self, progress: Progress | None = None) -> None:
+        """Apply the rest of the index log, or build the index anew, unless another process is writing.
+
+        Raises VectorIndexError and LedgerError.
+        """
+        with self._operation():
+            if self._server is not None and self.state != "broken":
+                self._work_if_alone(progress)
+
+    def erase(self) -> None:
+        """Erase every vector that was stored before the last purge. The next round builds the index anew.
+
+        It waits for the process that is writing, unless that one has erased them. Raises VectorIndexError and
+        LedgerError.
+        """
+        with (
+            closing(self._open_shared()) as server,
+            self._our_turn(unless=lambda: self._is_erased(server)) as is_our_turn,
+        ):
+            if is_our_turn:
+                server.begin(self._epoch())
+        self._changes_seen = True
+
+    def inspect(self, examine: Callable[[VectorIndex], str]) -> str:
+        """Return what `examine` reports of the index when it has caught up. It waits for the process that is writing.
+
+        Raises VectorIndexError and LedgerError.
+        """
+        with self._our_turn(), self._operation():
+            self._follow(None)
+            return examine(self._required_index())
+
+    def query(self, user_id: str, vector: Vector, limit: int) -> IndexHits | None:
+        """Return the nearest entries that the index has, or None if it cannot be queried now.
+
+        Call it with no ledger connection open. Entries that changed after `log_number` may be missing or out of
+        date; `changed_since` returns them.
+        """
+        server = self._server
+        if server is None or self.state == "broken":
+            return None
+        try:
+            if (seen := self._look(server)) is None:
+                return self._nothing()
+            checkpoint, build = seen
+            try:
+                entries = build.query(user_id, vector, limit)
+            except RefusalError:  # a collection that is being deleted refuses in other words than one that is gone
+                if self._look(server) == seen:
+                    raise
+                return self._nothing()
+            # A user without a collection has no vectors, or the build was deleted meanwhile.
+            if not entries and self._look(server) != seen:
+                return self._nothing()
+            return IndexHits(tuple(entries), checkpoint.log_number)
+        except ReplacedError:
+            return self._nothing()
+        except VectorIndexError as error:
+            if server is self._server:  # else it was closed
+                self.state, self.fault = "broken", str(error)
+                logger.warning("the vector index failed, so the ledger's vectors are scanned instead: %s", error)
+            return None
+
+    def condition(self) -> Condition:
+        """Return what condition the index is in. Nothing is changed. Raises VectorIndexError and LedgerError."""
+        with closing(self._open_shared()) as server:
+            return condition(self._ledger, server, self.initial_checkpoint)
+
+    def close(self) -> None:
+        """Close the connections."""
+        with self._lock:
+            self._disconnect()
+            self.state = "closed"
+
+    def _nothing(self) -> None:
+        """Let the background look what is the matter with the index."""
+        self._changes_seen = True
+
+    def _look(self, server: SharedIndex) -> tuple[Checkpoint, SharedBuild] | None:
+        """Return the checkpoint that the index has now, and its vectors. Return None if it is not complete or valid."""
+        state = server.read(is_search=True)
+        if state is None or state.checkpoint is None:
+            return None
+        seen = self._seen
+        if seen is None or seen[0] != state:
+            with self._ledger.read() as conn:
+                if not state.checkpoint.is_valid(self.initial_checkpoint, conn):
+                    return None
+            is_known = seen is not None and seen[0].build == state.build
+            seen = state, seen[1] if seen is not None and is_known else server.open(state.build)
+            self._seen = seen
+        return state.checkpoint, seen[1]
+
+    def _work_if_alone(self, progress: Progress | None, *, is_counted: bool = False) -> None:
+        """Bring the index up to date unless another process is writing to it, and say whether it can be queried."""
+        server = self._required_server()
+        try:
+            with self._ledger.alone_at("index") as is_our_turn:
+                if is_our_turn:
+                    self._follow(progress, is_counted=is_counted)
+        except ReplacedError as error:
+            logger.info("%s", error)
+        seen = self._look(server)
+        if seen is not None:
+            self._index = seen[1]
+        self.state, self.fault = "building" if seen is None else "ready", ""
+
+    def _follow(self, progress: Progress | None, *, is_counted: bool = False) -> None:
+        """Apply the rest of the index log, or build the index anew. It must be our turn."""
+        server = self._required_server()
+        self._written = server.read()
+        if (seen := self._look(server)) is not None:
+            checkpoint, self._index = seen
+            if self._follow_from(checkpoint, progress) and (not is_counted or self._is_complete()):
+                return
+        self._build(progress)
+
+    def _begin_build(self) -> None:
+        server = self._required_server()
+        self._written = server.begin(self._epoch())
+        self._index = server.open(self._written.build)
+
+    def _epoch(self) -> str:
+        with self._ledger.read() as conn:
+            return log_queries.epoch(conn)
+
+    def _is_erased(self, server: SharedIndex) -> bool:
+        """Return whether what is on the server was begun after the last purge."""
+        state = server.read()
+        return state is not None and state.epoch == self._epoch()
+
+    def _save_checkpoint(self, reached: Checkpoint) -> None:
+        if self._written is None:
+            raise ReplacedError
+        self._written = self._required_server().save(self._written, reached)
+        self._checkpoint = reached
+
+    def _may_go_on(self) -> bool:
+        """Return whether this process is to write another batch. Raises ReplacedError if another process writes."""
+        if not super()._may_go_on():
+            return False
+        if self._required_server().read() != self._written:
+            raise ReplacedError
+        return True
+
+    @property
+    def log_number(self) -> int:
+        """Return the last row of the index log that this process knows to be applied."""
+        seen = self._seen
+        return 0 if seen is None or seen[0].checkpoint is None else seen[0].checkpoint.log_number
+
+    @contextmanager
+    def _our_turn(self, unless: Callable[[], bool] = lambda: False) -> Generator[bool]:
+        """Wait until no other process writes, and keep the others from it. Give False if `unless` holds before."""
+        end = time.monotonic() + TURN_SECONDS
+        while True:
+            with self._ledger.alone_at("index") as is_our_turn:
+                if is_our_turn or unless():
+                    yield is_our_turn
+                    return
+            if self._stopping.wait(POLL_SECONDS) or time.monotonic() > end:
+                raise VectorIndexError(
+                    "another process is writing to the index on the Chroma server, and has not finished within "
+                    f"{TURN_SECONDS:g} s. Nothing was done; try again later"
+                )
+
+    def _connect(self) -> None:
+        """Connect anew. What is there is read, so that a server that does not answer is noticed."""
+        self._disconnect()
+        with ExitStack() as stack:
+            server = self._open_shared()
+            stack.callback(server.close)
+            server.read(is_search=True)
+            stack.pop_all()
+            self._server = server
+
+    def _disconnect(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        self._server = self._index = self._written = self._seen = None
+
+    def _required_server(self) -> SharedIndex:
+        if self._server is None:
+            raise VectorIndexError(f"the index is {self.state}")
+        return self._server
+
+
+def _refuse_folder(folder: Path) -> NoReturn:
+    raise VectorIndexError(f"the index is on a Chroma server, and not in {folder}")

@@ -1,1 +1,0 @@
-"""A graph database outside that follows the graph of the ledger by Bolt. Nobody reads from it here."""

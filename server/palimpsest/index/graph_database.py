@@ -1,0 +1,748 @@
+"""Keep a graph database (Neo4j, Memgraph) in step with the graph of the ledger."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, LiteralString, NamedTuple, TypeAlias, TypeVar
+
+import anyio
+from sqlalchemy import Connection
+
+from palimpsest.core.clock import exact_iso
+from palimpsest.core.errors import GraphStoreError, LedgerError
+from palimpsest.core.protocols import Progress
+from palimpsest.core.settings import GraphStore
+from palimpsest.core.threads import Threads, in_background
+from palimpsest.store import entries
+from palimpsest.store.graph import projection as projected
+from palimpsest.store.graph.projection import Edge, Node, Part, ledger_end
+from palimpsest.store.ledger import Ledger
+from palimpsest.text.display import counted, shorten, visible
+
+if TYPE_CHECKING:
+    from neo4j import AsyncSession
+
+
+# The checkpoint of a graph database: how much of the ledger it shows. It is kept in the database itself.
+#
+# So a database that was restored, emptied or exchanged for another one says itself where the ledger goes on.
+
+LAYOUT = "1"
+"""The kind of nodes and edges. A database with another one is filled anew."""
+
+Phase: TypeAlias = Literal["clearing", "filling", "following"]
+
+Standing: TypeAlias = Literal["ours", "outdated", "foreign"]
+
+
+@dataclass(frozen=True, slots=True)
+class GraphCheckpoint:
+    """What a graph database shows of the ledger with the id `ledger`.
+
+    `log_number`, `edit_number` and `mention_number` are the last rows of the index log, of the history of entities and
+    of the mentions that were applied, and `log_signature` describes the first of them. While the database is filled,
+    `filled_to` is the number of the last memory that it shows.
+    """
+
+    ledger: str
+    layout: str
+    phase: Phase
+    log_number: int
+    log_signature: str
+    edit_number: int
+    mention_number: int
+    filled_to: int = 0
+
+    @classmethod
+    def read(cls, values: Mapping[str, Any]) -> GraphCheckpoint | None:
+        """Return the checkpoint in the properties of a node, or None if it is not one of this version."""
+        if values.get("layout") != LAYOUT:
+            return None
+        try:
+            return cls(**values)
+        except TypeError:
+            return None
+
+    @classmethod
+    def at_start(cls, ledger: str, conn: Connection) -> GraphCheckpoint:
+        """Return the checkpoint of a database that is to be filled with what the ledger is now."""
+        end = ledger_end(conn)
+        signature = entries.log_signature(conn, end.log_number)
+        return cls(ledger, LAYOUT, "clearing", end.log_number, signature, end.edit_number, end.mention_number)
+
+    def values(self) -> dict[str, Any]:
+        """Return it as the properties of a node."""
+        return asdict(self)
+
+    def moved_to(self, log_number: int, conn: Connection) -> GraphCheckpoint:
+        """Return the checkpoint moved to another row of the index log."""
+        return replace(self, log_number=log_number, log_signature=entries.log_signature(conn, log_number))
+
+    def standing(self, conn: Connection) -> Standing:
+        """Return whether the database can go on following the ledger.
+
+        It is outdated after a purge or a restore, which begin a new epoch of the ledger, and is filled anew. It is
+        foreign if it shows what this ledger never said: another copy of the ledger, which was used since, wrote it.
+        """
+        epoch, known_epoch = int(entries.epoch(conn)), int(self.log_signature.split(" ")[0])
+        if known_epoch > epoch:
+            return "foreign"
+        if known_epoch < epoch:
+            return "outdated"
+        end = ledger_end(conn)
+        is_known = self.log_number <= end.log_number and self.edit_number <= end.edit_number
+        is_same = is_known and self.log_signature == entries.log_signature(conn, self.log_number)
+        return "ours" if is_same else "foreign"
+
+    def behind(self, conn: Connection) -> int:
+        """Return how many rows of the ledger are still to be applied."""
+        end = ledger_end(conn)
+        return end.log_number - self.log_number + end.edit_number - self.edit_number
+
+
+# The statements that a graph database is sent. Names and texts are parameters and never part of a statement.
+#
+# Our nodes are known by their label and the id of the ledger together: the database may have other nodes with the
+# label, and those of other ledgers. What all of this needs is in both Neo4j and Memgraph, except how an index is
+# created.
+
+Provider: TypeAlias = Literal["neo4j", "memgraph"]
+Text: TypeAlias = LiteralString
+
+
+class Statement(NamedTuple):
+    """A statement and its parameters."""
+
+    text: Text
+    parameters: Mapping[str, Any]
+
+
+INDEXES: dict[Provider, tuple[Text, ...]] = {
+    "neo4j": (
+        "CREATE INDEX palimpsest_entity IF NOT EXISTS FOR (n:Entity) ON (n.id)",
+        "CREATE INDEX palimpsest_relation IF NOT EXISTS FOR ()-[r:RELATES]-() ON (r.memory_id)",
+    ),
+    "memgraph": ("CREATE INDEX ON :Entity(id)", "CREATE EDGE INDEX ON :RELATES(memory_id)"),
+}
+"""Each is a transaction of its own. They are no constraints, because others may use the same label."""
+
+READ_CHECKPOINT: Text = "MATCH (c:PalimpsestCheckpoint {ledger: $ledger}) RETURN properties(c) AS checkpoint"
+
+WRITE_CHECKPOINT: Text = "MERGE (c:PalimpsestCheckpoint {ledger: $ledger}) SET c += $values"
+
+REMOVE_SOME: Text = "MATCH (n:Entity {ledger: $ledger}) WITH n LIMIT 1000 DETACH DELETE n RETURN count(*) AS removed"
+
+REMOVE_EDGES: Text = "MATCH (a:Entity)-[r:RELATES]->() WHERE r.memory_id IN $memory_ids AND a.ledger = $ledger DELETE r"
+
+PUT_NODES: Text = (
+    "UNWIND $rows AS row "
+    "MERGE (n:Entity {id: row.id, ledger: $ledger}) "
+    "SET n.user_id = row.user_id, n.project = row.project, n.name = row.name, n.type = row.type, "
+    "n.aliases = row.aliases, n.is_user = row.is_user"
+)
+
+PUT_EDGES: Text = (
+    "UNWIND $rows AS row "
+    "MATCH (a:Entity {id: row.source_id, ledger: $ledger}) "
+    "MATCH (b:Entity {id: row.destination_id, ledger: $ledger}) "
+    "MERGE (a)-[r:RELATES {id: row.id}]->(b) "
+    "SET r.name = row.name, r.memory_id = row.memory_id, r.text = row.text, r.valid_from = row.valid_from, "
+    "r.valid_until = row.valid_until, r.created_at = row.created_at, r.expired_at = row.expired_at, "
+    "r.is_current = row.is_current"
+)
+
+REMOVE_NODES: Text = "UNWIND $ids AS id MATCH (n:Entity {id: id, ledger: $ledger}) DETACH DELETE n"
+
+COUNT_NODES: Text = "MATCH (n:Entity {ledger: $ledger}) RETURN count(n) AS count"
+
+COUNT_EDGES: Text = "MATCH (:Entity {ledger: $ledger})-[r:RELATES]->() RETURN count(r) AS count"
+
+NODES: Text = "MATCH (n:Entity) WHERE n.id IN $ids AND n.ledger = $ledger RETURN properties(n) AS properties"
+
+EDGES: Text = (
+    "MATCH (a:Entity)-[r:RELATES]->(b:Entity) WHERE r.memory_id IN $memory_ids AND a.ledger = $ledger "
+    "RETURN a.id AS source_id, b.id AS destination_id, properties(r) AS properties"
+)
+
+
+# The connection to a Bolt server: log in, run statements, and say in plain words what went wrong.
+#
+# Every step has a limit in seconds, because a server may accept a connection and then say nothing. The driver is the
+# asynchronous one: a task that is cancelled drops its connection at once, so a close never waits for the server.
+
+CONNECT_SECONDS = 5.0
+"""How long a connection and its handshake may take. Set by hand: a server on another continent answers in one."""
+
+REPLY_SECONDS = 60.0
+"""How long a transaction may take. It has some hundred rows, which take a tenth of a second on an idle server. Set by
+hand."""
+
+CLOSE_SECONDS = 1.0
+"""How long to say goodbye. After that the connection is dropped, which costs the server nothing. Set by hand."""
+
+MAX_REASON_CHARS = 200
+"""How much of what a server says about a failure is shown. Set by hand: its first sentence."""
+
+KEPT = "The graph in the ledger is complete, and the copy catches up when the database can be used."
+
+
+class GraphServer:
+    """A Neo4j or Memgraph server, as the settings name it."""
+
+    def __init__(self, store: GraphStore) -> None:
+        if store.provider == "ledger" or store.config.url is None:
+            raise ValueError("the graph lies in the ledger alone")
+        self.provider: Provider = store.provider
+        self._config = store.config
+        self._url = store.config.url
+
+    @property
+    def address(self) -> str:
+        """Return where it is, for messages. The settings allow no login in it."""
+        return f"{self._url}, database {self._config.database}" if self._config.database else self._url
+
+    @asynccontextmanager
+    async def connect(self) -> AsyncGenerator[GraphConnection]:
+        """Log in and return a connection, which is closed at the end. Raises GraphStoreError."""
+        driver = self._driver()
+        try:
+            async with driver.session(database=self._config.database) as session:
+                with _graph_errors(self.address), anyio.fail_after(CONNECT_SECONDS):
+                    await (await session.run("RETURN 1")).consume()
+                yield GraphConnection(self, session)
+        finally:
+            with anyio.move_on_after(CLOSE_SECONDS, shield=True):
+                await driver.close()
+
+    def _driver(self) -> Any:
+        try:
+            import neo4j  # noqa: PLC0415 - it is an extra, and takes a sixth of a second
+        except ImportError as error:
+            raise GraphStoreError(
+                f"graph_store.provider = '{self.provider}' needs the neo4j driver, which is not installed. The graph "
+                'in the ledger is complete. Run: pip install "palimpsest-mcp[graph]"'
+            ) from error
+        logging.getLogger("neo4j.notifications").setLevel(logging.ERROR)  # advice on statements, for their author
+        name, password = self._config.username, self._config.password
+        auth = None if name is None else (name, "" if password is None else password.get_secret_value())
+        with _graph_errors(self.address):
+            database: Any = neo4j.AsyncGraphDatabase  # its options have no types
+            return database.driver(
+                self._url,
+                auth=auth,
+                connection_timeout=CONNECT_SECONDS,
+                connection_acquisition_timeout=CONNECT_SECONDS,
+                max_connection_pool_size=1,
+                telemetry_disabled=True,
+                user_agent="palimpsest",
+            )
+
+
+class GraphConnection:
+    """A session on a Bolt server. Every method raises GraphStoreError."""
+
+    def __init__(self, server: GraphServer, session: AsyncSession) -> None:
+        self._server = server
+        self._session = session
+
+    async def run(self, *statements: Statement) -> list[dict[str, Any]]:
+        """Run statements in one transaction, all or none, and return the rows of the last one."""
+        rows: list[dict[str, Any]] = []
+        with _graph_errors(self._server.address), anyio.fail_after(REPLY_SECONDS):
+            async with await self._session.begin_transaction() as transaction:
+                for text, parameters in statements:
+                    result = await transaction.run(text, dict(parameters))
+                    rows = [record.data() async for record in result]
+                await transaction.commit()
+        return rows
+
+    async def create_indexes(self) -> None:
+        """Create the indexes by which statements find our nodes and edges, unless the database has them.
+
+        A server that does not know such an index works without it, only slower.
+        """
+        for text in INDEXES[self._server.provider]:
+            try:
+                with _graph_errors(self._server.address), anyio.fail_after(REPLY_SECONDS):
+                    await (await self._session.run(text)).consume()  # Memgraph refuses it in a transaction
+            except GraphStoreError as error:
+                if not error.is_refusal:
+                    raise
+
+
+@contextmanager
+def _graph_errors(address: str) -> Generator[None]:
+    """Raise GraphStoreError for what the driver raises, and for a step that takes too long."""
+    from neo4j.exceptions import AuthError, ClientError, DriverError, Neo4jError  # noqa: PLC0415 - as in `_driver`
+
+    try:
+        yield
+    except TimeoutError as error:
+        raise GraphStoreError(f"the graph database at {address} did not answer in time. {KEPT}") from error
+    except AuthError as error:
+        raise GraphStoreError(f"the graph database at {address} refused the login: {_reason(error)}. {KEPT}") from error
+    except Neo4jError as error:
+        text = f"the graph database at {address} refused a statement: {_reason(error)}. {KEPT}"
+        raise GraphStoreError(text, is_refusal=isinstance(error, ClientError)) from error
+    except (DriverError, OSError, ValueError) as error:
+        raise GraphStoreError(f"the graph database at {address} cannot be used: {_reason(error)}. {KEPT}") from error
+
+
+def _reason(error: Exception) -> str:
+    """Return what a server or the driver says about a failure, in one line."""
+    text = str(getattr(error, "message", None) or error)
+    return shorten(visible(" ".join(text.split())), MAX_REASON_CHARS).rstrip(".")
+
+
+# The copy of a ledger's graph in a graph database: what is read from it and written to it.
+
+BATCH = 100
+"""Rows in one statement. Set by hand: it takes some ten milliseconds, and one server deadlocked at 500 rows."""
+
+_T = TypeVar("_T")
+
+
+class GraphCopy:
+    """The nodes and edges of one ledger in a graph database. Every method raises GraphStoreError."""
+
+    def __init__(self, database: GraphConnection, ledger: str) -> None:
+        self._database = database
+        self._ledger = ledger
+
+    async def checkpoint(self) -> GraphCheckpoint | None:
+        """Return how much of the ledger it shows, or None if that is nothing, or written by another version."""
+        rows = await self._database.run(self._statement(READ_CHECKPOINT))
+        return GraphCheckpoint.read(rows[0]["checkpoint"]) if rows else None
+
+    async def move_to(self, checkpoint: GraphCheckpoint) -> None:
+        """Write the checkpoint alone."""
+        await self._database.run(self._moved(checkpoint))
+
+    async def prepare(self) -> None:
+        """Create the indexes that statements are quick with."""
+        await self._database.create_indexes()
+
+    async def clear(self) -> None:
+        """Remove all nodes of the ledger with their edges, a thousand at a time."""
+        while (await self._database.run(self._statement(REMOVE_SOME)))[0]["removed"]:
+            pass
+
+    async def put(self, part: Part, checkpoint: GraphCheckpoint) -> None:
+        """Bring it into the state of a part of the graph, and write the checkpoint, in one transaction."""
+        await self._database.run(*self._changes(part), self._moved(checkpoint))
+
+    def _changes(self, part: Part) -> Iterator[Statement]:
+        yield self._statement(REMOVE_EDGES, memory_ids=list(part.memory_ids))
+        for nodes in _batches(part.nodes):
+            yield self._statement(PUT_NODES, rows=[node_properties(node) for node in nodes])
+        for edges in _batches(part.edges):
+            rows = [
+                {"source_id": edge.source_id, "destination_id": edge.destination_id, **edge_properties(edge)}
+                for edge in edges
+            ]
+            yield self._statement(PUT_EDGES, rows=rows)
+        for ids in _batches(part.hidden):
+            yield self._statement(REMOVE_NODES, ids=list(ids))
+
+    async def counts(self) -> tuple[int, int]:
+        """Return the number of nodes and of edges."""
+        [nodes] = await self._database.run(self._statement(COUNT_NODES))
+        [edges] = await self._database.run(self._statement(COUNT_EDGES))
+        return nodes["count"], edges["count"]
+
+    async def nodes(self, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """Return the properties of nodes by id, as `node_properties` gives them."""
+        rows = await self._database.run(self._statement(NODES, ids=list(ids)))
+        return {row["properties"]["id"]: row["properties"] for row in rows}
+
+    async def edges(self, memory_ids: Sequence[str]) -> list[tuple[str, str, dict[str, Any]]]:
+        """Return the edges of memories: the ids of source and destination, and what `edge_properties` gives."""
+        rows = await self._database.run(self._statement(EDGES, memory_ids=list(memory_ids)))
+        return [(row["source_id"], row["destination_id"], row["properties"]) for row in rows]
+
+    def _statement(self, text: Text, **parameters: Any) -> Statement:
+        return Statement(text, {"ledger": self._ledger, **parameters})
+
+    def _moved(self, checkpoint: GraphCheckpoint) -> Statement:
+        return self._statement(WRITE_CHECKPOINT, values=checkpoint.values())
+
+
+def node_properties(node: Node) -> dict[str, Any]:
+    """Return an entity as the properties of a node, without the id of the ledger."""
+    return {
+        "id": node.id,
+        "user_id": node.user_id,
+        "project": node.project,
+        "name": node.name,
+        "type": node.type,
+        "aliases": list(node.aliases),
+        "is_user": node.is_user,
+    }
+
+
+def edge_properties(edge: Edge) -> dict[str, Any]:
+    """Return a relation as the properties of an edge. Times are ISO 8601 in UTC; None is no property at all."""
+    return {
+        "id": edge.id,
+        "name": edge.name,
+        "memory_id": edge.memory_id,
+        "text": edge.text,
+        "valid_from": exact_iso(edge.valid_from),
+        "valid_until": _iso(edge.valid_until),
+        "created_at": exact_iso(edge.created_at),
+        "expired_at": _iso(edge.expired_at),
+        "is_current": edge.expired_at is None,
+    }
+
+
+def _iso(time: datetime | None) -> str | None:
+    return None if time is None else exact_iso(time)
+
+
+def _batches(values: Sequence[_T]) -> Iterator[Sequence[_T]]:
+    return (values[start : start + BATCH] for start in range(0, len(values), BATCH))
+
+
+# Keep a graph database in step with the graph of the ledger.
+#
+# It follows the index log and the history of entities. Each step reads what some memories mention and state now, and
+# brings the database into that state, together with its checkpoint, in one transaction. So a step that is done again
+# changes nothing, and whoever is killed leaves work that the next one goes on with.
+
+TURN_SECONDS = 0.2
+"""How often to ask whether another process that writes is done. Set by hand."""
+
+MAX_TURNS = 150
+"""How often to ask before giving up: half a minute, in which a process catches up. Set by hand."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """The next part of the graph to apply, and the checkpoint after it."""
+
+    part: projected.Part
+    checkpoint: GraphCheckpoint
+
+
+class GraphProjection:
+    """A graph database that follows a ledger. One process at a time writes to it.
+
+    Every method raises LedgerError, and GraphStoreError if the database cannot be used.
+    """
+
+    def __init__(self, ledger: Ledger, server: GraphServer, threads: Threads) -> None:
+        self.server = server
+        self._ledger = ledger
+        self._threads = threads
+        self._applied: projected.LedgerEnd | None = None
+
+    async def read(self, query: Callable[[Connection], _T]) -> _T:
+        """Return what a query finds in the ledger."""
+
+        def work() -> _T:
+            with self._ledger.read() as conn:
+                return query(conn)
+
+        return await self._threads.run(work)
+
+    @asynccontextmanager
+    async def connect(self) -> AsyncGenerator[GraphCopy]:
+        """Connect to the database, until the block ends."""
+        ledger_id = await self._threads.run(lambda: self._ledger.id)
+        async with self.server.connect() as database:
+            yield GraphCopy(database, ledger_id)
+
+    async def catch_up(self) -> None:
+        """Apply what is new in the ledger. Without something new, the database is not asked.
+
+        While another process is writing to the database, wait for it. A database that shows nothing of this ledger, or
+        an earlier state of it, is filled anew. One that another copy of this ledger writes to is left alone, with
+        GraphStoreError.
+        """
+        end = await self.read(projected.ledger_end)
+        if end == self._applied:
+            return
+        async with self._alone(), self.connect() as copy:
+            await self._follow(copy, await self._usable_checkpoint(copy), None)
+        self._applied = end
+
+    async def rebuild(self, progress: Progress | None = None) -> tuple[int, int]:
+        """Replace what the database shows of this ledger, and return the number of its nodes and edges."""
+        async with self._alone(), self.connect() as copy:
+            await self._follow(copy, await self._begin(copy), progress)
+            return await copy.counts()
+
+    @asynccontextmanager
+    async def _alone(self) -> AsyncGenerator[None]:
+        """Wait until no other process writes to the database, and keep others from it until the block ends."""
+        for _ in range(MAX_TURNS):
+            # A turn that is not ours is left at once: on PostgreSQL each holds a session.
+            with ExitStack() as turn:
+                if await self._threads.run(lambda turn=turn: turn.enter_context(self._ledger.alone_at("graph"))):
+                    yield
+                    return
+            await anyio.sleep(TURN_SECONDS)
+        raise GraphStoreError(
+            "another process is still writing to the graph database. Nothing was written there. Try again in a minute."
+        )
+
+    async def _usable_checkpoint(self, copy: GraphCopy) -> GraphCheckpoint:
+        checkpoint = await copy.checkpoint()
+        standing: Standing = "outdated" if checkpoint is None else await self.read(checkpoint.standing)
+        if standing == "foreign":
+            raise GraphStoreError(foreign_text(self.server.address))
+        if checkpoint is None or standing == "outdated":
+            return await self._begin(copy)
+        return checkpoint
+
+    async def _begin(self, copy: GraphCopy) -> GraphCheckpoint:
+        """Mark the database as one that is to be filled anew."""
+        ledger_id = await self._threads.run(lambda: self._ledger.id)
+        checkpoint = await self.read(lambda conn: GraphCheckpoint.at_start(ledger_id, conn))
+        await copy.move_to(checkpoint)
+        return checkpoint
+
+    async def _follow(self, copy: GraphCopy, checkpoint: GraphCheckpoint, progress: Progress | None) -> None:
+        """Bring the database from a checkpoint to the end of the ledger."""
+        while True:
+            if checkpoint.phase == "clearing":
+                await copy.clear()
+                await copy.prepare()
+                checkpoint = replace(checkpoint, phase="filling")
+                await copy.move_to(checkpoint)
+            if checkpoint.phase == "filling":
+                checkpoint = await self._fill(copy, checkpoint, progress)
+            finished = await self._apply_log(copy, checkpoint)
+            if finished:
+                return
+            checkpoint = await self._begin(copy)  # something was purged meanwhile
+
+    async def _fill(self, copy: GraphCopy, checkpoint: GraphCheckpoint, progress: Progress | None) -> GraphCheckpoint:
+        total = await self.read(projected.count_memories_that_mention)
+        done = 0
+        while True:
+            step = await self.read(partial(_next_to_fill, checkpoint))
+            if step is None:
+                break
+            await copy.put(step.part, step.checkpoint)
+            checkpoint = step.checkpoint
+            done += len(step.part.memory_ids)
+            if progress is not None:
+                progress(done, max(total, done))
+        checkpoint = replace(checkpoint, phase="following")
+        await copy.move_to(checkpoint)
+        return checkpoint
+
+    async def _apply_log(self, copy: GraphCopy, checkpoint: GraphCheckpoint) -> bool:
+        """Apply all rows after a checkpoint. Return False if a purge or a restore made the database outdated."""
+        while True:
+            steps = await self.read(partial(_next_steps, checkpoint))
+            if steps is None:
+                return False
+            for step in steps:
+                await copy.put(step.part, step.checkpoint)
+                checkpoint = step.checkpoint
+            if not steps:
+                return True
+
+
+def graph_projection(store: GraphStore, ledger: Ledger, threads: Threads) -> GraphProjection | None:
+    """Return the graph database that the settings name, or None if the graph lies in the ledger alone."""
+    return None if store.provider == "ledger" else GraphProjection(ledger, GraphServer(store), threads)
+
+
+def foreign_text(address: str) -> str:
+    """Return what to do about a database that another copy of the ledger writes to."""
+    return (
+        f"the graph database at {address} shows changes that this ledger does not have: another copy of the ledger "
+        "writes to it. Nothing was changed there. Give each copy a database of its own, or run palimpsest rebuild "
+        "--graph to replace what is there with what this ledger holds."
+    )
+
+
+def _next_to_fill(checkpoint: GraphCheckpoint, conn: Connection) -> _Step | None:
+    rows = projected.memories_that_mention(conn, checkpoint.filled_to, BATCH)
+    if not rows:
+        return None
+    part = projected.part_of(conn, [memory_id for _, memory_id in rows])
+    return _Step(part, replace(checkpoint, filled_to=rows[-1][0]))
+
+
+def _next_steps(checkpoint: GraphCheckpoint, conn: Connection) -> list[_Step] | None:
+    """Return what brings the next rows of the ledger into the database; none if it shows all of them.
+
+    Return None if the database cannot go on from there.
+    """
+    if checkpoint.standing(conn) != "ours":
+        return None
+    end = projected.ledger_end(conn)
+    if checkpoint.log_number < end.log_number or checkpoint.mention_number < end.mention_number:
+        changed, log_number = projected.changed_memories(conn, checkpoint.log_number, BATCH)
+        naming, mention_number = projected.newly_naming_memories(conn, checkpoint.mention_number, BATCH)
+        part = projected.part_of(conn, list(dict.fromkeys((*changed, *naming))))
+        return [_Step(part, replace(checkpoint.moved_to(log_number, conn), mention_number=mention_number))]
+    if checkpoint.edit_number < end.edit_number:
+        edited = projected.edited_entities(conn, checkpoint.edit_number)
+        memory_ids = projected.memories_of(conn, edited)
+        batches = [memory_ids[start : start + BATCH] for start in range(0, len(memory_ids), BATCH)]
+        steps = [_Step(projected.part_of(conn, batch), checkpoint) for batch in batches]
+        return [*steps, _Step(projected.part_of(conn, [], edited), replace(checkpoint, edit_number=end.edit_number))]
+    return []
+
+
+# Say in what state a graph database is, and compare it with the ledger row by row.
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """The state of a graph database in words. `ok` is False if somebody has to do something."""
+
+    text: str
+    ok: bool = True
+
+
+async def condition(projection: GraphProjection) -> Condition:
+    """Return in what state the database is. Raises GraphStoreError if it cannot be used, and LedgerError."""
+    server = projection.server
+    name = f"{server.provider} at {server.address}"
+    async with projection.connect() as copy:
+        checkpoint = await copy.checkpoint()
+        if checkpoint is None:
+            return Condition(f"{name}: nothing of this ledger yet; a server fills it in the background")
+        standing = await projection.read(checkpoint.standing)
+        if standing == "foreign":
+            return Condition(foreign_text(server.address), ok=False)
+        if standing == "outdated":
+            return Condition(f"{name}: it shows an earlier state of the ledger; the next server fills it anew")
+        if checkpoint.phase != "following":
+            return Condition(f"{name}: it is being filled; a server goes on with it in the background")
+        behind = await projection.read(checkpoint.behind)
+        nodes, edges = await copy.counts()
+    text = f"{name}: {counted(nodes, 'entity')}, {counted(edges, 'relation')}, {counted(behind, 'change')} behind"
+    return Condition(text)
+
+
+async def differences(projection: GraphProjection, progress: Progress) -> str:
+    """Return how the database differs from the ledger, "" if it does not, once it has caught up.
+
+    Raises GraphStoreError and LedgerError.
+    """
+    await projection.catch_up()
+    wrong_edges = wrong_nodes = edges = last = done = 0
+    entity_ids: set[str] = set()
+    async with projection.connect() as copy:
+        total = await projection.read(projected.count_memories_that_mention)
+        while rows := await projection.read(lambda conn: projected.memories_that_mention(conn, last, BATCH)):  # noqa: B023 - called at once
+            memory_ids = [memory_id for _, memory_id in rows]
+            part = await projection.read(lambda conn: projected.part_of(conn, memory_ids))  # noqa: B023 - called at once
+            wrong_edges += await _wrong_edges(copy, memory_ids, part.edges)
+            wrong_nodes += await _wrong_nodes(copy, part.nodes)
+            edges += len(part.edges)
+            entity_ids.update(node.id for node in part.nodes)
+            last = rows[-1][0]
+            done += len(rows)
+            progress(done, max(done, total))
+        nodes_there, edges_there = await copy.counts()
+    faults = {
+        "entities are missing or wrong": wrong_nodes,
+        "relations are missing or wrong": wrong_edges,
+        "entities too many": max(nodes_there - len(entity_ids), 0),
+        "relations too many": max(edges_there - edges, 0),
+    }
+    return ", ".join(f"{count} {what}" for what, count in faults.items() if count)
+
+
+async def _wrong_nodes(copy: GraphCopy, nodes: tuple[projected.Node, ...]) -> int:
+    stored = await copy.nodes([node.id for node in nodes])
+    return sum(not _has(stored.get(node.id, {}), node_properties(node)) for node in nodes)
+
+
+async def _wrong_edges(copy: GraphCopy, memory_ids: list[str], edges: tuple[projected.Edge, ...]) -> int:
+    stored = {properties["id"]: (source, to, properties) for source, to, properties in await copy.edges(memory_ids)}
+    wrong = 0
+    for edge in edges:
+        source, destination, properties = stored.pop(edge.id, ("", "", {}))
+        is_there = (source, destination) == (edge.source_id, edge.destination_id)
+        wrong += not (is_there and _has(properties, edge_properties(edge)))
+    return wrong + len(stored)
+
+
+def _has(stored: dict[str, Any], expected: dict[str, Any]) -> bool:
+    """Return whether a node or an edge has these properties; none is the same as None."""
+    return all(stored.get(key) == value for key, value in expected.items())
+
+
+# Follow the ledger with a graph database in the background, for as long as a memory is open.
+
+logger = logging.getLogger(__name__)
+
+LOOK_SECONDS = 30.0
+"""How often to look for what other processes wrote. Set by hand: a look that finds nothing asks the ledger alone, and
+takes less than a millisecond."""
+
+REST_SECONDS = 1.0
+"""The rest after each time the database has caught up, so that writes in quick succession are applied together. Set by
+hand."""
+
+FIRST_RETRY_SECONDS = 1.0
+"""The rest after a failure. It doubles with each failure that follows, because a server that is down stays so for
+minutes as a rule. Set by hand."""
+
+MAX_RETRY_SECONDS = 60.0
+"""The longest rest, so that a server which comes back is up to date a minute later. Set by hand."""
+
+GraphState: TypeAlias = Literal["waiting", "ready", "failing"]
+
+
+class GraphFollower:
+    """Keeps a graph database up to date. `state` is "waiting" before the first attempt has ended."""
+
+    def __init__(self, projection: GraphProjection) -> None:
+        self.state: GraphState = "waiting"
+        self._projection = projection
+        self._woken = anyio.Event()
+        self._failures = 0
+        self._last_failure = ""
+
+    def wake(self) -> None:
+        """Look for what is new, unless the last attempt failed and it rests."""
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Follow the ledger until cancelled. A failure is logged, and tried again after a rest."""
+        with in_background():
+            while True:
+                self._woken = anyio.Event()
+                if await self._try():
+                    await anyio.sleep(REST_SECONDS)
+                    with anyio.move_on_after(LOOK_SECONDS):
+                        await self._woken.wait()
+                else:
+                    await anyio.sleep(min(FIRST_RETRY_SECONDS * 2 ** (self._failures - 1), MAX_RETRY_SECONDS))
+
+    async def _try(self) -> bool:
+        """Catch up once, and return whether that went well."""
+        try:
+            await self._projection.catch_up()
+        except (GraphStoreError, LedgerError) as error:
+            self._failed(str(error))
+            return False
+        except Exception as error:  # one that escaped would close the memory for all its callers
+            logger.exception("the graph database is not up to date")
+            self._failed(str(error))
+            return False
+        if self._failures:
+            logger.info("the graph database is up to date again")
+        self.state, self._failures, self._last_failure = "ready", 0, ""
+        return True
+
+    def _failed(self, text: str) -> None:
+        """Log a failure, unless it is the one that the log names already."""
+        if text != self._last_failure:
+            logger.warning("%s", text)
+        self.state, self._failures, self._last_failure = "failing", self._failures + 1, text

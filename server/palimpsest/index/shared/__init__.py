@@ -1,1 +1,0 @@
-"""An index on a Chroma server, which several processes and hosts share."""

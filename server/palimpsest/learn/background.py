@@ -1,0 +1,217 @@
+"""Background work: learn, name and embed what waits for it, keep the vector index up to date, refresh summaries.
+
+It runs in the task group of the facade.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
+from typing import TypeAlias
+
+import anyio
+import anyio.abc
+
+from palimpsest.core.errors import EmbedderError, LedgerError, VectorIndexError
+from palimpsest.core.models import Outcome, Scope
+from palimpsest.core.settings import Settings
+from palimpsest.core.threads import in_background
+from palimpsest.index.backfill import Backfill, embed_gists
+from palimpsest.index.graph_database import GraphFollower, GraphState, graph_projection
+from palimpsest.index.sync import Projection, finish_purge
+from palimpsest.learn.engine import Engine
+from palimpsest.learn.entity_resolution import Naming
+from palimpsest.learn.job_reports import JobReport, notes_on, once_told
+from palimpsest.learn.job_runner import JobRunner, queue_expiry
+from palimpsest.learn.summaries.summary_writer import DueSummaries
+from palimpsest.store.jobs import Job
+
+logger = logging.getLogger(__name__)
+
+_JobState: TypeAlias = tuple[int, str, datetime]
+
+OnLearned: TypeAlias = Callable[[Sequence[Outcome]], Awaitable[None]]
+
+REST_SECONDS = 1.0
+"""How long the index rests after it has caught up. A write to it holds the interpreter lock for milliseconds, and
+searches find new entries without it. Set by hand."""
+
+REST_SHARE = 9
+"""The index rests at least this many times as long as it took to catch up: a tenth of a core. Every process follows the
+writes of all others, so on a busy machine the indexes of many would take the processors from the calls. Set by hand."""
+
+MAX_REST_SECONDS = 10.0
+"""The longest rest. Set by hand: with a write every second the index is ten entries behind."""
+
+MAX_PENDING_WRITES = 50
+"""After this many writes the index stops resting, because each of them makes searches a little slower. Set by hand."""
+
+
+ROUND_SECONDS = 5.0
+"""How long texts are embedded before the index is brought up to date. Set by hand."""
+
+
+class BackgroundWork:
+    """The background work of one open memory.
+
+    `on_learned` is awaited with what was learned.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        projection: Projection,
+        tasks: anyio.abc.TaskGroup,
+        settings: Settings,
+        on_learned: OnLearned,
+    ) -> None:
+        self._engine = engine
+        self._projection = projection
+        self._tasks = tasks
+        self._on_learned = on_learned
+        self._work_waits = anyio.Event()
+        self._many_writes_wait = anyio.Event()
+        self._pending_writes = 0
+        self._summaries = DueSummaries(engine)
+        self._naming = Naming(engine.ledger)
+        self._change_over = Backfill(engine.ledger, engine.embedder)
+        self._jobs = JobRunner(engine, self._after_job)
+        self._reported: set[_JobState] = set()
+        graph = graph_projection(settings.graph_store, engine.ledger, engine.threads)
+        self._graph = None if graph is None else GraphFollower(graph)
+
+    @property
+    def graph_state(self) -> GraphState | None:
+        """Return the state of the graph database, or None if the settings name none."""
+        return None if self._graph is None else self._graph.state
+
+    def wake(self) -> None:
+        """Start the next round, because there is something new."""
+        self._work_waits.set()
+        if self._graph is not None:
+            self._graph.wake()
+
+    async def run(self) -> None:
+        """Learn, embed and index what is new until cancelled. Failures are logged, and the next round tries again.
+
+        Learning goes on at once. The first round of the rest waits until the first call was answered. Opening the index
+        imports much, which would delay the answer.
+        """
+        self._tasks.start_soon(self._run_jobs)
+        await self._work_waits.wait()
+        if self._graph is not None:
+            self._tasks.start_soon(self._graph.run)
+        with in_background():
+            await self._log_failure(self._finish_purge)
+            await self._follow()
+
+    async def _run_jobs(self) -> None:
+        with in_background():
+            await queue_expiry(self._engine)
+        await self._jobs.run()
+
+    async def _follow(self) -> None:
+        while True:
+            await self._work_waits.wait()
+            self._work_waits = anyio.Event()
+            is_embedded = await self._embed()
+            if self._projection.state in ("closed", "broken"):
+                await self._log_failure(self._projection.open)
+            began = time.monotonic()
+            await self._log_failure(self._projection.catch_up)
+            rest = min(REST_SHARE * (time.monotonic() - began), MAX_REST_SECONDS) if is_embedded else 0
+            self._pending_writes, self._many_writes_wait = 0, anyio.Event()
+            with anyio.move_on_after(max(rest, REST_SECONDS)):
+                await self._many_writes_wait.wait()
+
+    async def after_write(self, scope: Scope) -> None:
+        """Do what a write to a scope makes necessary: learn, index, and refresh the scope's summary if that is due."""
+        self._count_write()
+        await self._look_at_summaries(scope)
+        self._jobs.wake()
+
+    def report(self, reports: Sequence[JobReport]) -> tuple[str, ...]:
+        """Return notes on jobs for a reply, unless another reply has them, and record that in the background."""
+        new = [report for report in reports if _state(report.job) not in self._reported]
+        self._reported.update(_state(report.job) for report in new)
+        if new:
+            self._tasks.start_soon(self._mark_reported, [once_told(report.job) for report in new])
+        return notes_on(new)
+
+    async def _mark_reported(self, jobs: Sequence[Job]) -> None:
+        try:
+            with in_background():
+                await self._engine.write(lambda: self._engine.ledger.mark_reported(jobs))
+        except LedgerError as error:
+            logger.warning("what was learned will be told again: %s", error)
+
+    async def _after_job(self, scope: Scope, outcomes: Sequence[Outcome]) -> None:
+        self._count_write()
+        if outcomes:  # a job that wrote a summary makes none necessary
+            await self._look_at_summaries(scope)
+        await self._on_learned(outcomes)
+
+    def _count_write(self) -> None:
+        self._pending_writes += 1
+        if self._pending_writes >= MAX_PENDING_WRITES:
+            self._many_writes_wait.set()
+        self.wake()
+
+    async def _look_at_summaries(self, scope: Scope) -> None:
+        try:
+            if await self._summaries.after_write(scope):
+                self._jobs.wake()
+        except LedgerError as error:
+            logger.warning("whether a summary of %s is due is not known: %s", scope, error)
+
+    async def _embed(self) -> bool:
+        """Name and embed what is new, and then go on with what another embedder has embedded, which is done once.
+
+        All stop after a while, so that the index is brought up to date in between. The next round then goes on. While
+        another process embeds, this one waits for the next round. Return whether nothing is left to embed.
+        """
+        try:
+            if await self._engine.run(self._embed_in_turn):
+                return True
+            self.wake()
+        except LedgerError as error:
+            logger.warning("texts that wait for a vector are found by words only: %s", error)
+        return False
+
+    def _embed_in_turn(self) -> bool:
+        """Name and embed for a while unless another process does. Return whether nothing is left to do."""
+        engine, stopped = self._engine, self._projection.stopping
+        end = time.monotonic() + ROUND_SECONDS
+        with engine.ledger.alone_at("embedding") as is_our_turn:
+            if not is_our_turn:
+                return False
+            is_finished = self._naming.run(lambda: stopped() or time.monotonic() > end)
+            for backfill in (Backfill(engine.ledger, engine.embedder, only_failed=True), self._change_over):
+                try:
+                    backfill.run(lambda: stopped() or time.monotonic() > end)
+                    is_finished = is_finished and backfill.is_finished
+                except (EmbedderError, LedgerError) as error:
+                    logger.warning("some texts are found by words only: %s", error)
+            try:
+                are_embedded = embed_gists(engine.ledger, engine.embedder, lambda: stopped() or time.monotonic() > end)
+                is_finished = is_finished and are_embedded
+            except (EmbedderError, LedgerError) as error:
+                logger.warning("some gists of pages are found by words only: %s", error)
+        return is_finished
+
+    def _finish_purge(self) -> None:
+        if self._engine.ledger.has_erased_rows_on_disk:
+            finish_purge(self._engine.ledger, self._projection)
+
+    async def _log_failure(self, work: Callable[[], object]) -> None:
+        try:
+            await self._engine.run(work)
+        except (VectorIndexError, LedgerError) as error:
+            logger.warning("the vector index is not up to date: %s", error)
+
+
+def _state(job: Job) -> _JobState:
+    """Return what tells one end of a job from another."""
+    return job.seq, job.state, job.due_at

@@ -1,1 +1,0 @@
-"""Work that no caller waits for."""

@@ -1,0 +1,361 @@
+"""Read what an open memory holds: conversations, a time line, labels, and changes by other servers."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date, datetime, time, tzinfo
+from itertools import accumulate
+from typing import TypeAlias
+
+import anyio
+import anyio.to_thread
+from sqlalchemy import Connection
+
+from palimpsest.core.clock import exact_iso, in_zone
+from palimpsest.core.errors import InputError, LedgerError
+from palimpsest.core.models import ChangedMemory, Hit, Memory, Message, Scope, has_expired, labels_of
+from palimpsest.core.threads import in_background
+from palimpsest.learn.engine import Engine
+from palimpsest.recall.hits import memory_hit
+from palimpsest.store import entries, history, memories
+from palimpsest.store import messages as queries
+from palimpsest.store.entries import HIDDEN
+from palimpsest.store.memories import Days, Unit
+from palimpsest.store.messages import ConversationSummary
+from palimpsest.text.tokenizer import count_tokens
+
+# Conversations of an open memory: list them, and read one.
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationPage:
+    """One page of the list of conversations. `cursor` requests the next page, and is None on the last page."""
+
+    conversations: Sequence[ConversationSummary]
+    cursor: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MessagePage:
+    """One page of the messages of a conversation, oldest first. `cursor` is as in `ConversationPage`.
+
+    A message with a forgotten fact stands there without its text. `about` is what is known of the whole conversation,
+    and None for a document.
+    """
+
+    id: str
+    messages: Sequence[Message]
+    cursor: str | None = None
+    about: ConversationSummary | None = None
+
+
+class Conversations:
+    """The conversations in a memory, as `memory.conversations`. Every method raises PalimpsestError."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    async def list(self, scope: Scope, *, limit: int = 20, cursor: str | None = None) -> ConversationPage:
+        """Return a page of conversations, the one with the newest message first."""
+        after = None if cursor is None else _position(cursor)
+
+        def read() -> ConversationPage:
+            with self._engine.ledger.read() as conn:
+                found = queries.list_conversations(conn, scope, limit + 1, after)
+            last = found[limit - 1] if len(found) > limit else None
+            shown = [_of_zone(each, self._engine.clock().tzinfo) for each in found[:limit]]
+            return ConversationPage(shown, last and f"{exact_iso(last.ended_at)}/{last.id}")
+
+        return await self._engine.run(read)
+
+    async def ids(self, scope: Scope, beginning: str, limit: int) -> Sequence[str]:
+        """Return up to `limit` ids of conversations that begin with a string, the newest conversation first."""
+        return await self._engine.read(lambda conn: queries.ids_beginning(conn, scope, beginning, limit))
+
+    async def read(
+        self,
+        scope: Scope,
+        conversation_id: str,
+        *,
+        limit: int = 20,
+        cursor: str | None = None,
+        max_tokens: int | None = None,
+    ) -> MessagePage:
+        """Return a page of the messages of a conversation.
+
+        It is named by its id, by that of one of its messages, or by the beginning of one. The page ends before the
+        message that is one too many for `limit` or `max_tokens`; no message is cut.
+        """
+        if cursor is not None and not cursor.isdecimal():
+            raise _not_a_cursor(cursor)
+
+        zone = self._engine.clock().tzinfo
+
+        def read() -> MessagePage:
+            with self._engine.ledger.read() as conn:
+                session_id = queries.find_conversation(conn, scope, conversation_id, zone)
+                found = queries.messages_in(conn, scope, session_id, limit + 1, int(cursor or 0))
+                shown = found[: _fitting([message for _, message in found[:limit]], max_tokens)]
+                kept = {message.id for message in queries.without_forgotten(conn, [each for _, each in shown])}
+                about = queries.list_conversations(conn, scope, 1, only=session_id)
+            texts = [message if message.id in kept else replace(message, content=HIDDEN) for _, message in shown]
+            texts = [message.in_zone(zone) for message in texts]
+            next_cursor = str(shown[-1][0]) if len(found) > len(shown) else None
+            return MessagePage(session_id, texts, next_cursor, _of_zone(about[0], zone) if about else None)
+
+        return await self._engine.run(read)
+
+
+def _of_zone(summary: ConversationSummary, zone: tzinfo | None) -> ConversationSummary:
+    return replace(summary, began_at=in_zone(summary.began_at, zone), ended_at=in_zone(summary.ended_at, zone))
+
+
+def _fitting(messages: Sequence[Message], max_tokens: int | None) -> int:
+    """Return how many of the first messages fit the tokens, at least one."""
+    if max_tokens is None:
+        return len(messages)
+    total = accumulate(count_tokens(message.content) for message in messages)
+    return max(1, sum(tokens <= max_tokens for tokens in total))
+
+
+def _position(cursor: str) -> tuple[datetime, str]:
+    at, _, session_id = cursor.partition("/")
+    try:
+        instant = datetime.fromisoformat(at)
+    except ValueError:
+        raise _not_a_cursor(cursor) from None
+    if instant.tzinfo is None or not session_id:
+        raise _not_a_cursor(cursor)
+    return instant, session_id
+
+
+def _not_a_cursor(cursor: str) -> InputError:
+    return InputError(f"'{cursor}' is not a cursor. Use the one that the previous page ended with.")
+
+
+# Where a message stands in its conversation.
+
+
+async def cursor_before(engine: Engine, scope: Scope, message_id: str, context: int) -> str | None:
+    """Return the cursor of the page of a conversation that begins `context` messages before one of its messages.
+
+    It is None if there are not so many, and if there is no such message. Raises LedgerError.
+    """
+
+    def read(conn: Connection) -> str | None:
+        row = queries.row_before(conn, scope, message_id, context)
+        return None if row is None else str(row)
+
+    return await engine.read(read)
+
+
+# What edits changed of memories beside their texts: tags, metadata and since when they hold.
+
+
+@dataclass(frozen=True, slots=True)
+class LabelChange:
+    """What an edit took from a memory and gave to it, each as a name and a value, such as "tags: testing"."""
+
+    removed: tuple[str, ...]
+    added: tuple[str, ...]
+
+
+async def label_changes(engine: Engine, scope: Scope, numbers: Sequence[int]) -> Mapping[tuple[int, str], LabelChange]:
+    """Return what edits changed of memories whose text stayed, by the number of the edit and the id of the memory.
+
+    Raises LedgerError.
+    """
+
+    def read(conn: Connection) -> dict[tuple[int, str], LabelChange]:
+        changes: dict[tuple[int, str], LabelChange] = {}
+        for row in history.states_around(conn, scope, numbers):
+            before, after = labels_of(row.before or {}), labels_of(row.after)
+            changes[row.number, row.memory_id] = LabelChange(
+                tuple(sorted(before - after)), tuple(sorted(after - before))
+            )
+        return changes
+
+    return await engine.read(read)
+
+
+# What a memory holds of each day, month and year, how it grew, and what it believed at an instant.
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """How many memories and messages there are by day, month or year. A key is "2026-11-21", "2026-11" or "2026"."""
+
+    memories: Mapping[str, int]
+    messages: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """What a span of time holds: its memories and conversations in the order of their times, and the counts."""
+
+    memories: Sequence[Memory]
+    conversations: Sequence[ConversationSummary]
+    counts: Counts
+
+
+@dataclass(frozen=True, slots=True)
+class Believed:
+    """Memories that were living at an instant, as they were then, newest first.
+
+    `before` requests the next page, and is None on the last one.
+    """
+
+    hits: Sequence[Hit]
+    before: int | None = None
+
+
+class TimeLine:
+    """The time line of an open memory. Every method raises LedgerError."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._zone = engine.clock().tzinfo
+
+    async def bounds(self, scope: Scope) -> tuple[date, date] | None:
+        """Return the first and the last day that living memories are about; None if there are none."""
+        times = await self._engine.read(lambda conn: memories.bounds(conn, scope))
+        if times is None:
+            return None
+        # What is known to the day is stored as that day's beginning in UTC, and is that day in every zone.
+        first, last = (at if at.time() == time() else in_zone(at, self._zone) for at in times)
+        return first.date(), last.date()
+
+    async def first_stored_on(self, scope: Scope) -> date | None:
+        """Return on which day the first memory was stored; None if there is none."""
+        at = await self._engine.read(lambda conn: memories.first_stored_at(conn, scope))
+        return at and in_zone(at, self._zone).date()
+
+    async def span(self, scope: Scope, unit: Unit, first: date, end: date, limit: int) -> Span:
+        """Return what is of the days from `first` until before `end`, counted by `unit`, up to `limit` of each kind."""
+        now, days = self._engine.clock(), Days(first, end, self._zone)
+
+        def read(conn: Connection) -> Span:
+            about = memories.memories_about(conn, scope, days, limit)
+            ids = memories.conversations_within(conn, scope, days, limit)
+            held = [queries.list_conversations(conn, scope, 1, only=one) for one in ids]
+            counts = Counts(
+                memories.count_memories_by_time(conn, scope, unit, days),
+                memories.count_messages(conn, scope, unit, days),
+            )
+            living = [memory.in_zone(days.zone) for memory in about if not has_expired(memory.metadata, now)]
+            return Span(living, [conversation for found in held for conversation in found], counts)
+
+        return await self._engine.read(read)
+
+    async def growth(self, scope: Scope, unit: Unit, first: date, end: date) -> Counts:
+        """Return how many of the living memories were stored, and how many messages were said, by `unit`."""
+        days = Days(first, end, self._zone)
+
+        def read(conn: Connection) -> Counts:
+            return Counts(
+                memories.count_stored_memories(conn, scope, unit, days),
+                memories.count_messages(conn, scope, unit, days),
+            )
+
+        return await self._engine.read(read)
+
+    async def believed(self, scope: Scope, instant: datetime, limit: int, before: int | None = None) -> Believed:
+        """Return a page of the memories that were living at an instant, as they were then."""
+
+        def read(conn: Connection) -> Believed:
+            near = memories.living_at(conn, scope, instant, limit, before)
+            place = {memory_id: number for number, memory_id in near}
+            then = history.memories_at(conn, scope, instant, list(place))
+            then.sort(key=lambda memory: place[memory.id], reverse=True)
+            hits = [memory_hit(memory, memory.text, (), 0.0).in_zone(self._zone) for memory in then]
+            return Believed(tuple(hits), near[-1][0] if len(near) == limit else None)
+
+        return await self._engine.read(read)
+
+
+# Whether something of a user has changed, in this process or another one.
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A look at the index log: its newest number and epoch, and whether something of the user is new since the last."""
+
+    number: int
+    epoch: str
+    is_new: bool = False
+
+
+class Changes:
+    """What changes in the memory of one user. Every method raises LedgerError."""
+
+    def __init__(self, engine: Engine, user_id: str) -> None:
+        self._engine = engine
+        self._user_id = user_id
+
+    async def look(self, last: Look | None = None) -> Look:
+        """Look at what the index log says now. A ledger that was restored or purged in between is new as a whole."""
+
+        def read(conn: Connection) -> Look:
+            number, epoch = entries.newest_log_number(conn), entries.epoch(conn)
+            if last is None:
+                return Look(number, epoch)
+            if epoch != last.epoch or number < last.number:
+                return Look(number, epoch, is_new=True)
+            is_new = number > last.number and entries.has_changed_since(conn, self._user_id, last.number)
+            return Look(number, epoch, is_new)
+
+        return await self._engine.read(read)
+
+
+# Hear which memories have changed, whichever server changed them, if the database of the ledger tells.
+
+LOOK_SECONDS = 5.0
+"""How often the index log is looked at if nothing is heard, because the connection may be lost. Set by hand."""
+
+MAX_CHANGED = 500
+"""How many memories are told of at once. Set by hand: more changed in one moment are an import."""
+
+OnChanged: TypeAlias = Callable[[Sequence[ChangedMemory]], Awaitable[None]]
+
+logger = logging.getLogger(__name__)
+
+
+async def hear_changes(engine: Engine, on_changed: OnChanged) -> None:
+    """Await `on_changed` with the memories that change, until cancelled. Return at once if the database does not tell.
+
+    Without an answer of the database, changes are told of when it answers again.
+    """
+    listener = await engine.run(engine.ledger.listener)
+    if listener is None:
+        return
+    limit = anyio.CapacityLimiter(1)  # a thread of its own, because it waits most of the time
+    try:
+        with in_background():
+            number: int | None = None
+            while True:
+                try:
+                    await anyio.to_thread.run_sync(listener.wait, LOOK_SECONDS, limiter=limit, abandon_on_cancel=True)
+                    number = await _tell(engine, on_changed, number)
+                except LedgerError as error:
+                    logger.warning("changes by other servers are not heard for a while: %s", error)
+                    await anyio.sleep(LOOK_SECONDS)
+    finally:
+        listener.close()
+
+
+async def _tell(engine: Engine, on_changed: OnChanged, after: int | None) -> int:
+    """Tell of what changed after a number of the index log, and return the newest. With None nothing has changed."""
+
+    def look(conn: Connection) -> tuple[int, list[ChangedMemory]]:
+        newest = entries.newest_log_number(conn)
+        if after is None or newest == after:
+            return newest, []
+        changed = entries.changed_memories(conn, after, MAX_CHANGED)
+        return (changed[-1].log_number if len(changed) == MAX_CHANGED else newest), changed
+
+    newest, changed = await engine.read(look)
+    if changed:
+        await on_changed(changed)
+    return newest

@@ -1,0 +1,166 @@
+"""Embed, apply in one transaction, and return what every write returns."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+from palimpsest.core.errors import EmbedderError
+from palimpsest.core.models import AppliedWrite, Decision, Event, ForgetQuestion, Outcome, Provenance, Scope
+from palimpsest.core.protocols import Embedder, Vector
+from palimpsest.learn.engine import Engine
+from palimpsest.recall.similar import SimilarMemory
+from palimpsest.store.apply import Write
+from palimpsest.store.jobs import JobRequest
+from palimpsest.text.display import counted
+from palimpsest.text.tokenizer import within
+
+CALL_SECONDS = 2.0
+"""How long a call embeds. A client waits for it. Set by hand."""
+
+LINK_LATER = JobRequest("link", about="memories")
+"""What a write of decisions asks for if memories are linked. An undo brings the links back that there were."""
+
+_BY_WORDS, _BY_BEGINNING = "found by words only", "found by the meaning of its beginning"
+"""How notes begin on what waits to be embedded."""
+
+FIRST_CHARS = 2_000
+"""How much text of a call is embedded first: half a second of one core with the slowest embedder. Set by hand."""
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedDocument:
+    """What keeping a document did: how many pages it has now, and how many of them were added and deleted."""
+
+    id: str
+    title: str
+    uri: str
+    pages: int
+    added: int = 0
+    removed: int = 0
+    notes: tuple[str, ...] = ()
+
+    @property
+    def is_unchanged(self) -> bool:
+        """Return whether the document was kept before as it is."""
+        return not self.added and not self.removed
+
+
+@dataclass(frozen=True, slots=True)
+class WriteResult:
+    """What a write did: its outcomes, for each changed memory the others that resemble it, and notes for the caller.
+
+    `is_learning` says that messages are learned from in the background. `entity_edits` are those of the notes that say
+    what an undo did to entities. `document` is what a long text was kept as. `edit` is the number of the edit, and 0 if
+    nothing was changed. `questions` are requests to forget that are only done after a question.
+    """
+
+    outcomes: tuple[Outcome, ...] = ()
+    similar: Mapping[str, Sequence[SimilarMemory]] = field(default_factory=dict[str, Sequence[SimilarMemory]])
+    kept_messages: int = 0
+    notes: tuple[str, ...] = ()
+    is_learning: bool = False
+    entity_edits: tuple[str, ...] = ()
+    document: LearnedDocument | None = None
+    edit: int = 0
+    questions: tuple[ForgetQuestion, ...] = ()
+
+
+AfterWrite: TypeAlias = Callable[[Scope, Awaitable[WriteResult]], Awaitable[WriteResult]]
+"""What awaits a write in a scope and does what follows every write; it returns the result with its own notes."""
+
+
+def is_on_embedding(note: str) -> bool:
+    """Return whether a note says that something waits to be embedded."""
+    return note.startswith((_BY_WORDS, _BY_BEGINNING))
+
+
+async def embed_texts(
+    engine: Engine, texts: Sequence[str], known: Mapping[str, Vector] | None = None
+) -> tuple[dict[str, Vector], list[str]]:
+    """Return the vectors of texts, and notes about texts that wait. Only texts without a known vector are embedded.
+
+    Of a long text only the first window is embedded, and of many texts only those that take about `CALL_SECONDS`. The
+    background work does the rest. The returned vectors include the known ones. After a failure they are the known ones
+    only.
+    """
+    vectors = dict(known or {})
+    missing = [text for text in dict.fromkeys(texts) if text not in vectors]
+    if not missing:
+        return vectors, []
+    try:
+        embedded, long = await engine.run(lambda: _embed_in_time(engine.embedder, missing))
+    except EmbedderError as error:
+        return vectors, [f"{_BY_WORDS}, until it can be embedded: {error}"]
+    notes: list[str] = []
+    if late := len(missing) - len(embedded):
+        notes.append(f"{_BY_WORDS}, until the background has embedded it: {late} of {counted(len(missing), 'text')}")
+    if long:
+        notes.append(f"{_BY_BEGINNING}, until the rest is embedded: {counted(long, 'long text')}")
+    return vectors | dict(zip(missing, embedded, strict=False)), notes
+
+
+def _embed_in_time(embedder: Embedder, texts: Sequence[str]) -> tuple[list[Vector], int]:
+    """Return the vectors of the first texts, each of shape (dims,), and how many of these have further windows.
+
+    The parts that are embedded at once double in length, and each is expected to take twice as long as the last.
+    """
+    windows = [embedder.windows(text) for text in texts]
+    first = [parts[0] for parts in windows]
+    vectors: list[Vector] = []
+    began, max_chars, expected = time.monotonic(), FIRST_CHARS, 0.0
+    while len(vectors) < len(texts) and time.monotonic() - began + expected < CALL_SECONDS:
+        part_began = time.monotonic()
+        vectors.extend(embedder.embed_passages(within(first[len(vectors) :], max_chars)))
+        expected, max_chars = 2 * (time.monotonic() - part_began), 2 * max_chars
+    return vectors, sum(len(parts) > 1 for parts in windows[: len(vectors)])
+
+
+async def apply_decisions(
+    engine: Engine,
+    scope: Scope,
+    decisions: Sequence[Decision],
+    provenance: Provenance,
+    *,
+    vectors: Mapping[str, Vector] | None = None,
+    notes: Sequence[str] = (),
+    read: Mapping[str, int] | None = None,
+) -> WriteResult:
+    """Apply what a caller decided; `vectors` are those of the decisions' texts. Raises as `Ledger.apply`.
+
+    `read`: the revisions that the caller has read, by the ids of the memories. The write is refused if one is not the
+    present one.
+    """
+    write = Write(
+        scope,
+        provenance,
+        decisions=tuple(decisions),
+        vectors=vectors or {},
+        embedder=engine.embedder.fingerprint,
+        read=read or {},
+    )
+    return result_of(await apply_write(engine, write), notes)
+
+
+def result_of(applied: AppliedWrite, notes: Sequence[str] = ()) -> WriteResult:
+    """Return what a write of decisions did, with notes for the caller before its own."""
+    has_changed = any(outcome.event is not Event.NONE for outcome in applied.outcomes)
+    return WriteResult(applied.outcomes, notes=(*notes, *applied.notes), edit=applied.edit if has_changed else 0)
+
+
+async def apply_write(engine: Engine, write: Write) -> AppliedWrite:
+    """Apply a write in a worker thread. Vectors of long texts are marked as those of the first window."""
+    return await engine.write(lambda: engine.ledger.apply(_prepared(engine, write)))
+
+
+async def apply_as_one(engine: Engine, writes: Sequence[Write]) -> Sequence[AppliedWrite]:
+    """Do the same with writes in several scopes of a user, in one transaction and as one edit."""
+    return await engine.write(lambda: engine.ledger.apply_as_one([_prepared(engine, write) for write in writes]))
+
+
+def _prepared(engine: Engine, write: Write) -> Write:
+    partial = frozenset(text for text in write.vectors if len(engine.embedder.windows(text)) > 1)
+    later = (*write.later, LINK_LATER) if engine.has_links and write.decisions else write.later
+    return replace(write, partial=partial, later=later)

@@ -1,0 +1,691 @@
+"""Learn documents as pages: split them, keep gists, and read folders."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import uuid
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+from typing import TypeAlias
+
+import anyio
+from pathspec import GitIgnoreSpec
+from sqlalchemy import Connection
+
+from palimpsest.core.clock import in_zone
+from palimpsest.core.errors import (
+    EmbedderError,
+    InputError,
+    MemoryNotFoundError,
+    ModelError,
+    PromptError,
+    StaleDecisionError,
+)
+from palimpsest.core.models import PAGE, Decision, Event, Message, Provenance, Scope
+from palimpsest.core.protocols import LanguageModel, Progress, Vector
+from palimpsest.core.validation import trimmed
+from palimpsest.index.backfill import Backfill
+from palimpsest.learn.commit import AfterWrite, LearnedDocument, WriteResult, apply_decisions, apply_write, embed_texts
+from palimpsest.learn.engine import Engine
+from palimpsest.learn.readers import MARKUP, MAX_BYTES, TEXT, read_file
+from palimpsest.learn.sanitize import Cleaner
+from palimpsest.learn.summaries.extractive import Passage, most_telling
+from palimpsest.llm.summarize import write_gist
+from palimpsest.store import documents, messages
+from palimpsest.store import entries as vector_queries
+from palimpsest.store.apply import Write
+from palimpsest.store.documents import (
+    CLIENT,
+    Document,
+    Gist,
+    PagesRead,
+    PageWithGist,
+    StoredPage,
+    external_id,
+    kept_uri,
+)
+from palimpsest.store.jobs import Job, JobEnd, JobRequest
+from palimpsest.store.rows import content_hash
+from palimpsest.store.writes import Conversation, session_id_of
+from palimpsest.text.display import shorten
+from palimpsest.text.tokenizer import WORD_CHARS, count_words
+
+# Split a text into pages at natural breaks, as in ReadAgent (Lee et al. 2024, section 3.1), without a model.
+#
+# A page ends before a heading if it can, else after a paragraph, else after a sentence. Code blocks and tables stay
+# whole if they fit a page. Pure: the same text always has the same pages, and joined they are the text.
+
+MAX_WORDS = 600
+"""About how many words a page has at most; a short piece may come on top. The same as in ReadAgent, and what a search
+can show whole."""
+
+FULL_WORDS = 300
+"""A page of so many words ends at the next heading. Set by hand: half of the limit. Shorter sections are joined."""
+
+SHORT_WORDS = 50
+"""A section this short is joined to the page before it, if it fits. Set by hand: two or three sentences."""
+
+MAX_RUN_CHARS = MAX_WORDS * WORD_CHARS // 4
+"""A run of characters without a space is cut at this length. Set by hand: a quarter of a page in any script."""
+
+_LINE = re.compile(r"[^\n]*\n|[^\n]+")
+_HEADING = re.compile(r"(#{1,6})(?:\s|$)")
+_UNDERLINE = re.compile(r"(=|-|~|\^|\*|\+)\1{2,}")
+_FENCE = re.compile(r"`{3,}|~{3,}")
+_SENTENCE_END = re.compile(r"[.!?…][\"')\]»”’]*\s+|[。！？｡۔।][\"'」』”’）]*\s*|\n+")  # noqa: RUF001
+_RUN = re.compile(r"\S+\s*|\s+")
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """A part of a text that stays together. `level` is that of a heading, from 1 for the highest; 0 for other text."""
+
+    text: str
+    words: float
+    level: int = 0
+    is_table: bool = False
+
+
+def split(text: str) -> list[str]:
+    """Return the pages of a text, in order. Each has at most about `MAX_WORDS` words."""
+    return [page.text for page in _joined(_divided(list(_blocks(text))))]
+
+
+def trails(pages: Sequence[str]) -> list[tuple[str, ...]]:
+    """Return for each page the headings that it stands under, the highest first, with those that it begins with."""
+    found: list[tuple[str, ...]] = []
+    open_headings: dict[int, str] = {}
+    for page in pages:
+        at_start = True
+        trail = dict(open_headings)
+        for block in _blocks(page):
+            if not block.level:
+                at_start = at_start and not block.text.strip()
+                continue
+            kept = {level: title for level, title in open_headings.items() if level < block.level}
+            open_headings = {**kept, block.level: _title(block.text)}
+            if at_start:
+                trail = dict(open_headings)
+        found.append(tuple(title for title in trail.values() if title))
+    return found
+
+
+def first_heading(text: str) -> str:
+    """Return the first heading of a text, or without one its first line that shows something."""
+    for block in _blocks(text):
+        if block.level and _title(block.text):
+            return _title(block.text)
+    return next((line.strip() for line in text.splitlines() if line.strip()), "")
+
+
+def _title(heading: str) -> str:
+    lines = heading.strip().splitlines()
+    return lines[0].strip().strip("#").strip() if lines else ""
+
+
+def _blocks(text: str) -> Iterator[_Piece]:
+    """Yield headings, paragraphs, code blocks and tables, each with the blank lines after it."""
+    lines: list[str] = []
+    kind = fence = ""
+    is_over = False
+    for line in _LINE.findall(text):
+        bare = line.strip()
+        if fence:
+            lines.append(line)
+            if bare.startswith(fence) and not bare.strip(fence[0]):
+                fence, is_over = "", True
+            continue
+        next_kind = _kind(bare)
+        if next_kind == "blank":
+            is_over = bool(lines)
+        elif next_kind == "underline" and kind == "paragraph" and not is_over and len(lines) == 1:
+            kind = "heading 1" if bare.startswith("=") else "heading 2"
+        elif lines and (is_over or next_kind != kind or kind.startswith("heading")):
+            yield _block(lines, kind)
+            lines, kind, is_over = [], "", False
+        lines.append(line)
+        if next_kind != "blank" and not kind:
+            kind = "paragraph" if next_kind == "underline" else next_kind
+        if kind == "code" and next_kind == "code":
+            fence = bare[: len(bare) - len(bare.lstrip(bare[0]))]
+    if lines:
+        yield _block(lines, kind)
+
+
+def _kind(bare: str) -> str:
+    """Return what a line begins: blank, code, heading with its level, table, underline or paragraph."""
+    if not bare:
+        return "blank"
+    if heading := _HEADING.match(bare):
+        return f"heading {len(heading[1])}"
+    if _FENCE.match(bare):
+        return "code"
+    if bare.startswith("|"):
+        return "table"
+    return "underline" if _UNDERLINE.fullmatch(bare) else "paragraph"
+
+
+def _block(lines: Sequence[str], kind: str) -> _Piece:
+    text = "".join(lines)
+    level = int(kind.removeprefix("heading ")) if kind.startswith("heading") else 0
+    return _Piece(text, count_words(text), level, is_table=kind in {"code", "table"})
+
+
+def _divided(blocks: Sequence[_Piece]) -> list[_Piece]:
+    """Return the sections of a text, each no longer than a page: cut at the highest headings, and these at the next."""
+    if not blocks:
+        return []
+    if sum(block.words for block in blocks) <= MAX_WORDS:
+        return [_merged(blocks)]
+    levels = {block.level for block in blocks[1:] if block.level}
+    if not levels:
+        return _filled(piece for block in blocks for piece in _fragments(block))
+    top = min(levels)
+    starts = [0, *(place for place, block in enumerate(blocks) if place and block.level == top), len(blocks)]
+    return [piece for start, end in pairwise(starts) for piece in _joined(_divided(blocks[start:end]))]
+
+
+def _joined(sections: Sequence[_Piece]) -> list[_Piece]:
+    """Return the sections with short ones joined to what comes before them."""
+    pages: list[_Piece] = []
+    for section in sections:
+        last = pages[-1] if pages else None
+        is_short = last is not None and (last.words < FULL_WORDS or section.words < SHORT_WORDS)
+        if last is not None and is_short and _fit(last.words, section.words):
+            pages[-1] = _merged((last, section))
+        else:
+            pages.append(section)
+    return pages
+
+
+def _filled(pieces: Iterable[_Piece]) -> list[_Piece]:
+    """Return pages of as many pieces as fit."""
+    pages: list[list[_Piece]] = []
+    words = 0.0
+    for piece in pieces:
+        if not pages or not _fit(words, piece.words):
+            pages.append([])
+            words = 0.0
+        pages[-1].append(piece)
+        words += piece.words
+    return [_merged(page) for page in pages]
+
+
+def _fit(words: float, more: float) -> bool:
+    """Return whether two parts of so many words fit a page. A heading goes with what it heads in any case."""
+    return words + more <= MAX_WORDS + (SHORT_WORDS if min(words, more) < SHORT_WORDS else 0)
+
+
+def _merged(pieces: Sequence[_Piece]) -> _Piece:
+    return _Piece("".join(piece.text for piece in pieces), sum(piece.words for piece in pieces))
+
+
+def _fragments(block: _Piece) -> Iterator[_Piece]:
+    """Yield a block, or the parts of one that is too long for a page: lines of a table or code, else sentences."""
+    if block.words <= MAX_WORDS:
+        yield block
+        return
+    for part in _LINE.findall(block.text) if block.is_table else sentences(block.text):
+        words = count_words(part)
+        if words <= MAX_WORDS:
+            yield _Piece(part, words)
+            continue
+        for run in _RUN.findall(part):
+            for start in range(0, len(run), MAX_RUN_CHARS):
+                cut = run[start : start + MAX_RUN_CHARS]
+                yield _Piece(cut, count_words(cut))
+
+
+def sentences(text: str) -> list[str]:
+    """Return the sentences of a text, or its lines where these are shorter. Joined they are the text."""
+    ends = [0, *(end.end() for end in _SENTENCE_END.finditer(text)), len(text)]
+    return [text[start:end] for start, end in pairwise(ends) if start < end]
+
+
+# The gist of each page: its most central sentences at once, and what a model writes of it later, in the background.
+
+GIST_TOKENS = 80
+"""How long a gist without a model is. Set by hand: two or three sentences, a tenth of a page."""
+
+MIN_SENTENCE_CHARS = 20
+"""A shorter line says too little by itself. Set by hand: shorter are list items and captions."""
+
+PAGES_AT_ONCE = 10
+"""After so many pages other jobs have their turn. Set by hand: less than a minute of a model."""
+
+_WRAP = re.compile(r"(?<=[^\n])\n(?=[^\s#|>`*+\-\d])")
+"""A line break within a paragraph, which ends no sentence."""
+
+TRAIL = " › "  # noqa: RUF001 - the sign between headings
+
+
+def plain_gist(page: str, headings: Sequence[str]) -> Gist:
+    """Return the headings that a page stands under and its most central sentences, in their order, without a model."""
+    lines = [" ".join(sentence.split()) for sentence in sentences(_WRAP.sub(" ", page))]
+    told = [line for line in lines if len(line) >= MIN_SENTENCE_CHARS and not line.startswith(("#", "|", "```"))]
+    chosen = sorted(most_telling([Passage(line) for line in told], GIST_TOKENS))
+    text = " ".join(told[place] for place in chosen)
+    return Gist(": ".join(filter(None, (TRAIL.join(headings), text))))
+
+
+async def write_gists(engine: Engine, model: LanguageModel, job: Job) -> JobEnd:
+    """Write the gists of the pages of a job that no model has written yet, a few of them at once."""
+    waiting = await engine.run(lambda: _waiting(engine, job))
+    prompt = engine.prompts.get("gist")
+    for page, title, headings in waiting[:PAGES_AT_ONCE]:
+        try:
+            text = await write_gist(model, prompt, title=title, headings=headings, page=page.content)
+        except (ModelError, PromptError) as error:
+            return JobEnd(error=error)
+        gist = Gist(text, model.name, prompt.fingerprint)
+        vectors, _ = await embed_texts(engine, [text])  # what cannot be embedded now waits for the background
+        write = Write(
+            page.scope,
+            Provenance("gist", model.name, prompt.fingerprint),
+            gists={page.id: gist},
+            vectors=vectors,
+            embedder=engine.embedder.fingerprint,
+        )
+        await apply_write(engine, write)
+    return JobEnd(is_unfinished=len(waiting) > PAGES_AT_ONCE)
+
+
+def _waiting(engine: Engine, job: Job) -> list[tuple[Message, str, Sequence[str]]]:
+    """Return the living pages of a job that no model wrote a gist of, with their titles and headings."""
+    with engine.ledger.read() as conn:
+        known = documents.of_pages(conn, job.message_ids)
+        without = [page for page in job.message_ids if page not in known or not known[page].model]
+        found = messages.messages_by_id(conn, without)
+        places = documents.places(conn, without)
+        living = [found[page] for page in without if page in found and found[page].deleted_at is None]
+        return [(page, places[page.id].title, trails([page.content])[0]) for page in living if page.role == PAGE]
+
+
+# Find the documents in a folder. What is not one is named, with the reason.
+
+MAX_FILES = 5_000
+"""More documents are refused. Set by hand: whoever has more names a folder within."""
+
+IGNORE_FILE = ".gitignore"
+
+CONVERSATIONS = frozenset({".json", ".jsonl", ".ndjson"})
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """What is not learned from, and why."""
+
+    path: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class FolderContents:
+    """The documents in a folder in the order of their names, and what was skipped. Hidden files are not named."""
+
+    files: list[Path] = field(default_factory=list[Path])
+    skipped: list[Skipped] = field(default_factory=list[Skipped])
+
+
+def documents_in(folder: Path) -> FolderContents:
+    """Return the documents in a folder and the folders in it. Links are not followed. Blocking.
+
+    Raises InputError for a folder that cannot be read, or that has too many.
+    """
+    found = FolderContents()
+    waiting: list[tuple[Path, tuple[tuple[Path, GitIgnoreSpec], ...]]] = [(folder, ())]
+    while waiting:
+        place, ignored = waiting.pop()
+        try:
+            entries = sorted(os.scandir(place), key=lambda entry: entry.name)
+        except OSError as error:
+            if place == folder:
+                raise InputError(f"{folder} cannot be read: {error.strerror}. Nothing was stored") from error
+            found.skipped.append(_skipped(folder, place, f"cannot be read: {error.strerror}"))
+            continue
+        ignored = (*ignored, *_ignored_in(place, entries))
+        folders: list[Path] = []
+        for entry in entries:
+            path = Path(entry.path)
+            if entry.name.startswith("."):
+                continue
+            reason = _reason(entry, ignored)
+            if reason:
+                found.skipped.append(_skipped(folder, path, reason))
+            elif entry.is_dir(follow_symlinks=False):
+                folders.append(path)
+            else:
+                found.files.append(path)
+        waiting += [(path, ignored) for path in reversed(folders)]
+        if len(found.files) > MAX_FILES:
+            raise InputError(f"{folder} has more than {MAX_FILES:,} documents. Name a folder in it. Nothing was stored")
+    return found
+
+
+def _skipped(folder: Path, path: Path, reason: str) -> Skipped:
+    return Skipped(path.relative_to(folder).as_posix(), reason)
+
+
+def _ignored_in(place: Path, entries: Sequence[os.DirEntry[str]]) -> Iterator[tuple[Path, GitIgnoreSpec]]:
+    """Yield what the file `.gitignore` of a folder says, if it has one that can be read."""
+    for entry in entries:
+        if entry.name == IGNORE_FILE and entry.is_file(follow_symlinks=False) and entry.stat().st_size <= MAX_BYTES:
+            lines = Path(entry.path).read_text("utf-8", "replace").splitlines()
+            yield place, GitIgnoreSpec.from_lines(lines)
+
+
+def _reason(entry: os.DirEntry[str], ignored: Sequence[tuple[Path, GitIgnoreSpec]]) -> str:
+    """Return why an entry of a folder is skipped, or "" if it is not."""
+    is_folder = entry.is_dir(follow_symlinks=False)
+    suffix = Path(entry.name).suffix.lower()
+    if entry.is_symlink():
+        return "a link, which is not followed"
+    if any(spec.match_file(_below(base, entry.path, is_folder=is_folder)) for base, spec in ignored):
+        return "ignored by .gitignore"
+    if is_folder:
+        return ""
+    if not entry.is_file(follow_symlinks=False):
+        return "not a file"
+    if suffix in CONVERSATIONS:
+        return "may be a conversation; name the file itself to learn from it"
+    if suffix not in TEXT | MARKUP:
+        return f"not a document ({suffix or 'no suffix'})"
+    return f"larger than {MAX_BYTES:,} bytes" if entry.stat(follow_symlinks=False).st_size > MAX_BYTES else ""
+
+
+def _below(base: Path, path: str, *, is_folder: bool) -> str:
+    return Path(path).relative_to(base).as_posix() + ("/" if is_folder else "")
+
+
+# Keep a document as pages, each a message, and bring the pages of one that has changed up to date.
+#
+# A page with the same text at the same place stays as it is. The others are added and deleted in one edit, so an
+# undo takes the whole learning back, and the pages of before stay in the history.
+
+MAX_TITLE_CHARS = 80
+"""How much of its first line titles a text that has no name. Set by hand: a line of a list."""
+
+ATTEMPTS = 5
+"""How often a document is read and planned if other processes learn it at the same moment. Set by hand: they take
+turns, and each changes it once."""
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentText:
+    """A document that is to be kept: where it comes from, what it is called, its text and the date of it."""
+
+    uri: str
+    title: str
+    text: str
+    at: datetime
+
+
+ReadDocument: TypeAlias = Callable[[], Awaitable[DocumentText]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What is to be written: pages that are new, and the ids of those to delete and to restore.
+
+    `vectors` and `gists` are those of texts that stood at another place before, so that neither is made again.
+    """
+
+    title: str
+    pages: int
+    read: PagesRead
+    new: Sequence[Message] = ()
+    deleted: Sequence[str] = ()
+    restored: Sequence[str] = ()
+    vectors: Mapping[str, Vector] = field(default_factory=dict[str, Vector])
+    gists: Mapping[str, Gist] = field(default_factory=dict[str, Gist])
+    notes: Sequence[str] = ()
+
+
+def is_long(text: str) -> bool:
+    """Return whether a text is too long for a memory, and so a document."""
+    return count_words(text) > MAX_WORDS
+
+
+def text_document(text: str, at: datetime) -> DocumentText:
+    """Return a text that has no name as a document. The same text always has the same uri."""
+    digest = hashlib.sha256(text.encode()).hexdigest()[:32]
+    return DocumentText(f"text:{digest}", shorten(first_heading(text), MAX_TITLE_CHARS), text, at)
+
+
+async def learn_document(engine: Engine, scope: Scope, read: ReadDocument, caller: str) -> LearnedDocument:
+    """Keep a document, or bring it up to date. Raises InputError if it has no text, and LedgerError.
+
+    If another process learns it at the same moment, it is read again: what was read may be the older version.
+    """
+    for _ in range(ATTEMPTS - 1):
+        try:
+            return await _learned(engine, scope, await read(), caller)
+        except StaleDecisionError:
+            continue
+    return await _learned(engine, scope, await read(), caller)
+
+
+async def _learned(engine: Engine, scope: Scope, source: DocumentText, caller: str) -> LearnedDocument:
+    uri = kept_uri(Cleaner(engine).text(source.uri))
+    plan = await engine.run(lambda: _plan(engine, scope, source, uri))
+    document_id = session_id_of(scope, CLIENT, uri)
+    if not plan.new and not plan.deleted and not plan.restored:
+        return LearnedDocument(document_id, plan.title, uri, plan.pages)
+    vectors, embedding_notes = await embed_texts(engine, [page.content for page in plan.new], plan.vectors)
+    decisions = [
+        *(Decision(Event.DELETE, memory_id=page, kind="message") for page in plan.deleted),
+        *(Decision(Event.ADD, memory_id=page, kind="message") for page in plan.restored),
+    ]
+    asks_model = engine.model is not None and not engine.is_model_borrowed
+    write = Write(
+        scope,
+        Provenance("learn document", caller=caller),
+        tuple(plan.new),
+        Conversation(CLIENT, uri, plan.title),
+        tuple(decisions),
+        vectors=vectors,
+        embedder=engine.embedder.fingerprint,
+        gists=plan.gists,
+        pages_read=plan.read,
+        later=(JobRequest("gist", "messages"),) if asks_model else (),
+    )
+    applied = await apply_write(engine, write)
+    if applied.messages:
+        document_id = applied.messages[0].session_id
+    added, notes = len(plan.new) + len(plan.restored), (*plan.notes, *embedding_notes, *applied.notes)
+    return LearnedDocument(document_id, plan.title, uri, plan.pages, added, len(plan.deleted), notes)
+
+
+def _plan(engine: Engine, scope: Scope, source: DocumentText, uri: str) -> _Plan:
+    """Return what a document needs that the ledger has not. Blocking. Raises InputError if it has no text."""
+    cleaner = Cleaner(engine)
+    parts = split(cleaner.text(source.text))
+    headings = {trimmed(part): trail for part, trail in zip(parts, trails(parts), strict=True)}
+    texts = [text for part in parts if (text := trimmed(part))]
+    if not texts:
+        raise InputError("it has no text")
+    with engine.ledger.read() as conn:
+        stored = documents.pages_of_uri(conn, scope, uri)
+        same = {(page.number, page.digest): page for page in reversed(stored)}
+        wanted = [(number, content_hash(text)) for number, text in enumerate(texts, 1)]
+        kept = [same[place] for place in wanted if place in same]
+        moved = _by_digest(stored, {digest for place in wanted if place not in same for digest in place[1:]})
+        owners = [page.id for page in moved.values()]
+        vectors = vector_queries.own_vectors(conn, engine.embedder.fingerprint, "message", owners)
+        told = documents.of_pages(conn, owners)
+    now = engine.clock()
+    new: list[Message] = []
+    gists: dict[str, Gist] = {}
+    known: dict[str, Vector] = {}
+    for (number, digest), text in zip(wanted, texts, strict=True):
+        if (number, digest) in same:
+            continue
+        page = Message(str(uuid.uuid4()), scope, PAGE, text, source.at, now, external_id=external_id(uri, number))
+        new.append(page)
+        old = moved[digest].id if digest in moved else ""
+        gists[page.id] = told.get(old) or plain_gist(text, headings[text])
+        known |= {text: vectors[old]} if old in vectors else {}
+    kept_ids = {page.id for page in kept}
+    deleted = [page.id for page in stored if not page.is_deleted and page.id not in kept_ids]
+    restored = [page.id for page in kept if page.is_deleted]
+    title = cleaner.text(source.title)
+    read = PagesRead(uri, frozenset(stored))
+    return _Plan(title, len(texts), read, new, deleted, restored, known, gists, cleaner.notes())
+
+
+def _by_digest(stored: Sequence[StoredPage], digests: set[str]) -> dict[str, StoredPage]:
+    """Return a page for each of these texts that stands, or stood, somewhere in the document."""
+    return {page.digest: page for page in reversed(stored) if page.digest in digests}
+
+
+# Documents of an open memory: learn files and folders, list what was learned, read and delete it.
+
+FILE = "file://"
+"""How the uri of a file begins. The path follows as it is, so that people can read it."""
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedFolder:
+    """What learning a folder did: its documents, what was skipped, and the documents whose files are gone."""
+
+    learned: Sequence[LearnedDocument]
+    skipped: Sequence[Skipped] = ()
+    gone: Sequence[Document] = ()
+
+
+class Documents:
+    """The documents in a memory, as `memory.documents`. Every method raises PalimpsestError."""
+
+    def __init__(self, engine: Engine, after_write: AfterWrite) -> None:
+        self._engine = engine
+        self._after_write = after_write
+
+    async def learn_file(self, scope: Scope, file: Path, *, title: str = "", caller: str = "") -> LearnedDocument:
+        """Keep a file as a document, or bring it up to date. Raises InputError if it cannot be read."""
+        path = await anyio.Path(file).absolute()
+
+        async def read() -> DocumentText:
+            text = await read_file(Path(path))
+            changed_at = datetime.fromtimestamp((await path.stat()).st_mtime, UTC)
+            return DocumentText(f"{FILE}{path.as_posix()}", title or path.name, text, changed_at)
+
+        try:
+            return await self._learn(scope, read, caller)
+        except InputError as error:
+            raise InputError(f"{file}: {error}. Nothing of it was stored") from error
+        except OSError as error:
+            raise InputError(
+                f"{file}: it cannot be read: {error.strerror or error}. Nothing of it was stored"
+            ) from error
+
+    async def learn_folder(self, scope: Scope, folder: Path, progress: Progress, *, caller: str = "") -> LearnedFolder:
+        """Keep the files of a folder as documents. What cannot be read is skipped, and named with the reason."""
+        root = Path(await anyio.Path(folder).absolute())
+        contents = await self._engine.run(lambda: documents_in(root))
+        learned: list[LearnedDocument] = []
+        skipped = list(contents.skipped)
+        for number, file in enumerate(contents.files, 1):
+            name = file.relative_to(root).as_posix()
+            try:
+                learned.append(await self.learn_file(scope, file, title=name, caller=caller))
+            except InputError as error:
+                skipped.append(Skipped(name, str(error.__cause__ or error)))
+            progress(number, len(contents.files))
+        gone = await self._engine.run(lambda: self._gone(scope, root))
+        return LearnedFolder(learned, skipped, gone)
+
+    async def embed(self, progress: Progress) -> int:
+        """Embed what waits for it, and return how many texts could not be embedded now."""
+        engine = self._engine
+        fingerprint = engine.embedder.fingerprint
+
+        def waiting(conn: Connection) -> int:
+            return vector_queries.count_missing_vectors(conn, fingerprint, only_failed=True)
+
+        def work() -> int:
+            backfill = Backfill(engine.ledger, engine.embedder, only_failed=True, in_background=False)
+
+            def look() -> bool:
+                with engine.ledger.read() as conn:
+                    progress(total - waiting(conn), total)
+                return False
+
+            with engine.ledger.read() as conn:
+                total = waiting(conn)
+            try:
+                backfill.run(look)
+            except EmbedderError:
+                with engine.ledger.read() as conn:
+                    return waiting(conn)
+            return 0
+
+        return await engine.run(work)
+
+    def _of_zone(self, document: Document) -> Document:
+        return replace(document, learned_at=in_zone(document.learned_at, self._engine.clock().tzinfo))
+
+    async def list(self, scope: Scope) -> Sequence[Document]:
+        """Return the documents that the scope sees, the one that was learned last first."""
+        found = await self._engine.read(lambda conn: documents.documents(conn, scope))
+        return [self._of_zone(document) for document in found]
+
+    async def pages(self, scope: Scope, document_id: str) -> tuple[Document, Sequence[PageWithGist]]:
+        """Return a document, which is named by its id or the beginning of it, and its pages with their gists."""
+
+        def read(conn: Connection) -> tuple[Document, Sequence[PageWithGist]]:
+            found = documents.document(conn, scope, document_id)
+            return self._of_zone(found), documents.pages(conn, scope, found)
+
+        return await self._engine.read(read)
+
+    async def page(self, scope: Scope, document_id: str, number: int) -> tuple[Document, PageWithGist]:
+        """Return one page of a document. Raises MemoryNotFoundError if it has no such page."""
+
+        def read(conn: Connection) -> tuple[Document, PageWithGist]:
+            found = documents.document(conn, scope, document_id)
+            for page in documents.pages(conn, scope, found, number):
+                return found, page
+            raise MemoryNotFoundError(f"'{found.title}' has {found.pages} pages, and no page {number}")
+
+        return await self._engine.read(read)
+
+    async def ids(self, scope: Scope, beginning: str, limit: int) -> Sequence[str]:
+        """Return up to `limit` ids of documents that begin with a string, the newest first."""
+        return await self._engine.read(lambda conn: documents.ids_beginning(conn, scope, beginning, limit))
+
+    async def delete(self, scope: Scope, document_id: str, *, caller: str = "") -> tuple[Document, WriteResult]:
+        """Delete the pages of a document. An undo brings them back."""
+        found, pages = await self.pages(scope, document_id)
+        decisions = [Decision(Event.DELETE, memory_id=page.message.id, kind="message") for page in pages]
+        provenance = Provenance("delete document", caller=caller)
+        deleting = apply_decisions(self._engine, scope, decisions, provenance)
+        return found, await self._after_write(scope, deleting)
+
+    async def _learn(self, scope: Scope, read: ReadDocument, caller: str) -> LearnedDocument:
+        learned: list[LearnedDocument] = []
+
+        async def write() -> WriteResult:
+            learned.append(await learn_document(self._engine, scope, read, caller))
+            return WriteResult()
+
+        notes = (await self._after_write(scope, write())).notes
+        return replace(learned[0], notes=(*learned[0].notes, *notes))
+
+    def _gone(self, scope: Scope, root: Path) -> list[Document]:
+        """Return the documents of files that lay in a folder and are there no more. Blocking."""
+        with self._engine.ledger.read() as conn:
+            known = documents.documents(conn, scope)
+        below = f"{FILE}{root.as_posix().rstrip('/')}/"
+        of_folder = [
+            document for document in known if document.uri.startswith(below) and document.project == scope.project
+        ]
+        return [
+            document
+            for document in of_folder
+            if kept_uri(document.uri) == document.uri and not Path(document.uri.removeprefix(FILE)).exists()
+        ]

@@ -1,0 +1,348 @@
+"""Find duplicates, contradictions and conflicting relations."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import TypeAlias
+
+from palimpsest.core.errors import LedgerError
+from palimpsest.core.models import Event, Memory, Outcome, Scope, has_expired
+from palimpsest.core.protocols import Vector
+from palimpsest.core.threads import end_if_cancelled
+from palimpsest.learn.commit import WriteResult
+from palimpsest.learn.engine import Engine
+from palimpsest.recall.similar import AlikeMemory, NewText, SimilarMemory, alike, near_duplicates, similar_memories
+from palimpsest.store import entries
+from palimpsest.store import memories as memory_queries
+from palimpsest.store.graph.entities import as_shown
+from palimpsest.store.graph.identity import roots_of
+from palimpsest.store.graph.relations import RelationRow, merged_into, relations_like, relations_named
+from palimpsest.store.rows import is_seen
+from palimpsest.text.relation_updates import SINGLE_VALUED
+from palimpsest.text.tokenizer import query_tokens
+
+# Find memories that say nearly the same, or of which a newer one probably replaces an older one.
+#
+# Each memory is held against those that the index finds nearest to it, as a new one is whose near-duplicates a reply
+# names. So a page of groups takes the same time among a hundred memories and a hundred thousand.
+
+PAIRS = 20
+"""How many pairs a page has at most."""
+
+SECONDS = 1.0
+"""How long memories are compared for one page. Set by hand: what somebody waits for."""
+
+PATIENCE = 4
+"""How many times as long they are compared if nothing was found. Set by hand: nobody likes to turn empty pages."""
+
+MIN_COMPARED = 10
+"""How many memories are compared in any case. The first ones take long after a start, when everything is still cold."""
+
+BATCH = 50
+"""How many memories are read at once."""
+
+MAX_ALIKE = 5
+"""How many memories are kept for each: the nearest ones, of which there seldom are more."""
+
+NEAREST = 10
+"""How many memories somebody chooses from to merge one with. Set by hand."""
+
+
+@dataclass(frozen=True, slots=True)
+class NearMemory:
+    """A memory and how much it resembles another one, between 0 and 1."""
+
+    memory: Memory
+    likeness: float
+
+
+@dataclass(frozen=True, slots=True)
+class AlikeGroup:
+    """Memories of one scope that are alike, the newest first. `likeness` is that of the two that are most alike."""
+
+    memories: tuple[Memory, ...]
+    likeness: float
+
+
+@dataclass(frozen=True, slots=True)
+class AlikePage:
+    """Groups, the surest first, and how many memories were compared for them.
+
+    `cursor` is the row below which the next page begins, and None on the last one. `left` is how many memories there
+    are below it, which were not compared yet.
+    """
+
+    groups: tuple[AlikeGroup, ...]
+    compared: int
+    cursor: int | None
+    left: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """Two memories by their rows. The larger row is that of the newer one."""
+
+    newer: tuple[int, Memory]
+    older: tuple[int, Memory]
+    likeness: float
+
+
+_Test: TypeAlias = Callable[[Memory, AlikeMemory], bool]
+
+
+def repeating(engine: Engine, scope: Scope, before: int | None) -> AlikePage:
+    """Return groups of memories that say nearly the same, from below a row. Blocking. Raises LedgerError."""
+    return _page(engine, scope, before, _repeats)
+
+
+def contradicting(engine: Engine, scope: Scope, before: int | None) -> AlikePage:
+    """Return groups of memories that a newer one probably replaces, from below a row. Blocking. Raises LedgerError."""
+    return _page(engine, scope, before, _contradicts)
+
+
+def nearest(engine: Engine, memory: Memory) -> Sequence[NearMemory]:
+    """Return the living memories of its scope that are nearest to one, best first. Blocking. Raises LedgerError."""
+    with engine.ledger.read() as conn:
+        vectors = entries.own_vectors(conn, engine.embedder.fingerprint, "memory", [memory.id])
+    vector = {memory.text: vectors.get(memory.id)}
+    found = similar_memories(engine.ledger, engine.embedder, engine.index, memory.scope, vector, NEAREST + 1)
+    others = [item for item in found[memory.text] if item.memory.id != memory.id and item.memory.scope == memory.scope]
+    return [NearMemory(item.memory, item.likeness) for item in others[:NEAREST]]
+
+
+def _repeats(newer: Memory, other: AlikeMemory) -> bool:
+    """Return whether two memories say nearly the same: neither names a number that the other has not."""
+    if _numbers(newer.text) != _numbers(other.memory.text):
+        return False
+    return other.same >= other.replaced or not _contradicts(newer, other)
+
+
+def _contradicts(newer: Memory, other: AlikeMemory) -> bool:
+    """Return whether a newer memory says something else in place of an older one: each has words of its own."""
+    words, older_words = (frozenset(query_tokens(text)) for text in (newer.text, other.memory.text))
+    return other.replaced > 0 and bool(words - older_words) and bool(older_words - words)
+
+
+def _numbers(text: str) -> frozenset[str]:
+    return frozenset(token for token in query_tokens(text) if any(character.isdigit() for character in token))
+
+
+def _page(engine: Engine, scope: Scope, before: int | None, is_wanted: _Test) -> AlikePage:
+    """Compare memories with older ones, the newest first, until there are enough pairs or it has taken long enough."""
+    began = time.monotonic()
+    pairs: list[_Pair] = []
+    compared, position = 0, before
+    while True:
+        with engine.ledger.read() as conn:
+            batch = memory_queries.list_memories(conn, scope, BATCH, before=position)
+            ids = [memory.id for _, memory in batch]
+            vectors = entries.own_vectors(conn, engine.embedder.fingerprint, "memory", ids)
+        for row, memory in batch:
+            end_if_cancelled()
+            text = NewText(memory.id, memory.text, vectors.get(memory.id))
+            pairs += _pairs_of(engine, scope, (row, memory), text, is_wanted)
+            compared, position = compared + 1, row
+            end = began + (SECONDS if pairs else PATIENCE * SECONDS)
+            if len(pairs) >= PAIRS or (compared >= MIN_COMPARED and time.monotonic() > end):
+                with engine.ledger.read() as conn:
+                    left = memory_queries.count_before(conn, scope, position)
+                return AlikePage(_groups(pairs), compared, position if left else None, left)
+        if len(batch) < BATCH:
+            return AlikePage(_groups(pairs), compared, None)
+
+
+def _pairs_of(
+    engine: Engine, scope: Scope, newer: tuple[int, Memory], text: NewText, is_wanted: _Test
+) -> Iterable[_Pair]:
+    """Return a memory with the older ones of its scope that are alike, in pairs."""
+    row, memory = newer
+    if has_expired(memory.metadata, engine.clock()):
+        return []
+    found = alike(engine.ledger, engine.embedder, engine.index, scope, text, MAX_ALIKE)
+    if not found:
+        return []
+    with engine.ledger.read() as conn:
+        rows = memory_queries.rows_of(conn, [item.memory.id for item in found])
+    return [
+        _Pair(newer, (rows[item.memory.id], item.memory), item.likeness)
+        for item in found
+        if item.memory.scope == memory.scope and rows.get(item.memory.id, row) < row and is_wanted(memory, item)
+    ]
+
+
+def _groups(pairs: Sequence[_Pair]) -> tuple[AlikeGroup, ...]:
+    """Return pairs with a memory in common as one group."""
+    groups: list[tuple[dict[int, Memory], float]] = []
+    for pair in pairs:
+        members, likeness = dict((pair.newer, pair.older)), pair.likeness
+        touching = [group for group in groups if not group[0].keys().isdisjoint(members)]
+        for group in touching:
+            groups.remove(group)
+            members, likeness = {**members, **group[0]}, max(likeness, group[1])
+        groups.append((members, likeness))
+    found = [AlikeGroup(tuple(members[row] for row in sorted(members)[::-1]), likeness) for members, likeness in groups]
+    return tuple(sorted(found, key=lambda group: -group.likeness))
+
+
+# Name the memories that a new one repeats or contradicts, so that an agent can settle it.
+
+MAX_SHOWN = 1
+"""How many near-duplicates are named for each memory. Set by hand: each costs a line of the agent's context, and the
+first is the likeliest."""
+
+
+async def with_near_duplicates(
+    engine: Engine, scope: Scope, result: WriteResult, vectors: Mapping[str, Vector]
+) -> WriteResult:
+    """Return the result of a write with the memories that the new texts repeat or contradict.
+
+    `vectors` are those the texts were written with. A failure does not undo the write; it is noted.
+    """
+    try:
+        return replace(result, similar=await engine.run(lambda: _similar(engine, scope, result.outcomes, vectors)))
+    except LedgerError as error:
+        return replace(result, notes=(*result.notes, f"stored, but not compared with what is known: {error}"))
+
+
+def _similar(
+    engine: Engine, scope: Scope, outcomes: Sequence[Outcome], vectors: Mapping[str, Vector]
+) -> dict[str, list[SimilarMemory]]:
+    """Return for each memory with a new text those that it repeats or contradicts. Blocking."""
+    ids = {outcome.memory.text: outcome.memory.id for outcome in outcomes if _has_new_text(outcome)}
+    if not ids:
+        return {}
+    parts = engine.ledger, engine.embedder, engine.index, scope
+    return {
+        memory_id: near_duplicates(*parts, NewText(memory_id, text, vectors.get(text)), MAX_SHOWN)
+        for text, memory_id in ids.items()
+    }
+
+
+def _has_new_text(outcome: Outcome) -> bool:
+    changed = outcome.event is Event.UPDATE and outcome.previous != outcome.memory.text
+    return outcome.event is Event.ADD or changed
+
+
+# Find relations that can have one value only, and that living memories give several.
+
+MAX_READ = 100_000
+"""How many relations are read, the newest of them. Set by hand: what a long life says, in less than a second."""
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A value of a relation, and the memories that state it, the newest first."""
+
+    name: str
+    memories: tuple[Memory, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """A relation of a source that has several values, such as Alice, lives in. The value stated last comes first."""
+
+    source: str
+    relation: str
+    values: tuple[Value, ...]
+
+
+@dataclass(slots=True)
+class _Stated:
+    """What living memories say of a source by one relation: for each value their ids, the newest first."""
+
+    source_id: str
+    relation: str
+    values: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+
+
+@dataclass(frozen=True, slots=True)
+class _Contested:
+    """The same with two values or more, each stated by memories of one scope that hold now."""
+
+    source_id: str
+    relation: str
+    values: Mapping[str, Sequence[Memory]]
+
+
+def conflicts(engine: Engine, scope: Scope, memory_id: str = "") -> list[Conflict]:
+    """Return the conflicts of a scope's own project, or those of one memory, the newest memories first. Blocking.
+
+    A plan contradicts nothing, nor does what has ended, nor a memory that itself states several of the values: it tells
+    of a change. Raises LedgerError.
+    """
+    now = engine.clock()
+    with engine.ledger.read() as conn:
+        if memory_id:
+            rows = relations_like(conn, memory_id, SINGLE_VALUED, MAX_READ)
+        else:
+            named = relations_named(conn, scope.user_id, SINGLE_VALUED, MAX_READ)
+            rows = _contestable(named, merged_into(conn, scope.user_id))
+        roots = roots_of(conn, {end for row in rows for end in (row.source_id, row.destination_id)})
+        stated = _stated(rows, {entity_id: root.id for entity_id, root in roots.items()})
+        ids = {memory_id for found in stated for of_value in found.values.values() for memory_id in of_value}
+        memories = memory_queries.memories_by_id(conn, sorted(ids)).values()
+        current = {memory.id: memory for memory in memories if _is_current(memory, scope, now)}
+        contested = [found for one in stated for found in _by_scope(one, current)]
+        ends = {end for found in contested for end in (found.source_id, *found.values)}
+        shown = as_shown(conn, scope, {root.id: root for root in roots.values() if root.id in ends})
+    return [
+        Conflict(
+            shown[found.source_id].name,
+            found.relation.replace("_", " "),
+            tuple(Value(shown[value].name, tuple(of_value)) for value, of_value in found.values.items()),
+        )
+        for found in contested
+    ]
+
+
+def _contestable(rows: Sequence[RelationRow], merged: Mapping[str, str]) -> list[RelationRow]:
+    """Return the relations whose source has another one of the same key with another value."""
+
+    def root_of(entity_id: str) -> str:
+        passed: set[str] = set()  # a circle of merges ends as well
+        while entity_id in merged and entity_id not in passed:
+            passed.add(entity_id)
+            entity_id = merged[entity_id]
+        return entity_id
+
+    values: dict[tuple[str, str], set[str]] = {}
+    for row in rows:
+        values.setdefault((root_of(row.source_id), row.key), set()).add(root_of(row.destination_id))
+    return [row for row in rows if len(values[root_of(row.source_id), row.key]) > 1]
+
+
+def _stated(rows: Sequence[RelationRow], root_ids: Mapping[str, str]) -> list[_Stated]:
+    """Return the relations that have several values. What was merged into an entity counts as that entity."""
+    stated: dict[tuple[str, str], _Stated] = {}
+    for row in rows:
+        source, value = root_ids.get(row.source_id), root_ids.get(row.destination_id)
+        if source is not None and value is not None:
+            of_relation = stated.setdefault((source, row.key), _Stated(source, row.name))
+            of_relation.values.setdefault(value, []).append(row.memory_id)
+    return [found for found in stated.values() if len(found.values) > 1]
+
+
+def _is_current(memory: Memory, scope: Scope, now: datetime) -> bool:
+    """Return whether a memory of the scope's own project, which the scope sees, holds now."""
+    if memory.scope.project != scope.project or not is_seen(scope, memory.scope):
+        return False
+    begins_later = memory.valid_from is not None and memory.valid_from > now
+    return memory.deleted_at is None and not begins_later and not has_expired(memory.metadata, now)
+
+
+def _by_scope(found: _Stated, current: Mapping[str, Memory]) -> Iterator[_Contested]:
+    """Yield a relation for each scope whose memories give it several values."""
+    times_stated = Counter(memory_id for of_value in found.values.values() for memory_id in set(of_value))
+    by_scope: dict[Scope, dict[str, list[Memory]]] = {}
+    for value, ids in found.values.items():
+        for memory_id in dict.fromkeys(ids):
+            if memory_id in current and times_stated[memory_id] == 1:
+                memory = current[memory_id]
+                by_scope.setdefault(memory.scope, {}).setdefault(value, []).append(memory)
+    for values in by_scope.values():
+        if len(values) > 1:
+            yield _Contested(found.source_id, found.relation, values)

@@ -1,0 +1,362 @@
+"""The graph of an open memory: dossiers, subgraphs, and edits of entities."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, tzinfo
+from itertools import combinations, groupby
+from typing import NamedTuple
+
+from sqlalchemy import Connection
+
+from palimpsest.core.clock import in_zone, shown_date
+from palimpsest.core.errors import InputError
+from palimpsest.core.models import (
+    Entity,
+    EntityEdit,
+    EntityType,
+    KnownRelation,
+    Merge,
+    Provenance,
+    Rename,
+    Scope,
+    Split,
+)
+from palimpsest.learn.engine import Engine
+from palimpsest.learn.graph_formats import Subgraph
+from palimpsest.learn.summaries.dossier import MAX_HOPS, Dossier, described, find_entities, lines_of, read_dossier
+from palimpsest.store import entries
+from palimpsest.store.apply import Write
+from palimpsest.store.graph import entities
+from palimpsest.store.graph import relations as edges
+from palimpsest.store.graph.entities import ListedEntity, list_entities
+from palimpsest.store.graph.identity import members_of, roots_of
+from palimpsest.store.memories import expired_ids
+
+# The graph of an open memory: who is who, how they are connected, and edits that say so.
+
+SHORT_ID = 8
+"""How many characters of an entity's id are shown, and the fewest that are accepted."""
+
+
+@dataclass(frozen=True, slots=True)
+class EntityEdited:
+    """What an edit of entities did. `edit` is its number, by which it is undone; None if nothing had to change."""
+
+    text: str
+    edit: int | None
+
+
+class Graph:
+    """The graph in a memory, as `memory.graph`. An entity is named by a name it goes by, or by its id.
+
+    Every method raises PalimpsestError.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    async def entities(
+        self,
+        scope: Scope,
+        *,
+        type: EntityType | None = None,  # noqa: A002 - as an entity has it
+        limit: int = 20,
+    ) -> Sequence[ListedEntity]:
+        """Return up to `limit` entities that living memories mention, the one mentioned last first."""
+        found = await self._engine.read(lambda conn: entities.list_entities(conn, scope, limit, type=type))
+        return [item._replace(mentioned_at=in_zone(item.mentioned_at, self._zone)) for item in found]
+
+    async def names(self, scope: Scope, beginning: str, limit: int) -> Sequence[str]:
+        """Return up to `limit` names of entities that begin so."""
+        return await self._engine.read(lambda conn: entities.names_beginning(conn, scope, beginning, limit))
+
+    async def dossiers(
+        self, scope: Scope, name: str, *, hops: int = 1, as_of: datetime | None = None
+    ) -> Sequence[Dossier]:
+        """Return what is known about the entities of a name, which for most names is one.
+
+        With `hops=2` it is also what their neighbours are connected with. Raises InputError if there is none.
+        """
+        _check_hops(hops)
+
+        def read(conn: Connection) -> list[Dossier]:
+            found = find_entities(conn, scope, name, as_of=as_of)
+            now = self._engine.clock()
+            return [read_dossier(conn, scope, entity, now=now, hops=hops, as_of=as_of) for entity in found]
+
+        return await self._engine.read(read)
+
+    async def lines(self, scope: Scope, name: str) -> Sequence[str]:
+        """Return the dossiers of the entities of a name as lines, within the tokens of one."""
+        return [line for lines in lines_of(await self.dossiers(scope, name)) for line in lines]
+
+    async def relations(
+        self, scope: Scope, name: str, *, as_of: datetime | None = None, limit: int = 100
+    ) -> Sequence[KnownRelation]:
+        """Return up to `limit` relations of the entities of a name that hold now, or held then, the newest first."""
+
+        def read(conn: Connection) -> list[KnownRelation]:
+            found = find_entities(conn, scope, name, as_of=as_of)
+            return self._relations(conn, scope, [entity.id for entity in found], as_of, limit)
+
+        return await self._engine.read(read)
+
+    async def subgraph(
+        self,
+        scope: Scope,
+        *,
+        about: str = "",
+        hops: int = 1,
+        limit: int = 100,
+        as_of: datetime | None = None,
+    ) -> Subgraph:
+        """Return up to `limit` relations that hold now, or held then, the newest first, and the entities at their ends.
+
+        `about` is a name: then only what is at most `hops` steps away from the entities of the name, and these.
+        """
+        _check_hops(hops)
+
+        def read(conn: Connection) -> Subgraph:
+            if not about:
+                ids = entities.all_ids(conn, scope)
+                return _subgraph(conn, scope, (), self._relations(conn, scope, ids, as_of, limit))
+            found = find_entities(conn, scope, about, as_of=as_of)
+            near = {entity.id for entity in found}
+            relations = self._relations(conn, scope, near, as_of, limit)
+            if hops > 1 and len(relations) < limit:
+                near |= {end for item in relations for end in (item.source_id, item.destination_id)}
+                known = {(item.memory_id, item.source_id, item.relationship, item.destination_id) for item in relations}
+                further = self._relations(conn, scope, near, as_of, limit)
+                relations += [
+                    item
+                    for item in further
+                    if (item.memory_id, item.source_id, item.relationship, item.destination_id) not in known
+                ]
+            return _subgraph(conn, scope, found, relations[:limit])
+
+        return await self._engine.read(read)
+
+    def _relations(
+        self, conn: Connection, scope: Scope, ids: Iterable[str], as_of: datetime | None, limit: int
+    ) -> list[KnownRelation]:
+        """Return relations of entities that hold now, or held then. What has expired holds no more, closed or not."""
+        found = edges.relations_of(conn, scope, ids, as_of=as_of, limit=limit)
+        if as_of is not None:
+            return found
+        expired = expired_ids(conn, scope, self._engine.clock())
+        return [item for item in found if item.memory_id not in expired]
+
+    async def merge(self, scope: Scope, name: str, into: str, *, caller: str = "") -> EntityEdited:
+        """Say that two entities are the same. The second one's name is the one that is shown."""
+
+        def plan(conn: Connection) -> EntityEdit:
+            return Merge(_one(conn, scope, name, self._zone).id, _one(conn, scope, into, self._zone).id)
+
+        return await self._edit(scope, "merge of entities", plan, caller)
+
+    async def split(
+        self, scope: Scope, name: str, memory_ids: Sequence[str], *, new_name: str = "", caller: str = ""
+    ) -> EntityEdited:
+        """Say that some memories are about another entity than the one they name, called `new_name` or the same."""
+
+        def plan(conn: Connection) -> EntityEdit:
+            entity = _one(conn, scope, name, self._zone)
+            ids = tuple(entries.find_memory(conn, scope, memory_id).id for memory_id in memory_ids)
+            return Split(entity.id, ids, new_name or entity.name)
+
+        return await self._edit(scope, "split of an entity", plan, caller)
+
+    async def rename(
+        self,
+        scope: Scope,
+        name: str,
+        new_name: str,
+        *,
+        type: EntityType | None = None,  # noqa: A002 - as an entity has it
+        caller: str = "",
+    ) -> EntityEdited:
+        """Give an entity another name, another type, or both. The old name still means it."""
+        return await self._edit(
+            scope,
+            "rename of an entity",
+            lambda conn: Rename(_one(conn, scope, name, self._zone).id, new_name, type),
+            caller,
+        )
+
+    @property
+    def _zone(self) -> tzinfo | None:
+        """Return the zone of the user."""
+        return self._engine.clock().tzinfo
+
+    async def _edit(
+        self, scope: Scope, stage: str, plan: Callable[[Connection], EntityEdit], caller: str
+    ) -> EntityEdited:
+        """Carry out what is planned from the ledger as one edit of its own."""
+        ledger = self._engine.ledger
+
+        def work() -> EntityEdited:
+            with ledger.read() as conn:
+                edit = plan(conn)
+            applied = ledger.apply(Write(scope, Provenance(stage, caller=caller), entity_edits=(edit,)))
+            with ledger.read() as conn:
+                lines = entities.texts_of_edit(conn, applied.edit)
+            return EntityEdited("\n".join(lines) or "nothing had to change", applied.edit if lines else None)
+
+        return await self._engine.write(work)
+
+
+def _check_hops(hops: int) -> None:
+    if not 1 <= hops <= MAX_HOPS:
+        raise InputError(f"hops is {hops} and must be 1 to {MAX_HOPS}")
+
+
+def _one(conn: Connection, scope: Scope, name: str, zone: tzinfo | None) -> Entity:
+    """Return the only entity of a name. Raises InputError that lists them if there are several."""
+    found = find_entities(conn, scope, name)
+    if len(found) == 1:
+        return found[0]
+    choices = "; ".join(
+        f"{entity.id[:SHORT_ID]} {described(entity)}"
+        + (f" of project {entity.project}" if entity.project else "")
+        + f", since {shown_date(in_zone(entity.created_at, zone))}"
+        for entity in found
+    )
+    raise InputError(f"several entities are called '{name}'. Nothing was changed. Use the id of one: {choices}")
+
+
+def _subgraph(conn: Connection, scope: Scope, wanted: Sequence[Entity], relations: Sequence[KnownRelation]) -> Subgraph:
+    """Return relations with the entities at their ends, and those that are wanted in any case."""
+    ends = entities.entities_with_ids(
+        conn, scope, {end for item in relations for end in (item.source_id, item.destination_id)}
+    )
+    by_id = {entity.id: entity for entity in (*wanted, *ends)}
+    return Subgraph(tuple(by_id.values()), tuple(relations))
+
+
+# Entities as a graph: nodes, and what connects them, the whole of it or the neighbourhood of one.
+
+MAX_NODES = 5_000
+"""How many entities a drawing has: as many as a browser still moves smoothly."""
+
+MAX_RELATIONS = 10_000
+"""How many relations a drawing of everything has. Set by hand: two for each entity."""
+
+MAX_MENTIONS = 50_000
+"""How many mentions are read to see who is named together. Set by hand: about a tenth of a second."""
+
+MAX_TOGETHER = 8
+"""A memory that names more entities than this is a list, and connects none of them. Set by hand."""
+
+
+class Edge(NamedTuple):
+    """What connects two entities, by their ids: a relation by its name; or, with no name, memories that name both."""
+
+    source_id: str
+    destination_id: str
+    name: str
+    memories: int
+
+
+class Node(NamedTuple):
+    """An entity, and how many of the memories that were read mention it."""
+
+    entity: Entity
+    memories: int
+
+
+@dataclass(frozen=True, slots=True)
+class EntityGraph:
+    """Entities, and what connects them."""
+
+    nodes: Sequence[Node]
+    edges: Sequence[Edge]
+
+
+class Entities:
+    """The entities of an open memory as a graph. Every method raises LedgerError."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    async def whole(self, scope: Scope) -> EntityGraph:
+        """Return the entities that were mentioned last, up to `MAX_NODES`, and what connects them."""
+
+        def read(conn: Connection) -> EntityGraph:
+            nodes = [Node(listed.entity, listed.mentions) for listed in list_entities(conn, scope, MAX_NODES)]
+            ids = {node.entity.id for node in nodes}
+            return EntityGraph(nodes, _within(ids, self._edges(conn, scope, ids, _named_by(conn, scope))))
+
+        return await self._engine.read(read)
+
+    async def around(self, scope: Scope, entity: Entity, hops: int, limit: int) -> EntityGraph:
+        """Return what is at most `hops` steps away from an entity: itself and up to `limit` others."""
+
+        def read(conn: Connection) -> EntityGraph:
+            near = {entity.id}
+            for _ in range(hops):
+                near = _near(self._edges(conn, scope, near, _named_by(conn, scope, near)), entity.id, hops, limit)
+            named = _named_by(conn, scope, near)
+            counts = Counter(root.id for roots in named for root in roots)
+            nodes = [Node(each, counts[each.id]) for each in entities.entities_with_ids(conn, scope, near)]
+            return EntityGraph(nodes, _within(near, self._edges(conn, scope, near, named)))
+
+        return await self._engine.read(read)
+
+    def _edges(
+        self, conn: Connection, scope: Scope, ids: Collection[str], named: Sequence[Collection[Entity]]
+    ) -> list[Edge]:
+        """Return relations of entities as edges, and edges between those that memories only name together."""
+        expired = expired_ids(conn, scope, self._engine.clock())
+        stated = edges.relations_of(conn, scope, ids, limit=MAX_RELATIONS)
+        counts = Counter(
+            (item.source_id, item.destination_id, item.relationship) for item in stated if item.memory_id not in expired
+        )
+        related = {frozenset(key[:2]) for key in counts}
+        together = Counter(pair for pair in _pairs(named) if frozenset(pair) not in related)
+        return [
+            *(Edge(*key, number) for key, number in counts.items()),
+            *(Edge(*pair, "", number) for pair, number in together.items()),
+        ]
+
+
+def _within(ids: Collection[str], found: Sequence[Edge]) -> list[Edge]:
+    """Return the edges between two of some entities."""
+    return [edge for edge in found if edge.source_id in ids and edge.destination_id in ids]
+
+
+def _named_by(conn: Connection, scope: Scope, ids: Collection[str] | None = None) -> list[Collection[Entity]]:
+    """Return the entities that each of the newest memories names; with `ids` of those that name one of these."""
+    about = None if ids is None else list(members_of(conn, ids))
+    rows = entities.owners_and_entities(conn, scope, MAX_MENTIONS, about)
+    roots = roots_of(conn, {entity_id for _, entity_id in rows})
+    return [
+        {roots[entity_id].id: roots[entity_id] for _, entity_id in group if entity_id in roots}.values()
+        for _, group in groupby(rows, key=lambda row: row[0])
+    ]
+
+
+def _pairs(named: Sequence[Collection[Entity]]) -> Iterator[tuple[str, str]]:
+    """Yield the ids of every two entities that a memory names. The user is left out: nearly everything names them."""
+    for of_memory in named:
+        ids = sorted(entity.id for entity in of_memory if not entity.is_user)
+        if len(ids) <= MAX_TOGETHER:
+            yield from combinations(ids, 2)
+
+
+def _near(connections: Sequence[Edge], start: str, hops: int, limit: int) -> set[str]:
+    """Return an id with up to `limit` others that are at most `hops` steps away, those with the most memories first."""
+    weights: dict[str, Counter[str]] = {}
+    for edge in connections:
+        weights.setdefault(edge.source_id, Counter())[edge.destination_id] += edge.memories
+        weights.setdefault(edge.destination_id, Counter())[edge.source_id] += edge.memories
+    near, reached = {start}, [start]
+    for _ in range(hops):
+        further = Counter[str]()
+        for one in reached:
+            further.update({other: n for other, n in weights.get(one, Counter[str]()).items() if other not in near})
+        reached = [other for other, _ in further.most_common(limit + 1 - len(near))]
+        near.update(reached)
+    return near

@@ -1,0 +1,414 @@
+"""Run the jobs in the ledger: kinds, daily limits, expiry."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, tzinfo
+from functools import partial
+from typing import Any, TypeAlias
+
+import anyio
+
+from palimpsest.core.clock import Precision, parse_date
+from palimpsest.core.errors import CutOffReplyError, DailyLimitError, LedgerError, PalimpsestError
+from palimpsest.core.models import (
+    EXPIRE,
+    EXPIRES_AT,
+    Decision,
+    Event,
+    Memory,
+    Message,
+    Outcome,
+    Provenance,
+    Scope,
+    end_of,
+)
+from palimpsest.core.protocols import LanguageModel
+from palimpsest.core.threads import in_background
+from palimpsest.learn.add import Lesson, learn_pieces
+from palimpsest.learn.commit import WriteResult, apply_write
+from palimpsest.learn.document_pages import write_gists
+from palimpsest.learn.engine import Engine
+from palimpsest.learn.forget_notes import question_note
+from palimpsest.learn.linking import link
+from palimpsest.learn.reconcile import are_all_learned, not_learned_from
+from palimpsest.learn.summaries.summary_writer import summarize_due
+from palimpsest.llm.ask import reported_tokens
+from palimpsest.llm.prompts import name_of
+from palimpsest.store import jobs as job_queries
+from palimpsest.store import messages as message_queries
+from palimpsest.store.apply import Write
+from palimpsest.store.jobs import CONTEXT, STAYS, Job, JobEnd, JobKind, JobRequest, Limits, ModelCall, Refusal
+from palimpsest.store.memories import ending_memories, scopes_ending
+from palimpsest.text.display import counted
+from palimpsest.text.tokenizer import count_tokens
+
+# Learn from the messages of a job.
+#
+# Each piece of a conversation marks its messages as learned from, so work that was interrupted goes on with the
+# rest.
+
+SLICE_TOKENS = 20_000
+"""How many tokens of messages an attempt learns from before other jobs have their turn. Set by hand: ten pieces, which
+take a model one or two minutes."""
+
+
+async def learn(engine: Engine, model: LanguageModel, job: Job) -> JobEnd:
+    """Learn from the messages of a job that were neither learned from nor deleted since it was queued."""
+    waiting = await engine.run(lambda: _messages(engine, job))
+    messages = _first(waiting, SLICE_TOKENS)
+    outcomes: list[Outcome] = []
+    error: Exception | None
+
+    async def on_piece(learned: int, result: WriteResult) -> None:
+        outcomes.extend(result.outcomes)
+        await engine.write(
+            partial(engine.ledger.progress_job, job, learned, (*result.notes, *map(question_note, result.questions)))
+        )
+
+    try:
+        stays = bool(job.payload.get(STAYS))
+        lesson = Lesson(job.scope, messages, job.payload[CONTEXT], job.payload["caller"], stays_in_project=stays)
+        error = (await learn_pieces(engine, model, lesson, on_piece)).error
+    except Exception as fault:  # noqa: BLE001 - whatever it meets, what was learned before is passed on
+        error = fault
+    if error is not None and await are_all_learned(engine, messages):
+        error = None
+    return JobEnd(tuple(outcomes), error, is_unfinished=len(messages) < len(waiting))
+
+
+def _first(messages: list[Message], budget: int) -> list[Message]:
+    """Return the messages, from the first on, that fit a token budget; at least one."""
+    for number, message in enumerate(messages):
+        budget -= count_tokens(message.content)
+        if budget < 0:
+            return messages[: max(number, 1)]
+    return messages
+
+
+def _messages(engine: Engine, job: Job) -> list[Message]:
+    with engine.ledger.read() as conn:
+        messages = message_queries.messages_by_id(conn, job.message_ids)
+    zone = engine.clock().tzinfo
+    return not_learned_from(engine, [messages[key].in_zone(zone) for key in job.message_ids if key in messages])
+
+
+# Close memories whose time has come: what they say held until then.
+#
+# A search does not wait for it. Whoever reads memories leaves out those that have expired, closed or not.
+
+logger = logging.getLogger(__name__)
+
+
+async def expire(engine: Engine, model: LanguageModel | None, job: Job) -> JobEnd:
+    """Close the memories of a job's scope that have expired, as one edit, and come back for the next ones."""
+    del model  # what somebody said holds until Friday needs no opinion
+    now = engine.clock()
+    ending = await engine.run(lambda: _ending(engine, job.scope))
+    zone = engine.ledger.zones.of(job.scope.user_id)
+    expired = [memory for memory, end in ending if end <= now]
+    write = Write(
+        job.scope,
+        Provenance(EXPIRE),
+        decisions=tuple(_closed(memory, zone) for memory in expired),
+        read={memory.id: memory.revision for memory in expired},
+    )
+    outcomes = (await apply_write(engine, write)).outcomes if expired else ()
+    return JobEnd(outcomes, again_at=min((end for _, end in ending if end > now), default=None))
+
+
+async def queue_expiry(engine: Engine) -> None:
+    """Queue the closing of memories that no job waits for: those of an import, or of an older version.
+
+    A failure is logged. The next start tries again.
+    """
+    try:
+        for scope, end in (await engine.run(lambda: _not_queued(engine))).items():
+            await engine.write(partial(engine.ledger.queue_job, scope, JobRequest("expire", due_at=end)))
+    except LedgerError as error:
+        logger.warning("memories that end at a time are not closed: %s", error)
+
+
+def _ending(engine: Engine, scope: Scope) -> list[tuple[Memory, datetime]]:
+    """Return the living memories of a scope that end at a time, and when."""
+    with engine.ledger.read() as conn:
+        memories = ending_memories(conn, scope)
+    zone = engine.ledger.zones.of(scope.user_id)
+    return [(memory, end) for memory in memories if (end := end_of(memory.metadata, zone)) is not None]
+
+
+def _not_queued(engine: Engine) -> dict[Scope, datetime]:
+    """Return the scopes with memories that end at a time and no job for it, and when the first one ends."""
+    first: dict[Scope, datetime] = {}
+    with engine.ledger.read() as conn:
+        for scope, metadata in scopes_ending(conn):
+            if (end := end_of(metadata, engine.ledger.zones.of(scope.user_id))) is not None:
+                first[scope] = min(end, first.get(scope, end))
+        jobs = [job for user in {scope.user_id for scope in first} for job in job_queries.jobs_of(conn, user)]
+    queued = {job.scope: job.due_at for job in jobs if job.kind == "expire" and job.state == "waiting"}
+    return {scope: end for scope, end in first.items() if scope not in queued or queued[scope] > end}
+
+
+def _closed(memory: Memory, zone: tzinfo) -> Decision:
+    """Return the decision that a memory held until its end. A day, month or year is stored as it is in UTC."""
+    named = parse_date(str(memory.metadata[EXPIRES_AT]))
+    precision: Precision = "" if named is None else named[1]
+    ended_at = end_of(memory.metadata, UTC if precision else zone)
+    return Decision(Event.DELETE, memory_id=memory.id, ended_at=ended_at, ended_precision=precision)
+
+
+# The kinds of jobs: what does the work of each, and whether it needs a language model.
+#
+# A function gets the engine, the model and the job, and returns how far it came. It may be killed at any time, and
+# may be called again for what it has done. So it looks at what is left to do, and each of its writes is a whole.
+# Work on many memories or pages stops after some calls of the model, with `is_unfinished`, so that other jobs have
+# their turn. The model counts its calls, and raises DailyLimitError in place of one that is too many, which the
+# function lets pass.
+
+Ask: TypeAlias = Callable[[Engine, LanguageModel, Job], Awaitable[JobEnd]]
+Work: TypeAlias = Callable[[Engine, LanguageModel | None, Job], Awaitable[JobEnd]]
+
+
+@dataclass(frozen=True, slots=True)
+class NeedsModel:
+    """Work that waits until there is a language model."""
+
+    work: Ask
+
+
+@dataclass(frozen=True, slots=True)
+class NeedsNoModel:
+    """Work that is done without a language model too. It gets None if there is none."""
+
+    work: Work
+
+
+KINDS: Mapping[JobKind, NeedsModel | NeedsNoModel] = {
+    "learn": NeedsModel(learn),
+    "capture": NeedsModel(learn),
+    "expire": NeedsNoModel(expire),
+    "summarize": NeedsModel(summarize_due),
+    "link": NeedsNoModel(link),
+    "gist": NeedsModel(write_gists),
+}
+
+
+def kinds_for(model: LanguageModel | None) -> tuple[JobKind, ...]:
+    """Return the kinds that can be worked on with a model, or without one."""
+    return tuple(kind for kind, entry in KINDS.items() if model is not None or isinstance(entry, NeedsNoModel))
+
+
+async def do(engine: Engine, model: LanguageModel | None, job: Job) -> JobEnd:
+    """Do the work of a job and return how far it came. Raises what the work raises."""
+    entry = KINDS[job.kind]
+    if isinstance(entry, NeedsNoModel):
+        return await entry.work(engine, model, job)
+    if model is None:
+        raise ValueError(f"a job of the kind {job.kind} was begun without a model")
+    return await entry.work(engine, model, job)
+
+
+# A model that counts its calls for jobs, and is asked only so often a day, over all processes of a ledger.
+#
+# What was said in a call is learned from however often that takes, because somebody asked for it. What hooks
+# captured has a limit of its own, and all other work shares one.
+
+TOMORROW = "This goes on tomorrow (UTC)."
+
+
+def model_for(engine: Engine, model: LanguageModel, kind: JobKind) -> LanguageModel:
+    """Return the model that works on jobs of a kind."""
+    return _CountedModel(engine, model, kind)
+
+
+def next_day(now: datetime) -> datetime:
+    """Return when the next day begins in UTC."""
+    today = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    return today + timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True)
+class _CountedModel:
+    """A language model that counts its calls, and raises DailyLimitError in place of one that is one too many.
+
+    A call counts from its beginning with the tokens of its prompt, and at its end with those that the endpoint reports.
+    If it reports none, they are counted as everywhere else.
+    """
+
+    engine: Engine
+    model: LanguageModel
+    kind: JobKind
+
+    @property
+    def name(self) -> str:
+        return self.model.name
+
+    async def complete(self, messages: Sequence[Mapping[str, str]], schema: Mapping[str, Any] | None) -> str:
+        ledger = self.engine.ledger
+        prompt = sum(count_tokens(message["content"]) for message in messages)
+        call = ModelCall(self.kind, name_of(messages) or "other", prompt)
+        limits = self._limits
+        if refusal := await self.engine.write(partial(ledger.begin_call, call, limits)):
+            raise DailyLimitError(_refused(refusal, limits, prompt))
+        with reported_tokens() as reported:
+            try:
+                reply = await self.model.complete(messages, schema)
+            except CutOffReplyError as error:
+                await self._end(call, reported, error.reply)
+                raise
+        await self._end(call, reported, reply)
+        return reply
+
+    async def _end(self, call: ModelCall, reported: Sequence[int], reply: str) -> None:
+        tokens = sum(reported) or call.tokens + count_tokens(reply)
+        await self.engine.write(partial(self.engine.ledger.end_call, call, tokens))
+
+    @property
+    def _limits(self) -> Limits:
+        background = self.engine.background
+        return Limits(self.engine.captured_calls_per_day, background.calls_per_day, background.tokens_per_day)
+
+    async def check(self) -> None:
+        await self.model.check()
+
+    async def aclose(self) -> None:
+        await self.model.aclose()
+
+
+def _refused(refusal: Refusal, limits: Limits, prompt: int) -> str:
+    """Return why a call was not made, and when it will be."""
+    match refusal:
+        case "captured calls":
+            calls = counted(limits.captured_calls, "call")
+            return f"the {calls} of the model that learn.captured_calls_per_day allows today were made. {TOMORROW}"
+        case "tokens" if prompt > limits.tokens:
+            return (
+                f"it needs a prompt of {counted(prompt, 'token')}, which is more than background.tokens_per_day allows "
+                f"for a whole day ({limits.tokens:,}). Raise it."
+            )
+        case "tokens":
+            tokens = f"{limits.tokens:,} tokens"
+            return f"the next call would exceed the {tokens} that background.tokens_per_day allows today. {TOMORROW}"
+        case _:
+            calls = counted(limits.calls, "call")
+            return f"the {calls} of the model that background.calls_per_day allows today were made. {TOMORROW}"
+
+
+# Work on the jobs in the ledger: what was said is learned from, and views of what is known are made.
+#
+# A job stays in the ledger until it is done. Of all processes one works on jobs at a time, by a lock of the
+# operating system; if that process is killed, another goes on with what is left of it.
+
+LOOK_SECONDS = 30.0
+"""How often a process looks for jobs of others: those of a process that was killed, or that has no time to do them. Set
+by hand; a look takes less than a millisecond."""
+
+BUSY_SECONDS = 5.0
+"""How long a process waits while another one works on jobs, and after an error of the ledger. Set by hand."""
+
+AfterWork = Callable[[Scope, Sequence[Outcome]], Awaitable[None]]
+
+
+class JobRunner:
+    """Works on the jobs of all users while the memory is open."""
+
+    def __init__(self, engine: Engine, after_work: AfterWork) -> None:
+        self._engine = engine
+        self._after_work = after_work
+        self._woken = anyio.Event()
+
+    def wake(self) -> None:
+        """Look for jobs now, because there may be a new one."""
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Work on what is due until cancelled, beginning with what waits from before."""
+        with in_background():
+            while True:
+                self._woken = anyio.Event()
+                rest = await self._work()
+                with anyio.move_on_after(rest):
+                    await self._woken.wait()
+
+    async def _work(self) -> float:
+        """Work on what is due and return for how many seconds there is nothing to do."""
+        engine = self._engine
+        kinds = kinds_for(engine.own_model)
+        try:
+            due_at = await engine.run(lambda: _next_due_at(engine, kinds))
+            if due_at is not None and due_at <= engine.clock():
+                if not await work_on_jobs(engine, engine.own_model, self._after_work):
+                    return BUSY_SECONDS
+                due_at = await engine.run(lambda: _next_due_at(engine, kinds))
+        except LedgerError as error:
+            logger.warning("what waits to be done is not looked at: %s", error)
+            return BUSY_SECONDS
+        except Exception:  # one that escaped would close the memory for all its callers
+            logger.exception("what waits to be done is not looked at for a while")
+            return LOOK_SECONDS
+        if due_at is None:
+            return LOOK_SECONDS
+        return min(max((due_at - engine.clock()).total_seconds(), 0.0), LOOK_SECONDS)
+
+
+async def work_on_jobs(engine: Engine, model: LanguageModel | None, after_work: AfterWork | None = None) -> bool:
+    """Work on the jobs that are due, one after the other. Return False if another process is doing it.
+
+    If another task of this process is doing it, its end is awaited. Without a model, jobs that need one wait.
+    `after_work` is awaited after each job, with its scope and what it changed. Raises LedgerError.
+    """
+    async with engine.jobs_lock:
+        return await _work_in_turn(engine, model, after_work)
+
+
+async def _work_in_turn(engine: Engine, model: LanguageModel | None, after_work: AfterWork | None) -> bool:
+    """Work on the jobs that are due unless another process is doing it; return whether it was our turn."""
+    kinds = kinds_for(model)
+    with ExitStack() as stack:
+        if not await engine.run(lambda: stack.enter_context(engine.ledger.alone_at("jobs"))):
+            return False
+        while await engine.run(lambda: _is_due(engine, kinds)):
+            job = await engine.write(lambda: engine.ledger.take_job(kinds))
+            if job is None:
+                continue
+            end = await _attempt(engine, None if model is None else model_for(engine, model, job.kind), job)
+            await engine.write(partial(_record, engine, job, end))
+            if after_work is not None:
+                await after_work(job.scope, end.outcomes)
+    return True
+
+
+async def _attempt(engine: Engine, model: LanguageModel | None, job: Job) -> JobEnd:
+    """Return how an attempt at a job ended; an error is part of it."""
+    try:
+        return await do(engine.of_user(job.scope.user_id), model, job)
+    except Exception as error:  # noqa: BLE001 - whatever one job meets, the memory and the other jobs go on
+        return JobEnd(error=error)
+
+
+def _record(engine: Engine, job: Job, end: JobEnd) -> None:
+    """Record in the ledger how an attempt at a job ended."""
+    error = end.error
+    if isinstance(error, DailyLimitError):
+        engine.ledger.postpone_job(job, str(error), next_day(engine.clock()))
+    elif error is not None:
+        logger.warning("a job ended before its end: %s", error, exc_info=not isinstance(error, PalimpsestError))
+        text = str(error) if isinstance(error, PalimpsestError) else f"{type(error).__name__}: {error}."
+        engine.ledger.finish_job(job, text)
+    elif end.is_unfinished:
+        engine.ledger.interrupt_job(job)
+    else:
+        engine.ledger.finish_job(job, again_at=end.again_at)
+
+
+def _next_due_at(engine: Engine, kinds: Sequence[JobKind]) -> datetime | None:
+    with engine.ledger.read() as conn:
+        return job_queries.next_due_at(conn, kinds)
+
+
+def _is_due(engine: Engine, kinds: Sequence[JobKind]) -> bool:
+    due_at = _next_due_at(engine, kinds)
+    return due_at is not None and due_at <= engine.clock()

@@ -1,0 +1,232 @@
+"""Record what was recalled for which question, and report which memories fade."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from functools import partial
+
+import anyio
+from sqlalchemy import Connection
+
+from palimpsest.core.errors import LedgerError
+from palimpsest.core.models import Event, Memory, Outcome, Scope, has_expired
+from palimpsest.core.settings import Settings
+from palimpsest.core.threads import in_background
+from palimpsest.core.validation import one_line
+from palimpsest.learn.engine import Engine
+from palimpsest.learn.sanitize import Cleaner
+from palimpsest.recall.retention import Fading, Forgetting, fading_of
+from palimpsest.recall.search import SearchResult
+from palimpsest.store import memories as memory_queries
+from palimpsest.store import usage
+from palimpsest.store.entries import epoch
+from palimpsest.store.usage import MAX_RECALLS, NewRecall, Recall, Use
+from palimpsest.text.display import shorten
+
+# What fades in a memory: which memories were used, how well each is remembered, and what never fades.
+
+logger = logging.getLogger(__name__)
+
+FIRST = 3
+"""A hit counts as used if it is among so many of the first of a confident answer. If weak matches among them were no
+uses, `archive` would leave out every fifth lasting fact within a year (benchmarks/forgetting.py), in place of one in
+25."""
+
+REST_SECONDS = 5.0
+"""How long uses are collected before they are written. Set by hand: a burst of searches is one write, and a process
+that is killed loses the uses of a few seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class FadingMemory:
+    """A memory, and how well it is remembered."""
+
+    memory: Memory
+    fading: Fading
+
+
+@dataclass(frozen=True, slots=True)
+class FadingReport:
+    """The memories of a scope that fade, those that are nearest to be forgotten first, and what never fades.
+
+    `faded` of them are below the bound. `kept` counts those that never fade, by what keeps them.
+    """
+
+    forgetting: Forgetting
+    fading: tuple[FadingMemory, ...]
+    faded: int
+    kept: Mapping[str, int] = field(default_factory=dict[str, int])
+
+
+def forgetting_of(settings: Settings) -> Forgetting:
+    """Return how memories fade by the settings."""
+    return Forgetting(
+        settings.forgetting, settings.forgetting_days, settings.forgetting_days_by_tag, settings.forgetting_bound
+    )
+
+
+class FadingMemories:
+    """What fades, as `memory.fading`. Uses are noted only if the settings let memories fade."""
+
+    def __init__(self, settings: Settings, engine: Engine) -> None:
+        self._engine = engine
+        self._uses: dict[str, Use] = {}
+        self._woken = anyio.Event()
+        self.forgetting = forgetting_of(settings)
+
+    def after_search(self, result: SearchResult) -> None:
+        """Collect what a search used: the memories among the first hits, if any of these probably answers."""
+        if result.confident:
+            self._collect((hit.id for hit in result.hits[:FIRST] if hit.kind == "memory"), times=1)
+
+    def after_write(self, outcomes: Iterable[Outcome]) -> None:
+        """Collect what was stated again by a write, and was known already."""
+        known = (outcome.memory for outcome in outcomes if outcome.event is Event.NONE and outcome.kind == "memory")
+        self._collect((memory.id for memory in known if memory.deleted_at is None), times=0)
+
+    def _collect(self, memory_ids: Iterable[str], times: int) -> None:
+        if self.forgetting.mode == "off":
+            return
+        now = self._engine.clock()
+        for memory_id in memory_ids:
+            before = self._uses.get(memory_id, Use(0, now))
+            self._uses[memory_id] = Use(before.times + times, max(before.last_at, now))
+            self._woken.set()
+
+    async def run(self) -> None:
+        """Write what is collected, in batches, until cancelled."""
+        with in_background():
+            while True:
+                await self._woken.wait()
+                await anyio.sleep(REST_SECONDS)
+                await self.write()
+
+    async def write(self) -> None:
+        """Write what is collected. A failure is logged: a search has been answered by then."""
+        collected, self._uses, self._woken = self._uses, {}, anyio.Event()
+        if not collected:
+            return
+        try:
+            await self._engine.write(partial(self._engine.ledger.note_uses, collected))
+        except LedgerError as error:
+            logger.warning("that memories were used was not noted: %s", error)
+
+    async def report(self, scope: Scope) -> FadingReport:
+        """Return what fades in a scope, and how fast. Raises LedgerError."""
+        return await self._engine.run(lambda: self._report(scope))
+
+    def _report(self, scope: Scope) -> FadingReport:
+        now, forgetting = self._engine.clock(), self.forgetting
+        with self._engine.ledger.read() as conn:
+            traces = [trace for trace in usage.traces_in(conn, scope) if trace.owner_id == trace.memory_id]
+            memories = memory_queries.memories_by_id(conn, [trace.memory_id for trace in traces])
+        known = [
+            FadingMemory(memories[trace.memory_id], fading_of(trace, forgetting, now).in_zone(now.tzinfo))
+            for trace in traces
+            if not has_expired(trace.metadata, now)
+        ]
+        fading = [item for item in known if not item.fading.kept_by]
+        fading.sort(key=lambda item: (item.fading.retention, item.fading.last_at, item.memory.id))
+        kept = Counter(item.fading.kept_by for item in known if item.fading.kept_by)
+        faded = sum(item.fading.retention < forgetting.bound for item in fading)
+        return FadingReport(forgetting, tuple(fading), faded, dict(kept.most_common()))
+
+
+# The recall log of a memory: when each memory came back, and for which question.
+
+LOOK_SECONDS = 3600.0
+"""How often recalls are looked for that are too old, if nobody searches. Set by hand: they are kept for days."""
+
+MAX_QUESTION_CHARS = 500
+"""How much of a question is kept. Set by hand: a person recognizes it by less, and a prompt may hold a whole file."""
+
+MAX_CALLER_CHARS = 256
+"""How much of a caller's name is kept, which a client chooses: as much as its column holds."""
+
+
+class RecallLog:
+    """When memories came back and for which question, as `memory.recall_log`.
+
+    A recall is what a search of a tool, a prompt of the server or the command line showed, and what a hook recalled for
+    a prompt. What does not count: searches of the page, those with a read-only access token, and what was believed at
+    another time (`as_of`). `days` is how long recalls are kept; with 0 none are noted, and those that were are erased.
+    """
+
+    def __init__(self, settings: Settings, engine: Engine) -> None:
+        self._engine = engine
+        self._new = _empty()
+        self._woken = anyio.Event()
+        self._epoch: str | None = None
+        self.days = settings.recall_log_days
+
+    def note(
+        self, scope: Scope, question: str, owner_ids: Sequence[str], caller: str, *, all_projects: bool = False
+    ) -> None:
+        """Collect what a question brought back, the best first. Nothing is read or written yet."""
+        if self.days and owner_ids:
+            now, name = self._engine.clock(), one_line(caller)[:MAX_CALLER_CHARS]
+            self._new.append(NewRecall(scope, question, now, name, tuple(owner_ids), all_projects))
+            self._woken.set()
+
+    async def run(self) -> None:
+        """Write what is collected, in batches, and erase what is too old, until cancelled."""
+        with in_background():
+            while True:
+                await self.write()
+                with anyio.move_on_after(LOOK_SECONDS):
+                    await self._woken.wait()
+                    await anyio.sleep(REST_SECONDS)
+
+    async def write(self) -> None:
+        """Write what is collected, and erase what is too old. A failure is logged: the search has been answered."""
+        new, self._new, self._woken = self._new, _empty(), anyio.Event()
+        try:
+            if new or await self._engine.read(self._has_outdated):
+                self._epoch = await self._engine.write(partial(self._write, new))
+        except LedgerError as error:
+            logger.warning("what was recalled was not noted: %s", error)
+
+    def _has_outdated(self, conn: Connection) -> bool:
+        if self._epoch is None:
+            self._epoch = epoch(conn)
+        return usage.has_outdated(conn, self._since)
+
+    def _write(self, new: Sequence[NewRecall]) -> str:
+        cleaner = Cleaner(self._engine)
+        texts = [shorten(cleaner.text(one_line(recall.question)), MAX_QUESTION_CHARS) for recall in new]
+        cleaned = [replace(recall, question=text) for recall, text in zip(new, texts, strict=True)]
+        return self._engine.ledger.note_recalls(cleaned, self._since, self._epoch)
+
+    async def recalls(
+        self, scope: Scope, owner_id: str, *, limit: int = 20, in_all_projects: bool = False
+    ) -> Sequence[Recall]:
+        """Return up to `limit` recalls of a memory or message that the scope sees, the newest first.
+
+        With `in_all_projects` those of searches in any project of the user. What was recalled in the last seconds may
+        not be among them yet. Raises LedgerError.
+        """
+        since = self._since
+        if since is None:
+            return ()
+        return await self._engine.read(
+            lambda conn: usage.recalls_of(conn, scope, owner_id, since, limit, in_all_projects=in_all_projects)
+        )
+
+    async def count_by_day(self, scope: Scope) -> Mapping[str, int]:
+        """Return on which days, as in ISO 8601, the scope was searched how often, as far as that is kept."""
+        zone = self._engine.ledger.zones.of(scope.user_id)
+        since = self._since and self._since.astimezone(zone)
+        return {} if since is None else await self._engine.read(lambda conn: usage.count_by_day(conn, scope, since))
+
+    @property
+    def _since(self) -> datetime | None:
+        return self._engine.clock() - timedelta(days=self.days) if self.days else None
+
+
+def _empty() -> deque[NewRecall]:
+    """Return a list for new recalls. More than are kept are not collected, however long nobody writes them."""
+    return deque(maxlen=MAX_RECALLS)

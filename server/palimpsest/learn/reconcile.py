@@ -1,0 +1,747 @@
+"""Reconcile facts with what is known: compare, let the model decide, apply.
+
+Other clients may write while the model thinks. A write is refused if what its decisions were made on has changed; then
+the facts are compared again, and decided on again if the decisions no longer hold.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+from functools import partial
+
+from sqlalchemy import Connection
+
+from palimpsest.core.errors import LedgerError, StaleDecisionError
+from palimpsest.core.models import (
+    SELF_NAMES,
+    USER_NAME,
+    Decision,
+    EntityType,
+    Event,
+    Fact,
+    ForgetQuestion,
+    ForgetRequest,
+    Kind,
+    Memory,
+    Message,
+    Outcome,
+    Provenance,
+    Scope,
+    name_key,
+    relation_key,
+)
+from palimpsest.core.protocols import LanguageModel, Vector
+from palimpsest.learn.commit import WriteResult, apply_write, embed_texts
+from palimpsest.learn.duplicates import with_near_duplicates
+from palimpsest.learn.engine import Engine
+from palimpsest.learn.entity_resolution import with_named_facts
+from palimpsest.learn.forget_notes import FORGOTTEN, MORE_MAY_FIT, first_of
+from palimpsest.learn.personal import personal_facts
+from palimpsest.llm.decide import NEAREST_MEMORIES, decide
+from palimpsest.llm.settle import MAX_FORGOTTEN_UNASKED, Comparison, Decisions, Doubt, KnownEntry, Questioned
+from palimpsest.recall.similar import likeness_among, similar_memories, similar_messages
+from palimpsest.store import entries as vector_queries
+from palimpsest.store import history
+from palimpsest.store import memories as memory_queries
+from palimpsest.store import messages as message_queries
+from palimpsest.store.apply import Write
+from palimpsest.store.graph import relations
+from palimpsest.store.graph.relations import StatedRelation
+from palimpsest.text.display import counted
+from palimpsest.text.names.known_names import asks_about_name
+from palimpsest.text.stopwords import without_function_words
+from palimpsest.text.tokenizer import count_tokens, search_tokens
+
+# Find the memories that say of an entity what a new fact says of it, however they are worded.
+#
+# "Ana's new flat in Lyon is bright" and "Ana rents a room in Porto" have no word in common but the name. Both say
+# where Ana lives, and at most one of them is true. The model is shown such memories beside the nearest ones. It says
+# what contradicts what, and the times decide which of the two holds.
+
+MAX_COMPARED = 200
+"""How many memories are compared with one fact. Set by hand: it takes milliseconds, and a fact has room for few."""
+
+MAX_BEGINNING_WORDS = 3
+"""How many words the beginning of a name has at most by which its bearer may be called. Set by hand."""
+
+USERS_NAME = "user"
+"""The name by which the user's own entity is asked for."""
+
+_NOBODY = frozenset[str]()
+
+
+class Nearness(IntEnum):
+    """How near what a memory says of an entity is to what a fact says of it, the nearest first."""
+
+    SAME_RELATION = 0
+    SIMILAR_RELATION = 1
+    SAME_ENTITY = 2
+
+
+@dataclass(frozen=True, slots=True)
+class RelatedMemory:
+    """A memory that speaks of an entity of a fact, and how much its text resembles the fact's."""
+
+    memory: Memory
+    nearness: Nearness
+    likeness: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Statement:
+    """A relation of a fact: the entities that its source may mean, its key, and the words and type it is told by."""
+
+    source_ids: frozenset[str]
+    key: str
+    name_words: frozenset[str]
+    destination_words: frozenset[str]
+    destination_type: EntityType
+
+    def nearness(self, other: StatedRelation) -> Nearness | None:
+        """Return how near the relation of a memory is, or None if it is about something else."""
+        if other.source_id not in self.source_ids:
+            return None
+        if other.key == self.key:
+            return Nearness.SAME_RELATION
+        name_words, words = _words(other.name), _words(other.destination)
+        shares_words = self.name_words & (name_words | words) or name_words & self.destination_words
+        has_type = self.destination_type == other.destination_type != "other"
+        return Nearness.SIMILAR_RELATION if shares_words or has_type else None
+
+
+def related_memories(
+    engine: Engine, scope: Scope, fact: Fact, user_name: str, vectors: Mapping[str, Vector]
+) -> list[RelatedMemory]:
+    """Return the memories of the scope's project that speak of what a fact speaks of, the nearest first.
+
+    First come those that state the same relation of the same source; then those of the same source that state a
+    relation with a similar name, or to a destination of the same type; then those that name another entity of the
+    fact. Among these, those first that resemble the fact most. Blocking. Raises LedgerError.
+    """
+    with engine.ledger.read() as conn:
+        found = _found(conn, scope, fact, user_name)
+        ids = sorted(found, key=lambda memory_id: found[memory_id])[:MAX_COMPARED]
+        memories = list(memory_queries.memories_by_id(conn, ids).values())
+        stored = vector_queries.own_vectors(conn, engine.embedder.fingerprint, "memory", ids)
+    if not memories:
+        return []
+    known = {memory.text: stored[memory.id] for memory in memories if memory.id in stored}
+    texts = [fact.text, *(memory.text for memory in memories)]
+    likeness = likeness_among(engine.ledger, engine.embedder, scope, texts, {**known, **vectors})[0, 1:]
+    related = [
+        RelatedMemory(memory, found[memory.id], float(alike)) for memory, alike in zip(memories, likeness, strict=True)
+    ]
+    return sorted(related, key=lambda item: (item.nearness, -item.likeness))
+
+
+def _found(conn: Connection, scope: Scope, fact: Fact, user_name: str) -> dict[str, Nearness]:
+    """Return how near memories are to a fact, by their ids, those of the newest memories first."""
+    names = [entity.name for entity in fact.entities]
+    names += [end for relation in fact.relations for end in (relation.source, relation.destination)]
+    keys = {name_key(name) for name in names} - {""}
+    if not keys:
+        return {}
+    own_keys = keys & {*SELF_NAMES, name_key(user_name)}
+    similar = _similar_names(conn, scope, keys - own_keys)
+    groups = relations.groups_named(conn, scope, [*keys, *similar, USERS_NAME])
+    own = groups.pop(USERS_NAME, _NOBODY)
+    others = {entity_id for key in groups.keys() - own_keys for entity_id in groups[key]} - own
+    stated = _stated(fact, {**groups, **{key: groups.get(key, _NOBODY) | own for key in own_keys}})
+    sources = {entity_id for item in stated for entity_id in item.source_ids}
+    found: dict[str, Nearness] = {}
+    for relation in (
+        *relations.same_relations_from(conn, scope, sources, {item.key for item in stated}),
+        *relations.relations_from(conn, scope, sources),
+    ):
+        near = [nearness for item in stated if (nearness := item.nearness(relation)) is not None]
+        if near:
+            found[relation.memory_id] = min(*near, found.get(relation.memory_id, Nearness.SAME_ENTITY))
+    for memory_id in relations.memories_naming(conn, scope, others):
+        found.setdefault(memory_id, Nearness.SAME_ENTITY)
+    return found
+
+
+def _similar_names(conn: Connection, scope: Scope, keys: AbstractSet[str]) -> list[str]:
+    """Return longer names that begin with one of these, and beginnings of these: a person is called by either."""
+    shorter = {
+        " ".join(words[:count])
+        for words in (key.split() for key in keys)
+        for count in range(1, min(len(words), MAX_BEGINNING_WORDS + 1))
+    }
+    return [*relations.names_extending(conn, scope, keys), *(shorter - SELF_NAMES)]
+
+
+def _stated(fact: Fact, groups: Mapping[str, frozenset[str]]) -> list[_Statement]:
+    types: dict[str, EntityType] = {name_key(entity.name): entity.type for entity in fact.entities}
+    return [
+        _Statement(
+            groups.get(name_key(relation.source), _NOBODY),
+            relation_key(relation.name),
+            _words(relation.name),
+            _words(relation.destination),
+            types.get(name_key(relation.destination), "other"),
+        )
+        for relation in fact.relations
+    ]
+
+
+def _words(name: str) -> frozenset[str]:
+    """Return the words of a name that say something."""
+    return frozenset(without_function_words(search_tokens(name.replace("_", " "))))
+
+
+# Find what new facts, and requests to forget, are held against before the model decides.
+
+MIN_LIKENESS = 0.25
+"""The likeness from which two texts may be about one matter. Set by hand, a little below that of two facts on one
+subject: to decide on too little costs a wrong memory, to show too much costs tokens."""
+
+ALWAYS_SHOWN = 3
+"""How many memories are shown for each fact however little they resemble it. Set by hand: a change told in passing
+shares few words with what it changes."""
+
+MAX_SHOWN_TOKENS = 900
+"""How many tokens the memories shown take together, beyond the first of each fact. Set by hand, so that a usual turn
+and the prompt stay within 2,000 tokens. No memory takes more than `MAX_ENTRY_TOKENS`."""
+
+MAX_RELATED = 5
+"""How many memories are shown for each fact because they speak of the same entity, beyond those that resemble it. Set
+by hand: of the update pairs that likeness misses, all that the graph knows are among the first four."""
+
+MAX_RELATED_TOKENS = 200
+"""How many tokens they take together. Set by hand, as `MAX_SHOWN_TOKENS` is: about fifteen memories."""
+
+MIN_LIKENESS_OF_FACTS = 0.4
+"""The likeness from which two facts of one call are held against each other. Set by hand: facts of one conversation
+are about one subject, and only those that say nearly the same matter."""
+
+FORGETTABLE_MEMORIES, FORGETTABLE_MESSAGES = 30, 10
+"""How many memories and messages are shown for each request to forget, however little they resemble it. Set by hand: a
+request names a person or a matter in a few words, and what is not shown is not forgotten."""
+
+MAX_FORGETTABLE_TOKENS = 2_400
+"""How many tokens they take together with the memories of the facts. Set by hand: few turns have a request, and thirty
+memories have room."""
+
+
+@dataclass(slots=True)
+class _Shown:
+    """The entries shown so far, each once, with its number."""
+
+    entries: list[KnownEntry] = field(default_factory=list[KnownEntry])
+    numbers: dict[str, int] = field(default_factory=dict[str, int])
+    tokens: int = 0
+
+    def number_of(self, entry: KnownEntry, max_tokens: float) -> int | None:
+        """Return the number of an entry, which is added if it has none; None if there is no room for it."""
+        memory = entry.memory
+        if memory.id not in self.numbers:
+            cost = count_tokens(entry.shown_text)
+            if self.tokens + cost > max_tokens:
+                return None
+            self.tokens += cost
+            self.numbers[memory.id] = len(self.entries)
+            self.entries.append(entry)
+        return self.numbers[memory.id]
+
+
+def compared(
+    engine: Engine,
+    scope: Scope,
+    facts: Sequence[Fact],
+    requests: Sequence[ForgetRequest],
+    vectors: Mapping[str, Vector],
+    user_name: str = "",
+    may_forget: int = MAX_FORGOTTEN_UNASKED,
+) -> tuple[Comparison, frozenset[str]]:
+    """Return what facts and requests are held against, and the ids of the memories that a decision depends on.
+
+    These resemble a fact or a request, or state the same relation of the same source. `vectors` maps texts to their
+    vectors, of shape (dims,), as far as they could be embedded. `user_name` is "" if it is not known. `may_forget` is
+    how many memories the requests may take without a question. Blocking. Raises LedgerError.
+    """
+    shown = _Shown()
+    near = _near_each_fact(engine, scope, facts, vectors, shown)
+    same_relation = _related_to_each_fact(engine, scope, facts, user_name, vectors, shown, near)
+    near_requests, partly_shown = _near_each_request(engine, scope, requests, vectors, shown)
+    near += near_requests
+    similar_ids = frozenset(
+        shown.entries[number].memory.id
+        for entries in near
+        for number, likeness in entries.items()
+        if likeness >= MIN_LIKENESS and shown.entries[number].kind == "memory"
+    )
+    similar_ids |= same_relation
+    listed = _near_facts(engine, scope, facts, vectors, len(shown.entries), near, all_listed=bool(requests))
+    entries = tuple(_last_said(engine, shown.entries))
+    now = engine.clock()
+    with engine.ledger.read() as conn:
+        living = len(memory_queries.memories_of(conn, scope)) if requests else 0
+    shown_to_model = Comparison(
+        tuple(facts),
+        entries,
+        tuple(requests),
+        _ordered(near),
+        listed,
+        tuple(partly_shown),
+        user_name,
+        now=now,
+        may_forget=may_forget,
+        living=living,
+    )
+    return shown_to_model, similar_ids
+
+
+def _near_each_fact(
+    engine: Engine, scope: Scope, facts: Sequence[Fact], vectors: Mapping[str, Vector], shown: _Shown
+) -> list[dict[int, float]]:
+    """Return for each fact the numbers of the memories to show, and their likeness."""
+    texts = [fact.text for fact in facts]
+    parts = engine.ledger, engine.embedder, engine.index, scope
+    memories = similar_memories(*parts, {text: vectors.get(text) for text in texts}, NEAREST_MEMORIES)
+    near: list[dict[int, float]] = [{} for _ in texts]
+    for place in range(NEAREST_MEMORIES):  # the best of each text first
+        for number, text in enumerate(texts):
+            # A project's facts do not change the user's global memories, which are visible outside the project too.
+            found = [item for item in memories[text] if item.memory.scope.project == scope.project]
+            if place >= len(found) or (found[place].likeness < MIN_LIKENESS and place >= ALWAYS_SHOWN):
+                continue
+            item = found[place]
+            entry = KnownEntry(item.memory, item.memory.stated_at)
+            shown_as = shown.number_of(entry, MAX_SHOWN_TOKENS if place else math.inf)
+            if shown_as is not None:
+                near[number][shown_as] = item.likeness
+    return near
+
+
+def _related_to_each_fact(
+    engine: Engine,
+    scope: Scope,
+    facts: Sequence[Fact],
+    user_name: str,
+    vectors: Mapping[str, Vector],
+    shown: _Shown,
+    near: Sequence[dict[int, float]],
+) -> frozenset[str]:
+    """Add to `near` the memories that speak of what a fact speaks of. Return the ids of those with the same relation.
+
+    A project's facts do not change the user's global memories here either.
+    """
+    max_tokens = shown.tokens + MAX_RELATED_TOKENS
+    numbers = shown.numbers
+    related = [
+        [
+            item
+            for item in related_memories(engine, scope, fact, user_name, vectors)
+            if numbers.get(item.memory.id) not in near[number]
+        ][:MAX_RELATED]
+        for number, fact in enumerate(facts)
+    ]
+    same: set[str] = set()
+    for place in range(MAX_RELATED):  # the first of each fact first
+        for number, found in enumerate(related):
+            if place >= len(found):
+                continue
+            item = found[place]
+            shown_as = shown.number_of(KnownEntry(item.memory, item.memory.stated_at), max_tokens)
+            if shown_as is not None:
+                near[number][shown_as] = max(item.likeness, 0.0)
+                same.update([item.memory.id] if item.nearness is Nearness.SAME_RELATION else [])
+    return frozenset(same)
+
+
+def _near_each_request(
+    engine: Engine, scope: Scope, requests: Sequence[ForgetRequest], vectors: Mapping[str, Vector], shown: _Shown
+) -> tuple[list[dict[int, float]], list[frozenset[Kind]]]:
+    """Return for each request the numbers of the entries to show and their likeness, and of which kinds there are more.
+
+    A project's request does not change the user's global memories. They are shown, so that the reply can name them.
+    """
+    parts = engine.ledger, engine.embedder, engine.index, scope
+    asked = {request.what: vectors.get(request.what) for request in requests}
+    own = {source for request in requests for source in request.sources}
+    memories = similar_memories(*parts, asked, FORGETTABLE_MEMORIES)
+    messages = similar_messages(*parts, asked, FORGETTABLE_MESSAGES + len(own))
+    near: list[dict[int, float]] = []
+    partly_shown: list[frozenset[Kind]] = []
+    for request in requests:
+        found: list[tuple[Memory, Kind, float]] = [
+            *((item.memory, "memory", item.likeness) for item in memories[request.what]),
+            *((item.as_memory, "message", likeness) for item, likeness in messages[request.what] if item.id not in own),
+        ]
+        entries: dict[int, float] = {}
+        more: set[Kind] = set()
+        if len(memories[request.what]) == FORGETTABLE_MEMORIES:
+            more.add("memory")
+        if len(messages[request.what]) == FORGETTABLE_MESSAGES + len(own):
+            more.add("message")
+        for memory, kind, likeness in found:
+            shown_as = shown.number_of(_entry(scope, memory, kind), MAX_FORGETTABLE_TOKENS)
+            if shown_as is None:
+                more.add(kind)
+            else:
+                entries[shown_as] = likeness
+        near.append(entries)
+        partly_shown.append(frozenset(more))
+    for memory in _closed(engine, scope, shown.entries) if requests else ():
+        shown.number_of(_entry(scope, memory, "memory"), MAX_FORGETTABLE_TOKENS)
+    return near, partly_shown
+
+
+def _closed(engine: Engine, scope: Scope, entries: Sequence[KnownEntry]) -> list[Memory]:
+    """Return the memories that those shown replaced, or that came from the messages shown, and that hold no more.
+
+    Those of another project, agent or run than the scope's are left out.
+    """
+    messages = [entry.memory.id for entry in entries if entry.kind == "message"]
+    with engine.ledger.read() as conn:
+        told = [memory for found in memory_queries.memories_from(conn, messages).values() for memory in found]
+        replaced = [
+            old.memory
+            for entry in entries
+            if entry.kind == "memory"
+            for old in history.predecessors(conn, entry.memory.id)
+        ]
+    return [
+        memory
+        for memory in (*replaced, *told)
+        if memory.deleted_at is not None and not memory.is_forgotten
+        if memory.scope.project == scope.project
+        if scope.agent_id in ("", memory.scope.agent_id) and scope.run_id in ("", memory.scope.run_id)
+    ]
+
+
+def _entry(scope: Scope, memory: Memory, kind: Kind) -> KnownEntry:
+    return KnownEntry(memory, memory.stated_at, kind, is_elsewhere=memory.scope.project != scope.project)
+
+
+def _near_facts(
+    engine: Engine,
+    scope: Scope,
+    facts: Sequence[Fact],
+    vectors: Mapping[str, Vector],
+    first_number: int,
+    near: Sequence[dict[int, float]],
+    *,
+    all_listed: bool,
+) -> tuple[int, ...]:
+    """Add to `near` the facts of the call that resemble an earlier one. Return the earlier ones, in order.
+
+    With `all_listed` all facts are returned, because a request to forget may mean each of them.
+    """
+    likeness = likeness_among(engine.ledger, engine.embedder, scope, [fact.text for fact in facts], vectors)
+    pairs = [
+        (number, other)
+        for number in range(len(facts))
+        for other in range(number)
+        if likeness[number, other] >= MIN_LIKENESS_OF_FACTS
+    ]
+    listed = tuple(range(len(facts))) if all_listed else tuple(sorted({other for _, other in pairs}))
+    for number, other in pairs:
+        near[number][first_number + listed.index(other)] = float(likeness[number, other])
+    return listed
+
+
+def _last_said(engine: Engine, entries: Sequence[KnownEntry]) -> list[KnownEntry]:
+    """Return the entries with the time at which each was last said: that of the newest message behind it."""
+    with engine.ledger.read() as conn:
+        sources = message_queries.sources_of(conn, [entry.memory.id for entry in entries if entry.kind == "memory"])
+    zone = engine.clock().tzinfo
+    return [
+        replace(
+            entry,
+            memory=entry.memory.in_zone(zone),
+            said_at=max([entry.said_at, *(message.said_at for message in sources.get(entry.memory.id, ()))]),
+        )
+        for entry in entries
+    ]
+
+
+def _ordered(near: Sequence[Mapping[int, float]]) -> tuple[tuple[tuple[int, float], ...], ...]:
+    return tuple(tuple(sorted(entries.items(), key=lambda item: -item[1])) for entries in near)
+
+
+logger = logging.getLogger(__name__)
+
+MAX_DECISIONS = 5
+"""How often the model decides on the same facts. Set by hand: each time costs a call of seconds."""
+
+MAX_COMPARISONS = 50
+"""How often facts are compared with what is known. Set by hand: a comparison costs milliseconds and no model."""
+
+NOT_KEPT = "not kept, because the model found it not worth remembering: "
+UNDECIDED = "added as it is, although the model decided nothing about it: "
+"""How the notes begin that are left out first where there is little room."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReconcileRequest:
+    """Facts to reconcile with the memories of a scope, and what its user asks to forget.
+
+    `learned_from` are the ids of the messages the facts come from. With `keep_all` a fact is added even if the model
+    finds it not worth keeping. The requests may take `may_forget` memories without a question. `user_name` is "" if it
+    is not known. `vectors` maps texts to their vectors, as far as they could be embedded. `told_name` is the decision
+    to store the user's name, if none of the facts keeps it. Unless it `stays_in_project`, a new fact about a person is
+    stored for all projects.
+    """
+
+    scope: Scope
+    facts: tuple[Fact, ...]
+    caller: str
+    requests: tuple[ForgetRequest, ...] = ()
+    learned_from: tuple[str, ...] = ()
+    keep_all: bool = False
+    may_forget: int = MAX_FORGOTTEN_UNASKED
+    user_name: str = ""
+    vectors: Mapping[str, Vector] = field(default_factory=dict[str, Vector])
+    told_name: Decision | None = None
+    stays_in_project: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class _Basis:
+    """What decisions are made on: the end of the index log, the entries, and the ids of the most similar memories."""
+
+    seq: int
+    shown: Comparison
+    similar_ids: frozenset[str]
+
+    @property
+    def revisions(self) -> dict[str, int]:
+        """Return the revisions of the memories by id."""
+        memories = [entry.memory for entry in self.shown.entries if entry.kind == "memory"]
+        return {memory.id: memory.revision for memory in memories}
+
+
+async def reconcile(engine: Engine, model: LanguageModel, request: ReconcileRequest) -> WriteResult:
+    """Decide what becomes of facts and apply it. Raises ModelError, PromptError and LedgerError.
+
+    StaleDecisionError means that other clients kept changing what the decisions were made on.
+    """
+    if any(fact.text not in request.vectors for fact in request.facts):
+        logger.warning("facts are compared by words only, because they could not be embedded")
+    decisions: Decisions | None = None
+    provenance = Provenance("extract", model.name, caller=request.caller)
+    basis = _Basis(0, Comparison(()), frozenset())
+    rounds = 0
+    for _ in range(MAX_COMPARISONS):
+        current = await engine.run(lambda: _compare(engine, request))
+        if decisions is None or not await engine.run(partial(_still_holds, engine, basis, current)):
+            if rounds == MAX_DECISIONS:
+                break
+            rounds += 1
+            decisions, provenance = await _decide(engine, model, request, current.shown)
+            basis = current
+        basis = replace(basis, seq=current.seq)
+        try:
+            return await _apply(engine, request, decisions, provenance, basis)
+        except StaleDecisionError:
+            if request.learned_from and not await engine.run(lambda: _are_all_new(engine, request.learned_from)):
+                raise
+            logger.info("comparing again: memories changed meanwhile")
+    raise StaleDecisionError(
+        f"other clients kept changing this memory while {len(request.facts)} facts were decided on; add them again"
+    )
+
+
+async def add_undecided(
+    engine: Engine, model: LanguageModel, request: ReconcileRequest, error: Exception
+) -> WriteResult:
+    """Add facts about which the model could not decide, with what they resemble. What they contradict is not closed.
+
+    Requests to forget are not granted. Raises LedgerError.
+    """
+    decisions = _with_told_name(request, tuple(Decision(Event.ADD, fact) for fact in request.facts))
+    homed = await engine.run(lambda: _with_homes(engine, request, decisions))
+    write = Write(
+        request.scope,
+        Provenance("extract", model.name, caller=request.caller),
+        decisions=tuple(await engine.run(lambda: with_named_facts(engine, request.scope, homed))),
+        vectors=request.vectors,
+        embedder=engine.embedder.fingerprint,
+        learned_from=request.learned_from,
+    )
+    applied = await apply_write(engine, write)
+    notes = [f"asked to forget, but that failed ({error}); ask again: {asked.what}" for asked in request.requests]
+    if request.facts:
+        notes.append(f"added as they are, not reconciled with what was known: {error}")
+    notes += _general_note(request.scope, applied.outcomes)
+    result = WriteResult(applied.outcomes, notes=(*notes, *applied.notes))
+    return await with_near_duplicates(engine, request.scope, result, request.vectors)
+
+
+def not_learned_from(engine: Engine, messages: Sequence[Message]) -> list[Message]:
+    """Return the messages that no facts were extracted from yet and that are not deleted. Blocking."""
+    with engine.ledger.read() as conn:
+        new_ids = message_queries.awaiting_extraction(conn, [message.id for message in messages])
+    return [message for message in messages if message.id in new_ids]
+
+
+async def are_all_learned(engine: Engine, messages: Sequence[Message]) -> bool:
+    """Return whether nothing is left to learn from messages, as far as the ledger can be read."""
+    try:
+        return not await engine.run(lambda: not_learned_from(engine, messages))
+    except LedgerError:  # whoever asks has an error to tell already
+        return False
+
+
+def _are_all_new(engine: Engine, message_ids: Sequence[str]) -> bool:
+    with engine.ledger.read() as conn:
+        return message_queries.awaiting_extraction(conn, message_ids) == set(message_ids)
+
+
+def _compare(engine: Engine, request: ReconcileRequest) -> _Basis:
+    """Return what the facts and requests resemble. Blocking."""
+    with engine.ledger.read() as conn:
+        seq = vector_queries.newest_log_number(conn)
+    shown, similar_ids = compared(
+        engine,
+        request.scope,
+        request.facts,
+        request.requests,
+        request.vectors,
+        request.user_name,
+        request.may_forget,
+    )
+    return _Basis(seq, shown, similar_ids)
+
+
+def _still_holds(engine: Engine, basis: _Basis, current: _Basis) -> bool:
+    """Return whether decisions hold: none of the memories they were made on changed, and no similar one was added."""
+    with engine.ledger.read() as conn:
+        memories = memory_queries.memories_by_id(conn, list(basis.revisions))
+    unchanged = {memory_id: memory.revision for memory_id, memory in memories.items()} == basis.revisions
+    return unchanged and current.similar_ids <= basis.revisions.keys()
+
+
+async def _decide(
+    engine: Engine, model: LanguageModel, request: ReconcileRequest, shown: Comparison
+) -> tuple[Decisions, Provenance]:
+    """Return the model's decisions on the facts, given what they resemble, and their provenance."""
+    if not shown.entries and not shown.listed_facts:
+        everything = tuple(Decision(Event.ADD, fact) for fact in request.facts)
+        decisions = Decisions(everything, unmatched=request.requests)
+        return decisions, Provenance("extract", model.name, caller=request.caller)
+    prompt = engine.prompts.get("decide")
+    await engine.report_progress(f"asking the model what becomes of {counted(len(request.facts), 'fact')}")
+    decisions = await decide(model, prompt, shown)
+    if request.keep_all:
+        added = tuple(Decision(Event.ADD, fact) for fact in decisions.dropped)
+        decisions = replace(decisions, decisions=decisions.decisions + added, dropped=())
+    return decisions, Provenance("decide", model.name, prompt.fingerprint, request.caller)
+
+
+async def _apply(
+    engine: Engine,
+    request: ReconcileRequest,
+    decisions: Decisions,
+    provenance: Provenance,
+    basis: _Basis,
+) -> WriteResult:
+    # What asked to forget something is not found by a search for it. A request that was not granted stays.
+    asking = {source: None for granted in decisions.granted for source in granted.request.sources}
+    known = {decision.memory_id for decision in decisions.decisions}
+    hidden = tuple(
+        Decision(Event.DELETE, memory_id=message_id, kind="message", forgets=True)
+        for message_id in asking
+        if message_id not in known
+    )
+    decisions = replace(decisions, decisions=_with_told_name(request, decisions.decisions))
+    # A decision may give a memory a text of the model's own, which has no vector yet.
+    facts = [fact for decision in decisions.decisions for fact in (decision.fact, *decision.outdated)]
+    texts = [fact.text for fact in facts if fact is not None]
+    vectors, notes = await embed_texts(engine, texts, request.vectors)
+    homed = await engine.run(lambda: _with_homes(engine, request, decisions.decisions))
+    named = await engine.run(lambda: with_named_facts(engine, request.scope, homed))
+    write = Write(
+        request.scope,
+        provenance,
+        decisions=(*named, *hidden),
+        vectors=vectors,
+        embedder=engine.embedder.fingerprint,
+        read=basis.revisions,
+        based_on=basis.seq,
+        learned_from=request.learned_from,
+        forgets_name=any(asks_about_name(granted.request.what, request.user_name) for granted in decisions.granted),
+    )
+    applied = await apply_write(engine, write)
+    questions = tuple(_question(questioned, applied.outcomes) for questioned in decisions.questioned)
+    notes = [*_notes(decisions), *notes, *applied.notes, *_general_note(request.scope, applied.outcomes)]
+    return WriteResult(applied.outcomes, notes=tuple(notes), questions=questions)
+
+
+def _question(questioned: Questioned, outcomes: Sequence[Outcome]) -> ForgetQuestion:
+    """Return what a request would take. Facts of the call are memories by now."""
+    texts = {fact.text for fact in questioned.facts}
+    stored = {entry.memory.id: entry.memory.text for entry in questioned.entries}
+    stored |= {outcome.memory.id: outcome.memory.text for outcome in outcomes if outcome.memory.text in texts}
+    request = questioned.request
+    ids = tuple(dict.fromkeys((*stored, *request.sources)))  # the request itself goes with what it asks for
+    return ForgetQuestion(request.what, ids, tuple(stored.values()), questioned.more_may_fit)
+
+
+def _with_homes(engine: Engine, request: ReconcileRequest, decisions: Sequence[Decision]) -> tuple[Decision, ...]:
+    """Return decisions whose new facts about a person belong to no project, unless they stay in it. Blocking."""
+    if request.stays_in_project:
+        return tuple(decisions)
+    added = [each.fact for each in decisions if each.event is Event.ADD and each.fact is not None]
+    general = personal_facts(engine, request.scope, added)
+    return tuple(replace(decision, is_general=decision.fact in general) for decision in decisions)
+
+
+def _general_note(scope: Scope, outcomes: Sequence[Outcome]) -> list[str]:
+    """Return the note that facts were stored outside of the project in which they were told, if any were."""
+    if not scope.project:
+        return []
+    added = [outcome for outcome in outcomes if outcome.event is Event.ADD and outcome.kind == "memory"]
+    general = [outcome.memory.text for outcome in added if not outcome.memory.scope.project]
+    if not general:
+        return []
+    return [f"about a person, so stored for all projects and not in {scope.project} alone: {first_of(general)}"]
+
+
+def _with_told_name(request: ReconcileRequest, decisions: tuple[Decision, ...]) -> tuple[Decision, ...]:
+    """Return decisions that keep the user's name, if the messages tell it."""
+    keeps_it = any(decision.fact is not None and decision.fact.metadata.get(USER_NAME) for decision in decisions)
+    return decisions if keeps_it or request.told_name is None else (*decisions, request.told_name)
+
+
+def _notes(decisions: Decisions) -> list[str]:
+    """Return what the caller must know, what people asked for first."""
+    notes: list[str] = []
+    for granted in decisions.granted:
+        what = granted.request.what
+        quoted = "; ".join(f'"{text}"' for text in granted.texts)
+        notes.append(f"{FORGOTTEN}({what}): {quoted}")
+        if granted.more_may_fit:
+            notes.append(f"{MORE_MAY_FIT}: {what}")
+    notes += [f"asked to forget, but nothing stored fits: {request.what}" for request in decisions.unmatched]
+    notes += [
+        f"asked to forget, but the model decided nothing about it; ask again: {request.what}"
+        for request in decisions.unanswered
+    ]
+    notes += [
+        f"not forgotten, because it is stored for all projects; ask for it outside the project: {text}"
+        for text in dict.fromkeys(decisions.elsewhere)
+    ]
+    if decisions.is_cut:
+        notes.append("the model's decisions were cut off; raise llm.config.max_tokens")
+    notes += map(_doubt, decisions.doubts)
+    notes += [f"left out of the model's decisions: {fault.rstrip('.')}" for fault in decisions.faults]
+    notes += [f"{UNDECIDED}{fact.text}" for fact in decisions.undecided]
+    return notes + [f"{NOT_KEPT}{fact.text}" for fact in decisions.dropped]
+
+
+def _doubt(doubt: Doubt) -> str:
+    """Return the note on a decision that was not believed."""
+    if not doubt.fact:
+        return f"kept, though the model deleted it, because nothing that was said is about it: {doubt.text}"
+    if doubt.event is Event.NONE:
+        return f'added, though the model found it known by "{doubt.text}", which says something else: {doubt.fact}'
+    verb = "replaced" if doubt.event is Event.DELETE else "reworded"
+    return f'kept, though the model {verb} it, because it is about something else than "{doubt.fact}": {doubt.text}'

@@ -1,0 +1,1 @@
+"""Kinds of summaries, and how each is written."""

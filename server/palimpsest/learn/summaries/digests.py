@@ -1,0 +1,415 @@
+"""The kinds `day`, `session`, `recent` and `overall`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Connection
+
+from palimpsest.core.clock import first_instant
+from palimpsest.core.errors import InputError
+from palimpsest.core.models import EXPIRES_AT, Memory, Message, Scope, Summary, has_expired
+from palimpsest.learn.summaries import portrait, summary_kinds
+from palimpsest.learn.summaries.portrait import READ, Room, in_order_of_rank, line_of, most_telling_of, not_pinned
+from palimpsest.learn.summaries.summary_kinds import (
+    MAX_LISTED_CONVERSATIONS,
+    MAX_LISTED_TOKENS,
+    MAX_SOURCE_MEMORIES,
+    MAX_SOURCE_TOKENS,
+    NOTHING,
+    Material,
+    PlainText,
+    SummaryKind,
+    SummaryRequest,
+    corrections,
+    dated,
+    fitting,
+    held_memories,
+    holding,
+    how_many_fit,
+    item_tokens,
+    material_of,
+    memory_item,
+    named,
+    omitted,
+    revisions,
+    spread,
+    topics_of,
+)
+from palimpsest.store import memories as memory_queries
+from palimpsest.store import messages as conversation_queries
+from palimpsest.store import summaries
+from palimpsest.text.tokenizer import count_tokens
+
+# The form of the summary `overall` without a model: what is lasting, and of the rest what is central and recent.
+
+LASTING = {portrait.IDENTITY: 90, portrait.PEOPLE: 90, portrait.WORK: 60, portrait.PREFERENCES: 60, portrait.HELP: 60}
+"""The sections of a profile that are lasting, each with its tokens, which nothing that is said later can take. Set by
+hand: three fifths of the whole."""
+
+REST = MAX_LISTED_TOKENS - sum(LASTING.values())
+"""The tokens of all else: half of them for the project, if there is one."""
+
+HALF_LIFE = timedelta(days=30)
+"""What is not lasting was said lately, or is central: what was said this long ago has half the recency. Set by hand."""
+
+USER, PROJECT, ALSO = "About the user", "About the project", "Also"
+
+
+def overview(conn: Connection, request: SummaryRequest) -> PlainText:
+    """Return all memories if they fit; else the lasting ones, and the most telling of the others.
+
+    Who the user is comes first, then the newest. What a pinned memory says is not repeated.
+    """
+    held = not_pinned(conn, request, held_memories(conn, request, READ))
+    held = in_order_of_rank(held, memory_queries.name_of_user(conn, request.scope))
+    lines = [dated(memory) for memory in held]
+    shown: Sequence[Memory] = held
+    if sum(count_tokens(f"{line}\n") for line in lines) > MAX_LISTED_TOKENS:
+        lines, shown = _most_telling(conn, request, held)
+        total = len(held) if len(held) < READ else memory_queries.count_memories(conn, request.scope)
+        lines += omitted(total - len(shown), "memory")
+    conversations = conversation_queries.list_conversations(conn, request.scope, MAX_LISTED_CONVERSATIONS)
+    total = conversation_queries.count_conversations(conn, request.scope)[0]
+    topics = topics_of(conversations, total, request.now.tzinfo)
+    of = named(memories=shown, conversations=topics)
+    return PlainText("\n".join((*lines, *topics)) or NOTHING, of, revisions(shown))
+
+
+def _most_telling(
+    conn: Connection, request: SummaryRequest, held: Sequence[Memory]
+) -> tuple[list[str], Sequence[Memory]]:
+    """Return the most telling memories under their headings as lines, and these memories."""
+    groups = _grouped(conn, request, held)
+    others = (PROJECT, ALSO) if request.scope.project else (ALSO,)
+    rooms = {heading: Room(tokens) for heading, tokens in LASTING.items()}
+    rooms |= {heading: Room(REST // len(others), HALF_LIFE) for heading in others}
+    chosen = most_telling_of(conn, request, groups, rooms)
+    name = memory_queries.name_of_user(conn, request.scope)
+    about_user = in_order_of_rank((memory for heading in LASTING for memory in chosen[heading]), name)
+    lines = [f"{USER}:", *map(line_of, about_user)] if about_user else []
+    for heading in (PROJECT, ALSO):
+        newest = sorted(chosen.get(heading, ()), key=lambda memory: memory.stated_at, reverse=True)
+        title = f"{heading} {request.scope.project}" if heading == PROJECT else heading
+        lines += [f"{title}:", *map(dated, newest)] if newest else []
+    return lines, [memory for some in chosen.values() for memory in some]
+
+
+def _grouped(conn: Connection, request: SummaryRequest, held: Sequence[Memory]) -> Mapping[str, Sequence[Memory]]:
+    """Return the memories of each section, of the project and of all else."""
+    place = portrait.place_of_user(conn, request, held)
+    groups: dict[str, list[Memory]] = {heading: [] for heading in (*LASTING, PROJECT, ALSO)}
+    for memory in held:
+        if memory.scope.project:
+            groups[PROJECT].append(memory)
+        else:
+            heading = ALSO if EXPIRES_AT in memory.metadata else place(memory)
+            groups[heading].append(memory)
+    return groups
+
+
+# The kind `day`: what was said and learned on one day, as days are where the user is.
+#
+# Days make the summary of the kind `overall`.
+
+MAX_MEMORIES = 300
+MAX_MEMORY_TOKENS = 6_000
+"""How many memories of a day are read. Set by hand: 20 tokens each, half of what a small model can take."""
+
+MAX_DAY_MESSAGES = 500
+MAX_DAY_TOKENS = 4_000
+"""How many messages of a day are read, and how many tokens of them, spread over the day. Set by hand."""
+
+DAYS_BACK = 14
+"""How many past days the background looks at. Set by hand: what is older is read when it is asked for, so that an
+import of years of conversations does not cost a call of the model for each of their days."""
+
+A_DAY = timedelta(days=1)
+
+
+def _day_material(conn: Connection, request: SummaryRequest) -> Material:
+    since, until = _bounds(request.argument, request.now)
+    memories = summaries.memories_said(conn, request.scope, since, until, MAX_MEMORIES)
+    memories = fitting(holding(memories, request.now), MAX_MEMORY_TOKENS)
+    messages = summaries.messages_said(conn, request.scope, since, until, MAX_DAY_MESSAGES)
+    return material_of(memories, messages, MAX_DAY_TOKENS)
+
+
+def _plain_day(conn: Connection, request: SummaryRequest) -> PlainText:
+    since, until = _bounds(request.argument, request.now)
+    memories = summaries.memories_said(conn, request.scope, since, until, MAX_MEMORIES)
+    messages = summaries.messages_said(conn, request.scope, since, until, MAX_DAY_MESSAGES)
+    # In the order in which they were said.
+    lines = [(f"- {summary_kinds.shown_text(memory)}", memory) for memory in holding(memories, request.now)[::-1]]
+    plain = summary_kinds.lines_of(conn, request, lines, messages)
+    return plain if plain.text else PlainText(f"Nothing was said on {request.argument}.", "")
+
+
+def _resolved_day(conn: Connection, request: SummaryRequest) -> str:
+    """Return the day in ISO 8601; without one, the last on which something was said."""
+    today = request.now.date()
+    match request.argument.lower():
+        case "":
+            said = days_with_something_said(conn, request.scope, request.now)
+            return said[0] if said else f"{today}"
+        case "today":
+            return f"{today}"
+        case "yesterday":
+            return f"{today - A_DAY}"
+        case text:
+            try:
+                return f"{date.fromisoformat(text)}"
+            except ValueError as error:
+                raise InputError(
+                    f"'{text[:80]}' is no day; use day:{today}, day:yesterday, or day for the last one"
+                ) from error
+
+
+def _missed_of_day(conn: Connection, request: SummaryRequest, last: Summary) -> int:
+    return summaries.count_said_since(conn, request.scope, last, *_bounds(request.argument, request.now))
+
+
+def _due_days(conn: Connection, request: SummaryRequest, every: int) -> Sequence[str]:
+    """Return the past days of whose memories and messages no summary has so many, the last first.
+
+    What was said on quieter days is read by the summary of the kind `overall` as it is. Runs have no days: there may be
+    many runs a day, and what is lasting in them is in the summary of the whole.
+    """
+    if request.scope.run_id:
+        return ()
+    today, zone = request.now.date(), request.now.tzinfo
+    since, until = first_instant(today - DAYS_BACK * A_DAY, zone), first_instant(today, zone)
+    said = summaries.dates_with_something_said(conn, request.scope, since, until, zone)
+    return [day for day in said if _lacking(conn, request, day) >= every]
+
+
+def days_with_something_said(conn: Connection, scope: Scope, now: datetime) -> list[str]:
+    """Return the days until today on which something was said that lives, the last first."""
+    end = first_instant(now.date() + A_DAY, now.tzinfo)
+    return summaries.dates_with_something_said(conn, scope, datetime.min.replace(tzinfo=UTC), end, now.tzinfo)
+
+
+def something_said_today(conn: Connection, scope: Scope, now: datetime) -> bool:
+    """Return whether a scope has memories or messages of today, of which a summary may be due at the end of the day."""
+    return not scope.run_id and summaries.count_said(conn, scope, *_bounds(f"{now.date()}", now)) > 0
+
+
+def _lacking(conn: Connection, request: SummaryRequest, day: str) -> int:
+    """Return how many memories and messages of a day no summary has."""
+    last = summaries.current_summary(conn, request.scope, DAY.stored_as(day))
+    if last is None:
+        return summaries.count_said(conn, request.scope, *_bounds(day, request.now))
+    return summaries.count_said_since(conn, request.scope, last, *_bounds(day, request.now))
+
+
+def _bounds(day: str, now: datetime) -> tuple[datetime, datetime]:
+    """Return when a day begins and ends in the zone of a time."""
+    first = date.fromisoformat(day)
+    return first_instant(first, now.tzinfo), first_instant(first + A_DAY, now.tzinfo)
+
+
+DAY = SummaryKind(
+    "day",
+    "day",
+    _day_material,
+    _plain_day,
+    argument="DATE",
+    resolved=_resolved_day,
+    missed=_missed_of_day,
+    due=_due_days,
+    has_pinned=False,
+)
+
+
+# The kind `session`: what was learned from one conversation, with the turns it came from.
+#
+# LoCoMo calls these observations, and found them to be the best unit of recall in its own study.
+
+MAX_SESSION_MESSAGES = 500
+MAX_SESSION_TOKENS = 6_000
+"""How many messages of a conversation are read, and how many tokens of them, spread over it. Set by hand."""
+
+MAX_TURNS = 3
+"""How many turns stand beside an observation. Set by hand: more would be longer than what was learned."""
+
+NO_CONVERSATION = "There is no conversation yet."
+
+
+def _session_material(conn: Connection, request: SummaryRequest) -> Material:
+    messages = _messages(conn, request)
+    turns = _observations(conn, request, messages)
+    memories = fitting([memory for memory, _ in turns])[::-1]
+    by_id = {memory.id: names for memory, names in turns}
+    return Material(
+        tuple({**memory_item(memory), "turns": list(by_id[memory.id])} for memory in memories),
+        spread(messages, MAX_SESSION_TOKENS),
+        sources=revisions(memories),
+        message_ids=tuple(message.id for message in messages),
+    )
+
+
+def _plain_session(conn: Connection, request: SummaryRequest) -> PlainText:
+    messages = _messages(conn, request)
+    observations = _observations(conn, request, messages)
+    lines = [(f"- {summary_kinds.shown_text(memory)} ({', '.join(turns)})", memory) for memory, turns in observations]
+    plain = summary_kinds.lines_of(conn, request, lines, () if lines else messages)
+    return plain if plain.text else PlainText(NO_CONVERSATION, "")
+
+
+def _messages(conn: Connection, request: SummaryRequest) -> list[Message]:
+    if not request.argument:
+        return []
+    return summaries.messages_of_session(conn, request.scope, request.argument, MAX_SESSION_MESSAGES)
+
+
+def _observations(
+    conn: Connection, request: SummaryRequest, messages: Sequence[Message]
+) -> list[tuple[Memory, tuple[str, ...]]]:
+    """Return what was learned from messages and still holds, in their order, with the turns it came from."""
+    learned = memory_queries.memories_from(conn, [message.id for message in messages])
+    memories: dict[str, Memory] = {}
+    turns: dict[str, list[str]] = {}
+    for message in messages:
+        for memory in learned.get(message.id, ()):
+            is_seen = memory.deleted_at is None and memory.scope.project in (
+                request.scope.beside,
+                request.scope.project,
+            )
+            if is_seen and not has_expired(memory.metadata, request.now):
+                memories[memory.id] = memory.in_zone(request.now.tzinfo)
+                turns.setdefault(memory.id, []).append(message.external_id or message.id[: summary_kinds.SHORT_ID])
+    return [(memory, tuple(turns[memory.id][:MAX_TURNS])) for memory in memories.values()]
+
+
+def _resolved_session(conn: Connection, request: SummaryRequest) -> str:
+    """Return the id of a conversation; without one, that of the last. "" if there is none."""
+    if request.argument:
+        return conversation_queries.find_conversation(conn, request.scope, request.argument, request.now.tzinfo)
+    return summaries.last_session(conn, request.scope)
+
+
+def _missed_of_session(conn: Connection, request: SummaryRequest, last: Summary) -> int:
+    return summaries.count_in_session_since(conn, request.scope, last, request.argument)
+
+
+SESSION = SummaryKind(
+    "session",
+    "session",
+    _session_material,
+    _plain_session,
+    argument="ID",
+    resolved=_resolved_session,
+    missed=_missed_of_session,
+    keeps_plain=True,
+    has_pinned=False,
+)
+
+
+# The kind `recent`: what was said and what happened in the last days, whenever it was stored.
+
+DAYS = timedelta(days=14)
+"""How far back it looks. Set by hand."""
+
+MAX_RECENT_MESSAGES = 40
+MAX_RECENT_TOKENS = 4_000
+"""How many of the last messages of that time it reads, and how many tokens of them. Set by hand."""
+
+
+def _recent_material(conn: Connection, request: SummaryRequest) -> Material:
+    since, until = request.now - DAYS, request.now + timedelta(days=1)
+    found = summaries.memories_of_time(conn, request.scope, since, until, MAX_SOURCE_MEMORIES)
+    memories = fitting(holding(found, request.now))
+    messages = summaries.messages_said(conn, request.scope, since, until, MAX_RECENT_MESSAGES)
+    return material_of(memories, messages, MAX_RECENT_TOKENS)
+
+
+def _plain_recent(conn: Connection, request: SummaryRequest) -> PlainText:
+    return summary_kinds.newest(conn, request, request.now - DAYS)
+
+
+RECENT = SummaryKind("recent", "recent", _recent_material, _plain_recent, ages=True)
+
+
+# The kind `overall`: lasting knowledge.
+#
+# It is written from the last one and what came since: the summaries of days (the two levels of MemoryBank) and
+# memories of days that have none. So what was told once and is lasting is carried on (the recursive summary of
+# MemGPT). What has changed since is shown as it is and as it was, so that the last one is brought up to date. If
+# something that it rests on was deleted, the next begins with an older one which that does not concern, and if there
+# is none with what was said first.
+
+MAX_PROMPTS = 4
+"""How many prompts one summary reads at most. What does not fit them is read by the next one. Set by hand: about a year
+of days, after a correction of something old."""
+
+MAX_UNREAD = 2_000
+MAX_DAYS = 400
+"""How many memories and days are looked at for that: more than fit."""
+
+
+def _overall_material(conn: Connection, request: SummaryRequest) -> Material:
+    scope = request.scope
+    base_id, base = summaries.base_summary(conn, scope, OVERALL.name)
+    days = summaries.summaries_beyond(conn, scope, f"{DAY.name}:", base_id, MAX_DAYS)
+    in_days = {memory_id for day in days for memory_id in day.sources}
+    unread = holding(summaries.memories_beyond(conn, scope, base_id, MAX_UNREAD), request.now)
+    parts: list[tuple[str, Summary | Memory]] = [(_date_of(day), day) for day in days]
+    parts += [(f"{memory.stated_at:%Y-%m-%d}", memory) for memory in unread if memory.id not in in_days]
+    parts.sort(key=lambda part: part[0], reverse=True)
+    changed = corrections(conn, scope, base, request.now.tzinfo)
+    parts = parts[: how_many_fit([part.text for _, part in parts], MAX_PROMPTS * MAX_SOURCE_TOKENS)]
+    items = [_day_item(part) if isinstance(part, Summary) else memory_item(part) for _, part in parts]
+    items = [*({**memory_item(item.memory), **item.parts} for item in changed.values()), *items]
+    sources = dict(base.sources) if base is not None else {}
+    sources |= revisions(item.memory for item in changed.values())
+    message_ids = list(base.message_ids) if base is not None else []
+    for _, part in parts:
+        if isinstance(part, Summary):
+            sources |= part.sources
+            message_ids += part.message_ids
+        else:
+            sources[part.id] = part.revision
+    shown = {part.id for _, part in parts if isinstance(part, Memory)} | changed.keys()
+    known = _known(conn, request, shown, _room(items))
+    return Material(
+        (*items, *map(memory_item, known)),
+        previous=base.text if base is not None else "",
+        sources=sources | revisions(known),
+        message_ids=tuple(dict.fromkeys(message_ids)),
+    )
+
+
+def _known(conn: Connection, request: SummaryRequest, shown: set[str], room: int) -> Sequence[Memory]:
+    """Return the newest memories that are not shown yet and fit: the model can hold the last summary against them."""
+    newest = [memory for _, memory in memory_queries.list_memories(conn, request.scope, MAX_SOURCE_MEMORIES)]
+    others = [memory for memory in holding(newest, request.now) if memory.id not in shown]
+    texts = [memory.text for memory in others]
+    return others[: how_many_fit(texts, room)] if texts and item_tokens(texts[0]) <= room else ()
+
+
+def _room(items: Sequence[Mapping[str, Any]]) -> int:
+    """Return how many tokens are left of one prompt; none if the items need several."""
+    return MAX_SOURCE_TOKENS - sum(item_tokens(item["text"]) for item in items)
+
+
+def _day_item(day: Summary) -> Mapping[str, Any]:
+    return {"text": day.text, "date": _date_of(day), "of": "the whole day"}
+
+
+def _date_of(day: Summary) -> str:
+    return day.kind.removeprefix(f"{DAY.name}:")
+
+
+def _plain_overall(conn: Connection, request: SummaryRequest) -> PlainText:
+    return overview(conn, request)
+
+
+def _is_overall_due(conn: Connection, request: SummaryRequest, every: int) -> Sequence[str]:
+    last = summaries.latest_summary(conn, request.scope, OVERALL.name)
+    missed = summaries.count_changes_since(conn, request.scope, last.seq if last else 0)
+    return ("",) if missed >= every else ()
+
+
+OVERALL = SummaryKind("overall", "summarize", _overall_material, _plain_overall, due=_is_overall_due)

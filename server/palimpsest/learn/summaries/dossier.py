@@ -1,0 +1,434 @@
+"""The kind `about:NAME`: find an entity, read what is known of it, and write it as text."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Connection
+
+from palimpsest.core.clock import local_iso
+from palimpsest.core.errors import InputError, ModelError, PromptError
+from palimpsest.core.models import (
+    MAX_NAME_CHARS,
+    Entity,
+    KnownRelation,
+    Memory,
+    Provenance,
+    Scope,
+    Summary,
+    name_key,
+    relation_key,
+)
+from palimpsest.core.protocols import LanguageModel
+from palimpsest.core.validation import one_line
+from palimpsest.learn.engine import Engine
+from palimpsest.learn.summaries.portrait_signs import is_safety
+from palimpsest.learn.summaries.summary_kinds import MORE, LiveKind, SummaryResult, is_cut, revisions
+from palimpsest.llm.prompts import Prompt
+from palimpsest.llm.summarize import about
+from palimpsest.store.apply import Write
+from palimpsest.store.entries import newest_log_number
+from palimpsest.store.graph import entities
+from palimpsest.store.graph import relations as edges
+from palimpsest.store.graph.identity import lookalikes
+from palimpsest.store.memories import expired_ids, memories_telling_name
+from palimpsest.store.summaries import latest_summary
+from palimpsest.text.dates.date_finder import date_and_sense
+from palimpsest.text.display import counted, shorten_to_tokens
+from palimpsest.text.tokenizer import count_tokens, lines_within
+
+# Find entities by what people call them, and read what is known about one: its dossier. Blocking.
+
+MAX_MEMORIES = 200
+"""How many memories of each kind a dossier reads, of which far fewer fit into its lines. Set by hand."""
+
+MAX_OLDEST = 20
+"""How many of the oldest it reads if there are more. Set by hand: who somebody is was said first."""
+
+MAX_LOOKED_AT = 2_000
+"""Among how many it looks for what somebody's safety depends on, however long ago that was said. Set by hand: a tenth
+of a second."""
+
+MAX_RELATIONS = 200
+"""How many relations a dossier reads, for the same reason."""
+
+MAX_HOPS = 2
+"""How far a dossier looks. Three steps from the user reach nearly everything."""
+
+NEAR_NAMES = 5
+"""How many names an error offers. Set by hand: what a person reads at a glance."""
+
+MAX_COMPARED = 5_000
+"""With how many names an unknown one is compared, which takes some tenths of a second."""
+
+_ID = re.compile(r"[0-9a-f]{8}[0-9a-f-]{0,28}")
+
+
+@dataclass(frozen=True, slots=True)
+class Dossier:
+    """What is known about an entity, in a scope, now or at an instant.
+
+    `holds` are the living memories that mention it and `held` those that were replaced or ended, the newest first;
+    there are `all_holds` and `all_held` of them. `relations` are its own, those that hold now before those that held,
+    and `further` those of its neighbours. `beside` are entities that memories only name together with it, with how many
+    do, and `lookalikes` those that it may be, judging by their names alone.
+    """
+
+    entity: Entity
+    aliases: tuple[str, ...]
+    holds: tuple[Memory, ...]
+    held: tuple[Memory, ...]
+    all_holds: int
+    all_held: int
+    relations: tuple[KnownRelation, ...]
+    further: tuple[KnownRelation, ...] = ()
+    beside: tuple[tuple[Entity, int], ...] = ()
+    lookalikes: tuple[Entity, ...] = ()
+
+
+def find_entities(conn: Connection, scope: Scope, name: str, *, as_of: datetime | None = None) -> list[Entity]:
+    """Return the entities that a scope sees and that have a name; or the one whose id, or its beginning, it is.
+
+    Raises InputError if there is none, with the names that come near.
+    """
+    key = name_key(name)
+    if not key or len(name) > MAX_NAME_CHARS:
+        raise InputError(f"a name has 1 to {MAX_NAME_CHARS} characters, such as Ana. Nothing was looked up")
+    if found := entities.entities_named(conn, scope, [name], as_of=as_of):
+        return found[key]
+    if _ID.fullmatch(key):
+        by_id = entities.entities_by_id(conn, scope, key)
+        seen = entities.seen_roots(conn, scope, [entity.id for entity in by_id], as_of=as_of)
+        shown = entities.as_shown(conn, scope, {entity.id: entity for entity in by_id if entity.id in seen})
+        if len(shown) == 1:
+            return list(shown.values())
+    if as_of is not None and entities.entities_named(conn, scope, [name]):
+        raise InputError(
+            f"nothing was known of '{one_line(name)[:80]}' for {scope} at {local_iso(as_of)}. "
+            "Leave the time out to see what is known now"
+        )
+    raise InputError(
+        f"nobody and nothing called '{one_line(name)[:80]}' is known for {scope}. {_near(conn, scope, key)}"
+    )
+
+
+def _near(conn: Connection, scope: Scope, key: str) -> str:
+    """Return which names come near one that is unknown."""
+    known = entities.list_entities(conn, scope, MAX_COMPARED)
+    by_key = {name_key(listed.entity.name): listed.entity.name for listed in reversed(known)}
+    words = set(key.split())
+    sharing = [other for other in by_key if not words.isdisjoint(other.split())]
+    near = list(dict.fromkeys([*sharing, *difflib.get_close_matches(key, by_key, NEAR_NAMES)]))[:NEAR_NAMES]
+    if near:
+        return f"Did you mean {' or '.join(by_key[other] for other in near)}?"
+    newest = ", ".join(listed.entity.name for listed in known[:NEAR_NAMES])
+    return f"Known are, for example: {newest}" if newest else "No names are known yet; they come with memories"
+
+
+def read_dossier(
+    conn: Connection, scope: Scope, entity: Entity, *, now: datetime, hops: int = 1, as_of: datetime | None = None
+) -> Dossier:
+    """Return what is known about an entity; with `as_of` what was known then. `hops` is 1 or 2."""
+    expired = expired_ids(conn, scope, now) if as_of is None else set[str]()
+    if as_of is None:
+        holds, all_holds = entities.memories_about(conn, scope, entity.id, MAX_MEMORIES, oldest=MAX_OLDEST)
+        all_holds -= sum(memory.id in expired for memory in holds)
+        if all_holds > len(holds):
+            looked_at, _ = entities.memories_about(conn, scope, entity.id, MAX_LOOKED_AT)
+            known = {memory.id for memory in holds}
+            between = [memory for memory in looked_at if memory.id not in known and is_safety(memory, "")]
+            holds = [*holds[:MAX_MEMORIES], *between[:MAX_OLDEST], *holds[MAX_MEMORIES:]]
+        holds = [memory for memory in holds if memory.id not in expired]
+    else:
+        then = entities.memories_about_at(conn, scope, entity.id, as_of)
+        holds, all_holds = [*then[:MAX_MEMORIES], *then[MAX_MEMORIES:][-MAX_OLDEST:]], len(then)
+    held, all_held = entities.former_memories_about(conn, scope, entity.id, MAX_MEMORIES, as_of=as_of)
+    current = edges.relations_of(conn, scope, [entity.id], as_of=as_of, limit=MAX_RELATIONS)
+    all_relations = edges.relations_of(conn, scope, [entity.id], current_only=False, limit=MAX_RELATIONS)
+    # With `as_of` a relation of a memory that had ended by then is a former one.
+    former = [item for item in all_relations if item.expired_at is not None and (not as_of or item.expired_at <= as_of)]
+    relations = _each_once(item for item in (*current, *former) if item.memory_id not in expired)
+    ends = {
+        end for item in current if item.memory_id not in expired for end in (item.source_id, item.destination_id)
+    } - {entity.id}
+    further: Sequence[KnownRelation] = ()
+    if hops > 1 and ends:
+        found = edges.relations_of(conn, scope, ends, as_of=as_of, limit=MAX_RELATIONS)
+        beyond = [item for item in found if item.memory_id not in expired]
+        further = [item for item in beyond if entity.id not in (item.source_id, item.destination_id)]
+    connected = {end for item in relations for end in (item.source_id, item.destination_id)}
+    beside = [
+        (other, count)
+        for other, count in entities.named_beside(conn, scope, entity.id, holds)
+        if other.id not in connected
+    ]
+    aliases = entities.other_names(conn, scope, entity)
+    return Dossier(
+        entity,
+        tuple(aliases),
+        tuple(memory.in_zone(now.tzinfo) for memory in holds),
+        tuple(memory.in_zone(now.tzinfo) for memory in held),
+        all_holds,
+        all_held,
+        tuple(relations),
+        tuple(_each_once(further)),
+        tuple(beside),
+        tuple(lookalikes(conn, scope, entity, [entity.name, *aliases])),
+    )
+
+
+def quoted(conn: Connection, scope: Scope, dossier: Dossier) -> dict[str, int]:
+    """Return the memories that a dossier may quote, by id with their revision: those that name what it names.
+
+    The names of others come from memories, too. Of the user that is the one that tells the name.
+    """
+    others = {end for item in dossier.relations for end in (item.source_id, item.destination_id)}
+    others |= {other.id for other, _ in dossier.beside}
+    named = [entity.id for entity in entities.entities_with_ids(conn, scope, others) if not entity.is_user]
+    return {
+        **entities.memories_naming(conn, scope, {dossier.entity.id, *named}),
+        **revisions(memories_telling_name(conn, scope)),
+    }
+
+
+def _each_once(relations: Iterable[KnownRelation]) -> list[KnownRelation]:
+    """Return each relation once, by the first memory that states it."""
+    by_key: dict[tuple[str, str, str], KnownRelation] = {}
+    for item in relations:
+        by_key.setdefault((item.source_id, relation_key(item.relationship), item.destination_id), item)
+    return list(by_key.values())
+
+
+# A dossier as plain lines of text, within a number of tokens.
+
+MAX_TOKENS = 800
+"""How long a dossier may be: as long as the reply to a search is by default."""
+
+MAX_LINE_TOKENS = 80
+"""How much of one memory it shows. Set by hand: facts are shorter, and ten pasted texts still fit."""
+
+MAX_BESIDE = 10
+"""How many names of entities it lists that are only named together with this one. Set by hand: one line."""
+
+MAX_ALIASES = 8
+"""How many other names it lists, for the same reason."""
+
+MAX_APART = 3
+"""How many names tell entities of one name apart. Set by hand."""
+
+SHORT_ID = 8
+
+
+def lines_of(dossiers: Sequence[Dossier], max_tokens: int = MAX_TOKENS) -> list[list[str]]:
+    """Return the dossiers of the entities of one name as lines, all of them together within a number of tokens.
+
+    If there are several, the first line of each has its id and says what only this one is connected with.
+    """
+    if len(dossiers) == 1:
+        return [dossier_lines(dossiers[0], max_tokens)]
+    share = max_tokens // max(len(dossiers), 1)
+    told_apart = zip(dossiers, _apart(dossiers), strict=True)
+    return [dossier_lines(dossier, share, apart=names) for dossier, names in told_apart]
+
+
+def dossier_lines(dossier: Dossier, max_tokens: int = MAX_TOKENS, *, apart: Sequence[str] | None = None) -> list[str]:
+    """Return a dossier as lines: who or what it is, what holds, what held before, and what it is connected with.
+
+    What it is connected with and what held before may take a quarter of the room each; what holds takes the rest.
+    """
+    quarter = max_tokens // 4
+    relations, further = ([_relation_line(item) for item in some] for some in (dossier.relations, dossier.further))
+    last = _memories("Held before:", dossier.held, quarter, dossier.all_held)
+    last += _section("Connected with:", relations, quarter, len(relations))
+    last += _section("Two steps away:", further, quarter, len(further))
+    last += [_beside_line(dossier.beside)] if dossier.beside else []
+    if dossier.lookalikes:
+        alike = " or ".join(f"{described(other)} [{other.id[:SHORT_ID]}]" for other in dossier.lookalikes)
+        last.append(f"May be the same as {alike}; nobody has said so.")
+    first = _heading(dossier, apart)
+    left = max_tokens - sum(map(count_tokens, (first, *last)))
+    holds = _memories("Holds now:", dossier.holds, left, dossier.all_holds)
+    return [first, *(holds or ["Nothing holds now."]), *last]
+
+
+def _apart(dossiers: Sequence[Dossier]) -> list[list[str]]:
+    """Return for each dossier which names it alone is connected with, at most three."""
+    counts = Counter(name for dossier in dossiers for name in _neighbours(dossier))
+    return [[name for name in _neighbours(dossier) if counts[name] == 1][:MAX_APART] for dossier in dossiers]
+
+
+def described(entity: Entity) -> str:
+    """Return the name of an entity on one line, with what it is if that is known."""
+    kind = "the user" if entity.is_user else "" if entity.type == "other" else entity.type
+    return f"{one_line(entity.name)} ({kind})" if kind else one_line(entity.name)
+
+
+def _heading(dossier: Dossier, apart: Sequence[str] | None) -> str:
+    text = described(dossier.entity)
+    if apart is not None:
+        text += f" [{dossier.entity.id[:SHORT_ID]}]"
+    if dossier.aliases:
+        text += f", also called {', '.join(map(one_line, dossier.aliases[:MAX_ALIASES]))}"
+    return f"{text}. Only this one is connected with {', '.join(apart)}" if apart else text
+
+
+def _neighbours(dossier: Dossier) -> list[str]:
+    own = dossier.entity.id
+    related = [item.destination if item.source_id == own else item.source for item in dossier.relations]
+    return list(dict.fromkeys(map(one_line, (*related, *(other.name for other, _ in dossier.beside)))))
+
+
+def _section(title: str, lines: Sequence[str], budget: int, total: int) -> list[str]:
+    """Return a title and the lines that fit, and how many more there are; nothing without lines."""
+    if not lines:
+        return []
+    kept = lines_within(lines, budget)
+    return [title, *kept, *([f"({total - len(kept):,}{MORE}"] if total > len(kept) else [])]
+
+
+def _memories(title: str, memories: Sequence[Memory], budget: int, total: int) -> list[str]:
+    """Return the same for memories, the newest first. If not all fit, those in the middle are left out.
+
+    Who or what it is was mostly said first, and what holds of it last. What somebody's safety depends on is then shown
+    before the rest.
+    """
+    lines = [_memory_line(memory) for memory in memories]
+    if total <= len(lines) and sum(map(count_tokens, lines)) <= budget:
+        return _section(title, lines, budget, total)
+    safe = lines_within([_memory_line(memory) for memory in memories if is_safety(memory, "")], budget // 2)
+    lines = [line for line in lines if line not in safe]
+    total, budget = total - len(safe), budget - sum(map(count_tokens, safe))
+    oldest = lines_within(lines[::-1], budget // 3)[::-1] if lines else []
+    newest = lines_within(lines[: len(lines) - len(oldest)], budget - sum(map(count_tokens, oldest)))
+    left_out = f"(between these {total - len(newest) - len(oldest):,}{MORE}"
+    return [title, *safe, *newest, left_out, *oldest]
+
+
+def _memory_line(memory: Memory) -> str:
+    times = [f"since {memory.since}" if memory.since else "", f"until {memory.until}" if memory.until else ""]
+    held = ", ".join(filter(None, times))
+    text = shorten_to_tokens(one_line(memory.text), MAX_LINE_TOKENS)
+    return f"- [{memory.id[:SHORT_ID]}] {date_and_sense(memory, text)} {text}" + (f" ({held})" if held else "")
+
+
+def _relation_line(item: KnownRelation) -> str:
+    return f"- {item.line}" + ("" if item.is_current or item.valid_until else " (no longer)")
+
+
+def _beside_line(beside: Sequence[tuple[Entity, int]]) -> str:
+    shown = ", ".join(f"{described(other)} in {counted(count, 'memory')}" for other, count in beside[:MAX_BESIDE])
+    more = f" and {len(beside) - MAX_BESIDE:,} more" if len(beside) > MAX_BESIDE else ""
+    return f"Named together with: {shown}{more}"
+
+
+# What `get_summary(kind="about:NAME")` returns: a model's text about an entity, or the lines of its dossier.
+#
+# A model's text is kept under a kind that its lines are part of. So it is found again exactly as long as the ledger
+# gives these lines, and one that says what was changed, deleted or forgotten since is never found.
+
+MAX_NAMESAKES = 4
+"""How many entities of one name are told about. Each has its share of the tokens. Set by hand."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """What the ledger has on one entity, up to a number of its index log. `kept` is a model's text on just that.
+
+    `sources` are the memories that the lines may quote, and `shown` the ids of those that are about the entity.
+    """
+
+    name: str
+    lines: tuple[str, ...]
+    seq: int
+    kind: str
+    kept: str | None
+    sources: Mapping[str, int]
+    shown: tuple[str, ...]
+
+
+async def _text_about(engine: Engine, scope: Scope, name: str, caller: str) -> SummaryResult:
+    """Return what is known about the entities of a name. Raises InputError if there is none."""
+    prompt = _prompt(engine)
+    fingerprint = prompt.fingerprint if isinstance(prompt, Prompt) else ""
+    read, notes = await engine.run(lambda: _read(engine, scope, name, fingerprint))
+    texts = [each.kept for each in read if each.kept is not None]
+    if len(texts) < len(read):
+        if isinstance(prompt, PromptError):
+            return _plain(name, read, notes, f"the text could not be written ({prompt})")
+        if engine.model is None:
+            return _plain(name, read, notes, "there is no language model to ask")
+        try:
+            texts = [each.kept or await _written(engine, engine.model, prompt, scope, each, caller) for each in read]
+        except ModelError as error:
+            return _plain(name, read, notes, f"the text could not be written ({error})")
+        read_again, notes = await engine.run(lambda: _read(engine, scope, name, fingerprint))
+        if [each.kind for each in read_again] != [each.kind for each in read]:
+            return _plain(name, read_again, notes, "memories changed while the text was written")
+    lines = tuple(line for each in read for line in each.lines)
+    told, cut = "\n\n".join(texts), is_cut("\n".join(lines))
+    return SummaryResult(told, _asked(name), 0, notes, lines, _shown(read), is_cut=cut)
+
+
+def _prompt(engine: Engine) -> Prompt | PromptError:
+    try:
+        return engine.prompts.get("about")
+    except PromptError as error:
+        return error
+
+
+def _plain(name: str, read: Sequence[_Read], notes: tuple[str, ...], reason: str) -> SummaryResult:
+    text = "\n".join(line for each in read for line in each.lines)
+    notes = (f"{reason}: these are the memories themselves", *notes)
+    return SummaryResult(text, _asked(name), 0, notes, sources=_shown(read), is_plain=True, is_cut=is_cut(text))
+
+
+def _asked(name: str) -> str:
+    return f"{ABOUT.name}:{name}"
+
+
+def _shown(read: Sequence[_Read]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(memory_id for each in read for memory_id in each.shown))
+
+
+async def _written(engine: Engine, model: LanguageModel, prompt: Prompt, scope: Scope, read: _Read, caller: str) -> str:
+    """Let a model write the text about an entity, and keep it. Raises ModelError."""
+    await engine.report_progress(f"asking the model about {read.name}")
+    text = await about(model, prompt, name=read.name, lines=read.lines, now=engine.clock())
+    provenance = Provenance("about", model.name, prompt.fingerprint, caller)
+    summary = Summary(scope, read.kind, text, read.seq, engine.clock(), read.sources)
+    write = Write(scope, provenance, summary=summary)
+    await engine.write(lambda: engine.ledger.apply(write))
+    return text
+
+
+def _read(engine: Engine, scope: Scope, name: str, fingerprint: str) -> tuple[list[_Read], tuple[str, ...]]:
+    """Return what the ledger has on the entities of a name, and a note if there are too many of them."""
+    with engine.ledger.read() as conn:
+        seq = newest_log_number(conn)
+        found = find_entities(conn, scope, name)
+        dossiers = [read_dossier(conn, scope, each, now=engine.clock()) for each in found[:MAX_NAMESAKES]]
+        read: list[_Read] = []
+        for dossier, lines in zip(dossiers, lines_of(dossiers), strict=True):
+            kind = _kind(dossier.entity.id, lines, fingerprint)
+            kept = latest_summary(conn, scope, kind)
+            text = None if kept is None else kept.text
+            sources, shown = quoted(conn, scope, dossier), tuple(each.id for each in (*dossier.holds, *dossier.held))
+            read.append(_Read(one_line(dossier.entity.name), tuple(lines), seq, kind, text, sources, shown))
+    notes = (f"{len(found) - MAX_NAMESAKES} more have this name",) if len(found) > MAX_NAMESAKES else ()
+    return read, notes
+
+
+def _kind(entity_id: str, lines: Sequence[str], fingerprint: str) -> str:
+    """Return the kind of a text that rests on lines."""
+    content = json.dumps([entity_id, fingerprint, *lines])
+    return f"{ABOUT.name}:{entity_id[:8]}:{hashlib.blake2b(content.encode(), digest_size=8).hexdigest()}"
+
+
+ABOUT = LiveKind("about", "NAME", _text_about)

@@ -1,0 +1,492 @@
+"""The kinds `profile`, `project` and `procedures`."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
+
+from sqlalchemy import Connection
+
+from palimpsest.core.errors import InputError
+from palimpsest.core.models import EXPIRES_AT, SELF_NAMES, USER_NAME, Memory, NamedEntity, name_key
+from palimpsest.core.protocols import Vector
+from palimpsest.learn.summaries import portrait_signs
+from palimpsest.learn.summaries.extractive import Passage, most_telling
+from palimpsest.learn.summaries.portrait_signs import MUST, Rank, Signs, rank_of
+from palimpsest.learn.summaries.summary_kinds import (
+    MAX_SOURCE_MEMORIES,
+    NOTHING,
+    Material,
+    PlainText,
+    SummaryKind,
+    SummaryRequest,
+    corrections,
+    dated,
+    fitting,
+    memory_item,
+    omitted,
+    revisions,
+    shown_text,
+)
+from palimpsest.llm.user_name import is_about_user
+from palimpsest.recall.features import centred_vectors
+from palimpsest.store import memories as memory_queries
+from palimpsest.store import summaries
+from palimpsest.store.memories import is_pinned, pinned_memories
+from palimpsest.text.dates.date_finder import date_and_sense, dates_in
+from palimpsest.text.names.lexicon import is_given_name
+from palimpsest.text.stopwords import is_denial
+from palimpsest.text.tokenizer import count_tokens, query_tokens
+
+# Sort memories into the sections of a portrait without a model, and show the most central and recent of each.
+
+READ = 5_000
+"""How many of the newest memories are sorted: some years of a life, in a second at most. Set by hand."""
+
+COMPARED = 300
+"""How many memories of a section are compared with each other: some hundredths of a second. Set by hand."""
+
+HALF_LIFE = timedelta(days=180)
+"""Within a section, a fact that was said this long ago has half the recency of a new one. Set by hand."""
+
+OTHER_DATE = timedelta(days=500)
+"""A text means another day to whoever reads it this much later, if it counts from its own date."""
+
+PASSING_WEIGHT = 0.4
+PASSING_AFTER = timedelta(days=14)
+"""A text that counts from its own date ("on 16 April", "this week") mostly tells what passes. So long after it was said
+it is worth this part of another one, and no less, because birthdays are told like that, too. Set by hand."""
+
+NAME_WEIGHT = 3.0
+"""What the user is called, who they are and what is dangerous for them comes first. Set by hand."""
+
+REDUNDANT = 0.8
+"""Which share of its words a pinned memory has of one that is not shown again below it. Set by hand."""
+
+ALSO = "Also"
+"""The last section, of what belongs to none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A section: its heading, the tags of its memories, the signs of those without tags, and its room in tokens."""
+
+    heading: str
+    tags: frozenset[str]
+    signs: Signs
+    tokens: int = 120
+
+
+Place = Callable[[Memory], str]
+"""Returns the heading under which a memory belongs; "" leaves it out."""
+
+
+def by_tags_and_signs(sections: Sequence[Section], memory: Memory, bonus: Mapping[str, int] | None = None) -> str:
+    """Return the heading of the section that a memory belongs to: by its tags, else by most signs, else `ALSO`.
+
+    `bonus` are further signs by heading. Of equals the first section wins.
+    """
+    if tagged := next((section.heading for section in sections if not section.tags.isdisjoint(memory.all_tags)), ""):
+        return tagged
+    counts = {section.heading: section.signs.count(memory.text) for section in sections}
+    for heading, more in (bonus or {}).items():
+        counts[heading] += more
+    best = max(counts, key=lambda heading: counts[heading])
+    return best if counts[best] else ALSO
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """How many tokens a group of memories has. What was said a `half_life` ago has half the recency of what is new."""
+
+    tokens: int
+    half_life: timedelta = HALF_LIFE
+
+
+def portrait(
+    conn: Connection, request: SummaryRequest, memories: Sequence[Memory], headings: Mapping[str, int], place: Place
+) -> PlainText:
+    """Return the most central and recent memories of each section. `headings` are in order, each with its tokens."""
+    sorted_in: dict[str, list[Memory]] = {heading: [] for heading in headings}
+    for memory in not_pinned(conn, request, memories):
+        if heading := place(memory):
+            sorted_in[heading].append(memory.in_zone(request.now.tzinfo))
+    rooms = {heading: Room(tokens) for heading, tokens in headings.items()}
+    chosen = most_telling_of(conn, request, sorted_in, rooms)
+    name = memory_queries.name_of_user(conn, request.scope)
+    chosen = {heading: in_order_of_rank(some, name) for heading, some in chosen.items()}
+    lines = [line for heading, some in chosen.items() if some for line in (f"{heading}:", *map(line_of, some))]
+    shown = [memory for some in chosen.values() for memory in some]
+    lines += omitted(sum(map(len, sorted_in.values())) - len(shown), "memory")
+    return PlainText("\n".join(lines) if shown else NOTHING, "memories" if shown else "", revisions(shown))
+
+
+def most_telling_of(
+    conn: Connection, request: SummaryRequest, groups: Mapping[str, Sequence[Memory]], rooms: Mapping[str, Room]
+) -> dict[str, list[Memory]]:
+    """Return the most central and recent memories of each group, within its room, the most telling first.
+
+    What a group does not need of its room is shared by those that need more.
+    """
+    compared = {name: sorted(groups[name], key=_certainty, reverse=True)[:COMPARED] for name in rooms}
+    ids = [memory.id for some in compared.values() for memory in some]
+    vectors = centred_vectors(conn, request.embedder, request.scope, "memory", ids)
+
+    def choose(name: str, tokens: int) -> list[Memory]:
+        passages = [_passage(memory, vectors.get(memory.id), request.now) for memory in compared[name]]
+        positions = most_telling(passages, tokens, now=request.now, half_life=rooms[name].half_life)
+        return [compared[name][position] for position in positions]
+
+    chosen = {name: choose(name, room.tokens) for name, room in rooms.items()}
+    left = sum(room.tokens for room in rooms.values()) - sum(_costs(some) for some in chosen.values())
+    short = [name for name, room in rooms.items() if _costs(compared[name]) > room.tokens]
+    for number, name in enumerate(short):
+        before = _costs(chosen[name])
+        chosen[name] = choose(name, before + left // (len(short) - number))
+        left -= _costs(chosen[name]) - before
+    return chosen
+
+
+def in_order_of_rank(memories: Iterable[Memory], user_name: str) -> list[Memory]:
+    """Return memories in their order, but those that say who the user is in front, and the name before all."""
+
+    def place(memory: Memory) -> int:
+        rank = rank_of(memory, user_name)
+        return -1 if rank is Rank.NAME else min(rank, Rank.HELP)
+
+    return sorted(memories, key=place)
+
+
+def not_pinned(conn: Connection, request: SummaryRequest, memories: Iterable[Memory]) -> list[Memory]:
+    """Return the memories that no pinned one says already."""
+    pinned = [_words_of(memory) for memory in pinned_memories(conn, request.scope)]
+    return [memory for memory in memories if not _is_said(_words_of(memory), pinned)]
+
+
+def _words_of(memory: Memory) -> tuple[AbstractSet[str], bool]:
+    """Return the words that say something in a memory, and whether it denies something."""
+    return frozenset(query_tokens(memory.text)), is_denial(memory.text)
+
+
+def _is_said(told: tuple[AbstractSet[str], bool], pinned: Iterable[tuple[AbstractSet[str], bool]]) -> bool:
+    words, denies = told
+    return any(
+        denies == is_denied and len(words & of_pinned) >= REDUNDANT * max(len(words), 1)
+        for of_pinned, is_denied in pinned
+    )
+
+
+def _certainty(memory: Memory) -> int:
+    """Return how surely a memory belongs where it was sorted: by its tags, or else if it is about the user."""
+    return 2 if memory.all_tags else 1 if is_about_user(memory.text) else 0
+
+
+def _passage(memory: Memory, vector: Vector | None, now: datetime) -> Passage:
+    weight = NAME_WEIGHT if rank_of(memory, "") <= MUST else 1.0
+    if now - memory.at > PASSING_AFTER and _counts_from_its_date(memory):
+        weight *= PASSING_WEIGHT
+    return Passage(memory.text, memory.at, vector, weight, tokens=_cost(memory))
+
+
+def _cost(memory: Memory) -> int:
+    return count_tokens(f"{dated(memory)}\n")
+
+
+def _costs(memories: Iterable[Memory]) -> int:
+    return sum(map(_cost, memories))
+
+
+def line_of(memory: Memory) -> str:
+    """Return a memory as a line, with its date if the text counts from it."""
+    text = shown_text(memory)
+    return f"- {date_and_sense(memory, text)} {text}" if _counts_from_its_date(memory) else f"- {text}"
+
+
+def _counts_from_its_date(memory: Memory) -> bool:
+    """Return whether a text means another day to whoever reads it later."""
+    then, later = (dates_in(memory.text, at, guesses=True) for at in (memory.at, memory.at + OTHER_DATE))
+    return then != later
+
+
+def lasting(memories: Sequence[Memory]) -> list[Memory]:
+    """Return the memories that do not expire and are not pinned, which stand above every portrait."""
+    return [memory for memory in memories if EXPIRES_AT not in memory.metadata and not is_pinned(memory.metadata)]
+
+
+# What a model writes a portrait from: the newest memories, and the last portrait that still holds.
+
+Item = Callable[[Memory], Mapping[str, Any]]
+
+
+def material(
+    conn: Connection, request: SummaryRequest, kind: str, memories: Sequence[Memory], item: Item = memory_item
+) -> Material:
+    """Return the memories that fit one prompt, and the last portrait of a kind of which nothing was deleted.
+
+    What is old but lasting is carried on by the last portrait, so the new one rests on what that one rests on, too.
+    What has changed since is shown as it was.
+    """
+    _, last = summaries.base_summary(conn, request.scope, kind)
+    zone = request.now.tzinfo
+    kept = [memory.in_zone(zone) for memory in fitting(memories)]
+    changed = corrections(conn, request.scope, last, zone)
+    corrected = [each.memory for each in changed.values()]
+    return Material(
+        (
+            *({**item(each.memory), **each.parts} for each in changed.values()),
+            *(item(memory) for memory in kept if memory.id not in changed),
+        ),
+        previous="" if last is None else last.text,
+        sources={**({} if last is None else last.sources), **revisions((*corrected, *kept))},
+        message_ids=() if last is None else last.message_ids,
+    )
+
+
+# The kind `profile`: who the user is, their people, their work, what they prefer, and how they want to be helped.
+#
+# The portrait of MemoryBank, drawn from the memories that are not of a project. Memories that expire are left out:
+# what a session begins with may be read at any time later.
+
+HELP, IDENTITY, PEOPLE, WORK, PREFERENCES = "How to help", "Identity", "People", "Work", "Preferences"
+
+PROFILE_SECTIONS = (
+    Section(HELP, frozenset({"instruction", "style", "correction"}), portrait_signs.HELP),
+    Section(PEOPLE, frozenset({"family", "relationship"}), portrait_signs.PEOPLE),
+    Section(WORK, frozenset({"work", "skill", "project"}), portrait_signs.WORK),
+    Section(IDENTITY, frozenset({"identity", "health"}), portrait_signs.IDENTITY),
+    Section(PREFERENCES, frozenset({"preference"}), portrait_signs.PREFERENCES),
+)
+"""The sections, in the order in which a memory that fits several is put into one."""
+
+_IS_CALLED = re.compile(r"(?:The )?User (?:is|ist|est|es|è|é) ", re.IGNORECASE)
+
+MOST = 0.4
+"""With which share of the memories a name begins that is taken for the user's. Set by hand: many begin with that of a
+relative, a pet or a thing, but none of these with so many."""
+
+SLOWER = 2
+"""A profile is written anew after twice as many changes as the summary `overall`: it changes more slowly. Set by
+hand."""
+
+PROFILE_HEADINGS = {IDENTITY: 120, PEOPLE: 140, WORK: 120, PREFERENCES: 100, HELP: 120, ALSO: 80}
+"""The sections in the order in which they are shown, each with its room in tokens. Set by hand: a page of some 25
+facts."""
+
+
+def _profile_material(conn: Connection, request: SummaryRequest) -> Material:
+    memories = lasting(_profile_memories(conn, request, MAX_SOURCE_MEMORIES))
+    name, own = _own_names(conn, request, memories)
+
+    def item(memory: Memory) -> Mapping[str, Any]:
+        other = _subject(own, memory)
+        return {**memory_item(memory), **({"about": other} if other else {})}
+
+    return replace(material(conn, request, PROFILE.name, memories, item), name=name or "User")
+
+
+def _plain_profile(conn: Connection, request: SummaryRequest) -> PlainText:
+    memories = _profile_memories(conn, request, READ)
+    return portrait(conn, request, lasting(memories), PROFILE_HEADINGS, place_of_user(conn, request, memories))
+
+
+def place_of_user(conn: Connection, request: SummaryRequest, memories: Sequence[Memory]) -> Place:
+    """Return what sorts memories into the sections of a profile, with `ALSO` for what belongs to none of them."""
+    return partial(_place_in_profile, _own_names(conn, request, memories)[1])
+
+
+def _own_names(conn: Connection, request: SummaryRequest, memories: Sequence[Memory]) -> tuple[str, Set[str]]:
+    """Return what the user is called, "" if that is not known, and the keys of all that mean the user.
+
+    The user is one person. If memories tell several names, it is the one told last as the user's name, else the one
+    that most tell, and those that share a word with it.
+    """
+    told = Counter(_names_told(memories))
+    name = memory_queries.name_of_user(conn, request.scope) or next((name for name, _ in told.most_common(1)), "")
+    name = name or _name_of_most(memories)
+    words = set(name_key(name).split())
+    names = [name, *(other for other in told if not words.isdisjoint(name_key(other).split()))] if name else []
+    return name, {name_key(part) for each in names for part in (each, each.split(maxsplit=1)[0])} | SELF_NAMES
+
+
+def _name_of_most(memories: Sequence[Memory]) -> str:
+    """Return the name with which most memories begin, if no memory tells the user's and none begins with "User".
+
+    Agents that know the user's name write "Nora lives in Lund" without ever saying that Nora is the user.
+    """
+    if any(is_about_user(memory.text) for memory in memories):
+        return ""
+    begin = Counter(
+        entity.name
+        for memory in memories
+        for entity in memory.entities
+        if entity.type == "person" and memory.text.startswith(entity.name)
+    )
+    return next((name for name, count in begin.most_common(1) if count > MOST * len(memories)), "")
+
+
+def _names_told(memories: Iterable[Memory]) -> Iterator[str]:
+    """Yield the names in texts such as "User is Imogen Hartley, a nurse", which also tell what the user is called."""
+    for memory in memories:
+        subject = _IS_CALLED.match(memory.text)
+        rest = memory.text[subject.end() :] if subject is not None else ""
+        yield from (
+            entity.name for entity in memory.entities if entity.type == "person" and rest.startswith(entity.name)
+        )
+
+
+def _profile_memories(conn: Connection, request: SummaryRequest, limit: int) -> list[Memory]:
+    return [memory for _, memory in memory_queries.list_memories(conn, request.scope, limit)]
+
+
+def _place_in_profile(own: Set[str], memory: Memory) -> str:
+    """Return the heading of a memory. What begins with somebody else's name is about people, whatever it tells of them.
+
+    What begins with the name of a thing is not about who the user is: "Kestrel moved from PostgreSQL 15 to 17".
+    """
+    if USER_NAME in memory.metadata or portrait_signs.NAME.match(memory.text):
+        return IDENTITY
+    if _subject(own, memory):
+        return PEOPLE
+    heading = by_tags_and_signs(PROFILE_SECTIONS, memory)
+    is_of_thing = any(memory.text.startswith(entity.name) for entity in _others(own, memory))
+    if not is_of_thing or any(not section.tags.isdisjoint(memory.all_tags) for section in PROFILE_SECTIONS):
+        return heading
+    return heading if heading in (HELP, WORK) else ALSO
+
+
+def _subject(own: Set[str], memory: Memory) -> str:
+    """Return the name of the other person that a memory begins with; "" if it is about the user, or about no person."""
+    text = memory.text
+    people = (entity.name for entity in _others(own, memory) if entity.type == "person")
+    return next((name for name in people if text.startswith(name) and _is_persons(name, text)), "")
+
+
+def _others(own: Set[str], memory: Memory) -> list[NamedEntity]:
+    return [entity for entity in memory.entities if name_key(entity.name) not in own]
+
+
+def _is_persons(name: str, text: str) -> bool:
+    """Return whether a name that was taken for a person's surely is one. Projects are called Kestrel and Nightjar."""
+    return " " in name or is_given_name(name) or portrait_signs.PEOPLE.count(text) > 0
+
+
+def _due(conn: Connection, request: SummaryRequest, every: int) -> Sequence[str]:
+    last = summaries.latest_summary(conn, request.scope, PROFILE.name)
+    missed = summaries.count_changes_since(conn, request.scope, last.seq if last else 0)
+    return ("",) if missed >= SLOWER * every else ()
+
+
+PROFILE = SummaryKind("profile", "profile", _profile_material, _plain_profile, due=_due, is_of_user=True)
+
+
+# The kind `project`: what a project is, its stack, decisions, conventions and open points.
+
+PROJECT_SECTIONS = (
+    Section("Open", frozenset({"plan", "promise"}), portrait_signs.OPEN),
+    Section("Decisions", frozenset({"decision"}), portrait_signs.DECIDED),
+    Section("Conventions", frozenset({"instruction", "style", "procedure", "correction"}), portrait_signs.RULES),
+    Section("Stack", frozenset(), portrait_signs.STACK),
+)
+"""The sections, in the order in which a memory that fits several is put into one."""
+
+ABOUT = "What it is"
+PROJECT_HEADINGS = {ABOUT: 140, "Stack": 120, "Decisions": 140, "Conventions": 120, "Open": 120, "Also": 60}
+"""The sections in the order in which they are shown, each with its room in tokens. Set by hand."""
+
+NO_PROJECT = 'the scope has no project. Pass scope={"project": its name}; get_summary(kind="profile") is of the user'
+
+
+def _project_material(conn: Connection, request: SummaryRequest) -> Material:
+    return material(conn, request, PROJECT.name, _project_memories(conn, request, MAX_SOURCE_MEMORIES))
+
+
+def _plain_project(conn: Connection, request: SummaryRequest) -> PlainText:
+    place = partial(_place_in_project, request.scope.project.casefold())
+    return portrait(conn, request, _project_memories(conn, request, READ), PROJECT_HEADINGS, place)
+
+
+def _project_memories(conn: Connection, request: SummaryRequest, limit: int) -> list[Memory]:
+    if not request.scope.project:
+        raise InputError(NO_PROJECT)
+    return lasting(memory_queries.newest_of_project(conn, request.scope, limit))
+
+
+def _place_in_project(project: str, memory: Memory) -> str:
+    heading = by_tags_and_signs(PROJECT_SECTIONS, memory)
+    names_it = project.rsplit("/", maxsplit=1)[-1] in memory.text.casefold()
+    return ABOUT if names_it and heading == "Also" else heading
+
+
+PROJECT = SummaryKind("project", "project", _project_material, _plain_project)
+
+
+# The kind `procedures`: instructions for an agent, from what worked, what failed and what it was corrected in.
+#
+# Procedural memory as LangMem has it. They are drawn from memories that a model tagged so, from those that stem from
+# the agent's own messages, and from those whose words are those of a rule, a success or a failure. What is said of
+# the user and of other people counts only if it says how to help. Without a model these memories themselves are the
+# instructions.
+
+RULES, WORKED, FAILED = "Instructions and corrections", "What worked", "What failed"
+
+PROCEDURE_SECTIONS = (
+    Section(RULES, frozenset({"instruction", "correction", "style", "promise"}), portrait_signs.ALWAYS),
+    Section(WORKED, frozenset({"procedure", "solution", "ability"}), portrait_signs.WORKED),
+    Section(FAILED, frozenset({"failure"}), portrait_signs.FAILED),
+)
+"""The sections, in the order in which a memory that fits several is put into one."""
+
+PROCEDURE_HEADINGS = {RULES: 240, WORKED: 180, FAILED: 180}
+"""The sections in the order in which they are shown, each with its room in tokens. Set by hand."""
+
+LIFE = frozenset({"identity", "health", "family", "relationship", "possession", "place", "event", "preference"})
+"""Tags of memories about a person's life, whose words say nothing about how an agent should work."""
+
+
+def _procedure_material(conn: Connection, request: SummaryRequest) -> Material:
+    name = memory_queries.name_of_user(conn, request.scope)
+    about = [memory for memory in _procedure_memories(conn, request) if _place_in_procedures(name, memory)][
+        :MAX_SOURCE_MEMORIES
+    ]
+
+    def item(memory: Memory) -> Mapping[str, Any]:
+        return {**memory_item(memory), "about": _place_in_procedures(name, memory)}
+
+    return material(conn, request, PROCEDURES.name, about, item)
+
+
+def _plain_procedures(conn: Connection, request: SummaryRequest) -> PlainText:
+    name = memory_queries.name_of_user(conn, request.scope)
+    return portrait(
+        conn, request, _procedure_memories(conn, request), PROCEDURE_HEADINGS, partial(_place_in_procedures, name)
+    )
+
+
+def _procedure_memories(conn: Connection, request: SummaryRequest) -> list[Memory]:
+    return lasting([memory for _, memory in memory_queries.list_memories(conn, request.scope, READ)])
+
+
+def _place_in_procedures(user_name: str, memory: Memory) -> str:
+    """Return the heading of a memory; "" if it says nothing about how an agent should work."""
+    if any(not section.tags.isdisjoint(memory.all_tags) for section in PROCEDURE_SECTIONS):
+        return by_tags_and_signs(PROCEDURE_SECTIONS, memory)
+    if not LIFE.isdisjoint(memory.all_tags):
+        return ""
+    if portrait_signs.HELP.count(memory.text):
+        return RULES
+    if memory.role == "assistant":
+        return WORKED if (heading := by_tags_and_signs(PROCEDURE_SECTIONS, memory)) == ALSO else heading
+    is_of_user = is_about_user(memory.text) or bool(
+        user_name and memory.text.startswith(user_name.split(maxsplit=1)[0])
+    )
+    is_of_people = is_of_user or any(entity.type == "person" for entity in memory.entities)
+    return "" if is_of_people else by_tags_and_signs(PROCEDURE_SECTIONS, memory).replace(ALSO, "")
+
+
+PROCEDURES = SummaryKind("procedures", "procedures", _procedure_material, _plain_procedures)

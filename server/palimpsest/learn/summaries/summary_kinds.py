@@ -1,0 +1,405 @@
+"""Kinds of summaries: what each is made from, when it is due, and its plain form."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta, tzinfo
+from typing import Any
+
+from sqlalchemy import Connection
+
+from palimpsest.core.clock import in_zone, shown_date
+from palimpsest.core.models import Kind, Memory, Message, Scope, Summary, has_expired
+from palimpsest.core.validation import one_line
+from palimpsest.learn.engine import Engine
+from palimpsest.learn.summaries.extractive import Passage, most_telling
+from palimpsest.recall.features import centred_vectors
+from palimpsest.store import memories as memory_queries
+from palimpsest.store import messages as conversation_queries
+from palimpsest.store import summaries
+from palimpsest.store.memories import is_pinned, pinned_memories
+from palimpsest.store.messages import ConversationSummary
+from palimpsest.text.dates.date_finder import date_and_sense
+from palimpsest.text.display import counted, shorten, shorten_to_tokens
+from palimpsest.text.tokenizer import count_tokens, lines_within
+
+# What a kind of summary is: what it is made from, by which prompt, when it is due, and its form without a model.
+#
+# The kinds themselves stand in modules of their own, and `registry.py` lists them.
+
+MAX_SOURCE_TOKENS = 12_000
+"""How many tokens of memories go into one prompt. Set by hand, to fit the context of small models."""
+
+MAX_SOURCE_MEMORIES = 500
+"""How many memories are read for a summary: 24 tokens each fill `MAX_SOURCE_TOKENS`."""
+
+ITEM_TOKENS = 10
+"""What an item has beside its text: the names of its fields and its date, as JSON."""
+
+MAX_MESSAGE_CHARS = 600
+"""How much of a message is read for a summary. Set by hand: longer ones are mostly code, output and quotations."""
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryRequest:
+    """Of which scope a summary is wanted, and when.
+
+    `argument` is what follows the colon of the kind, such as a date. `embedder` is the fingerprint of the embedder
+    whose vectors the ledger has.
+    """
+
+    scope: Scope
+    argument: str
+    now: datetime
+    embedder: str
+
+
+@dataclass(frozen=True, slots=True)
+class Material:
+    """What a model writes a summary from.
+
+    `memories` is what the prompt calls memories: objects with at least `text` and `date`, newest first. Those that do
+    not fit one prompt are read by several, the oldest first, each with the text of the one before as `previous`, which
+    begins as the last summary. `name` is that of the person whose portrait it is. `sources` and `message_ids` are all
+    that the text will rest on, as in `Summary`.
+    """
+
+    memories: tuple[Mapping[str, Any], ...] = ()
+    messages: tuple[Message, ...] = ()
+    previous: str = ""
+    name: str = ""
+    sources: Mapping[str, int] = field(default_factory=dict[str, int])
+    message_ids: tuple[str, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Return whether there is nothing to summarize."""
+        return not self.memories and not self.messages
+
+
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """A memory that has changed since a summary was written that rests on it, and what its item says of that.
+
+    `was` is what the memory said before, and `until` when it ended, if it holds no longer.
+    """
+
+    memory: Memory
+    parts: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class PlainText:
+    """The form of a summary that no model wrote. `of` says what it consists of, such as "memories"; "" if of nothing.
+
+    `sources` are the memories that it shows, by id, with their revision.
+    """
+
+    text: str
+    of: str
+    sources: Mapping[str, int] = field(default_factory=dict[str, int])
+
+
+def no_argument(conn: Connection, request: SummaryRequest) -> str:
+    """Return the argument of a kind without one."""
+    del conn
+    return request.argument
+
+
+def changes_since(conn: Connection, request: SummaryRequest, last: Summary) -> int:
+    """Return how many changes of memories in the scope a summary does not include."""
+    return summaries.count_changes_since(conn, request.scope, last.seq)
+
+
+def nothing_due(conn: Connection, request: SummaryRequest, every: int) -> Sequence[str]:
+    """Return no argument: a summary of this kind is written when it is asked for."""
+    del conn, request, every
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryKind:
+    """A kind of summary.
+
+    `prompt` is the name of its prompt file, whose inputs are in `llm/summarize.py`. `argument` says what follows
+    the colon, such as "DATE"; nothing if it is empty. The functions read the ledger and block:
+
+    - `material` returns what a model gets, and `plain` the form without a model.
+    - `resolved` returns the argument in full, as the summary is stored under it: "2026-11-21" for "today". Raises
+      InputError.
+    - `missed` returns how much of what was said the last summary does not include.
+    - `due` returns the arguments of the summaries that the background should write now; `every` is the setting
+      `summary.every`. A kind without an argument returns an empty one.
+
+    With `ages` the text becomes outdated by time alone, so that a refresh always writes it again. With `keeps_plain`
+    the plain form stands below the text of a model. With `has_pinned` the pinned block heads it. With `is_of_user` it
+    is the same in every project.
+    """
+
+    name: str
+    prompt: str
+    material: Callable[[Connection, SummaryRequest], Material]
+    plain: Callable[[Connection, SummaryRequest], PlainText]
+    argument: str = ""
+    resolved: Callable[[Connection, SummaryRequest], str] = no_argument
+    missed: Callable[[Connection, SummaryRequest, Summary], int] = changes_since
+    due: Callable[[Connection, SummaryRequest, int], Sequence[str]] = nothing_due
+    ages: bool = False
+    keeps_plain: bool = False
+    has_pinned: bool = True
+    is_of_user: bool = False
+
+    def scope_of(self, scope: Scope) -> Scope:
+        """Return the scope that a summary wanted in a scope is made for and kept under."""
+        return scope.general if self.is_of_user else scope
+
+    def stored_as(self, argument: str) -> str:
+        """Return the kind under which the ledger keeps a summary, such as day:2026-11-21."""
+        return f"{self.name}:{argument}" if argument else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryResult:
+    """A summary for the caller. `changes_since` is how many changes of memories were made since it was written.
+
+    `sources` are the ids of the memories that it rests on. `lines` are what a text about an entity rests on. A text
+    that `is_plain` was not written by a model. One that `is_cut` leaves out memories or messages for lack of room.
+    """
+
+    text: str
+    kind: str
+    changes_since: int
+    notes: tuple[str, ...] = ()
+    lines: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+    is_plain: bool = False
+    is_cut: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LiveKind:
+    """A kind of which the ledger is read each time, so that it is never outdated and never due.
+
+    `answer` gets what follows the colon, which `argument` describes, and who asks. Raises InputError and LedgerError.
+    """
+
+    name: str
+    argument: str
+    answer: Callable[[Engine, Scope, str, str], Awaitable[SummaryResult]]
+
+
+def holding(memories: Iterable[Memory], now: datetime) -> list[Memory]:
+    """Return the memories that have not ended yet, whether or not those that have are closed, in the zone of `now`."""
+    return [memory.in_zone(now.tzinfo) for memory in memories if not has_expired(memory.metadata, now)]
+
+
+def memory_item(memory: Memory) -> Mapping[str, Any]:
+    """Return a memory as prompts of summaries have it."""
+    return {"text": memory.text, "date": memory.date}
+
+
+def corrections(conn: Connection, scope: Scope, last: Summary | None, zone: tzinfo | None) -> dict[str, Correction]:
+    """Return what has changed since of what a summary rests on, by the ids of the memories, with times of a zone."""
+    changed = [] if last is None else summaries.changed_behind(conn, scope, last)
+    in_its_zone = [(memory.in_zone(zone), was) for memory, was in changed]
+    return {memory.id: Correction(memory, _correction(memory, was, zone)) for memory, was in in_its_zone}
+
+
+def _correction(memory: Memory, was: str, zone: tzinfo | None) -> Mapping[str, str]:
+    parts = {"was": was} if was != memory.text else {}
+    if memory.deleted_at is None:
+        return parts
+    return {**parts, "until": memory.until or shown_date(in_zone(memory.deleted_at, zone))}
+
+
+def revisions(memories: Iterable[Memory]) -> dict[str, int]:
+    """Return memories by id with their revision, as a summary stores what it rests on."""
+    return {memory.id: memory.revision for memory in memories}
+
+
+def fitting(memories: Sequence[Memory], budget: int = MAX_SOURCE_TOKENS) -> Sequence[Memory]:
+    """Return the memories, from the first on, that fit a token budget; at least one."""
+    return memories[: how_many_fit([memory.text for memory in memories], budget)]
+
+
+def item_tokens(text: str) -> int:
+    """Return how many tokens an item with a text has in a prompt."""
+    return count_tokens(text) + ITEM_TOKENS
+
+
+def how_many_fit(texts: Sequence[str], budget: int) -> int:
+    """Return how many of the texts, from the first on, fit a token budget; at least one, if there is one."""
+    for number, text in enumerate(texts):
+        budget -= item_tokens(text)
+        if budget < 0:
+            return max(number, 1)
+    return len(texts)
+
+
+def spread(messages: Sequence[Message], budget: int) -> tuple[Message, ...]:
+    """Return messages that fit a token budget, spread over all of them, each cut to `MAX_MESSAGE_CHARS`."""
+    cut = [replace(message, content=shorten(message.content, MAX_MESSAGE_CHARS)) for message in messages]
+    while len(cut) > 1 and sum(count_tokens(message.content) for message in cut) > budget:
+        cut = cut[::2]
+    return tuple(cut)
+
+
+def material_of(memories: Sequence[Memory], messages: Sequence[Message], message_tokens: int) -> Material:
+    """Return memories, and as many of the messages as fit a token count, as what a summary is written from.
+
+    The text rests on all of the messages, because which of them fit is chance.
+    """
+    return Material(
+        tuple(map(memory_item, memories)),
+        spread(messages, message_tokens),
+        sources=revisions(memories),
+        message_ids=tuple(message.id for message in messages),
+    )
+
+
+# The form of summaries without a model: memories, messages and conversations themselves, a line each. Blocking.
+
+MAX_LISTED_TOKENS = 600
+"""How long a list of memories in place of a summary may be. Set by hand; it takes space in an agent's context."""
+
+LINE_TOKENS = 60
+"""How much of one memory is shown. A fact is a sentence; a long note would take the room of many. Set by hand."""
+
+MAX_LISTED_MEMORIES = 200
+"""How many memories are read for such a list, of which far fewer fit."""
+
+MAX_LISTED_CONVERSATIONS = 50
+MAX_TOPIC_TOKENS = 300
+MAX_TOPIC_CHARS = 80
+"""How many conversations are read for such a list, how long their lines may be together, and how much of a first
+message stands for a title. Set by hand."""
+
+SHORT_ID = 8
+"""How much of a message's own id is shown: enough for `get_history`."""
+
+NOT_SHOWN, MORE = " not shown.)", " more)"
+"""How a line ends that says how many are left out: of a list, and of what is known about somebody."""
+
+NOTHING = "Nothing is known yet."
+
+
+def newest(conn: Connection, request: SummaryRequest, since: datetime) -> PlainText:
+    """Return what was said, happened or was talked about since a time as lines of text, within the token budget."""
+    scope, until = request.scope, request.now + timedelta(days=1)
+    found = summaries.memories_of_time(conn, scope, since, until, MAX_LISTED_MEMORIES)
+    memories = [memory for memory in holding(found, request.now) if not is_pinned(memory.metadata)]
+    conversations = conversation_queries.list_conversations(conn, scope, MAX_LISTED_CONVERSATIONS)
+    conversations = [conversation for conversation in conversations if conversation.ended_at >= since]
+    by_line = {dated(memory): memory for memory in memories}
+    shown = lines_within(list(by_line), MAX_LISTED_TOKENS)
+    topics = topics_of(conversations, len(conversations), request.now.tzinfo)
+    lines = [*shown, *omitted(len(by_line) - len(shown), "memory"), *topics]
+    of = named(memories=memories, conversations=topics)
+    return PlainText("\n".join(lines) or NOTHING, of, revisions(by_line[line] for line in shown))
+
+
+def held_memories(conn: Connection, request: SummaryRequest, limit: int) -> list[Memory]:
+    """Return the newest memories that hold now and are not pinned, which stand above every list. Newest first."""
+    listed = (memory for _, memory in memory_queries.list_memories(conn, request.scope, limit))
+    return [memory for memory in holding(listed, request.now) if not is_pinned(memory.metadata)]
+
+
+def dated(memory: Memory) -> str:
+    """Return the line of a memory with its date."""
+    text = shown_text(memory)
+    return f"- {date_and_sense(memory, text)} {text}"
+
+
+def shown_text(memory: Memory) -> str:
+    """Return the text of a memory on one line, cut if it is long."""
+    return shorten_to_tokens(one_line(memory.text), LINE_TOKENS)
+
+
+def named(**parts: Sequence[object]) -> str:
+    """Return what a list consists of, such as "memories and conversations"; "" if of nothing."""
+    return " and ".join(name for name, some in parts.items() if some)
+
+
+def topics_of(conversations: Sequence[ConversationSummary], total: int, zone: tzinfo | None) -> list[str]:
+    """Return a line on each conversation that fits, with its day in a zone, under a heading; nothing without any."""
+    topics = lines_within([_topic(conversation, zone) for conversation in conversations], MAX_TOPIC_TOKENS)
+    return ["Conversations:", *topics, *omitted(total - len(topics), "conversation")] if topics else []
+
+
+def omitted(count: int, noun: str) -> list[str]:
+    """Return the line that says how many are not shown; nothing if all are."""
+    return [f"({counted(count, f'more {noun}')} {'is' if count == 1 else 'are'}{NOT_SHOWN}"] if count else []
+
+
+def is_cut(text: str) -> bool:
+    """Return whether a list says that it does not show all."""
+    return any(line.endswith((NOT_SHOWN, MORE)) for line in text.splitlines())
+
+
+def lines_of(
+    conn: Connection, request: SummaryRequest, memories: Sequence[tuple[str, Memory]], messages: Sequence[Message]
+) -> PlainText:
+    """Return the lines of memories, then of messages, in the order they are given.
+
+    If not all fit, those are shown that say most together. Without any the text is empty.
+    """
+    shown, left = _telling(conn, request, "memory", memories)
+    said, unsaid = _telling(conn, request, "message", [(_words(message), message.as_memory) for message in messages])
+    lines = [*(line for line, _ in shown), *omitted(left, "memory")]
+    lines += ["Messages:"] if shown and said else []
+    lines += [*(line for line, _ in said), *omitted(unsaid, "message")]
+    of = named(memories=shown, messages=said)
+    return PlainText("\n".join(lines), of, revisions(memory for _, memory in shown))
+
+
+def _words(message: Message) -> str:
+    """Return the line of a message: the beginning of its id, who said it, and what, cut if it is long."""
+    said = shorten_to_tokens(one_line(message.content), LINE_TOKENS)
+    return f"- [{message.id[:SHORT_ID]}] {message.name or message.role}: {said}"
+
+
+def _telling(
+    conn: Connection, request: SummaryRequest, kind: Kind, lines: Sequence[tuple[str, Memory]]
+) -> tuple[Sequence[tuple[str, Memory]], int]:
+    """Return the lines that fit and say most together, in their order, and how many are left out."""
+    costs = [count_tokens(f"{line}\n") for line, _ in lines]
+    if sum(costs) <= MAX_LISTED_TOKENS or not lines:
+        return lines, 0
+    vectors = centred_vectors(conn, request.embedder, request.scope, kind, [owner.id for _, owner in lines])
+    passages = [
+        Passage(line, owner.at, vectors.get(owner.id), tokens=cost)
+        for (line, owner), cost in zip(lines, costs, strict=True)
+    ]
+    positions = sorted(most_telling(passages, MAX_LISTED_TOKENS)) or [0]
+    return [lines[position] for position in positions], len(lines) - len(positions)
+
+
+def _topic(conversation: ConversationSummary, zone: tzinfo | None) -> str:
+    """Return a line on a conversation: its title, or the first words of it."""
+    first = "" if conversation.first is None else shorten(one_line(conversation.first.content), MAX_TOPIC_CHARS)
+    what = conversation.title or (f'"{first}"' if first else "untitled")
+    day = shown_date(in_zone(conversation.ended_at, zone))
+    return f"- {day} {what} ({counted(conversation.messages, 'message')})"
+
+
+# The pinned block as text, as it heads summaries.
+
+HEADING = "Pinned:"
+
+
+def pinned_block(conn: Connection, scope: Scope, now: datetime) -> str:
+    """Return what is pinned for a scope, in order and word for word, with the ids to edit it by; "" if nothing is."""
+    pinned = pinned_memories(conn, scope)
+    lines = [_line(memory) for memory in pinned if not has_expired(memory.metadata, now)]
+    return "\n".join((HEADING, *lines)) if lines else ""
+
+
+def under(block: str, text: str) -> str:
+    """Return a summary below the pinned block; only the block if nothing else is known."""
+    return block if text == NOTHING else f"{block}\n\n{text}"
+
+
+def _line(memory: Memory) -> str:
+    """Return a memory with its id. Further lines of its text are indented, so that they are seen to belong to it."""
+    return f"- [{memory.id[:8]}] " + "\n  ".join(memory.text.splitlines())

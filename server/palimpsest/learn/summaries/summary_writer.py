@@ -1,0 +1,385 @@
+"""Read, write and schedule summaries."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date, datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Connection
+
+from palimpsest.core.clock import first_instant
+from palimpsest.core.errors import CallTimeError, InputError, LedgerError, ModelError, PromptError
+from palimpsest.core.models import Memory, Message, Provenance, Scope, Summary
+from palimpsest.core.protocols import LanguageModel
+from palimpsest.learn.engine import Engine
+from palimpsest.learn.summaries.digests import (
+    DAY,
+    OVERALL,
+    RECENT,
+    SESSION,
+    days_with_something_said,
+    something_said_today,
+)
+from palimpsest.learn.summaries.dossier import ABOUT
+from palimpsest.learn.summaries.portrait import PROCEDURES, PROFILE, PROJECT
+from palimpsest.learn.summaries.summary_kinds import (
+    MAX_SOURCE_TOKENS,
+    LiveKind,
+    Material,
+    SummaryKind,
+    SummaryRequest,
+    SummaryResult,
+    how_many_fit,
+    is_cut,
+    pinned_block,
+    under,
+)
+from palimpsest.llm.summarize import summarize
+from palimpsest.store import entries, summaries
+from palimpsest.store import memories as memory_queries
+from palimpsest.store import messages as message_queries
+from palimpsest.store.apply import Write
+from palimpsest.store.jobs import Job, JobEnd, JobRequest
+from palimpsest.store.rows import is_seen
+
+# Every kind of summary by name.
+
+KEPT_KINDS = (OVERALL, RECENT, SESSION, DAY, PROFILE, PROJECT, PROCEDURES)
+"""The kinds whose summaries are kept, and may be due."""
+
+KINDS = {kind.name: kind for kind in (*KEPT_KINDS, ABOUT)}
+"""All kinds, in the order in which replies and help name them."""
+
+
+def kind_named(text: str) -> tuple[SummaryKind | LiveKind, str]:
+    """Return the kind that a caller names, and what follows its colon. Raises InputError."""
+    name, _, argument = text.partition(":")
+    kind = KINDS.get(name.strip().lower())
+    argument = argument.strip()
+    if kind is None or (argument and not kind.argument):
+        raise InputError(f"there is no summary '{text[:80]}'; there are {forms()}")
+    return kind, argument
+
+
+def forms() -> str:
+    """Return how each kind is written, such as day:DATE."""
+    *others, last = (f"{kind.name}:{kind.argument}" if kind.argument else kind.name for kind in KINDS.values())
+    return f"{', '.join(others)} and {last}"
+
+
+# The summaries of a scope: written in the background when they are due, and when they are asked for.
+
+logger = logging.getLogger(__name__)
+
+ASKED_KINDS = "kinds"
+"""The key in the payload of a job of the summaries that somebody asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """What the ledger has of a summary. `missed` is what it does not include."""
+
+    last: Summary | None
+    missed: int
+    is_outdated: bool
+
+
+async def get_summary(engine: Engine, scope: Scope, kind: str, *, refresh: bool, caller: str) -> SummaryResult:
+    """Return the summary of a kind. It is written now if it is missing, or if it is outdated and `refresh` is set.
+
+    If no model answers, return its form without a model, with a note. The kind "about:NAME" is what is known about
+    somebody or something, and never outdated. Raises InputError for an unknown kind, day, conversation or name.
+    """
+    view, argument = kind_named(kind)
+    if isinstance(view, LiveKind):
+        return await view.answer(engine, scope, argument, caller)
+    asked = SummaryRequest(view.scope_of(scope), argument, engine.clock(), engine.embedder.fingerprint)
+    result = await _summary(engine, view, asked, refresh=refresh, caller=caller)
+    return await _under_pinned(engine, scope, view, result)
+
+
+async def kept_summary(engine: Engine, scope: Scope, kind: str) -> SummaryResult:
+    """Return the last summary of a kind unless it is outdated, else its form without a model. No model is asked.
+
+    Raises InputError for an unknown kind, day or conversation, and for a kind that is never kept.
+    """
+    view, argument = kind_named(kind)
+    if isinstance(view, LiveKind):
+        raise InputError(f"a text about {argument} is not kept; get_summary writes it")
+    asked = SummaryRequest(view.scope_of(scope), argument, engine.clock(), engine.embedder.fingerprint)
+    request, stored = await engine.read(lambda conn: _stored(conn, view, asked))
+    if stored.last is None or stored.is_outdated:
+        result = await _plain(engine, view, request, "no model has written a summary that is up to date")
+    else:
+        result = await _written(engine, view, request, stored.last, stored.missed)
+    return await _under_pinned(engine, scope, view, result)
+
+
+async def _under_pinned(engine: Engine, scope: Scope, view: SummaryKind, result: SummaryResult) -> SummaryResult:
+    """Return a summary with the pinned memories above it, if its kind has them."""
+    now = engine.clock()
+    block = await engine.read(lambda conn: pinned_block(conn, scope, now)) if view.has_pinned else ""
+    return replace(result, text=under(block, result.text)) if block else result
+
+
+async def _summary(
+    engine: Engine, view: SummaryKind, asked: SummaryRequest, *, refresh: bool, caller: str
+) -> SummaryResult:
+    request, stored = await engine.read(lambda conn: _stored(conn, view, asked))
+    last = stored.last
+    if engine.model is None:
+        if last is not None and not stored.missed:  # written while there was a model, and nothing has changed since
+            return await _written(engine, view, request, last)
+        return await _plain(engine, view, request, "there is no language model to ask")
+    # A summary that may say what was deleted, replaced or reworded since is not returned again.
+    is_stale = stored.is_outdated or (refresh and (stored.missed > 0 or view.ages))
+    if last is not None and not is_stale:
+        return await _written(engine, view, request, last, stored.missed)
+    try:
+        summary = await write_summary(engine, engine.model, view, request, caller)
+    except (ModelError, PromptError) as error:
+        if isinstance(error, CallTimeError) and engine.own_model is not None:
+            await _write_later(engine, request.scope, view.stored_as(request.argument))
+        if last is None or stored.is_outdated:
+            return await _plain(engine, view, request, f"the summary could not be written ({error})")
+        note = f"the summary could not be refreshed: {error}"
+        return replace(await _written(engine, view, request, last, stored.missed), notes=(note,))
+    if summary is None:
+        return await _plain(engine, view, request, "nothing was learned yet")
+    return await _written(engine, view, request, summary)
+
+
+async def _write_later(engine: Engine, scope: Scope, kind: str) -> None:
+    """Leave a summary to a job. If that fails it is written when it is asked for again."""
+    job = JobRequest("summarize", payload={ASKED_KINDS: [kind]})
+    try:
+        await engine.write(lambda: engine.ledger.queue_job(scope, job))
+    except LedgerError as error:
+        logger.warning("the summary %s is left to nobody: %s", kind, error)
+
+
+async def write_summary(
+    engine: Engine, model: LanguageModel, view: SummaryKind, request: SummaryRequest, caller: str
+) -> Summary | None:
+    """Write a new summary and return it; None if there is nothing to summarize. The argument is in full already.
+
+    Raises ModelError and PromptError; the last summary is kept then.
+    """
+    seq, material = await engine.run(lambda: _material(engine, view, request))
+    if material.is_empty:
+        return None
+    prompt, kind, text = engine.prompts.get(view.prompt), view.stored_as(request.argument), material.previous
+    await engine.report_progress(f"asking the model for the summary of {len(material.memories)} memories")
+    for memories in _batches(material):
+        messages, now = material.messages, request.now
+        text = await summarize(
+            model,
+            prompt,
+            kind=kind,
+            previous=text,
+            memories=memories,
+            messages=messages,
+            name=material.name,
+            now=now,
+        )
+    summary = Summary(request.scope, kind, text, seq, request.now, material.sources, material.message_ids)
+    provenance = Provenance("summarize", model.name, prompt.fingerprint, caller)
+    await engine.write(lambda: engine.ledger.apply(Write(request.scope, provenance, summary=summary)))
+    return summary
+
+
+async def last_days(engine: Engine, scope: Scope, number: int) -> list[str]:
+    """Return the kinds of the summaries of the last days on which something was said, the last day first."""
+    days = await engine.read(lambda conn: days_with_something_said(conn, scope, engine.clock()))
+    return [DAY.stored_as(day) for day in days[:number]]
+
+
+async def missed_changes(engine: Engine, scope: Scope, kind: str) -> int:
+    """Return how much of what was said the last summary of a kind does not include. Raises InputError."""
+    view, argument = kind_named(kind)
+    if isinstance(view, LiveKind):
+        return 0
+    request = SummaryRequest(view.scope_of(scope), argument, engine.clock(), engine.embedder.fingerprint)
+    _, stored = await engine.read(lambda conn: _stored(conn, view, request))
+    return stored.missed
+
+
+def _stored(conn: Connection, view: SummaryKind, asked: SummaryRequest) -> tuple[SummaryRequest, _Stored]:
+    """Return the request with its argument in full, and what the ledger has of the summary."""
+    request = replace(asked, argument=view.resolved(conn, asked))
+    kind = view.stored_as(request.argument)
+    last = summaries.latest_summary(conn, request.scope, kind)
+    if last is None:
+        return request, _Stored(None, summaries.count_changes_since(conn, request.scope, 0), is_outdated=False)
+    is_outdated = summaries.current_summary(conn, request.scope, kind) is None
+    return request, _Stored(last, view.missed(conn, request, last), is_outdated)
+
+
+async def _written(
+    engine: Engine, view: SummaryKind, request: SummaryRequest, summary: Summary, missed: int = 0
+) -> SummaryResult:
+    """Return a summary that a model wrote."""
+    text = summary.text
+    if view.keeps_plain:
+        plain = await engine.read(lambda conn: view.plain(conn, request))
+        text = f"{text}\n{plain.text}" if plain.of == "memories" else text
+    sources = summary.sources or await engine.read(
+        lambda conn: summaries.memories_behind(conn, request.scope, summary.kind)
+    )
+    return SummaryResult(text, summary.kind, missed, sources=tuple(sources), is_cut=is_cut(text))
+
+
+async def _plain(engine: Engine, view: SummaryKind, request: SummaryRequest, reason: str) -> SummaryResult:
+    """Return the form of a summary without a model, and why it is that."""
+    plain = await engine.read(lambda conn: view.plain(conn, request))
+    notes = (f"{reason}: these are the {plain.of} themselves",) if plain.of else ()
+    kind, sources = view.stored_as(request.argument), tuple(plain.sources)
+    return SummaryResult(plain.text, kind, 0, notes, sources=sources, is_plain=True, is_cut=is_cut(plain.text))
+
+
+def _material(engine: Engine, view: SummaryKind, request: SummaryRequest) -> tuple[int, Material]:
+    """Return the end of the index log, and what the summary is made from."""
+    with engine.ledger.read() as conn:
+        return entries.newest_log_number(conn), view.material(conn, request)
+
+
+def _batches(material: Material) -> Iterator[Sequence[Mapping[str, Any]]]:
+    """Yield the memories of each prompt: the oldest that fit first, each newest first. At least one, if it is empty."""
+    left = material.memories[::-1]
+    while True:
+        size = how_many_fit([item["text"] for item in left], MAX_SOURCE_TOKENS)
+        yield left[:size][::-1]
+        left = left[size:]
+        if not left:
+            return
+
+
+# Write the summaries that are due in the background: after some changes, and of days that are over.
+
+CALLER = "background"
+
+MAX_SUMMARIES = 3
+"""How many summaries an attempt at a job writes before other jobs have their turn. Set by hand."""
+
+AFTER_MIDNIGHT = timedelta(minutes=1)
+"""How long after its end a day is summarized. Set by hand: what was said just before is stored by then."""
+
+MAX_SEEN = 10_000
+"""Of how many scopes is known that they were looked at today. Set by hand: about a megabyte."""
+
+
+async def summarize_due(engine: Engine, model: LanguageModel, job: Job) -> JobEnd:
+    """Write the summaries of a scope that were asked for or are due, and look again at the end of a day with a message.
+
+    Raises ModelError and PromptError; what is written is kept.
+    """
+    written = 0
+    for kind in job.payload.get(ASKED_KINDS, ()):
+        view, argument = kind_named(kind)
+        if isinstance(view, SummaryKind) and await missed_changes(engine, job.scope, kind):
+            request = SummaryRequest(job.scope, argument, engine.clock(), engine.embedder.fingerprint)
+            await write_summary(engine, model, view, request, CALLER)
+    for view in (DAY, *(view for view in KEPT_KINDS if view is not DAY)):  # the others are made of days
+        for request in await due(engine, job.scope, view):
+            if written == MAX_SUMMARIES:
+                return JobEnd(is_unfinished=True)
+            await write_summary(engine, model, view, request, CALLER)
+            written += 1
+    now = engine.clock()
+    was_said = await engine.read(lambda conn: something_said_today(conn, job.scope, now))
+    return JobEnd(again_at=_tonight(now) if was_said else None)
+
+
+async def due(engine: Engine, scope: Scope, view: SummaryKind) -> list[SummaryRequest]:
+    """Return the summaries of a kind that should be written now."""
+    request = SummaryRequest(view.scope_of(scope), "", engine.clock(), engine.embedder.fingerprint)
+    arguments = await engine.read(lambda conn: view.due(conn, request, engine.summary_every))
+    return [replace(request, argument=argument) for argument in arguments]
+
+
+class DueSummaries:
+    """Queues jobs that write what is due, and one for the end of each day on which something is written."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._seen_on: dict[Scope, date] = {}
+
+    async def after_write(self, scope: Scope) -> bool:
+        """Queue what a write to a scope makes necessary, and return whether something was. Raises LedgerError.
+
+        Past days are looked at with the first write of a day, because that reads all that was said.
+        """
+        engine = self._engine.of_user(scope.user_id)
+        if engine.own_model is None:
+            return False
+        today = engine.clock().date()
+        is_first = self._seen_on.get(scope) != today
+        if len(self._seen_on) >= MAX_SEEN:
+            self._seen_on.clear()
+        self._seen_on[scope] = today
+        for view in KEPT_KINDS:
+            if (is_first or not view.argument) and await due(engine, scope, view):
+                await engine.write(lambda: engine.ledger.queue_job(scope, JobRequest("summarize")))
+                return True
+        if is_first:
+            tonight = JobRequest("summarize", due_at=_tonight(engine.clock()))
+            await engine.write(lambda: engine.ledger.queue_job(scope, tonight))
+        return is_first
+
+
+def _tonight(now: datetime) -> datetime:
+    """Return when the day of a time is summarized."""
+    return first_instant(now.date() + timedelta(days=1), now.tzinfo) + AFTER_MIDNIGHT
+
+
+# Summaries as they are kept, with what they rest on. Nothing is written for who only looks.
+
+KEPT_KIND_NAMES = tuple(kind.name for kind in KEPT_KINDS)
+"""The kinds of summaries that are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptSummary:
+    """A summary and up to as many as were asked for of the memories and messages that it rests on.
+
+    It rests on `all_memories` memories. `written` is what a model wrote last, with when; None if nothing.
+    """
+
+    result: SummaryResult
+    written: Summary | None
+    memories: Sequence[Memory]
+    all_memories: int
+    messages: Sequence[Message]
+
+
+class Summaries:
+    """The summaries of an open memory. Every method raises PalimpsestError."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    async def kept(self, scope: Scope, kind: str, limit: int) -> KeptSummary:
+        """Return a summary as it is kept, or its form without a model. Raises InputError for an unknown kind."""
+        result = await kept_summary(self._engine, scope, kind)
+        view, _ = kind_named(result.kind)
+        own = view.scope_of(scope) if isinstance(view, SummaryKind) else scope
+        return await self._engine.read(lambda conn: _with_sources(conn, scope, own, result, limit))
+
+
+def _with_sources(conn: Connection, scope: Scope, own: Scope, result: SummaryResult, limit: int) -> KeptSummary:
+    """Return a summary with what it rests on, as far as a scope sees it. `own` is the scope that it is kept under."""
+    last = None if result.is_plain else summaries.latest_summary(conn, own, result.kind)
+    stored = memory_queries.memories_by_id(conn, result.sources[:limit])
+    said = [] if last is None else summaries.messages_behind(conn, own, result.kind)[:limit]
+    messages = message_queries.messages_by_id(conn, said).values()
+    shown = [message for message in messages if message.deleted_at is None and is_seen(scope, message.scope)]
+    return KeptSummary(
+        result,
+        last,
+        [stored[one] for one in result.sources[:limit] if one in stored and is_seen(scope, stored[one].scope)],
+        len(result.sources),
+        sorted(message_queries.without_forgotten(conn, shown), key=lambda message: message.said_at),
+    )

@@ -1,0 +1,637 @@
+"""Ask a language model for one JSON value, and read what models really send.
+
+A reply may have thoughts, drafts and sentences around it, and be written loosely (`json_values.py`). The last whole
+value that fits counts. If none does, the model is told what was wrong and asked once more. A second reply that does not
+fit is an error, never an empty result.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from bisect import bisect_left
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, ClassVar, TypeVar, cast
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from palimpsest.core.errors import CutOffReplyError, ModelError, ReplyError
+from palimpsest.core.protocols import LanguageModel
+from palimpsest.core.validation import NO_VALUES, fault_text, trimmed, well_formed
+from palimpsest.llm.prompts import PromptMessages, name_of
+from palimpsest.text.stopwords import FUNCTION_WORDS
+
+# Recognize what models write where they have nothing to say: "None", "N/A", "No relevant facts found.", "-".
+
+NOTHING = NO_VALUES | {"", "nothing", "na", "no", "false", "not applicable", "unknown"}
+"""What stands for a missing value, in lower case."""
+
+MAX_CHARS = 200
+"""What is longer says something."""
+
+MAX_BARE_WORDS = 3
+"""How many words say nothing without naming what there is none of, as in "Not available"."""
+
+_NO, _OF_WHAT, _BESIDE, _TELLING, _USER = (
+    tuple(words.split())
+    for words in (
+        # words for "no" and "nothing"
+        """no none nothing not nil null nan n/a na zero without kein keine keinen keiner keines nichts nicht ohne
+        aucun aucune rien pas sans ningún ningun ninguna ninguno nada sin nessun nessuna nessuno niente nulla
+        non senza nenhum nenhuma não sem geen niets niet zonder inga ingen inget inte ingenting utan brak
+        żadnych żadne żaden nic nie bez нет ничего никаких не отсутствует отсутствуют""",
+        # beginnings of words for what there is none of
+        """fact fakt fait hecho fatt fato feit факт informa инфор detail détail detalj szczeg dato donnée dados
+        daten memor mémoire souvenir recuerdo ricord erinnerung herinner minne wspomn воспомин preferen präferen
+        voorkeur предпочт conversa gespräch unterhaltung gesprek samtal rozmow разговор messag mensaje mensage
+        nachricht bericht meddelan wiadomo сообщен instruc anweisung dialog""",
+        # beginnings of words that stand beside these
+        """releva pertinent istot релевант neu new nouve nuev nuov nov nieuw nya nytt now нов importan wichtig
+        belangrijk viktig ważn важн found find gefunden trouv encontr trovat gevonden hitta znalez найд extra
+        wyodręb извле available verfügbar vorhanden disponib beschikbaar tillgäng dostęp имеет доступ applica
+        zutreffend aplic toepass tillämp dotyczy применим remember store keep save worth note useful specific
+        person additional further significan notable meaningful last identif mention provid shar state given
+        present contain say said chang reveal disclos merk speicher garder retenir guardar recordar ricordare
+        lembrar onthouden spara zapamięt запомн сохран persönlich key actionable détecté erkannt rilevant
+        relativ""",
+        # beginnings of words for what a user does with information
+        "shar provid mention stat reveal disclos gave give contain",
+        "user users human speaker nutzer benutzer utilisateur usuario usuário utente gebruiker пользователь",
+    )
+)
+_FUNCTION_WORDS = frozenset[str]().union(*FUNCTION_WORDS.values()).difference(_NO)
+
+_UNSPACED = re.compile(
+    r"(?:暂?无|没有|未(?:发现|找到|提取到?)|不存在)(?:任何|可以?|新的?|相关的?|重要的?|有用的?|值得记[住录]的?|提取的?|用户的?|个人)*"
+    r"(?:事实|信息|记忆|内容|偏好)?(?:可?(?:提取|记录|记住))?|不适用|空|未知"  # Chinese
+    r"|(?:(?:関連|該当)する|新しい|重要な|記憶すべき|特に|該当)*(?:事実|情報|記憶|もの|内容)?(?:は|が|も)?"
+    r"(?:なし|無し|ない|ありません(?:でした)?|見つかりません(?:でした)?)|不明"  # Japanese
+    r"|(?:(?:관련된?|해당(?:되는)?|새로운|중요한|기억할|저장할)\s?)*(?:사실|정보|내용|기억|것)?(?:이|가|은|는)?\s?"
+    r"(?:없음|없습니다|없다|찾을 수 없(?:음|습니다))"  # Korean
+    r"|لا\s?(?:شيء|يوجد|توجد)(?:\s(?:أي|حقائق|معلومات|شيء|جديدة?|ذات|صلة|مهمة))*|غير\s(?:متوفر|متاح|معروف)"  # Arabic
+)
+_AROUND = " \t\r\n.,;:!?-\u2013\u2014_'\"`*()[]<>{}\u3002\uff01\u2026\u00ab\u00bb\u201c\u201d\u201e"
+_WORD = re.compile(r"[^\W\d_](?:/[^\W\d_])?[^\W\d_]*|\d+")
+
+
+def says_nothing(text: str) -> bool:
+    """Return whether a text only says that there is nothing to say, in the languages of the function words and more."""
+    if len(text) > MAX_CHARS:
+        return False
+    plain = text.casefold().strip(_AROUND)
+    if plain in NOTHING or not any(map(str.isalnum, plain)) or _UNSPACED.fullmatch(plain):
+        return True
+    words = _WORD.findall(plain)
+    if not any(word in _NO for word in words):
+        return False
+    names_what = any(word.startswith(_OF_WHAT) for word in words)
+    if any(word in _USER for word in words) and not (names_what and _tells(words)):
+        return False
+    others = [word for word in words if word not in _NO and word not in _FUNCTION_WORDS and word not in _USER]
+    if not all(word.startswith(_OF_WHAT + _BESIDE) for word in others):
+        return False
+    return names_what or len(words) <= MAX_BARE_WORDS
+
+
+def _tells(words: list[str]) -> bool:
+    """Return whether it is about what the user tells, or the user is not the one it is about."""
+    return not any(word in _USER for word in words[:2]) or any(word.startswith(_TELLING) for word in words)
+
+
+# Find the JSON values in a model's reply, which may think aloud, draft, comment, and write JSON as JavaScript does.
+#
+# What stands in tags for thoughts is not the reply. A value that is cut off or garbled takes everything before it
+# away: that was a draft. All of it takes time in proportion to the length of the reply, whatever the reply is.
+
+MAX_BRACKETS = 1_000
+"""How many brackets of a reply are tried as the start of a JSON value. It bounds the time for hostile replies."""
+
+MAX_LENIENT_READS = 2
+"""How often the length of a reply is read leniently, all brackets together."""
+
+MAX_RESTARTS = 16
+"""How often a reply may begin again after a broken draft."""
+
+MAX_ESCAPES = 3
+"""How often JSON is written as a string inside JSON, at most."""
+
+_NAMES = (
+    r"think(?:ing)?|thoughts?|reason(?:ing|s)?|analysis|analy[sz]e|reflect(?:ions?)?|self_?reflection|scratch_?pad|"
+    r"plan(?:ning)?|draft|critique|rationale|deliberation|inner_?monologue|monologue|chain_of_thought|cot|brainstorm"
+)
+_END = rf"</\s*(?:\w{{1,20}}:)?(?:{_NAMES})\s*>|\[/THINK\]|\u25c1/think\u25b7|<\|END_THINKING\|>"
+_BEGINNING = (
+    rf"<(?:\w{{1,20}}:)?(?:{_NAMES})(?:\s[^<>\n]{{0,100}})?(?<!/)>|\[THINK\]|\u25c1think\u25b7|<\|START_THINKING\|>"
+)
+_TAG = re.compile(rf"(?P<end>{_END})|(?P<beginning>{_BEGINNING})", re.IGNORECASE)
+_TAG_OR_BRACKET = re.compile(rf"{_TAG.pattern}|[{{\[]", re.IGNORECASE)
+_CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)[^<]{0,50}(?:<\|constrain\|>[^<]{0,20})?<\|message\|>")
+"""What begins the thoughts ("analysis") and the answer ("final") of OpenAI's open models."""
+
+_ESCAPED = re.compile(r'[{\[](?:\s|\\[nrt]|[{\[]){0,40}+\\{1,9}"')
+"""The beginning of JSON that is escaped as in a string."""
+
+_ESCAPE = re.compile(r"\\(?:u|(.))", re.DOTALL)
+_ESCAPED_CHARS = {"n": "\n", "r": "\r", "t": "\t"}
+
+_AFTER_STRING = r"\s*+(?:[,:\]}]|//|/\*|\#|\Z)"
+"""What follows a string. A quotation mark before anything else belongs to the text."""
+
+_STRING_OR_RESTART = re.compile(
+    rf'"(?:\\.|[^"\\])*+"(?={_AFTER_STRING})|\\.|(?P<end>{_END})|(?P<fence>```\w{{0,10}}\s{{0,9}}(?=[{{\[]))',
+    re.IGNORECASE | re.DOTALL,
+)
+"""Where the reply may begin again after a broken draft, and strings, in which it does not."""
+
+_TOKEN = re.compile(
+    rf"""(?P<nothing>\s++|//[^\n]*+|\#[^\n]*+|/\*(?:[^*]|\*(?!/))*+\*/)
+    |(?P<string>"(?:\\.|[^"\\]|"(?!{_AFTER_STRING}))*+"
+    |'(?:\\.|[^'\\]|'(?!{_AFTER_STRING}))*+'
+    |[\u201c\u201d\u201e](?:\\.|[^\u201c\u201d\\])*+[\u201c\u201d])
+    |(?P<mark>[{{}}\[\]:,])
+    |(?P<word>[\w$.+-]++)""",
+    re.DOTALL | re.VERBOSE,
+)
+_IN_STRING = re.compile(r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})|\\\'|\\|"')
+_COLON = re.compile(r"\s*+:")
+_NUMBER = re.compile(r"-?(?:0|[1-9]\d{0,30})(?:\.\d{1,30})?(?:[eE][+-]?\d{1,3})?")
+_LITERALS = {
+    **{word: word for word in ("true", "false", "null")},
+    "True": "true",
+    "False": "false",
+    "None": "null",
+    "undefined": "null",
+    "NaN": "null",
+}
+
+_OPENERS = ('"', "'", "/*", "\u201c", "\u201d", "\u201e")
+
+_DECODER = json.JSONDecoder(strict=False)
+
+
+@dataclass(slots=True)
+class ReplyValues:
+    """The outermost JSON values of a reply, in order, and the reply without thoughts as one text.
+
+    `is_broken` is whether a value came last that was cut off or garbled. Then there is no other.
+    """
+
+    values: list[Any] = field(default_factory=list[Any])
+    answer: str = ""
+    is_broken: bool = False
+
+
+class _FaultError(Exception):
+    """A text is no JSON, not even leniently: strictly up to `position`, and leniently for `read` characters."""
+
+    def __init__(self, position: int, *, has_content: bool, read: int = 0) -> None:
+        super().__init__()
+        self.position = position
+        self.has_content = has_content
+        self.read = read
+
+
+def reply_values(text: str, depth: int = 0) -> ReplyValues:
+    """Return what a reply holds.
+
+    A bracket that fails to parse before its first string is prose. A value that fails later was cut off or garbled:
+    values inside it are not the reply, and what came before it was a draft, unless the reply begins again in a fence.
+    """
+    text = _final_channel(text)
+    found = ReplyValues()
+    thoughts = _Thoughts(text)
+    parts: list[str] = []
+    position = begin = restarts = 0
+    lenient = MAX_LENIENT_READS * len(text)
+    for _ in range(MAX_BRACKETS):
+        if (mark := _TAG_OR_BRACKET.search(text, position)) is None:
+            break
+        at = mark.start()
+        if mark["beginning"]:
+            parts.append(text[begin:at])
+            begin = position = thoughts.end_of(mark)
+        elif mark["end"]:  # the beginning is missing: the prompt had it
+            found, parts = ReplyValues(), []
+            begin = position = mark.end()
+        elif depth < MAX_ESCAPES and _ESCAPED.match(text, at):
+            inner = reply_values(_unescaped(text[at:]), depth + 1)
+            found.values = [] if inner.is_broken else [*found.values, *inner.values]
+            found.is_broken = inner.is_broken
+            break
+        else:
+            try:
+                value, position = _decode(text, at, is_lenient=lenient > 0)
+                found.values.append(value)
+            except _FaultError as fault:
+                lenient -= fault.read
+                position = max(at + 1, fault.position)
+                if not fault.has_content:
+                    continue
+                found.values = []
+                restarts += 1
+                restart = _restart(text, at) if text[:at].strip() and restarts <= MAX_RESTARTS else None
+                if restart is None:
+                    found.is_broken = True
+                    break
+                position = restart
+    else:
+        found.values, found.is_broken = [], True
+    found.answer = "".join((*parts, text[begin:])).strip()
+    return found
+
+
+def _restart(text: str, broken: int) -> int | None:
+    """Return where a reply begins again after a value that is broken: at the end of a thought, or in a fence."""
+    for found in _STRING_OR_RESTART.finditer(text, broken):
+        if found["end"]:
+            return found.start()
+        if found["fence"]:
+            return found.end()
+    return None
+
+
+def without_thoughts(text: str) -> str:
+    """Return a reply without the model's thoughts, unless it begins with JSON."""
+    return text if text.lstrip().startswith(("{", "[")) else reply_values(text).answer
+
+
+class _Thoughts:
+    """The ends of the thoughts of a reply, by the name of their tags."""
+
+    def __init__(self, text: str) -> None:
+        self._length = len(text)
+        self._ends: dict[str, list[int]] = {}
+        for tag in _TAG.finditer(text):
+            if tag["end"]:
+                self._ends.setdefault(_family(tag[0]), []).append(tag.end())
+
+    def end_of(self, beginning: re.Match[str]) -> int:
+        """Return where a thought ends: at the first tag of its name, or else at the end of the reply."""
+        ends = self._ends.get(_family(beginning[0]), [])
+        place = bisect_left(ends, beginning.end())
+        return ends[place] if place < len(ends) else self._length
+
+
+def _family(tag: str) -> str:
+    """Return the beginning of the name of a tag: "think" and "thinking" are one."""
+    words = re.findall(r"[a-z_]{2,}", tag.casefold())
+    named = [word.removeprefix("start_").removeprefix("end_") for word in words]
+    return next((word[:4] for word in named if re.fullmatch(_NAMES, word)), "")
+
+
+def _final_channel(text: str) -> str:
+    """Return what stands in the last channel of a reply that has channels; "" if that are thoughts."""
+    channels = list(_CHANNEL.finditer(text))
+    if not channels:
+        return text
+    return "" if channels[-1][1].casefold() == "analysis" else text[channels[-1].end() :]
+
+
+def _unescaped(text: str) -> str:
+    """Return a text with one level of escapes less. A letter by its number is left to the JSON that it is in."""
+    return _ESCAPE.sub(lambda found: _ESCAPED_CHARS.get(found[1], found[1]) if found[1] else found[0], text)
+
+
+def _decode(text: str, at: int, *, is_lenient: bool) -> tuple[Any, int]:
+    """Return the value that begins at a bracket, and where it ends. Raises _FaultError."""
+    try:
+        return _DECODER.raw_decode(text, at)
+    except json.JSONDecodeError as error:
+        position = error.pos
+    except (RecursionError, ValueError) as error:  # nested too deep, or a number with too many digits
+        raise _FaultError(len(text), has_content=True) from error
+    has_content = '"' in text[at : position + 1]
+    if not is_lenient:
+        raise _FaultError(position, has_content=has_content)
+    try:
+        return _decode_leniently(text, at)
+    except _FaultError as fault:
+        raise _FaultError(position, has_content=has_content or fault.has_content, read=fault.read) from fault
+
+
+def _decode_leniently(text: str, at: int) -> tuple[Any, int]:
+    """Return the value that begins at a bracket, written as JavaScript or Python writes it. Raises _FaultError.
+
+    Comments, single and curly quotation marks, trailing commas, bare keys, and quotation marks inside a text are
+    understood.
+    """
+    written: list[str] = []
+    brackets: list[str] = []
+    position, has_key = at, False
+    while token := _TOKEN.match(text, position):
+        position = token.end()
+        if token["nothing"]:
+            continue
+        is_key = token["mark"] is None and _COLON.match(text, position) is not None
+        has_key |= is_key
+        if not _may_follow(written, token, is_key=is_key):
+            break
+        if token["mark"] in ("}", "]"):
+            if written[-1] == ",":
+                written.pop()
+            if brackets.pop() != token[0]:
+                break
+        elif token["mark"] in ("{", "["):
+            brackets.append("}" if token[0] == "{" else "]")
+        written.append(_as_string(token[0]) if token["string"] or is_key else _LITERALS.get(token[0], token[0]))
+        if not brackets:
+            try:
+                return json.loads("".join(written), strict=False), position
+            except (RecursionError, ValueError):
+                break
+    is_open = text.startswith(_OPENERS, position)  # a string or comment without an end was looked for to the end
+    raise _FaultError(position, has_content=has_key, read=(len(text) if is_open else position) - at)
+
+
+def _may_follow(written: list[str], token: re.Match[str], *, is_key: bool) -> bool:
+    """Return whether a token may stand after what is written. What is left open here, JSON refuses at the end."""
+    if token["mark"] in ("}", "]", ",", ":"):
+        return True
+    if token["word"] and not is_key and token[0] not in _LITERALS and not _NUMBER.fullmatch(token[0]):
+        return False
+    return not written or written[-1] in (("{", ",") if is_key else ("[", ",", ":"))
+
+
+def _as_string(token: str) -> str:
+    """Return a string or a bare key as JSON writes it."""
+    inner = token[1:-1] if token[0] in "\"'\u201c\u201d\u201e" else token
+
+    def escaped(found: re.Match[str]) -> str:
+        kept = {"\\'": "'", "\\": "\\\\", '"': '\\"'}
+        return kept.get(found[0], found[0])
+
+    return f'"{_IN_STRING.sub(escaped, inner)}"'
+
+
+# How many tokens a call of a model took, as its endpoint says. Whoever counts calls asks for it.
+
+_counts: ContextVar[list[int] | None] = ContextVar("_counts", default=None)
+
+
+def report_tokens(tokens: int) -> None:
+    """Say how many tokens a call took, prompt and reply together."""
+    counts = _counts.get()
+    if counts is not None:
+        counts.append(tokens)
+
+
+@contextmanager
+def reported_tokens() -> Generator[list[int]]:
+    """Return a list that gets what is reported in the block; it stays empty if the endpoint says nothing."""
+    counts: list[int] = []
+    token = _counts.set(counts)
+    try:
+        yield counts
+    finally:
+        _counts.reset(token)
+
+
+class ReplyModel(BaseModel):
+    """What a stage's model replies. `LIST_KEY` is the key of its list, if it is one."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    LIST_KEY: ClassVar[str] = ""
+
+    @classmethod
+    def is_item(cls, value: Mapping[str, Any]) -> bool:
+        """Return whether a value is an item of the list, which stands by itself."""
+        del value
+        return False
+
+
+Reply = TypeVar("Reply", bound=ReplyModel)
+Result = TypeVar("Result")
+
+MAX_REPLY_CHARS = 200_000
+MAX_SHOWN_CHARS = 2_000
+"""How much of a wrong reply is sent back to the model. Error texts never quote a reply."""
+
+MAX_WRAPPERS = 3
+"""How many objects may be around a reply."""
+
+LIST_DEPTH = 2
+"""How deep the items of a reply lie: in a list, or in a list of an object. Lists inside an item are deeper."""
+
+_WRAPPERS = (
+    *("reply", "result", "output", "response", "answer", "final", "final_answer"),
+    *("data", "json", "content", "arguments", "parameters", "input"),
+)
+"""Keys of an object under which a reply may stand as a bare list, or as a text."""
+
+_STRING_OR_BRACKET = re.compile(r'"(?:\\.|[^"\\])*+"|["{}\[\]]', re.DOTALL)
+_START = re.compile(r"[{\[]")
+_NAME = re.compile(r"\w+")
+_EMPTY_LIST = re.compile(r"`*(?:json)?\s*\[\s*\]\s*`*", re.IGNORECASE)
+
+
+async def ask(
+    model: LanguageModel,
+    messages: Sequence[Mapping[str, str]],
+    reply_type: type[Reply],
+    convert: Callable[[Reply], Result],
+    *,
+    convert_leniently: Callable[[Reply], Result] | None = None,
+    convert_cut: Callable[[Reply], Result] | None = None,
+    read_text: Callable[[str], Reply | None] | None = None,
+) -> Result:
+    """Return the model's reply, validated as `reply_type` and converted by `convert`.
+
+    `convert` raises ValueError for a reply that is valid but cannot be right; the text of that error goes to the model.
+    `convert_leniently` is used for the second reply instead, if it is set, and for the first one if there is no second
+    that can be used. `convert_cut` is used for what is whole of a reply that was cut off; without it such a reply is an
+    error. `read_text` returns what an answer without JSON says, or None. Raises ReplyError if the second reply does not
+    fit either, and passes on every other ModelError.
+    """
+    schema = schema_for(messages, reply_type)
+
+    async def reply_to(asked: Sequence[Mapping[str, str]], converted: Callable[[Reply], Result]) -> Result:
+        nonlocal text, first
+        try:
+            text = await model.complete(asked, schema)
+            reply = read(text, reply_type, read_text)
+            first = first or reply
+            return converted(reply)
+        except CutOffReplyError as error:
+            if convert_cut is None:
+                raise
+            try:
+                return convert_cut(read(whole_items(error.reply), reply_type, read_text))
+            except ValueError:
+                raise error from None
+
+    text, first = "", None
+    try:
+        return await reply_to(messages, convert)
+    except CutOffReplyError:
+        raise
+    except (ReplyError, ValueError) as error:
+        fault = error
+    repair = (
+        f"That reply cannot be used: {fault} Answer again, with one JSON value in the requested form and nothing else."
+    )
+    wrong_reply = {"role": "assistant", "content": well_formed(text[:MAX_SHOWN_CHARS]) or "(nothing)"}
+    again = [*map(dict, messages), wrong_reply, {"role": "user", "content": repair}]
+    try:
+        return await reply_to(PromptMessages(name_of(messages), again), convert_leniently or convert)
+    except ModelError as error:
+        failure = error
+    except ValueError as error:
+        failure = ReplyError(f"the model {model.name} gave no usable reply in two attempts: {error}")
+    if first is not None and convert_leniently is not None:
+        with suppress(ValueError):
+            return convert_leniently(first)
+    raise failure
+
+
+def whole_items(text: str) -> str:
+    """Return a reply that was cut off with the items of its list that are whole, closed as JSON.
+
+    Raises ValueError if none is.
+    """
+    text = without_thoughts(text)
+    start = _START.search(text)
+    end, closing = 0, ""
+    open_brackets: list[str] = []
+    for found in _STRING_OR_BRACKET.finditer(text, start.start() if start else len(text)):
+        mark = found[0]
+        if mark in "{[":
+            open_brackets.append(mark)
+        elif mark in "}]" and open_brackets:
+            open_brackets.pop()
+        is_whole = mark != '"' and (mark[0] == '"' or mark in "}]")
+        if is_whole and open_brackets[-1:] == ["["] and len(open_brackets) <= LIST_DEPTH:
+            end = found.end()
+            closing = "".join("}" if bracket == "{" else "]" for bracket in reversed(open_brackets))
+    if not end:
+        raise ValueError("none of its items is whole.")
+    return text[:end] + closing
+
+
+def read(text: str, reply_type: type[Reply], read_text: Callable[[str], Reply | None] | None = None) -> Reply:
+    """Return the last JSON value in a reply that fits `reply_type`; objects come before lists.
+
+    An answer without JSON is for `read_text`. Raises ValueError that says what was wrong.
+    """
+    if len(text.strip()) > MAX_REPLY_CHARS:
+        raise ValueError(f"it is longer than {MAX_REPLY_CHARS} characters.")
+    found = reply_values(text)
+    values = [value for value in found.values if value != []]
+    if not values and not found.is_broken:
+        if _EMPTY_LIST.fullmatch(found.answer):
+            values = list[Any]([[]])
+        elif read_text is not None and (reply := read_text(found.answer)) is not None:
+            return reply
+    fault = ""
+    last_first = _with_items(values, reply_type)[::-1]
+    for value in sorted(last_first, key=lambda value: not isinstance(value, dict)):
+        for form in _forms(value, reply_type):
+            try:
+                return reply_type.model_validate(form)
+            except ValidationError as error:
+                first = error.errors(include_url=False, include_input=False)[0]
+                place = "".join(f"{part}." for part in first["loc"])
+                what = fault_text(first)
+                fault = fault or f"{place[:-1]}: {what}.".removeprefix(": ")
+    raise ValueError(fault or "there is no JSON in it.")
+
+
+def _with_items(values: Sequence[Any], reply_type: type[ReplyModel]) -> list[Any]:
+    """Return the values of a reply. Items at its end that stand by themselves, one a line, are one list."""
+    end = len(values)
+    while end and isinstance(values[end - 1], dict) and reply_type.is_item(values[end - 1]):
+        end -= 1
+    return [*values[:end], *([{reply_type.LIST_KEY: list(values[end:])}] if end < len(values) else [])]
+
+
+def _forms(value: Any, reply_type: type[ReplyModel], depth: int = 0) -> Iterator[Any]:
+    """Yield a value and what stands in it, under another key, in a list of one, or as a text; the last first."""
+    yield value
+    if depth == MAX_WRAPPERS:
+        return
+    if isinstance(value, list) and len(cast("list[Any]", value)) == 1:
+        value = {"": cast("list[Any]", value)[0]}
+    if not isinstance(value, dict):
+        return
+    for key, inner in reversed(cast("dict[str, Any]", value).items()):
+        if isinstance(inner, dict):
+            yield from _forms(inner, reply_type, depth + 1)
+        elif key.casefold() in _WRAPPERS and isinstance(inner, list):
+            yield inner
+        elif key.casefold() in _WRAPPERS and isinstance(inner, str) and _START.search(inner):
+            for held in reversed(_with_items(reply_values(inner).values, reply_type)):
+                yield from _forms(held, reply_type, depth + 1)
+
+
+def schema_for(messages: Sequence[Mapping[str, str]], reply_type: type[ReplyModel]) -> Mapping[str, Any] | None:
+    """Return the schema that is sent with messages; None if they are of a prompt that asks for another form.
+
+    A prompt that a person wrote asks for what it names. With a schema that it does not describe, a model would have to
+    guess what belongs into the fields.
+    """
+    schema = strict_schema(reply_type)
+    if not isinstance(messages, PromptMessages):
+        return schema
+    wanted = cast("dict[str, Any]", _without(schema, messages.unwanted))
+    words = {word for message in messages if message["role"] == "system" for word in _NAME.findall(message["content"])}
+    return wanted if _properties(wanted) <= words else None
+
+
+def _properties(schema: Any) -> set[str]:
+    """Return the names of all properties in a schema."""
+    if isinstance(schema, list):
+        return set[str]().union(*map(_properties, cast("list[Any]", schema)))
+    if not isinstance(schema, Mapping):
+        return set()
+    parts = cast("Mapping[str, Any]", schema)
+    return set(parts.get("properties", ())).union(*map(_properties, parts.values()))
+
+
+def _without(schema: Any, names: AbstractSet[str]) -> Any:
+    """Return a schema without the properties of these names."""
+    if isinstance(schema, list):
+        return [_without(item, names) for item in cast("list[Any]", schema)]
+    if isinstance(schema, dict):
+        kept = {key: _without(value, names) for key, value in cast("dict[str, Any]", schema).items()}
+        if "properties" in kept:
+            properties = {name: value for name, value in kept["properties"].items() if name not in names}
+            kept |= {"properties": properties, "required": list(properties)}
+        return kept
+    return schema
+
+
+@cache
+def strict_schema(reply_type: type[ReplyModel]) -> dict[str, Any]:
+    """Return the JSON schema of a reply for OpenAI's strict mode: no additional properties, all keys required."""
+    return cast("dict[str, Any]", _closed(reply_type.model_json_schema()))
+
+
+def _closed(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_closed(item) for item in cast("list[Any]", schema)]
+    if not isinstance(schema, dict):
+        return schema
+    closed = {key: _closed(value) for key, value in cast("dict[str, Any]", schema).items() if not _is_title(key, value)}
+    if closed.get("type") == "object" and "properties" in closed:
+        closed |= {"additionalProperties": False, "required": list(closed["properties"])}
+    return closed
+
+
+def _is_title(key: str, value: Any) -> bool:
+    """Return whether a key of a schema is its title and not a property named "title"."""
+    return key == "title" and isinstance(value, str)
+
+
+def written_text(text: str, what: str, max_chars: int) -> str:
+    """Return what a model wrote, without white space around it. Raises ValueError if it is empty or too long."""
+    written = trimmed(text)
+    if not any(map(str.isalnum, written)) or says_nothing(written):
+        raise ValueError(f"the {what} is empty.")
+    if len(written) > max_chars:
+        raise ValueError(f"the {what} is longer than {max_chars} characters.")
+    return written

@@ -1,1 +1,0 @@
-"""What becomes of facts: the decisions that follow from what a model says and from the times of facts."""

@@ -1,1 +1,0 @@
-"""The stages that write texts for people and agents to read: summaries, and texts about somebody."""

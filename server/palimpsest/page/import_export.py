@@ -1,0 +1,503 @@
+"""Import and export on the page."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import tempfile
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from io import TextIOWrapper
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, BinaryIO, Literal, TypeAlias, cast
+
+import anyio
+import anyio.to_thread
+from anyio.abc import TaskGroup
+from python_multipart.exceptions import FormParserError
+from python_multipart.multipart import MultipartParser, parse_options_header
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response, StreamingResponse
+
+from palimpsest.admin.import_file import ImportResult
+from palimpsest.admin.importers.source import MAX_BYTES
+from palimpsest.core.errors import InputError, PalimpsestError
+from palimpsest.core.files import OWNER_ONLY
+from palimpsest.core.models import Scope
+from palimpsest.core.settings import Settings
+from palimpsest.core.threads import end_if_cancelled
+from palimpsest.core.validation import one_line
+from palimpsest.memory import Memory
+from palimpsest.page.page_context import (
+    in_project,
+    is_part,
+    memory_of,
+    rendered,
+    scope_of,
+    visitor_of,
+    writable_scope_of,
+)
+from palimpsest.page.security import MAX_UPLOAD_BYTES, UPLOAD_PATH
+from palimpsest.page.sign_in import Visitor
+from palimpsest.server.session.lazy_memory import LazyMemory
+from palimpsest.text.display import visible
+
+if TYPE_CHECKING:
+    from python_multipart.multipart import MultipartCallbacks
+
+
+# Take in one file of a form, straight into a private file: it may be too long to be held in memory.
+
+FIELD = "file"
+
+SECONDS = 900.0
+"""How long an upload may take. Set by hand: 512 MB at 5 Mbit a second."""
+
+MAX_HEADER_BYTES = 8 * 1024
+"""How long what precedes a part of a form may be. Set by hand: more than any name of a file."""
+
+MAX_NAME_CHARS = 100
+
+
+async def store_upload(request: Request, file: Path) -> str:
+    """Write the part `file` of a form to a new file (mode 0600), and return the name that it has for the person.
+
+    Raises InputError if there is no such part or it takes too long; no file is left then.
+    """
+    try:
+        with anyio.fail_after(SECONDS):
+            return await _store(request, file)
+    except BaseException as error:
+        file.unlink(missing_ok=True)  # noqa: ASYNC240 - a moment, also while the request is cancelled
+        if isinstance(error, TimeoutError):
+            raise InputError(
+                f"the file took longer than {SECONDS:g} seconds to arrive. Nothing was imported"
+            ) from error
+        if isinstance(error, FormParserError):
+            raise InputError("the form cannot be read. Nothing was imported") from error
+        if isinstance(error, OSError):
+            reason = error.strerror or str(error)
+            raise InputError(f"the file cannot be stored here: {reason}. Nothing was imported") from error
+        raise
+
+
+async def _store(request: Request, file: Path) -> str:
+    _, options = parse_options_header(request.headers.get("content-type", ""))
+    boundary = options.get(b"boundary")
+    if not boundary:
+        raise InputError("choose a file. Nothing was imported")
+    part = _FilePart()
+    parser = MultipartParser(boundary, part.callbacks())
+    with _new(file) as stream:
+        async for chunk in request.stream():
+            parser.write(chunk)
+            if part.unwritten:
+                await anyio.to_thread.run_sync(stream.write, bytes(part.unwritten))
+                part.unwritten.clear()
+        parser.finalize()
+        size = stream.tell()
+    if not part.name or not size:
+        raise InputError("choose a file that is not empty. Nothing was imported")
+    return visible(one_line(part.name.replace("\\", "/").rpartition("/")[2]))[:MAX_NAME_CHARS]
+
+
+@contextmanager
+def _new(file: Path) -> Generator[BinaryIO]:
+    flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_BINARY", 0)
+    with os.fdopen(os.open(file, flags, OWNER_ONLY), "wb") as stream:
+        yield stream
+
+
+class _FilePart:
+    """The first part of a form that is called `file`: its name, and what of it is not written yet."""
+
+    def __init__(self) -> None:
+        self.unwritten = bytearray()
+        self.name = ""
+        self._is_file = False
+        self._field = b""
+        self._value = b""
+        self._disposition = b""
+
+    def callbacks(self) -> MultipartCallbacks:
+        """Return what a parser calls."""
+        return {
+            "on_part_begin": self._begin,
+            "on_header_field": self._add_field,
+            "on_header_value": self._add_value,
+            "on_header_end": self._end_header,
+            "on_headers_finished": self._end_headers,
+            "on_part_data": self._data,
+        }
+
+    def _begin(self) -> None:
+        self._is_file, self._disposition = False, b""
+
+    def _add_field(self, data: bytes, start: int, end: int) -> None:
+        self._field = _within_bounds(self._field + data[start:end])
+
+    def _add_value(self, data: bytes, start: int, end: int) -> None:
+        self._value = _within_bounds(self._value + data[start:end])
+
+    def _end_header(self) -> None:
+        if self._field.lower() == b"content-disposition":
+            self._disposition = self._value
+        self._field = self._value = b""
+
+    def _end_headers(self) -> None:
+        _, options = parse_options_header(self._disposition)
+        if options.get(b"name") == FIELD.encode() and b"filename" in options and not self.name:
+            self._is_file, self.name = True, options[b"filename"].decode("utf-8", "replace")
+
+    def _data(self, data: bytes, start: int, end: int) -> None:
+        if self._is_file:
+            self.unwritten += data[start:end]
+
+
+def _within_bounds(header: bytes) -> bytes:
+    if len(header) > MAX_HEADER_BYTES:
+        raise InputError("the name of the file is too long. Nothing was imported")
+    return header
+
+
+# What the page does in the background: imports, one at a time, which go on when a browser is closed.
+#
+# An uploaded file lies in a private folder until it is imported, and no longer than an hour.
+
+logger = logging.getLogger(__name__)
+
+FOLDER = "uploads"
+
+KEPT_SECONDS = 3600.0
+"""How long a file waits for somebody to say that it is to be imported. Set by hand: longer than a preview is read."""
+
+LEFT_OVER_SECONDS = 24 * KEPT_SECONDS
+"""After this long a file is one that a killed process left behind. Set by hand: no upload and no import takes a day."""
+
+State: TypeAlias = Literal["reading", "read", "importing", "imported", "failed"]
+
+
+@dataclass(slots=True)
+class FileImport:
+    """A user's import: the uploaded file and its name, where it is imported to, and how far it is.
+
+    `preview` says what it would bring, `result` what it brought, and `problem` what went wrong.
+    """
+
+    file: Path
+    name: str
+    scope: Scope
+    max_bytes: int
+    state: State = "reading"
+    done: int = 0
+    total: int = 0
+    preview: ImportResult | None = None
+    result: ImportResult | None = None
+    problem: str = ""
+
+    @property
+    def is_under_way(self) -> bool:
+        """Return whether its file is being read or imported."""
+        return self.state in ("reading", "importing")
+
+
+@dataclass(slots=True)
+class CareWork:
+    """The imports of all users, and locks for what costs a machine much. `run` has to run while the page is served."""
+
+    get_memory: Callable[[], Awaitable[Memory]]
+    examining: anyio.Lock = field(default_factory=anyio.Lock)
+    exporting: anyio.Lock = field(default_factory=anyio.Lock)
+    _importing: anyio.Lock = field(default_factory=anyio.Lock)
+    _imports: dict[str, FileImport] = field(default_factory=dict[str, FileImport])
+    _tasks: TaskGroup | None = None
+
+    async def run(self) -> None:
+        """Work until cancelled. Then what an import has stored is kept, and the uploaded files are deleted."""
+        try:
+            async with anyio.create_task_group() as tasks:
+                self._tasks = tasks
+                await anyio.sleep_forever()
+        finally:
+            self._tasks = None
+            for user_id in list(self._imports):
+                self._forget(user_id)
+
+    def import_of(self, user_id: str) -> FileImport | None:
+        """Return a user's import, if there is one."""
+        return self._imports.get(user_id)
+
+    @property
+    def is_importing(self) -> bool:
+        """Return whether anything is being imported."""
+        return any(each.state == "importing" for each in self._imports.values())
+
+    def refuse_second(self, user_id: str) -> None:
+        """Raise InputError if an import of a user is under way."""
+        known = self._imports.get(user_id)
+        if known is not None and known.is_under_way:
+            raise InputError(
+                f"the import of {known.name} is under way. Nothing else was imported. Wait until it is done"
+            )
+
+    def read(self, upload: FileImport) -> None:
+        """Read an uploaded file in the background, and say what it would bring. It replaces an earlier one."""
+        user_id = upload.scope.user_id
+        try:
+            self.refuse_second(user_id)
+            tasks = self._running()
+        except PalimpsestError:
+            upload.file.unlink(missing_ok=True)
+            raise
+        self._forget(user_id)
+        self._imports[user_id] = upload
+        tasks.start_soon(self._read, upload)
+
+    def start(self, user_id: str, *, brings_back: bool) -> None:
+        """Import in the background what was read. Raises InputError if nothing waits for it."""
+        self.refuse_second(user_id)
+        upload, tasks = self._imports.get(user_id), self._running()
+        if upload is None or upload.state != "read":
+            raise InputError("no file waits to be imported. Nothing was imported. Choose one again")
+        upload.state = "importing"
+        tasks.start_soon(self._import, upload, brings_back)
+
+    def discard(self, user_id: str) -> None:
+        """Delete a user's uploaded file and forget what came of it. Raises InputError if it is being imported."""
+        self.refuse_second(user_id)
+        self._forget(user_id)
+
+    async def _read(self, upload: FileImport) -> None:
+        async def work(memory: Memory) -> None:
+            upload.preview = await memory.care.import_file(
+                upload.scope, upload.file, _end_if_cancelled, dry_run=True, max_bytes=upload.max_bytes
+            )
+            upload.state = "read"
+
+        await self._attempt(upload, work)
+        if upload.state == "read":
+            await anyio.sleep(KEPT_SECONDS)
+            if upload.state == "read" and self._imports.get(upload.scope.user_id) is upload:
+                self._forget(upload.scope.user_id)
+
+    async def _import(self, upload: FileImport, brings_back: bool) -> None:  # noqa: FBT001 - `start_soon` passes no names
+        def progress(done: int, total: int) -> None:
+            end_if_cancelled()  # what is stored by then is kept, and the next import of the file goes on from there
+            upload.done, upload.total = done, total
+
+        async def work(memory: Memory) -> None:
+            upload.result = await memory.care.import_file(
+                upload.scope, upload.file, progress, brings_back=brings_back, max_bytes=upload.max_bytes
+            )
+            upload.state = "imported"
+
+        await self._attempt(upload, work)
+        upload.file.unlink(missing_ok=True)
+
+    async def _attempt(self, upload: FileImport, work: Callable[[Memory], Awaitable[None]]) -> None:
+        """Work with the memory when no other import does; keep what went wrong, and delete the file then."""
+        try:
+            async with self._importing:
+                await work(await self.get_memory())
+        except PalimpsestError as error:
+            upload.problem = str(error).replace(str(upload.file), upload.name)
+        except Exception:  # the page must stay up to report it
+            logger.exception("a file could not be imported")
+            upload.problem = "the file could not be imported; the log of the server says why"
+        if upload.problem:
+            upload.state = "failed"
+            upload.file.unlink(missing_ok=True)
+
+    def _forget(self, user_id: str) -> None:
+        forgotten = self._imports.pop(user_id, None)
+        if forgotten is not None:
+            forgotten.file.unlink(missing_ok=True)
+
+    def _running(self) -> TaskGroup:
+        if self._tasks is None:
+            raise PalimpsestError("the page is closing, so nothing was imported")
+        return self._tasks
+
+
+def _end_if_cancelled(_done: int, _total: int) -> None:
+    end_if_cancelled()
+
+
+def new_file(data_dir: Path) -> Path:
+    """Return a path for an upload that is used by nobody, after deleting what killed processes left there. Blocking."""
+    folder = data_dir / FOLDER
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for file in folder.iterdir():
+        try:
+            if time.time() - file.stat().st_mtime > LEFT_OVER_SECONDS:
+                file.unlink()
+        except OSError:  # another process has just deleted it
+            continue
+    return folder / secrets.token_hex(16)
+
+
+# Who may look after what: the machine is its owner's, and export and import are every visitor's own.
+#
+# What a visitor may not do does not exist for them: it has no link, and its path is not found.
+
+
+def require_owner(request: Request) -> None:
+    """Raise HTTPException unless the visitor opened the page with `palimpsest ui`."""
+    if not visitor_of(request).is_owner:
+        raise HTTPException(404)
+
+
+def require_settings_reader(request: Request) -> None:
+    """Raise HTTPException unless the visitor may read settings and prompts."""
+    if not visitor_of(request).sees_settings:
+        raise HTTPException(404)
+
+
+def may_import(visitor: Visitor) -> bool:
+    """Return whether a visitor may import. A file may bring memories of any project, so no project may be given."""
+    return not visitor.grant.read_only and not visitor.grant.project
+
+
+def require_import(request: Request) -> None:
+    """Raise HTTPException unless the visitor may import."""
+    if visitor_of(request).grant.read_only:
+        raise HTTPException(403)
+    if not may_import(visitor_of(request)):
+        raise HTTPException(404)
+
+
+def work_of(request: Request) -> CareWork:
+    """Return what the page does in the background."""
+    return cast("CareWork", request.app.state.care)
+
+
+async def settings_of(request: Request) -> Settings:
+    """Return the settings, also those with which the memory could not be opened. Raises PalimpsestError."""
+    memory = cast("LazyMemory", request.app.state.memory)
+    try:
+        return (await memory.get()).settings
+    except PalimpsestError:
+        with anyio.move_on_after(0):
+            return await memory.settings()
+        raise
+
+
+# Import a file: upload it, see what it would bring, import it, and undo that.
+
+MAX_BYTES_OF_OTHERS = 32 * 2**20
+"""The largest file, unpacked, of a visitor who does not own the machine: reading one takes a multiple of it in memory.
+Set by hand: some 100,000 messages."""
+
+MEGABYTE = 2**20
+
+
+async def import_(request: Request) -> Response:
+    """Show the form for a file, or how far the import of the one that was chosen is."""
+    require_import(request)
+    scope = scope_of(request)
+    upload = work_of(request).import_of(scope.user_id)
+    if upload is not None:
+        scope = upload.scope
+    values = {"scope": scope, "upload": upload, "megabytes": _max_bytes(request) // MEGABYTE}
+    return rendered(request, "care/import_state.html" if is_part(request) else "care/import.html", values)
+
+
+async def upload(request: Request) -> Response:
+    """Take in a file, and read in the background what it would bring."""
+    require_import(request)
+    memory, scope, work = await memory_of(request), writable_scope_of(request), work_of(request)
+    work.refuse_second(scope.user_id)
+    max_bytes = _max_bytes(request)
+    if int(request.headers["content-length"]) > max_bytes:
+        raise InputError(f"the file has more than {max_bytes // MEGABYTE} MB. Nothing was imported")
+    file = await anyio.to_thread.run_sync(new_file, memory.settings.data_dir)
+    name = await store_upload(request, file)
+    work.read(FileImport(file, name, scope, _max_unpacked(request)))
+    return RedirectResponse(in_project(UPLOAD_PATH, scope), HTTPStatus.SEE_OTHER)
+
+
+async def start(request: Request) -> Response:
+    """Import the file that was read."""
+    require_import(request)
+    scope, form = writable_scope_of(request), await request.form()
+    work_of(request).start(scope.user_id, brings_back=form.get("brings_back") == "on")
+    return RedirectResponse(in_project(UPLOAD_PATH, scope), HTTPStatus.SEE_OTHER)
+
+
+async def discard(request: Request) -> Response:
+    """Delete the uploaded file, and forget what came of it."""
+    require_import(request)
+    scope = writable_scope_of(request)
+    work_of(request).discard(scope.user_id)
+    return RedirectResponse(in_project(UPLOAD_PATH, scope), HTTPStatus.SEE_OTHER)
+
+
+def _max_bytes(request: Request) -> int:
+    return MAX_UPLOAD_BYTES if visitor_of(request).is_owner else MAX_BYTES_OF_OTHERS
+
+
+def _max_unpacked(request: Request) -> int:
+    return MAX_BYTES if visitor_of(request).is_owner else MAX_BYTES_OF_OTHERS
+
+
+# Download a memory: everything as JSON lines, or what is believed now as Markdown.
+
+CHUNK_BYTES = 64 * 1024
+
+MEDIA = {"jsonl": "application/x-ndjson", "markdown": "text/markdown; charset=utf-8"}
+ENDINGS = {"jsonl": "jsonl", "markdown": "md"}
+
+
+async def export(request: Request) -> Response:
+    """Send the visitor's memory as a file; to a visitor of one project what that project sees, as Markdown.
+
+    It is written to a file without a name first. So a browser that reads slowly keeps no state of the ledger open, and
+    what does not work is said in place of half a download.
+    """
+    form = request.path_params["form"]
+    grant = visitor_of(request).grant
+    if form not in MEDIA or (grant.project and form != "markdown"):
+        raise HTTPException(404)
+    memory = await memory_of(request)
+    async with work_of(request).exporting:
+        file = await _exported(memory, grant.within(Scope(grant.user_id, grant.project)), form)
+    headers = {
+        "content-disposition": f'attachment; filename="palimpsest-{memory.engine.clock():%Y-%m-%d}.{ENDINGS[form]}"',
+        "content-length": str(file.seek(0, os.SEEK_END)),
+    }
+    return StreamingResponse(_chunks(file), media_type=MEDIA[form], headers=headers)
+
+
+async def _exported(memory: Memory, scope: Scope, form: Literal["jsonl", "markdown"]) -> IO[bytes]:
+    """Return an open file without a name that holds an export. It is gone when it is closed."""
+    file = await anyio.to_thread.run_sync(_unnamed_file, memory.settings.data_dir)
+    try:
+        text = TextIOWrapper(file, encoding="utf-8", newline="")
+        await memory.care.export(
+            text, form, lambda _done, _total: end_if_cancelled(), scope=scope, one_project=bool(scope.project)
+        )
+        text.flush()
+        text.detach()
+    except OSError as error:
+        file.close()
+        raise InputError(f"the export cannot be written: {error.strerror or error}. Nothing was changed") from error
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def _unnamed_file(folder: Path) -> IO[bytes]:
+    return tempfile.TemporaryFile(dir=folder)
+
+
+async def _chunks(file: IO[bytes]) -> AsyncGenerator[bytes]:
+    with file:
+        file.seek(0)
+        while chunk := await anyio.to_thread.run_sync(file.read, CHUNK_BYTES):
+            yield chunk

@@ -1,0 +1,531 @@
+"""A memory's page, corrections of one or many, and the log of edits."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
+from functools import partial
+from http import HTTPStatus
+from typing import Any, TypeAlias
+
+from starlette.datastructures import FormData
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from palimpsest.core.errors import ChangedMeanwhileError, InputError, MemoryNotFoundError, Remedy, StaleDecisionError
+from palimpsest.core.models import EXPIRES_AT, PINNED, Memory, Scope, Undo, Version
+from palimpsest.core.models import Memory as StoredMemory
+from palimpsest.learn.browsing import label_changes
+from palimpsest.learn.commit import WriteResult
+from palimpsest.learn.duplicates import AlikePage
+from palimpsest.memory import Memory as OpenMemory
+from palimpsest.page.page_context import (
+    CALLER,
+    DONE,
+    answered,
+    in_project,
+    is_part,
+    memory_of,
+    own_path,
+    place_of,
+    rendered,
+    scope_of,
+    told_to,
+    visitor_of,
+    writable_scope_of,
+)
+from palimpsest.recall.hits import memory_hit
+
+# Say what a correction did, and offer to undo it.
+
+
+def done_by(result: WriteResult, done: str = "changed") -> str:
+    """Return the word for what a write did: `done`, or that nothing had to change."""
+    return done if result.edit else "unchanged"
+
+
+def outcome_page(
+    request: Request, scope: Scope, form: FormData, result: WriteResult, done: str, *, kept: Memory | None = None
+) -> Response:
+    """Lead to a page that says what was done, with its undo and the way back to where the form was."""
+    values = {
+        "scope": scope,
+        "done": done_by(result, done),
+        "edit": result.edit,
+        "changed": result.outcomes if kept is None else (),
+        "notes": result.notes,
+        "kept": kept,
+        "back": own_path(request, str(form.get("back", ""))) or in_project("/", scope),
+    }
+    return answered(request, in_project("/done", scope), values)
+
+
+async def done(request: Request) -> Response:
+    """Say what the write did that led here. What is no longer kept is not said any more."""
+    told = told_to(request)
+    return rendered(request, "done.html", told) if told else RedirectResponse("/", HTTPStatus.SEE_OTHER)
+
+
+# A memory's page: what it says, how it came to say it, and what it is connected with.
+
+MAX_RECALLS = 20
+"""How many recalls are shown, the newest. Set by hand: enough to see what a memory is used for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A piece of a text: the same as before, "added" or "removed"."""
+
+    text: str
+    change: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ShownVersion:
+    """A version of a memory, and how its text differs from the one before."""
+
+    version: Version
+    pieces: Sequence[Piece]
+
+
+async def memory(request: Request) -> Response:
+    """Show a memory, living or deleted."""
+    return await memory_page(request)
+
+
+async def memory_page(
+    request: Request, draft: Mapping[str, str] | None = None, problem: str = "", status: int = 200
+) -> Response:
+    """Return the page of a memory. `draft` is what somebody wrote that could not be saved, because of a `problem`.
+
+    A problem is a text, or the name of one among the words of the page.
+    """
+    memory_id, told = request.path_params["id"], told_to(request)
+    opened, scope = await memory_of(request), scope_of(request)
+    try:
+        stored, versions = await opened.history(scope, memory_id)
+    except MemoryNotFoundError as error:
+        raise HTTPException(404) from error
+    values = {
+        "scope": scope,
+        "memory": stored,
+        "versions": [ShownVersion(version, list(_pieces(version))) for version in reversed(versions)],
+        "sources": await opened.sources(scope, stored.id),
+        "predecessors": await opened.predecessors(scope, stored.id),
+        "labels": await label_changes(opened.engine, scope, [version.edit for version in versions]),
+        "contradicting": [] if stored.deleted_at else await _contradicting(opened, scope, stored.id),
+        "linked": await opened.linked(scope, stored),
+        "recalls": await opened.recall_log.recalls(
+            scope, stored.id, limit=MAX_RECALLS, in_all_projects=not visitor_of(request).grant.project
+        ),
+        "recall_log_days": opened.recall_log.days,
+        "done": told.get("done", ""),
+        "edit": told.get("edit", 0),
+        "draft": draft or {},
+        "problem": problem,
+    }
+    return rendered(request, "memory.html", values, status)
+
+
+async def _contradicting(opened: OpenMemory, scope: Scope, memory_id: str) -> list[StoredMemory]:
+    """Return the memories that give a relation another value than a memory does, where it can have one only."""
+    found: list[StoredMemory] = []
+    for conflict in await opened.corrections.conflicts(scope, memory_id):
+        of_value = [value.memories for value in conflict.values]
+        if any(each.id == memory_id for memories in of_value for each in memories):
+            found += [each for memories in of_value for each in memories if memory_id not in {m.id for m in memories}]
+    return found
+
+
+def _pieces(version: Version) -> Iterator[Piece]:
+    """Yield the text of a version word by word, with what it added and removed."""
+    before = (version.old_memory or "").split()
+    after = ("" if version.is_deleted else version.new_memory or "").split()
+    for change, start, end, new_start, new_end in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
+        if change == "equal":
+            yield Piece(" ".join(after[new_start:new_end]))
+            continue
+        if start < end:
+            yield Piece(" ".join(before[start:end]), "removed")
+        if new_start < new_end:
+            yield Piece(" ".join(after[new_start:new_end]), "added")
+
+
+# Correct a hit where it stands in a list. Without JavaScript a link leads to the page of the memory instead.
+
+MAX_REVISION_DIGITS = 12
+
+
+async def form(request: Request) -> Response:
+    """Return a hit as a form."""
+    scope = writable_scope_of(request)
+    stored = await memory_named(request)
+    if not is_part(request):
+        return RedirectResponse(in_project(f"/memories/{stored.id}", scope), HTTPStatus.SEE_OTHER)
+    fields = fields_of(stored)
+    return _form(request, stored, {"text": fields["text"], "tags": fields["tags"], "pinned": _is_pinned(stored)})
+
+
+async def hit(request: Request) -> Response:
+    """Return a hit as it is, in place of its form."""
+    scope = scope_of(request)
+    return _hit(request, scope, await memory_named(request), "", 0)
+
+
+async def save(request: Request) -> Response:
+    """Correct a memory, and return it as a hit with its undo, or the form again with what is wrong."""
+    memory, scope, sent = await memory_of(request), writable_scope_of(request), await request.form()
+    stored = await memory_named(request)
+    text, tags, pinned = str(sent.get("text", "")), str(sent.get("tags", "")), sent.get("pinned") == "on"
+    given = {"text": text, "tags": tags, "pinned": pinned}
+    try:
+        result = await memory.corrections.correct(
+            scope, stored.id, text=text, tags=tags.split(","), pinned=pinned, caller=CALLER, revision=revision_of(sent)
+        )
+    except (ChangedMeanwhileError, StaleDecisionError):
+        stored = await memory_named(request)
+        if given.items() <= (fields_of(stored) | {"pinned": _is_pinned(stored)}).items():  # it was sent twice
+            return _hit(request, scope, stored, "unchanged", 0)
+        return _form(request, stored, given, "changed_by_another")
+    except (InputError, MemoryNotFoundError) as error:
+        return _form(request, stored, given, str(error))
+    (outcome,) = result.outcomes
+    kept = await memory_named(request, outcome.duplicate_of or outcome.memory.id)
+    if not is_part(request):
+        told = {"done": done_by(result), "edit": result.edit}
+        return answered(request, in_project(f"/memories/{kept.id}", scope), told)
+    return _hit(request, scope, kept, done_by(result), result.edit)
+
+
+async def memory_named(request: Request, memory_id: str = "") -> Memory:
+    """Return the memory that a path names, living or deleted, or another. Raises HTTPException if there is none."""
+    memory = await memory_of(request)
+    try:
+        stored = await memory.get(scope_of(request), memory_id or request.path_params["id"])
+    except MemoryNotFoundError as error:
+        raise HTTPException(404) from error
+    if not isinstance(stored, Memory):
+        raise HTTPException(404)
+    return stored
+
+
+def fields_of(stored: Memory) -> dict[str, Any]:
+    """Return what the forms of a memory show of it."""
+    until = str(stored.metadata.get(EXPIRES_AT) or "")
+    return {"text": stored.text, "tags": ", ".join(stored.tags), "since": stored.since, "until": until}
+
+
+def revision_of(sent: FormData) -> int | None:
+    """Return the revision of the memory that a form was made of."""
+    revision = str(sent.get("revision", ""))
+    return int(revision) if revision.isdecimal() and len(revision) <= MAX_REVISION_DIGITS else None
+
+
+def _is_pinned(stored: Memory) -> bool:
+    return bool(stored.metadata.get(PINNED))
+
+
+def _form(request: Request, stored: Memory, fields: Mapping[str, Any], problem: str = "") -> Response:
+    values = {"scope": scope_of(request), "memory": stored, "problem": problem, **fields}
+    return rendered(request, "correct/hit_form.html", values)
+
+
+def _hit(request: Request, scope: Scope, stored: Memory, done: str, edit: int) -> Response:
+    values: dict[str, Any] = {
+        "scope": scope,
+        "hit": memory_hit(stored, stored.text, (), 0.0),
+        "question": "",
+        "explain": False,
+        "done": done,
+        "edit": edit,
+        "back": place_of(request),
+    }
+    return rendered(request, "correct/hit.html", values)
+
+
+# Merge memories that say nearly the same, and settle which of several is true now.
+
+MAX_MERGED = 50
+"""How many memories are merged, or closed in favour of one, at once. Set by hand: more than a page offers."""
+
+LISTED = 30
+"""How many conflicts are listed at once."""
+
+NOT_COMPARED = AlikePage((), 0, None)
+"""What further contradictions of relations are shown with: those between texts stand on pages of their own."""
+
+MAX_ROW_DIGITS = 18
+"""The number of a row is below 10^18 as a 64-bit integer."""
+
+
+async def duplicates(request: Request) -> Response:
+    """List groups of memories that say nearly the same."""
+    memory, scope = await memory_of(request), scope_of(request)
+    before = _number(request, "cursor")
+    page = await memory.corrections.duplicates(scope, before)
+    values = {"scope": scope, "page": page, "is_first": before is None}
+    return rendered(request, "correct/duplicates.html", values)
+
+
+async def conflicts(request: Request) -> Response:
+    """List relations with several values, and memories that a newer one probably replaces."""
+    memory, scope = await memory_of(request), scope_of(request)
+    before, after = _number(request, "cursor"), _number(request, "after") or 0
+    named = await memory.corrections.conflicts(scope)
+    of_named = [{each.id for value in conflict.values for each in value.memories} for conflict in named]
+    page = NOT_COMPARED if after else await memory.corrections.contradictions(scope, before)
+    groups = [
+        group
+        for group in page.groups
+        if not any({each.id for each in group.memories} <= ids for ids in of_named)  # it is named above
+    ]
+    following = after + LISTED
+    values: dict[str, Any] = {
+        "scope": scope,
+        "conflicts": named[after:following] if before is None else (),
+        "all_conflicts": len(named),
+        "following": following if before is None and len(named) > following else None,
+        "page": replace(page, groups=tuple(groups)),
+        "is_first": before is None,
+    }
+    return rendered(request, "correct/conflicts.html", values)
+
+
+async def merge_with(request: Request) -> Response:
+    """List the memories nearest to one, to merge it with some of them."""
+    memory, scope = await memory_of(request), writable_scope_of(request)
+    try:
+        stored, nearest = await memory.corrections.nearest(scope, request.path_params["id"])
+    except MemoryNotFoundError as error:
+        raise _not_found(error) from error
+    return rendered(request, "correct/merge_with.html", {"scope": scope, "memory": stored, "nearest": nearest})
+
+
+async def merge(request: Request) -> Response:
+    """Close memories in favour of one that says the same, which takes over what they know."""
+    return await _in_favour(request, "merged", (await memory_of(request)).corrections.merge)
+
+
+async def settle(request: Request) -> Response:
+    """Close memories in favour of the one that is true now, or delete those that never were."""
+    settle_, were_true = (await memory_of(request)).corrections.settle, (await request.form()).get("never") != "on"
+    return await _in_favour(request, "settled" if were_true else "settled_never", partial(settle_, were_true=were_true))
+
+
+async def _in_favour(request: Request, done: str, close: Callable[..., Awaitable[WriteResult]]) -> Response:
+    """Close the memories that a form names in favour of the one that it keeps."""
+    memory, scope, form = await memory_of(request), writable_scope_of(request), await request.form()
+    kept, others = _chosen(form)
+    try:
+        result = await close(scope, kept, others, caller=CALLER)
+        stored = await memory.get(scope, kept)
+    except MemoryNotFoundError as error:
+        raise _not_found(error) from error
+    return outcome_page(request, scope, form, result, done, kept=stored if isinstance(stored, StoredMemory) else None)
+
+
+def _chosen(form: FormData) -> tuple[str, list[str]]:
+    """Return the memory to keep, and those to close in its favour. Raises InputError."""
+    kept = str(form.get("kept", ""))
+    others = [str(value) for value in form.getlist("id") if value != kept]
+    if not kept or not 0 < len(others) <= MAX_MERGED:
+        raise InputError(f"choose the memory to keep, and 1 to {MAX_MERGED} others; nothing was changed")
+    return kept, others
+
+
+def _number(request: Request, name: str) -> int | None:
+    value = request.query_params.get(name, "")
+    return int(value) if value.isdecimal() and len(value) <= MAX_ROW_DIGITS else None
+
+
+def _not_found(error: MemoryNotFoundError) -> Exception:
+    """Return the error for a memory that is not there. One's own that is not living any more is no secret."""
+    return error if error.remedy is Remedy.RESTORE else HTTPException(404)
+
+
+# Correct several memories at once. Each action is one edit, and changes all of them or none.
+
+MAX_CHOSEN = 500
+"""How many memories one action may change. Set by hand: more than a page shows."""
+
+Action: TypeAlias = Callable[[OpenMemory, Scope, list[str], FormData], Awaitable[WriteResult]]
+
+
+async def delete_many(request: Request) -> Response:
+    """Delete the chosen memories and messages."""
+    return await _answer(request, "deleted", lambda memory, scope, ids, _: memory.delete(scope, ids, caller=CALLER))
+
+
+async def restore_many(request: Request) -> Response:
+    """Restore the chosen memories and messages."""
+    return await _answer(
+        request, "restored", lambda memory, scope, ids, _: memory.corrections.restore(scope, ids, caller=CALLER)
+    )
+
+
+async def add_tag(request: Request) -> Response:
+    """Give the chosen memories one more tag."""
+    return await _answer(
+        request,
+        "changed",
+        lambda memory, scope, ids, form: memory.corrections.add_tag(scope, ids, _tag(form), caller=CALLER),
+    )
+
+
+async def remove_tag(request: Request) -> Response:
+    """Take a tag from the chosen memories."""
+    return await _answer(
+        request,
+        "changed",
+        lambda memory, scope, ids, form: memory.corrections.remove_tag(scope, ids, _tag(form), caller=CALLER),
+    )
+
+
+async def pin_many(request: Request) -> Response:
+    """Pin the chosen memories."""
+    return await _answer(request, "changed", partial(_pin, pinned=True))
+
+
+async def unpin_many(request: Request) -> Response:
+    """Take the chosen memories from the pinned ones."""
+    return await _answer(request, "changed", partial(_pin, pinned=False))
+
+
+async def _pin(memory: OpenMemory, scope: Scope, ids: list[str], form: FormData, *, pinned: bool) -> WriteResult:
+    del form
+    return await memory.corrections.pin(scope, ids, pinned=pinned, caller=CALLER)
+
+
+async def confirm(request: Request) -> Response:
+    """Confirm what was captured: it counts as said to be remembered from then on."""
+    return await _answer(
+        request, "changed", lambda memory, scope, ids, _: memory.corrections.confirm(scope, ids, caller=CALLER)
+    )
+
+
+def _tag(form: FormData) -> str:
+    return str(form.get("tag", ""))
+
+
+async def _answer(request: Request, done: str, action: Action) -> Response:
+    """Do something with what a form chose, or with all that it showed. Raises HTTPException for another's ids."""
+    memory, scope, form = await memory_of(request), writable_scope_of(request), await request.form()
+    chosen = [str(value) for value in form.getlist("shown" if form.get("all") == "on" else "id")]
+    if not 0 < len(chosen) <= MAX_CHOSEN:
+        raise InputError(f"choose 1 to {MAX_CHOSEN} memories; nothing was changed")
+    try:
+        result = await action(memory, scope, chosen, form)
+    except MemoryNotFoundError as error:
+        if error.remedy is Remedy.RESTORE:  # a memory of one's own that is not living any more
+            raise
+        raise HTTPException(404) from error
+    return outcome_page(request, scope, form, result, done)
+
+
+# Correct what is stored: every action is one edit, and its answer offers to undo it.
+
+
+async def reword(request: Request) -> Response:
+    """Give a memory another text."""
+    memory, scope, form = await memory_of(request), writable_scope_of(request), await request.form()
+    memory_id, given = request.path_params["id"], {"text": str(form.get("text", ""))}
+    saving = memory.update(scope, memory_id, text=given["text"], caller=CALLER, revision=revision_of(form))
+    return await _saved(request, given, saving)
+
+
+async def tag(request: Request) -> Response:
+    """Give a memory other tags."""
+    memory, scope, form = await memory_of(request), writable_scope_of(request), await request.form()
+    memory_id, given = request.path_params["id"], {"tags": str(form.get("tags", ""))}
+    saving = memory.set_tags(scope, memory_id, given["tags"].split(","), caller=CALLER, revision=revision_of(form))
+    return await _saved(request, given, saving)
+
+
+async def date(request: Request) -> Response:
+    """Say since when a memory holds, and when it ends."""
+    memory, scope, form = await memory_of(request), writable_scope_of(request), await request.form()
+    memory_id, given = request.path_params["id"], {name: str(form.get(name, "")) for name in ("since", "until")}
+    saving = memory.corrections.set_validity(scope, memory_id, **given, caller=CALLER, revision=revision_of(form))
+    return await _saved(request, given, saving)
+
+
+async def _saved(request: Request, given: Mapping[str, str], saving: Awaitable[WriteResult]) -> Response:
+    """Lead to the page of the memory that was saved. What cannot be saved is shown again, with the reason."""
+    try:
+        result = await saving
+    except (ChangedMeanwhileError, StaleDecisionError):
+        stored = await memory_named(request)
+        if given.items() <= fields_of(stored).items():  # it was sent twice
+            return _done(request, "unchanged", 0)
+        return await memory_page(request, given, "changed_by_another", HTTPStatus.CONFLICT)
+    except InputError as error:
+        await memory_named(request)
+        return await memory_page(request, given, str(error), HTTPStatus.BAD_REQUEST)
+    return _done(request, done_by(result), result.edit)
+
+
+def _done(request: Request, done: str, edit: int) -> Response:
+    """Lead to the page of a memory, which says what was done to it."""
+    path = in_project(f"/memories/{request.path_params['id']}", scope_of(request))
+    return answered(request, path, {"done": done, "edit": edit})
+
+
+async def pin(request: Request) -> Response:
+    """Pin a memory, or take it from the pinned ones."""
+    memory, scope, form = await memory_of(request), writable_scope_of(request), await request.form()
+    pinned = True if form.get("pinned") == "on" else None
+    result = await memory.update(scope, request.path_params["id"], metadata={PINNED: pinned}, caller=CALLER)
+    return _done(request, done_by(result), result.edit)
+
+
+async def delete(request: Request) -> Response:
+    """Delete a memory. It can be restored."""
+    memory, scope, memory_id = await memory_of(request), writable_scope_of(request), request.path_params["id"]
+    result = await memory.delete(scope, [memory_id], caller=CALLER)
+    return _done(request, "deleted", result.edit)
+
+
+async def restore(request: Request) -> Response:
+    """Restore a deleted or replaced memory."""
+    memory, scope, memory_id = await memory_of(request), writable_scope_of(request), request.path_params["id"]
+    result = await memory.restore(scope, memory_id, caller=CALLER)
+    return _done(request, "restored", result.edit)
+
+
+async def undo(request: Request) -> Response:
+    """Undo an edit by its number, or all edits from one on."""
+    memory, scope, form = await memory_of(request), writable_scope_of(request), await request.form()
+    number = request.path_params["number"]
+    if form.get("since") == "on":
+        (edit,) = [entry for entry in await memory.log(scope, limit=1, before=number + 1) if entry.number == number]
+        what = Undo(since=edit.made_at)
+    else:
+        what = Undo(edit=number)
+    try:
+        await memory.undo(scope, what, caller=CALLER)
+    except MemoryNotFoundError as error:
+        raise HTTPException(404) from error
+    back = own_path(request, str(form.get("back", ""))) or in_project("/edits", scope)
+    return RedirectResponse(f"{back}{'&' if '?' in back else '?'}{DONE}=undone", HTTPStatus.SEE_OTHER)
+
+
+# The log of edits, newest first, each with its undo.
+
+LIMIT = 30
+"""How many edits are shown at once."""
+
+
+async def edits(request: Request) -> Response:
+    """List the edits that the scope sees."""
+    memory, scope = await memory_of(request), scope_of(request)
+    before = request.query_params.get("before", "")
+    listed = await memory.log(scope, limit=LIMIT, before=int(before) if before.isdecimal() else None)
+    values = {
+        "scope": scope,
+        "edits": listed,
+        "labels": await label_changes(memory.engine, scope, [edit.number for edit in listed]),
+        "before": listed[-1].number if len(listed) == LIMIT else None,
+    }
+    return rendered(request, "edits.html", values)

@@ -1,1 +1,0 @@
-"""What the page shows, a noun a file."""

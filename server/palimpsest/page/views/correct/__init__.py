@@ -1,1 +1,0 @@
-"""Correct many memories at once, what is stored twice, what contradicts, and a hit in its place."""

@@ -1,0 +1,393 @@
+"""What candidates are requested by, their features, and the fitted weights."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
+from importlib.resources import files
+from typing import Any, NamedTuple, Protocol, TypeAlias, cast
+
+import numpy as np
+import numpy.typing as npt
+from sqlalchemy import Connection
+
+from palimpsest.core.errors import EmbedderError, FullTextError
+from palimpsest.core.models import Candidate, Hit, Kind, Scope
+from palimpsest.core.protocols import Vector
+from palimpsest.recall.hits import HitFilter
+from palimpsest.store import entries as vector_queries
+from palimpsest.text.stopwords import change_words
+
+# The fitted numbers of the ranking: weights of the features, and mean vectors of questions and passages.
+#
+# `benchmarks/fit.py` writes both files and says in them what they were fitted on. Nothing else changes them.
+
+CONSTANT, THRESHOLD = "constant", "threshold"
+"""Keys of the fitted numbers besides the features: the constant of a logistic regression, and the probability that
+counts as a yes."""
+
+SENTENCE, STATIC = "e5", "static"
+"""The two sets of weights: for embedders that read whole sentences, and for mean word vectors."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """The weights for one sort of embedder, by the name of the feature.
+
+    `memory` and `message` make the score of a candidate, `replacement` the probability that one text replaces another,
+    and `relevance` the one that the best hit answers, by whether it is a memory or a message.
+    """
+
+    memory: Mapping[str, float]
+    message: Mapping[str, float]
+    replacement: Mapping[str, float]
+    relevance: Mapping[str, Mapping[str, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """The mean vectors of questions and of passages in general, each of shape (dims,); None if they are not known."""
+
+    question: Vector | None = None
+    passage: Vector | None = None
+
+
+@cache
+def weights_for(fingerprint: str) -> Weights:
+    """Return the weights for the embedder with this fingerprint."""
+    sets = _read("weights.json")["weights"]
+    chosen: dict[str, Any] = sets[weights_name(fingerprint)]
+    return Weights(**chosen)
+
+
+def weights_name(fingerprint: str) -> str:
+    """Return which set of weights is for the embedder with this fingerprint."""
+    return STATIC if fingerprint.startswith("local:") else SENTENCE
+
+
+@cache
+def means_for(fingerprint: str) -> Means:
+    """Return the mean vectors of the embedder with this fingerprint."""
+    known = _read("means.json")["means"].get(fingerprint)
+    if known is None:
+        return Means()
+    return Means(np.array(known["question"], dtype=np.float32), np.array(known["passage"], dtype=np.float32))
+
+
+def _read(name: str) -> Any:
+    return json.loads((files("palimpsest.recall") / name).read_text("utf-8"))
+
+
+# What candidates are requested by, and the features they are ranked by.
+
+TINY = 1e-9
+"""A vector shorter than this has no direction. Far below the rounding of float32 for vectors of length 1."""
+
+PRIOR_ENTRIES = 20
+"""How many entries the embedder's mean of passages in general counts for in the centre of a collection. Set by hand:
+twenty vectors have a mean of their own."""
+
+KINDS: tuple[Kind, ...] = ("memory", "message")
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSize:
+    """How many entries are requested by meaning and by words, and how many of the nearest are kept (None: all)."""
+
+    by_meaning: int
+    by_words: int
+    kept: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateRequest:
+    """What to retrieve candidates for.
+
+    `words` are the search tokens to look for, and `names` those of the people it names. `vector`, of shape (dims,), is
+    the vector before centring, or None if it could not be embedded. `kind` and `filter` limit which entries are
+    candidates. With `whole_texts` the request is a text to compare with others, not a question: `vector` is that of a
+    passage, and all the words of each candidate are returned. With `as_of` the candidates are what was believed then.
+    With `follows_links` what a candidate is linked with is a candidate too.
+    """
+
+    scope: Scope
+    words: Sequence[str]
+    vector: Vector | None
+    pool: PoolSize
+    names: AbstractSet[str] = frozenset()
+    kind: Kind | None = None
+    filter: HitFilter | None = None
+    whole_texts: bool = False
+    as_of: datetime | None = None
+    follows_links: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """The n candidates of one query with everything they are ranked by. All columns are in the order of `entries`.
+
+    `vectors` are those of the texts and `contexts` those of the texts in their context, both of shape (n, dims);
+    `query_vector` has shape (dims,). All are centred, and None if nothing was embedded. A row without a vector is zero
+    and False in `has_vector`. `bm25` has shape (n,). `words` are search tokens of each text and `words_in_context`
+    those of its context too, at least the ones that the query asks for; `weights` are the inverse document frequencies
+    of the query's words among the `collection` entries. `outdated` are the ids of messages whose facts were all
+    superseded. `linked` are pairs of rows: a memory, and a message it was learned from. `connected` are pairs of rows
+    of memories with a link between them, in both directions. `past` holds the hit of each candidate as it was at the
+    instant of `as_of`, and is None without one. `errors` say what could not be used.
+    """
+
+    entries: Sequence[Candidate]
+    vectors: Vector | None
+    contexts: Vector | None
+    has_vector: npt.NDArray[np.bool_]
+    query_vector: Vector | None
+    bm25: npt.NDArray[np.float32]
+    words: Sequence[frozenset[str]]
+    words_in_context: Sequence[frozenset[str]]
+    weights: Mapping[str, float]
+    collection: int
+    outdated: AbstractSet[str] = frozenset()
+    linked: Sequence[tuple[int, int]] = ()
+    past: Mapping[int, Hit] | None = None
+    errors: Sequence[FullTextError | EmbedderError] = ()
+    connected: Sequence[tuple[int, int]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Centre:
+    """The mean vectors that questions and passages are compared less of, each of shape (dims,); None for no mean."""
+
+    question: Vector | None
+    passage: Vector | None
+
+    @classmethod
+    def of(cls, fingerprint: str, entries: int, mean: Vector | None) -> Centre:
+        """Return the centre of a collection of so many entries with this mean.
+
+        The mean of few vectors is unreliable: of a single vector it is that vector, and centring would leave nothing.
+        So it is mixed with the embedder's mean of passages in general, or shrunk if that is not known.
+        """
+        means = means_for(fingerprint)
+        if mean is None:
+            return cls(means.question, means.passage)
+        share = entries / (entries + PRIOR_ENTRIES)
+        passage = share * mean + (0.0 if means.passage is None else (1 - share) * means.passage)
+        return cls(passage if means.question is None else means.question, passage)
+
+
+def centred(vectors: Vector, mean: Vector | None) -> Vector:
+    """Return vectors of shape (..., dims) minus the mean, each of length 1 again.
+
+    Removing the common component (Mu & Viswanath 2018, "All-but-the-Top") spreads out what a small embedder crowds
+    together.
+    """
+    moved = vectors if mean is None else vectors - mean
+    lengths = np.linalg.norm(moved, axis=-1, keepdims=True)
+    return (moved / np.maximum(lengths, TINY)).astype(np.float32)
+
+
+def rarity(frequency: Mapping[str, int], words: Iterable[str], entries: int) -> dict[str, float]:
+    """Return the inverse document frequency of each word among `entries` entries; always positive."""
+    return {word: math.log(1 + max(entries, 1) / (1 + frequency.get(word, 0))) for word in words}
+
+
+def linked_rows(candidates: Sequence[Candidate], learned_from: Iterable[tuple[str, str]]) -> list[tuple[int, int]]:
+    """Return the rows of each memory and message that are both candidates, given pairs of their ids."""
+    rows = {(entry.kind, entry.owner_id): row for row, entry in enumerate(candidates)}
+    pairs = [(rows.get(("memory", memory)), rows.get(("message", message))) for memory, message in learned_from]
+    return [(memory, message) for memory, message in pairs if memory is not None and message is not None]
+
+
+def own_vectors(conn: Connection, embedder: str, candidates: Sequence[Candidate]) -> dict[str, Vector]:
+    """Return the vectors of the candidates' own texts by owner, as far as the ledger has them."""
+    vectors: dict[str, Vector] = {}
+    for kind in KINDS:
+        ids = [candidate.owner_id for candidate in candidates if candidate.kind == kind]
+        vectors |= vector_queries.own_vectors(conn, embedder, kind, ids)
+    return vectors
+
+
+def stacked(vectors: Sequence[Vector | None]) -> tuple[Vector | None, npt.NDArray[np.bool_]]:
+    """Return vectors as one matrix of shape (n, dims), with zeros for None, and which rows have one.
+
+    The matrix is None if there is no vector at all.
+    """
+    has_vector = np.array([vector is not None for vector in vectors], dtype=np.bool_)
+    empty = next((np.zeros_like(vector) for vector in vectors if vector is not None), None)
+    if empty is None:
+        return None, has_vector
+    return np.stack([empty if vector is None else vector for vector in vectors]), has_vector
+
+
+# The vectors of memories and messages in the form in which they are compared with each other.
+
+
+def centred_vectors(
+    conn: Connection, embedder: str, scope: Scope, kind: Kind, owner_ids: Sequence[str]
+) -> dict[str, Vector]:
+    """Return the centred unit vectors of texts, each of shape (dims,), by the id of the memory or message.
+
+    `embedder` is the fingerprint of the embedder. Texts that it has not embedded yet are left out.
+    """
+    own = vector_queries.own_vectors(conn, embedder, kind, owner_ids)
+    if not own:
+        return {}
+    stored = vector_queries.centre(conn, scope.user_id, embedder)
+    mean = Centre.of(embedder, stored.entries, stored.mean).passage
+    return dict(zip(own, centred(np.stack(list(own.values())), mean), strict=True))
+
+
+# Order candidates by a score that is a sum of parts.
+#
+# Nothing here reads or writes. Because a score is a sum of named parts, every place in the order can be explained.
+# Which parts there are is up to a scoring: `scoring.SearchScoring` for searches, `similar.LikenessScoring` for near-
+# duplicates. A new feature is a column of `Candidates` and a part of a scoring.
+
+Column: TypeAlias = npt.NDArray[Any]
+"""One number for each candidate: shape (n,), float32 or float64."""
+
+
+class Scoring(Protocol):
+    """Score candidates for one purpose. Pure: the same candidates always get the same scores."""
+
+    def parts(self, candidates: Candidates) -> dict[str, Column]:
+        """Return what speaks for and against each candidate, by name; the score is their sum."""
+        ...
+
+
+class Ranked(NamedTuple):
+    """A candidate and its score, with the columns of parts that sum up to it and the candidate's row in them.
+
+    `relevance` is the probability that the candidate answers the query; 0 if it was not asked for.
+    """
+
+    candidate: Candidate
+    score: float
+    row: int
+    columns: Mapping[str, Column]
+    relevance: float = 0.0
+
+    @property
+    def parts(self) -> dict[str, float]:
+        """Return what speaks for and against the candidate, by name."""
+        return {name: float(column[self.row]) for name, column in self.columns.items()}
+
+
+def rank(candidates: Candidates, scoring: Scoring) -> list[Ranked]:
+    """Return the candidates, best first; those of equal score by their number.
+
+    Adding normalized scores beats reciprocal-rank fusion here (Bruch et al. 2023 find the same).
+    """
+    entries = candidates.entries
+    if not entries:
+        return []
+    columns = scoring.parts(candidates)
+    scores = cast("Column", np.sum(list(columns.values()), axis=0))
+    order = cast("list[int]", np.lexsort((np.array([candidate.seq for candidate in entries]), -scores)).tolist())
+    return [Ranked(entries[row], float(scores[row]), row, columns) for row in order]
+
+
+def squash(score: float) -> float:
+    """Return a score as a number between 0 and 1, in the same order."""
+    return 1 / (1 + math.exp(-score))
+
+
+# How probable it is that a newer text replaces an older one.
+#
+# "The office is in Winterthur now" replaces "The office is in Zurich": the two are about one matter, they share the
+# words of it, each is the nearest to the other, and the newer one says that something has changed. A logistic
+# regression over these signs orders updates in a search and names what a new memory may contradict.
+
+Matrix: TypeAlias = npt.NDArray[Any]
+"""One number for each pair of n texts: shape (n, n), with a row for the newer and a column for the older one."""
+
+
+MAX_CHANGE_WORDS = 3
+"""More words of change do not make a change more certain. Set by hand."""
+
+
+OTHER_VALUE = 0.8
+"""The probability if the texts differ in one word, as "User lives in Lyon" and "User lives in Nice" do. Set by hand:
+the data set has no such updates, and people store them all the time."""
+
+MIN_COMMON = 2
+"""How many words such texts have in common at least. Set by hand: one word says nothing."""
+
+
+def pair_features(
+    vectors: Vector, words: Sequence[Set[str]], texts: Sequence[str], is_older: Matrix
+) -> dict[str, Matrix]:
+    """Return the features of each pair of n texts, by name.
+
+    `vectors` of shape (n, dims) are centred unit vectors, `words` the search tokens of each text. `is_older[j, i]` is
+    whether text i is older than text j.
+    """
+    cosines, shared = vectors @ vectors.T, shared_words(words)
+    likeness = cosines + shared  # each alone often takes another text for the nearest
+    changes = np.array([min(change_words(text), MAX_CHANGE_WORDS) for text in texts], dtype=np.float32)[:, np.newaxis]
+    return {
+        "cosine": cosines,
+        "shared": shared,
+        "nearest older": _is_nearest(likeness, is_older, axis=1),
+        "nearest newer": _is_nearest(likeness, is_older, axis=0),
+        "change words": np.broadcast_to(changes, cosines.shape),
+        "changed": np.broadcast_to(np.minimum(changes, 1), cosines.shape),
+    }
+
+
+def replacement_probability(
+    vectors: Vector, words: Sequence[Set[str]], texts: Sequence[str], is_older: Matrix, weights: Mapping[str, float]
+) -> Matrix:
+    """Return the probability that the newer text of each pair replaces the older one; 0 where it is not newer."""
+    fitted = probability(pair_features(vectors, words, texts, is_older), weights)
+    return np.where(is_older, np.maximum(fitted, OTHER_VALUE * _differ_by_one(words)), 0.0)
+
+
+def probability(features: Mapping[str, Matrix], weights: Mapping[str, float]) -> Matrix:
+    """Return the fitted probability that the newer text of each pair replaces the older one."""
+    logits = weights[CONSTANT] + sum(weights[name] * column for name, column in features.items())
+    return 1 / (1 + np.exp(-logits))
+
+
+def shared_words(words: Sequence[Set[str]]) -> Matrix:
+    """Return for each pair the weight of the common words over the weight of the lighter text; between 0 and 1.
+
+    Words that fewer of the texts have weigh more.
+    """
+    frequency = Counter(word for text_words in words for word in text_words)
+    weights = np.array([math.log(1 + len(words) / (1 + count)) for count in frequency.values()], dtype=np.float32)
+    has_word = _has_word(words, list(frequency))
+    common = (has_word * weights) @ has_word.T
+    totals = common.diagonal()
+    lighter = np.minimum(totals[:, np.newaxis], totals[np.newaxis, :])
+    return np.divide(common, lighter, out=np.zeros_like(common), where=lighter > 0)
+
+
+def _has_word(words: Sequence[Set[str]], columns: Sequence[str]) -> Matrix:
+    """Return 1 for each text and word that the text has, else 0: shape (n, number of columns)."""
+    order = {word: column for column, word in enumerate(columns)}
+    has_word = np.zeros((len(words), len(order)), dtype=np.float32)
+    for row, text_words in enumerate(words):
+        has_word[row, [order[word] for word in text_words]] = 1.0
+    return has_word
+
+
+def _differ_by_one(words: Sequence[Set[str]]) -> Matrix:
+    """Return 1 for each pair of texts that have all words but one in common, and two or more in common; else 0."""
+    has_word = _has_word(words, list(frozenset[str]().union(*words)))
+    common = has_word @ has_word.T
+    sizes = common.diagonal()
+    larger = np.maximum(sizes[:, np.newaxis], sizes[np.newaxis, :])
+    return ((common >= MIN_COMMON) & (larger - common == 1)).astype(np.float32)
+
+
+def _is_nearest(likeness: Matrix, is_older: Matrix, axis: int) -> Matrix:
+    """Return 1 for each pair whose older text (axis 1) or newer text (axis 0) is the nearest of its sort, else 0."""
+    comparable = np.where(is_older, likeness, -np.inf)
+    return ((comparable == comparable.max(axis=axis, keepdims=True)) & is_older).astype(np.float32)

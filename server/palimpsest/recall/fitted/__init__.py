@@ -1,1 +1,0 @@
-"""The fitted numbers of the ranking, and what reads them."""

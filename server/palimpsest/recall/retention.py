@@ -1,0 +1,173 @@
+"""How well a memory is remembered: R = e^(-t / (S * tau)), as in MemoryBank (Zhong et al. 2023, section 2.3).
+
+t are the days since the memory was last used or stated. S is its strength: 1, and 1 more for each use. tau are the days
+in which a memory of its kind fades; in MemoryBank it is 1. (Its published code computes e^(-t / 5 * S), by which a
+stronger memory fades faster. That is not meant.)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta, tzinfo
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from sqlalchemy import Connection
+
+from palimpsest.core.clock import in_zone
+from palimpsest.core.filters import FADED, fields_filtered
+from palimpsest.core.models import PINNED, USER_NAME, Candidate, Scope, tags_given
+from palimpsest.recall.features import Column, Ranked
+from palimpsest.store import usage
+from palimpsest.store.memories import is_pinned
+from palimpsest.store.usage import Trace
+from palimpsest.text.display import counted
+
+Mode: TypeAlias = Literal["off", "rank", "archive"]
+
+LASTING = ("identity", "instruction", "preference", "health", "style", "correction")
+"""The tags of what never fades: who somebody is, how they want to be helped, and what would do harm if it were
+forgotten. The model gives these tags; whoever stores a text may give them as `tags` in its metadata."""
+
+NAME = "identity"
+"""What keeps the memory that tells the user's name, with or without tags."""
+
+WEIGHT = 0.5
+"""What a memory loses in the order that is wholly forgotten. Set by hand to what `updates.CLEAR` calls a clear lead:
+what stands out from all others keeps its place, and of two that answer alike the one that is remembered is first."""
+
+SECONDS_A_DAY = 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class Forgetting:
+    """How memories fade. `days` are those of tau, `days_by_tag` those of memories with a tag; the longest counts.
+
+    A memory with an R below `bound` is faded. With "archive", the default search leaves faded memories out.
+    """
+
+    mode: Mode = "off"
+    days: float = 30.0
+    days_by_tag: Mapping[str, float] = field(default_factory=dict[str, float], hash=False)
+    bound: float = 0.05
+
+
+OFF = Forgetting()
+
+
+@dataclass(frozen=True, slots=True)
+class Fading:
+    """How well one memory is remembered, and why.
+
+    `retention` is R and `strength` S. `days` are those of tau, and `tag` is the tag they come from, or "". `fades_at`
+    is when R falls below the bound. `kept_by` says what keeps a memory that never fades, whose R is 1, or is "".
+    """
+
+    retention: float
+    strength: int
+    days: float
+    tag: str
+    last_at: datetime
+    used_at: datetime | None
+    fades_at: datetime | None
+    kept_by: str = ""
+
+    def in_zone(self, zone: tzinfo | None) -> Fading:
+        """Return the same with its times as times of a zone."""
+        used_at, fades_at = self.used_at and in_zone(self.used_at, zone), self.fades_at and in_zone(self.fades_at, zone)
+        return replace(self, last_at=in_zone(self.last_at, zone), used_at=used_at, fades_at=fades_at)
+
+
+def fading_of(trace: Trace, forgetting: Forgetting, now: datetime) -> Fading:
+    """Return how well a memory is remembered."""
+    days, tag = _days(trace, forgetting)
+    if kept_by := _kept_by(trace):
+        return Fading(1.0, trace.strength, days, tag, trace.last_at, trace.used_at, None, kept_by)
+    scale = trace.strength * days
+    retention = math.exp(-max((now - trace.last_at).total_seconds(), 0.0) / SECONDS_A_DAY / scale)
+    return Fading(
+        retention, trace.strength, days, tag, trace.last_at, trace.used_at, _fades_at(trace, scale, forgetting.bound)
+    )
+
+
+def _fades_at(trace: Trace, scale: float, bound: float) -> datetime | None:
+    """Return when R falls below the bound; None if it never does."""
+    if bound <= 0:
+        return None
+    try:
+        return trace.last_at + timedelta(days=-math.log(bound) * scale)
+    except OverflowError:  # beyond the year 9999
+        return None
+
+
+def _days(trace: Trace, forgetting: Forgetting) -> tuple[float, str]:
+    """Return the days of the tag that has the most, and the tag; or the usual days and ""."""
+    of_tags = [(forgetting.days_by_tag[tag], tag) for tag in sorted(_tags(trace)) if tag in forgetting.days_by_tag]
+    return max(of_tags, key=lambda item: item[0], default=(forgetting.days, ""))
+
+
+def _kept_by(trace: Trace) -> str:
+    if is_pinned(trace.metadata):
+        return PINNED
+    if trace.metadata.get(USER_NAME):
+        return NAME
+    tags = _tags(trace)
+    return next((tag for tag in LASTING if tag in tags), "")
+
+
+def _tags(trace: Trace) -> set[str]:
+    return {*trace.tags, *tags_given(trace.metadata)}
+
+
+def retentions(traces: Iterable[Trace], forgetting: Forgetting, now: datetime) -> dict[str, float]:
+    """Return R by owner. A message is remembered as well as the best of what was learned from it."""
+    best: dict[str, float] = {}
+    for trace in traces:
+        retention = fading_of(trace, forgetting, now).retention
+        best[trace.owner_id] = max(retention, best.get(trace.owner_id, 0.0))
+    return best
+
+
+def retention_of(
+    conn: Connection, entries: Sequence[Candidate], forgetting: Forgetting, now: datetime
+) -> Column | None:
+    """Return R for each candidate, of shape (n,); None if memories do not fade. It takes one query.
+
+    Messages that nothing was learned from do not fade: nobody has said what they are worth.
+    """
+    if forgetting.mode == "off":
+        return None
+    by_kind = {kind: [item.owner_id for item in entries if item.kind == kind] for kind in ("memory", "message")}
+    best = retentions(usage.traces(conn, by_kind["memory"], by_kind["message"]), forgetting, now)
+    return np.array([best.get(item.owner_id, 1.0) for item in entries])
+
+
+def faded_owners(conn: Connection, scope: Scope, forgetting: Forgetting, now: datetime) -> frozenset[str]:
+    """Return the ids of the faded memories and messages that a scope sees.
+
+    They are the same in every mode, so that a person sees what "archive" would leave out.
+    """
+    best = retentions(usage.traces_in(conn, scope), forgetting, now)
+    return frozenset(owner for owner, retention in best.items() if retention < forgetting.bound)
+
+
+def asks_for_faded(filters: Mapping[str, Any]) -> bool:
+    """Return whether a valid filter says which memories it wants, those that faded or the others."""
+    return FADED in fields_filtered(filters)
+
+
+def remembered(ranked: Sequence[Ranked], retention: Column, bound: float) -> list[Ranked]:
+    """Return the ranked candidates that are not faded."""
+    return [item for item in ranked if retention[item.row] >= bound]
+
+
+def left_out_note(ranked: Sequence[Ranked], kept: Sequence[Ranked], limit: int, threshold: float) -> tuple[str, ...]:
+    """Return a note on how many faded candidates would have been among the first hits, and no weak matches."""
+    rows = {item.row for item in kept}
+    good = sum(item.relevance >= threshold and item.row not in rows for item in ranked[:limit])
+    if not good:
+        return ()
+    verb, they = ("is", "it") if good == 1 else ("are", "them")
+    return (f'{counted(good, "hit")} {verb} left out as faded; the filter {{"{FADED}": true}} finds {they}',)

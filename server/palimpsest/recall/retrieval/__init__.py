@@ -1,1 +1,0 @@
-"""Retrieve the candidates of a query."""

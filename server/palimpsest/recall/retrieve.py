@@ -1,0 +1,481 @@
+"""Retrieve the candidates of a query from the ledger, now or at a past instant."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import islice
+from typing import Protocol, TypeVar, cast
+
+import numpy as np
+import numpy.typing as npt
+from sqlalchemy import Connection
+
+from palimpsest.core.errors import EmbedderError, FullTextError
+from palimpsest.core.models import Candidate, Hit, Scope
+from palimpsest.core.protocols import Embedder, Vector
+from palimpsest.index.sync import IndexHits
+from palimpsest.recall.features import (
+    KINDS,
+    CandidateRequest,
+    Candidates,
+    Centre,
+    centred,
+    linked_rows,
+    own_vectors,
+    rarity,
+    stacked,
+)
+from palimpsest.recall.hits import HitFilter, hits_at, passing
+from palimpsest.store import documents, links, memories
+from palimpsest.store import entries as entry_queries
+from palimpsest.store import messages as conversation_queries
+from palimpsest.store.database import FoundWords, FullText
+from palimpsest.store.entries import CandidateRow
+from palimpsest.store.ledger import Ledger
+from palimpsest.store.rows import batched, unpacked_rows
+from palimpsest.text.tokenizer import search_tokens
+
+# Candidates of the past: everything that was believed at an instant.
+#
+# They come from the ledger's history. The vector index and the full text only know what is believed now.
+
+MAX_EMBEDDED = 32
+"""How many old texts one search embeds at most: a second of work. The others are found by their words. Set by hand."""
+
+
+def candidates_at(ledger: Ledger, embedder: Embedder, request: CandidateRequest, instant: datetime) -> Candidates:
+    """Return everything that was believed at an instant as candidates; some texts without a vector are embedded now."""
+    with ledger.read() as conn:
+        hits = hits_at(conn, request.scope, instant)
+        hits = [hit for hit in hits if request.filter is None or request.filter.test(hit)]
+        entries = [_past_candidate(seq, hit) for seq, hit in enumerate(hits)]
+        known = _vectors_still_valid(conn, embedder.fingerprint, hits, entries) if request.vector is not None else {}
+    vectors = query_vector = None
+    has_vector = np.zeros(len(hits), dtype=np.bool_)
+    errors: list[EmbedderError] = []
+    if request.vector is not None:
+        try:
+            known = _completed(embedder, hits, known)
+        except EmbedderError as error:
+            errors.append(error)
+        raw, has_vector = stacked([known.get(hit.id) for hit in hits])
+        if raw is not None:
+            centre = Centre.of(embedder.fingerprint, int(has_vector.sum()), raw[has_vector].mean(axis=0))
+            vectors, query_vector = centred(raw, centre.passage), centred(request.vector, centre.question)
+            vectors[~has_vector] = 0.0
+    words = [frozenset(search_tokens(hit.text)) for hit in hits]
+    frequency = Counter(word for text_words in words for word in text_words)
+    return Candidates(
+        entries,
+        vectors,
+        vectors,
+        has_vector,
+        query_vector,
+        np.zeros(len(hits), dtype=np.float32),
+        words,
+        words,
+        rarity(frequency, request.words, len(hits)),
+        len(hits),
+        linked=linked_rows(entries, ((hit.id, message) for hit in hits for message in hit.message_ids)),
+        past=dict(enumerate(hits)),
+        errors=errors,
+    )
+
+
+def _past_candidate(seq: int, hit: Hit) -> Candidate:
+    is_message = hit.kind == "message"
+    is_question = is_message and hit.text.rstrip()[-1:] in entry_queries.QUESTION_MARKS
+    chars = len(hit.text) if is_message else 0
+    text = hit.text[: entry_queries.READ_CHARS]
+    is_page = hit.document is not None
+    return Candidate(seq, hit.kind, hit.id, hit.at, hit.name, "", chars, is_question, text, is_page)
+
+
+def _vectors_still_valid(
+    conn: Connection, embedder: str, hits: Sequence[Hit], entries: Sequence[Candidate]
+) -> dict[str, Vector]:
+    """Return the stored vectors of hits whose text has not changed since."""
+    current = memories.memories_by_id(conn, [hit.id for hit in hits if hit.kind == "memory"])
+    unchanged = [
+        candidate
+        for candidate, hit in zip(entries, hits, strict=True)
+        if hit.kind == "message" or current[hit.id].text == hit.text
+    ]
+    return own_vectors(conn, embedder, unchanged)
+
+
+def _completed(embedder: Embedder, hits: Sequence[Hit], known: Mapping[str, Vector]) -> dict[str, Vector]:
+    """Return the known vectors and those of the last texts that have none, by id. Raises EmbedderError."""
+    missing = [hit for hit in hits if hit.id not in known][-MAX_EMBEDDED:]
+    embedded = embedder.embed_passages([hit.text for hit in missing]) if missing else ()
+    return {**known, **dict(zip([hit.id for hit in missing], embedded, strict=True))}
+
+
+# Follow the links of memories one hop (A-Mem, section 3.4): what a candidate is linked with is a candidate too.
+
+MAX_ADDED = 40
+"""How many candidates are added because they are linked with one. Set by hand: half of those that the meaning finds."""
+
+ReadRows = Callable[[Sequence[int]], Sequence[CandidateRow]]
+"""Reads those entries that are living and visible."""
+
+
+def with_linked(
+    conn: Connection, rows: Sequence[CandidateRow], read: ReadRows | None
+) -> tuple[list[CandidateRow], list[tuple[int, int]]]:
+    """Return candidates with those that are linked with one, by number, and the pairs of linked rows.
+
+    Nothing is added without `read`. A pair is in the list in both directions.
+    """
+    ids = [row.candidate.owner_id for row in rows if row.candidate.kind == "memory"]
+    linked = links.entries_linked_with(conn, ids) if ids else []
+    known = {row.candidate.seq for row in rows}
+    missing = list(dict.fromkeys(seq for _, _, seq in linked if seq not in known))[:MAX_ADDED]
+    added = read(missing) if missing and read is not None else ()
+    candidates = sorted((*rows, *added), key=lambda row: row.candidate.seq)
+    place = {row.candidate.owner_id: number for number, row in enumerate(candidates) if row.candidate.kind == "memory"}
+    pairs = [(place[one], place[other]) for one, other, _ in linked if one in place and other in place]
+    return candidates, sorted({pair for one, other in pairs for pair in ((one, other), (other, one))})
+
+
+# Retrieve the candidates of a query from the ledger.
+#
+# Search, search at an instant and the comparison of near-duplicates all take their candidates from `retrieve` and
+# order them with `ranking.rank`. The vector index and the full text only propose entries. The ledger decides which
+# of them are living and visible to the scope, and supplies everything they are ranked by. An index that lags or errs
+# therefore costs a candidate, never a wrong hit.
+
+MIN_VISIBLE_SHARE = 0.2
+"""If the scope sees a smaller share of the requested candidates, it is scanned: most of what was returned belongs to
+other scopes. Set by hand; a fifth of a search's candidates still fills its reply."""
+
+MAX_PICKED = 10_000
+"""Up to so many entries that pass a filter are read one by one. More are read with all others of the scope, in order,
+which takes less time for each. Measured with 100,000 entries."""
+
+TESTED_POOLS = 4
+"""How many times as many candidates are tested as are wanted, if a filter leaves most messages. Set by hand: so one
+that leaves a fourth of them finds enough. If it does not, all entries that pass are read."""
+
+WHOLE_TEXT = 2**31 - 1
+"""As a number of characters: the whole text."""
+
+PAGE_SHARE = 2
+"""For so many other candidates there is one page of a document. Pages have a pool of their own, because those of a
+large document match many questions by some of their words, and what people said would not become a candidate at all.
+Set by hand with benchmarks/documents.py."""
+
+_T = TypeVar("_T")
+
+
+class NearestEntries(Protocol):
+    """Find the entries nearest to a vector, as far as the vector index can at this moment."""
+
+    def query(self, user_id: str, vector: Vector, limit: int) -> IndexHits | None:
+        """Return the `limit` nearest entries that the index has. Return None if there is no usable index.
+
+        The index may be on a server, so no connection to the ledger may be open.
+        """
+        ...
+
+    def changed_since(self, conn: Connection, user_id: str, log_number: int) -> list[int] | None:
+        """Return the user's entries that changed after a row of the index log. Return None if they are too many."""
+        ...
+
+
+def retrieve(ledger: Ledger, embedder: Embedder, index: NearestEntries, request: CandidateRequest) -> Candidates:
+    """Return the candidates of a request, ordered by number. Blocking. Raises LedgerError.
+
+    No connection is open while a text is embedded or the vector index is queried.
+    """
+    if request.as_of is not None:
+        return candidates_at(ledger, embedder, request, request.as_of)
+    index_hits = _query_index(ledger, embedder.fingerprint, index, request)
+    with ledger.read() as conn:
+        text = _FullTextSearch(conn, ledger.full_text, request.scope.user_id)
+        stored = entry_queries.centre(conn, request.scope.user_id, embedder.fingerprint)
+        now = ledger.now(request.scope.user_id)
+        search = _LivingSearch(conn, embedder.fingerprint, index, index_hits, request, text, now, stored)
+        return search.candidates()
+
+
+def _query_index(ledger: Ledger, embedder: str, index: NearestEntries, request: CandidateRequest) -> IndexHits | None:
+    """Return the user's nearest entries from the index. Return None if the scope is scanned instead."""
+    if request.vector is None or not (request.filter is None or request.filter.leaves_most_messages):
+        return None
+    with ledger.read() as conn:
+        if entry_queries.is_narrow(conn, request.scope):
+            return None
+        stored = entry_queries.centre(conn, request.scope.user_id, embedder)
+    vector = _centred_query(request.vector, request, Centre.of(embedder, stored.entries, stored.mean))
+    tested = TESTED_POOLS if stored.has_pages or request.filter is not None else 1
+    return index.query(request.scope.user_id, vector, request.pool.by_meaning * tested)
+
+
+def _centred_query(vector: Vector, request: CandidateRequest, centre: Centre) -> Vector:
+    return centred(vector, centre.passage if request.whole_texts else centre.question)
+
+
+@dataclass(slots=True)
+class _FullTextSearch:
+    """The full text of one connection. After a failure it finds nothing, and `errors` holds the reason."""
+
+    conn: Connection
+    full_text: FullText
+    user_id: str
+    errors: list[FullTextError] = field(default_factory=list[FullTextError])
+
+    def frequency(self, words: Sequence[str]) -> Mapping[str, int]:
+        """Return in about how many entries each word occurs."""
+        return self._read(lambda: self.full_text.document_counts(self.conn, self.user_id, words), {})
+
+    def widened(self, scope: Scope, user_entries: int) -> Scope | None:
+        """Return the scope to search first, because it is faster."""
+        return self.full_text.widened(self.conn, scope, user_entries)
+
+    def search(
+        self, scope: Scope | None, words: Sequence[str], limit: int | None, frequency: Mapping[str, int]
+    ) -> dict[int, float]:
+        """Return BM25 scores by entry."""
+        return self._read(lambda: self.full_text.search(self.conn, scope, words, limit, frequency), {})
+
+    def words(self, seqs: Sequence[int], query_words: frozenset[str]) -> Mapping[int, FoundWords]:
+        """Return which words of the query occur in each entry and in its context."""
+        return self._read(lambda: self.full_text.words_in(self.conn, seqs, query_words), {})
+
+    def _read(self, read: Callable[[], _T], nothing: _T) -> _T:
+        if self.errors:
+            return nothing
+        try:
+            return read()
+        except FullTextError as error:
+            self.errors.append(error)
+            return nothing
+
+
+@dataclass(frozen=True, slots=True)
+class _LivingSearch:
+    """The retrieval of living entries over one connection."""
+
+    conn: Connection
+    embedder: str
+    index: NearestEntries
+    index_hits: IndexHits | None
+    request: CandidateRequest
+    text: _FullTextSearch
+    now: datetime
+    stored: entry_queries.Centre
+
+    def candidates(self) -> Candidates:
+        """Return the candidates with their features."""
+        conn, request = self.conn, self.request
+        stored = self.stored
+        centre = Centre.of(self.embedder, stored.entries, stored.mean)
+        query_vector = None if request.vector is None else _centred_query(request.vector, request, centre)
+        frequency = self.text.frequency(request.words)
+        rows, bm25 = self._select(query_vector, centre.passage, stored.entries, frequency)
+        rows, outdated = _without_deleted_facts(conn, rows)
+        rows, connected = self._with_linked(rows) if request.follows_links else (rows, [])
+        vectors, has_vector = _centred_rows([row.vector for row in rows], centre.passage)
+        contexts = vectors  # as they are, unless a text has a context
+        if any(row.key for row in rows):
+            contexts, _ = _centred_rows([row.key or row.vector for row in rows], centre.passage)
+        words = self._words(rows)
+        return Candidates(
+            [row.candidate for row in rows],
+            vectors,
+            contexts,
+            has_vector,
+            query_vector,
+            np.array([bm25.get(row.candidate.seq, 0.0) for row in rows], dtype=np.float32),
+            [found.passage if row.candidate.is_page else found.own for row, found in zip(rows, words, strict=True)],
+            [found.anywhere for found in words],
+            rarity(frequency, request.words, stored.entries),
+            stored.entries,
+            outdated,
+            self._linked(rows),
+            errors=tuple(self.text.errors),
+            connected=connected,
+        )
+
+    def _with_linked(self, rows: Sequence[CandidateRow]) -> tuple[list[CandidateRow], list[tuple[int, int]]]:
+        """Return candidates with what they are linked with, and the pairs. A filter has chosen from all before."""
+        if self.request.filter is not None:
+            return with_linked(self.conn, rows, None)
+        return with_linked(self.conn, rows, lambda seqs: list(self._rows(seqs, ()).values()))
+
+    def _select(
+        self, query_vector: Vector | None, mean: Vector | None, entries: int, frequency: Mapping[str, int]
+    ) -> tuple[list[CandidateRow], Mapping[int, float]]:
+        """Return the candidates by meaning and by words, by number, and their BM25 scores.
+
+        Both searches look beyond the scope first, which is faster. If the scope sees too little of what they return,
+        they are repeated within the scope.
+        """
+        scope, pool = self.request.scope, self.request.pool
+        if self.request.filter is not None:
+            nearest, bm25 = self._passing(self.request.filter, query_vector, mean, entries, frequency)
+            return list(self._rows(nearest, bm25).values()), bm25
+        widened = self.text.widened(scope, entries)
+        bm25 = self._pool_by_words(widened, frequency)
+        indexed = self._indexed(pool.by_meaning)
+        nearest = self._scanned(query_vector, mean, pool.by_meaning) if indexed is None else indexed
+        rows = self._rows(nearest, bm25)
+        visible = {seq for seq, row in rows.items() if self._has_requested_kind(row)}
+        scan_again = indexed is not None and not _is_enough(indexed, visible, pool.by_meaning)
+        search_again = widened != scope and not _is_enough(bm25, rows.keys(), pool.by_words)
+        if scan_again:
+            nearest = self._scanned(query_vector, mean, pool.by_meaning)
+        if search_again:
+            bm25 = self._pool_by_words(scope, frequency)
+        if scan_again or search_again:
+            rows = self._rows(nearest, bm25)
+        kept = [seq for seq in nearest if seq in rows and self._has_requested_kind(rows[seq])][: pool.kept]
+        chosen = {*kept, *bm25}
+        return [row for seq, row in rows.items() if seq in chosen and self._has_requested_kind(row)], bm25
+
+    def _passing(
+        self,
+        found: HitFilter,
+        query_vector: Vector | None,
+        mean: Vector | None,
+        entries: int,
+        frequency: Mapping[str, int],
+    ) -> tuple[list[int], Mapping[int, float]]:
+        """Return the nearest entries that pass a filter, nearest first, and the BM25 scores of those with words."""
+        scope, pool = self.request.scope, self.request.pool
+        if found.leaves_most_messages:
+            meant, worded = pool.by_meaning * TESTED_POOLS, pool.by_words * TESTED_POOLS
+            bm25 = self._by_words(self.text.widened(scope, entries), worded, frequency)
+            indexed = self._indexed(meant)
+            nearest = self._scanned(query_vector, mean, meant) if indexed is None else indexed
+            messages = conversation_queries.message_entries_among(self.conn, scope, found.messages, {*nearest, *bm25})
+            near = self._first([seq for seq in nearest if seq in messages], pool.by_meaning)
+            with_words = self._first([seq for seq in _best_first(bm25) if seq in messages], pool.by_words)
+            has_near = len(nearest) < meant or len(near) >= pool.by_meaning
+            if has_near and (len(bm25) < worded or len(with_words) >= pool.by_words):
+                return near, {seq: bm25[seq] for seq in with_words}
+        allowed = passing(self.conn, scope, found)
+        bm25 = self._by_words(scope, None, frequency)
+        nearest = self._scanned(query_vector, mean, pool.by_meaning, allowed)
+        return nearest, {seq: score for seq, score in bm25.items() if seq in allowed}
+
+    def _rows(self, nearest: Iterable[int], bm25: Iterable[int]) -> dict[int, CandidateRow]:
+        chars = WHOLE_TEXT if self.request.whole_texts else entry_queries.READ_CHARS
+        seqs = [*{*nearest, *bm25}]
+        rows = entry_queries.candidates(self.conn, self.request.scope, self.embedder, seqs, self.now, chars)
+        return {row.candidate.seq: row for row in rows}
+
+    def _has_requested_kind(self, row: CandidateRow) -> bool:
+        return self.request.kind in (None, row.candidate.kind)
+
+    def _first(self, ordered: Iterable[int], limit: int) -> list[int]:
+        """Return the first entries up to a limit, in their order. Pages of documents have a limit of their own."""
+        if not self.stored.has_pages:
+            return list(islice(ordered, limit))
+        room = {False: limit, True: limit // PAGE_SHARE}
+        first: list[int] = []
+        for batch in batched(ordered):
+            pages = documents.page_entries_among(self.conn, batch)
+            for seq in batch:
+                if room[seq in pages]:
+                    room[seq in pages] -= 1
+                    first.append(seq)
+            if not room[False]:
+                break
+        return first
+
+    def _indexed(self, limit: int) -> list[int] | None:
+        """Return the entries from the index and those it may lack. Return None if the scope is to be scanned."""
+        if self.index_hits is None:
+            return None
+        changed = self.index.changed_since(self.conn, self.request.scope.user_id, self.index_hits.log_number)
+        entries = self.index_hits.entries
+        first = self._first(entries, limit)
+        if changed is None or len(first) < min(limit, len(entries)):
+            return None  # so many are pages of documents that what people said is not among them
+        return [*first, *changed]
+
+    def _scanned(
+        self, query_vector: Vector | None, mean: Vector | None, limit: int, allowed: AbstractSet[int] | None = None
+    ) -> list[int]:
+        """Return the nearest entries that the scope sees, nearest first, by comparing with all of them."""
+        if query_vector is None:
+            return []
+        cosines: list[Vector] = []
+        seqs: list[int] = []
+        if allowed is not None and len(allowed) <= MAX_PICKED:
+            batches = entry_queries.some_keys(self.conn, self.embedder, sorted(allowed))
+        else:
+            batches = entry_queries.scope_keys(self.conn, self.request.scope, self.embedder, self.request.kind)
+        for batch, keys in batches:
+            cosines.append(centred(keys, mean) @ query_vector)
+            seqs += batch
+        if not seqs:
+            return []
+        order = cast("list[int]", np.argsort(-np.concatenate(cosines), kind="stable").tolist())
+        nearest = (seqs[row] for row in order if allowed is None or seqs[row] in allowed)
+        return self._first(nearest, limit)
+
+    def _pool_by_words(self, scope: Scope | None, frequency: Mapping[str, int]) -> dict[int, float]:
+        """Return the BM25 scores of the best entries by words, as many as the request wants."""
+        wanted = self.request.pool.by_words
+        if not self.stored.has_pages:
+            return self._by_words(scope, wanted, frequency)
+        for limit in (TESTED_POOLS * wanted, None):
+            found = self._by_words(scope, limit, frequency)
+            first = self._first(_best_first(found), wanted)
+            if limit is None or len(found) < limit or len(first) >= wanted:
+                break
+        return {seq: found[seq] for seq in first}
+
+    def _by_words(self, scope: Scope | None, limit: int | None, frequency: Mapping[str, int]) -> dict[int, float]:
+        """Return BM25 scores by entry."""
+        return self.text.search(scope, self.request.words, limit, frequency)
+
+    def _linked(self, rows: Sequence[CandidateRow]) -> list[tuple[int, int]]:
+        entries = [row.candidate for row in rows]
+        if len({entry.kind for entry in entries}) < len(KINDS):
+            return []
+        memory_ids = [entry.owner_id for entry in entries if entry.kind == "memory"]
+        return linked_rows(entries, memories.messages_of(self.conn, memory_ids))
+
+    def _words(self, rows: Sequence[CandidateRow]) -> list[FoundWords]:
+        if self.request.whole_texts:
+            texts = [frozenset(search_tokens(row.candidate.text)) for row in rows]
+            return [FoundWords(words, words) for words in texts]
+        sought = frozenset(self.request.words) | self.request.names
+        found = self.text.words([row.candidate.seq for row in rows], sought)
+        return [found.get(row.candidate.seq, FoundWords()) for row in rows]
+
+
+def _centred_rows(blobs: Sequence[bytes | None], mean: Vector | None) -> tuple[Vector | None, npt.NDArray[np.bool_]]:
+    """Return the centred stored vectors as a matrix, with zeros for None, and which rows have one."""
+    has_vector = np.array([blob is not None for blob in blobs], dtype=np.bool_)
+    empty = next((bytes(len(blob)) for blob in blobs if blob is not None), None)
+    if empty is None:
+        return None, has_vector
+    matrix = centred(unpacked_rows([empty if blob is None else blob for blob in blobs]), mean)
+    matrix[~has_vector] = 0.0  # as near to everything as the mean is
+    return matrix, has_vector
+
+
+def _best_first(bm25: Mapping[int, float]) -> list[int]:
+    return sorted(bm25, key=lambda seq: (-bm25[seq], seq))
+
+
+def _is_enough(proposed: Iterable[int], visible: AbstractSet[int], limit: int) -> bool:
+    """Return whether a search beyond the scope returned enough entries that are visible to the scope."""
+    proposed = list(proposed)
+    return len(proposed) < limit or len(visible & set(proposed)) >= MIN_VISIBLE_SHARE * limit
+
+
+def _without_deleted_facts(conn: Connection, rows: Sequence[CandidateRow]) -> tuple[list[CandidateRow], frozenset[str]]:
+    """Drop messages with a forgotten fact. Return the rest, and the messages whose facts are all outdated."""
+    message_ids = [row.candidate.owner_id for row in rows if row.candidate.kind == "message"]
+    outdated, forgotten = conversation_queries.outdated_or_forgotten(conn, message_ids)
+    return [row for row in rows if row.candidate.owner_id not in forgotten], frozenset(outdated)

@@ -1,0 +1,532 @@
+"""Score the candidates of a search: a feature is one function, and a part of a score is a feature times its weight.
+
+The weights are fitted (`weights.json`, made by benchmarks/fit.py), separately for memories and messages. A feature
+without a weight is not computed. "Z-score" means the distance from the mean of all candidates in standard deviations,
+which makes features with different units comparable.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, time
+from functools import lru_cache, partial
+from typing import cast
+
+import numpy as np
+
+from palimpsest.core.clock import in_zone
+from palimpsest.core.models import Candidate
+from palimpsest.core.protocols import Embedder, Vector
+from palimpsest.recall.features import Candidates, Column, Matrix, Weights, replacement_probability
+from palimpsest.recall.fold import same_words_key
+from palimpsest.recall.query import DateMatch, ParsedQuery, date_match
+from palimpsest.recall.retention import WEIGHT
+from palimpsest.text.dates.date_finder import dates_in
+from palimpsest.text.stopwords import asked_types, can_hold
+from palimpsest.text.tokenizer import search_tokens
+from palimpsest.text.word_similarity import gist_similarity, meaning_similarity, spelling_similarity
+
+# What a memory gains because it is linked with the best one of a search (A-Mem, section 3.4).
+
+CONNECTED = "connected"
+"""The name of the part of a score."""
+
+DISTANCE = 1.0
+"""How far below the best memory one is put that it is linked with. Chosen by the first half of the questions of
+benchmarks/two_hops.json: with 0.3 a few more answers are among the first three hits, and fewer everyday answers are."""
+
+
+def connected(candidates: Candidates, scores: Column) -> Column:
+    """Return what each candidate gains by being linked with the best memory. Shape (n,).
+
+    It comes to stand below that one, and no candidate loses anything, so what answers by itself stays first.
+    """
+    gains = np.zeros(len(scores))
+    of_memories = np.array([entry.kind == "memory" for entry in candidates.entries])
+    best = int(np.argmax(np.where(of_memories, scores, -np.inf)))
+    linked = [row for row, other in candidates.connected if other == best]
+    gains[linked] = np.maximum(scores[best] - DISTANCE - scores[linked], 0.0)
+    return gains
+
+
+# What candidates say about each other: those of one session, a question and its answer, a message and its memories.
+
+REPEATED = 4.0
+"""What a memory or a message loses whose other half stands above it. Set by hand: enough to leave its place to what
+the reply does not say yet, and not so much that a good hit is lost."""
+
+SESSION_TOP = 3
+"""How many messages of a session stand for it. Set by hand: more are seldom about one question."""
+
+
+def best_of_session(entries: Sequence[Candidate], guess: Column) -> Column:
+    """Return for each candidate how well the best of its session match by a first guess: sessions have subjects."""
+    by_session: dict[str, list[float]] = {}
+    for entry, score in zip(entries, cast("list[float]", guess.tolist()), strict=True):
+        if entry.session:
+            by_session.setdefault(entry.session, []).append(max(score, 0.0))
+    means = {name: sum(sorted(scores, reverse=True)[:SESSION_TOP]) / SESSION_TOP for name, scores in by_session.items()}
+    return np.array([means.get(entry.session, 0.0) for entry in entries])
+
+
+def of_question_before(entries: Sequence[Candidate], meaning: Column) -> Column:
+    """Return for each message how well the question matches that was asked just before it; 0 for all others."""
+    row_of = {(entry.session, entry.seq): row for row, entry in enumerate(entries) if entry.is_question}
+    before = [row_of.get((entry.session, entry.seq - 1)) if entry.session else None for entry in entries]
+    return np.array([0.0 if row is None else max(float(meaning[row]), 0.0) for row in before])
+
+
+def of_linked(candidates: Candidates, feature: Column) -> Column:
+    """Return for each memory the highest value of its messages, for each message that of its memories; 0 without any.
+
+    What was said and what was learned from it are two wordings of one matter, and each finds the other.
+    """
+    highest = np.full(len(candidates.entries), -np.inf)
+    for memory, message in candidates.linked:
+        highest[memory] = max(highest[memory], feature[message])
+        highest[message] = max(highest[message], feature[memory])
+    return np.where(np.isinf(highest), 0.0, highest)
+
+
+def repeated(candidates: Candidates, scores: Column) -> Column:
+    """Return 1 for each memory or message with a candidate above it that it is linked to, else 0.
+
+    One that is itself such a repetition does not count.
+    """
+    repeats = np.zeros(len(scores))
+    if not candidates.linked:
+        return repeats
+    others: dict[int, list[int]] = {}
+    for memory, message in candidates.linked:
+        others.setdefault(memory, []).append(message)
+        others.setdefault(message, []).append(memory)
+    above: set[int] = set()
+    for row in cast("list[int]", np.argsort(-scores, kind="stable").tolist()):
+        if above.isdisjoint(others.get(row, ())):
+            above.add(row)
+        else:
+            repeats[row] = 1.0
+    return repeats
+
+
+# What pages of documents lose: of the many pages of a library some match any question.
+
+PAGE = 0.25
+"""What every page loses. Set by hand with benchmarks/documents.py: more finds more of what people said, and less of
+what stands on pages."""
+
+FURTHER = 1.0
+"""What every page loses more than the page above it, so that the first hits are not all pages. Set by hand with
+benchmarks/documents.py, as `PAGE`."""
+
+FURTHER_PAGE = "further page"
+"""The name of this part of a score."""
+
+
+def page_losses(candidates: Candidates, scores: Column) -> dict[str, Column]:
+    """Return the parts of the score that pages lose, by name, each of shape (n,). There are none without pages."""
+    is_page = np.array([entry.is_page for entry in candidates.entries], dtype=np.bool_)
+    if not is_page.any():
+        return {}
+    further = np.zeros(len(scores))
+    pages = [row for row in cast("list[int]", np.argsort(-scores, kind="stable").tolist()) if is_page[row]]
+    further[pages] = np.arange(len(pages))
+    return {"page": -PAGE * is_page, FURTHER_PAGE: -FURTHER * further}
+
+
+# Newer candidates before the older ones they replace, and the other way round for questions about the past.
+
+FIRST = 32
+"""How many of the first candidates are compared with each other. An update that is worded differently can be far below
+what it replaces. Set by hand."""
+
+MIN_EXACT_WORDS = 3
+"""A query of at least this many words that stands in an older text word by word asks for that text. Set by hand: fewer
+words stand in many texts by chance."""
+
+SAME_WORDS = 0.65
+"""The share of the older one's query words, by weight, that the newer of the two best has at least. Set by hand: with
+less in common, the older one often is the only answer."""
+
+CLEAR = 0.5
+"""By how much both of the two best score higher than all others, if they stand out. Set by hand."""
+
+IDENTIFYING = 0.55
+"""How rare the rarest common word is at least, as a share of the rarity of a word that no text has. Set by hand: a name
+that stands in two texts of three, or in every other one, does not say that two texts are about one matter."""
+
+MAX_LEAD = 4.0
+"""By how much the older of the two may score higher. Set by hand: what is told in passing is that far below. What is
+further below is about something else."""
+
+FIRST_BY = 1e-6
+"""What is enough to come first."""
+
+HEAD_START = 0.5
+"""How far above the newer one the older one rises if the query asks about the past. Set by hand, and small."""
+
+KEPT_TEXTS = 2_048
+"""How many texts of candidates, of at most 400 characters each, are kept with their words. The same come up again and
+again. Set by hand: two to five megabytes."""
+
+
+def order_features(
+    query: ParsedQuery, candidates: Candidates, scores: Column, replacement: Mapping[str, float]
+) -> dict[str, Column]:
+    """Return the features of the order, each of shape (n,).
+
+    `replaced` is the probability that a newer candidate replaces this one, `update` by how much the score of what this
+    one replaces is higher, weighted by that probability. If the query asks about the past, both are 0, and `former` is
+    by how much the score of what replaces this one is higher.
+    """
+    features = {name: np.zeros(len(candidates.entries)) for name in ("replaced", "update", "former")}
+    rows = cast("list[int]", np.argsort(-scores, kind="stable")[:FIRST].tolist())
+    if len(rows) < 2 or candidates.vectors is None:  # noqa: PLR2004 - a pair
+        return features
+    replaces = replacements(query, candidates, rows, replacement)
+    lead = scores[rows][np.newaxis, :] - scores[rows][:, np.newaxis]  # by how much the column is above the row
+    if query.is_about_the_past:
+        features["former"][rows] = (replaces * np.maximum(HEAD_START - lead, 0)).max(axis=0)
+    else:
+        features["replaced"][rows] = replaces.max(axis=0)
+        features["update"][rows] = (replaces * np.maximum(lead, 0)).max(axis=1)
+    return features
+
+
+def newer_of_two(query: ParsedQuery, candidates: Candidates, scores: Column) -> Column:
+    """Return what the newer of the two best candidates gains to come first, as a column of shape (n,).
+
+    It gains that only if the two stand out from all others and share words of the query: then they are about one
+    matter, however differently they are worded. A fact told in passing is recognized by nothing else.
+    """
+    gains = np.zeros(len(candidates.entries))
+    if query.is_about_the_past or len(scores) < 2:  # noqa: PLR2004 - a pair
+        return gains
+    older, newer, *others = cast("list[int]", np.argsort(-scores, kind="stable")[:3].tolist())
+    lead = scores[older] - scores[newer]
+    stands_out = not others or scores[newer] - scores[others[0]] >= CLEAR
+    if lead > MAX_LEAD or not stands_out or not _have_common_words(candidates, newer, older):
+        return gains
+    pair = [newer, older]
+    entries = [candidates.entries[row] for row in pair]
+    if _may_be_replaced(entries)[0, 1] and not _is_asked_for(query, entries)[0, 1]:
+        gains[newer] = lead + FIRST_BY
+    return gains
+
+
+def _have_common_words(candidates: Candidates, newer: int, older: int) -> bool:
+    weights = candidates.weights
+    of_older = weights.keys() & candidates.words[older]
+    of_both = of_older & candidates.words[newer]
+    rarest = max((weights[word] for word in of_both), default=0.0)
+    is_identifying = rarest >= IDENTIFYING * math.log(1 + max(candidates.collection, 1))  # as in `rarity`
+    return is_identifying and _weight(weights, of_both) >= SAME_WORDS * _weight(weights, of_older)
+
+
+def _weight(weights: Mapping[str, float], words: Iterable[str]) -> float:
+    return sum(weights[word] for word in words)
+
+
+def replacements(
+    query: ParsedQuery, candidates: Candidates, rows: Sequence[int], replacement: Mapping[str, float]
+) -> Matrix:
+    """Return the probability that the newer of two candidates replaces the older: shape (m, m) for m rows.
+
+    It is 0 if the query asks for the older one by a number or by its exact words.
+    """
+    entries = [candidates.entries[row] for row in rows]
+    vectors = cast("np.ndarray", candidates.vectors)[list(rows)]
+    words = [_words_of(entry.text) for entry in entries]
+    is_older = _may_be_replaced(entries)
+    texts = [entry.text for entry in entries]
+    replaces = replacement_probability(vectors, words, texts, is_older, replacement)
+    return np.where(_is_asked_for(query, entries), 0.0, replaces)
+
+
+def _is_asked_for(query: ParsedQuery, entries: Sequence[Candidate]) -> Matrix:
+    """Return for each pair whether the query has a number or exact words of the older one that the newer one lacks."""
+    texts = [entry.text for entry in entries]
+    is_asked_for = np.zeros((len(entries), len(entries)), dtype=bool)
+    for number in query.numbers:
+        has_number = np.array([number in _words_of(text) for text in texts])
+        is_asked_for |= np.outer(~has_number, has_number)
+    asked = same_words_key(query.text)
+    if len(asked.split()) >= MIN_EXACT_WORDS or not asked.isascii():
+        is_exact = np.array([_has_words(_key_of(text), asked) for text in texts])
+        is_asked_for |= np.outer(~is_exact, is_exact)
+    return is_asked_for
+
+
+@lru_cache(maxsize=KEPT_TEXTS)
+def _words_of(text: str) -> frozenset[str]:
+    return frozenset(search_tokens(text))
+
+
+@lru_cache(maxsize=KEPT_TEXTS)
+def _key_of(text: str) -> str:
+    return same_words_key(text)
+
+
+def _has_words(text: str, asked: str) -> bool:
+    """Return whether a text holds words one after the other; whole words, if the script divides them by spaces."""
+    return f" {asked} " in f" {text} " if " " in asked else asked in text
+
+
+def _may_be_replaced(entries: Sequence[Candidate]) -> Matrix:
+    """Return whether the candidate of a column is older than that of a row: shape (m, m).
+
+    Only candidates of the same sort and person are compared, and none of the same session.
+    """
+    time_of = {at: place for place, at in enumerate(sorted({entry.at for entry in entries}))}
+    times = np.array([time_of[entry.at] for entry in entries])
+    people = _numbered([(entry.kind, entry.speaker) for entry in entries])
+    sessions = _numbered([entry.session or entry.seq for entry in entries])
+    is_older = times[:, np.newaxis] > times[np.newaxis, :]
+    is_same_person = people[:, np.newaxis] == people[np.newaxis, :]
+    return is_older & is_same_person & (sessions[:, np.newaxis] != sessions[np.newaxis, :])
+
+
+def _numbered(values: Sequence[Hashable]) -> Column:
+    """Return a number for each value that is equal for equal values: shape (m,)."""
+    number_of = {value: number for number, value in enumerate(dict.fromkeys(values))}
+    return np.array([number_of[value] for value in values])
+
+
+COMPARED = 64
+"""How many of the first candidates are compared with the query by the vectors of single words. It takes time, and the
+candidates below seldom reach the reply. Set by hand."""
+
+COMPARED_FEATURES = ("gist", "wording")
+
+USUAL_CHARS = 150
+"""A little above the mean length of a message in conversations, which is 127 in LoCoMo."""
+
+LENGTH_SPREAD = 0.7
+"""A little above the standard deviation of the logarithm of those lengths, which is 0.58."""
+
+LENGTH_BOUNDS = (-1.5, 0.5)
+"""The feature of the length has no values beyond these, because long messages are not better still. Set by hand."""
+
+RECENCY = 0.1
+"""What a candidate of this moment gains. Set by hand, and small: it decides between equals."""
+
+RECENCY_DAYS = 365.0
+"""After how many days that gain has fallen to 1/e. Set by hand; memories stay useful for years."""
+
+SUPERSEDED = 2.0
+"""What a message loses if all its facts were superseded: enough to come after what is current. Set by hand, because no
+data set has such messages."""
+
+VERBATIM = 8.0
+"""What a candidate gains whose text is the query, word by word. Set by hand: more than all other parts differ between
+texts that are as alike, because it was asked for."""
+
+GUESSED_SPEAKER = 1.6
+"""The weight of a named speaker in the first guess that a session is judged by. Set by hand at about half of the fitted
+weight, because the guess is a mean of z-scores and thus half as wide."""
+
+SECONDS_A_DAY = 86_400
+MAX_RATIO = 2
+"""A text that is this many times as long as another one does not have the same words. Set by hand, so that long texts
+are not compared."""
+
+TINY = 1e-9
+"""A spread below this is rounding, and not a difference between candidates."""
+
+MIN_SPREAD = 0.05
+"""The smallest standard deviation of cosines: of two memories that are equally near, neither is far better. Set by hand
+at less than half of the usual deviation, which is 0.12."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchScoring:
+    """The scoring of one search. `now` is the instant recency is measured from.
+
+    `retention` is how well each candidate is remembered, of shape (n,); None if memories do not fade.
+    """
+
+    query: ParsedQuery
+    now: datetime
+    weights: Weights
+    embedder: Embedder
+    retention: Column | None = None
+
+    def parts(self, candidates: Candidates) -> dict[str, Column]:
+        """Return what speaks for and against each candidate, by name."""
+        weigh = partial(self._weighed, np.array([entry.kind == "message" for entry in candidates.entries]))
+        parts = {name: weigh(name, column) for name, column in self.features(candidates).items()}
+        outdated = [entry.owner_id in candidates.outdated for entry in candidates.entries]
+        parts["superseded"] = -SUPERSEDED * np.array(outdated, dtype=np.float32)
+        parts["verbatim"] = VERBATIM * _verbatim(self.query, candidates)
+        parts["recency"] = RECENCY * _recency([entry.at for entry in candidates.entries], self.now)
+        if self.retention is not None:
+            parts["faded"] = -WEIGHT * (1 - self.retention)
+        for name in COMPARED_FEATURES:
+            if self._is_used(name):
+                parts[name] = weigh(name, self.compared_feature(name, candidates, first_rows(parts)))
+        scores = np.sum(list(parts.values()), axis=0)
+        if candidates.connected:
+            parts[CONNECTED] = connected(candidates, scores)
+            scores = scores + parts[CONNECTED]
+        order = order_features(self.query, candidates, scores, self.weights.replacement)
+        parts |= {name: weigh(name, column) for name, column in order.items()}
+        parts |= page_losses(candidates, np.sum(list(parts.values()), axis=0))
+        parts["newer of two"] = newer_of_two(self.query, candidates, np.sum(list(parts.values()), axis=0))
+        parts["repeated"] = -REPEATED * repeated(candidates, np.sum(list(parts.values()), axis=0))
+        return parts
+
+    def features(self, candidates: Candidates) -> dict[str, Column]:
+        """Return the features that have a weight, by name, without those of `COMPARED_FEATURES`."""
+        query = self.query
+        meaning = _meaning(candidates, candidates.vectors, candidates.words)
+        in_context = _meaning(candidates, candidates.contexts, candidates.words_in_context)
+        covered_in_context = coverage(candidates, candidates.words_in_context)
+        functions: dict[str, Callable[[], Column]] = {
+            "message": lambda: np.array([entry.kind == "message" for entry in candidates.entries], dtype=np.float32),
+            "meaning": lambda: damped(meaning),
+            "context": lambda: damped(in_context),
+            "words": lambda: z_scores(candidates.bm25),
+            "coverage": lambda: coverage(candidates, candidates.words),
+            "coverage in context": lambda: covered_in_context,
+            "number": lambda: _number(query, candidates),
+            "speaker": lambda: named(query, candidates),
+            "question": lambda: np.array([entry.is_question for entry in candidates.entries], dtype=np.float32),
+            "length": lambda: _length(np.array([entry.chars for entry in candidates.entries])),
+            "session": lambda: best_of_session(candidates.entries, self._guess(candidates, meaning + in_context)),
+            "spelling": lambda: self._spelling(candidates),
+            "answer type": lambda: _answer_type(query, candidates),
+            "linked": lambda: of_linked(candidates, np.ones(len(candidates.entries))),
+            "linked meaning": lambda: of_linked(candidates, damped(meaning)),
+            "linked coverage": lambda: of_linked(candidates, covered_in_context),
+            "answers": lambda: of_question_before(candidates.entries, damped(meaning)),
+        }
+        features = {name: feature() for name, feature in functions.items() if self._is_used(name)}
+        if query.dates and (self._is_used("said") or self._is_used("told")):
+            matches = [_date_match(query, entry) for entry in candidates.entries]
+            features["said"] = np.array([match.said for match in matches])
+            features["told"] = np.array([match.told for match in matches])
+        return features
+
+    def _guess(self, candidates: Candidates, meanings: Column) -> Column:
+        """Return a first guess of the score; `meanings` are the z-scores of the texts and of their contexts."""
+        return GUESSED_SPEAKER * named(self.query, candidates) + (z_scores(candidates.bm25) + meanings) / 3
+
+    def compared_feature(self, name: str, candidates: Candidates, rows: Sequence[int]) -> Column:
+        """Return a feature of `COMPARED_FEATURES` for some of the candidates, 0 for the rest."""
+        column = np.zeros(len(candidates.entries), dtype=np.float32)
+        if not self.query.is_english:
+            return column  # the vectors of words are those of English words
+        compare = gist_similarity if name == "gist" else partial(meaning_similarity, weights=candidates.weights)
+        similarity = compare(self.embedder, self.query.text, texts=[candidates.entries[row].text for row in rows])
+        if similarity is not None:
+            column[list(rows)] = z_scores(similarity)
+        return column
+
+    def _spelling(self, candidates: Candidates) -> Column:
+        """Return the likeness of the spelling if the query is not English, whose words are compared by meaning."""
+        likeness = None
+        if not self.query.is_english:
+            likeness = spelling_similarity(candidates.weights, [entry.text for entry in candidates.entries])
+        return np.zeros(len(candidates.entries)) if likeness is None else z_scores(likeness)
+
+    def _is_used(self, name: str) -> bool:
+        return bool(self.weights.memory.get(name) or self.weights.message.get(name))
+
+    def _weighed(self, is_message: Column, name: str, feature: Column) -> Column:
+        return np.where(is_message, self.weights.message.get(name, 0.0), self.weights.memory.get(name, 0.0)) * feature
+
+
+def first_rows(parts: Mapping[str, Column]) -> list[int]:
+    """Return the rows of the `COMPARED` best candidates by the sum of their parts."""
+    return cast("list[int]", np.argsort(-np.sum(list(parts.values()), axis=0), kind="stable")[:COMPARED].tolist())
+
+
+def z_scores(values: Column, counted: Column | None = None, min_spread: float = TINY) -> Column:
+    """Return values in standard deviations from their mean; zeros if they are all alike.
+
+    The mean and the deviation are those of the `counted` rows. A deviation below `min_spread` counts as that.
+    """
+    sample = values if counted is None else values[counted]
+    if len(sample) == 0:
+        return np.zeros(len(values))
+    return (values - sample.mean()) / max(float(sample.std()), min_spread)
+
+
+def coverage(candidates: Candidates, words: Sequence[frozenset[str]]) -> Column:
+    """Return the share of the query's words that each candidate has, by weight; between 0 and 1."""
+    weights = candidates.weights
+    total = sum(weights.values()) or 1.0
+    # Many candidates have the same few words of the query.
+    shares = {own: sum(weights[word] for word in weights.keys() & own) / total for own in set(words)}
+    return np.array([shares[own] for own in words])
+
+
+def named(query: ParsedQuery, candidates: Candidates) -> Column:
+    """Return 1 for messages of a speaker whom the query names, and for memories that are about one; else 0."""
+    return np.array(
+        [
+            entry.speaker in query.speakers or (entry.kind == "memory" and not query.names.isdisjoint(words))
+            for entry, words in zip(candidates.entries, candidates.words, strict=True)
+        ],
+        dtype=np.float32,
+    )
+
+
+def _meaning(candidates: Candidates, vectors: Vector | None, words: Sequence[frozenset[str]]) -> Column:
+    """Return the z-scores of the cosines with the query. Where there is no vector, the words stand in for it."""
+    if vectors is None or candidates.query_vector is None:
+        return z_scores(coverage(candidates, words))
+    has_vector = candidates.has_vector
+    by_vectors = z_scores(vectors @ candidates.query_vector, has_vector, MIN_SPREAD)
+    if has_vector.all():
+        return by_vectors
+    return np.where(has_vector, by_vectors, z_scores(coverage(candidates, words)))
+
+
+def damped(z_scores: Column) -> Column:
+    """Return the logarithm of 1 and more for the distance from the mean: far above it, nearer is hardly better."""
+    return np.sign(z_scores) * np.log1p(np.abs(z_scores))
+
+
+def _answer_type(query: ParsedQuery, candidates: Candidates) -> Column:
+    """Return 1 for candidates that have a number or a time, if the query asks for one; else 0."""
+    kinds = asked_types(query.text) - {"person"}  # nearly every message has a capital letter
+    return np.array([any(can_hold(entry.text, kind) for kind in kinds) for entry in candidates.entries], np.float32)
+
+
+def _number(query: ParsedQuery, candidates: Candidates) -> Column:
+    """Return how many of the query's versions, ports, codes and years each candidate has, by their rarity."""
+    rarest = math.log1p(candidates.collection)
+    weights = {word: candidates.weights.get(word, 0.0) / rarest for word in query.numbers} if rarest else {}
+    return np.array([sum(weights[word] for word in weights.keys() & own) for own in candidates.words])
+
+
+def _verbatim(query: ParsedQuery, candidates: Candidates) -> Column:
+    """Return 1 for candidates whose text is the query, but for punctuation, case and white space; else 0."""
+    asked, words, most = same_words_key(query.text), frozenset(query.words), MAX_RATIO * len(query.text)
+    return np.array(
+        [
+            words <= own and len(entry.text) <= most and same_words_key(entry.text) == asked
+            for entry, own in zip(candidates.entries, candidates.words, strict=True)
+        ],
+        dtype=np.float32,
+    )
+
+
+def _date_match(query: ParsedQuery, entry: Candidate) -> DateMatch:
+    # What is known to the day is stored as that day's beginning in UTC, and is that day in every zone.
+    is_day = entry.at.time() == time()
+    at = entry.at.replace(tzinfo=query.zone) if is_day else in_zone(entry.at, query.zone)
+    return date_match(query.dates, at, dates_in(entry.text, at, guesses=True))
+
+
+def _length(chars: Column) -> Column:
+    spreads = np.log(np.maximum(chars, 1) / USUAL_CHARS) / LENGTH_SPREAD
+    return np.where(chars > 0, np.clip(spreads, *LENGTH_BOUNDS), 0.0)
+
+
+def _recency(times: Sequence[datetime], now: datetime) -> Column:
+    days = np.array([(now - at).total_seconds() for at in times], dtype=np.float32) / SECONDS_A_DAY
+    return np.exp(-np.maximum(days, 0.0) / RECENCY_DAYS)

@@ -1,1 +1,0 @@
-"""Score candidates, order them, and say how relevant they are."""

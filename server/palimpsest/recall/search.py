@@ -1,0 +1,586 @@
+"""Search: from a query to hits.
+
+A search reads, closes its connection, embeds, and reads again. It never embeds while a connection is open, because an
+embedder may take seconds and go over the network. What changes between the reads is handled: a hit that is deleted
+meanwhile is dropped.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+from sqlalchemy import Connection
+
+from palimpsest.core.errors import EmbedderError
+from palimpsest.core.filters import MAX_SHOWN_CHARS, METADATA, fields_filtered, metadata_keys, narrows, texts_of
+from palimpsest.core.models import Candidate, Entity, Hit, KnownRelation, Scope, name_key, relation_key
+from palimpsest.core.protocols import Embedder, Vector
+from palimpsest.core.validation import MAX_TOKENS
+from palimpsest.recall.features import CandidateRequest, Candidates, PoolSize, Ranked, rank, squash, weights_for
+from palimpsest.recall.fold import FoldWords, fold, memories_first
+from palimpsest.recall.hits import (
+    HitFilter,
+    best_passage,
+    hit_filter,
+    hit_tokens,
+    hits_of,
+    irrelevant_note,
+    relevant,
+    strongest,
+    with_passages,
+    within_budget,
+)
+from palimpsest.recall.query import ParsedQuery
+from palimpsest.recall.relevance import Relevance, relevance_of
+from palimpsest.recall.retention import (
+    OFF,
+    Forgetting,
+    asks_for_faded,
+    faded_owners,
+    left_out_note,
+    remembered,
+    retention_of,
+)
+from palimpsest.recall.retrieve import NearestEntries, retrieve
+from palimpsest.recall.score import SearchScoring
+from palimpsest.store import entries, messages
+from palimpsest.store import memories as memory_queries
+from palimpsest.store import projects as project_queries
+from palimpsest.store.graph.entities import entities_in_text, entities_named, names_beginning
+from palimpsest.store.graph.identity import roots_of
+from palimpsest.store.graph.relations import relations_found, relations_of
+from palimpsest.store.ledger import Ledger
+from palimpsest.store.memories import expired_ids
+from palimpsest.text.display import shorten, visible
+from palimpsest.text.tokenizer import count_tokens, query_tokens
+
+# The relations that a search shows beside its hits: those of the entities that the question names.
+#
+# There are two ways to them: from these entities along the relations that hold, and from the question's own ranking,
+# as the memory that states a relation is its text. The ranking orders them.
+
+MAX_RELATIONS = 5
+"""How many relations a search shows. Mem0 showed as many."""
+
+MAX_READ = {1: 2 * MAX_RELATIONS, 2: 100}
+"""How many relations are read by the number of hops: for one twice as many as are shown, because several memories may
+state the same; for two those that lead on. Set by hand."""
+
+MAX_PAST = 1_000
+"""How many relations of an earlier time are read. Set by hand."""
+
+ROOM_SHARE = 8
+"""Relations have the room that the hits leave, and at least one part in so many of it. At the default of 800 tokens
+five of them need about a hundred."""
+
+
+@dataclass(frozen=True, slots=True)
+class RelationRequest:
+    """What to find relations for: the entities that a question names, and what the search found.
+
+    `memory_ids` are the memories among its candidates and `shown_ids` those among its hits, best first. With `hops=2`
+    the relations of what is related to the entities count too. If `is_filtered`, only candidates may state a relation,
+    because the others have not passed the filter.
+    """
+
+    scope: Scope
+    entities: Sequence[Entity]
+    memory_ids: Sequence[str]
+    shown_ids: Sequence[str]
+    as_of: datetime | None = None
+    hops: int = 1
+    is_filtered: bool = False
+
+
+def find_relations(conn: Connection, request: RelationRequest) -> tuple[KnownRelation, ...]:
+    """Return the relations to show, first those whose memory the ranking puts first, then the newest.
+
+    Nearly everything is about the user. So only the hits state relations of the user's own entity.
+    """
+    own = [entity.id for entity in request.entities if entity.is_user]
+    others = [entity.id for entity in request.entities if not entity.is_user]
+    hits = replace(request, memory_ids=request.shown_ids, is_filtered=True)
+    near = [*_relations_of(conn, request, others), *_relations_of(conn, hits, own)]
+    far = _relations_of(conn, request, _neighbours(conn, near, {*own, *others})) if request.hops > 1 else []
+    return _first((near, far), request.memory_ids)
+
+
+def merged(relations: Iterable[KnownRelation], memory_ids: Sequence[str]) -> tuple[KnownRelation, ...]:
+    """Return the relations of several searches as those of one, given their hits."""
+    return _first((list(relations),), memory_ids)
+
+
+def fitting(relations: Sequence[KnownRelation], max_tokens: int) -> tuple[KnownRelation, ...]:
+    """Return the relations that fit `max_tokens` together."""
+    kept: list[KnownRelation] = []
+    for relation in relations:
+        if relation_tokens([*kept, relation]) <= max_tokens:
+            kept.append(relation)
+    return tuple(kept)
+
+
+def relation_tokens(relations: Iterable[KnownRelation]) -> int:
+    """Return what relations cost in a reply, in tokens: a line each."""
+    return sum(count_tokens(visible(relation.line)) + 1 for relation in relations)
+
+
+def _relations_of(conn: Connection, request: RelationRequest, entity_ids: Sequence[str]) -> list[KnownRelation]:
+    """Return relations of entities: those that candidates state, and then the newest."""
+    if not entity_ids:
+        return []
+    scope, memory_ids, limit = request.scope, request.memory_ids, MAX_READ[request.hops]
+    if request.as_of is not None:
+        past = relations_of(conn, scope, entity_ids, as_of=request.as_of, limit=MAX_PAST)
+        candidates = set(memory_ids)
+        return [found for found in past if not request.is_filtered or found.memory_id in candidates]
+    return relations_found(conn, scope, entity_ids, memory_ids, limit=limit, with_newest=not request.is_filtered)
+
+
+def _neighbours(conn: Connection, relations: Iterable[KnownRelation], entity_ids: AbstractSet[str]) -> list[str]:
+    """Return what is at the other ends of relations. The user is not among them, who is related to everything."""
+    ends = {end for found in relations for end in (found.source_id, found.destination_id)} - entity_ids
+    return sorted(entity.id for entity in roots_of(conn, ends).values() if not entity.is_user)
+
+
+def _first(hops: Sequence[Sequence[KnownRelation]], memory_ids: Sequence[str]) -> tuple[KnownRelation, ...]:
+    """Return the first relations of each hop, each once, though several memories may state it."""
+    rank = {memory_id: number for number, memory_id in enumerate(memory_ids)}
+    numbered = [(number, found) for number, relations in enumerate(hops) for found in relations]
+    numbered.sort(key=lambda item: item[1].holds_from, reverse=True)
+    numbered.sort(key=lambda item: (rank.get(item[1].memory_id, len(rank)), item[0]))
+    distinct: dict[tuple[str, str, str], KnownRelation] = {}
+    for _, found in numbered:
+        distinct.setdefault((found.source_id, relation_key(found.relationship), found.destination_id), found)
+    return tuple(distinct.values())[:MAX_RELATIONS]
+
+
+# Notes on a filter that finds nothing for a reason that its writer cannot see: a key that no memory has.
+
+MAX_KEYS = 8
+"""How many of the keys that exist are named. Set by hand: what a person reads at a glance."""
+
+NEAR_BEGINNING = 2
+"""How many first characters a name has in common with those it is compared with. Set by hand: few names are misspelt
+there, and among ten thousand about a hundred begin so."""
+
+MAX_NEAR = 3
+"""How many of these a note names. Set by hand."""
+
+MAX_COMPARED = 500
+"""How many names an unknown one is compared with. Set by hand: a tenth of a second."""
+
+LAST_INSTANT = datetime.max.replace(tzinfo=UTC)
+
+
+def filter_notes(
+    ledger: Ledger, scope: Scope, filters: Mapping[str, Any] | None, hits: Sequence[Hit], *, deleted: bool | None
+) -> tuple[str, ...]:
+    """Return the notes on the keys of a valid filter that no memory has, given the hits. Blocking.
+
+    `deleted`: whether deleted memories were looked at instead of living ones; None for both. The ledger is read only
+    if the hits leave a doubt.
+    """
+    if not filters:
+        return ()
+    unknown = _unknown_names(ledger, scope, texts_of(filters, "entity"), deleted=deleted)
+    unknown += () if hits else _unknown_speakers(ledger, scope, texts_of(filters, "speaker"))
+    seen = {key for hit in hits for key in hit.metadata}
+    doubtful = [key for key in metadata_keys(filters) if key not in seen]
+    fields = [] if hits else fields_filtered(filters)
+    if not doubtful and not fields:
+        return unknown
+    with ledger.read() as conn:
+        known = Counter(memory_queries.metadata_keys(conn, scope, deleted=deleted))
+    return (*unknown, *_missing(doubtful, known), *_hidden(fields, known))
+
+
+def _unknown_names(ledger: Ledger, scope: Scope, names: Sequence[str], *, deleted: bool | None) -> tuple[str, ...]:
+    """Return the notes on names that nobody and nothing has that memories speak of."""
+    if not names:
+        return ()
+    with ledger.read() as conn:
+        # What is forgotten is found as well if deleted memories are looked at.
+        known = entities_named(conn, scope, names, as_of=None if deleted is False else LAST_INSTANT)
+        unknown = [name for name in names if name_key(name) not in known]
+        near = {name: _near_names(conn, scope, name_key(name)) for name in unknown}
+    return tuple(
+        f"no memory here speaks of '{shorten(name, MAX_SHOWN_CHARS)}'"
+        + (f"; did you mean {_quoted(near[name])}?" if near[name] else "")
+        for name in unknown
+    )
+
+
+def _unknown_speakers(ledger: Ledger, scope: Scope, names: Sequence[str]) -> tuple[str, ...]:
+    """Return the notes on names under which nobody said anything that the scope sees."""
+    if not names:
+        return ()
+    with ledger.read() as conn:
+        every = messages.speakers(conn, scope.user_id)
+        known = {name_key(name): name for name in every if messages.has_speaker(conn, scope, name)}
+    return tuple(
+        f"nobody here is called '{shorten(name, MAX_SHOWN_CHARS)}'; {_speakers(name_key(name), known)}"
+        for name in names
+        if name_key(name) not in known
+    )
+
+
+def _speakers(key: str, known: Mapping[str, str]) -> str:
+    """Return which speakers there are, or those of nearly this name."""
+    if not known:
+        return "messages here have no names of speakers; filter on role instead"
+    near = [known[name] for name in difflib.get_close_matches(key, known, n=MAX_NEAR)]
+    return f"did you mean {_quoted(near)}?" if near else f"known are {_quoted(list(known.values())[:MAX_KEYS])}"
+
+
+def _near_names(conn: Connection, scope: Scope, key: str) -> list[str]:
+    """Return the names that are most like one, or share a word with it, of those that begin like it."""
+    beginning = names_beginning(conn, scope, key[:NEAR_BEGINNING], MAX_COMPARED)
+    names = {name_key(name): name for name in beginning}
+    near = difflib.get_close_matches(key, names, n=MAX_NEAR)
+    words = set(key.split())
+    sharing = [other for other in names if other not in near and words & set(other.split())]
+    return [names[other] for other in (*near, *sharing)][:MAX_NEAR]
+
+
+def _missing(keys: Sequence[str], known: Counter[str]) -> Iterator[str]:
+    for key in keys:
+        if key in known:
+            continue
+        near = difflib.get_close_matches(key.lower(), {name.lower(): name for name in known}, n=3)
+        names = [name for name in known if name.lower() in near] or [name for name, _ in known.most_common(MAX_KEYS)]
+        if not known:
+            others = "none has metadata"
+        elif near:
+            others = f"did you mean {_quoted(names)}?"
+        else:
+            others = f"keys that are used: {_quoted(names)}"
+        yield f"no memory here has the key '{key}'; {others}"
+
+
+def _hidden(fields: Sequence[str], known: Counter[str]) -> Iterator[str]:
+    for name in fields:
+        if name in known:
+            yield f"'{name}' is a field of every memory; the key of that name in the metadata is '{METADATA}{name}'"
+
+
+def _quoted(names: Sequence[str]) -> str:
+    return ", ".join(f"'{name}'" for name in names)
+
+
+POOL = 80
+"""How many candidates are requested by meaning and by words each. In conversations 120 find no more of the evidence for
+a question among the first ten hits: the order of the candidates matters more than their number."""
+
+PASSAGE_TOKENS = 100
+"""How much of the best page is judged, if a page is the best. Set by hand: about 400 characters, as much as is
+read of other texts."""
+
+SPARE = 3
+"""How many more hits than the limit are read at once, because some fold into others."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchQuery:
+    """A search request. `now` is the instant recency is measured from; `as_of` asks for what was believed then.
+
+    With `explain` each hit carries the parts of its score. Hits whose relevance is below `min_relevance` are left out.
+    `hops` is how far relations may lead from the entities that the text names: 1, 2, or 0 for no relations.
+    `forgetting` is how memories fade. With `as_of` that only counts in filters. With `follows_links` what a memory is
+    linked with is a candidate too.
+    """
+
+    scope: Scope
+    text: str
+    now: datetime
+    limit: int = 10
+    max_tokens: int = 800
+    filters: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    as_of: datetime | None = None
+    explain: bool = False
+    min_relevance: float = 0.0
+    hops: int = 1
+    forgetting: Forgetting = OFF
+    follows_links: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """The hits, best first; how many more had no room in the budget; and notes on what is degraded.
+
+    `relations` are what is known of the entities that the query names. `confident` is False if probably nothing that is
+    stored answers the query. A hit whose relevance is below `threshold` is a weak match. With `shows_all` a filter was
+    set, and the hits are all that it leaves: whoever chose them wants them, whatever the query says.
+    """
+
+    hits: tuple[Hit, ...]
+    omitted: int = 0
+    notes: tuple[str, ...] = ()
+    confident: bool = True
+    threshold: float = 0.0
+    relations: tuple[KnownRelation, ...] = ()
+    shows_all: bool = False
+
+    @property
+    def is_weak(self) -> bool:
+        """Return whether a reply says that nothing which is stored clearly answers."""
+        return not (self.confident or self.shows_all)
+
+
+def search(ledger: Ledger, embedder: Embedder, index: NearestEntries, query: SearchQuery) -> SearchResult:
+    """Search the memory. Blocking: call it in a worker thread. Raises InputError and LedgerError."""
+    ranking = rank_query(ledger, embedder, index, query)
+    hits = _hits(ledger, ranking.candidates, ranking.ranked, query)
+    hits = with_passages(hits, ranking.candidates.weights, query.max_tokens)
+    return _result(hits, _relations(ledger, ranking, hits, query), query, ranking)
+
+
+def search_all_projects(ledger: Ledger, embedder: Embedder, index: NearestEntries, query: SearchQuery) -> SearchResult:
+    """Search every project of the user in turn, and return the most relevant hits of all. Blocking, as `search`."""
+    with ledger.read() as conn:
+        projects = {query.scope.project, *project_queries.project_names(conn, query.scope.user_id)}
+    results = [
+        search(ledger, embedder, index, replace(query, scope=replace(query.scope, project=name), max_tokens=MAX_TOKENS))
+        for name in sorted(projects)
+    ]
+    # Scores of two searches cannot be compared, so the relevance comes first. What belongs to no project is found in
+    # each of them, and counts as in the search that it suits best.
+    found = [hit for result in results for hit in result.hits]
+    best: dict[str, Hit] = {}
+    for hit in sorted(found, key=lambda hit: (hit.relevance, hit.score), reverse=True):
+        best.setdefault(hit.id, hit)
+    hits = list(best.values())[: query.limit]
+    hits = with_passages(hits, dict.fromkeys(query_tokens(query.text), 1.0), query.max_tokens)
+    names = sum(count_tokens(hit.project) for hit in hits if hit.project != query.scope.project)
+    relations = merged((found for result in results for found in result.relations), [hit.id for hit in hits])
+    kept, relations = _within_budget(hits, relations, query.max_tokens - names)
+    notes = tuple(dict.fromkeys(note for result in results for note in result.notes))
+    confident = any(result.confident for result in results)
+    shows_all = len(best) == len(kept) and all(result.shows_all or not result.hits for result in results)
+    return SearchResult(
+        tuple(kept), len(hits) - len(kept), notes, confident, relations=relations, shows_all=bool(kept) and shows_all
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """The candidates of a query, their order, and how they were scored.
+
+    `confident` is False if probably none of them answers. `notes` say what is degraded. `entities` are those that the
+    query names. With `is_whole` a filter was set, and all that it leaves is ranked, unless that is more than a pool.
+    """
+
+    candidates: Candidates
+    scoring: SearchScoring
+    ranked: Sequence[Ranked]
+    confident: bool
+    notes: tuple[str, ...] = ()
+    threshold: float = 0.0
+    entities: Sequence[Entity] = ()
+    is_whole: bool = False
+
+
+def rank_query(ledger: Ledger, embedder: Embedder, index: NearestEntries, query: SearchQuery) -> Ranking:
+    """Return all candidates of a query, best first. Blocking. Raises InputError and LedgerError."""
+    now = query.as_of or query.now
+    with ledger.read() as conn:
+        found = _filter(conn, ledger, query, now)
+        parsed = ParsedQuery.of(conn, query.scope, query.text, now)
+        entities = entities_in_text(conn, query.scope, query.text, as_of=query.as_of) if query.hops else ()
+        incomplete = entries.has_missing_vectors(conn, embedder.fingerprint)
+    notes: list[str] = []
+    vector: Vector | None = None
+    try:
+        vector = embedder.embed_query(query.text)
+    except EmbedderError as error:
+        notes.append(f"searched by words only: {error}")
+    if vector is not None and incomplete:
+        notes.append("some texts have no vector of this embedder yet and are found by words only")
+    pool = max(POOL, 4 * query.limit)
+    request = CandidateRequest(
+        query.scope,
+        parsed.words,
+        vector,
+        PoolSize(pool, pool),
+        parsed.names,
+        filter=found,
+        as_of=query.as_of,
+        follows_links=query.follows_links,
+    )
+    candidates = retrieve(ledger, embedder, index, request)
+    notes += [_note(error) for error in candidates.errors]
+    retention = None
+    if query.as_of is None and query.forgetting.mode != "off":
+        with ledger.read() as conn:
+            retention = retention_of(conn, candidates.entries, query.forgetting, now)
+    scoring = SearchScoring(parsed, now, weights_for(embedder.fingerprint), embedder, retention)
+    ranked, relevance = _with_relevance(ledger, scoring, candidates, rank(candidates, scoring))
+    if retention is not None and query.forgetting.mode == "archive" and not asks_for_faded(query.filters):
+        kept = remembered(ranked, retention, query.forgetting.bound)
+        notes += left_out_note(ranked, kept, query.limit, relevance.threshold) if relevance.confident else ()
+        ranked, relevance = _with_relevance(ledger, scoring, candidates, kept)
+    # What has no vector is found by its words alone, and may be missing.
+    is_whole = narrows(query.filters) and vector is not None and not notes
+    return Ranking(
+        candidates, scoring, ranked, relevance.confident, tuple(notes), relevance.threshold, entities, is_whole
+    )
+
+
+def _with_relevance(
+    ledger: Ledger, scoring: SearchScoring, candidates: Candidates, ranked: Sequence[Ranked]
+) -> tuple[Sequence[Ranked], Relevance]:
+    relevance = relevance_of(scoring, candidates, _with_passage(ledger, candidates, ranked))
+    pairs = zip(ranked, relevance.of_hits, strict=True)
+    return [item._replace(relevance=value) for item, value in pairs], relevance
+
+
+def _with_passage(ledger: Ledger, candidates: Candidates, ranked: Sequence[Ranked]) -> Sequence[Ranked]:
+    """Return the candidates; if the best one is a page, with its passage that answers best, in place of its beginning.
+
+    That takes one more statement.
+    """
+    if not ranked or not ranked[0].candidate.is_page:
+        return ranked
+    best = ranked[0].candidate
+    if candidates.past is not None:
+        text = candidates.past[best.seq].text
+    else:
+        with ledger.read() as conn:
+            pages = messages.messages_by_id(conn, [best.owner_id])
+        text = pages[best.owner_id].content if pages else best.text
+    passage = best_passage(text, candidates.weights, PASSAGE_TOKENS)
+    return [ranked[0]._replace(candidate=best._replace(text=passage)), *ranked[1:]]
+
+
+def _filter(conn: Connection, ledger: Ledger, query: SearchQuery, now: datetime) -> HitFilter | None:
+    if not query.filters:
+        return None
+    faded = partial(faded_owners, conn, query.scope, query.forgetting, now)
+    zone = query.now.tzinfo or UTC
+    return hit_filter(conn, ledger.full_text, query.scope, query.filters, zone, as_of=query.as_of, faded=faded)
+
+
+def _relations(ledger: Ledger, ranking: Ranking, hits: Sequence[Hit], query: SearchQuery) -> tuple[KnownRelation, ...]:
+    """Return what is known of the entities that the query names."""
+    if not ranking.entities:
+        return ()
+    shown = [hit.id for hit in hits[: query.limit] if hit.kind == "memory"]
+    candidates = (item.candidate for item in ranking.ranked)
+    others = (candidate.owner_id for candidate in candidates if candidate.kind == "memory")
+    request = RelationRequest(
+        query.scope,
+        ranking.entities,
+        list(dict.fromkeys((*shown, *others))),
+        shown,
+        query.as_of,
+        query.hops,
+        is_filtered=bool(query.filters),
+    )
+    with ledger.read() as conn:
+        relations = find_relations(conn, request)
+        if not relations or query.as_of is not None:
+            return relations
+        expired = expired_ids(conn, query.scope, query.now)
+        return tuple(relation for relation in relations if relation.memory_id not in expired)
+
+
+def _within_budget(
+    hits: Sequence[Hit], relations: tuple[KnownRelation, ...], max_tokens: int
+) -> tuple[list[Hit], tuple[KnownRelation, ...]]:
+    """Return the hits and the relations that fit together. Relations never take room from the best hit."""
+    kept = within_budget(hits, max_tokens)
+    room = max_tokens - sum(map(hit_tokens, kept))
+    if relation_tokens(relations) <= room:
+        return kept, relations
+    least = max_tokens // ROOM_SHARE
+    if hits and hit_tokens(hits[0]) <= max_tokens - least:
+        room = max(room, least)
+    relations = fitting(relations, room)
+    return within_budget(hits, max_tokens - relation_tokens(relations)), relations
+
+
+def _result(
+    hits: Sequence[Hit], relations: tuple[KnownRelation, ...], query: SearchQuery, ranking: Ranking
+) -> SearchResult:
+    """Return the hits that a reply shows, best first, and what it leaves out."""
+    notes, confident = ranking.notes, ranking.confident
+    best = hits[: query.limit]
+    shown = relevant(best, query.min_relevance)
+    if irrelevant := len(best) - len(shown):
+        notes = (*notes, irrelevant_note(irrelevant, query.min_relevance))
+    kept, kept_relations = _within_budget(shown, relations, query.max_tokens)
+    shows_all = ranking.is_whole and len(ranking.ranked) <= query.limit and len(kept) == len(hits)
+    if not confident and not shows_all:
+        shown = strongest(shown)
+        kept, kept_relations = _within_budget(shown, relations, query.max_tokens)
+    omitted = len(shown) - len(kept)
+    return SearchResult(tuple(kept), omitted, notes, confident, ranking.threshold, kept_relations, shows_all)
+
+
+def _note(error: Exception) -> str:
+    by = "words" if isinstance(error, EmbedderError) else "meaning"
+    return f"searched by {by} only: {error}"
+
+
+def _hits(ledger: Ledger, candidates: Candidates, ranked: Sequence[Ranked], query: SearchQuery) -> list[Hit]:
+    """Return the best hits, folded, in batches until there are as many as the limit."""
+    past = candidates.past
+    if past is not None:
+        memories = [hit for hit in past.values() if hit.kind == "memory"]
+        return _read_in_batches(lambda _: past, lambda ids: _ids_citing(memories, ids), ranked, query)
+    with ledger.read() as conn:
+        return _read_in_batches(partial(hits_of, conn), partial(_ids_learned_from, conn), ranked, query)
+
+
+def _ids_citing(memories: Sequence[Hit], message_ids: Sequence[str]) -> set[str]:
+    return {memory.id for memory in memories if not set(message_ids).isdisjoint(memory.message_ids)}
+
+
+def _ids_learned_from(conn: Connection, message_ids: Sequence[str]) -> set[str]:
+    by_message = memory_queries.memories_from(conn, message_ids)
+    return {memory.id for memories in by_message.values() for memory in memories}
+
+
+def _read_in_batches(
+    read: Callable[[Sequence[Candidate]], Mapping[int, Hit]],
+    learned_from: Callable[[Sequence[str]], Set[str]],
+    ranked: Sequence[Ranked],
+    query: SearchQuery,
+) -> list[Hit]:
+    """Return the folded hits of the first candidates, memories before their messages.
+
+    The memories of a message are read with it, however far below it they stand.
+    """
+    hits: list[Hit] = []
+    memories_below: list[Hit] = []
+    folded: list[Hit] = []
+    size = query.limit + SPARE
+    for start in range(0, len(ranked), size):
+        batch, rest = ranked[start : start + size], ranked[start + size :]
+        hits += _read(read, batch, query)
+        memory_ids = learned_from([item.candidate.owner_id for item in batch if item.candidate.kind == "message"])
+        memories_below += _read(read, [item for item in rest if item.candidate.owner_id in memory_ids], query)
+        words = FoldWords.of(hits, query.text)
+        folded = memories_first(fold(hits, memories_below, words), memories_below, words)
+        if len(folded) >= query.limit:
+            break
+    return folded
+
+
+def _read(
+    read: Callable[[Sequence[Candidate]], Mapping[int, Hit]], ranked: Sequence[Ranked], query: SearchQuery
+) -> list[Hit]:
+    by_seq = read([item.candidate for item in ranked])
+    return [_scored(by_seq, item, query) for item in ranked if item.candidate.seq in by_seq]
+
+
+def _scored(by_seq: Mapping[int, Hit], ranked: Ranked, query: SearchQuery) -> Hit:
+    parts = ranked.parts if query.explain else {}
+    score, relevance = squash(ranked.score), ranked.relevance
+    return replace(by_seq[ranked.candidate.seq], score=score, relevance=relevance, score_parts=parts)

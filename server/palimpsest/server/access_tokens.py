@@ -1,0 +1,450 @@
+"""Create, store and verify access tokens, those of an OAuth server too."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import logging
+import math
+import secrets
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, cast
+
+import anyio
+import httpx
+import jwt
+from mcp.server.auth.middleware.auth_context import get_access_token
+from mcp.server.auth.provider import AccessToken
+
+from palimpsest.core.clock import iso, parse_instant
+from palimpsest.core.errors import InputError, SettingsError
+from palimpsest.core.files import file_lock, replace_file
+from palimpsest.core.models import Scope
+from palimpsest.core.settings import HttpSettings, StaticToken
+from palimpsest.core.validation import scope_part
+
+# What the access token of a request allows: whose memory, which project, and whether it may write.
+
+READ = "memory:read"
+WRITE = "memory:write"
+"""The OAuth scopes of an access token. A token without `WRITE` is read-only."""
+
+PROJECT_CLAIM = "palimpsest_project"
+"""The claim that limits an access token to one project. Without it all projects of the user are open."""
+
+GENERAL_CLAIM = "palimpsest_with_general"
+"""The claim that says whether a token of one project also opens what belongs to no project. For a token of
+an issuer without it, `http.issuer_with_general` says so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What an access token allows: one user's memory, limited to one project unless `project` is "".
+
+    `with_general`: whether the memories that belong to no project are open too.
+    """
+
+    user_id: str
+    project: str = ""
+    read_only: bool = False
+    with_general: bool = True
+
+    def sees(self, project: str) -> bool:
+        """Return whether the user's memories of a project are open, or with "" those of none."""
+        return not self.project or project == self.project or (project == "" and self.with_general)
+
+    def within(self, scope: Scope) -> Scope:
+        """Return a scope of the grant's user that sees no more than the grant does."""
+        return replace(scope, with_general=self.with_general or not self.project)
+
+
+def current_grant() -> Grant | None:
+    """Return what the access token of the current request allows, or None if the server needs no tokens."""
+    access_token = get_access_token()
+    return None if access_token is None else grant_from(access_token)
+
+
+def current_user() -> str:
+    """Return the user that the current request's access token belongs to, or "" if the server needs no tokens."""
+    grant = current_grant()
+    return grant.user_id if grant is not None else ""
+
+
+def may_write() -> bool:
+    """Return whether the current request may change the memory: it has no read-only access token."""
+    grant = current_grant()
+    return grant is None or not grant.read_only
+
+
+def grant_from(access_token: AccessToken) -> Grant:
+    """Return what a verified access token allows."""
+    claims = access_token.claims or {}
+    return Grant(
+        access_token.subject or "",
+        claims.get(PROJECT_CLAIM, ""),
+        read_only=WRITE not in access_token.scopes,
+        with_general=claims.get(GENERAL_CLAIM, False),
+    )
+
+
+# Access tokens that this server creates: shown once, and stored as hashes in `tokens.json` of the data directory.
+
+FILE = "tokens.json"
+PREFIX = "palimpsest_"
+"""How an access token starts, so that people and secret scanners recognize it."""
+
+RANDOM_BYTES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class StoredToken:
+    """An access token as it is stored: the SHA-256 of its text, and what it allows.
+
+    The text is random, so the hash needs no salt. Times are ISO 8601 in UTC. A token without `expires_at` is valid
+    until it is revoked. `with_general` says whether a token of a project also opens what belongs to no project; None
+    is of a token from before there was a choice, which does.
+    """
+
+    id: str
+    digest: str
+    user_id: str
+    project: str
+    read_only: bool
+    created_at: str
+    expires_at: str | None = None
+    with_general: bool | None = None
+
+    @property
+    def made_at(self) -> datetime:
+        """Return when the token was created."""
+        return parse_instant(self.created_at, "created_at")
+
+    @property
+    def ends_at(self) -> datetime | None:
+        """Return when the token ends, or None if it is valid until it is revoked."""
+        return None if self.expires_at is None else parse_instant(self.expires_at, "expires_at")
+
+    @property
+    def sees_general(self) -> bool:
+        """Return whether the token opens what belongs to no project."""
+        return not self.project or self.with_general is not False
+
+    @property
+    def is_undecided(self) -> bool:
+        """Return whether it was never said if the token of a project also opens what belongs to none."""
+        return bool(self.project) and self.with_general is None
+
+    def is_expired(self, now: datetime) -> bool:
+        """Return whether the token is no longer valid."""
+        return self.ends_at is not None and self.ends_at <= now
+
+
+def create(
+    data_dir: Path,
+    user_id: str,
+    project: str,
+    now: datetime,
+    *,
+    read_only: bool,
+    days: int | None,
+    with_general: bool = False,
+) -> tuple[str, StoredToken]:
+    """Create an access token. Return its text, which is stored nowhere, and what is stored.
+
+    `days`: how long the token is valid, or None for until it is revoked. Raises SettingsError if the file cannot be
+    written.
+    """
+    text = PREFIX + secrets.token_urlsafe(RANDOM_BYTES)
+    expires_at = None if days is None else iso(now + timedelta(days=days))
+    token = StoredToken(
+        str(uuid.uuid4())[:8],
+        digest_of(text),
+        user_id,
+        project,
+        read_only,
+        iso(now),
+        expires_at,
+        with_general or not project,
+    )
+    with _writing("no token was created"), _locked(data_dir):
+        _write(data_dir, [*stored_tokens(data_dir), token])
+    return text, token
+
+
+def revoke(data_dir: Path, token_id: str) -> StoredToken:
+    """Delete an access token and return it.
+
+    Raises InputError if there is none with this id, and SettingsError if the file cannot be written.
+    """
+    with _writing("no token was revoked"), _locked(data_dir):
+        tokens = stored_tokens(data_dir)
+        revoked = next((token for token in tokens if token.id == token_id), None)
+        if revoked is None:
+            known = ", ".join(token.id for token in tokens) or "there are none"
+            raise InputError(f"there is no token {token_id}; the ids are: {known}")
+        _write(data_dir, [token for token in tokens if token.id != token_id])
+    return revoked
+
+
+def stored_tokens(data_dir: Path) -> list[StoredToken]:
+    """Return all access tokens, oldest first. Raises SettingsError if the file cannot be read."""
+    path = data_dir / FILE
+    try:
+        rows: list[dict[str, Any]] = json.loads(path.read_text("utf-8"))
+        return [_token_of(row) for row in rows]
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError, TypeError) as error:
+        raise SettingsError(
+            f"{path} cannot be read: {error}. Every access token is refused. Repair the file, or delete it and create "
+            "new tokens."
+        ) from error
+
+
+def _token_of(row: dict[str, Any]) -> StoredToken:
+    """Return a stored token. Raises TypeError if its user or project is no text, which never counts as left out."""
+    if not all(isinstance(row.get(name), str) for name in ("user_id", "project")):
+        raise TypeError("a user or a project is not a text")
+    return StoredToken(**row)
+
+
+def undecided_text(tokens: Sequence[StoredToken], of_settings: Sequence[StaticToken]) -> str:
+    """Return a sentence on tokens of a project of which it was never said if they open what is general, "" for none."""
+    stored = [f"{token.id} ({token.project})" for token in tokens if token.is_undecided]
+    places = [
+        f"http.tokens[{number}] ({token.project})"
+        for number, token in enumerate(of_settings)
+        if token.project and token.with_general is None
+    ]
+    if not stored and not places:
+        return ""
+    remedies = [
+        "create another one, with or without --with-general, and revoke this one" if stored else "",
+        "say with_general in the settings" if places else "",
+    ]
+    return (
+        "these access tokens of a project also open what belongs to no project, and nobody ever said whether they "
+        f"should: {', '.join([*stored, *places])}. To decide it, {', or '.join(filter(None, remedies))}"
+    )
+
+
+def find_valid(tokens: Sequence[StoredToken], text: str, now: datetime) -> StoredToken | None:
+    """Return the token with this text, or None if there is none or it has expired."""
+    digest = digest_of(text)
+    match = next((token for token in tokens if hmac.compare_digest(token.digest, digest)), None)
+    return None if match is None or match.is_expired(now) else match
+
+
+def digest_of(text: str) -> str:
+    """Return the hash that is stored in place of an access token's text."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _locked(data_dir: Path) -> Any:
+    data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return file_lock(data_dir / f"{FILE}.lock")
+
+
+def _write(data_dir: Path, tokens: Sequence[StoredToken]) -> None:
+    """Replace the file in one step (mode 0600), so that a server never reads half of it."""
+    with replace_file(data_dir / FILE) as file:
+        json.dump([asdict(token) for token in tokens], file, indent=2)
+
+
+@contextmanager
+def _writing(otherwise: str) -> Generator[None]:
+    """Raise SettingsError in place of the OSError of a disk that is full or read-only."""
+    try:
+        yield
+    except OSError as error:
+        raise SettingsError(
+            f"the access tokens cannot be written: {error}; {otherwise}. Make the data folder writable for this user, "
+            "and check the free space."
+        ) from error
+
+
+# The public keys of an OAuth server, fetched when they are needed, and never more often than is good for it.
+
+logger = logging.getLogger(__name__)
+
+FRESH_SECONDS = 300.0
+"""How long keys are used before they are fetched again, so that a key the issuer withdrew is soon refused."""
+
+RETRY_SECONDS = 60.0
+"""How long to wait after a fetch failed. Meanwhile the known keys stay valid."""
+
+MAX_AGE_SECONDS = 3600.0
+"""How long known keys stay valid while the issuer cannot be reached."""
+
+FETCH_SECONDS = 5.0
+"""How long a fetch may take in all. Requests with an unknown key wait for it."""
+
+MAX_FETCHES_PER_MINUTE = 6
+"""More than an issuer changes its keys, and too few to be a burden to it, whatever keys are asked for."""
+
+MAX_KEYS_BYTES = 256 * 1024
+"""Large issuers publish twenty keys, which is some 50 KB."""
+
+
+class IssuerKeys:
+    """The keys that are published at a URL (RFC 7517). `clock` returns seconds that only grow."""
+
+    def __init__(self, url: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._url = url
+        self._clock = clock
+        self._keys: dict[str, jwt.PyJWK] = {}
+        self._fetched_at = -math.inf
+        self._fresh_until = -math.inf
+        self._fetching = anyio.Lock()
+        self._fetch_count = 0
+        self._last_fetches: deque[float] = deque(maxlen=MAX_FETCHES_PER_MINUTE)
+
+    async def find(self, key_id: str) -> jwt.PyJWK | None:
+        """Return the key with an id, or None if the issuer publishes none, or none that could be fetched."""
+        if not self._has_fresh(key_id):
+            fetch_count = self._fetch_count
+            async with self._fetching:
+                # One fetch answers everybody who waited for it.
+                if fetch_count == self._fetch_count and self._may_fetch():
+                    await self._fetch()
+        return self._keys.get(key_id)
+
+    def _has_fresh(self, key_id: str) -> bool:
+        return key_id in self._keys and self._clock() < self._fresh_until
+
+    def _may_fetch(self) -> bool:
+        is_first = len(self._last_fetches) < MAX_FETCHES_PER_MINUTE
+        return is_first or self._clock() - self._last_fetches[0] >= 60  # noqa: PLR2004 - seconds of a minute
+
+    async def _fetch(self) -> None:
+        """Replace the keys by those published now. If that fails, keep them until they are too old."""
+        self._fetch_count += 1
+        self._last_fetches.append(self._clock())
+        try:
+            with anyio.fail_after(FETCH_SECONDS):
+                self._keys = _signing_keys(await self._published())
+        except (httpx.HTTPError, TimeoutError, ValueError, RecursionError, jwt.PyJWTError) as error:
+            if self._clock() - self._fetched_at > MAX_AGE_SECONDS:
+                self._keys = {}
+            self._fresh_until = self._clock() + RETRY_SECONDS
+            logger.warning(
+                "the keys of the OAuth issuer could not be fetched from %s (%s); %s",
+                self._url,
+                str(error) or type(error).__name__,
+                "those known stay valid for now" if self._keys else "its access tokens are refused",
+            )
+        else:
+            self._fetched_at = self._clock()
+            self._fresh_until = self._fetched_at + FRESH_SECONDS
+
+    async def _published(self) -> Any:
+        """Return the JSON document at the URL. Raises ValueError if it is too long, and what httpx raises."""
+        document = bytearray()
+        plain = {"accept-encoding": "identity"}  # a compressed document may be far longer than what is read
+        async with (
+            httpx.AsyncClient(headers=plain, timeout=FETCH_SECONDS) as http,
+            http.stream("GET", self._url) as answer,
+        ):
+            if not answer.is_success:
+                raise ValueError(f"status {answer.status_code}")
+            async for part in answer.aiter_raw():
+                document += part
+                if len(document) > MAX_KEYS_BYTES:
+                    raise ValueError(f"more than {MAX_KEYS_BYTES} bytes")
+        return json.loads(document)
+
+
+def _signing_keys(document: Any) -> dict[str, jwt.PyJWK]:
+    """Return the keys of a JWK set for signatures, by id. Raises ValueError or PyJWTError if it is none."""
+    if not isinstance(document, dict):
+        raise ValueError("not a JWK set")  # noqa: TRY004 - it is the document that is wrong
+    keys = jwt.PyJWKSet.from_dict(cast("dict[str, Any]", document)).keys
+    return {key.key_id: key for key in keys if key.key_id and key.public_key_use in (None, "sig")}
+
+
+# Verify the JSON web tokens of an OAuth server (RFC 7519, RFC 9068).
+
+ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
+"""Signatures by a private key. A signature by a secret that the verifier shares is never accepted."""
+
+
+class Issuer:
+    """An OAuth server whose access tokens are accepted."""
+
+    def __init__(self, settings: HttpSettings) -> None:
+        self._issuer = settings.issuer
+        self._audience = settings.audience
+        self._with_general = settings.issuer_with_general is not False
+        self._keys = IssuerKeys(settings.keys_url)
+
+    async def verify(self, token: str) -> AccessToken | None:
+        """Return what a JSON web token allows.
+
+        Return None if its signature, issuer, audience or time is not valid, or its claims cannot be understood.
+        """
+        try:
+            claims = jwt.decode(
+                token,
+                await self._key_of(token),
+                algorithms=list(ALGORITHMS),
+                audience=self._audience,
+                issuer=self._issuer,
+                options={"require": ["exp", "iss", "aud", "sub"]},
+            )
+            return self._access_token(token, claims)
+        except (jwt.PyJWTError, InputError, RecursionError) as error:  # RecursionError: JSON that is nested too deep
+            logger.warning("an access token was refused: %s", error)
+            return None
+
+    async def _key_of(self, token: str) -> jwt.PyJWK:
+        """Return the key that a token says it is signed with. Raises PyJWTError if the issuer publishes none."""
+        key_id = jwt.get_unverified_header(token).get("kid")
+        key = await self._keys.find(key_id) if key_id else None
+        if key is None:
+            raise jwt.InvalidKeyError("it names no key that the issuer publishes")
+        return key
+
+    def _access_token(self, token: str, claims: Mapping[str, Any]) -> AccessToken:
+        """Return what verified claims allow. Raises InputError for a claim that cannot be understood."""
+        user = _name("sub", claims["sub"])
+        project = _name(PROJECT_CLAIM, claims[PROJECT_CLAIM]) if PROJECT_CLAIM in claims else ""
+        with_general = claims.get(GENERAL_CLAIM, self._with_general)
+        if not isinstance(with_general, bool):
+            raise InputError(f"{GENERAL_CLAIM} is neither true nor false")
+        return AccessToken(
+            token=token,
+            client_id=str(claims.get("client_id") or claims.get("azp") or user),
+            scopes=_scopes(claims.get("scope", "")),
+            expires_at=int(claims["exp"]),
+            resource=self._audience,
+            subject=user,
+            claims={**claims, PROJECT_CLAIM: project, GENERAL_CLAIM: with_general},
+        )
+
+
+def _name(claim: str, value: Any) -> str:
+    """Return a claim that names a part of the scope, as it is: `alice ` is not `alice`, and "" is no way to say all.
+
+    Raises InputError for a claim that would have to be changed to name one.
+    """
+    if not isinstance(value, str):
+        raise InputError(f"{claim} is not a text")
+    if not value or scope_part(claim, value) != value:
+        raise InputError(f"{claim} is empty, or has white space around it")
+    return value
+
+
+def _scopes(scope: Any) -> list[str]:
+    if isinstance(scope, str):
+        return scope.split()
+    if isinstance(scope, list):
+        return [str(part) for part in scope]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType] - any JSON value has a text
+    raise InputError("scope is neither a text nor a list")

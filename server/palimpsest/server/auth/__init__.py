@@ -1,1 +1,0 @@
-"""Access tokens: who is calling, and what they may do."""

@@ -1,0 +1,513 @@
+"""Serve MCP over HTTP: streamable HTTP at /mcp and SSE at /sse, on one port, with one open memory.
+
+`gate` says how a request is checked before it gets there.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import signal
+import socket
+import sys
+import time
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from types import FrameType
+from typing import Any, Literal, TypeAlias
+
+import anyio
+import uvicorn
+from mcp.server.auth.middleware.auth_context import AuthContextMiddleware
+from mcp.server.auth.middleware.bearer_auth import RequireAuthMiddleware
+from mcp.server.auth.routes import build_resource_metadata_url, create_protected_resource_routes
+from mcp.server.transport_security import TransportSecuritySettings
+from pydantic import AnyHttpUrl, TypeAdapter
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.authentication import AuthenticationMiddleware
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp, Lifespan, Receive, Scope, Send
+from uvicorn.config import LOGGING_CONFIG
+
+from palimpsest import __version__
+from palimpsest.core.clock import now
+from palimpsest.core.errors import LedgerError, SettingsError
+from palimpsest.core.settings import HttpSettings, Settings, is_loopback
+from palimpsest.server import access_tokens
+from palimpsest.server.access_tokens import READ, WRITE
+from palimpsest.server.app import LoadSettings, build_server
+from palimpsest.server.bearer import AccessTokenVerifier, EndWithToken
+from palimpsest.server.http.middleware import (
+    BodyLimit,
+    BoundedConnection,
+    HostCheck,
+    MessageCheck,
+    PageSplit,
+    Session,
+    SessionLimit,
+)
+from palimpsest.server.http.request_log import EventLog, OnRequest, ToldRequests, log_as_json
+from palimpsest.server.jsonrpc import MAX_MESSAGE_BYTES
+from palimpsest.server.mcp_server import CallEnd, MemoryServer, OnCall
+from palimpsest.server.rate_limits import (
+    HEALTH,
+    METRICS,
+    READY,
+    LimitedBearerAuth,
+    RateLimit,
+    UnfinishedLimit,
+    is_open,
+    refusal,
+)
+from palimpsest.server.session.calls import Calls, UnderWay
+from palimpsest.server.session.lazy_memory import LazyMemory
+
+# End a server in order: first it is not ready, then it takes no connections, calls end, streams end, it closes.
+
+CALLS_SECONDS = 20.0
+"""How long calls that are under way may go on after the server stopped to listen. With the streams' time after it, it
+is below the 30 seconds after which Kubernetes kills a process. Set by hand."""
+
+LOOK_SECONDS = 0.1
+"""How often it is looked whether calls have ended. The handler of a signal cannot set an event of the loop; the rest of
+uvicorn looks as often."""
+
+
+class DrainingServer(uvicorn.Server):
+    """A server that SIGTERM ends in order, and that a second signal, or Ctrl-C, ends without waiting for calls.
+
+    For `drain_seconds` after SIGTERM it serves as before and only `is_draining`. Then it waits for what is `under_way`,
+    because streams, among them those that calls are answered in, end as soon as `should_exit` is set. What ended in
+    order ends with the status 0.
+    """
+
+    def __init__(self, config: uvicorn.Config, under_way: UnderWay, drain_seconds: float) -> None:
+        super().__init__(config)
+        self._under_way = under_way
+        self._drain_seconds = drain_seconds
+        self._stop_at: float | None = None
+
+    @property
+    def is_draining(self) -> bool:
+        """Return whether the server is asked to stop."""
+        return self._stop_at is not None or self.should_exit
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Handle a signal."""
+        if sig != signal.SIGTERM or self.is_draining:
+            super().handle_exit(sig, frame)
+        else:
+            self._stop_at = time.monotonic() + self._drain_seconds
+
+    async def on_tick(self, counter: int) -> bool:
+        """Return whether to stop now."""
+        is_time = self._stop_at is not None and time.monotonic() >= self._stop_at
+        return await super().on_tick(counter) or is_time
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Take no more connections, wait for calls, and then end everything else."""
+        for server in self.servers:
+            server.close()
+        for listener in sockets or []:
+            listener.close()
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
+        end = time.monotonic() + CALLS_SECONDS
+        while self._under_way.number and not self.should_exit and time.monotonic() < end:  # noqa: ASYNC110 - see LOOK_SECONDS
+            await anyio.sleep(LOOK_SECONDS)
+        self.should_exit = True
+        await super().shutdown(sockets)
+
+
+# The probes: `/health` says whether the process works, and `/ready` whether it should get requests now.
+
+RETRY_SECONDS = 5.0
+"""How long after a failed attempt to open the memory a probe makes another one. Set by hand."""
+
+Readiness: TypeAlias = Literal["ready", "opening", "failed", "draining"]
+
+
+class Health:
+    """The health check: 200 if the server works, 503 if it does not, and nothing about what it stores. ASGI app."""
+
+    def __init__(self, memory: LazyMemory) -> None:
+        self._memory = memory
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer the request."""
+        await (await self._response())(scope, receive, send)
+
+    async def _response(self) -> Response:
+        content: dict[str, Any] = {"version": __version__, **await self._memory.health()}
+        return JSONResponse(content, 200 if content["status"] != "failed" else 503)
+
+
+class Ready:
+    """The readiness check: 200 if the memory is open and the ledger can be read, else 503. ASGI app.
+
+    While the server `is_draining`, it is not ready. If the memory could not be opened, the check has it opened again:
+    no other request would come that does.
+    """
+
+    def __init__(self, memory: LazyMemory, is_draining: Callable[[], bool]) -> None:
+        self._memory = memory
+        self._is_draining = is_draining
+        self._retried_at = -RETRY_SECONDS
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer the request."""
+        readiness = await self.readiness()
+        response = JSONResponse({"status": readiness}, 200 if readiness == "ready" else 503)
+        await response(scope, receive, send)
+
+    async def readiness(self) -> Readiness:
+        """Return whether requests should come."""
+        if self._is_draining():
+            return "draining"
+        memory = self._memory.opened
+        if memory is not None:
+            try:
+                await memory.care.read_ledger()
+            except LedgerError:
+                return "failed"
+            return "ready"
+        if not self._memory.has_failed:
+            return "opening"
+        if anyio.current_time() - self._retried_at >= RETRY_SECONDS:
+            self._retried_at = anyio.current_time()
+            self._memory.start_opening()
+        return "failed"
+
+
+# Choose who is told of calls and requests: nobody, a log, numbers for Prometheus, or both.
+
+
+@dataclass(frozen=True, slots=True)
+class Observers:
+    """Who is told of calls and of requests, and the steps of a request that answer `/metrics`."""
+
+    on_call: tuple[OnCall, ...] = ()
+    on_request: tuple[OnRequest, ...] = ()
+    steps: tuple[Middleware, ...] = ()
+
+    def of_calls(self) -> OnCall | None:
+        """Return what is told of each call, or None if nobody wants to know."""
+        return self._tell if self.on_call else None
+
+    def around(self, app: ASGIApp) -> ASGIApp:
+        """Return an application that tells of its requests, or the application itself."""
+        return ToldRequests(app, self.on_request) if self.on_request else app
+
+    def _tell(self, end: CallEnd) -> None:
+        for tell in self.on_call:
+            tell(end)
+
+
+def observers(
+    settings: HttpSettings,
+    memory: LazyMemory,
+    sessions: Callable[[], int],
+    under_way: Callable[[], int],
+    *,
+    protected: bool,
+) -> Observers:
+    """Return who is told, as the settings say. Raises SettingsError if anybody could read the numbers."""
+    chosen = Observers()
+    if settings.log == "json":
+        log = EventLog(lambda: memory.opened.care.ledger_id if memory.opened is not None else "")
+        chosen = Observers((log.call,), (log.request,))
+    if not settings.metrics:
+        return chosen
+    if protected and settings.metrics_token is None:
+        raise SettingsError(
+            "http.metrics needs http.metrics_token, because this server needs access tokens: at least 16 characters, "
+            "which Prometheus sends as a bearer token. Nothing was served."
+        )
+    if find_spec("prometheus_client") is None:
+        raise SettingsError(
+            "http.metrics needs prometheus-client, which is not installed. Nothing was served. Install "
+            "palimpsest-mcp[metrics]."
+        )
+    # The package is an extra, and takes time to import.
+    from palimpsest.server.http.metrics import PER_MINUTE, Metrics  # noqa: PLC0415 - as above
+
+    token = settings.metrics_token.get_secret_value() if settings.metrics_token is not None else ""
+    metrics = Metrics(memory, token, sessions, under_way)
+    step = Middleware(PageSplit, page=RateLimit(metrics, PER_MINUTE), is_page=lambda path: path == METRICS)
+    return Observers((*chosen.on_call, metrics.call), (*chosen.on_request, metrics.request), (step,))
+
+
+# Keep the pauses of the garbage collector short.
+#
+# A full collection visits every object of the process, half a million after the imports, and stops all threads for
+# some 200 ms meanwhile. Requests that create many objects, such as open streams, would cause one collection after
+# the other.
+
+THRESHOLDS = (50_000, 20, 100)
+"""After how many new objects the youngest are collected, and after how many of these collections the older ones are.
+Python's own (700, 10, 10) suit small programs. Set by hand."""
+
+LOADED_SECONDS = 15.0
+"""When the memory is open and the background has loaded the vector index. Set by hand."""
+
+
+async def keep_pauses_short(loaded_seconds: float = LOADED_SECONDS) -> None:
+    """Collect seldom, and exclude from collections what is there once everything is loaded."""
+    gc.set_threshold(*THRESHOLDS)
+    await anyio.sleep(loaded_seconds)
+    gc.freeze()
+
+
+# What a request passes before it gets to MCP. Each step reads only what the steps before it have let through.
+
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+ALL_ADDRESSES = ("0.0.0.0", "::")  # noqa: S104 - compared with, not bound to
+
+URL: TypeAdapter[AnyHttpUrl] = TypeAdapter(AnyHttpUrl)
+
+
+def gate(settings: Settings, host: str, calls: Calls, sessions: list[Session], *, protected: bool) -> list[Middleware]:
+    """Return the steps, the first first. `protected`: whether requests need an access token, and callers have shares.
+
+    Before these, `BoundedConnection` waits for the headers. After these, the SDK and our `Calls` answer the request.
+    """
+    identify, require = _token_steps(settings) if protected else ([], [])
+    return [
+        # Web pages of other sites are kept out (DNS rebinding).
+        Middleware(HostCheck, names=_host_names(host, settings.http.allowed_hosts)),
+        # The access token says who calls; without one it is the address. An address may try few wrong tokens.
+        *identify,
+        # Each caller sends so many requests a minute, and has so many unfinished.
+        Middleware(RateLimit, per_minute=settings.http.requests_per_minute),
+        Middleware(UnfinishedLimit),
+        # Without a valid access token, it ends here: 401, and no body was read.
+        *require,
+        # The body is read, within its limits, and has to be a message.
+        Middleware(BodyLimit, shares=calls.shares if protected else None),
+        Middleware(MessageCheck, under_way=calls.under_way),
+        # A new session may close an old one.
+        Middleware(SessionLimit, sessions=sessions),
+    ]
+
+
+def _token_steps(settings: Settings) -> tuple[list[Middleware], list[Middleware]]:
+    """Return the step that looks at the access token, and those that demand one and pass on what it allows."""
+    verifier = AccessTokenVerifier(settings.http, settings.data_dir, now)
+    return (
+        [Middleware(AuthenticationMiddleware, backend=LimitedBearerAuth(verifier), on_error=refusal)],
+        [
+            Middleware(_RequireToken, audience=settings.http.audience),
+            # A stream ends with its token.
+            Middleware(EndWithToken, verifier=verifier),
+            Middleware(AuthContextMiddleware),
+        ],
+    )
+
+
+def _host_names(host: str, allowed_hosts: Sequence[str]) -> list[str]:
+    """Return the hosts that requests may name, with any port."""
+    bound = [] if host in ALL_ADDRESSES else [f"[{host}]" if ":" in host else host]
+    return [*LOOPBACK, *bound, socket.gethostname(), *allowed_hosts]
+
+
+class _RequireToken:
+    """Answer 401 or 403 to requests without a valid access token, except on open paths. ASGI middleware."""
+
+    def __init__(self, app: ASGIApp, audience: str) -> None:
+        metadata_url = build_resource_metadata_url(URL.validate_python(audience)) if audience else None
+        self._app = app
+        self._protected_app = RequireAuthMiddleware(app, [READ], metadata_url)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, or refuse it."""
+        if scope["type"] != "http" or is_open(scope):
+            await self._app(scope, receive, send)
+        else:
+            await self._protected_app(scope, receive, send)
+
+
+logger = logging.getLogger(__name__)
+
+Transport: TypeAlias = Literal["http", "sse", "all"]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """The page of a memory: its application, which paths it has, and the path of its first URL.
+
+    `run` is what it does in the background while it is served. `end_streams_when` is given a function that says whether
+    the server is asked to stop; the streams of the page then end by themselves.
+    """
+
+    app: ASGIApp
+    has_path: Callable[[str], bool]
+    first_path: str
+    run: Callable[[], Coroutine[Any, Any, None]]
+    end_streams_when: Callable[[Callable[[], bool]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What is served: the whole application, the page in it, and how many of its calls are under way."""
+
+    app: ASGIApp
+    page: Page
+    under_way: UnderWay
+
+
+BuildPage: TypeAlias = Callable[[LazyMemory, Settings, bool], Page]
+"""Returns the page over a memory; the last argument says whether requests need an access token."""
+
+PATHS = {"http": ("mcp",), "sse": ("sse",), "all": ("mcp", "sse")}
+
+SHUTDOWN_SECONDS = 3
+"""How long open streams may continue when the server stops and its calls have ended."""
+
+CALL_SECONDS = 300.0
+"""How long a tool call over HTTP may take. What it had stored by then is kept."""
+
+SWITCH_SECONDS = 0.001
+"""How long a thread computes before another may. With Python's own 5 ms, each step of a call waits for the calls of
+others. Set by hand."""
+
+
+def serve(
+    load_settings: LoadSettings, transport: Transport, host: str | None, port: int | None, build_page: BuildPage
+) -> None:
+    """Serve until the process is asked to stop. Raises SettingsError if the address cannot be served like this."""
+    settings = load_settings()
+    host = settings.http.host if host is None else host
+    port = settings.http.port if port is None else port
+    protected = needs_tokens(settings)
+    refuse_unprotected(host, protected=protected)
+    sys.setswitchinterval(SWITCH_SECONDS)
+    with _listen(host, port) as listener:
+        port = listener.getsockname()[1]
+        served = application(
+            load_settings, settings, transport, host, build_page, lambda: server.is_draining, protected=protected
+        )
+        if settings.http.log == "json":  # after the SDK has set up the log in its own way
+            log_as_json()
+        config = uvicorn.Config(
+            served.app,
+            log_config=LOGGING_CONFIG if settings.http.log == "text" else None,
+            log_level="warning",
+            server_header=False,
+            ws="none",
+            http=BoundedConnection,
+            proxy_headers=bool(settings.http.trusted_proxies),
+            forwarded_allow_ips=[str(network) for network in settings.http.trusted_proxies],
+            timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+        )
+        url_host = f"[{host}]" if ":" in host else host
+        urls = " and ".join(f"http://{url_host}:{port}/{path}" for path in PATHS[transport])
+        _say_where(settings, urls, f"http://{url_host}:{port}{served.page.first_path}", protected=protected)
+        server = DrainingServer(config, served.under_way, settings.http.drain_seconds)
+        served.page.end_streams_when(lambda: server.should_exit)
+        server.run(sockets=[listener])
+
+
+def _say_where(settings: Settings, urls: str, page: str, *, protected: bool) -> None:
+    """Tell whoever starts the server where it is. A log does not name the page, whose URL may let somebody in."""
+    if settings.http.log == "json":
+        logger.warning("serving", extra={"fields": {"urls": urls, "with_token": protected}})
+        return
+    for line in (f"{urls}{', with a token' if protected else ''}", f"page: {page}"):
+        print(f"palimpsest: {line}", file=sys.stderr, flush=True)  # noqa: T201 - for the person who starts the server
+
+
+def needs_tokens(settings: Settings) -> bool:
+    """Return whether requests need an access token: if any is defined, or an issuer is. Raises SettingsError."""
+    return bool(settings.http.tokens or settings.http.issuer or access_tokens.stored_tokens(settings.data_dir))
+
+
+def refuse_unprotected(host: str, *, protected: bool) -> None:
+    """Raise SettingsError if other machines could use the server without an access token."""
+    if not protected and not is_loopback(host):
+        raise SettingsError(
+            f"{host} can be reached from other machines, and no access token is required. Create one "
+            "(palimpsest token create), set http.tokens or http.issuer, or serve on 127.0.0.1."
+        )
+
+
+def application(
+    load_settings: LoadSettings,
+    settings: Settings,
+    transport: Transport,
+    host: str,
+    build_page: BuildPage,
+    is_draining: Callable[[], bool],
+    *,
+    protected: bool,
+) -> Served:
+    """Return what is served. It opens the memory at startup and closes it at shutdown."""
+    server = build_server(lambda: load_settings().learning_in_background(), run_state=False, call_seconds=CALL_SECONDS)
+    # The gate checks hosts. The SDK's own check takes anything after a name's colon for a port.
+    security = TransportSecuritySettings(enable_dns_rebinding_protection=False)
+    memory, calls = server.state.memory, server.state.calls
+    routes: list[BaseRoute] = [
+        Route(HEALTH, Health(memory), methods=["GET"]),
+        Route(READY, Ready(memory, is_draining), methods=["GET"]),
+    ]
+    if transport != "sse":
+        app = server.streamable_http_app(
+            transport_security=security, host=host, max_request_body_size=MAX_MESSAGE_BYTES
+        )
+        routes += app.routes
+    if transport != "http":
+        routes += server.sse_app(transport_security=security, host=host, max_request_body_size=MAX_MESSAGE_BYTES).routes
+    page = build_page(memory, settings, protected)
+    sessions: list[Session] = []
+    told = observers(settings.http, memory, lambda: len(sessions), lambda: calls.under_way.number, protected=protected)
+    server.on_call = told.of_calls()
+    check, *steps = gate(settings, host, calls, sessions, protected=protected)
+    app = Starlette(
+        routes=[*routes, *(_oauth_metadata(settings) if protected else [])],
+        middleware=[check, *told.steps, Middleware(PageSplit, page=page.app, is_page=page.has_path), *steps],
+        lifespan=_lifespan(server, transport, page),
+    )
+    return Served(told.around(app), page, calls.under_way)
+
+
+def _lifespan(server: MemoryServer, transport: Transport, page: Page) -> Lifespan[Starlette]:
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncGenerator[None]:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(server.state.run)
+            tasks.start_soon(page.run)
+            tasks.start_soon(keep_pauses_short)
+            server.state.memory.start_opening()
+            if transport == "sse":
+                yield
+            else:
+                async with server.session_manager.run():
+                    yield
+            tasks.cancel_scope.cancel()
+
+    return lifespan
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family)
+    except OSError as error:
+        raise SettingsError(
+            f"cannot listen on {host} port {port}: {error.strerror or error}. Choose another port with --port, "
+            "or stop the program that uses it."
+        ) from error
+
+
+def _oauth_metadata(settings: Settings) -> list[Route]:
+    """Return the routes where clients learn which OAuth server issues access tokens (RFC 9728)."""
+    if not settings.http.issuer:
+        return []
+    return create_protected_resource_routes(
+        resource_url=URL.validate_python(settings.http.audience),
+        authorization_servers=[URL.validate_python(settings.http.issuer)],
+        scopes_supported=[READ, WRITE],
+    )

@@ -1,0 +1,125 @@
+"""Numbers for Prometheus at `/metrics`, with `http.metrics`. No label names a user, or anything that is stored."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from prometheus_client.registry import Collector
+from starlette.datastructures import Headers
+from starlette.responses import PlainTextResponse, Response
+from starlette.types import Receive, Scope, Send
+
+from palimpsest.core.errors import LedgerError
+from palimpsest.server.http.request_log import RequestEnd
+from palimpsest.server.mcp_server import CallEnd
+from palimpsest.server.session.lazy_memory import LazyMemory
+
+if TYPE_CHECKING:
+    from palimpsest.admin.doctor import Numbers
+
+
+BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
+"""Upper bounds in seconds: a search takes some milliseconds, and a call with a language model up to minutes."""
+
+PER_MINUTE = 60
+"""How often an address may read them, or try a token. Prometheus reads them every 15 to 60 seconds."""
+
+
+class Metrics:
+    """Counts what it is told of, and answers with it and with what the ledger says at that time. ASGI app.
+
+    With `token`, it is for requests with this bearer token alone. `sessions` and `under_way` return how many there are.
+    """
+
+    def __init__(
+        self, memory: LazyMemory, token: str, sessions: Callable[[], int], under_way: Callable[[], int]
+    ) -> None:
+        self._memory = memory
+        self._token = token
+        self._registry = registry = CollectorRegistry()
+        self._calls = Counter("palimpsest_calls", "Calls of tools.", ["tool", "outcome"], registry=registry)
+        self._seconds = Histogram(
+            "palimpsest_call_seconds", "How long calls of tools took.", ["tool"], registry=registry, buckets=BUCKETS
+        )
+        self._requests = Counter(
+            "palimpsest_requests",
+            "Requests over HTTP.",
+            ["path", "status"],
+            registry=registry,
+        )
+        Gauge("palimpsest_sessions", "Open sessions of MCP.", registry=registry).set_function(sessions)
+        Gauge("palimpsest_calls_under_way", "Calls that are being answered.", registry=registry).set_function(under_way)
+        ProcessCollector(registry=registry)
+        self._ledger = LedgerNumbers()
+        registry.register(self._ledger)
+
+    def call(self, end: CallEnd) -> None:
+        """Count a call."""
+        self._calls.labels(end.tool, end.outcome).inc()
+        self._seconds.labels(end.tool).observe(end.seconds)
+
+    def request(self, end: RequestEnd) -> None:
+        """Count a request."""
+        self._requests.labels(end.path, str(end.status)).inc()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer the request."""
+        await (await self._response(scope))(scope, receive, send)
+
+    async def _response(self, scope: Scope) -> Response:
+        if scope["method"] != "GET":
+            return PlainTextResponse("only GET", 405, headers={"allow": "GET"})
+        given = Headers(scope=scope).get("authorization", "")
+        if self._token and not hmac.compare_digest(given.encode(), f"Bearer {self._token}".encode()):
+            text = "http.metrics_token is needed as a bearer token"
+            return PlainTextResponse(text, 401, headers={"www-authenticate": "Bearer"})
+        states = await self._memory.health()
+        memory = self._memory.opened
+        numbers: Numbers | None = None
+        if memory is not None:
+            try:
+                numbers = await memory.care.numbers()
+            except LedgerError:
+                states = {"status": "failed", "ledger": "unreadable"}
+        self._ledger.states, self._ledger.numbers = states, numbers
+        return Response(generate_latest(self._registry), media_type=CONTENT_TYPE_PLAIN_0_0_4)
+
+
+class LedgerNumbers(Collector):
+    """What the ledger said last. It is the same for all servers over one ledger, but for the state and the lag."""
+
+    def __init__(self) -> None:
+        self.states: dict[str, str] = {}
+        self.numbers: Numbers | None = None
+
+    def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
+        """Yield the numbers."""
+        state = GaugeMetricFamily("palimpsest_state", "1 for the state that a part is in.", labels=["part", "state"])
+        for part, value in self.states.items():
+            state.add_metric([part, value], 1)
+        yield state
+        if self.numbers is None:
+            return
+        yield GaugeMetricFamily(
+            "palimpsest_index_lag",
+            "Rows of the index log that this index lacks.",
+            self.numbers.index_lag,
+        )
+        jobs = GaugeMetricFamily("palimpsest_jobs", "Jobs of the ledger that are not done.", labels=["kind", "state"])
+        for (kind, job_state), count in sorted(self.numbers.jobs.items()):
+            jobs.add_metric([kind, job_state], count)
+        yield jobs
+        labels = ["kind", "prompt"]
+        calls = CounterMetricFamily("palimpsest_model_calls", "Calls of the model by the background.", labels=labels)
+        tokens = CounterMetricFamily("palimpsest_model_tokens", "Tokens of these calls.", labels=labels)
+        for kind, prompts in self.numbers.model_use.ever.items():
+            for prompt, use in prompts.items():
+                calls.add_metric([kind, prompt], use.calls)
+                tokens.add_metric([kind, prompt], use.tokens)
+        yield calls
+        yield tokens

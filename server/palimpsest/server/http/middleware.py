@@ -1,0 +1,534 @@
+"""Check requests before MCP gets them: hosts, paths, bodies, sessions, slow connections."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import anyio
+import h11
+from mcp.types import INVALID_REQUEST, JSONRPCRequest
+from mcp.types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from starlette.datastructures import Headers
+from starlette.responses import PlainTextResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from palimpsest.core.threads import CpuShares
+from palimpsest.server.jsonrpc import MAX_MESSAGE_BYTES, Refused, read_message
+from palimpsest.server.rate_limits import caller_of, is_open
+from palimpsest.server.session.calls import SHARE, BodyBudget, BodyShare, UnderWay
+
+# Refuse requests that name another host or come from another site, which keeps out web pages (DNS rebinding).
+
+HOST = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]{1,5})?", re.ASCII)
+"""A host as RFC 3986 writes it, with or without a port. Nothing may stand before or after it."""
+
+SCHEMES = ("http://", "https://")
+
+
+class HostCheck:
+    """Answer 421 to a request for another host, and 403 to one from another origin. ASGI middleware.
+
+    `names` are hosts without a port, IPv6 addresses in brackets; or hosts with the only port that is allowed.
+    """
+
+    def __init__(self, app: ASGIApp, names: Iterable[str]) -> None:
+        self._app = app
+        self._names = frozenset(name.lower() for name in names)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, or refuse it."""
+        if scope["type"] == "http":
+            refusal = self._refusal(Headers(scope=scope))
+            if refusal is not None:
+                await refusal(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+    def _refusal(self, headers: Headers) -> Response | None:
+        origin = headers.get("origin")
+        if not self._is_ours(headers.get("host", "")):
+            return PlainTextResponse("the Host header does not name this server; nothing was done", 421)
+        if origin and not self._is_our_origin(origin):
+            return PlainTextResponse("the Origin header names another site; nothing was done", 403)
+        return None
+
+    def _is_our_origin(self, origin: str) -> bool:
+        scheme = next((scheme for scheme in SCHEMES if origin.lower().startswith(scheme)), None)
+        return scheme is not None and self._is_ours(origin[len(scheme) :])
+
+    def _is_ours(self, host: str) -> bool:
+        match = HOST.fullmatch(host.lower())
+        return match is not None and (match["name"] in self._names or match[0] in self._names)
+
+
+# Send the requests for a page to the page, and leave the rest to MCP.
+
+
+class PageSplit:
+    """Pass requests for paths of the page on to it. ASGI middleware.
+
+    It comes right after the check of hosts: visitors have a cookie and no access token, and send forms and no JSON.
+    """
+
+    def __init__(self, app: ASGIApp, page: ASGIApp, is_page: Callable[[str], bool]) -> None:
+        self._app = app
+        self._page = page
+        self._is_page = is_page
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer the request, or pass it on."""
+        is_page = scope["type"] == "http" and self._is_page(scope["path"])
+        await (self._page if is_page else self._app)(scope, receive, send)
+
+
+# Limits for the body of a request: its size, and how long it takes to arrive. ASGI middleware.
+
+BODY_SECONDS = 20.0
+"""How long a client may take to send its request."""
+
+SECONDS_PER_BYTE = 50e-3 / (4 * 1024 * 1024)
+"""What a body costs of its sender's share of the CPU: parsing the longest, twice, takes some 50 ms."""
+
+MAX_DIGITS = 20
+"""How much of a declared length is read. It is more than any length has."""
+
+
+class BodyLimit:
+    """Read the body of a request before passing it on.
+
+    Answer 413 if it is too long, 408 if it takes too long, and 503 if the unfinished requests hold too much already.
+    With `shares`, its sender's share of the CPU pays for parsing it.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        max_bytes: int = MAX_MESSAGE_BYTES,
+        seconds: float = BODY_SECONDS,
+        budget: BodyBudget | None = None,
+        shares: CpuShares | None = None,
+    ) -> None:
+        self.app = app
+        self._max_bytes = max_bytes
+        self._seconds = seconds
+        self._budget = budget or BodyBudget()
+        self._shares = shares
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on with its whole body, or refuse it."""
+        if scope["type"] != "http" or is_open(scope):
+            await self.app(scope, receive, send)
+            return
+        caller = caller_of(scope)
+        share = BodyShare(self._budget, caller)
+        scope[SHARE] = share
+        if self._shares is not None:
+            await self._shares.of(caller).wait()
+        with share.held():
+            body = await self._body(scope, receive, share)
+            if self._shares is not None and isinstance(body, bytearray):
+                self._shares.of(caller).use(len(body) * SECONDS_PER_BYTE)
+            if isinstance(body, PlainTextResponse):
+                await body(scope, receive, send)
+            elif body is not None:
+                await self.app(scope, _receive_once(body, receive), send)
+
+    async def _body(self, scope: Scope, receive: Receive, share: BodyShare) -> bytearray | PlainTextResponse | None:
+        """Return the body, the response that refuses it, or None if the client disconnected."""
+        too_long = f"the request is longer than {self._max_bytes} bytes; nothing was done"
+        too_many = "too many long requests at once; nothing was done. Send it again in a second."
+        declared = _declared_length(scope)
+        if declared > self._max_bytes:
+            return _refusal(413, too_long)
+        if not share.take(declared):
+            return _refusal(503, too_many, {"retry-after": "1"})
+        body = bytearray()
+        message: Message | None = None
+        with anyio.move_on_after(self._seconds) as reading:
+            while message is None or message.get("more_body", False):
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    return None
+                body += message.get("body", b"")
+                if len(body) > self._max_bytes:
+                    return _refusal(413, too_long)
+                if not share.take(len(body)):
+                    return _refusal(503, too_many, {"retry-after": "1"})
+        if reading.cancelled_caught:
+            return _refusal(408, f"the request took longer than {self._seconds:g} seconds to arrive; nothing was done")
+        return body
+
+
+def _declared_length(scope: Scope) -> int:
+    """Return the length that a request declares, or 0 if it declares none."""
+    digits = Headers(scope=scope).get("content-length", "")[:MAX_DIGITS]
+    return int(digits) if digits.isascii() and digits.isdecimal() else 0
+
+
+def _receive_once(body: bytearray, receive: Receive) -> Receive:
+    """Return a `receive` that gives the body once and does not keep it."""
+    unread: list[bytearray] = [body]
+
+    async def receive_body() -> Message:
+        if unread:
+            return {"type": "http.request", "body": bytes(unread.pop()), "more_body": False}
+        return await receive()
+
+    return receive_body
+
+
+def _refusal(status: int, text: str, headers: dict[str, str] | None = None) -> PlainTextResponse:
+    """Return a response that closes the connection, because the rest of the body is not read."""
+    return PlainTextResponse(text, status, headers={"connection": "close", **(headers or {})})
+
+
+# Check the message in the body of a request before the SDK reads it. ASGI middleware.
+
+SESSION = "mcp-session-id"
+RESERVED_IDS = ("_GET_stream",)
+"""What the SDK calls a session's own stream among the streams of its requests, which it keeps by their ids."""
+
+ENDING_SECONDS = 1.0
+"""How long to wait for a request whose id comes again. Its client may have the answer before the request has ended."""
+
+
+class MessageCheck:
+    """Answer a body that is no message, or a request whose id is in use, with 400, or 413, and a JSON-RPC error.
+
+    Over stdio the same faults get the same errors. The SDK keeps the answers of a session by the ids of its requests,
+    with 1 the same as "1", so the first of two unfinished ones with the same id would never be answered. Calls are
+    counted in `under_way` until they are answered.
+    """
+
+    def __init__(self, app: ASGIApp, under_way: UnderWay | None = None) -> None:
+        self.app = app
+        self._under_way = under_way or UnderWay()
+        self._unfinished: dict[tuple[str, str], anyio.Event] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, or refuse it. It has to have its whole body in one piece."""
+        if scope["type"] != "http" or scope["method"] != "POST" or is_open(scope):
+            await self.app(scope, receive, send)
+            return
+        request = await receive()
+        if request["type"] == "http.disconnect":
+            return
+        message = read_message(request["body"])
+        if isinstance(message, Refused):
+            await _answer(message)(scope, receive, send)
+            return
+        session = Headers(scope=scope).get(SESSION)
+        key = (session, str(message.id)) if session and isinstance(message, JSONRPCRequest) else None
+        method = message.method if isinstance(message, JSONRPCRequest) else ""
+        del message
+        receive_again = _receive_again(request, receive)
+        del request
+        if key is None:
+            await self._pass_on(method, scope, receive_again, send)
+        elif key[1] in RESERVED_IDS or not await self._is_free(key):
+            refused = Refused(INVALID_REQUEST, "an unfinished request of the session has the same id")
+            await _answer(refused)(scope, receive, send)
+        else:
+            self._unfinished[key] = anyio.Event()
+            try:
+                await self._pass_on(method, scope, receive_again, send)
+            finally:
+                self._unfinished.pop(key).set()
+
+    async def _pass_on(self, method: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """Have a request answered. It is under way until its answer was sent, and not only until there is one."""
+        with self._under_way.counted(method):
+            await self.app(scope, receive, send)
+
+    async def _is_free(self, key: tuple[str, str]) -> bool:
+        """Wait for the request that has an id in a session. Return whether no request has it any more."""
+        with anyio.move_on_after(ENDING_SECONDS):
+            while key in self._unfinished:
+                await self._unfinished[key].wait()
+        return key not in self._unfinished
+
+
+def _answer(refused: Refused) -> Response:
+    content = refused.as_error().model_dump_json(exclude_unset=True)
+    return Response(content, 413 if refused.too_large else 400, media_type="application/json")
+
+
+def _receive_again(request: Message, receive: Receive) -> Receive:
+    """Return a `receive` that gives a request once more and does not keep it."""
+    unread = [request]
+
+    async def receive_request() -> Message:
+        return unread.pop() if unread else await receive()
+
+    return receive_request
+
+
+# Bound the number of open sessions. ASGI middleware.
+
+MAX_SESSIONS = 1_000
+"""An idle session takes some 40 KB."""
+
+MAX_SESSIONS_PER_CALLER = 200
+"""More than one person's agents have. Set by hand."""
+
+SESSION_ID = "mcp-session-id"
+PROTOCOL_VERSION = "mcp-protocol-version"
+
+
+@dataclass(eq=False, slots=True)
+class Session:
+    """A session that its caller opened with the request `opening`. It is in use while it has unfinished requests.
+
+    `id` is "" until the opening request is answered; over SSE it stays "", because the request lasts as long as the
+    session.
+    """
+
+    caller: str
+    opening: Scope
+    id: str = ""
+    requests: int = 0
+
+
+class SessionLimit:
+    """Close the session that was idle longest when another one is opened and there are too many.
+
+    Its client gets 404 at its next request and opens a new session, as MCP demands. If none is idle, answer 503.
+    Of too many in all, one of the caller with the most is closed. Open ones stand in `sessions`.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        max_sessions: int = MAX_SESSIONS,
+        max_per_caller: int = MAX_SESSIONS_PER_CALLER,
+        sessions: list[Session] | None = None,
+    ) -> None:
+        self._app = app
+        self._max_sessions = max_sessions
+        self._max_per_caller = max_per_caller
+        self._sessions: list[Session] = [] if sessions is None else sessions  # the one that was used last stands last
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on. If it opens a session, make room for it first, or refuse it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        session_id, caller = Headers(scope=scope).get(SESSION_ID, ""), caller_of(scope)
+        if _opens_session(scope, session_id):
+            if not await self._has_room(caller):
+                text = f"{self._max_per_caller} of your sessions are in use; nothing was done. Close one and try again."
+                await PlainTextResponse(text, 503, headers={"retry-after": "1"})(scope, receive, send)
+                return
+            session = Session(caller, scope)
+            self._sessions.append(session)
+        else:
+            session = next((s for s in self._sessions if s.id and (s.id, s.caller) == (session_id, caller)), None)
+        if session is None:
+            await self._app(scope, receive, send)
+        else:
+            with self._in_use(session):
+                await self._app(scope, receive, _watching(session, scope["method"], send))
+
+    @contextmanager
+    def _in_use(self, session: Session) -> Generator[None]:
+        """Count a request of a session. Forget the session if it has no id after that, because it was not opened."""
+        session.requests += 1
+        try:
+            yield
+        finally:
+            session.requests -= 1
+            if session in self._sessions:
+                self._sessions.remove(session)
+                if session.id:
+                    self._sessions.append(session)
+
+    async def _has_room(self, caller: str) -> bool:
+        """Return whether a caller may open a session, after closing the one that was idle longest if need be."""
+        callers = Counter(session.caller for session in self._sessions)
+        if callers[caller] < self._max_per_caller:
+            if len(self._sessions) < self._max_sessions:
+                return True
+            caller = callers.most_common(1)[0][0]
+        idle = (session for session in self._sessions if session.caller == caller and not session.requests)
+        session = next(idle, None)
+        if session is None:
+            return False
+        self._sessions.remove(session)
+        await self._app(_closing(session), _no_body, _nowhere)
+        return True
+
+
+def _opens_session(scope: Scope, session_id: str) -> bool:
+    """Return whether a request may open a session. Clients since protocol 2026-07-28 have none."""
+    if scope["path"] == "/sse":
+        return True
+    version = Headers(scope=scope).get(PROTOCOL_VERSION)
+    return scope["path"] == "/mcp" and not session_id and (version is None or version in HANDSHAKE_PROTOCOL_VERSIONS)
+
+
+def _watching(session: Session, method: str, send: Send) -> Send:
+    """Return a `send` that gives a session its id once it is opened, and takes it away once it is closed."""
+
+    async def watch(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            succeeded = message["status"] < 400  # noqa: PLR2004 - the first status of an error
+            if message["status"] == 404 or (method == "DELETE" and succeeded):  # noqa: PLR2004 - Not Found
+                session.id = ""
+            elif not session.id and succeeded:
+                session.id = Headers(raw=message["headers"]).get(SESSION_ID, "")
+        await send(message)
+
+    return watch
+
+
+def _closing(session: Session) -> Scope:
+    """Return the request with which a client closes its session."""
+    headers = [(SESSION_ID.encode(), session.id.encode())]
+    return {**session.opening, "method": "DELETE", "headers": headers}
+
+
+async def _no_body() -> dict[str, Any]:
+    return {"type": "http.request", "body": b"", "more_body": False}
+
+
+async def _nowhere(_: Message) -> None:
+    """Drop a message."""
+
+
+# Connections on which nothing happens: how long one may stay open, and how many connections there may be.
+
+MAX_CONNECTIONS = 900
+"""A process may often open 1,024 files, and the ledger, the index and the log need some of them."""
+
+REQUEST_SECONDS = 10.0
+"""How long a connection may take from its start, or from its last response, to the end of a request's headers."""
+
+READ_SECONDS = 60.0
+"""How long a client may take to read anything of a response, while some of it waits to be sent."""
+
+
+class BoundedConnection(H11Protocol):
+    """A connection of uvicorn's. It is closed if it waits too long, or longest while there are too many.
+
+    It waits while no request of it is being answered: for headers, or for the rest of a body that nobody reads. It is
+    based on h11, which strips whitespace around header values, as RFC 9110 demands; httptools does not.
+    """
+
+    waiting_since: float | None = None
+    """When it began to wait, by the monotonic clock, in seconds; None while it is being answered.
+
+    The event loop's own time may be too coarse to say which of two connections waits longer.
+    """
+
+    _request_timer: asyncio.TimerHandle | None = None
+    _read_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        """Accept the connection. If there are too many, close the one that waits longest; it may be this one."""
+        super().connection_made(_LingeringTransport(transport, self._is_client_sending))  # pyright: ignore[reportArgumentType] - it has all of a transport
+        self._await_request()
+        if len(self.connections) > MAX_CONNECTIONS:
+            _abort_longest_waiting(self.connections)
+
+    def data_received(self, data: bytes) -> None:
+        """Handle what the client sends. Drop it once the connection is closing."""
+        if self.transport.is_closing():
+            return
+        super().data_received(data)
+        if self._is_answering():
+            self._stop_waiting()
+
+    def on_response_complete(self) -> None:
+        """Drop what nobody has read of the body, and wait for the next request."""
+        self.cycle.body.clear()
+        super().on_response_complete()
+        if not self._is_answering():
+            self._await_request()
+
+    def pause_writing(self) -> None:
+        """Note that the client does not read as fast as the server writes."""
+        super().pause_writing()
+        self._read_timer = self.loop.call_later(READ_SECONDS, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """Note that the client reads again."""
+        super().resume_writing()
+        self._read_timer = _cancelled(self._read_timer)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection."""
+        super().connection_lost(exc)
+        self._stop_waiting()
+        self._read_timer = _cancelled(self._read_timer)
+
+    def abort(self) -> None:
+        """Close the connection at once."""
+        self.connections.discard(self)
+        self.transport.abort()
+
+    def _is_answering(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete  # pyright: ignore[reportUnnecessaryComparison] - it is None before the first request
+
+    def _await_request(self) -> None:
+        self._stop_waiting()
+        self.waiting_since = time.monotonic()
+        self._request_timer = self.loop.call_later(REQUEST_SECONDS, self._close)
+
+    def _stop_waiting(self) -> None:
+        self.waiting_since = None
+        self._request_timer = _cancelled(self._request_timer)
+
+    def _close(self) -> None:
+        """Close the connection once the client has read the last response, or has taken too long for it."""
+        self.transport.close()
+        self._request_timer = self.loop.call_later(READ_SECONDS, self.transport.abort)
+
+    def _is_client_sending(self) -> bool:
+        """Return whether the client may be in the middle of a request."""
+        return self.conn.their_state in {h11.SEND_BODY, h11.ERROR}
+
+
+class _LingeringTransport:
+    """A transport that closes only its own direction at first, if the client may still be sending.
+
+    A socket that is closed with unread bytes resets the connection, and the client may lose a response that it has
+    not read yet (RFC 9112, section 9.6). The second call of `close` closes it wholly.
+    """
+
+    def __init__(self, transport: Any, is_client_sending: Callable[[], bool]) -> None:
+        self._transport = transport
+        self._is_client_sending = is_client_sending
+        self._is_lingering = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def close(self) -> None:
+        if self.is_closing() or not self._is_client_sending():
+            self._transport.close()
+            return
+        self._is_lingering = True
+        self._transport.write_eof()
+        self._transport.resume_reading()
+
+    def is_closing(self) -> bool:
+        return self._is_lingering or self._transport.is_closing()
+
+
+def _cancelled(timer: asyncio.TimerHandle | None) -> None:
+    if timer is not None:
+        timer.cancel()
+
+
+def _abort_longest_waiting(connections: set[Any]) -> None:
+    """Close the connection that waits longest. The newest waits too, so there is one."""
+    waiting = [connection for connection in connections if connection.waiting_since is not None]
+    min(waiting, key=lambda connection: connection.waiting_since).abort()

@@ -1,0 +1,243 @@
+"""Limit requests, unfinished requests and failed tokens by caller."""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+import math
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import cast
+
+from limits import RateLimitItemPerMinute
+from limits.storage import MemoryStorage
+from limits.strategies import MovingWindowRateLimiter, SlidingWindowCounterRateLimiter
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser, BearerAuthBackend
+from mcp.server.auth.provider import TokenVerifier
+from starlette.authentication import AuthCredentials, AuthenticationError
+from starlette.requests import HTTPConnection
+from starlette.responses import PlainTextResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+# Who sends a request, for limits: the owner of a verified access token, or else an address.
+
+REQUEST_ID = "palimpsest.request_id"
+"""The key of a request's id in its ASGI scope, if requests are told of."""
+
+NETWORK_BITS = 64
+"""The part of an IPv6 address that names a network. One machine has all the addresses of its network."""
+
+
+def caller_of(scope: Scope) -> str:
+    """Return a name for whoever sends a request.
+
+    A header alone never decides it, because anybody can send any header.
+    """
+    user = scope.get("user")
+    if isinstance(user, AuthenticatedUser):
+        return f"token {user.access_token.client_id} of {user.access_token.subject}"
+    return f"address {address_of(scope)}"
+
+
+def has_token(scope: Scope) -> bool:
+    """Return whether a request has an access token that was verified."""
+    return isinstance(scope.get("user"), AuthenticatedUser)
+
+
+def address_of(scope: Scope) -> str:
+    """Return the address that a request comes from, of IPv6 the network, or "" if it is unknown."""
+    client = scope.get("client")
+    host = str(client[0]) if client else ""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host
+    if isinstance(address, ipaddress.IPv4Address) or address.ipv4_mapped is not None:
+        return host
+    return str(ipaddress.ip_network((int(address), NETWORK_BITS), strict=False))
+
+
+# Limit how often an address may send access tokens that are not valid.
+
+FAILED_PER_MINUTE = 60
+"""More than a client that was set up wrongly sends, and too few to guess a token or to keep an issuer busy."""
+
+MAX_KNOWN = 10_000
+"""How many headers that were valid are remembered. What is forgotten is only checked like a new one."""
+
+
+class TooManyAttempts(AuthenticationError):  # noqa: N818 - it is an answer, not a fault
+    """An address sent too many access tokens that are not valid. `seconds` is when the next may be sent."""
+
+    def __init__(self, seconds: int) -> None:
+        super().__init__(f"more than {FAILED_PER_MINUTE} access tokens a minute that are not valid; nothing was done")
+        self.seconds = seconds
+
+
+class Failures:
+    """The access tokens that were not valid within the last minute, by the address that sent them."""
+
+    def __init__(self) -> None:
+        self._limit = RateLimitItemPerMinute(FAILED_PER_MINUTE)
+        self._counts = MovingWindowRateLimiter(MemoryStorage())
+
+    def note(self, address: str) -> None:
+        """Count one more."""
+        self._counts.hit(self._limit, address)
+
+    def seconds_to_wait(self, address: str, undecided: int = 0) -> int:
+        """Return 0 if an address may send another one, else in how many seconds it may.
+
+        `undecided`: how many are being looked at that may prove not to be valid.
+        """
+        stats = self._counts.get_window_stats(self._limit, address)
+        return 0 if stats.remaining > undecided else max(1, math.ceil(stats.reset_time - time.time()))
+
+
+class LimitedBearerAuth(BearerAuthBackend):
+    """Authenticate requests by their access token. Tokens of an address with too many failures are not looked at.
+
+    A token that was valid before is always looked at, so that nobody can lock out others behind the same address.
+    """
+
+    def __init__(self, verifier: TokenVerifier) -> None:
+        super().__init__(verifier)
+        self._failures = Failures()
+        self._undecided: Counter[str] = Counter()
+        self._known: OrderedDict[bytes, None] = OrderedDict()
+
+    async def authenticate(self, conn: HTTPConnection) -> tuple[AuthCredentials, AuthenticatedUser] | None:
+        """Return who sent a request, or None without a valid access token. Raises TooManyAttempts."""
+        header = conn.headers.get("authorization", "")
+        if not header.lower().startswith("bearer "):
+            return None
+        digest, address = hashlib.sha256(header.encode()).digest(), address_of(conn.scope)
+        if digest in self._known:
+            authenticated = await super().authenticate(conn)
+        else:
+            with self._attempt(address):
+                authenticated = await super().authenticate(conn)
+        self._remember(digest, address, is_valid=authenticated is not None)
+        return authenticated
+
+    @contextmanager
+    def _attempt(self, address: str) -> Generator[None]:
+        """Count an attempt as undecided until the block ends. Raises TooManyAttempts if it may not be made."""
+        self._refuse_if_limited(address)
+        self._undecided[address] += 1
+        try:
+            yield
+        finally:
+            self._undecided[address] -= 1
+            if not self._undecided[address]:
+                del self._undecided[address]
+
+    def _refuse_if_limited(self, address: str) -> None:
+        """Raise TooManyAttempts if the failures, and the attempts that are still being decided, reach the limit."""
+        seconds = self._failures.seconds_to_wait(address, self._undecided[address])
+        if seconds:
+            raise TooManyAttempts(seconds)
+
+    def _remember(self, digest: bytes, address: str, *, is_valid: bool) -> None:
+        if is_valid:
+            self._known[digest] = None
+            self._known.move_to_end(digest)
+            if len(self._known) > MAX_KNOWN:
+                self._known.popitem(last=False)
+        else:
+            self._known.pop(digest, None)
+            self._failures.note(address)
+
+
+def refusal(_: HTTPConnection, error: AuthenticationError) -> Response:
+    """Return the response to a request that authentication refused."""
+    seconds = error.seconds if isinstance(error, TooManyAttempts) else 1
+    return PlainTextResponse(str(error), 429, headers={"retry-after": str(seconds)})
+
+
+# Paths that need no access token: the probes, and the metadata that says where to get a token.
+
+HEALTH = "/health"
+READY = "/ready"
+PROBES = (HEALTH, READY)
+METRICS = "/metrics"
+"""It has a token of its own."""
+WELL_KNOWN = "/.well-known/"
+
+
+def is_open(scope: Scope) -> bool:
+    """Return whether anybody may request a path. Nothing behind it reads the body of a request."""
+    path = cast("str", scope["path"])
+    return path in PROBES or path.startswith(WELL_KNOWN)
+
+
+# Limit how many requests a caller sends a minute, and how many it has unfinished. ASGI middleware.
+#
+# Callers are distinguished by verified access token, or else by address. Requests for open paths are counted apart,
+# so that the probes are answered whatever else an address sends.
+
+MAX_UNFINISHED = 450
+"""Requests of one caller that may be unfinished: calls, bodies that arrive, and streams. Set by hand: 200 sessions of
+one caller may each have a stream and a call, and some calls are just ending. It is half of all connections."""
+
+
+class RateLimit:
+    """Answer 429 to a caller that sends more than `per_minute` requests a minute.
+
+    The last minute is estimated from the counts of this clock minute and the one before, so that each caller takes the
+    same small amount of memory.
+    """
+
+    def __init__(self, app: ASGIApp, per_minute: int) -> None:
+        self.app = app
+        self._limit = RateLimitItemPerMinute(per_minute)
+        self._limiter = SlidingWindowCounterRateLimiter(MemoryStorage())
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, or refuse it."""
+        if scope["type"] == "http":
+            caller = _counted_as(scope)
+            if not self._limiter.hit(self._limit, caller):
+                text = f"more than {self._limit.amount} requests a minute; nothing was done"
+                headers = {"retry-after": str(self._seconds_until_reset(caller))}
+                await PlainTextResponse(text, 429, headers=headers)(scope, receive, send)
+                return
+        await self.app(scope, receive, send)
+
+    def _seconds_until_reset(self, caller: str) -> int:
+        """Return the whole seconds, at least 1, until the caller's count starts to fall."""
+        reset_at = self._limiter.get_window_stats(self._limit, caller).reset_time
+        return max(1, math.ceil(reset_at - time.time()))
+
+
+class UnfinishedLimit:
+    """Answer 503 to a caller that has too many unfinished requests. Each holds a connection."""
+
+    def __init__(self, app: ASGIApp, maximum: int = MAX_UNFINISHED) -> None:
+        self._app = app
+        self._maximum = maximum
+        self._unfinished: Counter[str] = Counter()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, or refuse it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        caller = _counted_as(scope)
+        if self._unfinished[caller] >= self._maximum:
+            text = f"{self._maximum} of your requests are unfinished; nothing was done. Wait until one ends."
+            await PlainTextResponse(text, 503, headers={"retry-after": "1"})(scope, receive, send)
+            return
+        self._unfinished[caller] += 1
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self._unfinished[caller] -= 1
+            if not self._unfinished[caller]:
+                del self._unfinished[caller]
+
+
+def _counted_as(scope: Scope) -> str:
+    return f"{caller_of(scope)}, open paths" if is_open(scope) else caller_of(scope)

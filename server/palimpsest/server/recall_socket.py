@@ -1,0 +1,263 @@
+"""Answer hooks: what the memory knows about a prompt. One connection is one request, a line of JSON each way.
+
+It never makes a call wait: it has threads of its own, and answers at once while the memory is not open yet.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import logging
+import os
+import secrets
+import socket
+import stat
+import struct
+import sys
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import anyio
+import anyio.to_thread
+from anyio.abc import Listener, SocketAttribute, SocketStream
+
+from palimpsest.core.errors import PalimpsestError
+from palimpsest.hooks import spool
+from palimpsest.hooks.spool import make_private_folder, write_new_file
+
+if TYPE_CHECKING:
+    from palimpsest.core.settings import Settings
+    from palimpsest.hooks.brief import RecallRequest
+    from palimpsest.memory import Memory
+
+
+# A socket that only programs of the same user can use, and that no killed server leaves behind for long.
+#
+# On Windows, which has no Unix sockets in Python, it is a port of this machine alone, and a file that only the owner
+# can read has a random token that every request must bring.
+
+UNFINISHED_SUFFIX = ".part"
+"""A socket that does not accept connections yet, so that no other server takes it for one of a killed server."""
+
+BACKLOG = 16
+LOOPBACK = "127.0.0.1"
+CONNECT_SECONDS = 1.0
+"""How long a server may take to accept a connection before it is left alone. A killed one refuses at once."""
+
+_LOCAL_PEERCRED = 1
+"""The option of a Unix socket on macOS that says who connected (`sys/un.h`); its value begins with version and uid."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrivateSocket:
+    """A socket that accepts connections. A request must bring `token`, "" where the system tells who connected."""
+
+    listener: Listener[SocketStream]
+    token: str = ""
+
+
+@asynccontextmanager
+async def open_private_socket(data_dir: str) -> AsyncGenerator[PrivateSocket]:
+    """Open a socket in the folder of sockets, and remove it at the end. Raises OSError.
+
+    Sockets of killed servers are removed first.
+    """
+    folder = Path(spool.sockets_dir(data_dir))
+    make_private_folder(str(folder))
+    await anyio.to_thread.run_sync(remove_stale_sockets, folder)
+    path = folder / f"{secrets.token_hex(16)}{spool.SOCKET_SUFFIX}"
+    opened = open_port(path) if sys.platform == "win32" else _open_unix_socket(path)
+    try:
+        async with opened as private_socket:
+            yield private_socket
+    finally:
+        with suppress(OSError):  # somebody has removed it already
+            path.unlink()
+
+
+@asynccontextmanager
+async def _open_unix_socket(path: Path) -> AsyncGenerator[PrivateSocket]:
+    unfinished = path.with_suffix(UNFINISHED_SUFFIX)
+    async with await anyio.create_unix_listener(unfinished, mode=0o600, backlog=BACKLOG) as listener:
+        unfinished.rename(path)
+        yield PrivateSocket(listener)
+
+
+@asynccontextmanager
+async def open_port(path: Path) -> AsyncGenerator[PrivateSocket]:
+    """Open a port of this machine alone, and write its number and a token to a file that only the owner can read."""
+    token = secrets.token_urlsafe(32)
+    multi = await anyio.create_tcp_listener(local_host=LOOPBACK, local_port=0, backlog=BACKLOG)
+    async with multi.listeners[0] as listener:
+        port = listener.extra(SocketAttribute.local_port)  # noqa: S610 - not Django's
+        write_new_file(str(path), json.dumps({"port": port, "token": token}).encode())
+        yield PrivateSocket(listener, token)
+
+
+def is_own_peer(stream: SocketStream) -> bool:
+    """Return whether a program of this user connected. Where the system does not tell, the token decides."""
+    raw: socket.socket = stream.extra(SocketAttribute.raw_socket)  # noqa: S610 - not Django's
+    if sys.platform == "linux":
+        _, uid, _ = struct.unpack("3i", raw.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
+        return uid == os.getuid()
+    if sys.platform == "darwin":
+        _, uid = struct.unpack("2I", raw.getsockopt(0, _LOCAL_PEERCRED, struct.calcsize("2I")))
+        return uid == os.getuid()
+    return True
+
+
+def remove_stale_sockets(folder: Path) -> None:
+    """Remove the sockets of servers that were killed: they are ours, and refuse connections. Blocking."""
+    for path in [entry for entry in folder.iterdir() if entry.suffix == spool.SOCKET_SUFFIX]:
+        with suppress(OSError, ValueError):  # it has gone, or it is none, or it cannot be removed and refuses again
+            if _is_stale(path):
+                path.unlink()
+
+
+def _is_stale(path: Path) -> bool:
+    """Return whether nobody accepts connections at a socket. Raises OSError and ValueError."""
+    if sys.platform == "win32":
+        return _refuses(socket.AF_INET, (LOOPBACK, int(json.loads(path.read_bytes())["port"])))
+    status = path.lstat()
+    is_own = stat.S_ISSOCK(status.st_mode) and status.st_uid == os.getuid()
+    return is_own and _refuses(socket.AF_UNIX, str(path))
+
+
+def _refuses(family: int, address: Any) -> bool:
+    with socket.socket(family, socket.SOCK_STREAM) as connection:
+        connection.settimeout(CONNECT_SECONDS)
+        try:
+            connection.connect(address)
+        except ConnectionRefusedError:
+            return True
+        except OSError:
+            return False
+    return False
+
+
+logger = logging.getLogger(__name__)
+
+VERSION = 1
+MAX_REQUEST_BYTES = 256 * 1024
+"""The longest request. A hook cuts what it sends; the ids of a long session take a part of it."""
+
+READ_SECONDS = 1.0
+"""How long a hook may take to send its request. It ends itself after 300 ms."""
+
+ANSWER_SECONDS = 5.0
+"""How long a request may take. No hook waits as long; the first search loads the embedder."""
+
+MAX_CONNECTIONS = 8
+"""How many hooks are answered at once; more are closed. One person's sessions rarely ask at the same time."""
+
+MAX_TEXT_CHARS = 4_096
+"""How long a name, a folder or an id may be."""
+
+MAX_SHOWN = 5_000
+"""Of how many ids a request may say that they were shown."""
+
+NOT_READY: dict[str, Any] = {"ids": [], "text": "", "is_ready": False}
+"""The answer of a server that cannot know: its memory is not open yet, or is another user's. Another may be asked."""
+
+NOTHING: dict[str, Any] = {"ids": [], "text": ""}
+
+
+async def serve_prompts(settings: Callable[[], Awaitable[Settings]], opened: Callable[[], Memory | None]) -> None:
+    """Answer hooks until cancelled, unless the settings turn it off. `opened` returns the memory if it is open."""
+    loaded = await settings()
+    if loaded.hooks not in ("on", "recall"):
+        return
+    try:
+        async with open_private_socket(str(loaded.data_dir)) as private_socket:
+            server = _PromptServer(private_socket, loaded.user_id, opened)
+            await private_socket.listener.serve(server.handle)
+    except OSError as error:
+        logger.warning("hooks get no memories for prompts, because a socket could not be opened: %s", error)
+
+
+class _PromptServer:
+    """Answers the requests of one socket."""
+
+    def __init__(self, private_socket: PrivateSocket, user: str, opened: Callable[[], Memory | None]) -> None:
+        self._token = private_socket.token
+        self._user = user
+        self._opened = opened
+        self._connections = 0
+
+    async def handle(self, stream: SocketStream) -> None:
+        """Answer one request. Whatever happens, only this connection ends."""
+        async with stream:
+            if self._connections >= MAX_CONNECTIONS or not is_own_peer(stream):
+                return
+            self._connections += 1
+            try:
+                with anyio.move_on_after(ANSWER_SECONDS):
+                    reply = await self._reply(await _line(stream))
+                    await stream.send(json.dumps(reply).encode() + b"\n")
+            except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+                pass  # the hook did not wait
+            finally:
+                self._connections -= 1
+
+    async def _reply(self, line: bytes) -> dict[str, Any]:
+        request = _parsed(line)
+        if request is None or not hmac.compare_digest(str(request.get("token", "")).encode(), self._token.encode()):
+            return NOTHING
+        memory = self._opened()
+        if memory is None or request.get("user") not in ("", self._user):
+            return NOT_READY
+        try:
+            answer = await memory.briefs.answer(_recall_request(request))
+        except (OSError, PalimpsestError) as error:
+            logger.warning("a prompt was given no memories: %s", error)
+            return NOTHING
+        return {"ids": list(answer.ids), "text": answer.text}
+
+
+async def _line(stream: SocketStream) -> bytes:
+    """Return the first line that a client sends, or "" if it is too long or takes too long."""
+    received = bytearray()
+    with anyio.move_on_after(READ_SECONDS):
+        while b"\n" not in received and len(received) <= MAX_REQUEST_BYTES:
+            try:
+                received += await stream.receive()
+            except anyio.EndOfStream:
+                return b""
+        return bytes(received.partition(b"\n")[0]) if len(received) <= MAX_REQUEST_BYTES else b""
+    return b""
+
+
+def _parsed(line: bytes) -> dict[str, Any] | None:
+    try:
+        request: Any = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(request, dict):
+        return None
+    fields = cast("dict[str, Any]", request)
+    return fields if fields.get("v") == VERSION else None
+
+
+def _recall_request(fields: dict[str, Any]) -> RecallRequest:
+    """Return a request; what is not of the right type counts as left out."""
+    from palimpsest.hooks.brief import RecallRequest  # noqa: PLC0415 - it imports the search, which is loaded by now
+
+    shown: Any = fields.get("shown")
+    ids = cast("list[Any]", shown)[-MAX_SHOWN:] if isinstance(shown, list) else []
+    prompt: Any = fields.get("prompt")
+    return RecallRequest(
+        prompt=prompt if isinstance(prompt, str) else "",
+        user=_text(fields, "user"),
+        client=_text(fields, "client"),
+        session=_text(fields, "session"),
+        folder=_text(fields, "cwd"),
+        shown=frozenset(name for name in ids if isinstance(name, str)),
+    )
+
+
+def _text(fields: dict[str, Any], name: str) -> str:
+    value: Any = fields.get(name)
+    return value if isinstance(value, str) and len(value) <= MAX_TEXT_CHARS else ""

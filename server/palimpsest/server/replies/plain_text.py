@@ -1,0 +1,474 @@
+"""Results as text, for a model or a person to read: one line per hit or change, with short ids.
+
+Control characters of stored texts are visible in every text that this file returns whole.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from palimpsest.core.clock import local_iso, shown_date, shown_time, zone_shown
+from palimpsest.core.models import (
+    ORIGIN,
+    PAGE,
+    Edit,
+    Event,
+    Hit,
+    Kind,
+    LinkedMemory,
+    Memory,
+    Message,
+    Outcome,
+    Predecessor,
+    Provenance,
+    Scope,
+    Step,
+    Version,
+    relation_line,
+)
+from palimpsest.core.validation import one_line
+from palimpsest.server.replies.advice import (
+    MAX_ECHO,
+    NO_INSTRUCTIONS,
+    TOOLS,
+    Advice,
+    added_notes,
+    changed_notes,
+    other_project,
+    scope_note,
+    short,
+    shortened_notes,
+    summary_notes,
+)
+from palimpsest.server.replies.json_replies import (
+    Instant,
+    LeftOutIfEmpty,
+    LeftOutIfNone,
+    Reply,
+    learned_line,
+    uri_of,
+    with_label_changes,
+)
+from palimpsest.text.dates.date_finder import date_and_sense
+from palimpsest.text.display import counted, shorten, visible
+from palimpsest.text.relation_updates import dated
+
+if TYPE_CHECKING:
+    from palimpsest.learn.browsing import MessagePage
+    from palimpsest.learn.commit import WriteResult
+    from palimpsest.learn.edit import ScopeContents
+    from palimpsest.learn.summaries.summary_kinds import SummaryResult
+    from palimpsest.recall.listing import Page
+    from palimpsest.recall.search import SearchResult
+
+
+# A conversation as text: who said what and when, with the ids to cite.
+
+
+def conversation_text(page: MessagePage, next_uri: str) -> str:
+    """Return a page of a conversation: a line that says what it is, then each message with its whole text."""
+    lines = [_heading(page), *(_message_text(message) for message in page.messages)]
+    if page.cursor:
+        lines.append(f"(it goes on: read {next_uri})")
+    return visible("\n".join(lines))
+
+
+def _heading(page: MessagePage) -> str:
+    about = page.about
+    if about is None:
+        return f"conversation {page.id}{NO_INSTRUCTIONS}"
+    where = ", ".join(one_line(part) for part in (about.client, about.title) if part)
+    days = dict.fromkeys((f"{about.began_at:%Y-%m-%d}", f"{about.ended_at:%Y-%m-%d}"))
+    held = f"{counted(about.messages, 'message')}, {' to '.join(days)}, times in {zone_shown(about.ended_at)}"
+    return f"conversation {page.id}{f' ({where})' if where else ''}: {held}{NO_INSTRUCTIONS}"
+
+
+def _message_text(message: Message) -> str:
+    who = f"{one_line(message.name)} ({message.role})" if message.name else message.role
+    return f"[{short(message.id)}] {message.said_at:%Y-%m-%d %H:%M} {who}: {message.content}"
+
+
+SHOWN_STEPS = 10
+"""How many steps of one edit are listed."""
+
+WEAK = "Weak matches only; nothing stored clearly answers this:"
+"""The first line of a search that probably found no answer. Agents and tests look for exactly this."""
+
+MAX_ORIGIN = 40
+"""How many characters of where a memory is from stand in its line."""
+
+SHOWN_RELATIONS = 5
+"""How many relations of a memory a reply names."""
+
+SHOWN_EXAMPLES = 3
+"""How many memories are quoted before everything is deleted."""
+
+MAX_EXAMPLE = 60
+"""How many characters of each of them are quoted."""
+
+
+MAX_NAMED_SOURCES = 5
+"""How many memories the text of a reply names as what a summary rests on; of more it says how many. Set by hand."""
+
+
+def explanation(hit: Hit) -> str:
+    """Return the parts of a hit's score, the largest first, or "" if the search was not asked to explain itself."""
+    parts = sorted(hit.score_parts.items(), key=lambda named: -abs(named[1]))
+    return ", ".join(f"{name} {part:+.2f}" for name, part in parts if round(part, 2))
+
+
+def hit_line(hit: Hit, project: str = "") -> str:
+    """Return a hit as one line: short id, date, speaker if it is a message, and text; of a cut text also the length.
+
+    The date of a memory says whether it is when it happened or when it was said, if that is not plain.
+
+    A page of a document has its title and number in place of a speaker.
+
+    `project` is the hit's, if the search went beyond its scope's. What was learned from a page or a tool says so.
+    """
+    place = f" (project {_one_line(project)})" if project else ""
+    origin = hit.metadata.get(ORIGIN)
+    place += f" (from {shorten(_one_line(str(origin)), MAX_ORIGIN)})" if origin else ""
+    said = ":" if hit.document else " said:"
+    speaker = f" {speaker_of(hit)}{said}" if hit.kind == "message" else ""
+    date = date_and_sense(hit, hit.text) if hit.kind == "memory" else hit.date
+    line = f"[{short(hit.id)}] {date}{place}{speaker} {text_of(hit)}"
+    line += f"\n  replaced by [{short(hit.superseded_by)}]" if hit.superseded_by else ""
+    return f"{line}\n  {explanation(hit)}" if hit.score_parts else line
+
+
+def speaker_of(hit: Hit) -> str:
+    """Return who wrote a message, on one line; for a memory, whom it is from, if known; for a page, which it is."""
+    return _one_line(str(hit.document) if hit.document else hit.name) or hit.role
+
+
+def text_of(hit: Hit) -> str:
+    """Return the text of a hit on one line. If it is cut, the whole length follows, and where a whole page is read."""
+    if hit.length is None:
+        return _one_line(hit.text)
+    address = "" if hit.document is None else f", {uri_of(hit.document.id, hit.document.page)}"
+    return f"{_one_line(hit.text)} ({hit.length:,} characters{address})"
+
+
+def search_text(result: SearchResult, scope: Scope) -> str:
+    """Return the result of a search."""
+    lines = [hit_line(hit, other_project(hit, scope)) for hit in result.hits]
+    if not result.hits and not result.omitted:
+        lines.append("nothing found")
+    if result.hits and result.is_weak:
+        lines.insert(0, WEAK)
+    lines += [relation.line for relation in result.relations]
+    if result.omitted:
+        lines.append(f"({omitted_text(result)}; raise max_tokens to see them)")
+    return _with_notes(lines, (*result.notes, *shortened_notes(result.hits, TOOLS)), scope)
+
+
+def omitted_text(result: SearchResult) -> str:
+    """Return how many hits had no room in the reply."""
+    return f"{result.omitted} more did not fit" if result.hits else f"{counted(result.omitted, 'hit')} did not fit"
+
+
+def page_text(page: Page, scope: Scope) -> str:
+    """Return a page of memories."""
+    lines = [hit_line(hit) for hit in page.hits] or ["no memories"]
+    if page.cursor:
+        lines.append(f"(there are more: call list_memories with cursor='{page.cursor}')")
+    return _with_notes(lines, (*page.notes, *shortened_notes(page.hits, TOOLS)), scope)
+
+
+def added_text(result: WriteResult, scope: Scope, advice: Advice = TOOLS) -> str:
+    """Return what an add did. The number of stored messages is named if nothing else was done."""
+    lines = _outcome_lines(result)
+    if result.document is not None:
+        lines = [learned_line(result.document)]
+    if not lines and result.kept_messages:
+        lines = [f"kept {counted(result.kept_messages, 'message')}{'; learning' if result.is_learning else ''}"]
+    return _with_notes(lines or ["unchanged"], added_notes(result, advice), scope)
+
+
+def changed_text(result: WriteResult, scope: Scope, advice: Advice = TOOLS) -> str:
+    """Return what an update, a deletion or an undo did."""
+    lines = [*_outcome_lines(result), *result.entity_edits] or ["unchanged: there was nothing to do"]
+    notes = [note for note in changed_notes(result, advice) if note not in result.entity_edits]
+    return _with_notes(lines, notes, scope)
+
+
+def restored_text(result: WriteResult, scope: Scope) -> str:
+    """Return what a restoration did."""
+    lines = [
+        f"{'restored' if outcome.event is Event.ADD else 'unchanged (not deleted)'}: {_quote(outcome.memory)}"
+        for outcome in result.outcomes
+    ]
+    return _with_notes(lines, result.notes, scope)
+
+
+def all_deleted_text(result: WriteResult, scope: Scope, advice: Advice = TOOLS) -> str:
+    """Return what the deletion of a whole scope did."""
+    if not result.outcomes:
+        return _with_notes(["unchanged: nothing is stored in this scope"], result.notes, scope)
+    messages = sum(outcome.kind == "message" for outcome in result.outcomes)
+    line = f"deleted: {counted(len(result.outcomes) - messages, 'memory')} and {counted(messages, 'message')}"
+    return _with_notes([line], [*result.notes, advice.all_deleted], scope)
+
+
+def confirm_delete_all_text(stored: ScopeContents, scope: Scope, confirmation: str) -> str:
+    """Return what the deletion of a whole scope would do, and how to confirm it."""
+    examples = "; ".join(shorten(_one_line(memory.text), MAX_EXAMPLE) for memory in stored.memories[-SHOWN_EXAMPLES:])
+    kept = "what is outside the project stays" if scope.project else "what belongs to projects stays; scope names one"
+    return (
+        f"this would {confirmation} of {scope} ({kept}){f', such as: {examples}' if examples else ''}. Nothing was "
+        f"deleted. Ask the user. If they agree, call again with all=true and confirm='{confirmation}'."
+    )
+
+
+def outcome_line(outcome: Outcome) -> str:
+    """Return one outcome as one line, or more if it replaced several. Its first word says what was done."""
+    memory, previous = outcome.memory, _cut(outcome.previous or "")
+    is_past = outcome.event is Event.ADD and memory.deleted_at is not None
+    text = _quote(memory) + (f" (until {memory.until})" if is_past else "")
+    if outcome.replaced:
+        olds = (previous,) if len(outcome.replaced) == 1 else map(_cut, outcome.replaced_texts)
+        was = [f"was: [{short(old_id)}] {old}" for old_id, old in zip(outcome.replaced, olds, strict=True)]
+        return f"replaced: {text} ({was[0]})" if len(was) == 1 else "\n  ".join([f"replaced: {text}", *was])
+    match outcome.event:
+        case Event.ADD:
+            return f"added{' as past' if is_past else ''}: {text}"
+        case Event.UPDATE if outcome.previous == memory.text:
+            return f"updated: {text} (same text; metadata, labels or date changed)"
+        case Event.UPDATE:
+            return f"updated: {text} (was: {previous})"
+        case Event.DELETE if outcome.duplicate_of is not None:
+            return f"deleted: {text} (another memory, {short(outcome.duplicate_of)}, already says the new text)"
+        case Event.DELETE:
+            return f"deleted: {text}"
+        case Event.NONE if outcome.duplicate_of is not None:
+            return f"unchanged (duplicate of {short(outcome.duplicate_of)}): {_cut(memory.text)}"
+        case Event.NONE:
+            return f"unchanged{' (already deleted)' if memory.deleted_at else ''}: {text}"
+
+
+def _outcome_lines(result: WriteResult) -> list[str]:
+    pages = Counter(outcome.event for outcome in result.outcomes if outcome.memory.role == PAGE)
+    done = {Event.ADD: "restored", Event.DELETE: "deleted", Event.NONE: "unchanged"}
+    lines = [f"{done[event]}: {counted(count, 'page')} of documents" for event, count in pages.items()]
+    for outcome in result.outcomes:
+        if outcome.memory.role == PAGE:
+            continue
+        lines.append(outcome_line(outcome))
+        stated = [
+            relation_line(item.source, item.name, item.destination, item.since or "")
+            for item in (dated(outcome.memory) if outcome.event in (Event.ADD, Event.UPDATE) else ())
+        ]
+        lines += [f"  states {line}" for line in stated[:SHOWN_RELATIONS]]
+        lines += [f"  states {len(stated) - SHOWN_RELATIONS} more"] if len(stated) > SHOWN_RELATIONS else []
+        keys = ", ".join(_one_line(key) for key in outcome.handed_on)
+        lines += [f"  keeps the metadata of what it replaced: {keys}"] if keys else []
+        for similar in result.similar.get(outcome.memory.id, ()):
+            memory = similar.memory
+            lines.append(f"  resembles [{short(memory.id)}] {date_and_sense(memory, memory.text)} {_cut(memory.text)}")
+    return lines
+
+
+def edits_text(edits: Sequence[Edit]) -> str:
+    """Return the log of edits, newest first."""
+    lines: list[str] = []
+    for edit in edits:
+        caller = f" for {edit.provenance.caller}" if edit.provenance.caller else ""
+        lines.append(f"#{edit.number} {local_iso(edit.made_at)} {_made_by(edit.provenance)}{caller}")
+        lines += [f"  {_step_line(step)}" for step in edit.steps[:SHOWN_STEPS]]
+        if len(edit.steps) > SHOWN_STEPS:
+            lines.append(f"  … and {len(edit.steps) - SHOWN_STEPS} more")
+    return visible("\n".join(lines or ["nothing has been changed yet"]))
+
+
+def _step_line(step: Step) -> str:
+    done = {
+        ("memory", Event.ADD): "added",
+        ("memory", Event.UPDATE): "updated",
+        ("memory", Event.DELETE): "deleted",
+        ("message", Event.ADD): "kept message",
+        ("message", Event.DELETE): "deleted message",
+    }.get((step.kind, step.event), step.event.value.lower())
+    before, after = _cut(step.before or ""), _cut(step.after or "")
+    was_reworded = step.event is Event.UPDATE and step.before is not None and step.before != step.after
+    text = before if step.after is None else after
+    if step.kind == "entity":
+        return text
+    return f"{done} [{short(step.owner_id)}] {text}" + (f" (was: {before})" if was_reworded else "")
+
+
+def summary_text(summary: SummaryResult, scope: Scope, advice: Advice = TOOLS) -> str:
+    """Return a summary, and how far it is out of date."""
+    notes = list(summary_notes(summary, advice))
+    if summary.changes_since:
+        is_or_are = "is" if summary.changes_since == 1 else "are"
+        changes = counted(summary.changes_since, "later change")
+        notes.append(f"{changes} {is_or_are} not included; {advice.outdated}")
+    if summary.is_plain:
+        return _with_notes([summary.text], notes, scope)
+    if 0 < len(summary.sources) <= MAX_NAMED_SOURCES:
+        notes.append(f"rests on {', '.join(map(short, summary.sources))}")
+    elif summary.sources:
+        notes.append(f"rests on {len(summary.sources)} memories")
+    return _with_notes([summary.text], notes, scope)
+
+
+def days_text(days: Sequence[SummaryResult], scope: Scope) -> str:
+    """Return the summaries of days below their dates, and each note on them once."""
+    lines = [line for day in days for line in (day.kind.partition(":")[2], day.text, "")][:-1]
+    notes = list(dict.fromkeys(note for day in days for note in day.notes))
+    return _with_notes(lines or ["Nothing is known yet."], notes, scope)
+
+
+def history_text(
+    memory: Memory,
+    versions: Sequence[Version],
+    predecessors: Sequence[Predecessor],
+    linked: Sequence[LinkedMemory],
+) -> str:
+    """Return the state of a memory, then what it replaced and is linked with, then its versions, oldest first.
+
+    A long text is whole only where it first stands.
+    """
+    lines = [f"[{short(memory.id)}] {_state(memory)}: {_one_line(memory.text)}"]
+    lines += [f"  context: {_one_line(memory.context)}"] if memory.context else []
+    lines += map(_predecessor_line, predecessors)
+    lines += [f"  linked {_quote(link.memory)} ({_one_line(link.reason)})" for link in linked]
+    texts = {memory.text}
+    for version, changes in with_label_changes(versions):
+        sources = f", from {', '.join(map(_one_line, version.sources))}" if version.sources else ""
+        text = version.new_memory if version.new_memory is not None else version.old_memory or ""
+        shown = _cut(text) if text in texts else _one_line(text)
+        texts.add(text)
+        event = f"REPLACED by [{short(version.superseded_by)}]," if version.superseded_by else version.event
+        made_by = f"{local_iso(version.updated_at)} {event} by {_made_by(version.provenance)}{sources}"
+        changed = f" ({', '.join(map(_one_line, changes))})" if changes else ""
+        lines.append(f"{made_by}: {shown}{changed}")
+    return visible("\n".join(lines))
+
+
+def _predecessor_line(predecessor: Predecessor) -> str:
+    old = predecessor.memory
+    until = f", until {old.until}" if old.until else ""
+    said = f", from {', '.join(map(_one_line, predecessor.sources))}" if predecessor.sources else ""
+    date = date_and_sense(old, old.text)
+    return f"  replaced [{short(old.id)}] {date}{until}{said}: {_one_line(old.text)}"
+
+
+def whole_text(owner: Memory | Message) -> str:
+    """Return a memory or message with its whole text, as it is stored, and its state or its speaker."""
+    if isinstance(owner, Memory):
+        return visible(f"[{short(owner.id)}] {_state(owner)}: {owner.text}")
+    deleted = "deleted, " if owner.deleted_at else ""
+    if owner.role == PAGE:
+        return visible(f"[{short(owner.id)}] {deleted}{shown_date(owner.said_at)} page of a document: {owner.content}")
+    speaker = _one_line(owner.name) or owner.role
+    return visible(f"[{short(owner.id)}] {deleted}{shown_date(owner.said_at)} {speaker} said: {owner.content}")
+
+
+def _state(memory: Memory) -> str:
+    since = f", since {memory.since}" if memory.since else ""
+    until = f", until {memory.until}" if memory.until else ""
+    if memory.superseded_by:
+        return f"superseded by [{short(memory.superseded_by)}]{since}{until}"
+    return f"{'deleted' if memory.deleted_at else 'current'}{since}{until}"
+
+
+def _made_by(provenance: Provenance) -> str:
+    return " ".join(part for part in (provenance.stage, provenance.model) if part)
+
+
+def _with_notes(lines: Iterable[str], notes: Iterable[str], scope: Scope) -> str:
+    return visible("\n".join([*lines, *(f"note: {note}" for note in notes), *scope_note(scope)]))
+
+
+def _quote(memory: Memory) -> str:
+    return f"[{short(memory.id)}] {_cut(memory.text)}"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _cut(text: str) -> str:
+    """Return a text on one line; of a long one only the beginning and the length."""
+    line = _one_line(text)
+    return line if len(line) <= MAX_ECHO else f"{shorten(line, MAX_ECHO)} ({len(text):,} characters)"
+
+
+# A memory or message whole: its text as it is stored, and everything that is stored with it.
+
+SHOWN_SOURCES = 10
+"""How many of the messages behind a memory are printed."""
+
+
+class WholeReply(Reply):
+    """A memory or message with everything that is stored with it. `sources` are as in a search."""
+
+    id: str
+    kind: Kind
+    text: str
+    at: str
+    scope: dict[str, str]
+    deleted: bool
+    superseded_by: str | None = LeftOutIfNone
+    valid_from: str | None = LeftOutIfNone
+    valid_until: str | None = LeftOutIfNone
+    sources: tuple[str, ...]
+    role: str
+    name: str
+    tags: tuple[str, ...] = LeftOutIfEmpty
+    metadata: dict[str, Any]
+    created_at: Instant
+    updated_at: Instant
+
+    @classmethod
+    def of(cls, owner: Memory | Message, sources: Sequence[Message]) -> WholeReply:
+        """Return the reply for a memory and the messages behind it, or for a message."""
+        memory = owner.as_memory if isinstance(owner, Message) else owner
+        parts = {name: getattr(memory.scope, name) for name in ("user_id", "project", "agent_id", "run_id")}
+        return cls(
+            id=memory.id,
+            kind="message" if isinstance(owner, Message) else "memory",
+            text=memory.text,
+            at=shown_time(memory.at, memory.at_precision),
+            scope={name: value for name, value in parts.items() if value},
+            deleted=memory.deleted_at is not None,
+            superseded_by=memory.superseded_by,
+            valid_from=memory.since or None,
+            valid_until=memory.until or None,
+            sources=(owner.source,) if isinstance(owner, Message) else tuple(source.source for source in sources),
+            role=memory.role,
+            name=memory.actor_id,
+            tags=memory.tags,
+            metadata=dict(memory.metadata),
+            created_at=memory.created_at,
+            updated_at=memory.updated_at,
+        )
+
+
+def whole_reply_text(owner: Memory | Message, sources: Sequence[Message]) -> str:
+    """Return the same for a person: the text, then a line for each thing that is known."""
+    memory = owner.as_memory if isinstance(owner, Message) else owner
+    metadata = [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in memory.metadata.items()]
+    said = [whole_text(source) for source in sources[:SHOWN_SOURCES]]
+    if len(sources) > SHOWN_SOURCES:
+        said.append(f"and {counted(len(sources) - SHOWN_SOURCES, 'message')} more; --json names all")
+    known = {
+        "id": [memory.id],
+        "date": [memory.date if memory.at_precision else local_iso(memory.at)],
+        "scope": [str(memory.scope)],
+        "from": [owner.source] if isinstance(owner, Message) and owner.external_id else [],
+        "tags": [", ".join(memory.tags)] if memory.tags else [],
+        "metadata": metadata,
+        "sources": said,
+        "created": [local_iso(memory.created_at)],
+        "updated": [local_iso(memory.updated_at)] if memory.updated_at != memory.created_at else [],
+    }
+    lines = [
+        f"{name if place == 0 else '':<9} {line}" for name, values in known.items() for place, line in enumerate(values)
+    ]
+    return "\n".join([whole_text(owner), "", *map(visible, lines)])

@@ -1,0 +1,288 @@
+"""Apply a write: the one place that carries out decisions, inside one transaction.
+
+Every row of one write has the same edit number, by which the edit can be undone. Every change of an entry leaves a row
+in the index log, which the vector indexes follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Connection, and_, exists, func, insert, select, update
+
+from palimpsest.core.clock import iso
+from palimpsest.core.errors import InputError, StaleDecisionError
+from palimpsest.core.models import (
+    Annotation,
+    AppliedWrite,
+    Decision,
+    EntityEdit,
+    Event,
+    Fact,
+    Message,
+    Outcome,
+    Provenance,
+    Scope,
+    Summary,
+    Undo,
+    end_of,
+)
+from palimpsest.core.protocols import Vector
+from palimpsest.store import contextual_keys, documents, undo, usage, writes
+from palimpsest.store import memories as memory_queries
+from palimpsest.store import messages as message_queries
+from palimpsest.store import summaries as summary_sources
+from palimpsest.store.database import FullText
+from palimpsest.store.documents import Gist, PagesRead
+from palimpsest.store.graph import entity_edits
+from palimpsest.store.jobs import CONTEXT, MESSAGES, STAYS, JobRequest, LearnLater, enqueue, enqueue_all
+from palimpsest.store.projects import current_name
+from palimpsest.store.purge import ERASED_AT
+from palimpsest.store.rows import chunks, is_scope, scope_values, sees
+from palimpsest.store.schema import index_log, memories, messages, meta, summaries
+from palimpsest.store.writes import Conversation, Transaction, find, find_newest, next_edit_number
+from palimpsest.text.display import counted
+
+CLOCK_SLACK = timedelta(minutes=1)
+"""Clocks are corrected by seconds all the time. Such corrections are not worth a note."""
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Everything that one transaction writes.
+
+    `vectors` maps texts to their vectors of `embedder`. A text without a vector is found by its words until it is
+    embedded. `partial` are the texts of which only the first window was embedded. `read` holds the revisions of the
+    memories that the decisions were made on, and `based_on` the newest number of the index log at that time.
+    `conversation` is the one that all of `messages` belong to, if a client says so. With `edit` the write goes on with
+    the edit of that number, so that one undo takes back what took several transactions.
+    `learned_from` are the ids of the messages that the decisions were drawn from. With `learn_later` a job learns from
+    those of `messages` that no facts were extracted from yet; `later` is other work that is queued with the write.
+    `entity_edits` are carried out after the decisions. `annotations` are what the background found out about memories.
+    `gists` are those of pages, by the ids of these, and `pages_read` the pages that the new ones take the place of.
+    With `forgets_name` the user's name goes with the memories that told it; else another one tells it from then on.
+    With `erases_recalls` the recall log of the scope itself is erased, which no undo brings back.
+    """
+
+    scope: Scope
+    provenance: Provenance
+    messages: tuple[Message, ...] = ()
+    conversation: Conversation | None = None
+    decisions: tuple[Decision, ...] = ()
+    vectors: Mapping[str, Vector] = field(default_factory=dict[str, Vector])
+    embedder: str = ""
+    partial: AbstractSet[str] = frozenset()
+    read: Mapping[str, int] = field(default_factory=dict[str, int])
+    based_on: int | None = None
+    learned_from: tuple[str, ...] = ()
+    learn_later: LearnLater | None = None
+    later: tuple[JobRequest, ...] = ()
+    summary: Summary | None = None
+    entity_edits: tuple[EntityEdit, ...] = ()
+    annotations: tuple[Annotation, ...] = ()
+    undo: Undo | None = None
+    edit: int | None = None
+    gists: Mapping[str, Gist] = field(default_factory=dict[str, Gist])
+    pages_read: PagesRead | None = None
+    forgets_name: bool = False
+    erases_recalls: bool = False
+
+
+def apply(conn: Connection, full_text: FullText, write: Write, now: datetime, max_memories: int = 0) -> AppliedWrite:
+    """Carry out a write and return what it did. Raises the errors that `Ledger.apply` lists."""
+    write = _in_current_project(conn, write)
+    _refuse_stale(conn, write)
+    documents.refuse_changed(conn, write.scope, write.pages_read)
+    touched = contextual_keys.TouchedEntries()
+    notes = _clock_notes(conn, now)
+    edit = write.edit or next_edit_number(conn)
+    tx = Transaction(
+        conn, write.scope, write.provenance, now, edit, write.vectors, write.embedder, touched, write.partial
+    )
+    _mark_learned(conn, write.learned_from)
+    before = _count_before(conn, write) if max_memories else None
+    stored, new_ids = (), frozenset[str]()
+    if write.messages:
+        stored, new_ids = writes.store(tx, write.messages, write.conversation)
+    unlearned = frozenset(message_queries.awaiting_extraction(conn, [message.id for message in stored]))
+    if write.learn_later is not None and unlearned:
+        ids = [message.id for message in stored if message.id in unlearned]
+        _learn_later(conn, write.scope, ids, write.learn_later, now)
+    outcomes = [outcome for decision in write.decisions for outcome in _carry_out(tx, decision)]
+    for edit_of_entities in write.entity_edits:
+        entity_edits.carry_out(tx.graph, edit_of_entities)
+    for annotation in write.annotations:
+        writes.annotate(tx, find(tx, annotation.memory_id), annotation)
+    if write.undo is not None:
+        outcomes += undo.undo(tx, write.undo)
+    elif not write.forgets_name:
+        writes.keep_name(tx)
+    new_messages = [message.id for message in stored if message.id in new_ids]
+    enqueue_all(conn, write.scope, write.later, outcomes, new_messages, now)
+    _expire_later(conn, outcomes, now)
+    if before is not None:
+        _refuse_too_many(conn, write.scope.user_id, before, max_memories)
+    on_pinned = memory_queries.check(conn, tx.pinned, may_exceed=write.undo is not None)
+    touched.messages.update(documents.put(conn, write.gists, write.vectors, write.embedder))
+    contextual_keys.index(conn, full_text, touched, now)
+    if write.summary is not None and write.summary.scope.with_general:  # the others see less than the scope says
+        _store_summary(conn, write.summary, write.provenance)
+    if write.erases_recalls:
+        usage.erase_of_scope(conn, write.scope)
+    notes = (*notes, *tx.entity_edits, *tx.notes, *on_pinned)
+    return AppliedWrite(tuple(outcomes), stored, new_ids, unlearned, notes, edit, tuple(tx.entity_edits))
+
+
+def _in_current_project(conn: Connection, write: Write) -> Write:
+    """Return the write in the project that its own was moved to, as one that began before the move does not know it.
+
+    A summary of the old project is left out, because the other one may hold more.
+    """
+    project = current_name(conn, write.scope.user_id, write.scope.project)
+    if project == write.scope.project:
+        return write
+    moved = tuple(replace(message, scope=replace(message.scope, project=project)) for message in write.messages)
+    return replace(write, scope=replace(write.scope, project=project), messages=moved, summary=None)
+
+
+def _clock_notes(conn: Connection, now: datetime) -> tuple[str, ...]:
+    """Return a note if the clock was set back. The order of rows does not depend on it, but their dates do."""
+    newest = conn.execute(_NEWEST).scalar_one_or_none()
+    if newest is None or newest - now < CLOCK_SLACK:
+        return ()
+    return (
+        f"this machine's clock is behind the last change ({iso(newest)}); new rows get the wrong date until the clock "
+        "is corrected",
+    )
+
+
+_NEWEST = select(index_log.c.at).order_by(index_log.c.seq.desc()).limit(1)
+
+
+def _refuse_stale(conn: Connection, write: Write) -> None:
+    """Raise StaleDecisionError if a memory that was read has changed, or the scope has a memory that was not read."""
+    for chunk in chunks(list(write.read)):
+        query = select(memories.c.id, memories.c.revision).where(memories.c.id.in_(chunk))
+        revisions = {row.id: row.revision for row in conn.execute(query)}
+        if any(revisions.get(memory_id) != write.read[memory_id] for memory_id in chunk):
+            raise StaleDecisionError("a memory changed while it was decided what to do with the new facts")
+    if write.based_on is None:
+        return
+    unread = and_(sees(memories, write.scope), memories.c.deleted_at.is_(None), memories.c.id.not_in(write.read))
+    changed = select(index_log.c.seq).where(
+        index_log.c.user_id == write.scope.user_id,
+        index_log.c.seq > write.based_on,
+        exists().where(and_(memories.c.id == index_log.c.memory_id, unread)),
+    )
+    if conn.execute(changed.limit(1)).first() is not None:
+        raise StaleDecisionError("memories were added while it was decided what to do with the new facts")
+
+
+def _count_before(conn: Connection, write: Write) -> int | None:
+    """Return how many memories the user has, if the write may add some. An undo may: it only brings back what was."""
+    if not any(decision.event is Event.ADD and decision.kind == "memory" for decision in write.decisions):
+        return None
+    return memory_queries.count_living(conn, write.scope.user_id)
+
+
+def _refuse_too_many(conn: Connection, user_id: str, before: int, max_memories: int) -> None:
+    """Raise InputError if a user has more memories than before, and than there may be.
+
+    The write lock keeps out other writers of the user, so that those who write at once cannot exceed it together.
+    """
+    after = memory_queries.count_living(conn, user_id)
+    if after > max(before, max_memories):
+        added = f"{after - before} would be added" if after - before > 1 else "another one would be added"
+        raise InputError(
+            f"{user_id} has {counted(before, 'memory')}, of {max_memories:,} that a user may have "
+            f"(max_memories), and {added}; nothing was stored by this step. Delete what is no longer needed, or "
+            "replace a memory instead of adding one."
+        )
+
+
+def _mark_learned(conn: Connection, message_ids: tuple[str, ...]) -> None:
+    """Mark messages as learned from. Raises StaleDecisionError if another call has learned from one of them."""
+    for chunk in chunks(message_ids):
+        fresh = and_(messages.c.id.in_(chunk), messages.c.learnt.is_(False), messages.c.deleted_at.is_(None))
+        if conn.execute(update(messages).where(fresh).values(learnt=True)).rowcount != len(chunk):
+            raise StaleDecisionError("another call has learned from these messages, or they were deleted")
+
+
+def _learn_later(
+    conn: Connection, scope: Scope, message_ids: Sequence[str], request: LearnLater, now: datetime
+) -> None:
+    """Queue a job that learns from messages."""
+    payload: dict[str, Any] = {MESSAGES: list(message_ids), CONTEXT: list(request.context), "caller": request.caller}
+    if request.stays_in_project:
+        payload[STAYS] = True
+    enqueue(conn, "learn", scope, payload, now)
+
+
+def _expire_later(conn: Connection, outcomes: Sequence[Outcome], now: datetime) -> None:
+    """Queue a job that closes the memories of a write that end at a time."""
+    for memory in (outcome.memory for outcome in outcomes):
+        end = end_of(memory.metadata, now.tzinfo or UTC)
+        if end is not None and memory.deleted_at is None:
+            enqueue(conn, "expire", memory.scope, {}, now, due_at=end)
+
+
+def _carry_out(tx: Transaction, decision: Decision) -> list[Outcome]:
+    """Return what became of a decision, and of what goes with it: facts that were true before, or replaced memories."""
+    if decision.forgets and decision.kind == "memory":
+        return writes.forget(tx, find(tx, decision.memory_id))
+    outcome = _change(tx, decision)
+    return [outcome, *(writes.add_outdated(tx, fact, outcome.memory) for fact in decision.outdated)]
+
+
+def _change(tx: Transaction, decision: Decision) -> Outcome:
+    if decision.kind == "message":
+        return writes.set_deleted(tx, decision.memory_id, deleted=decision.event is Event.DELETE)
+    match decision.event:
+        case Event.ADD if decision.memory_id is not None:
+            return writes.restore(tx, find(tx, decision.memory_id))
+        case Event.ADD if decision.successor is not None:
+            return writes.add_between(tx, _required(decision.fact), decision)
+        case Event.ADD:
+            is_general = decision.is_general and not decision.replaces
+            scope = tx.scope.general if is_general else tx.scope
+            return writes.add(tx, _required(decision.fact), decision.replaces, scope)
+        case Event.UPDATE:
+            memory = find(tx, decision.memory_id)
+            return writes.change(tx, memory, _required(decision.fact), sets_labels=decision.sets_labels)
+        case Event.DELETE if decision.successor is not None:
+            return writes.replace_by(tx, find(tx, decision.memory_id), find_newest(tx, decision.successor))
+        case Event.DELETE:
+            return writes.delete_memory(tx, find(tx, decision.memory_id), decision)
+        case Event.NONE:
+            # A decision before this one may have closed the memory. It still is what the fact repeats or came before.
+            return writes.mention(tx, find(tx, decision.memory_id), decision.fact)
+
+
+def _required(fact: Fact | None) -> Fact:
+    if fact is None:
+        raise ValueError("ADD and UPDATE need a fact")
+    return fact
+
+
+def _store_summary(conn: Connection, summary: Summary, provenance: Provenance) -> None:
+    newest = conn.execute(
+        select(func.max(summaries.c.seq)).where(is_scope(summaries, summary.scope), summaries.c.kind == summary.kind)
+    ).scalar_one_or_none()
+    erased = conn.execute(select(meta.c.value).where(meta.c.key == ERASED_AT)).scalar_one_or_none()
+    if (newest is not None and newest > summary.seq) or int(erased or 0) > summary.seq:
+        return  # another process has stored a newer summary, or erased rows that this one may quote
+    values = {
+        **scope_values(summary.scope),
+        "kind": summary.kind,
+        "text": summary.text,
+        "seq": summary.seq,
+        "model": provenance.model,
+        "prompt": provenance.prompt,
+        "created_at": summary.created_at,
+    }
+    summary_id = conn.execute(insert(summaries).returning(summaries.c.id), values).scalar_one()
+    summary_sources.put(conn, summary_id, summary)

@@ -1,0 +1,473 @@
+"""Write entries: their keys, full text, means and the index log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from sqlalchemy import Connection, Row, ScalarSelect, Table, and_, bindparam, insert, null, select, update
+
+from palimpsest.core.models import PAGE, Kind, Scope
+from palimpsest.core.protocols import Vector
+from palimpsest.store import documents
+from palimpsest.store.database import FullText, FullTextRow
+from palimpsest.store.rows import Query, batched, chunks, listed, packed, scope_values, unpacked, unpacked_key
+from palimpsest.store.schema import index_log, means, memories, memory_sources, messages, vectors
+from palimpsest.text.tokenizer import search_tokens
+
+# Contextual keys: what an entry is searched by, its own text and its context.
+#
+# The context of a message is the memories that cite it, and its neighbours in the same session, if they were said on
+# about the same day; that of a page of a document is also its gist. The context of a memory is the messages it came
+# from and, for words only, the sentence on where it belongs. Searching messages with their context finds far more
+# than searching bare facts. LongMemEval calls this key expansion (Wu et al. 2025, section 5.3).
+
+NEIGHBOUR_WEIGHT = 0.5
+FACT_WEIGHT = 1.0
+SOURCE_WEIGHT = 0.5
+GIST_WEIGHT = 1.0
+"""Weights in the sum of unit vectors. Measured with benchmarks/locomo.py; recall hardly changes around these values."""
+
+NEIGHBOUR_GAP = timedelta(days=1)
+"""What was said longer before or after is no context, though it belongs to the same conversation. Set by hand: a chat
+that is taken up again after a night goes on, and after a month it is often about something else."""
+
+MAX_CONTEXT_TEXTS = 8
+"""Of many source messages or citing memories only so many are used: they cost time and change little."""
+
+MAX_CONTEXT_CHARS = 2_000
+"""The part of a context text whose words are used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """What an entry is searched by. `blob` is its key as it is stored, or None while its own text has no vector.
+
+    The key of an entry without context is empty: it is the same as the vector of its own text.
+    """
+
+    row: FullTextRow
+    blob: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An entry as it is stored, and the key it should have now. `key` is None if the owner is deleted.
+
+    `vector` and `blob` are the stored vector of its own text and the stored key, and `owner_id` is the id of the memory
+    or message.
+    """
+
+    seq: int
+    user_id: str
+    owner_id: str
+    live: bool
+    embedder: str
+    vector: bytes | None
+    blob: bytes | None
+    key: Key | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """A text of a context, and its vector with the embedder that made it."""
+
+    text: str
+    embedder: str
+    vector: Vector | None
+
+
+def combined(own: Vector, around: Sequence[tuple[float, Vector]]) -> Vector:
+    """Return the unit vector of own + Σ weight · vector. All vectors have the shape (dims,)."""
+    total = own.astype(np.float64)
+    for weight, vector in around:
+        total = total + weight * vector
+    norm = float(np.linalg.norm(total))
+    return (total / norm if norm > 0 else total).astype(np.float32)
+
+
+def keyed_entries(conn: Connection, kind: Kind, owner_ids: Sequence[str]) -> Iterator[Entry]:
+    """Yield the entries of memories or messages. Each chunk takes a fixed number of statements."""
+    for chunk in chunks(owner_ids):
+        yield from _memory_entries(conn, chunk) if kind == "memory" else _message_entries(conn, chunk)
+
+
+def neighbour_ids(conn: Connection, message_ids: Sequence[str]) -> set[str]:
+    """Return the ids of the messages just before and after the given ones in their sessions."""
+    return {
+        neighbour
+        for chunk in chunks(message_ids)
+        for _, *neighbours in conn.execute(_NEIGHBOURS, {"ids": chunk}).all()
+        for neighbour in neighbours
+        if neighbour
+    }
+
+
+def _message_entries(conn: Connection, ids: Sequence[str]) -> Iterator[Entry]:
+    rows = conn.execute(_NEIGHBOURS, {"ids": ids}).all()
+    neighbour_ids_of = {owner: [neighbour for neighbour in both if neighbour] for owner, *both in rows}
+    all_neighbours = [neighbour for both in neighbour_ids_of.values() for neighbour in both]
+    neighbours_rows = conn.execute(_TEXTS, {"ids": all_neighbours}).all()
+    said_at = {row.id: row.said_at for row in neighbours_rows}
+    texts = _texts(conn, "message", neighbours_rows)
+    rows = conn.execute(_FACTS, {"ids": ids}).all()
+    facts = _grouped(rows, _texts(conn, "memory", rows))
+    entries = conn.execute(_MESSAGES, {"ids": ids}).all()
+    told = documents.vectors_of(conn, [row.id for row in entries if row.role == PAGE])
+    for row in entries:
+        if row.deleted_at is not None:
+            yield _keyed_entry(row, None)
+            continue
+        near = (name for name in neighbour_ids_of[row.id] if abs(said_at[name] - row.said_at) <= NEIGHBOUR_GAP)
+        neighbours = [texts[neighbour] for neighbour in near if neighbour in texts]
+        cited = facts.get(row.id, [])[:MAX_CONTEXT_TEXTS]
+        gist = [_Text(*told[row.id])] if row.id in told else []
+        # The pages beside a page are long and have too many words to tell it from others.
+        around = [] if row.role == PAGE else _all_tokens(neighbours)
+        words = (search_tokens(f"{row.name}: {row.content}"), around, _all_tokens([*gist, *cited]))
+        beside = ((NEIGHBOUR_WEIGHT, neighbours), (FACT_WEIGHT, cited), (GIST_WEIGHT, gist))
+        yield _keyed_entry(row, words, beside)
+
+
+def _memory_entries(conn: Connection, ids: Sequence[str]) -> Iterator[Entry]:
+    rows = conn.execute(_SOURCES, {"ids": ids}).all()
+    sources = _grouped(rows, _texts(conn, "message", rows))
+    for row in conn.execute(_MEMORIES, {"ids": ids}).all():
+        if row.deleted_at is not None:
+            yield _keyed_entry(row, None)
+            continue
+        cited = sources.get(row.id, [])[:MAX_CONTEXT_TEXTS]
+        own = search_tokens(" ".join((row.text, *row.keywords, *row.tags)))
+        words = (own, _all_tokens(cited), search_tokens(row.context))
+        yield _keyed_entry(row, words, ((SOURCE_WEIGHT, cited),))
+
+
+def _keyed_entry(
+    row: Row[Any],
+    words: tuple[Sequence[str], Sequence[str], Sequence[str]] | None,
+    around: Sequence[tuple[float, Sequence[_Text]]] = (),
+) -> Entry:
+    key = None
+    if words is not None:
+        scope = Scope(row.user_id, row.project, row.agent_id, row.run_id)
+        key = Key(FullTextRow(row.entry_seq, scope, *words), _blob(row.vector, row.embedder, around))
+    return Entry(row.entry_seq, row.user_id, row.id, row.live, row.embedder, row.vector, row.key, key)
+
+
+def _texts(conn: Connection, kind: Kind, rows: Iterable[Row[Any]]) -> dict[str, _Text]:
+    """Return the texts of rows with `id`, `text` and perhaps `name`, with their vectors, by id."""
+    row_of = {row.id: row for row in rows}
+    vector_of: dict[str, tuple[str, Vector | None]] = {}
+    for chunk in chunks(list(row_of)):
+        for owner, embedder, blob in conn.execute(_VECTORS, {"kind": kind, "ids": chunk}).all():
+            vector_of[owner] = (embedder, unpacked(blob))
+    return {
+        owner: _Text(_with_name(row)[:MAX_CONTEXT_CHARS], *vector_of.get(owner, ("", None)))
+        for owner, row in row_of.items()
+    }
+
+
+def _with_name(row: Row[Any]) -> str:
+    return f"{row.name}: {row.text}" if row.name else str(row.text)
+
+
+def _grouped(rows: Iterable[Row[Any]], texts: Mapping[str, _Text]) -> dict[str, list[_Text]]:
+    grouped: dict[str, list[_Text]] = {}
+    for row in rows:
+        grouped.setdefault(row.owner_id, []).append(texts[row.id])
+    return grouped
+
+
+def _nearest(*, after: bool) -> ScalarSelect[str]:
+    """Return the query for the message just before or after a message in its session."""
+    other = messages.alias()
+    same = (other.c.session_id == messages.c.session_id, other.c.deleted_at.is_(None))
+    beyond = other.c.seq > messages.c.seq if after else other.c.seq < messages.c.seq
+    order = other.c.seq if after else other.c.seq.desc()
+    query = select(other.c.id).where(*same, beyond).order_by(order).limit(1)
+    return query.correlate(messages).scalar_subquery()
+
+
+_OF_ENTRY = (vectors.c.seq.label("entry_seq"), vectors.c.live, vectors.c.embedder, vectors.c.vector, vectors.c.key)
+_NEIGHBOURS: Query = select(messages.c.id, _nearest(after=False), _nearest(after=True)).where(
+    messages.c.id.in_(listed("ids"))
+)
+_TEXTS: Query = select(messages.c.id, messages.c.name, messages.c.content.label("text"), messages.c.said_at).where(
+    messages.c.id.in_(listed("ids"))
+)
+_MESSAGES: Query = (
+    select(messages, *_OF_ENTRY)
+    .join(vectors, and_(vectors.c.kind == "message", vectors.c.owner_id == messages.c.id))
+    .where(messages.c.id.in_(listed("ids")))
+    .order_by(messages.c.id)
+)
+_MEMORIES: Query = (
+    select(memories, *_OF_ENTRY)
+    .join(vectors, and_(vectors.c.kind == "memory", vectors.c.owner_id == memories.c.id))
+    .where(memories.c.id.in_(listed("ids")))
+    .order_by(memories.c.id)
+)
+_FACTS: Query = (
+    select(
+        memory_sources.c.message_id.label("owner_id"),
+        memories.c.id,
+        memories.c.text,
+        null().label("name"),
+    )
+    .join(memory_sources, memory_sources.c.memory_id == memories.c.id)
+    .where(memory_sources.c.message_id.in_(listed("ids")), memories.c.deleted_at.is_(None))
+    .order_by(memories.c.seq.desc())
+)
+_SOURCES: Query = (
+    select(
+        memory_sources.c.memory_id.label("owner_id"),
+        messages.c.id,
+        messages.c.name,
+        messages.c.content.label("text"),
+    )
+    .join(memory_sources, memory_sources.c.message_id == messages.c.id)
+    .where(memory_sources.c.memory_id.in_(listed("ids")), messages.c.deleted_at.is_(None))
+    .order_by(messages.c.seq)
+)
+_VECTORS: Query = select(vectors.c.owner_id, vectors.c.embedder, vectors.c.vector).where(
+    vectors.c.kind == bindparam("kind"), vectors.c.owner_id.in_(listed("ids")), vectors.c.vector.is_not(None)
+)
+
+
+def _all_tokens(texts: Sequence[_Text]) -> list[str]:
+    return [token for text in texts for token in search_tokens(text.text)]
+
+
+def _blob(own: bytes | None, embedder: str, around: Sequence[tuple[float, Sequence[_Text]]]) -> bytes | None:
+    if own is None:
+        return None
+    comparable = [
+        (weight, text.vector)
+        for weight, texts in around
+        for text in texts
+        if text.vector is not None and text.embedder == embedder
+    ]
+    return packed(combined(unpacked(own), comparable)) if comparable else b""
+
+
+# Entries: what a search sees of a memory or message.
+#
+# An entry has the vector of its own text, a contextual key (see `contextual_keys.py`) and a full-text row. Every
+# change of an entry also leaves a row in the index log, which the vector indexes follow.
+
+VectorSum: TypeAlias = npt.NDArray[np.float64]
+
+OWNERS: tuple[tuple[Kind, Table], ...] = (("message", messages), ("memory", memories))
+"""The tables whose rows have an entry."""
+
+
+@dataclass(slots=True)
+class TouchedEntries:
+    """The owners that one transaction changed. `index` processes them once, at its end.
+
+    Memories that were only `annotated` say what they said before, so nobody who read them has to read them again.
+    `moves` holds, by user and embedder, by how much the count and the float64 sum of the living keys change.
+    """
+
+    memories: set[str] = field(default_factory=set[str])
+    messages: set[str] = field(default_factory=set[str])
+    annotated: set[str] = field(default_factory=set[str])
+    moves: dict[tuple[str, str], tuple[int, VectorSum]] = field(
+        default_factory=dict[tuple[str, str], tuple[int, VectorSum]]
+    )
+
+    def move(self, user_id: str, embedder: str, key: bytes | None, vector: bytes | None, sign: int) -> None:
+        """Record that a stored key was added (sign 1) or removed (sign -1). Nothing is recorded without a key."""
+        if key is None or vector is None:
+            return
+        added = unpacked_key(key, vector).astype(np.float64)
+        count, total = self.moves.get((user_id, embedder), (0, np.zeros_like(added)))
+        self.moves[user_id, embedder] = (count + sign, total + sign * added)
+
+
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """The new vector of an entry, of shape (dims,), and the whole text it was made from."""
+
+    seq: int
+    text: str
+    vector: Vector
+
+
+def put(
+    conn: Connection,
+    kind: Kind,
+    owner_id: str,
+    scope: Scope,
+    vector: Vector | None,
+    embedder: str,
+    touched: TouchedEntries,
+    *,
+    partial: bool = False,
+) -> None:
+    """Insert or replace the entry of a memory or message with its own vector, if there is one.
+
+    `partial` says that it is the vector of the first window of a long text. `index` writes the key and the full-text
+    row.
+    """
+    old = conn.execute(_ENTRY, {"kind": kind, "owner": owner_id}).one_or_none()
+    values = {
+        "live": True,
+        "embedder": embedder if vector is not None else "",
+        "partial": vector is not None and partial,
+        "vector": None if vector is None else packed(vector),
+        "key": None,
+    }
+    if old is None:
+        conn.execute(_INSERT, {"kind": kind, "owner_id": owner_id, **scope_values(scope), **values})
+        return
+    touched.move(old.user_id, old.embedder, old.key, old.vector, -1)
+    conn.execute(update(vectors).where(vectors.c.seq == old.seq).values(**values))
+
+
+_INSERT = insert(vectors)
+_ENTRY = select(vectors).where(vectors.c.kind == bindparam("kind"), vectors.c.owner_id == bindparam("owner"))
+
+
+def index(conn: Connection, full_text: FullText, touched: TouchedEntries, now: datetime) -> None:
+    """Rewrite the keys and full-text rows of the touched entries and of the entries around them, and log both."""
+    message_ids, memory_ids = set(touched.messages), touched.memories | touched.annotated
+    message_ids.update(neighbour_ids(conn, sorted(touched.messages)))
+    for chunk in chunks(sorted(touched.memories)):
+        message_ids.update(conn.execute(_CITED, {"ids": chunk}).scalars().all())
+    for chunk in chunks(sorted(touched.messages)):
+        memory_ids.update(conn.execute(_CITING, {"ids": chunk}).scalars().all())
+    _write_entries(conn, full_text, "memory", sorted(memory_ids), touched, now)
+    _write_entries(conn, full_text, "message", sorted(message_ids), touched, now)
+    _move_means(conn, touched)
+
+
+_CITED = select(memory_sources.c.message_id).where(memory_sources.c.memory_id.in_(listed("ids")))
+_CITING = select(memory_sources.c.memory_id).where(memory_sources.c.message_id.in_(listed("ids")))
+
+
+def give_vectors(
+    conn: Connection, full_text: FullText, embedder: str, embedded: Sequence[Embedded], now: datetime
+) -> None:
+    """Store new vectors of entries, and rewrite the keys of those entries and of the entries around them.
+
+    An entry whose text was changed or deleted in the meantime is left unchanged.
+    """
+    touched = TouchedEntries()
+    for item in embedded:
+        entry = conn.execute(select(vectors).where(vectors.c.seq == item.seq)).one()
+        text = {
+            "memory": select(memories.c.text).where(memories.c.id == entry.owner_id),
+            "message": select(messages.c.content).where(messages.c.id == entry.owner_id),
+        }[entry.kind]
+        if not entry.live or conn.execute(text).scalar_one() != item.text:
+            continue
+        touched.move(entry.user_id, entry.embedder, entry.key, entry.vector, -1)
+        blob = packed(item.vector)
+        values = {"embedder": embedder, "partial": False, "vector": blob, "key": None}
+        conn.execute(update(vectors).where(vectors.c.seq == item.seq).values(**values))
+        (touched.memories if entry.kind == "memory" else touched.messages).add(entry.owner_id)
+    index(conn, full_text, touched, now)
+
+
+def give_gist_vectors(
+    conn: Connection,
+    full_text: FullText,
+    embedder: str,
+    texts: Mapping[str, str],
+    made: Sequence[Vector],
+    now: datetime,
+) -> None:
+    """Store the vectors of gists by the ids of their pages, and rewrite the keys of these pages."""
+    touched = TouchedEntries()
+    touched.messages.update(documents.give_vectors(conn, embedder, texts, made))
+    index(conn, full_text, touched, now)
+
+
+def rebuild_full_text(conn: Connection, full_text: FullText) -> int:
+    """Rebuild the full text and return the number of its rows."""
+    full_text.clear(conn)
+    for keys in batched(_living_keys(conn)):
+        full_text.put(conn, [key.row for key in keys])
+    return full_text.count(conn)
+
+
+def rebuild(conn: Connection, full_text: FullText, now: datetime) -> None:
+    """Rebuild every key and full-text row, as after a migration."""
+    full_text.clear(conn)
+    touched = TouchedEntries()
+    for kind, table in OWNERS:
+        ids = conn.execute(select(table.c.id).order_by(table.c.seq)).scalars().all()
+        _write_entries(conn, full_text, kind, ids, touched, now)
+    _move_means(conn, touched)
+
+
+def _living_keys(conn: Connection) -> Iterator[Key]:
+    for kind, table in OWNERS:
+        living = select(table.c.id).where(table.c.deleted_at.is_(None)).order_by(table.c.seq)
+        for entry in keyed_entries(conn, kind, conn.execute(living).scalars().all()):
+            if entry.key is not None:
+                yield entry.key
+
+
+def _write_entries(
+    conn: Connection, full_text: FullText, kind: Kind, owner_ids: Sequence[str], touched: TouchedEntries, now: datetime
+) -> None:
+    """Write keys, full-text rows and the index log.
+
+    An entry without a key belongs to a deleted owner. It leaves every search, and keeps its own vector in case the
+    owner is restored.
+    """
+    log: list[dict[str, Any]] = []
+    rows: list[FullTextRow] = []
+    changed: list[dict[str, Any]] = []
+    removed: list[int] = []
+    for entry in keyed_entries(conn, kind, owner_ids):
+        blob = None if entry.key is None else entry.key.blob
+        if blob != entry.blob:
+            touched.move(entry.user_id, entry.embedder, entry.blob, entry.vector, -1)
+            touched.move(entry.user_id, entry.embedder, blob, entry.vector, 1)
+        if entry.key is None:
+            removed.append(entry.seq)
+        else:
+            rows.append(entry.key.row)
+        if blob != entry.blob or entry.live is (entry.key is None):
+            changed.append({"entry": entry.seq, "new_key": blob, "is_live": entry.key is not None})
+        # A decision is refused if a memory it read has changed since. Such rows of the log carry the memory's id.
+        memory_id = entry.owner_id if kind == "memory" and entry.owner_id in touched.memories else None
+        op = "delete" if entry.key is None else "upsert"
+        log.append({"unit_seq": entry.seq, "user_id": entry.user_id, "op": op, "memory_id": memory_id, "at": now})
+    full_text.put(conn, rows)
+    full_text.remove(conn, removed)
+    if changed:
+        conn.execute(_CHANGE, changed)
+    if log:
+        conn.execute(_LOG, log)
+
+
+_LOG = insert(index_log)
+_CHANGE = (
+    update(vectors)
+    .where(vectors.c.seq == bindparam("entry"))
+    .values(key=bindparam("new_key"), live=bindparam("is_live"))
+)
+
+
+def _move_means(conn: Connection, touched: TouchedEntries) -> None:
+    for (user_id, embedder), (count, total) in touched.moves.items():
+        old = conn.execute(_MEAN, {"user": user_id, "of_embedder": embedder}).one_or_none()
+        moved = total if old is None else np.frombuffer(old.total, dtype=np.float64) + total
+        values = {"user": user_id, "of_embedder": embedder, "count": count, "sum": moved.tobytes()}
+        conn.execute(_INSERT_MEAN if old is None else _MOVE_MEAN, values)
+
+
+_OF_USER = and_(means.c.user_id == bindparam("user"), means.c.embedder == bindparam("of_embedder"))
+_MEAN = select(means.c.total).where(_OF_USER)
+_INSERT_MEAN = insert(means).values(
+    user_id=bindparam("user"), embedder=bindparam("of_embedder"), units=bindparam("count"), total=bindparam("sum")
+)
+_MOVE_MEAN = update(means).where(_OF_USER).values(units=means.c.units + bindparam("count"), total=bindparam("sum"))

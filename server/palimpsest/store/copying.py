@@ -1,0 +1,565 @@
+"""Copy ledgers between databases, and back up those that are no file."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from sqlalchemy import (
+    JSON,
+    BindParameter,
+    Boolean,
+    Column,
+    Connection,
+    String,
+    Table,
+    TextClause,
+    TypeDecorator,
+    bindparam,
+    delete,
+    func,
+    insert,
+    literal,
+    select,
+    text,
+)
+from sqlalchemy import column as column_of
+from sqlalchemy.sql.selectable import TextualSelect
+from sqlalchemy.types import NullType, TypeEngine
+
+from palimpsest.core.clock import Clock
+from palimpsest.core.errors import InputError, LedgerError
+from palimpsest.core.files import file_lock
+from palimpsest.core.protocols import Progress
+from palimpsest.store import contextual_keys, entries, schema
+from palimpsest.store.database import Database, LedgerCopy, Loading, Restored
+from palimpsest.store.purge import ERASED_AT
+from palimpsest.store.rows import StoredJson, UtcTime
+from palimpsest.store.schema import HEAD, index_log, meta, vectors
+from palimpsest.store.sqlite.ledger_files import SqliteBackups
+from palimpsest.store.sqlite.sqlite_database import SqliteDatabase
+from palimpsest.store.upgrade import UNFINISHED, create_tables, revision_in, stored_revision
+
+# All tables of a ledger, and their rows in a form that is the same in every database.
+#
+# A row is a tuple of texts, numbers, bytes and None. Times and JSON are the very texts that are stored, so nothing
+# is rounded or ordered anew on the way.
+
+StoredRow: TypeAlias = tuple[Any, ...]
+Key: TypeAlias = tuple[Any, ...]
+"""The primary key of a row."""
+
+MODULES = (schema, schema, schema)
+"""Where tables are defined. The metadata has those of the modules that were imported."""
+
+TABLES: tuple[Table, ...] = tuple(schema.metadata.sorted_tables)
+"""The tables of a ledger, those that others refer to first. The full text is not among them."""
+
+
+@dataclass(frozen=True)
+class TableRows:
+    """The rows of one table, in the order of the primary key, which is by bytes for texts."""
+
+    table: Table
+
+    @property
+    def name(self) -> str:
+        """Return the name of the table."""
+        return self.table.name
+
+    def count(self, conn: Connection) -> int:
+        """Return the number of rows."""
+        return int(conn.execute(text(f'SELECT count(*) FROM "{self.name}"')).scalar_one())  # noqa: S608 - a name of our own
+
+    def after(self, conn: Connection, key: Key | None, limit: int) -> list[StoredRow]:
+        """Return the next rows after a key, or the first ones."""
+        return self._rows(conn, self._query(after=key is not None, limited=True), after=key, limit=limit)
+
+    def between(self, conn: Connection, after: Key | None, upto: Key | None) -> list[StoredRow]:
+        """Return the rows after a key up to another one. None is no bound."""
+        query = self._query(after=after is not None, upto=upto is not None)
+        return self._rows(conn, query, after=after, upto=upto)
+
+    def key(self, row: StoredRow) -> Key:
+        """Return the primary key of a row."""
+        return tuple(row[place] for place in self._key_places)
+
+    def by_name(self, row: StoredRow) -> dict[str, Any]:
+        """Return the values of a row by the names of their columns."""
+        return dict(zip(self._names, row, strict=True))
+
+    def put(self, conn: Connection, rows: Sequence[StoredRow]) -> None:
+        """Store rows, in place of those with the same keys."""
+        if rows:
+            conn.execute(self._upsert, [self._values(row) for row in rows])
+
+    def delete(self, conn: Connection, keys: Sequence[Key]) -> None:
+        """Delete the rows with these keys."""
+        if keys:
+            conn.execute(self._delete, [_bound("k", key) for key in keys])
+
+    def clear(self, conn: Connection) -> None:
+        """Delete all rows."""
+        conn.execute(text(f'DELETE FROM "{self.name}"'))  # noqa: S608 - a name of our own
+
+    def _rows(
+        self,
+        conn: Connection,
+        query: TextualSelect,
+        after: Key | None = None,
+        upto: Key | None = None,
+        limit: int | None = None,
+    ) -> list[StoredRow]:
+        values = {**_bound("a", after or ()), **_bound("u", upto or ())}
+        if limit is not None:
+            values["rows"] = limit
+        return [tuple(row) for row in conn.execute(query, values)]
+
+    def _query(self, *, after: bool = False, upto: bool = False, limited: bool = False) -> TextualSelect:
+        columns = ", ".join(
+            f'CAST("{column.name}" AS TEXT)' if isinstance(column.type, JSON) else f'"{column.name}"'
+            for column in self.table.columns
+        )
+        bounds = [f"{self._key} > {self._marks('a')}"] if after else []
+        bounds += [f"{self._key} <= {self._marks('u')}"] if upto else []
+        where = f" WHERE {' AND '.join(bounds)}" if bounds else ""
+        order = self._key.strip("()")
+        limit = " LIMIT :rows" if limited else ""
+        query = text(f'SELECT {columns} FROM "{self.name}"{where} ORDER BY {order}{limit}')  # noqa: S608 - names of our own
+        given = [*(self._keys_as("a") if after else ()), *(self._keys_as("u") if upto else ())]
+        return query.bindparams(*given).columns(*[column_of(name, kind) for name, kind in self._kinds.items()])
+
+    def _values(self, row: StoredRow) -> dict[str, Any]:
+        values = {f"v{place}": value for place, value in enumerate(row)}
+        for place in self._booleans:
+            if row[place] is not None:
+                values[f"v{place}"] = bool(row[place])  # SQLite gives a number, which PostgreSQL does not take
+        return values
+
+    def _marks(self, prefix: str) -> str:
+        return f"({', '.join(f':{prefix}{place}' for place in range(len(self._key_places)))})"
+
+    @cached_property
+    def _names(self) -> tuple[str, ...]:
+        return tuple(column.name for column in self.table.columns)
+
+    @cached_property
+    def _key(self) -> str:
+        return f"({_quoted(column.name for column in self.table.primary_key)})"
+
+    @cached_property
+    def _key_places(self) -> tuple[int, ...]:
+        return tuple(self._names.index(column.name) for column in self.table.primary_key)
+
+    @cached_property
+    def _booleans(self) -> tuple[int, ...]:
+        return tuple(place for place, column in enumerate(self.table.columns) if isinstance(column.type, Boolean))
+
+    @cached_property
+    def _upsert(self) -> TextClause:
+        names, key = self._names, {column.name for column in self.table.primary_key}
+        columns = _quoted(names)
+        values = ", ".join(f":v{place}" for place in range(len(names)))
+        changes = ", ".join(f'"{name}" = excluded."{name}"' for name in names if name not in key)
+        action = f"DO UPDATE SET {changes}" if changes else "DO NOTHING"
+        query = text(f'INSERT INTO "{self.name}" ({columns}) VALUES ({values}) ON CONFLICT {self._key} {action}')  # noqa: S608 - likewise
+        kinds = enumerate(self._kinds.values())
+        return query.bindparams(*[bindparam(f"v{place}", type_=kind) for place, kind in kinds])
+
+    @cached_property
+    def _delete(self) -> TextClause:
+        query = text(f'DELETE FROM "{self.name}" WHERE {self._key} = {self._marks("k")}')  # noqa: S608 - likewise
+        return query.bindparams(*self._keys_as("k"))
+
+    @cached_property
+    def _kinds(self) -> Mapping[str, TypeEngine[Any]]:
+        """Return how each column is read and written: texts as texts, and everything else as it is."""
+        return {column.name: _kind(column) for column in self.table.columns}
+
+    def _keys_as(self, prefix: str) -> list[BindParameter[Any]]:
+        kinds = [self._kinds[self._names[place]] for place in self._key_places]
+        return [bindparam(f"{prefix}{place}", type_=kind) for place, kind in enumerate(kinds)]
+
+
+ROWS = tuple(TableRows(table) for table in TABLES)
+"""The rows of each table, in the order of `TABLES`."""
+
+
+def _kind(column: Column[Any]) -> TypeEngine[Any]:
+    kind = column.type.impl_instance if isinstance(column.type, TypeDecorator) else column.type
+    if isinstance(kind, JSON):
+        return StoredJson()
+    return String() if isinstance(kind, String) else NullType()
+
+
+def _quoted(names: Iterable[str]) -> str:
+    return ", ".join(f'"{name}"' for name in names)
+
+
+def _bound(prefix: str, key: Key) -> Mapping[str, Any]:
+    return {f"{prefix}{place}": value for place, value in enumerate(key)}
+
+
+# Make the rows of one database equal to those of another, in batches that are each stored for good.
+#
+# What is equal already is only compared. So the same function copies a ledger, goes on with a copy that broke off,
+# brings in what was written meanwhile, and proves that both are the same.
+
+BATCH = 1_000
+"""How many rows are read at a time. Of the largest rows, those with vectors and pages, that is a few megabytes."""
+
+
+class TooSlowError(Exception):
+    """The rows could not be compared in the time given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """The number of rows of each table that are equal in both databases, and how many were not before."""
+
+    rows: Mapping[str, int]
+    written: int
+
+
+def make_equal(source: Connection, target: Database, progress: Progress, until: float | None = None) -> Compared:
+    """Make the rows of `target` those that `source` sees. What is written is read back.
+
+    Raises LedgerError for a row that the target cannot store, and TooSlowError at the monotonic time `until`. The
+    batches before stay.
+    """
+    total = sum(rows.count(source) for rows in ROWS)
+    done = written = 0
+    counted: dict[str, int] = {}
+    for rows in ROWS:
+        last, counted[rows.name] = None, 0
+        while True:
+            if until is not None and time.monotonic() > until:
+                raise TooSlowError
+            batch = rows.after(source, last, BATCH)
+            upto = rows.key(batch[-1]) if len(batch) == BATCH else None
+            written += _make_batch_equal(target, rows, batch, last, upto)
+            counted[rows.name] += len(batch)
+            done += len(batch)
+            progress(done, max(done, total))
+            if upto is None:
+                break
+            last = upto
+    return Compared(counted, written)
+
+
+def _make_batch_equal(
+    target: Database, rows: TableRows, batch: Sequence[StoredRow], last: Key | None, upto: Key | None
+) -> int:
+    """Make the rows of a range equal. Return how many of them were not."""
+    with target.read() as conn:
+        stored = rows.between(conn, last, upto)
+    if stored == batch:
+        return 0
+    known, wanted = {rows.key(row): row for row in stored}, {rows.key(row): row for row in batch}
+    gone = [key for key in known if key not in wanted]
+    new = [row for key, row in wanted.items() if known.get(key) != row]
+    refuse_unfit(target.loading, target.location, rows, new)
+    with target.write() as conn:
+        rows.delete(conn, gone)
+        rows.put(conn, new)
+        if rows.between(conn, last, upto) != batch:
+            raise _not_given_back(target.location, rows)
+    return len(gone) + len(new)
+
+
+def _not_given_back(location: str, rows: TableRows) -> LedgerError:
+    return LedgerError(
+        f"{location} does not give back the rows of the table {rows.name} that were written to it. The ledger that was "
+        "copied is unchanged."
+    )
+
+
+def replace_all(source: Connection, target: Connection, loading: Loading, location: str) -> None:
+    """Replace all rows in the transaction of `target`. Raises LedgerError for a row that it cannot store."""
+    for rows in reversed(ROWS):
+        rows.clear(target)
+    for rows in ROWS:
+        last: Key | None = None
+        while batch := rows.after(source, last, BATCH):
+            refuse_unfit(loading, location, rows, batch)
+            rows.put(target, batch)
+            after, last = last, rows.key(batch[-1])
+            if rows.between(target, after, last) != batch:
+                raise _not_given_back(location, rows)
+
+
+def refuse_unfit(loading: Loading, location: str, rows: TableRows, new: Sequence[StoredRow]) -> None:
+    """Raise LedgerError if the database cannot store one of the rows."""
+    for row in new:
+        reason = loading.unfit(rows.table, rows.by_name(row))
+        if reason:
+            name = ", ".join(f"{value}" for value in islice(rows.key(row), 3))
+            owner = rows.by_name(row).get("id", "")
+            raise LedgerError(
+                f"{location} cannot store the row {name!r} of the table {rows.name}"
+                f"{f' (its id is {owner})' if owner else ''}: {reason}. The ledger that was copied is unchanged. "
+                "Change or purge what it belongs to, then try again."
+            )
+
+
+# What makes a ledger of copied rows: a new epoch, and numbers that go on above those in use.
+
+
+def begin_epoch(conn: Connection, previous: str, now: datetime) -> None:
+    """Begin the epoch after `previous`.
+
+    It tells every index that it follows other rows now. A row of the index log for each user makes it look. A model's
+    reply about the ledger as it was before is not stored (`purge.ERASED_AT`).
+    """
+    _set(conn, entries.EPOCH, str(int(previous) + 1))
+    newest = select(func.max(vectors.c.seq), vectors.c.user_id, literal("upsert"), literal(now, UtcTime())).group_by(
+        vectors.c.user_id
+    )
+    conn.execute(insert(index_log).from_select(["unit_seq", "user_id", "op", "at"], newest))
+    _set(conn, ERASED_AT, str(entries.newest_log_number(conn)))
+
+
+def _set(conn: Connection, key: str, value: str) -> None:
+    conn.execute(delete(meta).where(meta.c.key == key))
+    conn.execute(insert(meta).values(key=key, value=value))
+
+
+# Backups of a ledger that is in no file of its own: each is a complete ledger in an SQLite file.
+#
+# So everything that makes a backup first, or restores one, works as with a ledger in a file, and a backup can be
+# opened without a database server.
+
+Opened: TypeAlias = Callable[[], AbstractContextManager[Database]]
+"""Opens the database of a ledger, or gives the open one."""
+
+NAME = "shared"
+"""What the names of the files begin with."""
+
+
+class DatabaseBackups:
+    """Implement `Backups` for the ledger of any database, in the folder `backups` of a data directory."""
+
+    def __init__(self, opened: Opened, data_dir: Path | None) -> None:
+        self._opened = opened
+        self._data_dir = data_dir
+
+    @property
+    def name(self) -> str:
+        """Return what the names of the files begin with."""
+        return NAME
+
+    def copy(self, target: Path) -> LedgerCopy:
+        """Copy the ledger to a new file and read the copy back. Raises LedgerError, and leaves no file then."""
+        with self._folder() as folder, self._opened() as database:
+            return SqliteBackups(_ledger_file(database, folder)).copy(target)
+
+    def keep(self, occasion: str, now: datetime) -> LedgerCopy:
+        """Copy the ledger into the backup folder and delete the oldest copies of the same occasion."""
+        with self._folder() as folder, self._opened() as database:
+            return self._files.keep_copy_of(_ledger_file(database, folder), occasion, now)
+
+    def files(self) -> list[Path]:
+        """Return the files in the backup folder."""
+        return self._files.files()
+
+    def inspect(self, file: Path) -> LedgerCopy:
+        """Read a copy through and return what it holds. Raises LedgerError if it is damaged or not a ledger."""
+        return self._files.inspect(file)
+
+    def holds(self, file: Path, memory_ids: Sequence[str], message_ids: Sequence[str]) -> bool:
+        """Return whether a copy has rows of any of these memories and messages. A damaged copy has none."""
+        return self._files.holds(file, memory_ids, message_ids)
+
+    def restore(
+        self, file: Path, now: datetime, migrate: Callable[[Path], None], refuse_if_in_use: Callable[[], None]
+    ) -> Restored:
+        """Put the rows of a copy in the place of all rows, after a copy of these, in one transaction.
+
+        Servers may go on: they see the restored ledger from their next call on. Raises LedgerError.
+        """
+        del refuse_if_in_use  # only a file is ever replaced as a whole
+        self.inspect(file)
+        with self._folder() as folder, self._opened() as database:
+            copy = SqliteBackups(file).copy(folder / "restored.db")
+            migrate(copy.path)
+            with closing(SqliteDatabase.open(copy.path)) as restored:
+                return Restored(copy, self._put_in_place(restored, database, folder, now))
+
+    def _put_in_place(self, restored: Database, database: Database, folder: Path, now: datetime) -> Path:
+        """Replace all rows, and return the copy of the previous ones. Nobody writes between the two."""
+        _refuse_other_schema(database)
+        with database.write() as conn, database.without_time_limit(conn), restored.read() as rows:
+            before = self._files.new_copy_of(_ledger_file(database, folder), "before-restore", now)
+            epoch = entries.epoch(conn)
+            replace_all(rows, conn, database.loading, database.location)
+            database.loading.count_on(conn, restored.loading.counters(rows))
+            contextual_keys.rebuild_full_text(conn, database.full_text)
+            begin_epoch(conn, epoch, now)
+        return before.path
+
+    @property
+    def _place(self) -> Path:
+        """Return the data directory. Raises LedgerError if there is none."""
+        if self._data_dir is None:
+            raise LedgerError("this ledger was opened without a data directory, which its backups would be in")
+        return self._data_dir
+
+    @property
+    def _files(self) -> SqliteBackups:
+        return SqliteBackups(self._place / f"{NAME}.db")
+
+    @contextmanager
+    def _folder(self) -> Generator[Path]:
+        """Give an empty folder for the files that are being made, to one process at a time."""
+        self._place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder = self._place / "copying"
+        with file_lock(folder.with_suffix(".lock")):
+            shutil.rmtree(folder, ignore_errors=True)  # left over from a process that was killed
+            folder.mkdir(mode=0o700)
+            try:
+                yield folder
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _ledger_file(database: Database, folder: Path) -> Path:
+    """Write the ledger as one snapshot shows it to a file in a folder."""
+    _refuse_other_schema(database)
+    path = folder / "ledger.db"
+    with closing(SqliteDatabase.open(path)) as copy:
+        with copy.write() as conn:
+            create_tables(conn, copy)
+        with copy.write() as conn:
+            with database.read() as rows:
+                replace_all(rows, conn, copy.loading, copy.location)
+                copy.loading.count_on(conn, database.loading.counters(rows))
+            contextual_keys.rebuild_full_text(conn, copy.full_text)
+    return path
+
+
+def _refuse_other_schema(database: Database) -> None:
+    """Raise LedgerError unless the ledger has the schema of this version."""
+    revision = stored_revision(database)
+    if revision is None:
+        raise LedgerError(f"there is no ledger in {database.location} yet. Nothing was copied.")
+    if revision != HEAD:
+        raise LedgerError(
+            f"the ledger {database.location} has schema {revision}, which only its own tools copy: "
+            f"{database.dump_command}. Nothing was copied."
+        )
+
+
+# Copy a whole ledger into an empty database. It stays the same ledger, with its id, and can be moved back.
+#
+# While the copy is being made, the target has no revision that any version opens. All rows are copied from one state
+# of the source, then compared with a newer one that includes what was written meanwhile. A copy that broke off goes
+# on in the same way: what is there is compared and not copied again.
+
+LOCKED_SECONDS = 20.0
+"""How long writes of clients wait at most while the rows are compared. They would give up after 30 seconds."""
+
+Shown: TypeAlias = Callable[[str], AbstractContextManager[Progress]]
+"""Shows the progress of a part of the work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A moved ledger: the place it was moved to, its rows by table, and until when writes to the source are in it."""
+
+    location: str
+    rows: Mapping[str, int]
+    until: datetime
+
+
+def move(source: Database, target: Database, clock: Clock, shown: Shown) -> Moved:
+    """Copy the ledger of `source`, and compare every row of both. Blocking.
+
+    Raises InputError if the target is not empty, and LedgerError. A target that is not finished is not opened by
+    anybody, and another call goes on with it. The source is not changed.
+    """
+    with source.read() as conn:
+        ledger_id = _ledger_id(conn)
+    with target.migrating(), target.loading.in_any_order():
+        _begin(target, ledger_id)
+        with source.read() as conn, shown("copying") as progress:
+            make_equal(conn, target, progress)
+        with shown("comparing") as progress:
+            compared, counters, until = _with_newest(source, target, clock, progress)
+        with target.write() as conn, target.without_time_limit(conn), shown("making the indexes") as progress:
+            _finish(conn, target, counters, clock(), progress)
+    return Moved(target.location, compared.rows, until)
+
+
+def _begin(target: Database, ledger_id: str) -> None:
+    """Create the tables, without what would slow down copying or refuse an order. Raises InputError."""
+    with target.read() as conn:
+        revision = revision_in(conn, target.location)
+        if revision == UNFINISHED:
+            copied = conn.execute(_COPIED).scalar_one()
+            if copied != ledger_id:
+                raise InputError(
+                    f"{target.location} holds a part of another ledger, which palimpsest move was copying. Nothing was "
+                    "changed. Name an empty database or a new file"
+                )
+            return
+        if revision is not None:
+            same = revision == HEAD and _ledger_id(conn) == ledger_id
+            raise InputError(
+                f"{target.location} already holds {'this ledger' if same else 'another ledger'}. Nothing was changed. "
+                "Name an empty database or a new file"
+            )
+    with target.write() as conn:
+        create_tables(conn, target)
+        target.loading.drop_references(conn)
+        for table in TABLES:
+            for index in table.indexes:
+                index.drop(conn)
+        conn.execute(text("CREATE TABLE unfinished_move (ledger_id TEXT NOT NULL)"))
+        conn.execute(text("INSERT INTO unfinished_move VALUES (:ledger_id)"), {"ledger_id": ledger_id})
+        conn.execute(_SET_REVISION, {"revision": UNFINISHED})
+
+
+_COPIED = text("SELECT ledger_id FROM unfinished_move")
+_SET_REVISION = text("UPDATE alembic_version SET version_num = :revision")
+
+
+def _with_newest(
+    source: Database, target: Database, clock: Clock, progress: Progress
+) -> tuple[Compared, Mapping[str, int], datetime]:
+    """Compare all rows while nobody writes to the source, or, if that takes too long, with one state of it."""
+    try:
+        with source.write() as conn:
+            compared = make_equal(conn, target, progress, time.monotonic() + LOCKED_SECONDS)
+            return compared, source.loading.counters(conn), clock()
+    except TooSlowError:
+        with source.read() as conn:
+            until = clock()
+            counters = source.loading.counters(conn)
+            return make_equal(conn, target, progress), counters, until
+
+
+def _finish(conn: Connection, target: Database, counters: Mapping[str, int], now: datetime, progress: Progress) -> None:
+    """Create the indexes and the full text, and let the ledger be opened."""
+    for number, table in enumerate(TABLES):
+        for index in sorted(table.indexes, key=lambda index: str(index.name)):
+            index.create(conn)
+        progress(number, len(TABLES) + 1)
+    target.loading.create_references(conn)
+    contextual_keys.rebuild_full_text(conn, target.full_text)
+    target.loading.count_on(conn, counters)
+    begin_epoch(conn, entries.epoch(conn), now)
+    conn.execute(text("DROP TABLE unfinished_move"))
+    conn.execute(_SET_REVISION, {"revision": HEAD})
+    progress(len(TABLES) + 1, len(TABLES) + 1)
+
+
+def _ledger_id(conn: Connection) -> str:
+    return conn.execute(select(meta.c.value).where(meta.c.key == "ledger_id")).scalar_one()

@@ -1,0 +1,389 @@
+"""What the ledger needs of a database, and what its full text has in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
+
+from sqlalchemy import Connection, Table
+
+from palimpsest.core.models import Scope
+from palimpsest.text.tokenizer import most_words_near
+
+# What the ledger needs of a database: connections and locking, full text, backups.
+#
+# The rest of `store/` is written against these protocols and SQLAlchemy Core. `sqlite/` implements them with a file,
+# `postgres/` with a PostgreSQL database.
+
+
+@dataclass(frozen=True, slots=True)
+class FullTextRow:
+    """The search tokens of one entry, by column.
+
+    `own` are the tokens of the entry's own text, `context` those of the neighbouring messages or the source messages,
+    and `facts` those of the memories that cite a message. `seq` is the entry's number.
+    """
+
+    seq: int
+    scope: Scope
+    own: Sequence[str]
+    context: Sequence[str] = ()
+    facts: Sequence[str] = ()
+
+
+FullTextColumns: TypeAlias = tuple[str, str, str, str]
+"""A row as it is stored: scope, own, context and facts, each as tokens separated by spaces."""
+
+
+class FoundWords(NamedTuple):
+    """Which of the words sought occur in an entry's own text, and which there or in its context.
+
+    `passage` are those in the passage of its own text that has most of them.
+    """
+
+    own: frozenset[str] = frozenset()
+    anywhere: frozenset[str] = frozenset()
+    passage: frozenset[str] = frozenset()
+
+
+Work: TypeAlias = Literal["embedding", "jobs", "graph", "index"]
+"""What one process at a time does in the background: embed and name what waits for it, work on jobs, write to the graph
+database, write to a vector index that several hosts share."""
+
+
+class FullText(Protocol):
+    """Full text over search tokens, one row for each entry. Every method takes a connection of the same database."""
+
+    def create(self, conn: Connection) -> None:
+        """Create the empty full text."""
+        ...
+
+    def drop(self, conn: Connection) -> None:
+        """Drop the full text. It can be rebuilt from the entries."""
+        ...
+
+    def clear(self, conn: Connection) -> None:
+        """Replace the full text, even a damaged one, by an empty one."""
+        ...
+
+    def put(self, conn: Connection, rows: Sequence[FullTextRow]) -> None:
+        """Insert or replace the rows of entries."""
+        ...
+
+    def remove(self, conn: Connection, seqs: Sequence[int]) -> None:
+        """Remove the rows of entries. Unknown numbers are ignored."""
+        ...
+
+    def count(self, conn: Connection) -> int:
+        """Return the number of rows."""
+        ...
+
+    def rows(self, conn: Connection) -> dict[int, FullTextColumns]:
+        """Return every stored row by entry number."""
+        ...
+
+    def columns(self, row: FullTextRow) -> FullTextColumns:
+        """Return the columns that `put` stores for a row."""
+        ...
+
+    def widened(self, conn: Connection, scope: Scope, user_entries: int) -> Scope | None:
+        """Return the scope to search first in place of `scope`, because it is faster, or None for no scope.
+
+        The user has `user_entries` living entries. What is found may be outside `scope`; the caller drops it.
+        """
+        ...
+
+    def search(
+        self,
+        conn: Connection,
+        scope: Scope | None,
+        words: Iterable[str],
+        limit: int | None,
+        counts: Mapping[str, int] | None = None,
+    ) -> dict[int, float]:
+        """Return the BM25 score (higher is better) of the best `limit` rows, by entry number.
+
+        Only rows that `scope` sees are searched. A scope that `widened` returned may be wider than one a user has, and
+        None is all rows. Without a limit every match is returned. With the document `counts` of the words only the
+        rarer words are searched, because a word that stands in most rows is slow to search and separates nothing.
+        Raises FullTextError.
+        """
+        ...
+
+    def with_all(self, conn: Connection, scope: Scope, words: Iterable[str]) -> list[int]:
+        """Return the rows that `scope` sees whose own text has all of the words. Raises FullTextError."""
+        ...
+
+    def document_counts(self, conn: Connection, user_id: str, words: Iterable[str]) -> dict[str, int]:
+        """Return in about how many rows each word occurs: those of the user, or of all users if that is quicker.
+
+        Words that occur nowhere are left out.
+
+        Raises FullTextError.
+        """
+        ...
+
+    def words_in(self, conn: Connection, seqs: Sequence[int], words: frozenset[str]) -> dict[int, FoundWords]:
+        """Return which of the words occur in each row. Raises FullTextError."""
+        ...
+
+    def is_sound(self, conn: Connection, rows: Mapping[int, FullTextColumns]) -> bool:
+        """Return whether a search finds the words of every stored row. `rows` are all of them, by entry number."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerCopy:
+    """A copy of a ledger, with the counts that were read back from it."""
+
+    path: Path
+    revision: str
+    memories: int
+    messages: int
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """The backup that was restored, and the copy of the previous ledger. `before` is None if there was no ledger."""
+
+    copy: LedgerCopy
+    before: Path | None
+
+
+class Backups(Protocol):
+    """Copies of one ledger. They can be made while the ledger is in use, and they exist if it is damaged. Blocking."""
+
+    @property
+    def name(self) -> str:
+        """Return what the names of the files in the backup folder begin with."""
+        ...
+
+    def copy(self, target: Path) -> LedgerCopy:
+        """Copy the ledger to a new file and read the copy back. Raises LedgerError, and leaves no file then."""
+        ...
+
+    def keep(self, occasion: str, now: datetime) -> LedgerCopy:
+        """Copy the ledger into its backup folder and delete the oldest copies of the same occasion."""
+        ...
+
+    def files(self) -> list[Path]:
+        """Return the files in the backup folder."""
+        ...
+
+    def inspect(self, file: Path) -> LedgerCopy:
+        """Read a copy through and return what it holds. Raises LedgerError if it is damaged or not a ledger."""
+        ...
+
+    def holds(self, file: Path, memory_ids: Sequence[str], message_ids: Sequence[str]) -> bool:
+        """Return whether a copy has rows of any of these memories and messages. A damaged copy has none."""
+        ...
+
+    def restore(
+        self, file: Path, now: datetime, migrate: Callable[[Path], None], refuse_if_in_use: Callable[[], None]
+    ) -> Restored:
+        """Put a copy in the ledger's place, after a copy of the present ledger. Raises LedgerError.
+
+        `migrate` brings the schema of a ledger file up to date. `refuse_if_in_use` raises LedgerError if a server uses
+        the ledger; it is asked only if the present ledger is damaged and has to be replaced as a whole.
+        """
+        ...
+
+
+class Listener(Protocol):
+    """Hears of every write to a ledger, whichever process makes it. Blocking."""
+
+    def wait(self, seconds: float) -> None:
+        """Return when something was written, at the latest after so many seconds. Raises LedgerError."""
+        ...
+
+    def close(self) -> None:
+        """End the wait of another thread, for good."""
+        ...
+
+
+class Loading(Protocol):
+    """How a database takes in all rows of another ledger, table after table and batch after batch."""
+
+    def in_any_order(self) -> AbstractContextManager[None]:
+        """Let connections that are opened meanwhile store rows that refer to missing rows."""
+        ...
+
+    def drop_references(self, conn: Connection) -> None:
+        """Drop the foreign keys, if the tables of this database can be without them."""
+        ...
+
+    def create_references(self, conn: Connection) -> None:
+        """Create the foreign keys again. Raises LedgerError if a row refers to a missing row."""
+        ...
+
+    def unfit(self, table: Table, row: Mapping[str, Any]) -> str:
+        """Return why this database cannot store a row, or "" if it can."""
+        ...
+
+    def counters(self, conn: Connection) -> dict[str, int]:
+        """Return the highest number that was ever given to a row, by table."""
+        ...
+
+    def count_on(self, conn: Connection, counters: Mapping[str, int]) -> None:
+        """Let the numbers of new rows begin above these and above those in use."""
+        ...
+
+
+class Database(Protocol):
+    """The database that holds a ledger. Blocking; safe to use from several threads and processes.
+
+    Every method raises LedgerError, with what to do, for an error of the database.
+    """
+
+    @property
+    def full_text(self) -> FullText:
+        """Return the full text of this database."""
+        ...
+
+    @property
+    def loading(self) -> Loading:
+        """Return how the database takes in the rows of another ledger."""
+        ...
+
+    @property
+    def migrates_when_opened(self) -> bool:
+        """Return whether an older schema is migrated by whoever opens it, which only the owner of a file does."""
+        ...
+
+    @property
+    def dump_command(self) -> str:
+        """Return the command that copies the whole database faster than a backup, without the password, or ""."""
+        ...
+
+    @property
+    def location(self) -> str:
+        """Name the place of the ledger for messages: a path or an address without credentials."""
+        ...
+
+    def read(self) -> AbstractContextManager[Connection]:
+        """Return a connection that sees one state of the ledger."""
+        ...
+
+    def write(self, user_id: str | None = None) -> AbstractContextManager[Connection]:
+        """Return a connection that holds the write lock from its first statement on: a user's, or that of all users.
+
+        It commits at the end of the block and rolls back if the block raises. At most one write for a user is under
+        way in the database at any time, and beside one for all users there is no other, whichever process began it.
+        """
+        ...
+
+    def migrating(self) -> AbstractContextManager[None]:
+        """Let one process at a time change the schema."""
+        ...
+
+    def without_time_limit(self, conn: Connection) -> AbstractContextManager[None]:
+        """Let statements in the transaction of a connection, and the time between them, take as long as they need."""
+        ...
+
+    def alone_at(self, work: Work) -> AbstractContextManager[bool]:
+        """Give True and keep other processes from a work in the background, or False if one is doing it."""
+        ...
+
+    def listener(self) -> Listener | None:
+        """Return what hears of every write to the ledger, or None if this database does not tell."""
+        ...
+
+    def finish_schema(self, conn: Connection) -> None:
+        """Create what this database needs beside the tables, after a migration."""
+        ...
+
+    def check(self) -> str:
+        """Return "ok", or the first fault of a quick check."""
+        ...
+
+    def faults(self, conn: Connection) -> list[str]:
+        """Return what a full check of the database finds wrong."""
+        ...
+
+    def repair(self, conn: Connection) -> None:
+        """Rebuild the database's own indexes."""
+        ...
+
+    def erase_free_space(self) -> bool:
+        """Rewrite the database so that deleted rows leave no trace. Return False if part of it is still in use."""
+        ...
+
+    def files(self) -> list[Path]:
+        """Return the files on this machine that may hold rows, including backups. A remote database has none."""
+        ...
+
+    def search_tables(self, pieces: Sequence[bytes]) -> dict[str, list[bytes]]:
+        """Return for each table which of these pieces of texts a row of it contains.
+
+        It is empty for a database whose files can be searched.
+        """
+        ...
+
+    def size(self) -> int:
+        """Return the size in bytes, without backups."""
+        ...
+
+    def close(self) -> None:
+        """Close all connections."""
+        ...
+
+
+# What the full texts of all databases have in common: weights, limits, and which words occur in a row.
+
+COLUMN_WEIGHTS = (1.0, 0.4, 0.5)
+"""The weight of a match in an entry's own text, in its context and in the facts that cite it. Measured with
+benchmarks/locomo.py."""
+
+MAX_QUERY_TOKENS = 64
+
+MAX_SCORED = 2_000
+"""About how many rows one search scores. A thousand rows take about a millisecond."""
+
+PASSAGE_TOKENS = 60
+"""How long a passage is, in search tokens. Set by hand: about 400 characters, as much as of other texts is compared."""
+
+LONG_CHARS = 300
+"""Tokens of a text that take fewer characters than this are one passage. Below 60 tokens with their spaces."""
+
+NOTHING_AROUND = " "
+"""Two empty columns, joined."""
+
+
+def words_found(rows: Iterable[tuple[int, str, str]], words: frozenset[str]) -> dict[int, FoundWords]:
+    """Return which of the words occur in each row: its number, its own tokens, and its context and facts, joined."""
+    padded = {word: f" {word} " for word in words}
+    nothing = frozenset[str]()
+    found: dict[int, FoundWords] = {}
+    for seq, own, around in rows:
+        own_words = words_in(own, padded)
+        around_words = words_in(around, padded) if around != NOTHING_AROUND else nothing
+        anywhere = own_words | around_words if around_words else own_words
+        is_long = len(own_words) > 1 and len(own) > LONG_CHARS
+        passage = most_words_near(own.split(), own_words, PASSAGE_TOKENS) if is_long else own_words
+        found[seq] = FoundWords(own_words, anywhere, passage)
+    return found
+
+
+def words_in(column: str, padded: Mapping[str, str]) -> frozenset[str]:
+    """Return which words, given with spaces around them, stand in a column.
+
+    Looking for a few words takes less time than splitting the column.
+    """
+    text = f" {column} "
+    return frozenset([word for word, between_spaces in padded.items() if between_spaces in text])
+
+
+def rarest(words: Iterable[str], counts: Mapping[str, int], most: int) -> list[str]:
+    """Return the rarest words that together occur in about `most` rows, and at least one word."""
+    chosen: list[str] = []
+    rows = 0
+    for word in sorted(words, key=lambda word: counts[word]):
+        rows += counts[word]
+        if chosen and rows > most:
+            break
+        chosen.append(word)
+    return chosen

@@ -1,1 +1,0 @@
-"""The databases a ledger can live in, and what it needs of them."""

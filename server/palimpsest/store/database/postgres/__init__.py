@@ -1,1 +1,0 @@
-"""The ledger in a PostgreSQL database, which many servers share."""

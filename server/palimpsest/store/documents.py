@@ -1,0 +1,369 @@
+"""Read documents: their pages and the gists of the pages."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, Row, and_, delete, func, insert, select, update
+
+from palimpsest.core.errors import InputError, MemoryNotFoundError, StaleDecisionError
+from palimpsest.core.models import MAX_SCOPE_CHARS, PAGE, DocumentPage, Message, Scope
+from palimpsest.core.protocols import Vector
+from palimpsest.core.validation import one_line
+from palimpsest.store.rows import chunks, is_scope, listed, listed_numbers, packed, sees, to_message, unpacked
+from palimpsest.store.schema import conversations, gists, messages, vectors
+
+# The gists of pages: what a page says in a few sentences. Search reads a gist beside its page.
+
+
+@dataclass(frozen=True, slots=True)
+class Gist:
+    """What a page says, and the model and prompt that it comes from; both are "" if no model wrote it."""
+
+    text: str
+    model: str = ""
+    prompt: str = ""
+
+
+class GistVector(NamedTuple):
+    """The text of a gist, and its vector of shape (dims,) with the embedder that made it; "" and None without one."""
+
+    text: str
+    embedder: str = ""
+    vector: Vector | None = None
+
+
+def put(
+    conn: Connection, new: Mapping[str, Gist], made: Mapping[str, Vector] | None = None, embedder: str = ""
+) -> list[str]:
+    """Store the gists of pages by their ids, and return the ids. Pages that were purged meanwhile are left out.
+
+    `made` are the vectors of texts by the embedder. Only what a model wrote has one: other gists repeat their page.
+    """
+    known = made or {}
+    stored: list[str] = []
+    for chunk in chunks(list(new)):
+        pages = conn.execute(select(messages.c.id).where(messages.c.id.in_(chunk), messages.c.role == PAGE)).scalars()
+        stored += list(pages)
+    erase(conn, stored)
+    if stored:
+        rows = [(page, new[page]) for page in stored]
+        conn.execute(
+            insert(gists),
+            [
+                {"message_id": page, "text": gist.text, "model": gist.model, "prompt": gist.prompt}
+                | _vector_values(known.get(gist.text) if gist.model else None, embedder)
+                for page, gist in rows
+            ],
+        )
+    return stored
+
+
+def _vector_values(vector: Vector | None, embedder: str) -> dict[str, Any]:
+    return {"vector": None, "embedder": ""} if vector is None else {"vector": packed(vector), "embedder": embedder}
+
+
+def vectors_of(conn: Connection, page_ids: Sequence[str]) -> dict[str, GistVector]:
+    """Return the gists of pages with their vectors, by the ids of the pages."""
+    return {
+        row.message_id: GistVector(row.text, row.embedder, None if row.vector is None else unpacked(row.vector))
+        for chunk in chunks(page_ids)
+        for row in conn.execute(_OF_PAGES, {"ids": chunk})
+    }
+
+
+def without_vector(conn: Connection, embedder: str, limit: int) -> dict[str, str]:
+    """Return gists by a model that have no vector of an embedder while their page has one: texts by ids of pages."""
+    page = and_(vectors.c.kind == "message", vectors.c.owner_id == gists.c.message_id)
+    query = (
+        select(gists.c.message_id, gists.c.text)
+        .join(vectors, page)
+        .where(gists.c.model != "", gists.c.embedder != embedder, vectors.c.embedder == embedder)
+        .order_by(gists.c.message_id)
+        .limit(limit)
+    )
+    return {row.message_id: row.text for row in conn.execute(query)}
+
+
+def give_vectors(conn: Connection, embedder: str, texts: Mapping[str, str], made: Sequence[Vector]) -> list[str]:
+    """Store the vectors of gists by the ids of their pages, and return the ids of those that still say the same."""
+    given: list[str] = []
+    for (page, text), vector in zip(texts.items(), made, strict=True):
+        same = (gists.c.message_id == page, gists.c.text == text)
+        if conn.execute(update(gists).where(*same).values(**_vector_values(vector, embedder))).rowcount:
+            given.append(page)
+    return given
+
+
+def of_pages(conn: Connection, page_ids: Sequence[str]) -> dict[str, Gist]:
+    """Return the gists of pages by the ids of these, as far as they have one."""
+    return {
+        row.message_id: Gist(row.text, row.model, row.prompt)
+        for chunk in chunks(page_ids)
+        for row in conn.execute(_OF_PAGES, {"ids": chunk})
+    }
+
+
+_OF_PAGES = select(gists).where(gists.c.message_id.in_(listed("ids")))
+
+
+def exported(conn: Connection, message: Row[Any]) -> dict[str, Any]:
+    """Return the gist of a message as it stands in an export; nothing if it has none, or is no page."""
+    gist = of_pages(conn, [message.id]).get(message.id) if message.role == PAGE else None
+    return {} if gist is None else {"gist": {"text": gist.text, "model": gist.model, "prompt": gist.prompt}}
+
+
+def put_imported(conn: Connection, item: Mapping[str, Any]) -> None:
+    """Store the gist of a page of an import, if it has one."""
+    if gist := item.get("gist"):
+        put(conn, {item["id"]: Gist(gist["text"], gist["model"], gist["prompt"])})
+
+
+def strays(conn: Connection) -> list[str]:
+    """Return the ids that have a gist and belong to no page."""
+    pages = select(messages.c.id).where(messages.c.role == PAGE)
+    return list(conn.execute(select(gists.c.message_id).where(gists.c.message_id.not_in(pages))).scalars())
+
+
+def erase(conn: Connection, page_ids: Sequence[str]) -> None:
+    """Delete the gists of pages."""
+    for chunk in chunks(page_ids):
+        conn.execute(delete(gists).where(gists.c.message_id.in_(chunk)))
+
+
+# Read documents: conversations of the client "document", whose messages are their pages.
+
+CLIENT = "document"
+"""The client of the conversation that a document is."""
+
+MIN_PREFIX = 8
+"""The fewest characters that are accepted as the beginning of an id."""
+
+_DIGEST_CHARS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A document with living pages. `id` is the session id of these, and `uri` is where it comes from."""
+
+    id: str
+    project: str
+    title: str
+    uri: str
+    pages: int
+    learned_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class PageWithGist:
+    """A page of a document, by its number, with its gist."""
+
+    number: int
+    message: Message
+    gist: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPage:
+    """A stored page without its text: its number, the hash of its text, and whether it is deleted."""
+
+    id: str
+    number: int
+    digest: str
+    is_deleted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PagesRead:
+    """The pages of a document, living and deleted, that a write was decided on."""
+
+    uri: str
+    pages: frozenset[StoredPage]
+
+
+def kept_uri(uri: str) -> str:
+    """Return a uri as the ledger keeps it. One that is too long or has odd spaces ends in a hash of the whole."""
+    if len(uri) <= MAX_SCOPE_CHARS and one_line(uri) == uri:
+        return uri
+    return f"{one_line(uri)[: MAX_SCOPE_CHARS - _DIGEST_CHARS - 1]}#{_digest(uri)}"
+
+
+def external_id(uri: str, number: int) -> str:
+    """Return the id of a page within its scope. It says where the page stands, and not what it says."""
+    return f"document:{_digest(uri)}:{number}"
+
+
+def _digest(uri: str) -> str:
+    return hashlib.sha256(uri.encode()).hexdigest()[:_DIGEST_CHARS]
+
+
+_IS_NUMBERED = (messages.c.role == PAGE, messages.c.external_id != "", messages.c.deleted_at.is_(None))
+"""The conditions for a living page with a place in its document. One that another page of a merged project took the
+place of has none."""
+
+
+def _number(external: str) -> int:
+    return int(external.rpartition(":")[2])
+
+
+def pages_of_uri(conn: Connection, scope: Scope, uri: str) -> list[StoredPage]:
+    """Return the pages of a document of exactly this scope, living or deleted, the living ones first."""
+    prefix = external_id(uri, 0)[:-1]
+    in_document = and_(messages.c.external_id >= prefix, messages.c.external_id < f"{prefix};")  # ";" follows "9"
+    columns = (messages.c.id, messages.c.external_id, messages.c.content_hash, messages.c.deleted_at)
+    query = select(*columns).where(is_scope(messages, scope), in_document, messages.c.role == PAGE)
+    rows = conn.execute(query.order_by(messages.c.deleted_at.is_not(None), messages.c.seq)).all()
+    return [
+        StoredPage(page, _number(external), digest, deleted_at is not None)
+        for page, external, digest, deleted_at in rows
+    ]
+
+
+def refuse_changed(conn: Connection, scope: Scope, read: PagesRead | None) -> None:
+    """Raise StaleDecisionError if the pages of a document are no longer those that were read.
+
+    Otherwise two processes that learn a file at the same moment would leave two pages at one place.
+    """
+    if read is not None and frozenset(pages_of_uri(conn, scope, read.uri)) != read.pages:
+        raise StaleDecisionError("another process learned the document, or edited its pages, at the same moment")
+
+
+def documents(conn: Connection, scope: Scope, session_id: str = "") -> list[Document]:
+    """Return the documents that the scope sees, the one that was learned last first; with an id only that one."""
+    known = conversations.c
+    in_row = and_(
+        messages.c.session_id == known.session_id,
+        *(messages.c[name] == known[name] for name in ("user_id", "project", "agent_id", "run_id")),
+    )
+    learned_at = func.max(messages.c.created_at)
+    query = (
+        select(known.session_id, known.project, known.title, known.external_id, func.count(), learned_at)
+        .join(messages, in_row)
+        .where(
+            sees(conversations, scope),
+            known.client == CLIENT,
+            *_IS_NUMBERED,
+            *((known.session_id == session_id,) if session_id else ()),
+        )
+        .group_by(known.seq)
+        .order_by(learned_at.desc(), known.seq.desc())
+    )
+    return [Document(*row) for row in conn.execute(query)]
+
+
+def document(conn: Connection, scope: Scope, document_id: str) -> Document:
+    """Return the document that an id, or the beginning of one, names.
+
+    Raises MemoryNotFoundError, and InputError for a beginning that is too short or that several ids have.
+    """
+    prefix = document_id.strip().lower()
+    if len(prefix) < MIN_PREFIX:
+        raise InputError(f"'{prefix[:80]}' is too short for an id. Use at least its first {MIN_PREFIX} characters")
+    ids = ids_beginning(conn, scope, prefix, 2)
+    if len(ids) > 1:
+        raise InputError(f"several documents begin with '{prefix}': {', '.join(ids)}. Use more characters")
+    found = documents(conn, scope, ids[0]) if ids else []
+    if not found:
+        raise MemoryNotFoundError(f"no document '{prefix[:80]}' for {scope}. palimpsest documents lists them")
+    return found[0]
+
+
+def ids_beginning(conn: Connection, scope: Scope, prefix: str, limit: int) -> list[str]:
+    """Return up to `limit` ids of documents that begin with a prefix, the newest first."""
+    known = conversations.c
+    # "g" comes after every hexadecimal digit.
+    begins = (known.session_id >= prefix, known.session_id < f"{prefix}g") if prefix else ()
+    query = select(known.session_id).where(sees(conversations, scope), known.client == CLIENT, *begins)
+    newest = query.group_by(known.session_id).order_by(func.max(known.seq).desc())
+    return list(conn.execute(newest.limit(limit)).scalars())
+
+
+def pages(conn: Connection, scope: Scope, found: Document, number: int | None = None) -> list[PageWithGist]:
+    """Return the living pages of a document in order, with their gists; with a number only that one."""
+    query = select(messages).where(
+        sees(messages, scope),
+        messages.c.session_id == found.id,
+        messages.c.project == found.project,
+        *_IS_NUMBERED,
+    )
+    read = [to_message(row) for row in conn.execute(query)]
+    read = [message for message in read if number in {None, _number(message.external_id)}]
+    told = of_pages(conn, [message.id for message in read])
+    made = [
+        PageWithGist(_number(message.external_id), message, told[message.id].text if message.id in told else "")
+        for message in read
+    ]
+    return sorted(made, key=lambda page: page.number)
+
+
+def of_same_source(conn: Connection, user_id: str, project: str, other: str) -> list[tuple[str, str]]:
+    """Return the ids of the documents that two projects have of the same source, in pairs."""
+    ours, theirs = conversations.alias(), conversations.alias()
+    same = (ours.c[name] == theirs.c[name] for name in ("user_id", "agent_id", "run_id", "client", "external_id"))
+    query = select(ours.c.session_id, theirs.c.session_id).join(theirs, and_(*same))
+    of_projects = (ours.c.user_id == user_id, ours.c.project == project, theirs.c.project == other)
+    rows = conn.execute(query.where(*of_projects, ours.c.client == CLIENT).order_by(ours.c.seq))
+    return [(one, another) for one, another in rows]
+
+
+def outdated_pages(conn: Connection, user_id: str, *copies: tuple[str, str]) -> list[str]:
+    """Return the ids of the living pages of older copies of a document where the copy that was learned last has a page.
+
+    A copy is a project and the id of the document in it.
+    """
+    columns = (messages.c.id, messages.c.external_id, messages.c.created_at)
+    living = [
+        conn.execute(
+            select(*columns).where(
+                messages.c.user_id == user_id,
+                messages.c.project == project,
+                messages.c.session_id == session_id,
+                messages.c.role == PAGE,
+                messages.c.deleted_at.is_(None),
+            )
+        ).all()
+        for project, session_id in copies
+    ]
+    living.sort(key=lambda pages: max((page.created_at.timestamp() for page in pages), default=0.0))
+    *older, newest = living
+    taken = {page.external_id for page in newest}
+    return [page.id for pages in older for page in pages if page.external_id in taken]
+
+
+def page_entries_among(conn: Connection, seqs: Sequence[int]) -> set[int]:
+    """Return those of some entries that are pages."""
+    return {seq for chunk in chunks(seqs) for seq in conn.execute(_PAGE_ENTRIES, {"seqs": chunk}).scalars()}
+
+
+_PAGE_ENTRIES = (
+    select(vectors.c.seq)
+    .join(messages, and_(vectors.c.kind == "message", messages.c.id == vectors.c.owner_id))
+    .where(vectors.c.seq.in_(listed_numbers("seqs")), messages.c.role == PAGE)
+)
+
+
+def places(conn: Connection, page_ids: Sequence[str]) -> dict[str, DocumentPage]:
+    """Return of which page of which document each message is the text, by the ids of the messages."""
+    return {
+        page: DocumentPage(session, title or "", _number(external))
+        for chunk in chunks(page_ids)
+        for page, session, title, external in conn.execute(_PLACES, {"ids": chunk})
+        if external  # a page that another one of a merged project took the place of has no number
+    }
+
+
+_PLACES = (
+    select(messages.c.id, messages.c.session_id, conversations.c.title, messages.c.external_id)
+    .outerjoin(
+        conversations,
+        and_(
+            conversations.c.session_id == messages.c.session_id,
+            *(conversations.c[name] == messages.c[name] for name in ("user_id", "project", "agent_id", "run_id")),
+        ),
+    )
+    .where(messages.c.id.in_(listed("ids")), messages.c.role == PAGE)
+)

@@ -1,0 +1,599 @@
+"""Read entries (memories and messages as search sees them), their vectors, the index log, and find one by id."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    String,
+    and_,
+    bindparam,
+    case,
+    exists,
+    false,
+    func,
+    or_,
+    select,
+    text,
+    type_coerce,
+)
+
+from palimpsest.core.errors import InputError, MemoryNotFoundError, Remedy
+from palimpsest.core.models import (
+    EXPIRES_AT,
+    PAGE,
+    Candidate,
+    ChangedMemory,
+    IndexLogRow,
+    Kind,
+    Memory,
+    Message,
+    Scope,
+    has_expired,
+)
+from palimpsest.core.protocols import Vector
+from palimpsest.store import messages as message_queries
+from palimpsest.store.rows import (
+    Query,
+    chunks,
+    is_seen,
+    listed,
+    listed_numbers,
+    scope_parts,
+    scope_values,
+    sees,
+    sees_named,
+    to_memory,
+    to_message,
+    unpacked,
+    unpacked_key,
+    unpacked_keys,
+)
+from palimpsest.store.schema import IS_PAGE, index_log, means, memories, memory_sources, messages, meta, vectors
+
+# Read entries: memories and messages as search sees them.
+
+NARROW_ENTRIES = 1_200
+"""An agent's or a run's entries are scanned if there are no more than this. Set by hand."""
+
+READ_CHARS = 400
+"""How many characters of a candidate's text are compared with the query word by word."""
+
+QUESTION_MARKS = frozenset("?\uff1f\u061f\u037e")
+"""The Latin, the full-width, the Arabic and the Greek question mark."""
+
+
+class CandidateRow(NamedTuple):
+    """A candidate with the vector of its text and its key as they are stored, if it has them of the embedder."""
+
+    candidate: Candidate
+    vector: bytes | None
+    key: bytes | None
+
+
+def candidates(
+    conn: Connection, scope: Scope, embedder: str, seqs: Sequence[int], now: datetime, chars: int = READ_CHARS
+) -> list[CandidateRow]:
+    """Return those of the entries that are living `now` and visible to the scope, by number, with their vectors.
+
+    Vectors of another embedder are left out. Of each text only the first `chars` characters are read.
+    """
+    is_visible = cache(lambda *parts: is_seen(scope, Scope(*parts)))
+    return [
+        CandidateRow(
+            Candidate(
+                seq,
+                kind,
+                owner,
+                datetime.fromisoformat(at),
+                speaker,
+                session,
+                length,
+                last in QUESTION_MARKS,
+                text,
+                bool(page),
+            ),
+            vector,
+            key,
+        )
+        for seq, kind, owner, vector, key, speaker, session, at, length, last, text, end, page, *parts in conn.execute(
+            _CANDIDATES, {"seqs": sorted(seqs), "embedder": embedder, "chars": chars}
+        ).all()
+        if is_visible(*parts) and not (end and has_expired({EXPIRES_AT: end}, now))
+    ]
+
+
+def _candidates() -> Query:
+    first_session = (
+        select(messages.c.session_id)
+        .join(memory_sources, memory_sources.c.message_id == messages.c.id)
+        .where(memory_sources.c.memory_id == vectors.c.owner_id, vectors.c.kind == "memory")
+        .order_by(messages.c.seq)
+        .limit(1)
+        .correlate(vectors)
+        .scalar_subquery()
+    )
+    trimmed = func.rtrim(messages.c.content)
+    return (
+        select(
+            vectors.c.seq,
+            vectors.c.kind,
+            vectors.c.owner_id,
+            case((vectors.c.embedder == bindparam("embedder"), vectors.c.vector)),
+            case((vectors.c.embedder == bindparam("embedder"), vectors.c.key)),
+            func.coalesce(messages.c.name, memories.c.actor_id),
+            func.coalesce(messages.c.session_id, first_session, ""),
+            # Read as text, because the type of the column would cost two calls per row.
+            type_coerce(func.coalesce(messages.c.said_at, memories.c.happened_at, memories.c.stated_at), String),
+            func.coalesce(func.length(messages.c.content), 0),
+            func.substr(trimmed, func.length(trimmed), 1),
+            func.substr(func.coalesce(messages.c.content, memories.c.text), 1, bindparam("chars")),
+            memories.c.metadata[EXPIRES_AT].as_string(),
+            func.coalesce(messages.c.role == PAGE, false()),
+            vectors.c.user_id,
+            vectors.c.project,
+            vectors.c.agent_id,
+            vectors.c.run_id,
+        )
+        .outerjoin(messages, and_(vectors.c.kind == "message", messages.c.id == vectors.c.owner_id))
+        .outerjoin(memories, and_(vectors.c.kind == "memory", memories.c.id == vectors.c.owner_id))
+        .where(vectors.c.seq.in_(listed_numbers("seqs")), vectors.c.live.is_(True))
+        .order_by(vectors.c.seq)
+    )
+
+
+_CANDIDATES = _candidates()
+
+
+def is_narrow(conn: Connection, scope: Scope) -> bool:
+    """Return whether the scope sees so few entries that scanning them is faster than searching the user's index."""
+    if not scope.agent_id and not scope.run_id:
+        return False
+    return conn.execute(_count_first(scope_parts(scope)), scope_values(scope)).scalar_one() <= NARROW_ENTRIES
+
+
+@cache
+def _count_first(parts: tuple[bool, ...]) -> Query:
+    living = and_(sees_named(vectors, parts), vectors.c.live.is_(True))
+    first = select(vectors.c.seq).where(living).limit(NARROW_ENTRIES + 1)
+    return select(func.count()).select_from(first.subquery())
+
+
+def living_memories(conn: Connection, scope: Scope) -> Iterator[tuple[int, Memory]]:
+    """Yield every living memory that the scope sees, with its entry number."""
+    query = (
+        select(memories, vectors.c.seq.label("entry_seq"))
+        .join(vectors, (vectors.c.kind == "memory") & (vectors.c.owner_id == memories.c.id))
+        .where(sees(memories, scope), memories.c.deleted_at.is_(None))
+    )
+    return ((row.entry_seq, to_memory(row)) for row in conn.execute(query))
+
+
+def memories_at(conn: Connection, scope: Scope, seqs: Iterable[int]) -> list[Memory]:
+    """Return the living memories that the scope sees among entries with these numbers, the newest first."""
+    query = (
+        select(memories)
+        .join(vectors, (vectors.c.kind == "memory") & (vectors.c.owner_id == memories.c.id))
+        .where(vectors.c.seq.in_(listed_numbers("seqs")), sees(memories, scope), memories.c.deleted_at.is_(None))
+        .order_by(memories.c.seq.desc())
+    )
+    return [to_memory(row) for row in conn.execute(query, {"seqs": sorted(seqs)})]
+
+
+# Read vectors: the keys that are searched, the vectors of the texts alone, means, and what is missing.
+#
+# A key is the vector of an entry in its context. Every living entry has a row; it has a key if it has been embedded.
+
+SCAN_BATCH = 4_000
+"""How many keys one batch of a scan has: six megabytes at 384 dimensions."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnembeddedEntry:
+    """The number and text of an entry that has no vector of an embedder."""
+
+    seq: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """How many living entries have no vector of an embedder, and how many only that of their first window."""
+
+    without: int
+    partial: int
+
+
+@dataclass(frozen=True, slots=True)
+class Centre:
+    """How many living keys a user has, and their mean, of shape (dims,). `mean` is None if there are none.
+
+    `has_pages` is whether pages of documents are among the user's entries.
+    """
+
+    entries: int
+    mean: Vector | None
+    has_pages: bool = False
+
+
+def keys_of(conn: Connection, embedder: str, seqs: Sequence[int]) -> dict[int, Vector]:
+    """Return the keys of living entries, each of shape (dims,). Entries without a key of the embedder are left out."""
+    return {
+        seq: unpacked_key(blob, b"")
+        for chunk in chunks(seqs)
+        for seq, blob in conn.execute(_KEYS, {"seqs": chunk, "embedder": embedder})
+    }
+
+
+_HAS_KEY = and_(vectors.c.live.is_(True), vectors.c.embedder == bindparam("embedder"), vectors.c.key.is_not(None))
+_KEY = case((func.length(vectors.c.key) > 0, vectors.c.key), else_=vectors.c.vector)
+_KEYS = select(vectors.c.seq, _KEY).where(vectors.c.seq.in_(listed_numbers("seqs")), _HAS_KEY)
+
+
+def own_vectors(conn: Connection, embedder: str, kind: Kind, owner_ids: Sequence[str]) -> dict[str, Vector]:
+    """Return the vectors of the texts without context, each of shape (dims,), by the id of the memory or message."""
+    values = {"kind": kind, "embedder": embedder}
+    return {
+        owner: unpacked(blob)
+        for chunk in chunks(owner_ids)
+        for owner, blob in conn.execute(_OWN_VECTORS, {"ids": chunk, **values}).all()
+    }
+
+
+_OWN_VECTORS = select(vectors.c.owner_id, vectors.c.vector).where(
+    vectors.c.kind == bindparam("kind"),
+    vectors.c.owner_id.in_(listed("ids")),
+    vectors.c.embedder == bindparam("embedder"),
+    vectors.c.vector.is_not(None),
+)
+
+
+def scope_keys(
+    conn: Connection, scope: Scope, embedder: str, kind: str | None = None
+) -> Iterator[tuple[list[int], Vector]]:
+    """Yield the numbers and the keys, of shape (n, dims), of all living entries that the scope sees, in batches."""
+    values = {"embedder": embedder, "kind": kind, **scope_values(scope)}
+    yield from _batches(conn, _scope_keys(scope_parts(scope), of_kind=kind is not None), values)
+
+
+@cache
+def _scope_keys(parts: tuple[bool, ...], *, of_kind: bool) -> Query:
+    query = select(vectors.c.seq, _KEY).where(sees_named(vectors, parts), _HAS_KEY)
+    return query.where(vectors.c.kind == bindparam("kind")) if of_kind else query
+
+
+def some_keys(conn: Connection, embedder: str, seqs: Sequence[int]) -> Iterator[tuple[list[int], Vector]]:
+    """Yield the numbers and the keys, of shape (n, dims), of those of some entries that are living, in batches."""
+    for chunk in chunks(seqs):
+        yield from _batches(conn, _KEYS, {"seqs": chunk, "embedder": embedder})
+
+
+def user_keys(conn: Connection, user_id: str, embedder: str) -> Iterator[tuple[list[int], Vector]]:
+    """Yield the numbers and the keys, of shape (n, dims), of all living entries of a user, in batches."""
+    return _batches(conn, _USER_KEYS, {"user_id": user_id, "embedder": embedder})
+
+
+_USER_KEYS = select(vectors.c.seq, _KEY).where(vectors.c.user_id == bindparam("user_id"), _HAS_KEY)
+
+
+def _batches(conn: Connection, query: Query, values: Mapping[str, object]) -> Iterator[tuple[list[int], Vector]]:
+    for rows in conn.execute(query, values).partitions(SCAN_BATCH):
+        seqs, blobs = zip(*rows, strict=True)
+        yield list(seqs), unpacked_keys(blobs)
+
+
+def centre(conn: Connection, user_id: str, embedder: str) -> Centre:
+    """Return the number and the mean of a user's living keys, and whether there are pages. Every search needs them."""
+    row = conn.execute(_MEAN, {"user_id": user_id, "embedder": embedder}).one_or_none()
+    if row is None or row.units <= 0:
+        return Centre(0, None)
+    mean = (np.frombuffer(row.total, dtype=np.float64) / row.units).astype(np.float32)
+    return Centre(row.units, mean, bool(row.has_pages))
+
+
+_HAS_PAGES = exists().where(messages.c.user_id == bindparam("user_id"), text(IS_PAGE))
+"""It goes along an index, and takes the same time for any number of pages."""
+
+_MEAN = select(means.c.units, means.c.total, _HAS_PAGES.label("has_pages")).where(
+    means.c.user_id == bindparam("user_id"), means.c.embedder == bindparam("embedder")
+)
+
+
+def indexed_keys(conn: Connection, embedder: str, after: int, limit: int) -> list[tuple[int, str, Vector]]:
+    """Return what an index holds, from above entry `after`: (entry, user, key), ordered by entry."""
+    rows = conn.execute(_INDEXED, {"embedder": embedder, "after": after, "limit": limit})
+    return [(seq, user_id, unpacked_key(blob, b"")) for seq, user_id, blob in rows]
+
+
+_INDEXED = (
+    select(vectors.c.seq, vectors.c.user_id, _KEY)
+    .where(vectors.c.seq > bindparam("after"), _HAS_KEY)
+    .order_by(vectors.c.seq)
+    .limit(bindparam("limit"))
+)
+
+
+def count_indexed(conn: Connection, embedder: str) -> int:
+    """Return how many vectors a complete index holds."""
+    return conn.execute(_COUNT_INDEXED, {"embedder": embedder}).scalar_one()
+
+
+_COUNT_INDEXED = select(func.count()).select_from(vectors).where(_HAS_KEY)
+
+
+def missing_vectors(
+    conn: Connection, embedder: str, limit: int, *, after: int = 0, only_failed: bool = False
+) -> list[UnembeddedEntry]:
+    """Return living entries above number `after` that wait to be embedded, oldest first.
+
+    They have no vector of this embedder, with `only_failed` no vector at all, or only that of their first window.
+    """
+    rows = conn.execute(
+        select(vectors.c.seq, func.coalesce(memories.c.text, messages.c.content))
+        .outerjoin(memories, (vectors.c.kind == "memory") & (memories.c.id == vectors.c.owner_id))
+        .outerjoin(messages, (vectors.c.kind == "message") & (messages.c.id == vectors.c.owner_id))
+        .where(vectors.c.live.is_(True), vectors.c.seq > after, _waits(embedder, only_failed=only_failed))
+        .order_by(vectors.c.seq)
+        .limit(limit)
+    )
+    return [UnembeddedEntry(seq, text) for seq, text in rows]
+
+
+def count_missing_vectors(conn: Connection, embedder: str, *, after: int = 0, only_failed: bool = False) -> int:
+    """Return how many entries `missing_vectors` would return without a limit."""
+    query = select(func.count()).where(
+        vectors.c.live.is_(True), vectors.c.seq > after, _waits(embedder, only_failed=only_failed)
+    )
+    return conn.execute(query).scalar_one()
+
+
+def waiting(conn: Connection, embedder: str) -> Waiting:
+    """Return how many living entries wait to be embedded by this embedder."""
+    living = select(func.count()).where(vectors.c.live.is_(True))
+    return Waiting(
+        conn.execute(living.where(vectors.c.embedder != embedder)).scalar_one(),
+        conn.execute(living.where(vectors.c.embedder == embedder, vectors.c.partial.is_(True))).scalar_one(),
+    )
+
+
+def has_partial_vectors(conn: Connection, embedder: str) -> bool:
+    """Return whether a living entry has the vector of its first window only. It takes the same time for any number."""
+    return bool(conn.execute(_HAS_PARTIAL_VECTORS, {"embedder": embedder}).scalar_one())
+
+
+_HAS_PARTIAL_VECTORS = select(
+    exists().where(vectors.c.embedder == bindparam("embedder"), vectors.c.live.is_(True), vectors.c.partial.is_(True))
+)
+
+
+def has_missing_vectors(conn: Connection, embedder: str) -> bool:
+    """Return whether any living entry has no vector of this embedder. It takes the same time for any number of them."""
+    return bool(conn.execute(_HAS_MISSING_VECTORS, {"embedder": embedder}).scalar_one())
+
+
+_HAS_MISSING_VECTORS = select(
+    or_(
+        exists().where(vectors.c.embedder < bindparam("embedder"), vectors.c.live.is_(True)),
+        exists().where(vectors.c.embedder > bindparam("embedder"), vectors.c.live.is_(True)),
+    )
+)
+"""Two ranges instead of one `!=`, because the index on `embedder` serves only ranges."""
+
+
+def _waits(embedder: str, *, only_failed: bool) -> ColumnElement[bool]:
+    """Return the condition for entries without a vector, and for those that have one of their first window only."""
+    is_missing = vectors.c.embedder == "" if only_failed else vectors.c.embedder != embedder
+    return or_(is_missing, and_(vectors.c.embedder == embedder, vectors.c.partial.is_(True)))
+
+
+# Read the index log, the numbered sequence of changes that vector indexes follow.
+
+EPOCH = "epoch"
+"""The key in `meta` of the epoch: how often rows were erased, or all rows were replaced. Each time, indexes that were
+built before must be rebuilt."""
+
+
+def newest_log_number(conn: Connection) -> int:
+    """Return the newest number of the index log, or 0 if it is empty."""
+    return conn.execute(_NEWEST).scalar_one() or 0
+
+
+_NEWEST = select(func.max(index_log.c.seq))
+
+
+def log_rows_after(conn: Connection, log_number: int, limit: int) -> list[IndexLogRow]:
+    """Return the next `limit` rows of the index log after a number, oldest first."""
+    rows = conn.execute(_ROWS_AFTER, {"log_number": log_number, "limit": limit})
+    return [IndexLogRow(row.seq, row.unit_seq, row.user_id, row.op) for row in rows]
+
+
+_ROWS_AFTER = (
+    select(index_log)
+    .where(index_log.c.seq > bindparam("log_number"))
+    .order_by(index_log.c.seq)
+    .limit(bindparam("limit"))
+)
+
+
+def log_signature(conn: Connection, log_number: int) -> str:
+    """Return a text that identifies a row of the index log: the epoch, and what the row says.
+
+    It tells the row from another row of the same number in a ledger that was restored from a backup. For 0, and for a
+    number that the ledger does not have, it is the epoch alone.
+    """
+    row = conn.execute(_ROW, {"log_number": log_number}).one_or_none()
+    current = epoch(conn)
+    return current if row is None else _signature(current, row)
+
+
+_ROW = select(index_log.c.unit_seq, index_log.c.op, index_log.c.at).where(index_log.c.seq == bindparam("log_number"))
+
+
+def newest_position(conn: Connection) -> tuple[int, str]:
+    """Return the newest number of the index log and its signature, in one statement for a log that is not empty."""
+    row = conn.execute(_NEWEST_ROW).one_or_none()
+    return (0, epoch(conn)) if row is None else (row.seq, _signature(row.epoch or "0", row))
+
+
+def _signature(current_epoch: str, row: Any) -> str:
+    return f"{current_epoch} {row.unit_seq} {row.op} {row.at.isoformat()}"
+
+
+def epoch(conn: Connection) -> str:
+    """Return how often rows were erased, or all rows were replaced."""
+    return conn.execute(_EPOCH).scalar_one_or_none() or "0"
+
+
+_EPOCH = select(meta.c.value).where(meta.c.key == EPOCH)
+
+_NEWEST_ROW = (
+    select(
+        index_log.c.seq,
+        index_log.c.unit_seq,
+        index_log.c.op,
+        index_log.c.at,
+        _EPOCH.scalar_subquery().label("epoch"),
+    )
+    .order_by(index_log.c.seq.desc())
+    .limit(1)
+)
+
+
+def entries_changed_since(conn: Connection, user_id: str, log_number: int, limit: int) -> list[int]:
+    """Return up to `limit` entries of a user that the index log names after a number."""
+    return list(conn.execute(_CHANGED, {"user_id": user_id, "log_number": log_number, "limit": limit}).scalars())
+
+
+_CHANGED = (
+    select(index_log.c.unit_seq)
+    .distinct()
+    .where(index_log.c.seq > bindparam("log_number"), index_log.c.user_id == bindparam("user_id"))
+    .limit(bindparam("limit"))
+)
+
+
+def has_changed_since(conn: Connection, user_id: str, log_number: int) -> bool:
+    """Return whether the index log names anything of a user after a number."""
+    return conn.execute(_HAS_CHANGED, {"user_id": user_id, "log_number": log_number}).scalar() is not None
+
+
+_HAS_CHANGED = (
+    select(index_log.c.seq)
+    .where(index_log.c.seq > bindparam("log_number"), index_log.c.user_id == bindparam("user_id"))
+    .limit(1)
+)
+
+
+def changed_memories(conn: Connection, log_number: int, limit: int) -> list[ChangedMemory]:
+    """Return the memories that changed after a number of the index log, in its order. Erased ones are left out."""
+    return [ChangedMemory(*row) for row in conn.execute(_CHANGED_MEMORIES, {"log_number": log_number, "limit": limit})]
+
+
+_CHANGED_MEMORIES = (
+    select(index_log.c.seq, memories.c.id, memories.c.revision, memories.c.user_id, memories.c.project)
+    .join(memories, memories.c.id == index_log.c.memory_id)
+    .where(index_log.c.seq > bindparam("log_number"))
+    .order_by(index_log.c.seq)
+    .limit(bindparam("limit"))
+)
+
+
+# Find the memory or message that an id, or the beginning of one, names in a scope.
+
+MIN_PREFIX = 8
+"""The fewest characters that are accepted as the beginning of an id."""
+
+HIDDEN = "(not shown, because something that was said here is forgotten)"
+"""What stands for the text of a message with a forgotten fact. Nothing tells which part of the text says it."""
+
+UUID_DIGITS = 32
+
+_ID = re.compile(r"(?<![0-9a-z])[0-9a-f]{8}[0-9a-f-]*(?![0-9a-z])")
+"""An id within a caller's argument, which may put it in brackets or pass a whole line of a reply."""
+
+
+def find(conn: Connection, scope: Scope, owner_id: str) -> Memory | Message:
+    """Return the memory or message, living or deleted, whose id is `owner_id` or is the only one to begin with it.
+
+    Raises MemoryNotFoundError, and InputError for a beginning that is too short or that several ids have.
+    """
+    prefix = _prefix(owner_id)
+    matches: list[Memory | Message] = []
+    for table, to_record in ((memories, to_memory), (messages, to_message)):
+        # A range can use the index on ids. "g" comes after every hexadecimal digit.
+        begins = and_(table.c.id >= prefix, table.c.id < f"{prefix}g")
+        rows = conn.execute(select(table).where(begins, sees(table, scope)).limit(2))
+        matches += [to_record(row) for row in rows]
+    if len(matches) > 1:
+        examples = "; ".join(f"{match.id} ({_text_of(match)[:60]})" for match in matches[:2])
+        raise InputError(f"several memories begin with '{prefix}'. Use more characters of the id: {examples}")
+    if not matches:
+        raise MemoryNotFoundError(
+            f"no memory '{owner_id[:80]}' for {scope}; use an id from a search or a list", Remedy.NAME_SCOPE
+        )
+    return matches[0]
+
+
+def find_shown(conn: Connection, scope: Scope, owner_id: str) -> Memory | Message:
+    """Return what `find` does. Of a message with a forgotten fact the text is not shown, only that there is one."""
+    match = find(conn, scope, owner_id)
+    return shown(conn, match) if isinstance(match, Message) else match
+
+
+def shown(conn: Connection, message: Message) -> Message:
+    """Return a message as it may be shown: without its text if a fact of it is forgotten."""
+    return message if message_queries.without_forgotten(conn, [message]) else replace(message, content=HIDDEN)
+
+
+def find_memory(conn: Connection, scope: Scope, memory_id: str) -> Memory:
+    """Return the memory, living or deleted, that an id names. Raises as `find`, and InputError for a message's id."""
+    match = find(conn, scope, memory_id)
+    if isinstance(match, Message):
+        raise InputError(
+            f"'{memory_id[:80]}' is a message of a conversation, not a memory. Messages cannot be edited",
+            Remedy.DELETE,
+            match.id[:MIN_PREFIX],
+        )
+    return match
+
+
+def ids_beginning(conn: Connection, scope: Scope, prefix: str, limit: int) -> list[str]:
+    """Return up to `limit` ids of living memories that begin with a prefix, the newest memory first."""
+    query = (
+        select(memories.c.id)
+        .where(sees(memories, scope), memories.c.deleted_at.is_(None))
+        .order_by(memories.c.seq.desc())
+        .limit(limit)
+    )
+    if prefix:
+        query = query.where(memories.c.id >= prefix, memories.c.id < f"{prefix}g")
+    return list(conn.execute(query).scalars())
+
+
+def _prefix(argument: str) -> str:
+    """Return the id, or beginning of one, that a caller's argument starts with. Raises InputError."""
+    line = argument.strip().lower()
+    ids = _ID.findall(line)
+    if not ids or not line.startswith((ids[0], f"[{ids[0]}", f"id:{ids[0]}")):
+        raise InputError(
+            f"'{argument[:80]}' is not a memory id. Use an id from a search or a list, such as "
+            f"3a090c21, or at least its first {MIN_PREFIX} characters"
+        )
+    if len(ids) > 1 and not line.startswith("["):
+        raise InputError(f"'{argument[:80]}' has several memory ids", Remedy.ONE_ID)
+    if len(ids[0]) == UUID_DIGITS and "-" not in ids[0]:
+        return str(uuid.UUID(ids[0]))
+    return ids[0]
+
+
+def _text_of(owner: Memory | Message) -> str:
+    return owner.content if isinstance(owner, Message) else owner.text

@@ -1,1 +1,0 @@
-"""Edits of entities: carried out, and taken back."""

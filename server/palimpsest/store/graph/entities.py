@@ -1,0 +1,654 @@
+"""Read entities: the groups they form, their names, and what is known of one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any, NamedTuple, cast
+
+from sqlalchemy import ColumnElement, Connection, Row, Table, and_, bindparam, exists, func, or_, select
+
+from palimpsest.core.models import SELF_NAMES, Entity, EntityType, Memory, Scope, name_key
+from palimpsest.store import history
+from palimpsest.store import memories as memory_queries
+from palimpsest.store.graph.identity import members_of, roots_of, to_entity, users_own
+from palimpsest.store.graph.statements import stated_names
+from palimpsest.store.history import memories_at
+from palimpsest.store.memories import learned_memories, name_of_user
+from palimpsest.store.rows import listed, scope_parts, scope_values, seen_values, sees, sees_named, to_memory
+from palimpsest.store.schema import entities, entity_aliases, entity_history, memories, mentions, messages, relations
+from palimpsest.text.names.known_names import Place, known_names, name_candidates
+from palimpsest.text.names.spans import beginning
+
+# Read entities by their names: in a scope, in a text, and as a list.
+#
+# A scope sees an entity if it sees a memory or a message that mentions it. The memory is living, or was replaced or
+# ended; what is forgotten mentions nobody.
+
+NAMES_READ = 100
+"""How many names are read at once to complete a beginning. A client shows at most as many. Set by hand."""
+
+LAST_CHARACTER = "\U0010ffff"
+
+
+class ListedEntity(NamedTuple):
+    """An entity, how many living memories that the scope sees mention it, and when the newest of them was stated."""
+
+    entity: Entity
+    mentions: int
+    mentioned_at: datetime
+
+
+def entities_named(
+    conn: Connection, scope: Scope, names: Iterable[str], *, as_of: datetime | None = None
+) -> dict[str, list[Entity]]:
+    """Return the entities that a scope sees by each name that some have, those of its own project first.
+
+    The keys are `name_key` of the names. What was merged counts as what it was merged into. With `as_of` these are the
+    entities that memories of that time mention.
+    """
+    ids, roots = _known(conn, scope, names)
+    if not ids:
+        return {}
+    if others := {entity_id for of_key in ids.values() for entity_id in of_key} - roots.keys():
+        roots |= roots_of(conn, others)
+    seen = seen_roots(conn, scope, {root.id for root in roots.values()}, as_of=as_of)
+    shown = as_shown(conn, scope, {root.id: root for root in roots.values() if root.id in seen})
+    named: dict[str, list[Entity]] = {}
+    for key, of_key in ids.items():
+        of_name = {roots[entity_id].id: None for entity_id in of_key if entity_id in roots}
+        if found := [shown[root_id] for root_id in of_name if root_id in shown]:
+            named[key] = found
+    return named
+
+
+def ids_by_key(conn: Connection, scope: Scope, names: Iterable[str]) -> dict[str, list[str]]:
+    """Return the ids of the entities of a scope by the keys of names, whether something mentions them or not.
+
+    The user's own entity has every name that stands for the user, and the one that a memory tells.
+    """
+    return _known(conn, scope, names)[0]
+
+
+def with_keys(conn: Connection, scope: Scope, keys: Sequence[str]) -> Sequence[Row[Any]]:
+    """Return the rows of the entities of a scope with the `key` of each name they have, those of its project first."""
+    return conn.execute(_BY_KEY, {"user_id": scope.user_id, "project": scope.project, "keys": keys}).all()
+
+
+def _known(conn: Connection, scope: Scope, names: Iterable[str]) -> tuple[dict[str, list[str]], dict[str, Entity]]:
+    """Return what `ids_by_key` does, and those of the entities that are not merged."""
+    keys = sorted({name_key(name) for name in names} - {""})
+    ids: dict[str, list[str]] = {}
+    unmerged: dict[str, Entity] = {}
+    for row in with_keys(conn, scope, keys):
+        ids.setdefault(row.key, []).append(row.id)
+        if row.merged_into is None:
+            unmerged[row.id] = to_entity(row)
+    own = users_own(conn, scope.user_id)
+    if own is not None:
+        told = name_key(name_of_user(conn, scope))
+        own_keys = (key for key in keys if key in SELF_NAMES or key == told)
+        ids |= {key: [own, *(other for other in ids.get(key, ()) if other != own)] for key in own_keys}
+    return ids, unmerged
+
+
+def entities_in_text(conn: Connection, scope: Scope, text: str, *, as_of: datetime | None = None) -> list[Entity]:
+    """Return the entities that a text names and the scope sees, each once, in the order of their names in the text.
+
+    Of names that overlap the longest one counts.
+    """
+    if conn.execute(_ANY, {"user_id": scope.user_id}).scalar() is None:
+        return []
+    named = entities_named(conn, scope, name_candidates(text), as_of=as_of)
+    if not named:
+        return []
+    known: dict[str, EntityType] = {key: found[0].type for key, found in named.items()}
+    places: list[Place] = []
+    for place in known_names(beginning(text), known):
+        if all(place.end <= other.start or other.end <= place.start for other in places):
+            places.append(place)
+    places.sort(key=lambda place: place.start)
+    found = (entity for place in places for entity in named[name_key(place.name)])
+    return list({entity.id: entity for entity in found}.values())
+
+
+def list_entities(
+    conn: Connection,
+    scope: Scope,
+    limit: int,
+    *,
+    type: EntityType | None = None,  # noqa: A002 - as an entity has it
+) -> list[ListedEntity]:
+    """Return up to `limit` entities that living memories of the scope mention, the one mentioned last first."""
+    counted = conn.execute(_counted(scope_parts(scope)), scope_values(scope)).all()
+    rows = [row for row in counted if row.entity_id is not None]
+    roots = roots_of(conn, [row.entity_id for row in rows])
+    mentioned: dict[str, tuple[int, datetime]] = {}
+    for row in rows:
+        if row.entity_id in roots:
+            root_id = roots[row.entity_id].id
+            count, newest = mentioned.get(root_id, (0, row.newest))
+            mentioned[root_id] = (count + row.memories, max(newest, row.newest))
+    by_id = {root.id: root for root in roots.values() if type in (None, root.type)}
+    order = sorted(by_id, key=lambda root_id: (by_id[root_id].name.casefold(), root_id))
+    order.sort(key=lambda root_id: mentioned[root_id][1], reverse=True)
+    shown = as_shown(conn, scope, {root_id: by_id[root_id] for root_id in order[:limit]})
+    return [ListedEntity(shown[root_id], *mentioned[root_id]) for root_id in order[:limit]]
+
+
+def names_beginning(conn: Connection, scope: Scope, beginning: str, limit: int) -> list[str]:
+    """Return up to `limit` names of entities that the scope sees and that begin so, in any case, sorted."""
+    first = name_key(beginning)
+    values = {"user_id": scope.user_id, "project": scope.project, "last": f"{first}{LAST_CHARACTER}"}
+    names: dict[str, None] = {}
+    skipped = 0
+    while len(names) < limit:
+        rows = conn.execute(_BEGINNING, {**values, "first": first, "limit": NAMES_READ, "skipped": skipped}).all()
+        roots = roots_of(conn, [row.id for row in rows])
+        seen = seen_roots(conn, scope, {root.id for root in roots.values()})
+        seen_rows = [row for row in rows if row.id in roots and roots[row.id].id in seen]
+        known = _known_aliases(conn, scope, [row.id for row in seen_rows])
+        names |= {row.name: None for row in seen_rows if (row.id, row.key) in known}
+        if len(rows) < NAMES_READ:
+            break
+        skipped += NAMES_READ
+    return list(names)[:limit]
+
+
+def seen_roots(conn: Connection, scope: Scope, root_ids: Iterable[str], *, as_of: datetime | None = None) -> set[str]:
+    """Return those roots of which a memory or a message that the scope sees mentions something in their group.
+
+    With `as_of` it is a memory or a message of that time, whether it was forgotten since or not.
+    """
+    members = members_of(conn, root_ids)
+    values: dict[str, Any] = {"ids": list(members), **scope_values(scope)}
+    if as_of is None:
+        seen = conn.execute(_mentioned(scope_parts(scope)), values)
+    else:
+        seen = conn.execute(_mentioned_at(scope_parts(scope)), {**values, "instant": as_of})
+    return {members[entity_id] for entity_id in seen.scalars()}
+
+
+def as_shown(conn: Connection, scope: Scope, roots: Mapping[str, Entity]) -> dict[str, Entity]:
+    """Return entities with the names they are shown by: the user's own by the name that a memory tells, if one does.
+
+    An entity that others were merged into may have its name from a memory that was forgotten, or that the scope does
+    not see. It is shown by a name that the scope knows.
+    """
+    shown = dict(roots)
+    own = next((root for root in roots.values() if root.is_user), None)
+    if own is not None and (told := name_of_user(conn, scope)):
+        shown[own.id] = replace(own, name=told)
+    others = [root.id for root in roots.values() if not root.is_user]
+    for root_id in conn.execute(_MERGED, {"ids": others}).scalars():
+        shown[root_id] = replace(shown[root_id], name=_known_name(conn, scope, shown[root_id]))
+    return shown
+
+
+def _known_name(conn: Connection, scope: Scope, root: Entity) -> str:
+    """Return the name of an entity, or if the scope knows nothing that uses it, the first that it does know."""
+    known = _known_aliases(conn, scope, list(members_of(conn, [root.id])))
+    key = name_key(root.name)
+    is_own = conn.execute(_ALIAS, {"entity": root.id, "of": key}).first() is None  # "Tom (the baker)" is nobody's alias
+    if is_own or not known or key in {of_alias for _, of_alias in known}:
+        return root.name
+    return next(iter(known.values()))
+
+
+def _known_aliases(conn: Connection, scope: Scope, entity_ids: Sequence[str]) -> dict[tuple[str, str], str]:
+    """Return the names of entities that an edit gave or something that the scope sees uses, by entity and key."""
+    values = {"ids": list(entity_ids), **seen_values(scope)}
+    return {(row.entity_id, row.key): row.name for row in conn.execute(_aliases(scope_parts(scope)), values)}
+
+
+def is_shown(scope: tuple[bool, bool, bool]) -> ColumnElement[bool]:
+    """Return the condition for memories that a scope sees and that are living, or were replaced or ended."""
+    return and_(sees_named(memories, scope), learned_memories(), memories.c.is_forgotten.is_(False))
+
+
+_BY_KEY = (
+    select(entity_aliases.c.key, entities)
+    .join(entities, entities.c.id == entity_aliases.c.entity_id)
+    .where(
+        entity_aliases.c.user_id == bindparam("user_id"),
+        entity_aliases.c.key.in_(listed("keys")),
+        or_(entities.c.project == "", entities.c.project == bindparam("project")),
+    )
+    .order_by(entities.c.project.desc(), entities.c.seq)
+)
+
+_BEGINNING = (
+    select(entities.c.id, entity_aliases.c.key, entity_aliases.c.name)
+    .join(entities, entities.c.id == entity_aliases.c.entity_id)
+    .where(
+        entity_aliases.c.user_id == bindparam("user_id"),
+        entity_aliases.c.key >= bindparam("first"),
+        entity_aliases.c.key <= bindparam("last"),
+        or_(entities.c.project == "", entities.c.project == bindparam("project")),
+    )
+    .order_by(entity_aliases.c.key, entities.c.seq)
+    .limit(bindparam("limit"))
+    .offset(bindparam("skipped"))
+)
+
+_ANY = select(entities.c.seq).where(entities.c.user_id == bindparam("user_id")).limit(1)
+
+
+@cache
+def _mentioned(scope: tuple[bool, bool, bool]) -> Any:
+    is_told = and_(messages.c.deleted_at.is_(None), sees_named(messages, scope))
+    return _mentioned_by(is_shown(scope), is_told)
+
+
+@cache
+def _mentioned_at(scope: tuple[bool, bool, bool]) -> Any:
+    was_there = [
+        and_(sees_named(table, scope), table.c.created_at <= bindparam("instant")) for table in (memories, messages)
+    ]
+    return _mentioned_by(*was_there)
+
+
+def _mentioned_by(memory: ColumnElement[bool], message: ColumnElement[bool]) -> Any:
+    """Return the query for those of some entities that such a memory or such a message mentions."""
+    is_it = mentions.c.entity_id == entities.c.id
+    return select(entities.c.id).where(entities.c.id.in_(listed("ids")), _is_mentioned(is_it, memory, message))
+
+
+def _is_mentioned(
+    mention: ColumnElement[bool], memory: ColumnElement[bool], message: ColumnElement[bool]
+) -> ColumnElement[bool]:
+    """Return the condition that there is such a mention in such a memory or in such a message."""
+    owned = [
+        exists().where(mention, mentions.c.kind == kind, table.c.id == mentions.c.owner_id, condition)
+        for kind, table, condition in (("memory", memories, memory), ("message", messages, message))
+    ]
+    return or_(*owned)
+
+
+@cache
+def _aliases(scope: tuple[bool, bool, bool]) -> Any:
+    is_it = and_(mentions.c.entity_id == entity_aliases.c.entity_id, mentions.c.key == entity_aliases.c.key)
+    is_told = and_(messages.c.deleted_at.is_(None), sees_named(messages, scope))
+    return (
+        select(entity_aliases)
+        .join(entities, entities.c.id == entity_aliases.c.entity_id)
+        .where(
+            entity_aliases.c.entity_id.in_(listed("ids")),
+            or_(entities.c.project == bindparam("beside"), entities.c.project == bindparam("project")),
+            or_(entity_aliases.c.given, _is_mentioned(is_it, is_shown(scope), is_told)),
+        )
+        .order_by(entities.c.seq, entity_aliases.c.key)
+    )
+
+
+_MERGED = select(entities.c.merged_into).where(entities.c.merged_into.in_(listed("ids"))).distinct()
+_ALIAS = select(entity_aliases.c.key).where(
+    entity_aliases.c.entity_id == bindparam("entity"), entity_aliases.c.key == bindparam("of")
+)
+
+
+@cache
+def _counted(scope: tuple[bool, bool, bool]) -> Any:
+    """Return the query for the number of memories by entity. Its row without an entity is of memories that name none.
+
+    The outer join makes the database begin with the scope's memories, and not with the mentions of all users.
+    """
+    is_mentioned = and_(mentions.c.kind == "memory", mentions.c.owner_id == memories.c.id, mentions.c.current)
+    return (
+        select(
+            mentions.c.entity_id,
+            func.count(mentions.c.owner_id.distinct()).label("memories"),
+            func.max(memories.c.stated_at).label("newest"),
+        )
+        .select_from(memories)
+        .outerjoin(mentions, is_mentioned)
+        .where(memories.c.deleted_at.is_(None), sees_named(memories, scope))
+        .group_by(mentions.c.entity_id)
+    )
+
+
+# Read which memories and messages mention the entities of some names.
+
+
+def owners_mentioning(
+    conn: Connection, scope: Scope, names: Iterable[str], as_of: datetime | None = None
+) -> dict[str, set[str]]:
+    """Return the ids of the memories and messages that mention the entities of each name, by `name_key`.
+
+    Memories count by their present text, or with `as_of` by the one they had then. A message counts if it mentions the
+    entity itself, or if a memory that was learned from it does. Owners outside the scope may be among them.
+    """
+    by_key = ids_by_key(conn, scope, names)
+    roots = roots_of(conn, [entity_id for ids in by_key.values() for entity_id in ids])
+    wanted = {key: {roots[entity_id].id for entity_id in ids if entity_id in roots} for key, ids in by_key.items()}
+    members = members_of(conn, {root for of_key in wanted.values() for root in of_key})
+    rows = conn.execute(_OF_ENTITIES, {"ids": list(members)}).all()
+    memories: dict[str, dict[str, str]] = {}
+    messages: dict[str, set[str]] = {}
+    for row in rows:
+        if row.kind == "message":
+            messages.setdefault(row.owner_id, set()).add(members[row.entity_id])
+        elif row.current or as_of is not None:
+            memories.setdefault(row.owner_id, {})[row.key] = members[row.entity_id]
+    mentioned = _now(memories) if as_of is None else _then(conn, scope, memories, as_of)
+    for memory_id, message_id in memory_queries.messages_of(conn, list(mentioned)):
+        messages.setdefault(message_id, set()).update(mentioned[memory_id])
+    owners = [*mentioned.items(), *messages.items()]
+    return {key: {owner for owner, found in owners if found & of_key} for key, of_key in wanted.items()}
+
+
+def _now(memories: Mapping[str, Mapping[str, str]]) -> dict[str, set[str]]:
+    return {memory_id: set(meant.values()) for memory_id, meant in memories.items()}
+
+
+def _then(
+    conn: Connection, scope: Scope, memories: Mapping[str, Mapping[str, str]], instant: datetime
+) -> dict[str, set[str]]:
+    """Return the entities that memories mentioned at an instant."""
+    return {
+        memory.id: {memories[memory.id][key] for key in stated_names(memory) if key in memories[memory.id]}
+        for memory in history.memories_at(conn, scope, instant, list(memories))
+    }
+
+
+_OF_ENTITIES = select(
+    mentions.c.kind, mentions.c.owner_id, mentions.c.key, mentions.c.entity_id, mentions.c.current
+).where(mentions.c.entity_id.in_(listed("ids")))
+
+
+# Read what memories name, and how many others name the same.
+
+
+@dataclass(frozen=True, slots=True)
+class NamedIn:
+    """An entity that a memory names, and how many living memories of the user do."""
+
+    id: str
+    name: str
+    memories: int
+
+
+def entities_of(conn: Connection, memory_ids: Sequence[str]) -> dict[str, list[NamedIn]]:
+    """Return what memories name in their present versions, by their ids, without the user, who is in nearly all."""
+    meant = [(row.owner_id, row.entity_id) for row in conn.execute(_NAMED, {"ids": memory_ids})]
+    roots = roots_of(conn, [entity_id for _, entity_id in meant])
+    members = members_of(conn, [root.id for root in roots.values()])
+    counts: Counter[str] = Counter()
+    for entity_id, count in conn.execute(_COUNTS, {"ids": list(members)}).all():
+        counts[members[entity_id]] += count
+    named: dict[str, dict[str, NamedIn]] = {}
+    for memory_id, entity_id in meant:
+        root = roots.get(entity_id)
+        if root is not None and not root.is_user:
+            named.setdefault(memory_id, {})[root.id] = NamedIn(root.id, root.name, counts[root.id])
+    return {memory_id: list(entities.values()) for memory_id, entities in named.items()}
+
+
+_IS_NAMED = and_(mentions.c.kind == "memory", mentions.c.current)
+_NAMED = select(mentions.c.owner_id, mentions.c.entity_id).where(_IS_NAMED, mentions.c.owner_id.in_(listed("ids")))
+_COUNTS = (
+    select(mentions.c.entity_id, func.count())
+    .join(memories, and_(memories.c.id == mentions.c.owner_id, memories.c.deleted_at.is_(None)))
+    .where(_IS_NAMED, mentions.c.entity_id.in_(listed("ids")))
+    .group_by(mentions.c.entity_id)
+)
+
+
+# Read what is known about one entity: the memories that mention it, its other names, and who is named beside it.
+
+
+def memories_about(
+    conn: Connection, scope: Scope, root_id: str, limit: int, *, oldest: int = 0
+) -> tuple[list[Memory], int]:
+    """Return the newest `limit` living memories that mention an entity, the newest first, and how many there are.
+
+    If there are more, the `oldest` ones follow.
+    """
+    values = _values(conn, scope, root_id)
+    parts = scope_parts(scope)
+    found = [to_memory(row) for row in conn.execute(_about(parts, is_living=True), {**values, "limit": limit})]
+    count = conn.execute(_count_about(parts, is_living=True), values).scalar_one()
+    if rest := min(count - len(found), oldest):
+        first = conn.execute(_about(parts, is_living=True, is_newest_first=False), {**values, "limit": rest})
+        found += [to_memory(row) for row in first][::-1]
+    return found, count
+
+
+def about_user(conn: Connection, scope: Scope, key: str) -> str | None:
+    """Return the id of a living memory of exactly this project that is about the user, if there is one.
+
+    One that calls the user by the name with this key comes first, then the newest.
+    """
+    own = users_own(conn, scope.user_id)
+    if own is None:
+        return None
+    query = (
+        select(memories.c.id)
+        .join(mentions, mentions.c.owner_id == memories.c.id)
+        .where(
+            mentions.c.kind == "memory",
+            mentions.c.current,
+            mentions.c.entity_id.in_(list(members_of(conn, [own]))),
+            memories.c.deleted_at.is_(None),
+            memories.c.project == scope.project,
+            sees(memories, scope),
+        )
+        .order_by((mentions.c.key == key).desc(), memories.c.seq.desc())
+        .limit(1)
+    )
+    return conn.execute(query).scalar()
+
+
+def former_memories_about(
+    conn: Connection, scope: Scope, root_id: str, limit: int, *, as_of: datetime | None = None
+) -> tuple[list[Memory], int]:
+    """Return the same of memories that were replaced or ended, the one that ended last first.
+
+    With `as_of` these are the ones that had ended by then.
+    """
+    values = {**_values(conn, scope, root_id), "instant": as_of or datetime.max.replace(tzinfo=UTC)}
+    parts = scope_parts(scope)
+    found = [to_memory(row) for row in conn.execute(_about(parts, is_living=False), {**values, "limit": limit})]
+    return found, conn.execute(_count_about(parts, is_living=False), values).scalar_one()
+
+
+def memories_about_at(conn: Connection, scope: Scope, root_id: str, instant: datetime) -> list[Memory]:
+    """Return the memories that were living at an instant and mentioned an entity, as they were, the newest first."""
+    rows = conn.execute(_EVER, _values(conn, scope, root_id)).all()
+    keys: dict[str, set[str]] = {}
+    for row in rows:
+        keys.setdefault(row.owner_id, set()).add(row.key)
+    found = [
+        memory
+        for memory in memories_at(conn, scope, instant, list(keys))
+        if not keys[memory.id].isdisjoint(stated_names(memory))
+    ]
+    return sorted(found, key=lambda memory: (memory.stated_at, memory.created_at, memory.id), reverse=True)
+
+
+def memories_naming(conn: Connection, scope: Scope, root_ids: Iterable[str]) -> dict[str, int]:
+    """Return the living, replaced and ended memories that name one of several entities, by id with their revision."""
+    ids = list(members_of(conn, root_ids))
+    values = {"ids": ids, "instant": datetime.max.replace(tzinfo=UTC), **scope_values(scope)}
+    return {row.id: row.revision for row in conn.execute(_shown(scope_parts(scope)), values)}
+
+
+def other_names(conn: Connection, scope: Scope, entity: Entity) -> list[str]:
+    """Return the other names of an entity: those that memories of the scope use, and those that an edit gave it.
+
+    A name that only a forgotten memory uses is not among them.
+    """
+    values = {**_values(conn, scope, entity.id), "instant": datetime.max.replace(tzinfo=UTC)}
+    rows = [*conn.execute(_used(scope_parts(scope)), values), *conn.execute(_GIVEN, values)]
+    names = {row.key: row.name for row in reversed(rows)}
+    names.pop(name_key(entity.name), None)
+    return sorted(names.values(), key=lambda name: (name.casefold(), name))
+
+
+def named_beside(conn: Connection, scope: Scope, root_id: str, read: Sequence[Memory]) -> list[tuple[Entity, int]]:
+    """Return the other entities that memories name, and how many of them do, those that most name first.
+
+    The user is not among them, because nearly everything is about the user.
+    """
+    named = entities_named_by(conn, scope, read)
+    shown = {entity.id: entity for of_memory in named.values() for entity in of_memory}
+    counts = Counter(entity.id for of_memory in named.values() for entity in of_memory if entity.id != root_id)
+    order = sorted(counts, key=lambda other_id: (-counts[other_id], shown[other_id].name.casefold(), other_id))
+    return [(shown[other_id], counts[other_id]) for other_id in order]
+
+
+def entities_named_by(conn: Connection, scope: Scope, read: Sequence[Memory]) -> dict[str, list[Entity]]:
+    """Return the entities that each memory names in its present version, by its id. The user is not among them."""
+    meant = {
+        (row.owner_id, row.key): row.entity_id for row in conn.execute(_MEANT, {"ids": [memory.id for memory in read]})
+    }
+    roots = roots_of(conn, meant.values())
+    of_memory: dict[str, list[str]] = {}
+    for memory in read:
+        ids = [meant.get((memory.id, key), "") for key in stated_names(memory)]
+        found = [roots[entity_id] for entity_id in ids if entity_id in roots]
+        of_memory[memory.id] = list(dict.fromkeys(root.id for root in found if not root.is_user))
+    wanted = {root_id for ids in of_memory.values() for root_id in ids}
+    shown = as_shown(conn, scope, {root.id: root for root in roots.values() if root.id in wanted})
+    return {memory_id: [shown[root_id] for root_id in ids] for memory_id, ids in of_memory.items()}
+
+
+def owners_and_entities(
+    conn: Connection, scope: Scope, limit: int, about: Sequence[str] | None = None
+) -> list[tuple[str, str]]:
+    """Return up to `limit` pairs of a living memory and an entity that it names, by id, the newest memory first.
+
+    With `about` these are memories that name one of some entities. An entity may be one that was merged into another.
+    """
+    query = (
+        select(mentions.c.owner_id, mentions.c.entity_id)
+        .join(memories, memories.c.id == mentions.c.owner_id)
+        .where(mentions.c.kind == "memory", mentions.c.current, sees(memories, scope), memories.c.deleted_at.is_(None))
+        .order_by(memories.c.seq.desc(), mentions.c.seq)
+        .limit(limit)
+    )
+    if about is None:
+        return [(row.owner_id, row.entity_id) for row in conn.execute(query)]
+    named = query.where(mentions.c.owner_id.in_(_of_entity()))
+    return [(row.owner_id, row.entity_id) for row in conn.execute(named, {"ids": list(about)})]
+
+
+def entities_by_id(conn: Connection, scope: Scope, beginning: str) -> list[Entity]:
+    """Return up to two roots of a scope's user and project whose id begins so. What the scope sees is not asked."""
+    query = select(entities.c.id).where(
+        entities.c.user_id == scope.user_id,
+        entities.c.project.in_(("", scope.project)),
+        entities.c.id >= beginning,
+        entities.c.id < f"{beginning}g",  # it comes after every hexadecimal digit
+    )
+    found = roots_of(conn, conn.execute(query.limit(2)).scalars())
+    return list({root.id: root for root in found.values()}.values())
+
+
+def entities_with_ids(conn: Connection, scope: Scope, root_ids: Iterable[str]) -> list[Entity]:
+    """Return roots by their ids, with the names they are shown by."""
+    roots = {root.id: root for root in roots_of(conn, root_ids).values()}
+    return list(as_shown(conn, scope, roots).values())
+
+
+def texts_of_edit(conn: Connection, edit: int) -> list[str]:
+    """Return in words what an edit changed of entities."""
+    query = select(entity_history.c.text).where(entity_history.c.change == edit).order_by(entity_history.c.seq)
+    return list(conn.execute(query).scalars())
+
+
+def count_graph(conn: Connection, scope: Scope) -> tuple[int, int]:
+    """Return how many entities the living memories of a scope mention, and how many relations they state."""
+    living = and_(sees(memories, scope), memories.c.deleted_at.is_(None))
+    mentioned = (
+        select(mentions.c.entity_id)
+        .join(memories, memories.c.id == mentions.c.owner_id)
+        .where(mentions.c.kind == "memory", mentions.c.current, living)
+        .distinct()
+    )
+    roots = roots_of(conn, conn.execute(mentioned).scalars())
+    stated = select(func.count()).select_from(relations.join(memories, memories.c.id == relations.c.memory_id))
+    return len({root.id for root in roots.values()}), conn.execute(stated.where(living)).scalar_one()
+
+
+def all_ids(conn: Connection, scope: Scope) -> list[str]:
+    """Return the ids of all entities of a scope's user and project. What the scope sees is not asked."""
+    query = select(entities.c.id).where(
+        entities.c.user_id == scope.user_id, entities.c.project.in_(("", scope.project))
+    )
+    return list(conn.execute(query).scalars())
+
+
+def _values(conn: Connection, scope: Scope, root_id: str) -> Mapping[str, Any]:
+    return {"ids": list(members_of(conn, [root_id])), **seen_values(scope)}
+
+
+def _of_entity() -> Any:
+    """Return the ids of the memories that name an entity in their present version, or the last one they had."""
+    # No message has the id of a memory. With the kind, the planner goes through the mentions of all memories.
+    is_named = and_(mentions.c.entity_id.in_(listed("ids")), mentions.c.current)
+    return select(mentions.c.owner_id).where(is_named)
+
+
+@cache
+def _shown(parts: tuple[bool, bool, bool], is_living: bool | None = None) -> Any:  # noqa: FBT001 - a key of the cache
+    """Return the memories that name an entity and that a scope is shown: the living ones, those that ended, or both."""
+    # OFFSET keeps the scope out of the inner query. With it, the planner goes through all memories of the scope.
+    found = select(memories).where(memories.c.id.in_(_of_entity())).offset(0).subquery("named")
+    columns = found.c
+    ended = and_(
+        columns.deleted_at <= bindparam("instant", type_=columns.deleted_at.type),
+        columns.is_forgotten.is_(False),
+        or_(columns.superseded_by.is_not(None), columns.valid_until.is_not(None)),
+    )
+    living = columns.deleted_at.is_(None)
+    state = or_(living, ended) if is_living is None else living if is_living else ended
+    return select(found).where(sees_named(cast("Table", found), parts), state)
+
+
+@cache
+def _about(parts: tuple[bool, bool, bool], *, is_living: bool, is_newest_first: bool = True) -> Any:
+    found = _shown(parts, is_living).subquery("shown")
+    columns = found.c
+    newest = columns.stated_at if is_living else func.coalesce(columns.valid_until, columns.deleted_at)
+    order = (newest.desc(), columns.seq.desc()) if is_newest_first else (newest, columns.seq)
+    return select(found).order_by(*order).limit(bindparam("limit"))
+
+
+@cache
+def _count_about(parts: tuple[bool, bool, bool], *, is_living: bool) -> Any:
+    return select(func.count()).select_from(_shown(parts, is_living).subquery("shown"))
+
+
+@cache
+def _used(parts: tuple[bool, bool, bool]) -> Any:
+    shown = select(_shown(parts).subquery("shown").c.id)
+    return (
+        select(mentions.c.key, mentions.c.name)
+        .where(mentions.c.entity_id.in_(listed("ids")), mentions.c.current, mentions.c.owner_id.in_(shown))
+        .group_by(mentions.c.key, mentions.c.name)
+        .order_by(func.min(mentions.c.seq))
+    )
+
+
+# What was given in a project is known there, also if the entity is part of a global one.
+_GIVEN = (
+    select(entity_aliases.c.key, entity_aliases.c.name)
+    .join(entities, entities.c.id == entity_aliases.c.entity_id)
+    .where(
+        entity_aliases.c.entity_id.in_(listed("ids")),
+        entity_aliases.c.given,
+        or_(entities.c.project == bindparam("beside"), entities.c.project == bindparam("project")),
+    )
+)
+
+_EVER = select(mentions.c.owner_id, mentions.c.key).where(
+    mentions.c.kind == "memory", mentions.c.entity_id.in_(listed("ids"))
+)
+
+_MEANT = select(mentions.c.owner_id, mentions.c.key, mentions.c.entity_id).where(
+    mentions.c.kind == "memory", mentions.c.owner_id.in_(listed("ids"))
+)

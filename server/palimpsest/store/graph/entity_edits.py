@@ -1,0 +1,427 @@
+"""Merge, split, rename and restore entities."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Row, and_, bindparam, delete, exists, select, update
+
+from palimpsest.core.errors import InputError, MemoryNotFoundError
+from palimpsest.core.models import (
+    ENTITY_TYPES,
+    MAX_NAME_CHARS,
+    RESOLVE,
+    SELF_NAMES,
+    Entity,
+    EntityEdit,
+    EntityType,
+    Merge,
+    NamedEntity,
+    Provenance,
+    Rename,
+    Scope,
+    Split,
+    name_key,
+)
+from palimpsest.store.graph import identity
+from palimpsest.store.graph.entities import with_keys
+from palimpsest.store.graph.identity import (
+    ALIAS,
+    ENTITY,
+    MENTION,
+    GraphWrite,
+    State,
+    members_of,
+    merge,
+    new_entity,
+    record,
+    roots_of,
+    shown,
+    to_state,
+)
+from palimpsest.store.graph.statements import put, put_relations
+from palimpsest.store.memories import name_of_user
+from palimpsest.store.rows import Query, chunks, listed, sees, to_memory, to_scope
+from palimpsest.store.schema import entities, entity_aliases, entity_history, memories, memory_sources, mentions
+
+# Read and write the state of entities, aliases and mentions that an edit of entities changed.
+
+
+def present(conn: Connection, places: Iterable[tuple[str, ...]]) -> State:
+    """Return the state now of these places. What was erased since is left out."""
+    now: State = {}
+    for place in places:
+        match place:
+            case (part, entity_id, column) if part == ENTITY:
+                found = conn.execute(select(entities.c[column]).where(entities.c.id == entity_id)).first()
+            case (part, entity_id, key) if part == ALIAS:
+                found = conn.execute(_GIVEN, {"entity": entity_id, "of": key}).first()
+            case (_, kind, owner_id, key):
+                found = conn.execute(_MEANT, {"of_kind": kind, "owner": owner_id, "of": key}).first()
+            case _:
+                raise ValueError(f"no place of the graph: {place}")
+        if found is not None:
+            now[place] = found[0]
+    return now
+
+
+def is_present(conn: Connection, past: State) -> bool:
+    """Return whether entities and mentions are still as a state says, as far as they exist."""
+    now = present(conn, [place for place in past if place[0] != ALIAS])
+    return bool(now) and all(past[place] == value for place, value in now.items())
+
+
+def restore(conn: Connection, target: State) -> None:
+    """Bring entities, aliases and mentions into a state."""
+    restated: set[str] = set()
+    for place, value in target.items():
+        match place:
+            case (part, entity_id, column) if part == ENTITY:
+                conn.execute(update(entities).where(entities.c.id == entity_id).values({column: value}))
+            case (_, kind, owner_id, key) if value is not None:
+                _move(conn, conn.execute(_MENTION, {"of_kind": kind, "owner": owner_id, "of": key}).first(), value)
+                restated |= {owner_id} if kind == "memory" else set()
+            case _:
+                continue
+    for (part, *names), value in target.items():
+        if part == ALIAS:
+            identity.give(conn, *names, name=value)
+    _restate(conn, restated)
+
+
+def _move(conn: Connection, mention: Row[Any] | None, entity_id: str) -> None:
+    """Let a mention mean another entity. Names that only mentions gave follow it."""
+    if mention is None or mention.entity_id == entity_id:
+        return
+    conn.execute(update(mentions).where(mentions.c.seq == mention.seq).values(entity_id=entity_id))
+    identity.add(conn, entity_id, mention.key, mention.name)
+    identity.drop_unused(conn, mention.entity_id, mention.key)
+
+
+def _restate(conn: Connection, memory_ids: set[str]) -> None:
+    """Write the relations of memories again, between the entities that their names mean now."""
+    for row in conn.execute(_MEMORIES, {"ids": sorted(memory_ids)}).all():
+        of_memory = conn.execute(select(mentions).where(mentions.c.kind == "memory", mentions.c.owner_id == row.id))
+        put_relations(conn, to_memory(row), {mention.key: mention.entity_id for mention in of_memory})
+
+
+# Nothing for an entity that was erased, and NULL for a name that no edit gave.
+_GIVEN: Query = (
+    select(entity_aliases.c.name)
+    .select_from(entities)
+    .join(
+        entity_aliases,
+        (entity_aliases.c.entity_id == entities.c.id)
+        & (entity_aliases.c.key == bindparam("of"))
+        & entity_aliases.c.given,
+        isouter=True,
+    )
+    .where(entities.c.id == bindparam("entity"))
+)
+_MENTION: Query = select(mentions).where(
+    mentions.c.kind == bindparam("of_kind"),
+    mentions.c.owner_id == bindparam("owner"),
+    mentions.c.key == bindparam("of"),
+)
+_MEANT: Query = _MENTION.with_only_columns(mentions.c.entity_id)
+_MEMORIES: Query = select(memories).where(memories.c.id.in_(listed("ids")))
+
+
+# Take edits of entities back. An undo is an edit itself, and can be taken back like the others.
+
+UNDID = "undid: "
+REDID = "redid: "
+
+
+def is_in_effect(write: GraphWrite, number: int) -> bool:
+    """Return whether what an edit did to entities is still as it left it, and no later edit has built on it."""
+    rows = _rows(write, entity_history.c.change == number)
+    left: State = {}
+    for row in reversed(rows):
+        left |= to_state(row.after)
+    return not rows or (is_present(write.conn, left) and not any(_has_later_members(write, row) for row in rows))
+
+
+def revert(write: GraphWrite, condition: ColumnElement[bool]) -> None:
+    """Put entities into their state before the rows of history that a condition selects, as far as the scope sees."""
+    for row in _rows(write, condition):
+        before = to_state(row.before)
+        now = present(write.conn, before)
+        target = {place: before[place] for place in now}
+        if now != target:
+            restore(write.conn, target)
+            record(write, row.entity_id, "undo", (now, target), _undone_text(row.text))
+
+
+def _rows(write: GraphWrite, condition: ColumnElement[bool]) -> list[Row[Any]]:
+    """Return the rows of history of entities that the scope sees, newest first."""
+    query = (
+        select(entity_history)
+        .join(entities, entities.c.id == entity_history.c.entity_id)
+        .where(condition, sees(entities, write.scope))
+        .order_by(entity_history.c.seq.desc())
+    )
+    return list(write.conn.execute(query).all())
+
+
+def _has_later_members(write: GraphWrite, row: Row[Any]) -> bool:
+    """Return whether something was merged later into an entity that the undo of a row would merge itself."""
+    before = to_state(row.before)
+    merged = [place[1] for place, value in before.items() if place[0] == ENTITY and place[2] == "merged_into" and value]
+    later = select(entity_history).where(
+        entity_history.c.entity_id.in_(list(members_of(write.conn, merged))),
+        entity_history.c.event == "merge",
+        entity_history.c.seq > row.seq,
+        entity_history.c.change != row.change,
+    )
+    merges = [to_state(merge.after) for merge in write.conn.execute(later).all()]
+    return any(not set(merged).isdisjoint(after.values()) and is_present(write.conn, after) for after in merges)
+
+
+def _undone_text(text: str) -> str:
+    if text.startswith(UNDID):
+        return REDID + text.removeprefix(UNDID)
+    return UNDID + text.removeprefix(REDID)
+
+
+# Carry out edits of entities: merge, split, rename. Each leaves a row of history, from which it can be taken back.
+
+
+def carry_out(write: GraphWrite, edit: EntityEdit) -> None:
+    """Carry out an edit of entities. One that is done already changes nothing.
+
+    Raises InputError if it is not possible, such as for an entity that the scope does not see.
+    """
+    match edit:
+        case Merge():
+            _merge(write, edit)
+        case Split():
+            _split(write, edit)
+        case Rename():
+            _rename(write, edit)
+
+
+def _find(write: GraphWrite, entity_id: str) -> Entity:
+    """Return the entity that one with this id is the same as. Raises InputError if the scope does not see it."""
+    seen = select(entities.c.id).where(entities.c.id == entity_id, sees(entities, write.scope))
+    if write.conn.execute(seen).first() is None:
+        raise InputError(f"there is no entity {entity_id[:8]} in this scope; nothing was changed")
+    return roots_of(write.conn, [entity_id])[entity_id]
+
+
+def _merge(write: GraphWrite, edit: Merge) -> None:
+    merged, into = _find(write, edit.entity_id), _find(write, edit.into_id)
+    if edit.entity_id == edit.into_id:
+        raise InputError(f"{shown(merged)} cannot be merged into itself; nothing was changed. Name two entities")
+    if merged.id == into.id:
+        if edit.entity_id == merged.id:
+            raise InputError(
+                f"what is to take in {shown(merged)} is part of it already, so nothing was changed. To call it by the "
+                "other name, rename it"
+            )
+        return
+    if merged.is_user:
+        raise InputError(
+            f"the user cannot be merged into {into.name}; nothing was changed. Merge {into.name} into the user"
+        )
+    if merged.user_id != into.user_id:
+        raise InputError("two users' entities cannot be merged; nothing was changed")
+    if into.project not in {"", merged.project}:
+        raise InputError(
+            f"{shown(merged)} is known in all projects and {shown(into)} only in {into.project}, so nothing was "
+            "changed. Merge them the other way round"
+        )
+    merge(write, merged, into)
+
+
+def _split(write: GraphWrite, edit: Split) -> None:
+    root, name = _find(write, edit.entity_id), _valid_name(edit.name)
+    group, memory_ids = set(members_of(write.conn, [root.id])), list(dict.fromkeys(edit.memory_ids))
+    if not memory_ids:
+        raise InputError(f"a split of {shown(root)} needs the memories that are about {name}; nothing was changed")
+    _refuse_unseen(write, memory_ids)
+    moved = _mentions_of(write, "memory", memory_ids)
+    unmoved = [memory_id for memory_id in memory_ids if not group & set(moved.get(memory_id, {}).values())]
+    if unmoved:
+        if _is_split_already(write, {key: moved.get(key, {}) for key in memory_ids}, group, name):
+            return
+        raise InputError(f"memory {unmoved[0][:8]} does not mention {shown(root)}, so nothing was split")
+    new_id = new_entity(write, root.project, name, root.type, merged_into=root.id)
+    messages = _mentions_of(write, "message", _messages_only_of(write, memory_ids, group))
+    meant = _places("memory", moved, group) | _places("message", messages, group)
+    merged, called, alias = (ENTITY, new_id, "merged_into"), (ENTITY, new_id, "name"), (ALIAS, new_id, name_key(name))
+    # An undo merges the new entity into the old one, so that what mentions it by then is not lost.
+    before: State = {merged: root.id, called: name, alias: None, **meant}
+    after: State = {merged: None, called: name, alias: name, **dict.fromkeys(meant, new_id)}
+    restore(write.conn, after)
+    text = f"split {name} off {shown(root)}, with {len(memory_ids)} {'memory' if len(memory_ids) == 1 else 'memories'}"
+    record(write, root.id, "split", (before, after), text)
+
+
+def _refuse_unseen(write: GraphWrite, memory_ids: Sequence[str]) -> None:
+    known: set[str] = set()
+    for chunk in chunks(memory_ids):
+        seen = select(memories.c.id).where(memories.c.id.in_(chunk), sees(memories, write.scope))
+        known.update(write.conn.execute(seen).scalars())
+    for memory_id in memory_ids:
+        if memory_id not in known:
+            raise MemoryNotFoundError(f"there is no memory {memory_id[:8]} in this scope; nothing was changed")
+
+
+def _mentions_of(write: GraphWrite, kind: str, owner_ids: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Return the entity that each key of memories or messages means, by owner."""
+    found: dict[str, dict[str, str]] = {}
+    for chunk in chunks(owner_ids):
+        query = select(mentions).where(mentions.c.kind == kind, mentions.c.owner_id.in_(chunk))
+        for row in write.conn.execute(query.order_by(mentions.c.seq)):
+            found.setdefault(row.owner_id, {})[row.key] = row.entity_id
+    return found
+
+
+def _places(kind: str, meant: dict[str, dict[str, str]], group: set[str]) -> State:
+    """Return those mentions that mean an entity of a group, as a state."""
+    return {
+        (MENTION, kind, owner, key): entity_id
+        for owner, keys in meant.items()
+        for key, entity_id in keys.items()
+        if entity_id in group
+    }
+
+
+def _is_split_already(write: GraphWrite, meant: dict[str, dict[str, str]], group: set[str], name: str) -> bool:
+    """Return whether every memory mentions an entity of that name already, and none the one to be split."""
+    roots = roots_of(write.conn, {entity_id for keys in meant.values() for entity_id in keys.values()})
+    named = {entity_id for entity_id, root in roots.items() if name_key(root.name) == name_key(name)} - group
+    return all(named & set(keys.values()) and not group & set(keys.values()) for keys in meant.values())
+
+
+def _messages_only_of(write: GraphWrite, memory_ids: Sequence[str], group: set[str]) -> list[str]:
+    """Return the messages behind memories that are behind no other memory that mentions the group."""
+    cited: set[str] = set()
+    for chunk in chunks(memory_ids):
+        query = select(memory_sources.c.message_id).where(memory_sources.c.memory_id.in_(chunk))
+        cited.update(write.conn.execute(query).scalars())
+    of_group = exists().where(
+        mentions.c.kind == "memory",
+        mentions.c.owner_id == memory_sources.c.memory_id,
+        mentions.c.entity_id.in_(sorted(group)),
+    )
+    for chunk in chunks(sorted(cited)):
+        others = select(memory_sources.c.message_id, memory_sources.c.memory_id).where(
+            memory_sources.c.message_id.in_(chunk), of_group
+        )
+        cited -= {row.message_id for row in write.conn.execute(others).all() if row.memory_id not in memory_ids}
+    return sorted(cited)
+
+
+def _rename(write: GraphWrite, edit: Rename) -> None:
+    root = _find(write, edit.entity_id)
+    if root.is_user:
+        raise InputError(
+            "the user is called as the newest memory says that tells the name, so nothing was changed. Tell the name "
+            "in a memory"
+        )
+    name = _valid_name(edit.name) if edit.name else root.name
+    kind = edit.type or root.type
+    if kind not in ENTITY_TYPES:
+        raise InputError(f"'{kind}' is no type of an entity; nothing was changed. Types are {', '.join(ENTITY_TYPES)}")
+    if (name, kind) == (root.name, root.type):
+        return
+    after: State = {(ENTITY, root.id, "type"): kind} if kind != root.type else {}
+    if name != root.name:
+        names = {(ALIAS, root.id, name_key(called)): called for called in (root.name, name)}
+        after |= {(ENTITY, root.id, "name"): name, **names}
+    before = present(write.conn, after)
+    restore(write.conn, after)
+    text = f"renamed {root.name} to {name}" if name != root.name else ""
+    if kind != root.type:
+        text = f"{text}, type {kind}" if text else f"changed the type of {name} from {root.type} to {kind}"
+    record(write, root.id, "rename", (before, after), text)
+
+
+def _valid_name(name: str) -> str:
+    """Return a name without white space around it. Raises InputError for one that no entity can have."""
+    name = " ".join(name.split())
+    key = name_key(name)
+    if not key or len(name) > MAX_NAME_CHARS:
+        raise InputError(f"the name of an entity has 1 to {MAX_NAME_CHARS} characters; nothing was changed")
+    if key in SELF_NAMES:
+        raise InputError(f"'{name}' stands for the user, and cannot name another entity; nothing was changed")
+    return name
+
+
+# Name what memories speak of that were stored before names were looked for: older ones, and imported ones.
+
+_IS_NULL = memories.c.entities.is_(None)
+
+
+@dataclass(frozen=True, slots=True)
+class UnnamedMemory:
+    """A memory whose names were not looked for yet. `seq` is its number in the order in which memories were stored."""
+
+    seq: int
+    id: str
+    scope: Scope
+    text: str
+
+
+def known_types(conn: Connection, scope: Scope, keys: Sequence[str]) -> dict[str, EntityType]:
+    """Return the types of the entities that a scope knows by these keys of names. The user's told name is a person."""
+    known: dict[str, EntityType] = {}
+    for row in with_keys(conn, scope, keys):
+        known.setdefault(row.key, row.type)
+    told = name_key(name_of_user(conn, scope))
+    if told in keys:
+        known[told] = "person"
+    return known
+
+
+def unnamed_memories(conn: Connection, after: int, limit: int) -> list[UnnamedMemory]:
+    """Return memories of all users whose names were not looked for, those with the lowest numbers above `after`."""
+    rows = conn.execute(_UNNAMED, {"after": after, "limit": limit})
+    return [UnnamedMemory(row.seq, row.id, to_scope(row), row.text) for row in rows]
+
+
+def outdated_keys(conn: Connection) -> list[tuple[str, str]]:
+    """Return the keys of names that were made by older rules, each with its entity."""
+    rows = conn.execute(select(entity_aliases.c.entity_id, entity_aliases.c.key))
+    return [(row.entity_id, row.key) for row in rows if not row.key.isascii() and name_key(row.key) != row.key]
+
+
+def renew_keys(conn: Connection, outdated: Sequence[tuple[str, str]]) -> None:
+    """Give names the keys that they have today. Where something is known under both, one of the two stays."""
+    for entity_id, key in outdated:
+        new = name_key(key)
+        for table, owner in ((entity_aliases, ("entity_id",)), (mentions, ("kind", "owner_id"))):
+            is_old = and_(table.c.entity_id == entity_id, table.c.key == key)
+            same = table.alias()
+            is_known = exists().where(*(same.c[name] == table.c[name] for name in owner), same.c.key == new)
+            conn.execute(delete(table).where(is_old, is_known))
+            conn.execute(update(table).where(is_old).values(key=new))
+
+
+_UNNAMED: Query = (
+    select(memories)
+    .where(memories.c.seq > bindparam("after"), _IS_NULL)
+    .order_by(memories.c.seq)
+    .limit(bindparam("limit"))
+)
+
+
+def give_names(
+    conn: Connection, named: Mapping[UnnamedMemory, Sequence[NamedEntity]], now: datetime, edit: int
+) -> None:
+    """Store what memories name. It is no edit of theirs: their texts say the same as before.
+
+    What is merged by it, such as the person of the user's name into the user, is an edit with the number `edit`. A
+    memory that was named or got another text meanwhile is left as it is.
+    """
+    for memory, names in named.items():
+        values = {"entities": [[entity.name, entity.type] for entity in names], "relations": []}
+        is_as_read = (memories.c.id == memory.id, memories.c.text == memory.text, _IS_NULL)
+        if conn.execute(update(memories).where(*is_as_read).values(**values)).rowcount:
+            new = to_memory(conn.execute(select(memories).where(memories.c.id == memory.id)).one())
+            put(GraphWrite(conn, memory.scope, Provenance(RESOLVE), now, edit, {}, "", [], []), new)

@@ -1,0 +1,862 @@
+"""Resolve which entity a name means, and create, alias and merge entities."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from sqlalchemy import (
+    JSON,
+    Connection,
+    Row,
+    String,
+    bindparam,
+    cast,
+    delete,
+    exists,
+    func,
+    insert,
+    or_,
+    select,
+    text,
+    update,
+)
+
+from palimpsest.core.models import (
+    RESOLVE,
+    SELF_NAMES,
+    USER_NAME,
+    Entity,
+    EntityType,
+    Memory,
+    Message,
+    NamedEntity,
+    Provenance,
+    Scope,
+    name_key,
+)
+from palimpsest.core.protocols import Vector
+from palimpsest.store.entries import own_vectors
+from palimpsest.store.memories import memories_by_id, name_of_user
+from palimpsest.store.rows import Query, is_seen, json_elements, listed, scope_parts, scope_values, sees_named
+from palimpsest.store.schema import (
+    IS_USER,
+    entities,
+    entity_aliases,
+    entity_history,
+    memories,
+    memory_sources,
+    mentions,
+    messages,
+)
+from palimpsest.text.display import shorten
+from palimpsest.text.names.known_names import (
+    BEGINNINGS,
+    bare_name,
+    describing,
+    first_letters,
+    name_candidates,
+    qualifier,
+    says_another,
+    spellings,
+)
+
+# Which entities are the same: an entity, and everything that was merged into it, is one group with one root.
+
+
+def roots_of(conn: Connection, entity_ids: Iterable[str]) -> dict[str, Entity]:
+    """Return the root of each entity, which is the entity itself if it was not merged. Unknown ids are left out."""
+    rows = conn.execute(_ROOTS, {"ids": sorted(set(entity_ids))})
+    return {row.start: to_entity(row) for row in rows}
+
+
+def members_of(conn: Connection, root_ids: Iterable[str]) -> dict[str, str]:
+    """Return the ids of everything in the groups of some roots, the roots among them, each with its root's id."""
+    return {row.id: row.root for row in conn.execute(_MEMBERS, {"ids": sorted(set(root_ids))})}
+
+
+def users_own(conn: Connection, user_id: str) -> str | None:
+    """Return the id of the user's own entity, if there is one."""
+    return conn.execute(_USERS_OWN, {"user_id": user_id}).scalar()
+
+
+def to_entity(row: Row[Any]) -> Entity:
+    """Return a row of `entities` as a model."""
+    return Entity(
+        row.id, row.user_id, row.project, row.name, row.type, row.created_at, row.is_user, merged_into=row.merged_into
+    )
+
+
+_USERS_OWN = select(entities.c.id).where(entities.c.user_id == bindparam("user_id"), text(IS_USER))
+
+
+def _roots() -> Any:
+    """Go up from each id. A row is kept once, so that even a circle of merges ends; it has no root."""
+    up = select(entities.c.id.label("start"), entities.c.id, entities.c.merged_into).where(
+        entities.c.id.in_(listed("ids"))
+    )
+    chain = up.cte("chain", recursive=True)
+    chain = chain.union(
+        select(chain.c.start, entities.c.id, entities.c.merged_into).join(
+            entities, entities.c.id == chain.c.merged_into
+        )
+    )
+    return (
+        select(chain.c.start, entities).join(entities, entities.c.id == chain.c.id).where(chain.c.merged_into.is_(None))
+    )
+
+
+def _members() -> Any:
+    own = select(entities.c.id.label("root"), entities.c.id).where(entities.c.id.in_(listed("ids")))
+    group = own.cte("members", recursive=True)
+    group = group.union(select(group.c.root, entities.c.id).join(entities, entities.c.merged_into == group.c.id))
+    return select(group.c.root, group.c.id)
+
+
+_ROOTS = _roots()
+_MEMBERS = _members()
+
+
+# What the graph knows of the write that it takes part in, and the row that every edit of entities leaves.
+
+
+@dataclass(frozen=True, slots=True)
+class GraphWrite:
+    """The context of one write. `vectors` maps texts to their vectors of `embedder`.
+
+    `edit` is the number of the edit, `done` collects a line about each edit of entities, and `notes` what else the
+    caller must know.
+    """
+
+    conn: Connection
+    scope: Scope
+    provenance: Provenance
+    now: datetime
+    edit: int
+    vectors: Mapping[str, Vector]
+    embedder: str
+    done: list[str]
+    notes: list[str]
+
+
+ENTITY, ALIAS, MENTION = "entity", "alias", "mention"
+
+State: TypeAlias = dict[tuple[str, ...], str | None]
+"""What an edit changed, before or after it, by place.
+
+A place is (ENTITY, id, column), (ALIAS, entity id, key) with the name as an edit gave it, or None if none did, or
+(MENTION, kind, id of the memory or message, key) with the id of the entity that the key means.
+"""
+
+
+def to_state(stored: Sequence[Sequence[Any]]) -> State:
+    """Return a state as a row of history has it: `[[*place, value], …]`."""
+    return {tuple(place): value for *place, value in stored}
+
+
+def record(
+    write: GraphWrite,
+    entity_id: str,
+    event: Literal["merge", "split", "rename", "undo"],
+    change: tuple[State, State],
+    text: str,
+) -> None:
+    """Insert the row of history of an edit of entities; `change` is the state before and after it."""
+    row = {
+        "entity_id": entity_id,
+        "event": event,
+        "before": [[*place, value] for place, value in change[0].items()],
+        "after": [[*place, value] for place, value in change[1].items()],
+        "updated_at": write.now,
+        "stage": write.provenance.stage,
+        "caller": write.provenance.caller,
+        "change": write.edit,
+        "text": text,
+    }
+    write.conn.execute(_INSERT_HISTORY, row)
+    write.done.append(text)
+
+
+_INSERT_HISTORY = insert(entity_history)
+
+
+# What a row of the history of entities tells of: entities, memories, messages and names.
+
+StoredState = Sequence[Sequence[Any]]
+"""A state as a row of history has it: `[[*place, value], …]`."""
+
+
+def told(row: Row[Any]) -> set[str]:
+    """Return the ids and texts in a row of history."""
+    return {row.entity_id, row.text, *texts_in(row.before), *texts_in(row.after)}
+
+
+def texts_in(state: StoredState) -> set[str]:
+    """Return the ids and names in a state, without the words of its format."""
+    texts: set[str | None] = set()
+    for part, *names, value in state:
+        if part == ENTITY:
+            texts |= {names[0], None if names[1] == "type" else value}
+        else:
+            texts |= {*(names[1:] if part == MENTION else names), value}
+    return {text for text in texts if text is not None}
+
+
+def with_ids(state: StoredState, here: Mapping[str, str]) -> list[list[str | None]]:
+    """Return a state with the ids that entities have in this ledger."""
+    return [[None if part is None else here.get(part, part) for part in place] for place in state]
+
+
+# The names of entities. One that an edit gave stays; the others last as long as something mentions the entity so.
+#
+# An entity that is called "Tom (plumber)" is also found as "Tom".
+
+
+def add(conn: Connection, entity_id: str, key: str, name: str) -> None:
+    """Add the name by which something mentions an entity, unless it has it. What every user is called is no alias."""
+    if key in SELF_NAMES or conn.execute(_KNOWN, {"entity": entity_id, "of": key}).first() is not None:
+        return
+    user_id = conn.execute(select(entities.c.user_id).where(entities.c.id == entity_id)).scalar_one()
+    conn.execute(insert(entity_aliases), {"entity_id": entity_id, "key": key, "name": name, "user_id": user_id})
+    if bare := bare_name(name):
+        add(conn, entity_id, name_key(bare), bare)
+
+
+def give(conn: Connection, entity_id: str, key: str, name: str | None) -> None:
+    """Give an entity a name that stays, or with None take it back: then it lasts as long as something uses it."""
+    if name is None:
+        conn.execute(_SET_GIVEN, {"entity": entity_id, "of": key, "is_given": False})
+        drop_unused(conn, entity_id, key)
+        return
+    add(conn, entity_id, key, name)
+    conn.execute(_SET_GIVEN, {"entity": entity_id, "of": key, "is_given": True})
+    conn.execute(update(entity_aliases).where(_OF_ENTITY).values(name=name), {"entity": entity_id, "of": key})
+
+
+def drop_unused(conn: Connection, entity_id: str, key: str) -> None:
+    """Remove a name that no edit gave and that nothing mentions the entity by."""
+    conn.execute(_DROP, {"entity": entity_id, "of": key})
+    bare, bracket, _ = key.rpartition("(")
+    if bracket:
+        conn.execute(_DROP, {"entity": entity_id, "of": bare.strip()})
+
+
+_OF_ENTITY = (entity_aliases.c.entity_id == bindparam("entity")) & (entity_aliases.c.key == bindparam("of"))
+_KNOWN: Query = select(entity_aliases.c.key).where(_OF_ENTITY)
+_SET_GIVEN = update(entity_aliases).where(_OF_ENTITY).values(given=bindparam("is_given"))
+_LENGTH = func.length(entity_aliases.c.key)
+_USED = exists().where(
+    mentions.c.entity_id == entity_aliases.c.entity_id,
+    or_(
+        mentions.c.key == entity_aliases.c.key,
+        func.substr(mentions.c.key, 1, _LENGTH + 2) == entity_aliases.c.key + " (",
+        func.substr(mentions.c.key, 1, _LENGTH + 1) == entity_aliases.c.key + "(",
+    ),
+)
+_DROP = delete(entity_aliases).where(_OF_ENTITY, entity_aliases.c.given.is_(False), ~_USED)
+
+
+# The entities that have a name, and whether what is known of them still counts.
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """An entity that has a name, and the `root` that it is the same as. `is_given` says that an edit gave the name."""
+
+    entity_id: str
+    root: Entity
+    is_given: bool
+
+
+def candidates_of(conn: Connection, scope: Scope, keys: Iterable[str]) -> dict[str, list[Candidate]]:
+    """Return the entities that have each key of a name, one of each group, those of the scope's own project first.
+
+    For a global scope, those of the user's projects are among them.
+    """
+    values = {"user_id": scope.user_id, "project": scope.project, "keys": list(keys)}
+    rows = conn.execute(_BY_KEY, values).all()
+    roots = {row.id: to_entity(row) for row in rows if row.merged_into is None}
+    if merged := [row.id for row in rows if row.merged_into is not None]:
+        roots |= roots_of(conn, merged)
+    found: dict[str, dict[str, Candidate]] = {}
+    for row in rows:
+        if (root := roots.get(row.id)) is not None:
+            of_key = found.setdefault(row.key, {})
+            candidate = Candidate(row.id, root, row.given)
+            of_key[root.id] = candidate if row.id == root.id else of_key.get(root.id, candidate)
+    return {key: list(of_key.values()) for key, of_key in found.items()}
+
+
+_BY_KEY: Query = (
+    select(entity_aliases.c.key, entity_aliases.c.given, entities)
+    .join(entities, entities.c.id == entity_aliases.c.entity_id)
+    .where(
+        entity_aliases.c.user_id == bindparam("user_id"),
+        entity_aliases.c.key.in_(listed("keys")),
+        or_(bindparam("project") == "", entities.c.project == "", entities.c.project == bindparam("project")),
+    )
+    .order_by(entities.c.project.desc(), entities.c.seq)
+)
+
+
+def may_be(known: EntityType, stated: EntityType) -> bool:
+    """Return whether an entity of a known type may be one of a stated type. "other" is no knowledge, and fits all."""
+    return "other" in (known, stated) or known == stated
+
+
+def mentioned(conn: Connection, candidates: Sequence[Candidate], key: str | None = None) -> list[Candidate]:
+    """Return those candidates of which a living memory mentions something in their group, by this key if it is given.
+
+    An entity that only deleted memories mention, as after an undo, is a candidate only if there is no other.
+    """
+    members = members_of(conn, [candidate.root.id for candidate in candidates])
+    query = _MENTIONED if key is None else _MENTIONED.where(mentions.c.key == key)
+    seen = {members[entity_id] for entity_id in conn.execute(query, {"ids": list(members)}).scalars()}
+    return [candidate for candidate in candidates if candidate.root.id in seen]
+
+
+def was_edited(conn: Connection, entity_id: str) -> bool:
+    """Return whether an edit ever changed an entity, such as its type."""
+    return conn.execute(_EDITED, {"entity": entity_id}).first() is not None
+
+
+_IS_LIVING = exists().where(memories.c.id == mentions.c.owner_id, memories.c.deleted_at.is_(None))
+_MENTIONED: Query = (
+    select(mentions.c.entity_id)
+    .where(mentions.c.entity_id.in_(listed("ids")), mentions.c.kind == "memory", mentions.c.current, _IS_LIVING)
+    .distinct()
+)
+_EDITED: Query = select(entity_history.c.seq).where(entity_history.c.entity_id == bindparam("entity")).limit(1)
+
+
+# Create entities.
+
+
+def new_entity(
+    write: GraphWrite, project: str, name: str, kind: str, *, is_user: bool = False, merged_into: str | None = None
+) -> str:
+    """Create an entity without names and return its id. `kind` is its type."""
+    entity_id = str(uuid.uuid4())
+    row = {
+        "id": entity_id,
+        "user_id": write.scope.user_id,
+        "project": project,
+        "name": name,
+        "type": kind,
+        "is_user": is_user,
+        "merged_into": merged_into,
+        "created_at": write.now,
+    }
+    write.conn.execute(_INSERT_ENTITY, row)
+    return entity_id
+
+
+_INSERT_ENTITY = insert(entities)
+
+
+# Find entities whose names look like another's: García and Garcia, Acme Corp and Acme Corporation.
+#
+# They are proposed, and never merged: that is for whoever knows.
+
+MOST = 3
+"""How many are proposed for one entity. With more of them, none is likely."""
+
+LAST_CHARACTER = "\U0010ffff"
+
+
+def lookalikes(conn: Connection, scope: Scope, entity: Entity, names: Iterable[str]) -> list[Entity]:
+    """Return the entities of living memories of a scope that one with these names may be, the oldest first.
+
+    Those that a memory names beside it, or that an edit has parted from it, are others.
+    """
+    if entity.is_user:
+        return []
+    called = {name_key(name) for name in names}
+    wanted = {spelling for name in called for spelling in spellings(name)}
+    beginnings = [*BEGINNINGS, *sorted({letter for name in called for letter in first_letters(name)})]
+    known = conn.execute(_NAMES, {"user_id": scope.user_id, "beginnings": beginnings})
+    alike = {
+        row.entity_id for row in known if row.key not in {None, *called} and not wanted.isdisjoint(spellings(row.key))
+    }
+    if not alike - {entity.id}:
+        return []
+    rows = conn.execute(_mentioned(scope_parts(scope)), {"ids": sorted(alike - {entity.id}), **scope_values(scope)})
+    # A name from what is general is not told to who does not see that.
+    seen = (row for row in rows if scope.with_general or row.project)
+    others = (to_entity(row) for row in seen if may_be(row.type, entity.type))
+    return [other for other in others if not _are_told_apart(conn, entity.id, other.id)][:MOST]
+
+
+def _are_told_apart(conn: Connection, first_id: str, second_id: str) -> bool:
+    """Return whether one memory names both entities, or an edit has parted them: a split, or a merge taken back.
+
+    A message does not count: it has the names of every memory that was learned from it.
+    """
+    first, second = (list(members_of(conn, [entity_id])) for entity_id in (first_id, second_id))
+    if "memory" in conn.execute(_TOGETHER, {"first": first, "second": second}).scalars():
+        return True
+    edits = conn.execute(_EDITS, {"ids": [*first, *second]}).all()
+    changed = [json.dumps([row.entity_id, row.before, row.after]) for row in edits]
+    return any(any(one in ids for one in first) and any(one in ids for one in second) for ids in changed)
+
+
+_beginnings = json_elements(bindparam("beginnings", type_=JSON)).table_valued("value")
+_begins = cast(_beginnings.c.value, String)
+_NAMES = (
+    select(entity_aliases.c.entity_id, entity_aliases.c.key)
+    .select_from(_beginnings)
+    .join(
+        entity_aliases,
+        (entity_aliases.c.user_id == bindparam("user_id"))
+        & (entity_aliases.c.key >= _begins)
+        & (entity_aliases.c.key < _begins + LAST_CHARACTER),
+        isouter=True,  # so that SQLite begins with the beginnings, and looks each of them up
+    )
+)
+
+
+@cache
+def _mentioned(scope: tuple[bool, bool, bool]) -> Query:
+    is_mentioned = exists().where(
+        mentions.c.entity_id == entities.c.id,
+        mentions.c.kind == "memory",
+        mentions.c.current,
+        memories.c.id == mentions.c.owner_id,
+        memories.c.deleted_at.is_(None),
+        sees_named(memories, scope),
+    )
+    is_seen = or_(entities.c.project == "", entities.c.project == bindparam("project"))
+    is_other = (entities.c.id.in_(listed("ids")), entities.c.merged_into.is_(None), entities.c.is_user.is_(False))
+    return select(entities).where(*is_other, is_seen, is_mentioned).order_by(entities.c.seq)
+
+
+_EDITS = select(entity_history.c.entity_id, entity_history.c.before, entity_history.c.after).where(
+    entity_history.c.entity_id.in_(listed("ids")), entity_history.c.event.in_(("merge", "split", "undo"))
+)
+
+_other = mentions.alias("other")
+_TOGETHER = (
+    select(mentions.c.kind)  # with a condition on the kind, SQLite would go through all mentions of that kind
+    .join(_other, (_other.c.kind == mentions.c.kind) & (_other.c.owner_id == mentions.c.owner_id))
+    .where(mentions.c.entity_id.in_(listed("first")), _other.c.entity_id.in_(listed("second")))
+    .distinct()
+)
+
+
+# Merge two entities. What mentions the one keeps its id, so that the merge can be taken back.
+
+
+def merge(write: GraphWrite, merged: Entity, into: Entity) -> None:
+    """Record that two entities, neither of which is merged, are the same. The second one is what both are now.
+
+    The row of history belongs to the second one: whoever sees it sees what it is made of. But if a project merged its
+    own entity into a global one, the row stays with the project, because it has the name.
+    """
+    owner = merged if merged.project and merged.project == write.scope.project else into
+    write.conn.execute(_MERGE, {"entity": merged.id, "into": into.id})
+    place = (ENTITY, merged.id, "merged_into")
+    text = f"merged {shown(merged, into)} into {shown(into, merged)}"
+    record(write, owner.id, "merge", ({place: None}, {place: into.id}), text)
+
+
+_MERGE = update(entities).where(entities.c.id == bindparam("entity")).values(merged_into=bindparam("into"))
+
+
+def shown(entity: Entity, beside: Entity | None = None) -> str:
+    """Return the name of an entity for messages, with what tells it from one of the same name `beside` it."""
+    if entity.is_user:
+        return "the user"
+    if beside is None or name_key(entity.name) != name_key(beside.name):
+        return entity.name
+    if entity.project != beside.project:
+        return f"{entity.name} ({f'in {entity.project}' if entity.project else 'in all projects'})"
+    return f"{entity.name} ({entity.type if entity.type != beside.type else entity.id[:8]})"
+
+
+# Choose among entities of one name: by what a memory says of the name, by who is with it, by what it is about.
+
+NEWEST = 20
+"""How many memories of an entity are compared with a new one. What is known lately says most. Set by hand."""
+
+MAX_TOLD, MAX_QUOTED = 4, 60
+"""How many of a name a note tells apart, and how much it quotes of what is known of each."""
+
+CLEARLY_NEARER = 0.8
+"""The nearest is clear if its distance is at most this part of the second one's: the ratio test of Lowe (2004)."""
+
+
+def choose(
+    write: GraphWrite, memory: Memory, entity: NamedEntity, candidates: Sequence[Candidate], others: Iterable[str]
+) -> Candidate | None:
+    """Return which entity of a name a memory means, or None if it is a new one or that is not clear.
+
+    `others` are the ids of the other entities that the memory mentions.
+    """
+    if apart := qualifier(memory.text, entity.name):
+        return _only(_called(write, entity, apart, candidates))
+    if len(candidates) > 1:
+        candidates = mentioned(write.conn, candidates) or candidates
+    if len(candidates) == 1:
+        return None if says_another(memory.text, entity.name) else candidates[0]
+    return (
+        _described(write, memory, entity, candidates)
+        or _with_others(write, candidates, others)
+        or _nearest(write, memory, candidates)
+    )
+
+
+def is_unclear(text: str, name: str, candidates: Sequence[Candidate]) -> bool:
+    """Return whether a text may mean any of several of a name, and does not say that it means another one."""
+    return len(candidates) > 1 and not qualifier(text, name) and not says_another(text, name)
+
+
+def unclear(write: GraphWrite, memory: Memory, entity: NamedEntity, candidates: Sequence[Candidate]) -> str:
+    """Return the note on a name that is not attached to any of the entities that have it.
+
+    Only what the scope of the write sees is quoted of them.
+    """
+    newest = _newest(write, candidates)
+    texts = memories_by_id(write.conn, [memory_id for ids in newest.values() for memory_id in ids])
+
+    def shown(candidate: Candidate) -> str:
+        quoted = next(
+            (
+                known
+                for known in (texts[one] for one in newest[candidate.root.id] if one in texts)
+                if known.deleted_at is None and is_seen(write.scope, known.scope)
+            ),
+            None,
+        )
+        if quoted is None:
+            return f"{entity.name} [{candidate.root.id[:8]}]"
+        return f'{candidate.root.name} [{candidate.root.id[:8]}] ("{shorten(quoted.text, MAX_QUOTED)}")'
+
+    known = " or ".join(shown(candidate) for candidate in candidates[:MAX_TOLD])
+    return (
+        f"{entity.name} is not attached to anybody, because it may be {known}; say in the text of [{memory.id[:8]}] "
+        f'who is meant, as in "my cousin {entity.name}"'
+    )
+
+
+def _only(candidates: Sequence[Candidate]) -> Candidate | None:
+    return candidates[0] if len(candidates) == 1 else None
+
+
+def _described(
+    write: GraphWrite, memory: Memory, entity: NamedEntity, candidates: Sequence[Candidate]
+) -> Candidate | None:
+    """Return the candidate that is described as a memory describes it, such as "cousin", if it is one alone."""
+    said = describing(memory.text, entity.name)
+    if not said:
+        return None
+    newest = _newest(write, candidates)
+    texts = memories_by_id(write.conn, [memory_id for ids in newest.values() for memory_id in ids])
+
+    def known(candidate: Candidate) -> set[str]:
+        told = (texts[one].text for one in newest[candidate.root.id] if one in texts)
+        return {word for text in (candidate.root.name, *told) for word in describing(text, entity.name)}
+
+    return _only([candidate for candidate in candidates if said & known(candidate)])
+
+
+def _called(write: GraphWrite, entity: NamedEntity, apart: str, candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Return the candidates that a memory tells apart by the same words."""
+    newest = _newest(write, candidates)
+    texts = memories_by_id(write.conn, [memory_id for ids in newest.values() for memory_id in ids])
+    return [
+        candidate
+        for candidate in candidates
+        if any(
+            qualifier(texts[memory_id].text, entity.name) == apart
+            for memory_id in newest[candidate.root.id]
+            if memory_id in texts
+        )
+    ]
+
+
+def _with_others(write: GraphWrite, candidates: Sequence[Candidate], others: Iterable[str]) -> Candidate | None:
+    """Return the candidate that memories mention together with most of the other entities, if it is one alone."""
+    known = roots_of(write.conn, others)
+    context = members_of(write.conn, {root.id for root in known.values() if not root.is_user})  # the user is with all
+    members = members_of(write.conn, [candidate.root.id for candidate in candidates])
+    if not context:
+        return None
+    together = write.conn.execute(_NAMED_TOGETHER, {"ids": list(members), "others": list(context)})
+    pairs = {(members[row.one], context[row.other]) for row in together}
+    counts = {candidate.root.id: sum(one == candidate.root.id for one, _ in pairs) for candidate in candidates}
+    most = max(counts.values())
+    return _only([candidate for candidate in candidates if most and counts[candidate.root.id] == most])
+
+
+def _nearest(write: GraphWrite, memory: Memory, candidates: Sequence[Candidate]) -> Candidate | None:
+    """Return the candidate whose memories are clearly nearer to the text than those of all others, if all are known."""
+    vector = write.vectors.get(memory.text)
+    if vector is None:
+        return None
+    newest = _newest(write, candidates)
+    stored = own_vectors(write.conn, write.embedder, "memory", [one for ids in newest.values() for one in ids])
+    means = [[stored[one] for one in newest[candidate.root.id] if one in stored] for candidate in candidates]
+    if not all(means):
+        return None
+    distances = [1 - _cosine(vector, np.mean(of_candidate, axis=0)) for of_candidate in means]
+    first, second = np.argsort(distances)[:2]
+    return candidates[int(first)] if distances[first] <= CLEARLY_NEARER * distances[second] else None
+
+
+def _cosine(one: Vector, other: Vector) -> float:
+    lengths = float(np.linalg.norm(one) * np.linalg.norm(other))
+    return float(one @ other) / lengths if lengths else 0.0
+
+
+def _newest(write: GraphWrite, candidates: Sequence[Candidate]) -> Mapping[str, list[str]]:
+    """Return the newest memories that mention each candidate, by the id of its root."""
+    newest: dict[str, list[str]] = {}
+    for candidate in candidates:
+        members = list(members_of(write.conn, [candidate.root.id]))
+        ids = write.conn.execute(_NEWEST, {"ids": members, "limit": NEWEST}).scalars()
+        newest[candidate.root.id] = list(dict.fromkeys(ids))
+    return newest
+
+
+_NEWEST: Query = (
+    select(mentions.c.owner_id)
+    .where(mentions.c.entity_id.in_(listed("ids")), mentions.c.kind == "memory")
+    .order_by(mentions.c.seq.desc())
+    .limit(bindparam("limit"))
+)
+
+_with = mentions.alias()
+_NAMED_TOGETHER: Query = (
+    select(mentions.c.entity_id.label("one"), _with.c.entity_id.label("other"))
+    .join(_with, (_with.c.kind == mentions.c.kind) & (_with.c.owner_id == mentions.c.owner_id))
+    .where(mentions.c.entity_id.in_(listed("ids")), _with.c.entity_id.in_(listed("others")))
+    .distinct()
+)
+
+
+# Find which entity a name means: the one of the scope that has that name, else a new one.
+#
+# A memory of a project may name an entity of the project or a global one of the user; a global memory names global
+# ones. What is doubtful stays apart, because a merge is easily made later, and two that were mixed up are hard to
+# part.
+
+USER = "User"
+"""The name of the user's own entity until the user's name is known."""
+
+
+def resolve(
+    write: GraphWrite, memory: Memory, named: Mapping[str, NamedEntity], mentioned_already: Iterable[str]
+) -> dict[str, str]:
+    """Return the id of the entity that each name of a memory means. Entities and aliases that lack are created.
+
+    A name that several entities have is left out if nothing says which is meant, and the caller is told so.
+    `mentioned_already` are the entities that other names of the memory mean.
+    """
+    known = candidates_of(write.conn, memory.scope, named)
+    told = name_key(name_of_user(write.conn, Scope(memory.scope.user_id, memory.scope.project)))
+    meant = {key: own_entity(write) for key in named if key in SELF_NAMES or key == told}
+    created: list[tuple[str, str]] = []
+    fitting = {key: _fitting(write, memory, key, named[key], known.get(key, ())) for key in named.keys() - meant.keys()}
+    # A name that only one entity has is clear, and helps with those that several have.
+    for key in sorted(fitting, key=lambda key: (len(fitting[key]) > 1, list(named).index(key))):
+        others = {*mentioned_already, *meant.values()}
+        chosen = choose(write, memory, named[key], fitting[key], others) if fitting[key] else None
+        if chosen is None and is_unclear(memory.text, named[key].name, fitting[key]):
+            if write.scope.with_general:  # the others may be known from what is general
+                write.notes.append(unclear(write, memory, named[key], fitting[key]))
+            continue
+        if chosen is None:
+            is_first = not fitting[key]
+            meant[key] = _create(write, memory, named[key], is_first=is_first, known=known.get(key, ()))
+            created += [(meant[key], named[key].name)] if is_first else []
+        else:
+            meant[key] = chosen.entity_id  # which has the name already
+            _learn_type(write, chosen, named[key])
+            continue
+        add(write.conn, meant[key], key, named[key].name)
+    if told in named:
+        add(write.conn, meant[told], told, named[told].name)
+    _propose(write, memory, created, {*mentioned_already, *meant.values()})
+    return meant
+
+
+def _propose(write: GraphWrite, memory: Memory, created: Sequence[tuple[str, str]], beside: AbstractSet[str]) -> None:
+    """Tell the caller which entities new ones may be. The others that their memory names are none of them.
+
+    Nobody reads what is told of names that are looked for in the background. Who does not see what is general is told
+    nothing, because these may be known from there.
+    """
+    if write.provenance.stage == RESOLVE or not write.scope.with_general:
+        return
+    roots = roots_of(write.conn, [entity_id for entity_id, _ in created])
+    for entity_id, name in created:
+        for other in lookalikes(write.conn, memory.scope, roots[entity_id], [name]):
+            if other.id not in beside:
+                write.notes.append(
+                    f"{name} may be the same as {other.name} [{other.id[:8]}]; if so: palimpsest entity merge "
+                    f"{entity_id[:8]} {other.id[:8]}"
+                )
+
+
+def tell_name(write: GraphWrite, memory: Memory) -> None:
+    """Merge the person of the name that a memory tells into the user's own entity, if it is the first to tell it.
+
+    If two are called so, or one is known to be somebody else, such as "Tom (plumber)", nothing is merged.
+    """
+    key = name_key(str(memory.metadata.get(USER_NAME) or ""))
+    if not key or key in SELF_NAMES or memory.deleted_at is not None:
+        return
+    own_id = own_entity(write)
+    known = candidates_of(write.conn, memory.scope, [key]).get(key, [])
+    if mentioned(write.conn, [candidate for candidate in known if candidate.root.id == own_id], key):
+        return
+    others = [candidate for candidate in known if candidate.root.id != own_id]
+    may_be_user = (one for one in others if may_be(one.root.type, "person") and not bare_name(one.root.name))
+    _merge_each(write, list(may_be_user), own_id)
+
+
+def own_entity(write: GraphWrite) -> str:
+    """Return the id of the user's own entity, which is created if it lacks."""
+    known = users_own(write.conn, write.scope.user_id)
+    return new_entity(write, "", USER, "person", is_user=True) if known is None else known
+
+
+def _fitting(
+    write: GraphWrite, memory: Memory, key: str, entity: NamedEntity, known: Sequence[Candidate]
+) -> list[Candidate]:
+    """Return the candidates that a memory may mean by a name: of its project or global, and of a type that fits."""
+    seen = [candidate for candidate in known if candidate.root.project in {"", memory.scope.project}]
+    return [
+        candidate
+        for candidate in seen
+        if (may_be(candidate.root.type, entity.type) or not _has_type(write, candidate))
+        and (not candidate.root.is_user or _is_users_name(write, candidate, key))
+    ]
+
+
+def _has_type(write: GraphWrite, candidate: Candidate) -> bool:
+    """Return whether the type of an entity counts: a living memory mentions it, or an edit changed it."""
+    return bool(mentioned(write.conn, [candidate])) or was_edited(write.conn, candidate.root.id)
+
+
+def _is_users_name(write: GraphWrite, candidate: Candidate, key: str) -> bool:
+    """Return whether the user is called so: by an edit, or in a living memory, but not only in one that was undone."""
+    is_merged = candidate.entity_id != candidate.root.id
+    return is_merged or candidate.is_given or bool(mentioned(write.conn, [candidate], key))
+
+
+def _create(
+    write: GraphWrite, memory: Memory, entity: NamedEntity, *, is_first: bool, known: Sequence[Candidate]
+) -> str:
+    """Create the entity of a name. A new global one takes in what the user's projects know by its name."""
+    apart = qualifier(memory.text, entity.name)
+    name = entity.name if is_first or not apart else f"{entity.name} ({apart})"
+    entity_id = new_entity(write, memory.scope.project, name, entity.type)
+    if memory.scope.project == "" and not apart and not says_another(memory.text, entity.name):
+        of_projects = [candidate for candidate in known if candidate.root.project]
+        _merge_each(write, [one for one in of_projects if may_be(one.root.type, entity.type)], entity_id)
+    return entity_id
+
+
+def _merge_each(write: GraphWrite, candidates: Sequence[Candidate], into_id: str) -> None:
+    """Merge the candidates of each project into an entity, unless a project has several: then it is not clear which."""
+    projects = [candidate.root.project for candidate in candidates]
+    for candidate in candidates:
+        if projects.count(candidate.root.project) == 1:
+            merge(write, candidate.root, roots_of(write.conn, [into_id])[into_id])
+
+
+def _learn_type(write: GraphWrite, chosen: Candidate, entity: NamedEntity) -> None:
+    if entity.type not in {"other", chosen.root.type} and not chosen.root.is_user:
+        is_root = entities.c.id == chosen.root.id
+        write.conn.execute(update(entities).where(is_root).values(type=entity.type))
+
+
+# What messages mention: who says them, and the known names in them.
+#
+# A message names nobody anew: only a memory that is learned from it does, and then shows which of its names are
+# meant.
+
+MAX_NAMES = 2_000
+"""How many sequences of words of one call are looked up. They cost one query, and milliseconds. Set by hand."""
+
+
+def mention_known(conn: Connection, stored: Sequence[Message]) -> None:
+    """Store which entities new messages of one scope mention: their speakers, and names that exactly one entity has."""
+    if not stored or conn.execute(_ANY, {"user_id": stored[0].scope.user_id}).first() is None:
+        return
+    keys = {message.id: _keys(message.content, message.name) for message in stored}
+    wanted = list(dict.fromkeys(key for of_message in keys.values() for key in of_message))[:MAX_NAMES]
+    known = {key: found for key, found in candidates_of(conn, stored[0].scope, wanted).items() if len(found) == 1}
+    rows = [
+        _row(message_id, key, of_message[key], known[key][0].entity_id)
+        for message_id, of_message in keys.items()
+        for key in of_message
+        if key in known
+    ]
+    if rows:
+        conn.execute(insert(mentions), rows)
+
+
+def _keys(text: str, speaker: str) -> dict[str, str]:
+    """Return the names that a message may have, each by its key: its speaker's, and sequences of its words."""
+    keys = {key: key for key in name_candidates(text)} | {name_key(speaker): speaker}
+    return {key: name for key, name in keys.items() if key and key not in SELF_NAMES}
+
+
+def mention_with(conn: Connection, memory_id: str) -> None:
+    """Let the messages behind a memory mention what it mentions, as far as their texts have its names.
+
+    What the memory means by a name counts more than what was taken to be meant when the message was stored.
+    """
+    meant = {row.key: row for row in conn.execute(_OF_MEMORY, {"memory": memory_id}).all()}
+    meant = {key: row for key, row in meant.items() if key not in SELF_NAMES}
+    if not meant:
+        return
+    rows = [
+        _row(message.id, key, row.name, row.entity_id)
+        for message in conn.execute(_SOURCES, {"memory": memory_id}).all()
+        for key, row in meant.items()
+        if key in _keys(message.content, message.name)
+    ]
+    if not rows:
+        return
+    of_messages = conn.execute(_OF_MESSAGES, {"ids": [row["owner_id"] for row in rows]}).all()
+    known = {(row.owner_id, row.key): row for row in of_messages}
+    for row in rows:
+        stored = known.get((row["owner_id"], row["key"]))
+        if stored is None:
+            conn.execute(insert(mentions), row)
+        elif stored.entity_id != row["entity_id"]:
+            conn.execute(update(mentions).where(mentions.c.seq == stored.seq).values(entity_id=row["entity_id"]))
+            drop_unused(conn, stored.entity_id, stored.key)
+
+
+def _row(message_id: str, key: str, name: str, entity_id: str) -> dict[str, Any]:
+    return {
+        "kind": "message",
+        "owner_id": message_id,
+        "key": key,
+        "name": name,
+        "entity_id": entity_id,
+        "current": True,
+    }
+
+
+_ANY: Query = select(entities.c.seq).where(entities.c.user_id == bindparam("user_id")).limit(1)
+_OF_MEMORY: Query = select(mentions).where(
+    mentions.c.kind == "memory", mentions.c.owner_id == bindparam("memory"), mentions.c.current
+)
+_SOURCES: Query = (
+    select(messages.c.id, messages.c.content, messages.c.name)
+    .join(memory_sources, memory_sources.c.message_id == messages.c.id)
+    .where(memory_sources.c.memory_id == bindparam("memory"))
+)
+_OF_MESSAGES: Query = select(mentions).where(mentions.c.kind == "message", mentions.c.owner_id.in_(listed("ids")))

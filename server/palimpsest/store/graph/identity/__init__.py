@@ -1,1 +1,0 @@
-"""Which entity is which: their names, merges and namesakes."""

@@ -1,1 +1,0 @@
-"""What a scope says of entities: what conflicts, and what memories name."""

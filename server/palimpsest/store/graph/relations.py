@@ -1,0 +1,401 @@
+"""Read relations between entities, and memories whose relations conflict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from functools import cache
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, Row, and_, bindparam, or_, select, union
+
+from palimpsest.core.clock import parse_date, shown_date
+from palimpsest.core.models import EntityType, KnownRelation, Memory, Scope, name_key
+from palimpsest.store import history
+from palimpsest.store.graph.entities import LAST_CHARACTER, as_shown, ids_by_key, is_shown
+from palimpsest.store.graph.identity import members_of, roots_of
+from palimpsest.store.rows import (
+    Query,
+    is_seen,
+    listed,
+    listed_numbers,
+    scope_parts,
+    scope_values,
+    sees_named,
+    to_relations,
+    to_scope,
+)
+from palimpsest.store.schema import entities, entity_aliases, memories, mentions, relations
+from palimpsest.text.relation_updates import since_of
+
+# Read relations between entities, with the times of the memories that state them.
+
+MAX_PAST_MEMORIES = 2_000
+"""How many memories of an entity are read back to an earlier state: a tenth of a second of work. Set by hand."""
+
+
+FIRST_LOOK = 30
+"""Among how many of the memories relations are looked for first. Set by hand: of well-known names the best candidates
+of a search state enough, and all of them together more than a hundred."""
+
+
+class _Stated(NamedTuple):
+    """A relation between entities as they were stored, and the memory that states it or a row with its times.
+
+    `since` is since when the relation holds, as ISO 8601; "" if that is not known.
+    """
+
+    source_id: str
+    name: str
+    destination_id: str
+    memory: Memory | Row[Any]
+    since: str
+
+
+def relations_of(
+    conn: Connection,
+    scope: Scope,
+    entity_ids: Iterable[str],
+    *,
+    as_of: datetime | None = None,
+    current_only: bool = True,
+    limit: int,
+) -> list[KnownRelation]:
+    """Return up to `limit` relations that begin or end at entities, the ones stored last first.
+
+    What is merged with an entity counts as the entity. Only memories that the scope sees state relations: the living
+    ones, with `current_only=False` also those that were replaced or ended, and with `as_of` those living then.
+    """
+    ids = _groups(conn, entity_ids)
+    if as_of is not None:
+        return _known(conn, scope, _stated_at(conn, scope, ids, as_of)[:limit])
+    values = {"ids": ids, "limit": limit, **scope_values(scope)}
+    rows = conn.execute(_of_entities(scope_parts(scope), current_only), values).all()
+    return _known(conn, scope, _of_rows(rows))
+
+
+def relations_found(
+    conn: Connection, scope: Scope, root_ids: Sequence[str], memory_ids: Sequence[str], *, limit: int, with_newest: bool
+) -> list[KnownRelation]:
+    """Return about `limit` relations of entities, which are not merged: those that some memories state, in their order.
+
+    If these state fewer, the newest relations of the entities follow `with_newest`; some may then come twice. The
+    memories must be living, and the scope must see them.
+    """
+    ids = list(members_of(conn, root_ids))
+    rows = _stated(conn, scope, ids, memory_ids[:FIRST_LOOK], limit)
+    if len(rows) < limit and len(memory_ids) > FIRST_LOOK:
+        rows = _stated(conn, scope, ids, memory_ids, limit)
+    if len(rows) < limit and with_newest:
+        values = {"ids": ids, "limit": limit, **scope_values(scope)}
+        rows += conn.execute(_of_entities(scope_parts(scope), current_only=True), values).all()
+    return _known(conn, scope, _of_rows(rows))
+
+
+def _stated(
+    conn: Connection, scope: Scope, ids: Sequence[str], memory_ids: Sequence[str], limit: int
+) -> list[Row[Any]]:
+    """Return the rows of up to `limit` relations that memories state, in the order of the memories."""
+    stated = conn.execute(_STATED, {"ids": ids, "memories": memory_ids})
+    place = {memory_id: number for number, memory_id in enumerate(memory_ids)}
+    first = sorted((place[memory_id], seq) for seq, memory_id in stated)[:limit]
+    if not first:
+        return []
+    rows = {row.seq: row for row in conn.execute(_BY_SEQ, {"seqs": [seq for _, seq in first]})}
+    return [rows[seq] for _, seq in first if seq in rows and is_seen(scope, to_scope(rows[seq]))]
+
+
+def _of_rows(rows: Iterable[Row[Any]]) -> list[_Stated]:
+    return [_Stated(row.source_id, row.name, row.destination_id, row, since_in(row)) for row in rows]
+
+
+def since_in(row: Row[Any]) -> str:
+    """Return since when the relation of a row holds: since its own time, or since that of the memory that states it."""
+    stated = to_relations(row.relations)
+    return since_of(stated[int(row.position)], _date(row.valid_from, row.valid_from_precision))
+
+
+def _groups(conn: Connection, entity_ids: Iterable[str]) -> list[str]:
+    return list(members_of(conn, {root.id for root in roots_of(conn, entity_ids).values()}))
+
+
+def _known(conn: Connection, scope: Scope, stated: Sequence[_Stated]) -> list[KnownRelation]:
+    """Return relations with their ends as what they are merged into, by the names they are shown by."""
+    roots = roots_of(conn, {end for item in stated for end in (item.source_id, item.destination_id)})
+    shown = as_shown(conn, scope, {root.id: root for root in roots.values()})
+    known: list[KnownRelation] = []
+    for item in stated:
+        if item.source_id not in roots or item.destination_id not in roots:
+            continue
+        source, destination = (shown[roots[end].id] for end in (item.source_id, item.destination_id))
+        memory = item.memory
+        known.append(
+            KnownRelation(
+                source.name,
+                item.name,
+                destination.name,
+                source.id,
+                destination.id,
+                memory.id,
+                item.since,
+                _date(memory.valid_until, memory.valid_until_precision),
+                memory.created_at,
+                memory.deleted_at,
+                begun[0] if (begun := parse_date(item.since)) is not None else memory.stated_at,
+            )
+        )
+    return known
+
+
+def _date(instant: datetime | None, precision: Any) -> str:
+    return shown_date(instant, precision) if instant is not None else ""
+
+
+def _stated_at(conn: Connection, scope: Scope, ids: Sequence[str], instant: datetime) -> list[_Stated]:
+    """Return the relations of entities that memories stated at an instant, by the newest memory first."""
+    values = {"ids": ids, "instant": instant, "limit": MAX_PAST_MEMORIES, **scope_values(scope)}
+    meant: dict[str, dict[str, str]] = {}
+    for row in conn.execute(_MEANT_BY, values):
+        meant.setdefault(row.owner_id, {})[row.key] = row.entity_id
+    wanted = set(ids)
+    stated: list[_Stated] = []
+    for memory in history.memories_at(conn, scope, instant, list(meant)):
+        names = meant[memory.id]
+        for relation in memory.relations:
+            source, destination = (names.get(name_key(end)) for end in (relation.source, relation.destination))
+            if source is not None and destination is not None and not wanted.isdisjoint((source, destination)):
+                since = since_of(relation, memory.since)
+                stated.append(_Stated(source, relation.name, destination, memory, since))
+    return sorted(stated, key=lambda item: item.memory.created_at, reverse=True)
+
+
+_TIMES = ("id", "valid_from", "valid_from_precision", "valid_until", "valid_until_precision", "created_at")
+_COLUMNS = (
+    *(relations.c[name] for name in ("position", "source_id", "name", "destination_id")),
+    *(memories.c[name] for name in (*_TIMES, "deleted_at", "stated_at", "relations")),
+)
+
+
+@cache
+def _of_entities(scope: tuple[bool, bool, bool], current_only: bool) -> Any:  # noqa: FBT001 - a key of the cache
+    ends = union(
+        select(relations.c.seq).where(relations.c.source_id.in_(listed("ids"))),
+        select(relations.c.seq).where(relations.c.destination_id.in_(listed("ids"))),
+    )
+    is_known = and_(sees_named(memories, scope), memories.c.deleted_at.is_(None)) if current_only else is_shown(scope)
+    return (
+        select(*_COLUMNS)
+        .join(memories, memories.c.id == relations.c.memory_id)
+        .where(relations.c.seq.in_(ends), is_known)
+        .order_by(relations.c.seq.desc())
+        .limit(bindparam("limit"))
+    )
+
+
+_STATED = select(relations.c.seq, relations.c.memory_id).where(
+    relations.c.memory_id.in_(listed("memories")),
+    relations.c.source_id.in_(listed("ids")) | relations.c.destination_id.in_(listed("ids")),
+)
+
+_BY_SEQ = (
+    select(relations.c.seq, *_COLUMNS, *(memories.c[name] for name in ("user_id", "project", "agent_id", "run_id")))
+    .join(memories, memories.c.id == relations.c.memory_id)
+    .where(relations.c.seq.in_(listed_numbers("seqs")), memories.c.deleted_at.is_(None))
+)
+
+
+def _meant_by() -> Any:
+    """Return what the names of the newest memories mean that had mentioned entities by an instant."""
+    owners = (
+        select(mentions.c.owner_id)
+        .join(memories, memories.c.id == mentions.c.owner_id)
+        .where(
+            mentions.c.kind == "memory",
+            mentions.c.entity_id.in_(listed("ids")),
+            memories.c.created_at <= bindparam("instant"),
+            memories.c.user_id == bindparam("user_id"),
+        )
+        .order_by(memories.c.seq.desc())
+        .limit(bindparam("limit"))
+    )
+    return select(mentions.c.owner_id, mentions.c.key, mentions.c.entity_id).where(
+        mentions.c.kind == "memory", mentions.c.owner_id.in_(owners)
+    )
+
+
+_MEANT_BY = _meant_by()
+
+
+# Find the memories that speak of the entities of a new fact: what it may contradict.
+#
+# Only living memories of the scope's own project are found, because a project's fact does not change the user's
+# global memories.
+
+NEWEST = 500
+"""How many rows a query returns, those of the newest memories. Set by hand: comparing so many takes milliseconds, and
+few entities but the user's own have more."""
+
+LONGER_NAMES = 5
+"""How many names are found that begin with a shorter one. Set by hand: a name with more of them says little."""
+
+
+class StatedRelation(NamedTuple):
+    """A relation that a living memory states."""
+
+    memory_id: str
+    source_id: str
+    name: str
+    key: str
+    destination: str
+    destination_type: EntityType
+
+
+class RelationRow(NamedTuple):
+    """A relation that a memory states, by the entities at its ends as they were stored."""
+
+    memory_id: str
+    source_id: str
+    name: str
+    key: str
+    destination_id: str
+
+
+def groups_named(conn: Connection, scope: Scope, names: Iterable[str]) -> dict[str, frozenset[str]]:
+    """Return the ids of the entities that each name may mean, with all that were merged with them, by `name_key`."""
+    ids = ids_by_key(conn, scope, names)
+    roots = roots_of(conn, [entity_id for of_key in ids.values() for entity_id in of_key])
+    members = members_of(conn, {root.id for root in roots.values()})
+    by_root: dict[str, set[str]] = {}
+    for entity_id, root_id in members.items():
+        by_root.setdefault(root_id, set()).add(entity_id)
+    return {
+        key: frozenset(member for one in of_key if one in roots for member in by_root[roots[one].id])
+        for key, of_key in ids.items()
+    }
+
+
+def names_extending(conn: Connection, scope: Scope, keys: Iterable[str]) -> list[str]:
+    """Return the keys of names that begin with one of these and go on with another word: "tom baker" for "tom"."""
+    extending: list[str] = []
+    for key in keys:
+        first = f"{key} "
+        values = {"user_id": scope.user_id, "project": scope.project, "first": first, "last": first + LAST_CHARACTER}
+        extending += conn.execute(_EXTENDING, values).scalars()
+    return extending
+
+
+def relations_from(conn: Connection, scope: Scope, source_ids: Iterable[str]) -> list[StatedRelation]:
+    """Return the relations that begin at entities, those of the newest memories first, at most `NEWEST`."""
+    rows = conn.execute(_relations_from(scope_parts(scope)), _values(scope, source_ids))
+    return [StatedRelation(*row) for row in rows]
+
+
+def same_relations_from(
+    conn: Connection, scope: Scope, source_ids: Iterable[str], keys: Iterable[str]
+) -> list[StatedRelation]:
+    """Return the same, but only relations with one of these keys."""
+    values = _values(scope, source_ids) | {"keys": sorted(keys)}
+    return [StatedRelation(*row) for row in conn.execute(_same_relations_from(scope_parts(scope)), values)]
+
+
+def relations_named(conn: Connection, user_id: str, keys: Iterable[str], limit: int) -> list[RelationRow]:
+    """Return up to `limit` relations of a user with one of these keys, the newest first, also of deleted memories.
+
+    The query goes by the entities. With the scope of the memories in it, it would go through all of these.
+    """
+    values = {"keys": sorted(keys), "limit": limit, "user_id": user_id}
+    return [RelationRow(*row) for row in conn.execute(_NAMED, values)]
+
+
+def relations_like(conn: Connection, memory_id: str, keys: Iterable[str], limit: int) -> list[RelationRow]:
+    """Return up to `limit` relations of the sources and keys that a memory states, with its own, the newest first.
+
+    These are the ones with one of `keys`, also of deleted memories. What was merged with a source counts as it.
+    """
+    stated = conn.execute(_STATED_BY_MEMORY, {"memory": memory_id, "keys": sorted(keys)}).all()
+    roots = roots_of(conn, {row.source_id for row in stated})
+    members = members_of(conn, {root.id for root in roots.values()})
+    values = {"ids": sorted(members), "keys": sorted({row.key for row in stated}), "limit": limit}
+    return [RelationRow(*row) for row in conn.execute(_LIKE, values)]
+
+
+def merged_into(conn: Connection, user_id: str) -> dict[str, str]:
+    """Return what each entity of a user that was merged was merged into, by id."""
+    return {row.id: row.merged_into for row in conn.execute(_MERGED, {"user_id": user_id})}
+
+
+def memories_naming(conn: Connection, scope: Scope, entity_ids: Iterable[str]) -> list[str]:
+    """Return the ids of memories that name one of these entities, the newest first, at most `NEWEST`."""
+    return list(conn.execute(_naming(scope_parts(scope)), _values(scope, entity_ids)).scalars())
+
+
+def _values(scope: Scope, entity_ids: Iterable[str]) -> dict[str, Any]:
+    return {"ids": sorted(entity_ids), **scope_values(scope)}
+
+
+_EXTENDING = (
+    select(entity_aliases.c.key)
+    .join(entities, entities.c.id == entity_aliases.c.entity_id)
+    .where(
+        entity_aliases.c.user_id == bindparam("user_id"),
+        entity_aliases.c.key >= bindparam("first"),
+        entity_aliases.c.key <= bindparam("last"),
+        or_(entities.c.project == "", entities.c.project == bindparam("project")),
+    )
+    .limit(LONGER_NAMES)
+)
+
+
+@cache
+def _relations_from(scope: tuple[bool, bool, bool]) -> Query:
+    columns = relations.c
+    query = (
+        select(columns.memory_id, columns.source_id, columns.name, columns.key, entities.c.name, entities.c.type)
+        .join(entities, entities.c.id == columns.destination_id)
+        .join(memories, memories.c.id == columns.memory_id)
+        .where(columns.source_id.in_(listed("ids")))
+    )
+    return _newest(query, scope)
+
+
+@cache
+def _same_relations_from(scope: tuple[bool, bool, bool]) -> Query:
+    return _relations_from(scope).where(relations.c.key.in_(listed("keys")))
+
+
+_STATED_BY_MEMORY: Query = select(relations.c.source_id, relations.c.key).where(
+    relations.c.memory_id == bindparam("memory"), relations.c.key.in_(listed("keys"))
+)
+_LIKE: Query = (
+    select(relations.c.memory_id, relations.c.source_id, relations.c.name, relations.c.key, relations.c.destination_id)
+    .where(relations.c.source_id.in_(listed("ids")), relations.c.key.in_(listed("keys")))
+    .order_by(relations.c.seq.desc())
+    .limit(bindparam("limit"))
+)
+_MERGED = select(entities.c.id, entities.c.merged_into).where(
+    entities.c.user_id == bindparam("user_id"), entities.c.merged_into.is_not(None)
+)
+
+_NAMED = (
+    select(relations.c.memory_id, relations.c.source_id, relations.c.name, relations.c.key, relations.c.destination_id)
+    .join(entities, entities.c.id == relations.c.source_id)
+    .where(entities.c.user_id == bindparam("user_id"), relations.c.key.in_(listed("keys")))
+    .order_by(relations.c.seq.desc())
+    .limit(bindparam("limit"))
+)
+
+
+@cache
+def _naming(scope: tuple[bool, bool, bool]) -> Query:
+    query = (
+        select(mentions.c.owner_id)
+        .join(memories, memories.c.id == mentions.c.owner_id)
+        .where(mentions.c.kind == "memory", mentions.c.current, mentions.c.entity_id.in_(listed("ids")))
+    )
+    return _newest(query, scope)
+
+
+def _newest(query: Query, scope: tuple[bool, bool, bool]) -> Query:
+    is_own = memories.c.project == bindparam("project")
+    own = query.where(and_(sees_named(memories, scope), is_own, memories.c.deleted_at.is_(None)))
+    return own.order_by(memories.c.seq.desc()).limit(NEWEST)

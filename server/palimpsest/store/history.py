@@ -1,0 +1,310 @@
+"""Read the history: versions, edits, and what was stored at an earlier time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from itertools import groupby
+from typing import Any, NamedTuple
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    FromClause,
+    Row,
+    Table,
+    Text,
+    and_,
+    cast,
+    exists,
+    func,
+    literal,
+    null,
+    or_,
+    select,
+    union_all,
+)
+
+from palimpsest.core.models import (
+    Edit,
+    Event,
+    Memory,
+    Message,
+    Predecessor,
+    Provenance,
+    Scope,
+    Step,
+    Version,
+    has_expired,
+)
+from palimpsest.store.messages import sources_of
+from palimpsest.store.rows import Query, chunks, listed, sees, to_history, to_memory, to_message, with_state
+from palimpsest.store.schema import (
+    entities,
+    entity_history,
+    history,
+    memories,
+    memory_sources,
+    message_history,
+    messages,
+    project_aliases,
+)
+
+# Read the history: versions of a memory, and what was stored at an earlier time.
+
+
+def versions_of(conn: Connection, memory_id: str) -> list[Version]:
+    """Return every version of a memory, oldest first, with the ids by which callers know its source messages."""
+    sources: dict[str, list[str]] = {}
+    query = (
+        select(memory_sources.c.history_id, messages.c.id, messages.c.external_id)
+        .join(messages, messages.c.id == memory_sources.c.message_id)
+        .where(memory_sources.c.memory_id == memory_id)
+        .order_by(messages.c.seq)
+    )
+    for row in conn.execute(query):
+        sources.setdefault(row.history_id, []).append(row.external_id or row.id)
+    rows = conn.execute(select(history).where(history.c.memory_id == memory_id).order_by(history.c.seq))
+    return [to_history(row, tuple(sources.get(row.id, ()))) for row in rows]
+
+
+def predecessors(conn: Connection, memory_id: str) -> list[Predecessor]:
+    """Return the memories whose place a memory took, oldest first, without those that are forgotten."""
+    is_shown = (memories.c.superseded_by == memory_id, memories.c.is_forgotten.is_(False))
+    query = select(memories).where(*is_shown).order_by(memories.c.seq)
+    replaced = [to_memory(row) for row in conn.execute(query)]
+    sources = sources_of(conn, [memory.id for memory in replaced])
+    return [Predecessor(old, tuple(message.source for message in sources.get(old.id, ()))) for old in replaced]
+
+
+def memories_at(
+    conn: Connection, scope: Scope, instant: datetime, memory_ids: Sequence[str] | None = None
+) -> list[Memory]:
+    """Return the memories that the scope sees and that were living at an instant, as they were then.
+
+    One that had expired by then was not living, even if it was closed later. With `memory_ids` only these are read.
+    """
+    is_read = sees(memories, scope)
+    if memory_ids is not None:
+        is_read = and_(is_read, history.c.memory_id.in_(listed("ids")))
+    newest = (
+        select(func.max(history.c.seq).label("seq"))
+        .join(memories, memories.c.id == history.c.memory_id)
+        .where(is_read, history.c.updated_at <= instant)
+        .group_by(history.c.memory_id)
+        .subquery()
+    )
+    query = (
+        select(memories, history.c.new_memory, history.c.state, history.c.updated_at.label("changed_at"))
+        .join(history, history.c.memory_id == memories.c.id)
+        .join(newest, newest.c.seq == history.c.seq)
+        .where(history.c.is_deleted.is_(False))
+    )
+    rows = conn.execute(query, {} if memory_ids is None else {"ids": memory_ids})
+    then = (with_state(to_memory(row), row.new_memory, row.state, row.changed_at) for row in rows)
+    return [memory for memory in then if not has_expired(memory.metadata, instant)]
+
+
+def messages_at(conn: Connection, scope: Scope, instant: datetime) -> list[Message]:
+    """Return the messages that the scope sees and that were stored and not deleted at an instant, oldest first."""
+    newest = (
+        select(func.max(message_history.c.seq).label("seq"))
+        .join(messages, messages.c.id == message_history.c.message_id)
+        .where(sees(messages, scope), message_history.c.updated_at <= instant)
+        .group_by(message_history.c.message_id)
+        .subquery()
+    )
+    query = (
+        select(messages)
+        .join(message_history, message_history.c.message_id == messages.c.id)
+        .join(newest, newest.c.seq == message_history.c.seq)
+        .where(message_history.c.event == Event.ADD.value)
+        .order_by(messages.c.seq)
+    )
+    return [to_message(row) for row in conn.execute(query)]
+
+
+def owners_of_passage(conn: Connection, scope: Scope, passage: str) -> tuple[list[str], int]:
+    """Return the ids of the scope's memories and messages that have a passage now or in their history.
+
+    Also return how many others have it. Living and deleted ones are searched.
+    """
+    owners: set[str] = set()
+    labels = (
+        cast(memories.c[name], Text) for name in ("keywords", "tags", "metadata", "entities", "relations", "links")
+    )
+    for table, owner_id, columns in (
+        (memories, memories.c.id, (memories.c.text, memories.c.context, *labels)),
+        (
+            history,
+            history.c.memory_id,
+            (history.c.old_memory, history.c.new_memory, cast(history.c.state, Text)),
+        ),
+        (messages, messages.c.id, (messages.c.content, messages.c.name)),
+    ):
+        # Unlike LIKE, replace compares exactly and has no wildcards. Every database has it.
+        contains = or_(*(func.replace(column, passage, "") != column for column in columns))
+        owners.update(conn.execute(select(owner_id).select_from(table).where(contains)).scalars())
+    of_scope: set[str] = set()
+    for table in (memories, messages):
+        for chunk in chunks(sorted(owners)):
+            query = select(table.c.id).where(table.c.id.in_(chunk), sees(table, scope))
+            of_scope.update(conn.execute(query).scalars())
+    return sorted(of_scope), len(owners - of_scope)
+
+
+def is_in_names(conn: Connection, passage: str) -> bool:
+    """Return whether the name of a user, project, agent or run has a passage, or what a project is known by."""
+    columns = [table.c[part] for table in (memories, messages) for part in ("user_id", "project", "agent_id", "run_id")]
+    columns += [project_aliases.c.alias, project_aliases.c.project]
+    queries = (select(column).where(func.replace(column, passage, "") != column).limit(1) for column in columns)
+    return any(conn.execute(query).first() is not None for query in queries)
+
+
+# Read the edits of a scope: what each write changed, newest first.
+
+
+def recorded(table: Table) -> ColumnElement[datetime]:
+    """Return when the edit of a row of a history was made.
+
+    A row that was imported from another tool has the date of its content beside it. Edits of entities are never.
+    """
+    if "recorded_at" not in table.c:
+        return table.c.updated_at
+    return func.coalesce(table.c.recorded_at, table.c.updated_at)
+
+
+def edits(conn: Connection, scope: Scope, limit: int, before: int | None = None) -> list[Edit]:
+    """Return up to `limit` edits that the scope sees, newest first, from below number `before`."""
+    numbers = sorted({number for kind in _KINDS for number in _newest(conn, scope, kind, limit, before)}, reverse=True)
+    steps = union_all(*(steps_of(scope, numbers[:limit]) for steps_of in _STEPS)).subquery()
+    rows = conn.execute(select(steps).order_by(steps.c.change.desc(), steps.c.kind, steps.c.seq)).all()
+    return [_edit(list(group)) for _, group in groupby(rows, key=lambda row: row.change)]
+
+
+class StatesAround(NamedTuple):
+    """What a memory had beside its text before and after an edit; `before` is None if the edit added it."""
+
+    number: int
+    memory_id: str
+    before: Mapping[str, Any] | None
+    after: Mapping[str, Any]
+
+
+def states_around(conn: Connection, scope: Scope, numbers: Sequence[int]) -> list[StatesAround]:
+    """Return the states of the memories that edits changed, but for their texts, as far as the scope sees them."""
+    earlier = history.alias("earlier")
+    before = (
+        select(earlier.c.state)
+        .where(earlier.c.memory_id == history.c.memory_id, earlier.c.seq < history.c.seq)
+        .order_by(earlier.c.seq.desc())
+        .limit(1)
+        .scalar_subquery()
+    )
+    query = select(history.c.change, history.c.memory_id, before, history.c.state).where(
+        history.c.change.in_(numbers),
+        history.c.event == Event.UPDATE.value,
+        history.c.old_memory == history.c.new_memory,
+        _is_seen(memories, history.c.memory_id, scope),
+    )
+    return [StatesAround(*row) for row in conn.execute(query)]
+
+
+def _newest(
+    conn: Connection, scope: Scope, kind: tuple[Table, ColumnElement[str], Table], limit: int, before: int | None
+) -> list[int]:
+    """Return the numbers of the newest edits that changed something of a kind that the scope sees."""
+    changes, owner_id, owners = kind
+    query = select(changes.c.change).where(_is_seen(owners, owner_id, scope))
+    if before is not None:
+        query = query.where(changes.c.change < before)
+    return list(conn.execute(query.distinct().order_by(changes.c.change.desc()).limit(limit)).scalars())
+
+
+def _is_seen(owners: FromClause, owner_id: ColumnElement[str], scope: Scope) -> ColumnElement[bool]:
+    """Return the condition for rows of a history whose owner the scope sees.
+
+    It is a subquery, so that the planner goes through the numbers of edits, and not through all rows of the scope.
+    """
+    return exists().where(owners.c.id == owner_id, sees(owners, scope))
+
+
+_KINDS = (
+    (history, history.c.memory_id, memories),
+    (message_history, message_history.c.message_id, messages),
+    (entity_history, entity_history.c.entity_id, entities),
+)
+"""What an edit changes: the rows that say so, whose they are, and the table of these."""
+
+
+def _edit(rows: Sequence[Row[Any]]) -> Edit:
+    first = rows[0]
+    provenance = Provenance(first.stage, first.model, first.prompt, first.caller)
+    return Edit(first.change, first.made_at, provenance, tuple(_step(row) for row in rows))
+
+
+def _step(row: Row[Any]) -> Step:
+    deleted = row.event == Event.DELETE.value
+    before = None if row.kind == "message" and not deleted else row.old
+    return Step(row.kind, row.owner_id, Event(row.event), before, None if deleted else row.new)
+
+
+def _memory_steps(scope: Scope, numbers: Sequence[int]) -> Query:
+    return select(
+        history.c.change,
+        history.c.seq,
+        literal("memory").label("kind"),
+        history.c.memory_id.label("owner_id"),
+        history.c.event,
+        history.c.old_memory.label("old"),
+        history.c.new_memory.label("new"),
+        recorded(history).label("made_at"),
+        history.c.stage,
+        history.c.model,
+        history.c.prompt,
+        history.c.caller,
+    ).where(history.c.change.in_(numbers), _is_seen(memories, history.c.memory_id, scope))
+
+
+def _message_steps(scope: Scope, numbers: Sequence[int]) -> Query:
+    return (
+        select(
+            message_history.c.change,
+            message_history.c.seq,
+            literal("message"),
+            message_history.c.message_id,
+            message_history.c.event,
+            messages.c.content,
+            messages.c.content,
+            recorded(message_history),
+            message_history.c.stage,
+            literal(""),
+            literal(""),
+            message_history.c.caller,
+        )
+        .join(messages, messages.c.id == message_history.c.message_id)
+        .where(
+            message_history.c.change.in_(numbers),
+            _is_seen(messages.alias("seen"), message_history.c.message_id, scope),
+        )
+    )
+
+
+def _entity_steps(scope: Scope, numbers: Sequence[int]) -> Query:
+    return select(
+        entity_history.c.change,
+        entity_history.c.seq,
+        literal("entity"),
+        entity_history.c.entity_id,
+        literal(Event.UPDATE.value),
+        null(),
+        entity_history.c.text,
+        recorded(entity_history),
+        entity_history.c.stage,
+        literal(""),
+        literal(""),
+        entity_history.c.caller,
+    ).where(entity_history.c.change.in_(numbers), _is_seen(entities, entity_history.c.entity_id, scope))
+
+
+_STEPS = (_memory_steps, _message_steps, _entity_steps)

@@ -1,0 +1,783 @@
+"""Read, queue and attempt jobs, and count calls of a model."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta, tzinfo
+from typing import Any, Literal, TypeAlias, cast
+
+from sqlalchemy import ColumnElement, Connection, Row, and_, case, delete, func, insert, or_, select, text, update
+
+from palimpsest.core.clock import in_zone
+from palimpsest.core.models import Event, Memory, Outcome, Scope
+from palimpsest.store.messages import CALLS, calls_on
+from palimpsest.store.rows import chunks, is_scope, scope_values, sees, to_memory, to_scope
+from palimpsest.store.schema import UNREPORTED, conversations, history, jobs, memories, memory_sources, messages, meta
+
+# The states of a job: waiting, and when it is tried again.
+
+PAUSES = (timedelta(minutes=1), timedelta(minutes=5), timedelta(minutes=30), timedelta(hours=2))
+"""How long a job rests after each failure; after one more failure it has failed for good. Set by hand: a busy endpoint
+answers after a minute, one that is restarted after half an hour, and what lasts longer needs a person."""
+
+
+def tried_again(due_at: datetime) -> dict[str, Any]:
+    """Return the state of a job that is tried as if it had never failed."""
+    return {"state": "waiting", "due_at": due_at, "attempts": 0, "error": "", "finished_at": None, "reported": False}
+
+
+def failed(row: Row[Any], now: datetime) -> dict[str, Any]:
+    """Return the state of a job after a failure."""
+    attempts = row.attempts + 1
+    if attempts > len(PAUSES):
+        return {"attempts": attempts, "state": "failed", "finished_at": now, "reported": False}
+    return {"attempts": attempts, "due_at": now + PAUSES[attempts - 1]}
+
+
+# Read jobs: work that waits, that was done, or that failed.
+
+JobKind: TypeAlias = Literal["learn", "capture", "summarize", "link", "expire", "gist"]
+"""What kinds of work are done later. `learn` and `capture` extract facts from messages, `capture` from those that hooks
+captured. The others make views of what is known."""
+
+TOLD_KINDS: tuple[JobKind, ...] = ("learn", "capture")
+"""The kinds of which replies say how they ended, because somebody said what was learned. The others are silent unless
+they fail for good."""
+
+ORDER: tuple[JobKind, ...] = ("expire", "learn", "capture", "gist", "link", "summarize")
+"""In which order kinds are worked on, of jobs that are due. Expiry takes milliseconds, and without it a search says
+what no longer holds. Then comes what people said, and then what is made of it: a link needs the memories, and a
+summary should rest on all of them."""
+
+OVERDUE = timedelta(hours=1)
+"""A job that has been due for this long goes before all that are not, whatever its kind. Set by hand: without it, an
+afternoon of learning would leave no time for a summary, and an hour is no harm to one."""
+
+JobState: TypeAlias = Literal["waiting", "done", "failed"]
+
+MESSAGES = "messages"
+"""The key in the payload of a job of the ids of the messages that it is about, if it is about messages."""
+
+MEMORIES = "memories"
+"""The key in the payload of a job of the ids of the memories that it is about, if it is about memories."""
+
+ID_LISTS = (MESSAGES, MEMORIES)
+
+TAKEN = "taken"
+"""The key in a stored payload of the lists that an attempt began with. What lies beside it was added since."""
+
+ASKED = "asked"
+"""The key in a stored payload that says that the work was asked for again since the attempt began, and for when, if not
+for soon."""
+
+OWN_ONLY = "own_only"
+"""The key in a payload that says that who asked for the work sees the project alone, and not what is general. So it is
+not decided on what is general, which would show in the outcome."""
+
+NOTES = "notes"
+"""The key in the result of a job of what its caller should know."""
+
+LEARNED = "learned"
+"""The key in the result of a job of the number of messages it has learned from."""
+
+
+MODEL_USE = "model_use"
+"""The key in `meta` of how often a model was asked in the background."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Work that is done later. A waiting one may be under way.
+
+    `attempts` is how often it failed, and `error` why. `finished_at` is when it was done, or failed for good.
+    """
+
+    seq: int
+    kind: JobKind
+    scope: Scope
+    payload: Mapping[str, Any]
+    created_at: datetime
+    due_at: datetime
+    attempts: int
+    state: JobState
+    error: str
+    result: Mapping[str, Any]
+    finished_at: datetime | None
+
+    def in_zone(self, zone: tzinfo | None) -> Job:
+        """Return this job with its times as times of a zone."""
+        finished_at = self.finished_at and in_zone(self.finished_at, zone)
+        begun = {name: in_zone(getattr(self, name), zone) for name in ("created_at", "due_at")}
+        return replace(self, **begun, finished_at=finished_at)
+
+    @property
+    def message_ids(self) -> tuple[str, ...]:
+        """Return the ids of the messages that it is about."""
+        return tuple(self.payload.get(MESSAGES, ()))
+
+    @property
+    def memory_ids(self) -> tuple[str, ...]:
+        """Return the ids of the memories that it is about."""
+        return tuple(self.payload.get(MEMORIES, ()))
+
+    @property
+    def learned(self) -> int:
+        """Return how many messages it has learned from so far."""
+        return self.result.get(LEARNED, 0)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Return what its caller should know."""
+        return tuple(self.result.get(NOTES, ()))
+
+
+@dataclass(frozen=True, slots=True)
+class JobEnd:
+    """How an attempt at a job ended. `outcomes` is what it changed, also if an `error` ended it.
+
+    With `again_at` there is a new job of its kind and scope at that time, or earlier if something asks for it. A job
+    that `is_unfinished` stopped at a good place, so that others have their turn, and goes on after them.
+    """
+
+    outcomes: tuple[Outcome, ...] = ()
+    error: Exception | None = None
+    again_at: datetime | None = None
+    is_unfinished: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """How often a model was asked, and the tokens of prompts and replies."""
+
+    calls: int = 0
+    tokens: int = 0
+
+    def __add__(self, other: Use) -> Use:
+        return Use(self.calls + other.calls, self.tokens + other.tokens)
+
+
+UseByKind: TypeAlias = Mapping[JobKind, Mapping[str, Use]]
+"""How often a model was asked for each kind of job, by the name of the prompt."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelUse:
+    """How often a model was asked in the background: on one day (UTC), and ever."""
+
+    day: str
+    today: UseByKind
+    ever: UseByKind
+
+    @property
+    def budgeted(self) -> Use:
+        """Return what was used today for work that nobody asked for."""
+        return sum((total(stages) for kind, stages in self.today.items() if kind not in TOLD_KINDS), Use())
+
+
+def total(stages: Mapping[str, Use]) -> Use:
+    """Return the sum over all prompts."""
+    return sum(stages.values(), Use())
+
+
+def joined(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a payload with the lists of both, each item once; of other values the new one holds."""
+    both = {**old, **new}
+    for key, value in both.items():
+        if isinstance(value, list):
+            items = [*cast("list[Any]", old.get(key, [])), *cast("list[Any]", new.get(key, []))]
+            both[key] = list(dict.fromkeys(items))
+    return both
+
+
+def whole_payload(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Return all that a job is about: what its last attempt began with, and what was added since."""
+    added = {key: value for key, value in stored.items() if key not in (TAKEN, ASKED)}
+    return joined(stored.get(TAKEN, {}), added)
+
+
+def to_job(row: Row[Any]) -> Job:
+    """Return a row of `jobs` as a model."""
+    payload = whole_payload(row.payload)
+    return Job(
+        seq=row.seq,
+        kind=row.kind,
+        scope=replace(to_scope(row), with_general=not payload.get(OWN_ONLY)),
+        payload=payload,
+        created_at=row.created_at,
+        due_at=row.due_at,
+        attempts=row.attempts,
+        state=row.state,
+        error=row.error,
+        result=row.result,
+        finished_at=row.finished_at,
+    )
+
+
+def due_job(conn: Connection, now: datetime, kinds: Sequence[JobKind]) -> Row[Any] | None:
+    """Return the row of the job of these kinds that is next, or None if none is due.
+
+    It is the first by `ORDER` and the time it is due; before that, whatever is overdue.
+    """
+    is_due = and_(jobs.c.state == "waiting", jobs.c.due_at <= now, jobs.c.kind.in_(kinds))
+    by_kind = case({kind: number for number, kind in enumerate(ORDER)}, value=jobs.c.kind)
+    rank = case((jobs.c.due_at <= now - OVERDUE, -1), else_=by_kind)
+    return conn.execute(select(jobs).where(is_due).order_by(rank, jobs.c.due_at, jobs.c.seq).limit(1)).one_or_none()
+
+
+def next_due_at(conn: Connection, kinds: Sequence[JobKind]) -> datetime | None:
+    """Return when the next job of these kinds is due, or None if none waits."""
+    waits = (jobs.c.state == "waiting", jobs.c.kind.in_(kinds))
+    return conn.execute(select(jobs.c.due_at).where(*waits).order_by(jobs.c.due_at).limit(1)).scalar_one_or_none()
+
+
+def jobs_of(conn: Connection, user_id: str) -> list[Job]:
+    """Return the jobs of a user, the newest first."""
+    query = select(jobs).where(jobs.c.user_id == user_id).order_by(jobs.c.seq.desc())
+    return [to_job(row) for row in conn.execute(query)]
+
+
+def jobs_seen(conn: Connection, scope: Scope, limit: int) -> list[Job]:
+    """Return up to `limit` jobs that the scope sees, the newest first."""
+    query = select(jobs).where(sees(jobs, scope)).order_by(jobs.c.seq.desc()).limit(limit)
+    return [to_job(row) for row in conn.execute(query)]
+
+
+def unreported_jobs(conn: Connection, scope: Scope) -> list[Job]:
+    """Return the jobs the scope sees that have ended or failed, and that no reply has told of, the oldest first.
+
+    Those that are silent are among them if they failed for good.
+    """
+    is_told = or_(jobs.c.kind.in_(TOLD_KINDS), jobs.c.state == "failed")
+    query = select(jobs).where(sees(jobs, scope), text(UNREPORTED), is_told).order_by(jobs.c.seq)
+    return [to_job(row) for row in conn.execute(query)]
+
+
+def is_later(soon: datetime) -> ColumnElement[bool]:
+    """Return the condition for jobs that wait for nothing but a time after `soon`."""
+    return and_(jobs.c.state == "waiting", jobs.c.error == "", jobs.c.due_at > soon)
+
+
+def count_states(conn: Connection, soon: datetime) -> Counter[tuple[JobKind, JobState]]:
+    """Return how many jobs of all users are of each kind and in each state, without those that are for later."""
+    query = select(jobs.c.kind, jobs.c.state, func.count()).where(~is_later(soon)).group_by(jobs.c.kind, jobs.c.state)
+    return Counter({(row[0], row[1]): row[2] for row in conn.execute(query)})
+
+
+def count_unfinished(conn: Connection) -> Counter[tuple[JobKind, JobState]]:
+    """Return how many jobs of all users are of each kind and in each state, without those that are done."""
+    query = select(jobs.c.kind, jobs.c.state, func.count()).where(text("state != 'done'"))
+    return Counter({(row[0], row[1]): row[2] for row in conn.execute(query.group_by(jobs.c.kind, jobs.c.state))})
+
+
+def memories_of_job(conn: Connection, job: Job) -> list[Memory]:
+    """Return the memories that a job added or changed, the oldest first, without those that were deleted later.
+
+    A fact that no longer held when it was learned is among them, as a memory that was closed at once.
+    """
+    return [to_memory(row) for ids in chunks(job.message_ids) for row in conn.execute(_learned(ids, job.created_at))]
+
+
+def _learned(message_ids: Sequence[str], since: datetime) -> Any:
+    cited = (
+        select(memory_sources.c.memory_id)
+        .join(history, history.c.id == memory_sources.c.history_id)
+        .where(memory_sources.c.message_id.in_(message_ids), history.c.updated_at >= since)
+    )
+    closed_at_once = and_(
+        memories.c.superseded_by.is_not(None),
+        memories.c.created_at >= since,
+        memories.c.deleted_at == memories.c.created_at,
+    )
+    shown = or_(memories.c.deleted_at.is_(None), closed_at_once)
+    return select(memories).where(memories.c.id.in_(cited), shown).order_by(memories.c.seq)
+
+
+def model_use(conn: Connection, now: datetime) -> ModelUse:
+    """Return how often a model was asked in the background, today (UTC) and ever, over all processes and users."""
+    value = conn.execute(select(meta.c.value).where(meta.c.key == MODEL_USE)).scalar_one_or_none()
+    stored: dict[str, Any] = {} if value is None else json.loads(value)
+    day = f"{now.astimezone(UTC):%Y-%m-%d}"
+    today: dict[JobKind, Any] = stored["today"] if stored.get("day") == day else {}
+    return ModelUse(day, _by_kind(today), _by_kind(stored.get("ever", {})))
+
+
+def _by_kind(stored: Mapping[JobKind, Mapping[str, Sequence[int]]]) -> UseByKind:
+    return {kind: {stage: Use(*use) for stage, use in stages.items()} for kind, stages in stored.items()}
+
+
+# Queue work for later, inside a transaction: what is asked for joins the job of its kind and scope that waits.
+
+DEBOUNCE = timedelta(seconds=5)
+"""A job begins when nothing was added to it for this long. Set by hand: an agent that passes on a conversation in
+several calls makes them within seconds, and the model then reads them at once."""
+
+MAX_DELAY = timedelta(seconds=60)
+"""However often something is added, a job begins after this long. Set by hand: what was said a minute ago is known."""
+
+HOOKS = "hooks"
+"""The caller in the history of what hooks brought."""
+
+CONTEXT = "context"
+"""The key in a payload of texts that are shown to the model and are stored nowhere else."""
+
+STAYS = "stays_in_project"
+"""The key in a payload of whether what is learned stays in the project, also what is about a person. Once asked for, it
+holds for the whole job."""
+
+SOON = ""
+"""The value of `ASKED` for work that is asked for without a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class LearnLater:
+    """A request to learn from the messages of a write later.
+
+    `context` is shown to the model, but no facts are learned from it. With `stays_in_project` what is about a person
+    is not stored for all projects either.
+    """
+
+    context: tuple[str, ...] = ()
+    caller: str = ""
+    stays_in_project: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class JobRequest:
+    """A request for work of a kind, in the scope of a write.
+
+    With `about` it is about the memories that the write added or changed, each in its own scope, or about the messages
+    that were new to it; if there are none, nothing is queued. Without `due_at` it begins soon.
+    """
+
+    kind: JobKind
+    about: Literal["", "memories", "messages"] = ""
+    payload: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    due_at: datetime | None = None
+
+
+def enqueue(
+    conn: Connection,
+    kind: JobKind,
+    scope: Scope,
+    payload: Mapping[str, Any],
+    now: datetime,
+    *,
+    due_at: datetime | None = None,
+) -> None:
+    """Queue work, or add it to the job of this kind and scope that waits or has failed.
+
+    Lists in the payload are joined; of other values the new one holds. With `due_at` the job begins then, or earlier if
+    it is due earlier. A job that rests after a failure is tried again if its messages are sent again, one that was put
+    off until tomorrow waits, and one that has failed is tried again.
+    """
+    if kind == "learn" and not scope.with_general:
+        payload = {**payload, OWN_ONLY: True}
+    row = conn.execute(
+        select(jobs).where(is_scope(jobs, scope), jobs.c.kind == kind, jobs.c.state != "done")
+    ).one_or_none()
+    if row is None:
+        insert_job(conn, kind, scope, payload, due_at or now + DEBOUNCE, now)
+        return
+    known = set(whole_payload(row.payload).get(MESSAGES, ()))
+    asked_messages = payload.get(MESSAGES, ())
+    values: dict[str, Any] = {"payload": with_request(row.payload, payload, due_at)}
+    if row.state == "failed":
+        values |= _after_failure(kind, row.finished_at, now)
+    elif row.attempts and known & set(asked_messages):
+        values |= tried_again(now + DEBOUNCE)
+    elif not row.attempts and not row.error:
+        values |= _sooner(row.created_at, row.due_at, due_at, now)
+    conn.execute(update(jobs).where(jobs.c.seq == row.seq).values(**values))
+
+
+def enqueue_all(
+    conn: Connection,
+    scope: Scope,
+    requests: Sequence[JobRequest],
+    outcomes: Sequence[Outcome],
+    new_message_ids: Sequence[str],
+    now: datetime,
+) -> None:
+    """Queue what a write asks for, given what it did."""
+    changed: dict[Scope, list[str]] = {}
+    for outcome in outcomes:
+        is_changed = outcome.event in (Event.ADD, Event.UPDATE) and outcome.memory.deleted_at is None
+        if outcome.kind == "memory" and is_changed:
+            changed.setdefault(outcome.memory.scope, []).append(outcome.memory.id)
+    for request in requests:
+        due_at = request.due_at
+        if request.about == "memories":
+            for owner, ids in changed.items():
+                enqueue(conn, request.kind, owner, {**request.payload, MEMORIES: ids}, now, due_at=due_at)
+        elif request.about == "messages":
+            if new_message_ids:
+                ids = list(new_message_ids)
+                enqueue(conn, request.kind, scope, {**request.payload, MESSAGES: ids}, now, due_at=due_at)
+        else:
+            enqueue(conn, request.kind, scope, request.payload, now, due_at=due_at)
+
+
+def insert_job(
+    conn: Connection, kind: JobKind, scope: Scope, payload: Mapping[str, Any], due_at: datetime, now: datetime
+) -> None:
+    """Store a new job."""
+    row = {
+        "kind": kind,
+        **scope_values(scope),
+        "payload": dict(payload),
+        "created_at": now,
+        "due_at": due_at,
+        "state": "waiting",
+        "result": {},
+    }
+    conn.execute(insert(jobs).values(row))
+
+
+def with_request(stored: Mapping[str, Any], payload: Mapping[str, Any], due_at: datetime | None) -> dict[str, Any]:
+    """Return a stored payload with what is asked for. What an attempt began with is not touched.
+
+    Messages never change, so those that the attempt began with are not added again.
+    """
+    taken = stored.get(TAKEN)
+    if taken is None:
+        return joined(stored, payload)
+    begun = set(taken.get(MESSAGES, ()))
+    added = dict(payload)
+    if MESSAGES in payload:
+        added[MESSAGES] = [item for item in payload[MESSAGES] if item not in begun]
+        if not added[MESSAGES]:
+            return dict(stored)
+    asked = SOON if due_at is None else due_at.isoformat()
+    return {**joined(stored, added), ASKED: min(stored.get(ASKED, asked), asked)}
+
+
+def _sooner(created_at: datetime, due: datetime, asked: datetime | None, now: datetime) -> dict[str, Any]:
+    """Return when a job that waits is due after it was asked for again.
+
+    One that waits for a time far off counts as new, if it is asked for without one.
+    """
+    if asked is not None:
+        return {"due_at": min(due, asked)}
+    if due > now + MAX_DELAY:
+        return {"due_at": now + DEBOUNCE, "created_at": now}
+    return {"due_at": min(now + DEBOUNCE, max(created_at + MAX_DELAY, now))}
+
+
+def _after_failure(kind: JobKind, failed_at: datetime, now: datetime) -> dict[str, Any]:
+    """Return the state of a job that has failed and is asked for again.
+
+    What a person sent again is tried at once. The others are asked for by every write: they are tried once, after the
+    longest pause, and what was told of the failure is not told again.
+    """
+    if kind in TOLD_KINDS:
+        return tried_again(now + DEBOUNCE)
+    due_at = max(now + DEBOUNCE, failed_at + PAUSES[-1])
+    return {"state": "waiting", "due_at": due_at, "attempts": len(PAUSES), "finished_at": None}
+
+
+def queue_session(conn: Connection, user_id: str, client: str, session: str, minimum: int, now: datetime) -> int:
+    """Queue the messages of a client's session that wait to be learned from, if there are `minimum`; return how many.
+
+    A session has messages in several scopes if its folder changed. Each scope is counted by itself.
+    """
+    of_session = (
+        conversations.c.user_id == user_id,
+        conversations.c.client == client,
+        conversations.c.external_id == session,
+    )
+    queued = 0
+    for row in conn.execute(select(conversations).where(*of_session)).all():
+        scope = to_scope(row)
+        waiting = _waiting(conn, scope, row.session_id)
+        if len(waiting) >= minimum:
+            payload = {MESSAGES: waiting, CONTEXT: [], "caller": HOOKS}
+            enqueue(conn, "capture", scope, payload, now)
+            queued += len(waiting)
+    return queued
+
+
+def _waiting(conn: Connection, scope: Scope, session_id: str) -> list[str]:
+    """Return the messages of a session that facts may be learned from and that no job has, the oldest first."""
+    learnable = (
+        is_scope(messages, scope),
+        messages.c.session_id == session_id,
+        messages.c.learnt.is_(False),
+        messages.c.deleted_at.is_(None),
+    )
+    in_jobs = select(jobs.c.payload).where(is_scope(jobs, scope), jobs.c.kind == "capture", jobs.c.state != "done")
+    queued = {message_id for payload in conn.execute(in_jobs).scalars() for message_id in payload[MESSAGES]}
+    ids = conn.execute(select(messages.c.id).where(*learnable).order_by(messages.c.seq)).scalars()
+    return [message_id for message_id in ids if message_id not in queued]
+
+
+# Count how often a model is asked in the background, inside a transaction, over all processes of a ledger.
+#
+# What is counted is the day (UTC) of the last call, and all that was ever asked.
+
+Refusal: TypeAlias = Literal["", "captured calls", "calls", "tokens"]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How often a model may be asked a day about what hooks captured, and for other work that nobody asked for."""
+
+    captured_calls: int
+    calls: int
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCall:
+    """A call of a model for a job. `stage` is the name of the prompt, and `tokens` what is known of its length."""
+
+    kind: JobKind
+    stage: str
+    tokens: int
+
+
+def begin_call(conn: Connection, call: ModelCall, limits: Limits, now: datetime) -> Refusal:
+    """Count one more call, unless it is one too many; return which limit is reached then, else ""."""
+    made = model_use(conn, now)
+    if call.kind == "capture":
+        captured = calls_on(conn, now)
+        if captured >= limits.captured_calls:
+            return "captured calls"
+        _put(conn, CALLS, f"{now.astimezone(UTC):%Y-%m-%d} {captured + 1}")
+    elif call.kind not in TOLD_KINDS:
+        budgeted = made.budgeted
+        if budgeted.calls >= limits.calls:
+            return "calls"
+        if budgeted.tokens + call.tokens > limits.tokens:
+            return "tokens"
+    _store(conn, made, call, Use(1, call.tokens))
+    return ""
+
+
+def end_call(conn: Connection, call: ModelCall, tokens: int, now: datetime) -> None:
+    """Correct the tokens of a call that has ended."""
+    _store(conn, model_use(conn, now), call, Use(0, tokens - call.tokens))
+
+
+def _store(conn: Connection, made: ModelUse, call: ModelCall, more: Use) -> None:
+    value = {
+        "day": made.day,
+        "today": _with(made.today, call, more),
+        "ever": _with(made.ever, call, more),
+    }
+    _put(conn, MODEL_USE, json.dumps(value))
+
+
+def _with(made: UseByKind, call: ModelCall, more: Use) -> Mapping[str, Mapping[str, tuple[int, int]]]:
+    """Return what was used, as it is stored, with what a call adds."""
+    stages = dict(made.get(call.kind, {}))
+    stages[call.stage] = stages.get(call.stage, Use()) + more
+    return {
+        kind: {stage: (use.calls, use.tokens) for stage, use in by_stage.items()}
+        for kind, by_stage in {**made, call.kind: stages}.items()
+    }
+
+
+def _put(conn: Connection, key: str, value: str) -> None:
+    conn.execute(delete(meta).where(meta.c.key == key))
+    conn.execute(insert(meta).values(key=key, value=value))
+
+
+# What becomes of jobs, inside a transaction, if what they are about is erased, moved or merged.
+
+ERASED_NOTES = "what was noted on it was erased by a purge"
+ERASED_MEANWHILE = "some of its messages were erased meanwhile"
+
+
+def erase(conn: Connection, user_id: str, owner_ids: Sequence[str]) -> None:
+    """Take messages and memories out of the jobs of a user, and all text that may quote them.
+
+    A job that was about nothing else goes too.
+    """
+    conn.execute(delete(jobs).where(jobs.c.user_id == user_id, jobs.c.state == "done", jobs.c.reported.is_(True)))
+    erased = set(owner_ids)
+    for row in conn.execute(select(jobs).where(jobs.c.user_id == user_id)).all():
+        payload = _without_texts(_with_ids(row.payload, lambda ids: [item for item in ids if item not in erased]))
+        is_row = jobs.c.seq == row.seq
+        if _is_about_owners(row.payload) and not _is_about_owners(payload):
+            conn.execute(delete(jobs).where(is_row))
+            continue
+        notes = [ERASED_NOTES] if row.result.get(NOTES) else []
+        result = {LEARNED: row.result.get(LEARNED, 0), NOTES: notes}
+        error = ERASED_MEANWHILE if row.error else ""
+        conn.execute(update(jobs).where(is_row).values(payload=payload, error=error, result=result))
+
+
+def move(conn: Connection, user_id: str, old: str, new: str) -> None:
+    """Move the jobs of a project to another. One that waits joins the one that waits there."""
+    in_project = (jobs.c.user_id == user_id, jobs.c.project == old)
+    for row in conn.execute(select(jobs).where(*in_project, jobs.c.state != "done")).all():
+        scope = replace(to_scope(row), project=new)
+        there = is_scope(jobs, scope) & (jobs.c.kind == row.kind) & (jobs.c.state != "done")
+        waiting = conn.execute(select(jobs).where(there)).one_or_none()
+        if waiting is not None:
+            payload = with_request(waiting.payload, whole_payload(row.payload), None)
+            values = {"payload": payload, **tried_again(min(waiting.due_at, row.due_at))}
+            conn.execute(update(jobs).where(jobs.c.seq == waiting.seq).values(**values))
+            conn.execute(delete(jobs).where(jobs.c.seq == row.seq))
+    conn.execute(update(jobs).where(*in_project).values(project=new))
+
+
+def replace_owner(conn: Connection, user_id: str, owner_id: str, kept_id: str) -> None:
+    """Let jobs that wait be about a message or memory in place of another that says the same."""
+    for row in conn.execute(select(jobs).where(jobs.c.user_id == user_id, jobs.c.state != "done")).all():
+        payload = _with_ids(
+            row.payload, lambda ids: list(dict.fromkeys(kept_id if item == owner_id else item for item in ids))
+        )
+        if payload != row.payload:
+            conn.execute(update(jobs).where(jobs.c.seq == row.seq).values(payload=payload))
+
+
+def _is_about_owners(stored: Mapping[str, Any]) -> bool:
+    """Return whether a stored payload has ids of messages or memories."""
+    payload = whole_payload(stored)
+    return any(payload.get(key) for key in ID_LISTS)
+
+
+def _with_ids(stored: Mapping[str, Any], change: Callable[[list[str]], list[str]]) -> dict[str, Any]:
+    """Return a stored payload with its lists of ids changed, also those that an attempt began with."""
+    changed: dict[str, Any] = {key: change(value) if key in ID_LISTS else value for key, value in stored.items()}
+    if TAKEN in changed:
+        changed[TAKEN] = _with_ids(changed[TAKEN], change)
+    return changed
+
+
+def _without_texts(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a stored payload without the texts that were given for context."""
+    changed: dict[str, Any] = {key: [] if key == CONTEXT else value for key, value in stored.items()}
+    if TAKEN in changed:
+        changed[TAKEN] = _without_texts(changed[TAKEN])
+    return changed
+
+
+# Attempts at jobs, inside a transaction: they begin, make progress, end, fail, and are tried again.
+
+KEPT_DONE = 20
+"""How many jobs of a user are kept that are done and told. Set by hand: `palimpsest jobs` shows them on one screen."""
+
+KEPT_UNREPORTED = 500
+"""How many more are kept that no reply has told of, because their scopes were not used again. Set by hand: a year of
+conversations, and less than a megabyte."""
+
+KEPT_SILENT = 5
+"""How many jobs of a user are kept that are done, of each kind that no reply tells of. Set by hand: they show that the
+work goes on, and say little else."""
+
+
+def take(conn: Connection, kinds: Sequence[JobKind], now: datetime) -> Job | None:
+    """Return the job of these kinds that is next, and begin an attempt at it; None if none is due.
+
+    What is added to it from now on is left to a job of its own.
+    """
+    row = due_job(conn, now, kinds)
+    if row is None:
+        return None
+    job = to_job(row)
+    taken: dict[str, Any] = {key: value for key, value in job.payload.items() if isinstance(value, list)}
+    rest = {key: value for key, value in job.payload.items() if key not in taken}
+    conn.execute(update(jobs).where(jobs.c.seq == row.seq).values(payload={**rest, TAKEN: taken}))
+    return job
+
+
+def progress(conn: Connection, job: Job, learned: int, notes: Sequence[str]) -> None:
+    """Record from how many more messages a job has learned, and what its caller should know.
+
+    After progress the failures are counted from the first again.
+    """
+    row = _under_way(conn, job)
+    if row is None:
+        return
+    told = notes if _is_whole(row, job) else ()
+    result = {
+        LEARNED: row.result.get(LEARNED, 0) + learned,
+        NOTES: list(dict.fromkeys((*row.result.get(NOTES, ()), *told))),
+    }
+    attempts = {"attempts": 0} if learned else {}
+    conn.execute(update(jobs).where(jobs.c.seq == job.seq).values(result=result, **attempts))
+
+
+def finish(conn: Connection, job: Job, error: str, again_at: datetime | None, now: datetime) -> None:
+    """Record how an attempt at a job ended: with an error, or done if it is "".
+
+    What was asked for meanwhile, or is to be done at `again_at`, waits as a job of its own.
+    """
+    row = _under_way(conn, job)
+    if row is None:
+        return
+    if error:
+        error = error if _is_whole(row, job) else ERASED_MEANWHILE
+        conn.execute(update(jobs).where(jobs.c.seq == job.seq).values(error=error, **failed(row, now)))
+        return
+    added = {key: value for key, value in row.payload.items() if key not in (TAKEN, ASKED)}
+    is_told = job.kind in TOLD_KINDS and bool(row.result.get(LEARNED) or row.result.get(NOTES))
+    done = {"payload": {**added, **row.payload.get(TAKEN, {})}, "state": "done", "error": "", "finished_at": now}
+    conn.execute(update(jobs).where(jobs.c.seq == job.seq).values(**done, reported=not is_told))
+    times = [] if again_at is None else [again_at]
+    if ASKED in row.payload:
+        asked = row.payload[ASKED]
+        times.append(now + DEBOUNCE if asked == SOON else datetime.fromisoformat(asked))
+    if times:
+        insert_job(conn, job.kind, to_scope(row), added, min(times), now)
+    _drop_oldest_done(conn, job)
+
+
+def interrupt(conn: Connection, job: Job, now: datetime) -> None:
+    """Let the rest of a job wait until others had their turn."""
+    row = _under_way(conn, job)
+    if row is not None:
+        conn.execute(update(jobs).where(jobs.c.seq == job.seq).values(due_at=now, attempts=0, error=""))
+
+
+def _under_way(conn: Connection, job: Job) -> Row[Any] | None:
+    """Return the row of a job that is being worked on, or None if a purge erased it."""
+    return conn.execute(select(jobs).where(jobs.c.seq == job.seq, jobs.c.state == "waiting")).one_or_none()
+
+
+def _is_whole(row: Row[Any], job: Job) -> bool:
+    """Return whether nothing that a job is about was erased while it was worked on. Else its notes may quote it."""
+    left = whole_payload(row.payload)
+    return all(set(job.payload.get(key, ())) <= set(left.get(key, ())) for key in ID_LISTS)
+
+
+def postpone(conn: Connection, job: Job, reason: str, due_at: datetime) -> None:
+    """Let a job wait until a time, which is no failure. `reason` is what `palimpsest jobs` says of it."""
+    is_job = (jobs.c.seq == job.seq, jobs.c.state == "waiting")
+    conn.execute(update(jobs).where(*is_job).values(due_at=due_at, error=reason))
+
+
+def retry(conn: Connection, user_id: str, kinds: Sequence[JobKind], now: datetime) -> int:
+    """Make all jobs of a user of these kinds due that wait or have failed, and return how many there are.
+
+    Those that wait for their time alone, such as the end of a day, go on waiting.
+    """
+    unfinished = (jobs.c.user_id == user_id, jobs.c.state != "done", jobs.c.kind.in_(kinds))
+    return conn.execute(update(jobs).where(*unfinished, ~is_later(now + MAX_DELAY)).values(**tried_again(now))).rowcount
+
+
+def mark_reported(conn: Connection, told: Sequence[Job]) -> None:
+    """Record that a reply has told of jobs, unless something else has become of them since.
+
+    The results of those that have ended are kept as they are given here.
+    """
+    for job in told:
+        is_same = (jobs.c.seq == job.seq, jobs.c.state == job.state, jobs.c.due_at == job.due_at)
+        result = {} if job.state == "waiting" else {"result": dict(job.result)}
+        conn.execute(update(jobs).where(*is_same).values(reported=True, **result))
+
+
+def _drop_oldest_done(conn: Connection, job: Job) -> None:
+    """Drop the oldest jobs of a user that are done. Those that a reply is still to tell of stay longer."""
+    is_reported, is_silent = jobs.c.reported.is_(True), jobs.c.kind.not_in(TOLD_KINDS)
+    told = ((~is_silent, is_reported, KEPT_DONE), (~is_silent, ~is_reported, KEPT_UNREPORTED))
+    silent = ((jobs.c.kind == job.kind, is_reported, KEPT_SILENT),)
+    for *which, kept in told if job.kind in TOLD_KINDS else silent:
+        of_user = (jobs.c.user_id == job.scope.user_id, jobs.c.state == "done", *which)
+        newest = select(jobs.c.seq).where(*of_user).order_by(jobs.c.seq.desc()).limit(kept)
+        conn.execute(delete(jobs).where(*of_user, jobs.c.seq.not_in(newest)))

@@ -1,0 +1,249 @@
+"""Read, repair and erase links between memories."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeAlias
+
+from sqlalchemy import Connection, Row, Text, and_, cast, delete, func, insert, or_, select, union, update
+
+from palimpsest.core.models import LINK, Link, LinkedMemory, Memory, Scope
+from palimpsest.store.rows import chunks, listed, sees, to_memory
+from palimpsest.store.schema import history, memories, memory_links, purged, vectors
+from palimpsest.text.stopwords import without_function_words
+from palimpsest.text.tokenizer import search_tokens
+
+# Links between memories, to be read from both ends. `memories.links` says the same of each memory.
+
+
+def put(conn: Connection, memory: Memory) -> None:
+    """Bring the links of a memory into the state of its present version. A deleted memory has none."""
+    conn.execute(delete(memory_links).where(memory_links.c.memory_id == memory.id))
+    others = {link.memory_id for link in memory.links} if memory.deleted_at is None else set[str]()
+    if others:
+        conn.execute(insert(memory_links), [{"memory_id": memory.id, "other_id": other} for other in sorted(others)])
+
+
+def entries_linked_with(conn: Connection, memory_ids: Sequence[str]) -> list[tuple[str, str, int]]:
+    """Return what memories are linked with, in either direction: their id, the other's id, and its entry's number.
+
+    A pair is in the list twice if both are asked for. The others may be deleted, or of another scope.
+    """
+    return [tuple(row) for row in conn.execute(_LINKED, {"ids": memory_ids}).all()]
+
+
+def without_annotation(conn: Connection, memory_ids: Sequence[str]) -> list[Memory]:
+    """Return those of some memories, in order, that are living and were added or edited since they were annotated."""
+    newest = select(func.max(history.c.seq)).where(history.c.memory_id.in_(listed("ids"))).group_by(history.c.memory_id)
+    others = select(history.c.memory_id).where(history.c.seq.in_(newest), history.c.stage != LINK)
+    query = select(memories).where(memories.c.id.in_(others), memories.c.deleted_at.is_(None))
+    found = {row.id: to_memory(row) for row in conn.execute(query, {"ids": memory_ids})}
+    return [found[memory_id] for memory_id in memory_ids if memory_id in found]
+
+
+def linking_to(conn: Connection, memory_id: str) -> list[str]:
+    """Return the ids of the memories whose links lead to a memory."""
+    query = select(memory_links.c.memory_id).where(memory_links.c.other_id == memory_id)
+    return list(conn.execute(query.order_by(memory_links.c.memory_id)).scalars())
+
+
+def linked_with(conn: Connection, scope: Scope, memory: Memory) -> list[LinkedMemory]:
+    """Return the living memories that a memory is linked with, in either direction, and why, the newest first."""
+    ids = [other for _, other, _ in entries_linked_with(conn, [memory.id])]
+    query = (
+        select(memories)
+        .where(memories.c.id.in_(listed("ids")), memories.c.deleted_at.is_(None), sees(memories, scope))
+        .order_by(memories.c.seq.desc())
+    )
+    own = {link.memory_id: link.reason for link in memory.links}
+    others = [to_memory(row) for row in conn.execute(query, {"ids": ids})]
+    return [LinkedMemory(other, own.get(other.id) or _reason_in(other.links, memory.id)) for other in others]
+
+
+def _reason_in(links: Sequence[Link], memory_id: str) -> str:
+    return next((link.reason for link in links if link.memory_id == memory_id), "")
+
+
+def _linked() -> Any:
+    """Go along the links in both directions. Each half uses an index."""
+    ends = (memory_links.c.memory_id, memory_links.c.other_id)
+    pairs = union(*(select(start, end).where(start.in_(listed("ids"))) for start, end in (ends, ends[::-1]))).subquery()
+    start, end = pairs.c
+    is_entry = and_(vectors.c.kind == "memory", vectors.c.owner_id == end)
+    return select(start, end, vectors.c.seq).join(vectors, is_entry)
+
+
+_LINKED = _linked()
+
+
+# Look after links: erase what a purge takes from others, follow ids that changed, and compare with the memories.
+#
+# What was written about a memory while a model saw another one may quote that one. So a purge takes links to erased
+# memories, and every context, reason and tag from the background that may come from them, out of the memories and
+# out of their histories. The background may write them again.
+
+State: TypeAlias = Mapping[str, Any]
+"""`context`, `links` and `tags` of a memory, as its row or a row of its history has them."""
+
+_PARTS = ("context", "links", "tags")
+
+
+@dataclass(frozen=True, slots=True)
+class _Erased:
+    """What a purge erases: ids, and the words of all their texts. `beside` are memories annotated in the same edits."""
+
+    ids: frozenset[str]
+    words: frozenset[str]
+    beside: frozenset[str]
+
+    def quotes(self, text: str, own_words: AbstractSet[str]) -> bool:
+        """Return whether a text has a word that only the erased texts explain."""
+        return not (content_words(text) & self.words) <= own_words
+
+
+def erase(conn: Connection, user_id: str, memory_ids: Sequence[str], texts: Sequence[str]) -> set[str]:
+    """Erase what the memories of a user that stay say of erased ones. Return the ids of those that changed.
+
+    It is called while the rows of the erased memories are still there. `texts` are all that these ever had, and those
+    of the messages behind them.
+    """
+    erased = _erased(conn, memory_ids, texts)
+    changed: set[str] = set()
+    for row in conn.execute(_annotated(user_id)).all():
+        if row.id not in erased.ids and _rewrite(
+            conn, row, partial(_without, erased, is_beside=row.id in erased.beside)
+        ):
+            changed.add(row.id)
+    for chunk in chunks(sorted(erased.ids)):
+        conn.execute(
+            delete(memory_links).where(or_(memory_links.c.memory_id.in_(chunk), memory_links.c.other_id.in_(chunk)))
+        )
+    return changed
+
+
+def imported(conn: Connection, user_id: str, item: Mapping[str, Any], ids: Mapping[str, str]) -> dict[str, Any]:
+    """Return a memory of an import with the ids that memories have here, in its links and those of its history.
+
+    `ids` are those by the ids of the file, as far as it was read. What was read before and leads to this memory is led
+    to the one that says the same here. Links to purged memories are left out.
+    """
+    stored = [item.get("links", []), *(version["state"].get("links", []) for version in item["history"])]
+    linked = sorted({other for pairs in stored for other, _ in pairs})
+    gone: set[str] = set()
+    for chunk in chunks(linked):
+        gone.update(conn.execute(select(purged.c.owner_id).where(purged.c.owner_id.in_(chunk))).scalars())
+
+    def led(state: Mapping[str, Any]) -> dict[str, Any]:
+        kept = [(ids.get(other, other), reason) for other, reason in state.get("links", []) if other not in gone]
+        return {**state, "context": state.get("context", ""), "links": _each_once(kept)}
+
+    if ids[item["id"]] != item["id"]:
+        _lead_to(conn, user_id, item["id"], ids[item["id"]])
+    past = [{**version, "state": led(version["state"])} for version in item["history"]]
+    return {**led(item), "history": past}
+
+
+def _lead_to(conn: Connection, user_id: str, old_id: str, new_id: str) -> None:
+    """Let links lead to another memory, also in the histories."""
+
+    def led(state: State, _text: str, _new: AbstractSet[str]) -> State:
+        kept = [(new_id if other == old_id else other, reason) for other, reason in state["links"]]
+        return {**state, "links": _each_once(kept)}
+
+    for memory_id in linking_to(conn, old_id):
+        query = select(memories).where(memories.c.id == memory_id, memories.c.user_id == user_id)
+        row = conn.execute(query).one_or_none()
+        if row is not None:
+            _rewrite(conn, row, led)
+
+
+def _each_once(pairs: Iterable[tuple[str, str]]) -> list[list[str]]:
+    return [[other, reason] for other, reason in dict(pairs).items()]
+
+
+def differing(conn: Connection) -> set[str]:
+    """Return the ids of memories whose rows in `memory_links` differ from what the memory itself says."""
+    stored: dict[str, set[str]] = {}
+    for memory_id, other_id in conn.execute(select(memory_links.c.memory_id, memory_links.c.other_id)):
+        stored.setdefault(memory_id, set()).add(other_id)
+    query = select(memories.c.id, memories.c.links, memories.c.deleted_at)
+    expected = {
+        row.id: {other for other, _ in row.links} for row in conn.execute(query) if row.links and row.deleted_at is None
+    }
+    return {owner for owner in stored.keys() | expected.keys() if stored.get(owner) != expected.get(owner)}
+
+
+def repair(conn: Connection, memory_ids: AbstractSet[str]) -> None:
+    """Write the rows of memories in `memory_links` again, from what the memories say."""
+    for memory_id in sorted(memory_ids):
+        conn.execute(delete(memory_links).where(memory_links.c.memory_id == memory_id))
+        row = conn.execute(select(memories).where(memories.c.id == memory_id)).one_or_none()
+        if row is not None:
+            put(conn, to_memory(row))
+
+
+def _erased(conn: Connection, memory_ids: Sequence[str], texts: Sequence[str]) -> _Erased:
+    beside: set[str] = set()
+    for chunk in chunks(memory_ids):
+        edits = select(history.c.change).where(history.c.memory_id.in_(chunk), history.c.stage == LINK)
+        in_edits = (history.c.change.in_(edits), history.c.stage == LINK)
+        beside.update(conn.execute(select(history.c.memory_id).where(*in_edits)).scalars())
+        ends = (memory_links.c.memory_id, memory_links.c.other_id)
+        for one, other in (ends, ends[::-1]):
+            beside.update(conn.execute(select(one).where(other.in_(chunk))).scalars())
+    return _Erased(frozenset(memory_ids), content_words(" ".join(texts)), frozenset(beside))
+
+
+def _annotated(user_id: str) -> Any:
+    """Select the memories of a user that the background annotated at some time, or that have a context or links."""
+    by_edit = select(history.c.memory_id).where(history.c.stage == LINK)
+    has_any = or_(memories.c.id.in_(by_edit), memories.c.context != "", cast(memories.c.links, Text) != "[]")
+    return select(memories).where(memories.c.user_id == user_id, has_any)
+
+
+def _rewrite(conn: Connection, row: Row[Any], change: Callable[[State, str, AbstractSet[str]], State]) -> bool:
+    """Change the annotations of a memory and of its history, and return whether the memory itself changed.
+
+    `change` gets a state, the text it belongs to, and the tags that came from the background.
+    """
+    from_background: set[str] = set()
+    before: set[str] = set()
+    for version in conn.execute(select(history).where(history.c.memory_id == row.id).order_by(history.c.seq)).all():
+        tags = set(version.state["tags"])
+        if version.stage == LINK:
+            from_background |= tags - before
+        before = tags
+        state: dict[str, Any] = {"context": "", "links": [], **version.state}
+        new = change(
+            {name: state[name] for name in _PARTS}, version.new_memory or version.old_memory or "", from_background
+        )
+        if any(new[name] != state[name] for name in _PARTS):
+            conn.execute(update(history).where(history.c.seq == version.seq).values(state={**version.state, **new}))
+    old = {name: getattr(row, name) for name in _PARTS}
+    new = change(old, row.text, from_background)
+    if all(new[name] == old[name] for name in _PARTS):
+        return False
+    conn.execute(update(memories).where(memories.c.id == row.id).values(**new))
+    put(conn, to_memory(conn.execute(select(memories).where(memories.c.id == row.id)).one()))
+    return True
+
+
+def _without(erased: _Erased, state: State, text: str, from_background: AbstractSet[str], *, is_beside: bool) -> State:
+    """Return the annotations of a memory without what may come from erased ones."""
+    own = content_words(text)
+    is_from_them = is_beside or erased.quotes(state["context"], own)
+    kept = [
+        [other, "" if erased.quotes(reason, own) else reason]
+        for other, reason in state["links"]
+        if other not in erased.ids
+    ]
+    tags = [tag for tag in state["tags"] if tag not in from_background or not erased.quotes(tag, own)]
+    return {"context": "" if is_from_them else state["context"], "links": kept, "tags": tags}
+
+
+def content_words(text: str) -> frozenset[str]:
+    """Return the words of a text that say something, as the full text has them."""
+    return frozenset(without_function_words(search_tokens(text)))

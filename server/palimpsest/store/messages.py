@@ -1,0 +1,606 @@
+"""Read messages and conversations."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, tzinfo
+from functools import cache
+from typing import Any, NamedTuple
+
+from sqlalchemy import ColumnElement, Connection, FromClause, and_, bindparam, case, func, or_, select
+
+from palimpsest.core.clock import in_zone, shown_date
+from palimpsest.core.errors import InputError, MemoryNotFoundError
+from palimpsest.core.models import PAGE, UNDO, Message, Scope
+from palimpsest.store.memories import learned_memories
+from palimpsest.store.rows import (
+    Query,
+    chunks,
+    is_scope,
+    listed,
+    listed_numbers,
+    scope_parts,
+    scope_values,
+    sees,
+    sees_named,
+    to_message,
+    to_scope,
+)
+from palimpsest.store.schema import conversations, memories, memory_sources, message_history, messages, meta, vectors
+from palimpsest.store.schema import purged as purged_ids
+
+# Read messages, who wrote them, and what was learned from them.
+
+MAX_SPEAKERS = 1_000
+"""How many names of speakers are read for a user."""
+
+LAST_MESSAGES = 200
+"""Among how many of the messages stored last the last conversation is looked for. Set by hand: a few milliseconds."""
+
+_BY_ID = select(messages).where(messages.c.id.in_(listed("ids")))
+
+
+def is_said() -> ColumnElement[bool]:
+    """Return the condition for messages of conversations. The others are pages of documents, which nobody said."""
+    return messages.c.role != PAGE
+
+
+def messages_by_id(conn: Connection, ids: Sequence[str]) -> dict[str, Message]:
+    """Return messages, living or deleted, by id."""
+    return {row.id: to_message(row) for chunk in chunks(ids) for row in conn.execute(_BY_ID, {"ids": chunk}).all()}
+
+
+def messages_of(conn: Connection, scope: Scope) -> list[Message]:
+    """Return the living messages of a scope, oldest first. A project's scope does not include the global ones."""
+    query = select(messages).where(
+        sees(messages, scope), messages.c.project == scope.project, messages.c.deleted_at.is_(None)
+    )
+    return [to_message(row) for row in conn.execute(query.order_by(messages.c.seq))]
+
+
+def messages_before(conn: Connection, scope: Scope, message_id: str, limit: int) -> list[Message]:
+    """Return the living messages of exactly this scope that were stored before a message, the last `limit`, in order.
+
+    Those with a forgotten fact are left out.
+    """
+    first = select(messages.c.seq).where(messages.c.id == message_id).scalar_subquery()
+    query = (
+        select(messages)
+        .where(is_scope(messages, scope), messages.c.deleted_at.is_(None), messages.c.seq < first, is_said())
+        .order_by(messages.c.seq.desc())
+        .limit(limit)
+    )
+    return without_forgotten(conn, [to_message(row) for row in conn.execute(query)][::-1])
+
+
+def messages_since(conn: Connection, scope: Scope, since: datetime, limit: int) -> list[Message]:
+    """Return the newest living messages that the scope sees and that were said since a time, oldest first.
+
+    Messages with a forgotten fact are left out.
+    """
+    query = (
+        select(messages)
+        .where(sees(messages, scope), messages.c.said_at >= since, messages.c.deleted_at.is_(None), is_said())
+        .order_by(messages.c.seq.desc())
+        .limit(limit)
+    )
+    return without_forgotten(conn, [to_message(row) for row in conn.execute(query)][::-1])
+
+
+def last_conversation(conn: Connection, scope: Scope) -> list[Message]:
+    """Return the messages of the last conversation of the scope's project, oldest first, as far as they are read.
+
+    Deleted messages, and those with a forgotten fact, are left out.
+    """
+    query = (
+        select(messages)
+        .where(sees(messages, scope), messages.c.project == scope.project, messages.c.deleted_at.is_(None), is_said())
+        .order_by(messages.c.seq.desc())
+        .limit(LAST_MESSAGES)
+    )
+    newest = without_forgotten(conn, [to_message(row) for row in conn.execute(query)][::-1])
+    newest.sort(key=lambda message: message.said_at)  # an import stores old conversations last
+    return [message for message in newest if message.session_id == newest[-1].session_id]
+
+
+def sources_of(conn: Connection, memory_ids: Sequence[str]) -> dict[str, list[Message]]:
+    """Return the messages that each memory was learned from, oldest first."""
+    by_memory: dict[str, list[Message]] = {}
+    for chunk in chunks(memory_ids):
+        for row in conn.execute(_SOURCES, {"ids": chunk}).all():
+            by_memory.setdefault(row.memory_id, []).append(to_message(row))
+    return by_memory
+
+
+_SOURCES = (
+    select(memory_sources.c.memory_id, messages)
+    .join(messages, messages.c.id == memory_sources.c.message_id)
+    .where(memory_sources.c.memory_id.in_(listed("ids")))
+    .order_by(messages.c.seq)
+)
+
+
+def awaiting_extraction(conn: Connection, message_ids: Sequence[str]) -> set[str]:
+    """Return the ids of those living messages that no facts were extracted from yet."""
+    return {
+        message_id
+        for chunk in chunks(message_ids)
+        for message_id in conn.execute(_AWAITING_EXTRACTION, {"ids": chunk}).scalars()
+    }
+
+
+_AWAITING_EXTRACTION = select(messages.c.id).where(
+    messages.c.id.in_(listed("ids")), messages.c.learnt.is_(False), messages.c.deleted_at.is_(None), is_said()
+)
+
+
+def outdated_or_forgotten(conn: Connection, message_ids: Sequence[str]) -> tuple[set[str], set[str]]:
+    """Return the messages whose memories are all closed, and those of which at least one memory was forgotten.
+
+    A closed memory was replaced, or has ended. A forgotten one was deleted, and so was what its messages say about it.
+    Memories that only an undo deleted do not count.
+    """
+    outdated: set[str] = set()
+    forgotten: set[str] = set()
+    for chunk in chunks(message_ids):
+        for message_id, living, gone in conn.execute(_STATES_OF_MEMORIES, {"ids": chunk}).all():
+            if gone:
+                forgotten.add(message_id)
+            elif not living:
+                outdated.add(message_id)
+    return outdated, forgotten
+
+
+_STATES_OF_MEMORIES = (
+    select(
+        memory_sources.c.message_id,
+        func.sum(case((memories.c.deleted_at.is_(None), 1), else_=0)),
+        func.sum(case((memories.c.is_forgotten.is_(True), 1), else_=0)),
+    )
+    .join(memories, memories.c.id == memory_sources.c.memory_id)
+    .where(memory_sources.c.message_id.in_(listed("ids")), learned_memories())
+    .group_by(memory_sources.c.message_id)
+)
+
+
+def without_forgotten(conn: Connection, found: Sequence[Message]) -> list[Message]:
+    """Return the messages that say nothing that was forgotten."""
+    _, forgotten = outdated_or_forgotten(conn, [message.id for message in found])
+    return [message for message in found if message.id not in forgotten]
+
+
+def sessions_with_forgotten(conn: Connection, session_ids: Sequence[str]) -> set[str]:
+    """Return those of some sessions in which something was said that was forgotten."""
+    return {row for chunk in chunks(session_ids) for row in conn.execute(_FORGETFUL, {"ids": chunk}).scalars()}
+
+
+_FORGETFUL = (
+    select(messages.c.session_id)
+    .join(memory_sources, memory_sources.c.message_id == messages.c.id)
+    .join(memories, memories.c.id == memory_sources.c.memory_id)
+    .where(messages.c.session_id.in_(listed("ids")), memories.c.is_forgotten.is_(True), learned_memories())
+    .distinct()
+)
+
+
+def speakers(conn: Connection, user_id: str) -> list[str]:
+    """Return the names of the speakers in a user's messages of all projects.
+
+    The query makes one step in an index for each name, however many messages there are.
+    """
+    return list(conn.execute(_SPEAKERS, {"user_id": user_id}).scalars().all())
+
+
+def _speakers() -> Query:
+    first = select(func.min(messages.c.name).label("name")).where(messages.c.user_id == bindparam("user_id"))
+    names = first.where(messages.c.name != "").cte(recursive=True)
+    following = first.where(messages.c.name > names.c.name).scalar_subquery()
+    names = names.union_all(select(following).where(names.c.name.is_not(None)))
+    return select(names.c.name).where(names.c.name.is_not(None)).limit(MAX_SPEAKERS)
+
+
+_SPEAKERS = _speakers()
+
+
+def has_speaker(conn: Connection, scope: Scope, name: str) -> bool:
+    """Return whether the scope sees a message of a speaker of this name."""
+    return conn.execute(_by_speaker(scope_parts(scope)), {**scope_values(scope), "name": name}).first() is not None
+
+
+@cache
+def _by_speaker(parts: tuple[bool, ...]) -> Query:
+    is_speaker = messages.c.name == bindparam("name")
+    return select(messages.c.seq).where(sees_named(messages, parts), is_speaker).limit(1)
+
+
+# Read conversations: the messages of one session, and what is known of it besides.
+
+MIN_PREFIX = 8
+"""The fewest characters that are accepted as the beginning of an id."""
+
+NEWEST_SHOWN = 3
+"""How many conversations an error names. Set by hand."""
+
+MAX_ROWS = 2**31 - 1
+"""As a limit: every row."""
+
+IS_TURN = messages.c.role != PAGE
+"""The condition for messages of conversations, which pages of documents are not."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationSummary:
+    """A conversation that has living messages. `id` is their session id, and `first` the first of them.
+
+    `client` is the program it was held in and `title` what it is called there; both are "" if that is not known.
+    If something that was said in it is forgotten, `title` is "" too, because it may say the same, and `first` is None
+    if that message says it.
+    """
+
+    id: str
+    project: str
+    client: str
+    title: str
+    first: Message | None
+    messages: int
+    began_at: datetime
+    ended_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class MessageBounds:
+    """Which messages are read, by their columns. None is no bound; `said_from` and `said_until` are within.
+
+    `entries` are the numbers of entries, which deleted messages do not have, and `ids` those of messages or of others.
+    """
+
+    roles: Collection[str] | None = None
+    names: Collection[str] | None = None
+    sessions: Collection[str] | None = None
+    said_from: datetime | None = None
+    said_until: datetime | None = None
+    entries: Collection[int] | None = None
+    ids: Collection[str] | None = None
+    has_pages: bool = True
+
+    def conditions(self, rows: FromClause = messages) -> Iterator[ColumnElement[bool]]:
+        """Yield the conditions for rows of `messages`. They take `parameters`."""
+        values_of = ((rows.c.role, self.roles), (rows.c.name, self.names), (rows.c.session_id, self.sessions))
+        yield from (column.in_(sorted(values)) for column, values in values_of if values is not None)
+        if self.said_from is not None:
+            yield rows.c.said_at >= self.said_from
+        if self.said_until is not None:
+            yield rows.c.said_at <= self.said_until
+        if self.entries is not None:
+            is_listed = (vectors.c.kind == "message", vectors.c.seq.in_(listed_numbers("entries")))
+            yield rows.c.id.in_(select(vectors.c.owner_id).where(*is_listed))
+        if self.ids is not None:
+            yield rows.c.id.in_(listed("message_ids"))
+        if not self.has_pages:
+            yield rows.c.role != PAGE
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Return the parameters of a statement with the conditions."""
+        given = {"entries": self.entries, "message_ids": self.ids}
+        return {name: list(values) for name, values in given.items() if values is not None}
+
+    @property
+    def leave_most(self) -> bool:
+        """Return whether they most likely leave most messages: of roles some may be asked for, but not only pages."""
+        bounds = (self.names, self.sessions, self.said_from, self.said_until, self.entries, self.ids)
+        return all(bound is None for bound in bounds) and (self.roles is None or not {PAGE}.issuperset(self.roles))
+
+
+EVERY_MESSAGE = MessageBounds()
+
+
+def list_conversations(
+    conn: Connection, scope: Scope, limit: int, after: tuple[datetime, str] | None = None, only: str = ""
+) -> list[ConversationSummary]:
+    """Return up to `limit` conversations that the scope sees, the one with the newest message first; no documents.
+
+    `after` is the time of the last message and the id of the conversation that a page ended with. With `only` it is the
+    conversation of this id alone.
+    """
+    ended_at, session_id = func.max(messages.c.said_at), messages.c.session_id
+    query = (
+        select(
+            session_id,
+            func.count().label("messages"),
+            func.min(messages.c.said_at).label("began_at"),
+            ended_at.label("ended_at"),
+            func.min(messages.c.seq).label("first"),
+            func.max(messages.c.project).label("project"),
+        )
+        .where(sees(messages, scope), messages.c.deleted_at.is_(None), IS_TURN)
+        .group_by(session_id)
+        .order_by(ended_at.desc(), session_id)
+        .limit(limit)
+    )
+    if only:
+        query = query.where(session_id == only)
+    if after is not None:
+        at, last_id = after
+        query = query.having(or_(ended_at < at, and_(ended_at == at, session_id > last_id)))
+    rows = conn.execute(query).all()
+    known = select(conversations).where(
+        sees(conversations, scope), conversations.c.session_id.in_([r[0] for r in rows])
+    )
+    by_id = {row.session_id: row for row in conn.execute(known.order_by(conversations.c.seq))}
+    begin = conn.execute(select(messages).where(messages.c.seq.in_([row.first for row in rows])))
+    first = {message.session_id: message for message in without_forgotten(conn, [to_message(row) for row in begin])}
+    titled = by_id.keys() - sessions_with_forgotten(conn, list(by_id))
+    return [
+        ConversationSummary(
+            row.session_id,
+            row.project,
+            by_id[row.session_id].client if row.session_id in by_id else "",
+            by_id[row.session_id].title if row.session_id in titled else "",
+            first.get(row.session_id),
+            row.messages,
+            row.began_at,
+            row.ended_at,
+        )
+        for row in rows
+    ]
+
+
+def count_conversations(conn: Connection, scope: Scope) -> tuple[int, int]:
+    """Return how many conversations with living messages the scope sees, and how many messages these have."""
+    counts = select(func.count(messages.c.session_id.distinct()), func.count())
+    row = conn.execute(counts.where(sees(messages, scope), messages.c.deleted_at.is_(None), IS_TURN)).one()
+    return row[0], row[1]
+
+
+def count_deleted_messages(conn: Connection, scope: Scope) -> int:
+    """Return how many messages that the scope sees are deleted."""
+    query = select(func.count()).select_from(messages)
+    return conn.execute(query.where(sees(messages, scope), messages.c.deleted_at.is_not(None), IS_TURN)).scalar_one()
+
+
+def find_conversation(
+    conn: Connection, scope: Scope, conversation_id: str, zone: tzinfo | None, *, deleted: bool = False
+) -> str:
+    """Return the whole id of the conversation that an id, or the beginning of one, names.
+
+    The id of a message names the conversation that it belongs to. With `deleted` one without living messages is found
+    too. Raises MemoryNotFoundError, and InputError for a beginning that is too short or that several ids have.
+    """
+    prefix = conversation_id.strip().lower()
+    if len(prefix) < MIN_PREFIX:
+        raise InputError(f"'{prefix[:80]}' is too short for an id. Use at least its first {MIN_PREFIX} characters")
+    is_read = (sees(messages, scope),) if deleted else (sees(messages, scope), messages.c.deleted_at.is_(None))
+    for column in (messages.c.session_id, messages.c.id):
+        # "g" comes after every hexadecimal digit.
+        begins = and_(column >= prefix, column < f"{prefix}g")
+        query = select(messages.c.session_id).where(begins, *is_read).distinct().limit(2)
+        found: Sequence[str] = conn.execute(query).scalars().all()
+        if len(found) > 1:
+            raise InputError(f"several conversations begin with '{prefix}': {', '.join(found)}. Use more characters")
+        if found:
+            return found[0]
+    newest = [
+        f"{each.id[:MIN_PREFIX]} ({shown_date(in_zone(each.ended_at, zone))})"
+        for each in list_conversations(conn, scope, NEWEST_SHOWN)
+    ]
+    known = f"the newest are {', '.join(newest)}" if newest else "there is none"
+    raise MemoryNotFoundError(f"no conversation '{prefix[:80]}' for {scope}; {known}")
+
+
+def ids_beginning(conn: Connection, scope: Scope, prefix: str, limit: int) -> list[str]:
+    """Return up to `limit` ids of conversations that begin with a prefix, the one with the newest message first."""
+    if not prefix:
+        return [each.id for each in list_conversations(conn, scope, limit)]
+    begins = (messages.c.session_id >= prefix, messages.c.session_id < f"{prefix}g")
+    query = (
+        select(messages.c.session_id)
+        .where(*begins, sees(messages, scope), messages.c.deleted_at.is_(None), IS_TURN)
+        .group_by(messages.c.session_id)
+        .order_by(func.max(messages.c.said_at).desc())
+        .limit(limit)
+    )
+    return list(conn.execute(query).scalars())
+
+
+def messages_in(
+    conn: Connection, scope: Scope, session_id: str, limit: int, after: int = 0
+) -> list[tuple[int, Message]]:
+    """Return up to `limit` living messages of a conversation with their row numbers, in order, after row `after`."""
+    in_session = (messages.c.session_id == session_id, sees(messages, scope), messages.c.deleted_at.is_(None))
+    query = select(messages).where(*in_session, messages.c.seq > after).order_by(messages.c.seq).limit(limit)
+    return [(row.seq, to_message(row)) for row in conn.execute(query)]
+
+
+def row_before(conn: Connection, scope: Scope, message_id: str, count: int) -> int | None:
+    """Return the row that stands `count` + 1 living messages before one in its conversation; None if there is none."""
+    named = select(messages.c.session_id, messages.c.seq).where(messages.c.id == message_id, sees(messages, scope))
+    row = conn.execute(named).one_or_none()
+    if row is None:
+        return None
+    in_session = (messages.c.session_id == row.session_id, sees(messages, scope), messages.c.deleted_at.is_(None))
+    before = select(messages.c.seq).where(*in_session, messages.c.seq < row.seq).order_by(messages.c.seq.desc())
+    return conn.execute(before.offset(count).limit(1)).scalar()
+
+
+def memories_of_sessions(conn: Connection, session_ids: Iterable[str]) -> dict[str, set[str]]:
+    """Return the ids of the memories that were learned from messages of conversations, living or deleted."""
+    found: dict[str, set[str]] = {session_id: set() for session_id in session_ids}
+    for session_id, memory_id in conn.execute(_LEARNED_IN, {"ids": list(found)}):
+        found[session_id].add(memory_id)
+    return found
+
+
+_LEARNED_IN = (
+    select(messages.c.session_id, memory_sources.c.memory_id)
+    .join(memory_sources, memory_sources.c.message_id == messages.c.id)
+    .where(messages.c.session_id.in_(listed("ids")))
+    .distinct()
+)
+
+
+class MessagePosition(NamedTuple):
+    """Where a page of messages ended: when its last message was said, and the number of its row."""
+
+    said_at: datetime
+    row: int
+
+
+def list_messages(
+    conn: Connection,
+    scope: Scope,
+    limit: int,
+    *,
+    after: MessagePosition | None = None,
+    deleted: bool = False,
+    bounds: MessageBounds = EVERY_MESSAGE,
+) -> list[tuple[MessagePosition, Message]]:
+    """Return up to `limit` messages with their positions, the one that was said last first, from after a position."""
+    rows = _rows_within(bounds)
+    is_deleted = rows.c.deleted_at.is_not(None) if deleted else rows.c.deleted_at.is_(None)
+    query = select(rows).where(sees(rows, scope), is_deleted, *bounds.conditions(rows))
+    query = query.order_by(rows.c.said_at.desc(), rows.c.seq.desc()).limit(limit)
+    if after is not None:
+        query = query.where(rows.c.said_at <= after.said_at)
+        query = query.where(or_(rows.c.said_at < after.said_at, rows.c.seq < after.row))
+    found = conn.execute(query, bounds.parameters)
+    return [(MessagePosition(row.said_at, row.seq), to_message(row)) for row in found]
+
+
+def _rows_within(bounds: MessageBounds) -> FromClause:
+    """Return what to read messages from: all of them, or those of some conversations or ids, by the index on these.
+
+    The limit keeps the query planner from going through all messages in the order of time instead.
+    """
+    if bounds.ids is not None:
+        is_chosen = messages.c.id.in_(listed("message_ids"))
+    elif bounds.sessions is not None:
+        is_chosen = messages.c.session_id.in_(sorted(bounds.sessions))
+    else:
+        return messages
+    return select(messages).where(is_chosen).limit(MAX_ROWS).subquery()
+
+
+def living_messages(conn: Connection, scope: Scope, bounds: MessageBounds) -> Iterator[tuple[int, Message]]:
+    """Yield every living message within the bounds that the scope sees, with its entry number."""
+    rows = conn.execute(_living(select(messages, vectors.c.seq.label("entry_seq")), scope, bounds), bounds.parameters)
+    return ((row.entry_seq, to_message(row)) for row in rows)
+
+
+def message_entries(conn: Connection, scope: Scope, bounds: MessageBounds) -> set[int]:
+    """Return the entry numbers of the living messages within the bounds that the scope sees."""
+    return set(conn.execute(_living(select(vectors.c.seq), scope, bounds), bounds.parameters).scalars())
+
+
+def message_entries_among(conn: Connection, scope: Scope, bounds: MessageBounds, seqs: Collection[int]) -> set[int]:
+    """Return those of some entries that are living messages within the bounds and visible to the scope.
+
+    They are looked up one by one: the limit keeps the query planner from beginning with all messages.
+    """
+    names = ("id", "user_id", "project", "agent_id", "run_id", "role", "name", "session_id", "said_at", "deleted_at")
+    is_entry = and_(vectors.c.kind == "message", vectors.c.owner_id == messages.c.id)
+    chosen = select(vectors.c.seq.label("entry_seq"), *(messages.c[name] for name in names)).join_from(
+        vectors, messages, is_entry
+    )
+    rows = chosen.where(vectors.c.seq.in_(listed_numbers("seqs"))).limit(MAX_ROWS).subquery()
+    query = select(rows.c.entry_seq).where(sees(rows, scope), rows.c.deleted_at.is_(None), *bounds.conditions(rows))
+    return set(conn.execute(query, {"seqs": list(seqs), **bounds.parameters}).scalars())
+
+
+def _living(query: Query, scope: Scope, bounds: MessageBounds) -> Query:
+    return query.join_from(
+        messages, vectors, and_(vectors.c.kind == "message", vectors.c.owner_id == messages.c.id)
+    ).where(sees(messages, scope), messages.c.deleted_at.is_(None), *bounds.conditions())
+
+
+# Read what tells captured messages from others, and how often a model was asked about them.
+
+CALLS = "captured_calls"
+"""The key in `meta` of the last day (UTC) on which a model was asked about captured messages, and how often."""
+
+
+NAMESPACE = uuid.UUID("6d0a8b43-52a9-4a0e-8d1c-0c7f7a1f7d55")
+
+SAME_TIME = timedelta(minutes=2)
+"""How far apart the times of a message are at most that a hook has brought and of its line in a transcript. Set by
+hand: the hook runs within seconds, and a person who says the same again, or in another session, takes longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMessage:
+    """What tells a message with an id of its client from others."""
+
+    id: str
+    external_id: str
+    role: str
+    content_hash: str
+    said_at: datetime
+    deleted_at: datetime | None = None
+
+
+_COLUMNS = ("id", "external_id", "role", "content_hash", "said_at", "deleted_at")
+_WITH_TEXTS = select(*(messages.c[name] for name in _COLUMNS)).where(
+    messages.c.content_hash.in_(listed("hashes")), messages.c.external_id != ""
+)
+
+
+def with_texts(conn: Connection, user_id: str, content_hashes: Sequence[str]) -> list[StoredMessage]:
+    """Return the messages of a user in all scopes that have an id of their client and one of these texts."""
+    query = _WITH_TEXTS.where(messages.c.user_id == user_id)
+    return [
+        StoredMessage(*row) for chunk in chunks(content_hashes) for row in conn.execute(query, {"hashes": chunk}).all()
+    ]
+
+
+def calls_on(conn: Connection, day: datetime) -> int:
+    """Return how many calls of the model were made on a day (UTC) to learn from captured messages."""
+    value = conn.execute(select(meta.c.value).where(meta.c.key == CALLS)).scalar_one_or_none()
+    last, _, made = (value or "").partition(" ")
+    return int(made) if last == f"{day.astimezone(UTC):%Y-%m-%d}" else 0
+
+
+def undone(conn: Connection, message_ids: Sequence[str]) -> dict[Scope, list[str]]:
+    """Return those deleted messages that an undo deleted, by their scope."""
+    by_scope: dict[Scope, list[str]] = {}
+    for chunk in chunks(message_ids):
+        for row in conn.execute(_UNDONE, {"ids": chunk}).all():
+            by_scope.setdefault(to_scope(row), []).append(row.id)
+    return by_scope
+
+
+_LATER = message_history.alias()
+_NEWEST = select(func.max(_LATER.c.seq)).where(_LATER.c.message_id == messages.c.id).scalar_subquery()
+_UNDONE = (
+    select(messages)
+    .join(message_history, message_history.c.message_id == messages.c.id)
+    .where(
+        messages.c.id.in_(listed("ids")),
+        messages.c.deleted_at.is_not(None),
+        message_history.c.seq == _NEWEST,
+        message_history.c.stage.like(f"{UNDO}%"),
+    )
+    .order_by(messages.c.seq)
+)
+
+
+def said_then(user_id: str, external_id: str, role: str, content_hash: str, said_at: datetime) -> tuple[str, str, str]:
+    """Return ids of what was said through a client at a time: before it, then, and after it.
+
+    A purge keeps the second one, which is one of the three of every line of a transcript that says the same.
+    """
+    client, window = external_id.partition(":")[0], said_at.timestamp() // SAME_TIME.total_seconds()
+    before, then, after = (
+        str(uuid.uuid5(NAMESPACE, "\0".join((user_id, client, role, content_hash, str(window + step)))))
+        for step in (-1, 0, 1)
+    )
+    return before, then, after
+
+
+def purged(conn: Connection, owner_ids: Sequence[str]) -> set[str]:
+    """Return those of some ids that were purged."""
+    return {owner_id for chunk in chunks(owner_ids) for owner_id in conn.execute(_PURGED, {"ids": chunk}).scalars()}
+
+
+_PURGED = select(purged_ids.c.owner_id).where(purged_ids.c.owner_id.in_(listed("ids")))

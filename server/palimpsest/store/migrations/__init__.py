@@ -1,1 +1,0 @@
-"""The ledger's schema, one file a step, carried out by Alembic."""

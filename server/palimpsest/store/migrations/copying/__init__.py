@@ -1,1 +1,0 @@
-"""Copies of a whole ledger from one database to another, whatever their kinds."""

@@ -1,0 +1,579 @@
+"""The ledger in PostgreSQL: the pool, locks, time limits, lost commits, LISTEN, and errors in plain words."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from psycopg import Connection as PsycopgConnection
+from psycopg.pq import TransactionStatus
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as NoFreeConnectionError
+from sqlalchemy.pool import NullPool, QueuePool
+
+from palimpsest.core.errors import LedgerError, SettingsError
+from palimpsest.store.database import Work
+from palimpsest.store.postgres import postgres_schema
+from palimpsest.store.postgres.bm25 import PostgresFullText
+from palimpsest.store.postgres.postgres_schema import (
+    AS_TEXT,
+    CHANNEL,
+    SCHEMA,
+    WHOLE,
+    Commits,
+    PostgresLoading,
+    ledger_lock,
+    user_lock,
+    was_stored,
+    work_lock,
+)
+from palimpsest.store.schema import metadata
+
+# PostgreSQL's errors as ours, with what to do.
+
+MAX_CAUSE_CHARS = 200
+"""PostgreSQL quotes values, and they may be long."""
+
+ADVICE = {
+    "28": "Check the user and the password in ledger_url, and what this user may do",
+    "3D": "Create the database that ledger_url names",
+    "40P01": "Another write was in the way. Try again",
+    "42501": "Give the user of ledger_url the right to create and change tables in the database",
+    "42P01": "A table of the ledger is missing. Restore the database from a backup",
+    "53100": "The disk of the database is full. Free some space, then try again",
+    "53300": "The database has no free connection. Let it allow more of them (max_connections), or run fewer servers",
+    "53": "The database has not enough resources. Try again in a moment",
+    "54000": "A name is too long for an index of the database. Shorten it",
+    "55P03": "Another server has been writing for this user all the time. Try again in a moment",
+    "57014": "The database took too long. Try again in a moment",
+    "57P": "The database is stopping or starting. Try again in a moment",
+    "08": "The database cannot be reached. Check that it runs, then try again",
+    "25P03": "This server was held up for too long in the middle of a call. Try again",
+    "25006": "The database only allows reading now, as a standby does. Try again once it is the primary",
+    "22P05": "The text has a character that PostgreSQL cannot store. Leave it out",
+    "22021": "The text has a character that PostgreSQL cannot store. Leave it out",
+}
+"""What to do, by the beginning of PostgreSQL's error code (its manual, appendix A), the longest that fits."""
+
+REFUSALS = {
+    "password authentication failed": ADVICE["28"],
+    "no password supplied": ADVICE["28"],
+    "does not exist": ADVICE["3D"],
+    "too many": ADVICE["53300"],
+    "starting up": ADVICE["57P"],
+    "not yet accepting": ADVICE["57P"],
+    "shutting down": ADVICE["57P"],
+}
+"""What to do if a connection is refused, by a part of the message, because the driver gives no code then."""
+
+UNREACHABLE = "The database cannot be reached. Check that it runs and that ledger_url is right, then try again"
+
+UNREADABLE_ROW = (ValueError, LookupError, TypeError, SQLAlchemyError)
+"""What reading a row raises if its content is not what was written."""
+
+
+NOTHING = "Nothing was written."
+
+NOTHING_BY_THIS_STEP = "Nothing was written by this step."
+"""What a read says: an earlier step of the same call may have written."""
+
+
+@contextmanager
+def as_ledger_errors(location: str, written: str = NOTHING) -> Generator[None]:
+    """Raise PostgreSQL's errors as LedgerError. `written` says what was written when one occurs."""
+    try:
+        yield
+    except NoFreeConnectionError as error:
+        raise LedgerError(
+            f"the ledger {location} could not be used: all connections of this server were in use for too long. "
+            f"{written} Try again in a moment."
+        ) from error
+    except DBAPIError as error:
+        raise LedgerError(f"the ledger {location} could not be used: {_with_advice(error.orig, written)}") from error
+    except psycopg.Error as error:
+        raise LedgerError(f"the ledger {location} could not be used: {_with_advice(error, written)}") from error
+    except UNREADABLE_ROW as error:
+        cause = f"a row cannot be read ({type(error).__name__}: {str(error)[:MAX_CAUSE_CHARS]})"
+        raise LedgerError(f"the ledger {location} could not be used: {cause}. {written}") from error
+
+
+def is_lost(error: BaseException | None) -> bool:
+    """Return whether an error says that the connection is gone, or the server is stopping or starting."""
+    code = _code(error)
+    return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError) and (
+        not code or code.startswith(("08", "57P0"))
+    )
+
+
+def _code(error: BaseException | None) -> str:
+    return (error.sqlstate or "") if isinstance(error, psycopg.Error) else ""
+
+
+def _with_advice(error: BaseException | None, written: str) -> str:
+    """Return PostgreSQL's message, what was written, and what to do."""
+    code = _code(error)
+    advice = next((ADVICE[code[:length]] for length in (5, 3, 2) if code[:length] in ADVICE), "")
+    if not code:
+        advice = next((advice for part, advice in REFUSALS.items() if part in str(error)), "")
+    if not advice and is_lost(error):
+        advice = UNREACHABLE
+    message = " ".join(str(error).split())[:MAX_CAUSE_CHARS].rstrip(".")
+    return f"{message}. {written}{f' {advice}.' if advice else ''}"
+
+
+# A limit of time for each statement that also holds if the database does not answer any more.
+#
+# PostgreSQL ends a statement that takes too long by itself. If its machine has stopped, or the network swallows what
+# is sent, it cannot. Then a thread of this process shuts the connection down, and the statement fails at once.
+
+LOOK_SECONDS = 1.0
+"""How often the thread looks. Set by hand: a second more is nothing beside the limit."""
+
+
+UNLIMITED = "palimpsest_unlimited"
+"""The key among what SQLAlchemy keeps with a connection."""
+
+
+class TimeLimit:
+    """Shut down connections of engines on which a statement takes longer than so many seconds.
+
+    The thread starts with the first statement and ends with `close`.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._began: dict[int, tuple[float, PsycopgConnection[Any]]] = {}
+        self._closing = threading.Event()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def watch(self, engine: Engine) -> None:
+        """Limit the statements of an engine."""
+        event.listen(engine, "before_cursor_execute", self._begin)
+        event.listen(engine, "after_cursor_execute", self._end)
+
+    @contextmanager
+    def lifted(self, conn: Connection) -> Generator[None]:
+        """Let the statements of a connection take any time in the block."""
+        info = conn.info
+        info[UNLIMITED] = True
+        try:
+            yield
+        finally:
+            del info[UNLIMITED]
+
+    def close(self) -> None:
+        """End the thread."""
+        with self._lock:
+            self._closing.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _begin(self, conn: Connection, *_: Any) -> None:
+        if conn.info.get(UNLIMITED):
+            return
+        driver = driver_of(conn)
+        self._began[id(driver)] = time.monotonic(), driver
+        if self._thread is None:
+            with self._lock:
+                if self._thread is None and not self._closing.is_set():
+                    self._thread = threading.Thread(target=self._watch, name="palimpsest-time-limit", daemon=True)
+                    self._thread.start()
+
+    def _end(self, conn: Connection, *_: Any) -> None:
+        self._began.pop(id(driver_of(conn)), None)
+
+    def _watch(self) -> None:
+        while not self._closing.wait(LOOK_SECONDS):
+            for key, began in list(self._began.items()):
+                started, driver = began
+                if not driver.closed and driver.info.transaction_status is not TransactionStatus.ACTIVE:
+                    continue  # the statement has failed: the next one on this connection begins anew
+                is_too_long = time.monotonic() - started > self._seconds
+                if (driver.closed or is_too_long) and self._began.get(key) == began:
+                    self._began.pop(key, None)
+                    shut_down(driver)
+
+
+def driver_of(conn: Connection) -> PsycopgConnection[Any]:
+    """Return psycopg's connection."""
+    driver: Any = conn.connection.driver_connection
+    return driver
+
+
+def shut_down(driver: PsycopgConnection[Any]) -> None:
+    """End both directions of a connection, so that whoever waits for it goes on."""
+    with suppress(OSError, psycopg.Error):  # it is closed already
+        copy = socket.socket(fileno=os.dup(driver.fileno()))
+        with copy:
+            copy.shutdown(socket.SHUT_RDWR)
+
+
+# Hear that something was written, by any server, as PostgreSQL tells it (LISTEN).
+
+
+class PostgresListener:
+    """Implement `Listener` with a connection of its own, which is opened again when it was lost."""
+
+    def __init__(self, connect: Callable[[], Connection], location: str) -> None:
+        self._connect = connect
+        self._location = location
+        self._conn: Connection | None = None
+        self._driver: psycopg.Connection[Any] | None = None
+        self._is_closed = False
+
+    def wait(self, seconds: float) -> None:
+        """Return when something was written, at the latest after so many seconds. Raises LedgerError."""
+        with as_ledger_errors(self._location):
+            if self._driver is None:
+                self._conn = self._connect()
+                self._conn.exec_driver_sql(f"LISTEN {CHANNEL}")
+                self._driver = driver_of(self._conn)
+                return  # what was written while nobody listened has to be looked for
+            try:
+                for _ in self._driver.notifies(timeout=seconds, stop_after=1):
+                    pass
+            except psycopg.Error:
+                self._drop()
+                if not self._is_closed:
+                    raise
+
+    def close(self) -> None:
+        """End the wait of another thread, and the connection."""
+        self._is_closed = True
+        if self._driver is not None:
+            shut_down(self._driver)
+
+    def _drop(self) -> None:
+        conn, self._conn, self._driver = self._conn, None, None
+        if conn is not None:
+            with suppress(psycopg.Error):
+                conn.invalidate()
+                conn.close()
+
+
+# The PostgreSQL database of a ledger: how it is connected to and locked.
+#
+# A read is one transaction with one snapshot (`REPEATABLE READ`). A write is one transaction that begins with the
+# lock of its user, which stands for SQLite's write lock: what it reads afterwards was committed before (`READ
+# COMMITTED`). Writes for different users go on at the same time, and only wait for each other at the end, where they
+# write to the index log: its numbers have to grow in the order of the commits (`tables.py`).
+
+DRIVERS = ("postgresql", "postgresql+psycopg")
+"""What a URL may begin with."""
+
+EXAMPLE = "postgresql+psycopg://user:password@host/database"
+
+OLDEST_VERSION = 140_000
+"""PostgreSQL 14. Older versions are not maintained any more."""
+
+CONNECT_SECONDS = 10
+"""How long a connection may take to open."""
+
+WAIT_SECONDS = 30
+"""How long a write waits for its turn, and a call for a connection. As with SQLite."""
+
+PAUSE_SECONDS = 20
+"""How long a write may pause between two statements. A server that is frozen then gives its locks back before those who
+wait for them give up."""
+
+STATEMENT_SECONDS = 60
+"""How long a statement may take. Set by hand: the slowest that a person waits for take a few seconds."""
+
+SILENCE_SECONDS = 75.0
+"""After so long without an answer a connection is given up. PostgreSQL itself ends the statement before that."""
+
+SETTLE_SECONDS = 20.0
+"""How long a write whose commit was not answered asks what became of it."""
+
+RETRY_SECONDS = 0.2
+"""How often it asks."""
+
+CONNECTIONS = 15
+"""How many connections a process has at most for its calls. Its worker threads are fewer."""
+
+KEPT_CONNECTIONS = 5
+"""How many of them stay open."""
+
+SESSION = (
+    f"SET statement_timeout = '{STATEMENT_SECONDS}s'; SET lock_timeout = '{WAIT_SECONDS}s'; "
+    f"SET idle_in_transaction_session_timeout = '{STATEMENT_SECONDS}s'; SET timezone = 'UTC'; "
+    # A plan that is kept for any values knows none of them, and goes through all users' rows where an index would do.
+    "SET plan_cache_mode = force_custom_plan; "
+    # A server that is gone gives its locks back within half a minute.
+    "SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3"
+)
+
+NETWORK: dict[str, Any] = {
+    "connect_timeout": CONNECT_SECONDS,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": WAIT_SECONDS * 1_000,
+}
+"""What notices that the other end is gone, in seconds, the last one in milliseconds."""
+
+READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+WRITE = (
+    "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; "
+    f"SET LOCAL idle_in_transaction_session_timeout = '{PAUSE_SECONDS}s'"
+)
+
+postgres_schema.register()
+
+
+class PostgresDatabase:
+    """Implement `Database` with a PostgreSQL database, which any number of servers on any number of machines share."""
+
+    def __init__(self, url: URL) -> None:
+        self._url = url
+        self._limit = TimeLimit(SILENCE_SECONDS)
+        self._engine = self._new_engine(
+            poolclass=QueuePool,
+            pool_size=KEPT_CONNECTIONS,
+            max_overflow=CONNECTIONS - KEPT_CONNECTIONS,
+            pool_timeout=WAIT_SECONDS,
+            pool_use_lifo=True,
+        )
+        self._sessions = self._new_engine(poolclass=NullPool)
+        self._commits = Commits()
+        self.full_text = PostgresFullText()
+        self.loading = PostgresLoading()
+        self.migrates_when_opened = False
+
+    @classmethod
+    def open(cls, address: str) -> PostgresDatabase:
+        """Connect to the database of a URL. Raises SettingsError for a URL that is none, and LedgerError."""
+        database = cls(_parsed(address))
+        try:
+            with database.read() as conn:
+                _refuse_unfit(conn, database.location)
+        except BaseException:
+            database.close()
+            raise
+        return database
+
+    @property
+    def location(self) -> str:
+        """Return the address of the database without the user and the password."""
+        url = self._url
+        return str(URL.create("postgresql", host=url.host, port=url.port, database=url.database))
+
+    @property
+    def dump_command(self) -> str:
+        """Return the command of PostgreSQL's own copy. It asks for the password, or reads it from ~/.pgpass."""
+        url = self._url
+        address = URL.create("postgresql", url.username, host=url.host, port=url.port, database=url.database)
+        return f'pg_dump --format=custom --file=palimpsest.dump "{address}"'
+
+    @contextmanager
+    def read(self) -> Generator[Connection]:
+        """Return a connection that sees one state of the ledger. Raises LedgerError."""
+        with as_ledger_errors(self.location, NOTHING_BY_THIS_STEP), self._begun(READ) as conn:
+            yield conn
+            conn.exec_driver_sql("ROLLBACK")
+
+    @contextmanager
+    def write(self, user_id: str | None = None) -> Generator[Connection]:
+        """Return a connection that holds the lock of a user, or of all users. Raises LedgerError."""
+        with as_ledger_errors(self.location), self._begun(WRITE) as conn:
+            whole = ledger_lock(WHOLE)
+            locks = f"pg_advisory_xact_lock({whole})"
+            if user_id is not None:
+                locks = f"pg_advisory_xact_lock_shared({whole}), pg_advisory_xact_lock({user_lock(user_id)})"
+            conn.exec_driver_sql(f"SELECT {locks}")
+            yield conn
+            self._commit(conn)
+
+    @contextmanager
+    def _begun(self, begin: str) -> Generator[Connection]:
+        """Return a connection with a transaction. One that the database has closed meanwhile is replaced by another."""
+        conn = self._engine.connect()
+        try:
+            try:
+                conn.exec_driver_sql(begin, execution_options=AS_TEXT)
+            except DBAPIError as error:
+                if not is_lost(error.orig):
+                    raise
+                conn.close()
+                conn = self._engine.connect()
+                conn.exec_driver_sql(begin, execution_options=AS_TEXT)
+            yield conn
+        except BaseException:
+            _roll_back(conn)
+            raise
+        finally:
+            conn.close()
+
+    def _commit(self, conn: Connection) -> None:
+        if driver_of(conn).info.transaction_status is not TransactionStatus.INTRANS:
+            raise LedgerError(f"the ledger {self.location} refused a statement of this call. Nothing was written.")
+        write = uuid.uuid4()
+        try:
+            self._commits.commit(conn, write)
+        except DBAPIError as error:
+            if not is_lost(error.orig):
+                raise
+            self._settle(write, error)
+
+    def _settle(self, write: uuid.UUID, lost: DBAPIError) -> None:
+        """Ask how a transaction ended whose commit was not answered. Raises LedgerError if it was not committed."""
+        until = time.monotonic() + SETTLE_SECONDS
+        while time.monotonic() < until:
+            with suppress(DBAPIError), self._sessions.connect() as conn:
+                if was_stored(conn, write):
+                    return
+                raise LedgerError(
+                    f"the connection to the ledger {self.location} broke. Nothing was written. Try again."
+                ) from lost
+            time.sleep(RETRY_SECONDS)
+        raise LedgerError(
+            f"the connection to the ledger {self.location} broke while a change was being stored, and the database "
+            "does not say whether it was. Look before you repeat it."
+        ) from lost
+
+    @contextmanager
+    def migrating(self) -> Generator[None]:
+        """Let one process at a time change the schema."""
+        with as_ledger_errors(self.location):
+            conn = self._sessions.connect()
+        with conn:
+            with as_ledger_errors(self.location):
+                conn.exec_driver_sql(f"SELECT pg_advisory_lock({ledger_lock(SCHEMA)})")
+            yield
+
+    @contextmanager
+    def without_time_limit(self, conn: Connection) -> Generator[None]:
+        """Lift the limits of time of a transaction. The network's own still tell a database that is gone."""
+        conn.exec_driver_sql("SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0")
+        with self._limit.lifted(conn):
+            yield
+
+    def listener(self) -> PostgresListener:
+        """Return what hears of every write to the ledger."""
+        return PostgresListener(self._sessions.connect, self.location)
+
+    @contextmanager
+    def alone_at(self, work: Work) -> Generator[bool]:
+        """Give True and keep other processes from a work in the background, or False if one is doing it.
+
+        The lock ends with its connection.
+        """
+        with as_ledger_errors(self.location):
+            conn = self._sessions.connect()
+        with conn:
+            with as_ledger_errors(self.location):
+                is_ours = conn.exec_driver_sql(f"SELECT pg_try_advisory_lock({work_lock(work)})").scalar_one()
+            yield bool(is_ours)
+
+    def finish_schema(self, conn: Connection) -> None:
+        """Create what this database needs beside the tables."""
+        postgres_schema.create(conn)
+
+    def check(self) -> str:
+        """Return "ok" if the database answers. Raises LedgerError."""
+        with self.read() as conn:
+            return str(conn.exec_driver_sql("SELECT 'ok'").scalar_one())
+
+    def faults(self, conn: Connection) -> list[str]:
+        """Return which indexes PostgreSQL does not use, because building them broke off."""
+        return [f"the index {name} is not valid" for name in postgres_schema.invalid_indexes(conn)]
+
+    def repair(self, conn: Connection) -> None:
+        """Rebuild the indexes of the ledger."""
+        for table in metadata.sorted_tables:
+            conn.exec_driver_sql(f'REINDEX TABLE "{table.name}"')
+
+    def erase_free_space(self) -> bool:
+        """Let PostgreSQL remove deleted rows from its tables and indexes. Return True."""
+        with self._unlimited() as conn:
+            for table in postgres_schema.names(conn):
+                conn.exec_driver_sql(f'VACUUM (ANALYZE) "{table}"')
+        return True
+
+    def search_tables(self, pieces: Sequence[bytes]) -> dict[str, list[bytes]]:
+        """Return for each table which of these pieces of texts a row of it contains."""
+        with self._unlimited() as conn:
+            return {table: postgres_schema.pieces_in(conn, table, pieces) for table in postgres_schema.names(conn)}
+
+    @contextmanager
+    def _unlimited(self) -> Generator[Connection]:
+        """Return a connection of its own for work that goes through whole tables, however long that takes."""
+        with as_ledger_errors(self.location), self._sessions.connect() as conn, self._limit.lifted(conn):
+            conn.exec_driver_sql("SET statement_timeout = 0")
+            yield conn
+
+    def files(self) -> list[Path]:
+        """Return no files: the database may be on another machine."""
+        return []
+
+    def size(self) -> int:
+        """Return the size in bytes of the tables and their indexes."""
+        with self.read() as conn:
+            return postgres_schema.size(conn)
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._engine.dispose()
+        self._limit.close()
+
+    def _new_engine(self, **pool: Any) -> Engine:
+        url = self._url.set(drivername=postgres_schema.DRIVER)
+        application = {"application_name": "palimpsest"} if "application_name" not in url.query else {}
+        engine = create_engine(
+            url,
+            isolation_level="AUTOCOMMIT",
+            connect_args={**NETWORK, **application},
+            json_serializer=postgres_schema.dumps,
+            json_deserializer=postgres_schema.loads,
+            **pool,
+        )
+
+        @event.listens_for(engine, "connect")
+        def _(driver: Any, _: Any) -> None:
+            driver.autocommit = True
+            driver.execute(SESSION)
+
+        self._limit.watch(engine)
+        return engine
+
+
+def _parsed(address: str) -> URL:
+    try:
+        url = make_url(address)
+    except ArgumentError:
+        raise SettingsError(f"ledger_url is no URL. It looks like {EXAMPLE}") from None
+    if url.drivername not in DRIVERS:
+        raise SettingsError(f"ledger_url begins with {url.drivername}, which is unknown. Use postgresql+psycopg://")
+    if not url.database:
+        raise SettingsError(f"ledger_url names no database. It looks like {EXAMPLE}")
+    return url
+
+
+def _refuse_unfit(conn: Connection, location: str) -> None:
+    """Raise LedgerError for a database that cannot hold a ledger."""
+    version = driver_of(conn).info.server_version
+    if version < OLDEST_VERSION:
+        raise LedgerError(f"{location} is PostgreSQL {version // 10_000}. Use version 14 or a later one.")
+    encoding = conn.exec_driver_sql("SHOW server_encoding").scalar_one()
+    if encoding != "UTF8":
+        raise LedgerError(f"the database {location} has the encoding {encoding}. Create one with the encoding UTF8.")
+
+
+def _roll_back(conn: Connection) -> None:
+    """End a transaction after an error. If that fails too, the connection is closed for good."""
+    if conn.closed or conn.invalidated:
+        return
+    try:
+        conn.exec_driver_sql("ROLLBACK")
+    except DBAPIError:
+        conn.invalidate()

@@ -1,0 +1,450 @@
+"""What only PostgreSQL's schema has: types, NUL characters, triggers and counters."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import cache
+from itertools import count
+from typing import Any, ClassVar, cast
+
+from sqlalchemy import Column, Connection, Dialect, String, Table, UniqueConstraint, inspect, text
+from sqlalchemy.dialects import registry
+from sqlalchemy.dialects.postgresql.base import PGDDLCompiler, PGTypeCompiler
+from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.types import Integer
+
+from palimpsest.store.database import Work
+from palimpsest.store.rows import StoredJson, json_elements, json_numbers, next_number
+from palimpsest.store.schema import index_log, metadata
+
+# Whether a write was stored whose commit was not answered.
+#
+# Each write leaves a row in a table, under an id that only its own server knows. A server whose connection broke
+# during the commit asks for that row by putting one of its own there: PostgreSQL then waits until the write has
+# ended, and a write that has not arrived yet can no longer be stored. The number of a transaction does not tell it,
+# because PostgreSQL may give it to another one after a crash.
+
+TABLE = "commits"
+
+CREATE = f"""
+    CREATE TABLE IF NOT EXISTS {TABLE} (
+        id uuid PRIMARY KEY,
+        is_stored boolean NOT NULL,
+        at timestamptz NOT NULL DEFAULT now()
+    )
+"""
+
+KEPT = "1 hour"
+"""How long a row is kept. Whoever asks for it does so in the first half minute."""
+
+ERASED_EVERY = 500
+"""After so many writes of a process the outdated rows are erased. Set by hand: that takes some milliseconds."""
+
+AS_TEXT: Mapping[str, bool] = {"no_parameters": True}
+"""The option with which the driver takes several statements in one text."""
+
+_ERASE = f"DELETE FROM {TABLE} WHERE at < now() - interval '{KEPT}'; "  # noqa: S608 - no value of anybody's
+
+
+class Commits:
+    """Commit the transactions of a process so that they can be asked for."""
+
+    def __init__(self) -> None:
+        self._number = count()
+
+    def commit(self, conn: Connection, write: uuid.UUID) -> None:
+        """Commit a transaction under a new id, in one message to the database."""
+        erase = "" if next(self._number) % ERASED_EVERY else _ERASE
+        leave = f"INSERT INTO {TABLE}(id, is_stored) VALUES ('{write}', true); "  # noqa: S608 - an id is no text
+        conn.exec_driver_sql(f"{erase}{leave}COMMIT", execution_options=AS_TEXT)
+
+
+def was_stored(conn: Connection, write: uuid.UUID) -> bool:
+    """Return whether a write was committed, once it has ended. It cannot be committed any more afterwards."""
+    ask = (
+        f"INSERT INTO {TABLE}(id, is_stored) VALUES (%(id)s, false) "  # noqa: S608 - no value of anybody's
+        "ON CONFLICT (id) DO UPDATE SET at = now() RETURNING is_stored"
+    )
+    return bool(conn.exec_driver_sql(ask, {"id": write}).scalar_one())
+
+
+# Advisory locks: whose turn it is to write for a user, to change the schema, to work in the background.
+#
+# Each is a pair of numbers. PostgreSQL releases them when a transaction or a connection ends, also when its client
+# is killed.
+
+LEDGER = 0x70616C69
+"""The first number of locks that belong to the whole ledger. The letters "pali", so that others do not choose it."""
+
+USER = 0x70616C75
+"""The first number of the locks of users."""
+
+WHOLE, INDEX_LOG, SCHEMA = 0, 1, 2
+"""The second number: writing to all users' rows, the end of the index log, changing the schema."""
+
+WORKS: Mapping[Work, int] = {"embedding": 10, "jobs": 11, "graph": 12, "index": 13}
+"""The second number of each work in the background."""
+
+
+def work_lock(work: Work) -> str:
+    """Return the arguments of the lock of a work in the background."""
+    return ledger_lock(WORKS[work])
+
+
+def ledger_lock(number: int) -> str:
+    """Return the arguments of a lock of the whole ledger."""
+    return f"{LEDGER}, {number}"
+
+
+def user_lock(user_id: str) -> str:
+    """Return the arguments of the lock of a user. Two users may share one, which only lets them wait for each other."""
+    digest = hashlib.blake2b(user_id.encode(), digest_size=4).digest()
+    return f"{USER}, {int.from_bytes(digest, 'big', signed=True)}"
+
+
+# How a ledger in PostgreSQL takes in the rows of another ledger, and what it cannot store.
+
+MAX_INDEXED_BYTES = 2_600
+"""How long the texts of one index row may be together. PostgreSQL takes 2,704 bytes with their headers."""
+
+MAX_BYTES_OF_CHARACTER = 4
+
+
+class PostgresLoading:
+    """Implement `Loading` for PostgreSQL."""
+
+    def in_any_order(self) -> AbstractContextManager[None]:
+        """Do nothing: the references are dropped."""
+        return nullcontext()
+
+    def drop_references(self, conn: Connection) -> None:
+        """Drop the foreign keys."""
+        inspector = inspect(conn)
+        for table in metadata.sorted_tables:
+            for key in inspector.get_foreign_keys(table.name):
+                conn.exec_driver_sql(f'ALTER TABLE "{table.name}" DROP CONSTRAINT "{key["name"]}"')
+
+    def create_references(self, conn: Connection) -> None:
+        """Create the foreign keys. PostgreSQL refuses if a row refers to a missing row."""
+        for table in metadata.sorted_tables:
+            for column in table.columns:
+                for key in column.foreign_keys:
+                    other = key.column
+                    conn.exec_driver_sql(
+                        f'ALTER TABLE "{table.name}" ADD FOREIGN KEY ("{column.name}") '
+                        f'REFERENCES "{other.table.name}" ("{other.name}")'
+                    )
+
+    def unfit(self, table: Table, row: Mapping[str, Any]) -> str:
+        """Return why PostgreSQL cannot store a row, or "" if it can."""
+        for names in _indexed(table):
+            texts = [value for name in names if isinstance(value := row[name], str)]
+            if sum(map(len, texts)) * MAX_BYTES_OF_CHARACTER <= MAX_INDEXED_BYTES:
+                continue
+            size = sum(len(value.encode()) for value in texts)
+            if size > MAX_INDEXED_BYTES:
+                return f"its {' and '.join(names)} have {size:,} bytes, and an index takes {MAX_INDEXED_BYTES:,}"
+        return ""
+
+    def counters(self, conn: Connection) -> dict[str, int]:
+        """Return the highest number that was ever given to a row, by table."""
+        found: dict[str, int] = {}
+        for name, sequence in _sequences(conn).items():
+            value, is_called = conn.exec_driver_sql(f"SELECT last_value, is_called FROM {sequence}").one()  # noqa: S608 - a name of our own
+            found[name] = int(value) if is_called else 0
+        return found
+
+    def count_on(self, conn: Connection, counters: Mapping[str, int]) -> None:
+        """Let the numbers of new rows begin above these and above those in use."""
+        given = self.counters(conn)
+        for name, sequence in _sequences(conn).items():
+            (column,) = metadata.tables[name].primary_key
+            used = conn.exec_driver_sql(f'SELECT max("{column.name}") FROM "{name}"').scalar()  # noqa: S608 - likewise
+            highest = max(counters.get(name, 0), given[name], used or 0)
+            values = {"sequence": sequence, "value": max(highest, 1), "is_called": highest > 0}
+            conn.execute(text("SELECT setval(CAST(:sequence AS regclass), :value, :is_called)"), values)
+
+
+@cache
+def _indexed(table: Table) -> tuple[tuple[str, ...], ...]:
+    """Return the names of the text columns of each index, and of the keys."""
+    keys = [key for key in table.constraints if isinstance(key, UniqueConstraint)]
+    found = [[*index.columns] for index in table.indexes] + [[*key.columns] for key in (table.primary_key, *keys)]
+    named = (tuple(column.name for column in columns if isinstance(column.type, String)) for columns in found)
+    return tuple(names for names in dict.fromkeys(named) if names)
+
+
+def _sequences(conn: Connection) -> dict[str, str]:
+    """Return the sequence that numbers the rows of each table that has one."""
+    found: dict[str, str] = {}
+    for table in metadata.sorted_tables:
+        columns = [*table.primary_key]
+        if len(columns) == 1:
+            query = text("SELECT pg_get_serial_sequence(:table, :column)")
+            values = {"table": f'"{table.name}"', "column": columns[0].name}
+            sequence = conn.execute(query, values).scalar()
+            if sequence is not None:
+                found[table.name] = str(sequence)
+    return found
+
+
+# Texts with NUL characters, which PostgreSQL cannot store.
+#
+# A NUL is stored as two characters, of which the first is one that Unicode reserves for programs' own use. That one
+# is stored twice if a text has it. So every text comes back as it was.
+
+NUL = "\0"
+MARK = "\ufdd0"
+"""A noncharacter (Unicode, section 23.7): no text for other programs has it."""
+
+_STORED = {NUL: f"{MARK}0", MARK: f"{MARK}{MARK}"}
+_TO_STORE = re.compile("|".join(_STORED))
+_READ = {stored: text for text, stored in _STORED.items()}
+_TO_READ = re.compile("|".join(_READ))
+
+
+def storable(text: str) -> str:
+    """Return a text as it is stored."""
+    if NUL not in text and MARK not in text:
+        return text
+    return _TO_STORE.sub(lambda found: _STORED[found[0]], text)
+
+
+def dumps(value: Any) -> str:
+    """Return a value as JSON whose texts are storable."""
+    dumped = json.dumps(value)
+    if not _has(dumped, NUL) and not _has(dumped, MARK):
+        return dumped
+    return json.dumps(_with_texts(value, storable))
+
+
+def loads(data: str | bytes) -> Any:
+    """Return the value of JSON that `dumps` wrote."""
+    value = json.loads(data)
+    dumped = data if isinstance(data, str) else data.decode()
+    return _with_texts(value, _restored) if _has(dumped, MARK) else value
+
+
+def _has(dumped: str | None, char: str) -> bool:
+    """Return whether a character may be in a value of JSON."""
+    return dumped is not None and json.dumps(char)[1:-1] in dumped
+
+
+def _with_texts(value: Any, change: Callable[[str], str]) -> Any:
+    """Return a value of JSON with its texts and names changed."""
+    match value:
+        case str():
+            return change(value)
+        case list() | tuple():
+            return [_with_texts(item, change) for item in cast("list[Any]", value)]
+        case dict():
+            items = cast("dict[str, Any]", value).items()
+            return {change(name): _with_texts(item, change) for name, item in items}
+        case _:
+            return value
+
+
+def _storable(value: Any) -> Any:
+    return storable(value) if isinstance(value, str) else value
+
+
+def _restored(value: Any) -> Any:
+    if not isinstance(value, str) or MARK not in value:
+        return value
+    return _TO_READ.sub(lambda found: _READ[found[0]], value)
+
+
+def _storable_json(dumped: Any) -> Any:
+    return dumps(json.loads(dumped)) if _has(dumped, NUL) or _has(dumped, MARK) else dumped
+
+
+def _restored_json(dumped: Any) -> Any:
+    return json.dumps(loads(dumped)) if _has(dumped, MARK) else dumped
+
+
+class AnyText(String):
+    """A text that may have NUL characters."""
+
+    render_bind_cast = True  # as SQLAlchemy does for psycopg
+    to_store, to_read = staticmethod(_storable), staticmethod(_restored)
+
+    def bind_processor(self, dialect: Dialect) -> Callable[..., Any]:
+        """Return what makes a text storable."""
+        del dialect
+        return self.to_store
+
+    def result_processor(self, dialect: Dialect, coltype: object) -> Callable[..., Any]:
+        """Return what restores a stored text."""
+        del dialect, coltype
+        return self.to_read
+
+
+class AnyJson(AnyText):
+    """The text of a value of JSON, as it is stored. The texts in the value may have NUL characters."""
+
+    render_bind_cast = False  # its column is no text
+    to_store, to_read = staticmethod(_storable_json), staticmethod(_restored_json)
+
+
+# How PostgreSQL writes what `store/rows.py` and `store/schema.py` define.
+
+EDIT_NUMBERS = "edit_numbers"
+"""The sequence of edit numbers. Two users may write at the same time, so the highest number in use does not do."""
+
+DRIVER = "postgresql+palimpsest"
+"""What the URL of an engine begins with whose tables are made by `LedgerDialect`."""
+
+
+class _Types(PGTypeCompiler):
+    def visit_INTEGER(self, type_: Integer, **kw: Any) -> str:  # noqa: N802 - SQLAlchemy calls it by this name
+        """Give every integer column 64 bits: the index log of many users has more rows than 32 bits can count."""
+        del type_
+        return "BIGINT" if isinstance(kw.get("type_expression"), Column) else "INTEGER"
+
+    def visit_VARCHAR(self, type_: String, **kw: Any) -> str:  # noqa: N802 - likewise
+        """Write text without a limit of its length, as SQLite has none, and ordered by its bytes, as SQLite does."""
+        del type_
+        return 'TEXT COLLATE "C"' if isinstance(kw.get("type_expression"), Column) else "TEXT"
+
+    visit_TEXT = visit_VARCHAR  # noqa: N815 - likewise
+
+
+class _Ddl(PGDDLCompiler):
+    def get_column_specification(self, column: Column[Any], **kwargs: Any) -> str:
+        """Return a column as it is created. Its numbers, if it counts by itself, have 64 bits."""
+        return super().get_column_specification(column, **kwargs).replace(" SERIAL", " BIGSERIAL", 1)
+
+
+class LedgerDialect(PGDialect_psycopg):
+    """PostgreSQL with the types of a ledger, over psycopg."""
+
+    supports_statement_cache = True
+    type_compiler_cls = _Types
+    ddl_compiler = _Ddl
+    # The driver chooses the size of a number that it sends. With a cast, all would have 32 bits.
+    colspecs: ClassVar[Any] = {**PGDialect_psycopg.colspecs, Integer: Integer, String: AnyText, StoredJson: AnyJson}
+
+
+def register() -> None:
+    """Teach SQLAlchemy our dialect, its compiler our constructs, and our partial indexes their conditions."""
+    registry.register(DRIVER.replace("+", "."), __name__, LedgerDialect.__name__)
+    compiles(json_elements, "postgresql")(_json_elements)
+    compiles(json_numbers, "postgresql")(_json_numbers)
+    compiles(next_number, "postgresql")(_next_number)
+    for table in metadata.sorted_tables:
+        for index in table.indexes:
+            index.dialect_options["postgresql"]["where"] = index.dialect_options["sqlite"]["where"]
+
+
+def _json_elements(element: json_elements, compiler: SQLCompiler, **options: Any) -> str:
+    return f"json_array_elements_text({compiler.process(element.clauses, **options)})"
+
+
+def _json_numbers(element: json_numbers, compiler: SQLCompiler, **options: Any) -> str:
+    texts = f"json_array_elements_text({compiler.process(element.clauses, **options)})"
+    return f"(SELECT CAST(texts.value AS BIGINT) AS value FROM {texts} AS texts)"  # noqa: S608 - no value of anybody's
+
+
+def _next_number(element: next_number, compiler: SQLCompiler, **options: Any) -> str:
+    """Take the next number of the sequence. Only if that is in use already, as after an import, set the sequence."""
+    used = compiler.process(element.clauses, **options)
+    taken = f"SELECT nextval('{EDIT_NUMBERS}') AS number, greatest({used}) AS used OFFSET 0"
+    number = f"CASE WHEN number > used THEN number ELSE setval('{EDIT_NUMBERS}', used + 1) END"
+    return f"(SELECT {number} FROM ({taken}) AS taken)"  # noqa: S608 - likewise
+
+
+# What a ledger in PostgreSQL has beside its tables: a sequence, a table, an index, and triggers on the index log.
+#
+# Whoever follows the index log asks for what comes after the newest number it knows. PostgreSQL gives numbers out
+# when a row is written, and a transaction that was given a lower one may commit later: its row would never be seen.
+# So a transaction takes a lock before it writes to the log and keeps it to its end. The last trigger tells all
+# servers that something has changed.
+
+CHANNEL = "palimpsest_changes"
+"""Where servers listen for changes of others."""
+
+LOSSLESS = "surrogateescape"
+"""How bytes are read that may begin or end in the middle of a character."""
+
+_CREATE = (
+    f"CREATE SEQUENCE IF NOT EXISTS {EDIT_NUMBERS}",
+    CREATE,
+    # Many users share the log, and each search asks it for the changes of one of them.
+    f"CREATE INDEX IF NOT EXISTS changes_by_user ON {index_log.name} (user_id, seq)",
+    f"""
+    CREATE OR REPLACE FUNCTION palimpsest_log_in_order() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        PERFORM pg_advisory_xact_lock({ledger_lock(INDEX_LOG)});
+        RETURN NULL;
+    END $$
+    """,
+    f"""
+    CREATE OR REPLACE FUNCTION palimpsest_tell_change() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        PERFORM pg_notify('{CHANNEL}', '');
+        RETURN NULL;
+    END $$
+    """,
+    f"""
+    CREATE OR REPLACE TRIGGER log_in_order BEFORE INSERT ON {index_log.name}
+    FOR EACH STATEMENT EXECUTE FUNCTION palimpsest_log_in_order()
+    """,
+    f"""
+    CREATE OR REPLACE TRIGGER tell_change AFTER INSERT ON {index_log.name}
+    FOR EACH STATEMENT EXECUTE FUNCTION palimpsest_tell_change()
+    """,
+)
+
+
+def create(conn: Connection) -> None:
+    """Create what is missing."""
+    for statement in _CREATE:
+        conn.exec_driver_sql(statement)
+
+
+def names(conn: Connection) -> list[str]:
+    """Return the names of all tables."""
+    query = (
+        "SELECT relname::text FROM pg_class WHERE relkind = 'r' AND relnamespace = current_schema()::regnamespace "
+        "ORDER BY 1"
+    )
+    return list(conn.exec_driver_sql(query).scalars())
+
+
+def pieces_in(conn: Connection, table: str, pieces: Sequence[bytes]) -> list[bytes]:
+    """Return which pieces of texts stand in a column of text of any row of a table."""
+    query = text(
+        "SELECT column_name FROM information_schema.columns WHERE table_schema = current_schema() "
+        "AND table_name = :table AND data_type IN ('text', 'json', 'character varying')"
+    )
+    columns = [f"coalesce(CAST(\"{name}\" AS text), '')" for name in conn.execute(query, {"table": table}).scalars()]
+    if not columns or not pieces:
+        return []
+    found = text(
+        f'SELECT DISTINCT piece FROM "{table}", unnest(CAST(:pieces AS bytea[])) AS piece '  # noqa: S608 - names of our own
+        f"WHERE position(piece IN convert_to(concat_ws(' ', {', '.join(columns)}), 'UTF8')) > 0"
+    )
+    stored = {storable(piece.decode(errors=LOSSLESS)).encode(errors=LOSSLESS): piece for piece in pieces}
+    return [stored[bytes(piece)] for piece in conn.execute(found, {"pieces": list(stored)}).scalars()]
+
+
+def invalid_indexes(conn: Connection) -> list[str]:
+    """Return the names of the indexes that PostgreSQL does not use."""
+    query = "SELECT indexrelid::regclass::text FROM pg_index WHERE NOT indisvalid ORDER BY 1"
+    return list(conn.exec_driver_sql(query).scalars())
+
+
+def size(conn: Connection) -> int:
+    """Return the size in bytes of all tables with their indexes."""
+    query = (
+        "SELECT coalesce(sum(pg_total_relation_size(oid)), 0)::bigint FROM pg_class "
+        "WHERE relkind = 'r' AND relnamespace = current_schema()::regnamespace"
+    )
+    return int(conn.exec_driver_sql(query).scalar_one())

@@ -1,0 +1,404 @@
+"""Erase for good, inside a transaction: rows, history, full text, vectors, entities, and summaries that may quote.
+
+This is the only place that deletes rows of memories and messages. `Ledger.erase_free_space` removes what the database
+still holds of them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Row, Table, delete, insert, select, update
+
+from palimpsest.core.models import PAGE, SELF_NAMES, Message, Scope, name_key
+from palimpsest.store import contextual_keys, entries, jobs, links, usage, writes
+from palimpsest.store import documents as gists
+from palimpsest.store import messages as message_queries
+from palimpsest.store import summaries as summary_sources
+from palimpsest.store.database import FullText
+from palimpsest.store.entries import EPOCH
+from palimpsest.store.graph.identity import USER, told
+from palimpsest.store.links import content_words
+from palimpsest.store.messages import said_then
+from palimpsest.store.rows import chunks, sees
+from palimpsest.store.schema import (
+    conversations,
+    entities,
+    entity_aliases,
+    entity_history,
+    history,
+    index_log,
+    memories,
+    memory_sources,
+    mentions,
+    message_history,
+    messages,
+    meta,
+    purged,
+    relations,
+    summaries,
+    vectors,
+)
+from palimpsest.store.schema import gists as gist_rows
+from palimpsest.store.writes import next_edit_number, reserve_edit_numbers
+from palimpsest.text.names.known_names import bare_name
+
+# Erase what is said of erased pages elsewhere in their documents: in the gists of other pages, and in titles.
+#
+# A gist names the headings that its page stands under, and a title may be the first of them. Both may be of a page
+# that a purge erases.
+
+
+def erase_from_pages(conn: Connection, message_ids: Sequence[str]) -> set[str]:
+    """Erase gists and titles with words that only erased pages explain. Return the ids of the pages concerned.
+
+    A page without a gist is found by its own words, and a document without a title is called by its uri. The rows of
+    the erased pages are still there.
+    """
+    erased = set(message_ids)
+    documents = {
+        session_id
+        for chunk in chunks(message_ids)
+        for session_id in conn.execute(
+            select(messages.c.session_id).where(messages.c.id.in_(chunk), messages.c.role == PAGE)
+        ).scalars()
+    }
+    changed: set[str] = set()
+    for document in documents:
+        query = select(messages.c.id, messages.c.content).where(
+            messages.c.session_id == document, messages.c.role == PAGE
+        )
+        words = {row.id: content_words(row.content) for row in conn.execute(query)}
+        gone = frozenset[str]().union(*(words[page] for page in words.keys() & erased))
+        left = words.keys() - erased
+        told = gists.of_pages(conn, sorted(left))
+        changed |= {page for page, gist in told.items() if (content_words(gist.text) & gone) - words[page]}
+        _erase_title(conn, document, gone - frozenset[str]().union(*(words[page] for page in left)))
+    gists.erase(conn, sorted(changed))
+    return changed
+
+
+def _erase_title(conn: Connection, document: str, gone: frozenset[str]) -> None:
+    is_document = conversations.c.session_id == document
+    for row in conn.execute(select(conversations.c.title, conversations.c.external_id).where(is_document)).all():
+        if content_words(row.title) & gone:
+            conn.execute(update(conversations).where(is_document).values(title=row.external_id))
+
+
+# Erase what purged memories and messages name: mentions, relations, and entities, names and edits that only they
+# knew.
+#
+# An entity is kept as long as anything mentions it or an entity that was merged into it.
+
+
+def erase_from_graph(
+    conn: Connection, user_id: str, memory_ids: Sequence[str], message_ids: Sequence[str]
+) -> tuple[str, ...]:
+    """Erase what memories and messages of a user name and state, and return the names that nothing has any more."""
+    named: dict[str, list[str]] = defaultdict(list)
+    for kind, ids in (("memory", memory_ids), ("message", message_ids)):
+        for chunk in chunks(ids):
+            of_owners = (mentions.c.kind == kind, mentions.c.owner_id.in_(chunk))
+            for row in conn.execute(select(mentions.c.entity_id, mentions.c.name).where(*of_owners)):
+                named[row.entity_id].append(row.name)
+            conn.execute(delete(mentions).where(*of_owners))
+    for chunk in chunks(memory_ids):
+        conn.execute(delete(relations).where(relations.c.memory_id.in_(chunk)))
+    if not named:
+        return ()
+    known = {row.id: row for row in conn.execute(select(entities).where(entities.c.user_id == user_id))}
+    edits = _edits(conn, user_id)
+    touched = _connected(named.keys() & known.keys(), known, edits)
+    erased = {name for names in named.values() for name in names} | _forget(conn, touched, known)
+    erased = {name for name in erased if name_key(name) not in SELF_NAMES}
+    _forget_edits(conn, touched, [row for row in edits if row.entity_id in touched], erased)
+    return tuple(sorted(erased - _still_there(conn, erased, None)))
+
+
+def _edits(conn: Connection, user_id: str) -> list[Row[Any]]:
+    of_user = entity_history.c.entity_id.in_(select(entities.c.id).where(entities.c.user_id == user_id))
+    return list(conn.execute(select(entity_history).where(of_user).order_by(entity_history.c.seq)))
+
+
+def _connected(ids: AbstractSet[str], known: Mapping[str, Row[Any]], edits: Sequence[Row[Any]]) -> set[str]:
+    """Return entities with all that were ever merged with them or split from them, directly or not."""
+    linked: dict[str, set[str]] = defaultdict(set)
+    pairs = [(row.id, row.merged_into) for row in known.values() if row.merged_into is not None]
+    pairs += [(row.entity_id, other) for row in edits for other in told(row) & known.keys()]
+    for one, other in pairs:
+        linked[one].add(other)
+        linked[other].add(one)
+    connected, new = set(ids), set(ids)
+    while new:
+        new = {other for one in new for other in linked[one]} - connected
+        connected |= new
+    return connected & known.keys()
+
+
+def _forget(conn: Connection, touched: AbstractSet[str], known: Mapping[str, Row[Any]]) -> set[str]:
+    """Erase entities that nothing mentions and aliases that no mention has, and return the names that they had."""
+    names = _names(conn, touched)
+    of_group = _of_group(names, known)
+    erased: set[str] = set()
+    for entity_id in sorted(touched):
+        entity, is_of = known[entity_id], entity_aliases.c.entity_id == entity_id
+        aliases = conn.execute(select(entity_aliases).where(is_of).order_by(entity_aliases.c.key)).all()
+        if entity_id not in of_group:
+            erased |= {entity.name, *(alias.name for alias in aliases)}
+            conn.execute(delete(entity_aliases).where(is_of))
+            conn.execute(delete(entities).where(entities.c.id == entity_id))
+            continue
+        erased |= _forget_aliases(conn, aliases, _with_bare_names(names.get(entity_id, {})))
+        given = [alias.name for alias in aliases if alias.given]
+        stated = [*given, USER] if entity.is_user else [*given, *of_group[entity_id]]
+        if entity.name not in stated:
+            erased.add(entity.name)
+            values = {"name": stated[0], "vector": None, "embedder": ""}
+            conn.execute(update(entities).where(entities.c.id == entity_id).values(**values))
+    return erased
+
+
+def _with_bare_names(names: Mapping[str, list[str]]) -> dict[str, list[str]]:
+    """Return names by their keys, and with "Tom (plumber)" also "Tom"."""
+    known = {key: list(called) for key, called in names.items()}
+    for name in (name for called in names.values() for name in called):
+        if bare := bare_name(name):
+            known.setdefault(name_key(bare), []).append(bare)
+    return known
+
+
+def _forget_aliases(conn: Connection, aliases: Sequence[Row[Any]], names: Mapping[str, list[str]]) -> set[str]:
+    """Erase the aliases that nobody gave and no mention has, and spellings of the others that no mention has."""
+    erased: set[str] = set()
+    for alias in aliases:
+        if alias.given or alias.name in names.get(alias.key, ()):
+            continue
+        erased.add(alias.name)
+        is_it = (entity_aliases.c.entity_id == alias.entity_id, entity_aliases.c.key == alias.key)
+        if alias.key in names:
+            conn.execute(update(entity_aliases).where(*is_it).values(name=names[alias.key][0]))
+        else:
+            conn.execute(delete(entity_aliases).where(*is_it))
+    return erased
+
+
+def _names(conn: Connection, ids: AbstractSet[str]) -> dict[str, dict[str, list[str]]]:
+    """Return how mentions call entities: by the id of the entity and by the key of the name, oldest first."""
+    names: dict[str, dict[str, list[str]]] = {}
+    for chunk in chunks(sorted(ids)):
+        of_entities = mentions.c.entity_id.in_(chunk)
+        for row in conn.execute(select(mentions).where(of_entities).order_by(mentions.c.seq)):
+            names.setdefault(row.entity_id, {}).setdefault(row.key, []).append(row.name)
+    return names
+
+
+def _of_group(names: Mapping[str, Mapping[str, list[str]]], known: Mapping[str, Row[Any]]) -> dict[str, list[str]]:
+    """Return how each entity and all that was merged into it are called. Its own names come first."""
+    own = {entity_id: [name for of_key in by_key.values() for name in of_key] for entity_id, by_key in names.items()}
+    of_group = {entity_id: list(called) for entity_id, called in own.items()}
+    for entity_id, called in own.items():
+        target, seen = known[entity_id].merged_into, {entity_id}
+        while target in known and target not in seen:
+            seen.add(target)
+            of_group.setdefault(target, []).extend(called)
+            target = known[target].merged_into
+    return of_group
+
+
+def _still_there(conn: Connection, names: AbstractSet[str], ids: AbstractSet[str] | None) -> set[str]:
+    """Return which of these names something has: these entities, or with None any."""
+    present: set[str] = set()
+    for name_column, id_column in (
+        (entities.c.name, entities.c.id),
+        (entity_aliases.c.name, entity_aliases.c.entity_id),
+        (mentions.c.name, mentions.c.entity_id),
+    ):
+        query = select(name_column).distinct()
+        if ids is None:
+            queries = [query.where(name_column.in_(chunk)) for chunk in chunks(sorted(names))]
+        else:
+            queries = [query.where(id_column.in_(chunk)) for chunk in chunks(sorted(ids))]
+        present.update(name for each in queries for name in conn.execute(each).scalars())
+    return present & names
+
+
+def _forget_edits(conn: Connection, touched: AbstractSet[str], edits: Sequence[Row[Any]], erased: set[str]) -> None:
+    """Erase the edits that tell of an erased entity or name. They cannot be undone any more."""
+    present: set[str] = set()
+    for chunk in chunks(sorted(touched)):
+        present.update(conn.execute(select(entities.c.id).where(entities.c.id.in_(chunk))).scalars())
+    names = erased - _still_there(conn, erased, touched)
+    gone = (touched - present) | {form for name in names for form in (name.casefold(), name_key(name))}
+    for row in edits:
+        texts = [text.casefold() for text in told(row)]
+        if any(name in text for name in gone for text in texts):
+            conn.execute(delete(entity_history).where(entity_history.c.seq == row.seq))
+
+
+ERASED_AT = "erased_at"
+"""The key in `meta` of the newest number of the index log at the last purge.
+
+A summary that a model wrote from an older state may quote erased text. It is not stored any more.
+"""
+
+ROWS_ON_DISK = "unscrubbed"
+"""The key in `meta` that exists from the erasure of rows until the database was rewritten without them."""
+
+
+@dataclass(frozen=True, slots=True)
+class PurgeSelection:
+    """What a purge erases: ids, and every text that these memories and messages ever had.
+
+    `names` are those of entities that nothing has any more. They are known when the rows are erased.
+    """
+
+    memory_ids: tuple[str, ...]
+    message_ids: tuple[str, ...]
+    texts: tuple[str, ...]
+    names: tuple[str, ...] = ()
+
+
+def purge_selection(conn: Connection, scope: Scope, owner_ids: Sequence[str] | None) -> PurgeSelection:
+    """Return what a purge would erase: the given memories and messages or, with None, a whole scope.
+
+    The messages that a memory was learned from are erased with it, because they say the same in other words. Raises
+    InputError for an unknown id.
+    """
+    if owner_ids is None:
+        memory_ids = list(conn.execute(select(memories.c.id).where(_of_scope(memories, scope))).scalars())
+        message_ids = list(conn.execute(select(messages.c.id).where(_of_scope(messages, scope))).scalars())
+    else:
+        owners = [entries.find(conn, scope, owner_id) for owner_id in owner_ids]
+        memory_ids = list(dict.fromkeys(owner.id for owner in owners if not isinstance(owner, Message)))
+        message_ids = [owner.id for owner in owners if isinstance(owner, Message)]
+    sources = message_queries.sources_of(conn, memory_ids)
+    message_ids += [message.id for messages_of_memory in sources.values() for message in messages_of_memory]
+    message_ids = list(dict.fromkeys(message_ids))
+    return PurgeSelection(tuple(memory_ids), tuple(message_ids), _texts(conn, scope, memory_ids, message_ids))
+
+
+def purge(
+    conn: Connection, full_text: FullText, scope: Scope, owner_ids: Sequence[str] | None, now: datetime
+) -> PurgeSelection:
+    """Erase memories and messages, or a whole scope, and return what was erased."""
+    selection = purge_selection(conn, scope, owner_ids)
+    newest_edit = next_edit_number(conn) - 1
+    names = erase_from_graph(conn, scope.user_id, selection.memory_ids, selection.message_ids)
+    touched = contextual_keys.TouchedEntries()
+    touched.annotated |= links.erase(conn, scope.user_id, selection.memory_ids, selection.texts)
+    touched.messages |= erase_from_pages(conn, selection.message_ids)
+    _touch_context(conn, selection, touched)
+    for kind, ids in (("memory", selection.memory_ids), ("message", selection.message_ids)):
+        for chunk in chunks(ids):
+            _erase_entries(conn, full_text, vectors.c.kind == kind, chunk, touched, now)
+    for chunk in chunks(selection.memory_ids):
+        conn.execute(delete(memory_sources).where(memory_sources.c.memory_id.in_(chunk)))
+        conn.execute(delete(history).where(history.c.memory_id.in_(chunk)))
+        conn.execute(update(index_log).where(index_log.c.memory_id.in_(chunk)).values(memory_id=None))
+        usage.erase_uses(conn, chunk)
+        conn.execute(delete(memories).where(memories.c.id.in_(chunk)))
+    for chunk in chunks(selection.message_ids):
+        conn.execute(delete(memory_sources).where(memory_sources.c.message_id.in_(chunk)))
+        conn.execute(delete(message_history).where(message_history.c.message_id.in_(chunk)))
+        if sayings := _sayings(conn, chunk):
+            conn.execute(delete(purged).where(purged.c.owner_id.in_(sayings)))
+            conn.execute(insert(purged), [{"owner_id": saying} for saying in sayings])
+        gists.erase(conn, chunk)
+        conn.execute(delete(messages).where(messages.c.id.in_(chunk)))
+    writes.erase_empty(conn)
+    for chunk in chunks((*selection.memory_ids, *selection.message_ids)):
+        conn.execute(delete(purged).where(purged.c.owner_id.in_(chunk)))
+        conn.execute(insert(purged), [{"owner_id": owner_id} for owner_id in chunk])
+    owners = (*selection.memory_ids, *selection.message_ids)
+    summary_sources.erase_of(conn, summary_sources.resting_on(conn, scope.user_id, owners))
+    jobs.erase(conn, scope.user_id, owners)
+    usage.erase_recalls(conn, scope.user_id, owners, selection.texts)
+    if owner_ids is None:
+        usage.erase_of_scope(conn, scope)
+    contextual_keys.index(conn, full_text, touched, now)
+    _begin_epoch(conn, newest_edit)
+    return replace(selection, names=names)
+
+
+def has_erased_rows_on_disk(conn: Connection) -> bool:
+    """Return whether the database may still hold traces of erased rows: a purge is under way or was interrupted."""
+    return conn.execute(select(meta.c.value).where(meta.c.key == ROWS_ON_DISK)).first() is not None
+
+
+def note_free_space_erased(conn: Connection) -> None:
+    """Record that the database was rewritten after the last purge."""
+    conn.execute(delete(meta).where(meta.c.key == ROWS_ON_DISK))
+
+
+def _of_scope(table: Table, scope: Scope) -> ColumnElement[bool]:
+    """Return the condition for all rows of exactly this project, living or deleted."""
+    return sees(table, scope) & (table.c.project == scope.project)
+
+
+def _texts(conn: Connection, scope: Scope, memory_ids: Sequence[str], message_ids: Sequence[str]) -> tuple[str, ...]:
+    texts: dict[str, None] = {}
+    queries = [
+        select(column).where(key.in_(chunk))
+        for column, key, ids in (
+            (memories.c.text, memories.c.id, memory_ids),
+            (history.c.old_memory, history.c.memory_id, memory_ids),
+            (history.c.new_memory, history.c.memory_id, memory_ids),
+            (messages.c.content, messages.c.id, message_ids),
+            (gist_rows.c.text, gist_rows.c.message_id, message_ids),
+        )
+        for chunk in chunks(ids)
+    ]
+    resting = summary_sources.resting_on(conn, scope.user_id, (*memory_ids, *message_ids))
+    queries += [select(summaries.c.text).where(summaries.c.id.in_(chunk)) for chunk in chunks(resting)]
+    for query in queries:
+        texts.update(dict.fromkeys(text for text in conn.execute(query).scalars() if text))
+    return tuple(texts)
+
+
+def _sayings(conn: Connection, message_ids: Sequence[str]) -> list[str]:
+    """Return what is kept of messages of clients, whose transcripts may say the same under other ids."""
+    columns = (messages.c[name] for name in ("user_id", "external_id", "role", "content_hash", "said_at"))
+    query = select(*columns).where(messages.c.id.in_(message_ids), messages.c.external_id != "")
+    return list(dict.fromkeys(said_then(*row)[1] for row in conn.execute(query).all()))
+
+
+def _touch_context(conn: Connection, selection: PurgeSelection, touched: contextual_keys.TouchedEntries) -> None:
+    """Mark the entries whose context the erased rows were. Their keys are rebuilt without them."""
+    memory_ids, message_ids = set(selection.memory_ids), set(selection.message_ids)
+    touched.messages.update(contextual_keys.neighbour_ids(conn, selection.message_ids) - message_ids)
+    for chunk in chunks(selection.message_ids):
+        cited_by = select(memory_sources.c.memory_id).where(memory_sources.c.message_id.in_(chunk))
+        touched.memories.update(set(conn.execute(cited_by).scalars()) - memory_ids)
+
+
+def _erase_entries(
+    conn: Connection,
+    full_text: FullText,
+    kind: ColumnElement[bool],
+    ids: Sequence[str],
+    touched: contextual_keys.TouchedEntries,
+    now: datetime,
+) -> None:
+    for entry in conn.execute(select(vectors).where(kind, vectors.c.owner_id.in_(ids))).all():
+        touched.move(entry.user_id, entry.embedder, entry.key, entry.vector, -1)
+        full_text.remove(conn, [entry.seq])
+        conn.execute(delete(vectors).where(vectors.c.seq == entry.seq))
+        conn.execute(insert(index_log).values(unit_seq=entry.seq, user_id=entry.user_id, op="delete", at=now))
+
+
+def _begin_epoch(conn: Connection, newest_edit: int) -> None:
+    """Begin a new epoch, and reserve the numbers of erased edits."""
+    reserve_edit_numbers(conn, newest_edit)
+    values: dict[str, str] = {row.key: row.value for row in conn.execute(select(meta))}
+    for key, value in (
+        (EPOCH, int(values.get(EPOCH, 0)) + 1),
+        (ERASED_AT, entries.newest_log_number(conn)),
+        (ROWS_ON_DISK, 1),
+    ):
+        conn.execute(delete(meta).where(meta.c.key == key))
+        conn.execute(insert(meta).values(key=key, value=str(value)))

@@ -1,1 +1,0 @@
-"""Read the ledger. Every function takes a connection of `Ledger.read` and changes nothing."""

@@ -1,0 +1,450 @@
+"""Convert rows of the ledger to models and back, and build the conditions that keep scopes apart."""
+
+from __future__ import annotations
+
+import hashlib
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, tzinfo
+from itertools import islice
+from typing import Any, TypeAlias, TypeVar
+
+import numpy as np
+from sqlalchemy import (
+    JSON,
+    ColumnElement,
+    FromClause,
+    Row,
+    Select,
+    String,
+    Table,
+    and_,
+    bindparam,
+    cast,
+    false,
+    func,
+    or_,
+    select,
+)
+from sqlalchemy.engine import Dialect
+from sqlalchemy.sql.functions import FunctionElement
+from sqlalchemy.types import Integer, TypeDecorator
+
+from palimpsest.core.clock import exact_iso, in_zone
+from palimpsest.core.models import (
+    Event,
+    Link,
+    Memory,
+    Message,
+    NamedEntity,
+    Provenance,
+    Relation,
+    Scope,
+    Summary,
+    Version,
+    labels_of,
+)
+from palimpsest.core.protocols import Vector
+
+IN_CHUNK = 500
+"""The number of values in one IN (...). Databases limit the parameters of a statement; the lowest limit is 32,766."""
+
+FULL_STOPS = " .!。।॥۔։።။។"  # noqa: RUF001 - full stops are meant
+"""What may end a memory without changing what it says: the full stops of the scripts that have their own, and "!".
+
+NFKC makes the other forms of these one of them. A question mark is not among them, because a question says nothing.
+"""
+
+ListedValues: TypeAlias = "Select[tuple[Any]]"
+
+_T = TypeVar("_T")
+
+
+def chunks(values: Sequence[_T]) -> Iterator[Sequence[_T]]:
+    """Split values into pieces for one statement each."""
+    return (values[start : start + IN_CHUNK] for start in range(0, len(values), IN_CHUNK))
+
+
+def batched(values: Iterable[_T]) -> Iterator[list[_T]]:
+    """Split an iterable into lists for one statement each."""
+    iterator = iter(values)
+    while batch := list(islice(iterator, IN_CHUNK)):
+        yield batch
+
+
+class UtcTime(TypeDecorator[datetime]):
+    """An aware datetime, stored as ISO 8601 text in UTC with microseconds. Text order is time order."""
+
+    impl = String(32)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> str | None:
+        """Return the instant as text in UTC. Raises ValueError for a naive time, which is a bug."""
+        del dialect
+        if value is None:
+            return None
+        if value.tzinfo is None:
+            raise ValueError(f"a time without a zone reached the ledger: {value!r}")
+        return exact_iso(value)
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> datetime | None:
+        """Return the instant as an aware datetime in UTC."""
+        del dialect
+        return None if value is None else datetime.fromisoformat(value)
+
+
+def minute_of(at: ColumnElement[Any]) -> ColumnElement[str]:
+    """Return the minute of a time as a column: days in a zone are made of minutes, and no database knows all zones."""
+    return func.substr(cast(at, String), 1, len("2026-11-21T09:30"))
+
+
+def local_day(minute: str, zone: tzinfo | None) -> str:
+    """Return the day, in a zone, of a minute as `minute_of` gives it."""
+    return f"{in_zone(datetime.fromisoformat(minute).replace(tzinfo=UTC), zone):%Y-%m-%d}"
+
+
+class StoredJson(String):
+    """The text of a value of JSON, as a row that is copied has it."""
+
+
+class json_elements(FunctionElement[Any]):  # noqa: N801 - SQL functions are lower case, as in SQLAlchemy
+    """The elements of a JSON array, one row each. Each database has its own function for it."""
+
+    name = "json_elements"
+    inherit_cache = True
+
+
+class json_numbers(json_elements):  # noqa: N801 - likewise
+    """The elements of a JSON array of integers, one row each."""
+
+    name = "json_numbers"
+    inherit_cache = True
+
+
+class next_number(FunctionElement[int]):  # noqa: N801 - likewise
+    """The next edit number: above all its arguments, none of which is NULL.
+
+    A database that lets several writers in at a time counts by itself.
+    """
+
+    name = "next_number"
+    type = Integer()
+    inherit_cache = True
+
+
+def listed(name: str) -> ListedValues:
+    """Return a bound list of texts for IN, passed as one JSON array under `name`.
+
+    The statement then has the same text for every length of the list, and is compiled and prepared once.
+    """
+    return select(json_elements(bindparam(name, type_=JSON)).table_valued("value").c.value)
+
+
+def listed_numbers(name: str) -> ListedValues:
+    """Return a bound list of integers for IN, as `listed` does of texts."""
+    return select(json_numbers(bindparam(name, type_=JSON)).table_valued("value").c.value)
+
+
+def packed(vector: Vector) -> bytes:
+    """Return a vector of shape (dims,) as it is stored: float16, so that four entries fit a page of 4 kB."""
+    return vector.astype(np.float16).tobytes()
+
+
+def unpacked(blob: bytes) -> Vector:
+    """Return a stored vector as float32 of shape (dims,)."""
+    return np.frombuffer(blob, dtype=np.float16).astype(np.float32)
+
+
+def unpacked_rows(blobs: Sequence[bytes]) -> Vector:
+    """Return stored vectors as one float32 matrix of shape (n, dims). Raises ValueError if their lengths differ."""
+    if len(set(map(len, blobs))) > 1:
+        raise ValueError("stored vectors have different lengths")
+    return np.frombuffer(b"".join(blobs), dtype=np.float16).reshape(len(blobs), -1).astype(np.float32)
+
+
+def unpacked_key(key: bytes, vector: bytes) -> Vector:
+    """Return the stored key of an entry as a unit vector of shape (dims,). An empty key is the same as the vector."""
+    return unpacked_keys([key or vector])[0]
+
+
+def unpacked_keys(blobs: Sequence[bytes]) -> Vector:
+    """Return stored keys as unit vectors of shape (n, dims), because half precision changes their length."""
+    keys = unpacked_rows(blobs)
+    lengths = np.sqrt(np.einsum("ij,ij->i", keys, keys))[:, np.newaxis]
+    return np.divide(keys, lengths, out=keys, where=lengths > 0)
+
+
+def content_hash(text: str) -> str:
+    """Return 32 hexadecimal digits that are equal for texts that differ only in case and white space."""
+    return _digest(_plain(text))
+
+
+def memory_hash(text: str) -> str:
+    """Return the same for the text of a memory, of which a full stop at the end says nothing either."""
+    plain = _plain(text)
+    return _digest(plain.rstrip(FULL_STOPS) or plain)
+
+
+def _plain(text: str) -> str:
+    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+
+
+def _digest(plain: str) -> str:
+    return hashlib.blake2b(plain.encode(), digest_size=16).hexdigest()
+
+
+def sees(table: FromClause, scope: Scope) -> ColumnElement[bool]:
+    """Return the condition for the rows that `scope` sees.
+
+    These are the user's rows, general or of the project, and only those of the agent and the run if they are given.
+    Entities belong to no agent and no run.
+    """
+    if not scope.with_general and not scope.project:
+        return false()  # of a scope that sees a project alone, whose project was taken away
+    columns = table.c
+    conditions: list[ColumnElement[bool]] = [
+        columns.user_id == scope.user_id,
+        _is_in(columns.project, scope.beside, scope.project, has_both=scope.beside != scope.project),
+    ]
+    if scope.agent_id and "agent_id" in columns:
+        conditions.append(columns.agent_id == scope.agent_id)
+    if scope.run_id and "run_id" in columns:
+        conditions.append(columns.run_id == scope.run_id)
+    return and_(*conditions)
+
+
+def sees_named(table: Table, parts: tuple[bool, ...]) -> ColumnElement[bool]:
+    """Return the condition of `sees` with the values of a scope as parameters (`scope_values`).
+
+    `parts` is `scope_parts` of the scope. A statement can then be built once for each combination of them.
+    """
+    has_both, has_agent, has_run = parts
+    columns = table.c
+    conditions = [
+        columns.user_id == bindparam("user_id"),
+        _is_in(columns.project, "", bindparam("project"), has_both=has_both),
+    ]
+    conditions += [columns.agent_id == bindparam("agent_id")] if has_agent else []
+    conditions += [columns.run_id == bindparam("run_id")] if has_run else []
+    return and_(*conditions)
+
+
+def scope_parts(scope: Scope) -> tuple[bool, bool, bool]:
+    """Return whether a scope sees two projects, its own and what is general, and if it names an agent and a run."""
+    return scope.beside != scope.project, bool(scope.agent_id), bool(scope.run_id)
+
+
+def _is_in(column: ColumnElement[str], beside: str, project: Any, *, has_both: bool) -> ColumnElement[bool]:
+    """Return the condition for one project, or for two."""
+    return or_(column == beside, column == project) if has_both else column == project
+
+
+Query: TypeAlias = "Select[*tuple[Any, ...]]"
+
+
+def is_seen(scope: Scope, owner: Scope) -> bool:
+    """Return whether `scope` sees a row of `owner`, as `sees` does in SQL.
+
+    It is used for rows that are looked up by number. With `sees` in the same statement the query planner may go through
+    all rows of the scope instead.
+    """
+    return (
+        owner.user_id == scope.user_id
+        and owner.project in (scope.beside, scope.project)
+        and (scope.with_general or scope.project != "")
+        and scope.agent_id in ("", owner.agent_id)
+        and scope.run_id in ("", owner.run_id)
+    )
+
+
+def is_scope(table: Table, scope: Scope) -> ColumnElement[bool]:
+    """Return the condition for the rows of exactly this scope."""
+    columns = table.c
+    return and_(
+        columns.user_id == scope.user_id,
+        columns.project == scope.project,
+        columns.agent_id == scope.agent_id,
+        columns.run_id == scope.run_id,
+    )
+
+
+def scope_values(scope: Scope) -> dict[str, str]:
+    """Return a scope as the values of its columns."""
+    return {
+        "user_id": scope.user_id,
+        "project": scope.project,
+        "agent_id": scope.agent_id,
+        "run_id": scope.run_id,
+    }
+
+
+def seen_values(scope: Scope) -> dict[str, str]:
+    """Return `scope_values`, and as "beside" the other project that the scope sees."""
+    return {**scope_values(scope), "beside": scope.beside}
+
+
+def to_scope(row: Row[Any]) -> Scope:
+    """Return the scope of a row that has its columns."""
+    return Scope(row.user_id, row.project, row.agent_id, row.run_id)
+
+
+def to_memory(row: Row[Any]) -> Memory:
+    """Return a row of `memories` as a model."""
+    return Memory(
+        id=row.id,
+        scope=to_scope(row),
+        text=row.text,
+        created_at=row.created_at,
+        updated_at=row.updated_at,
+        stated_at=row.stated_at,
+        valid_from=row.valid_from,
+        valid_until=row.valid_until,
+        revision=row.revision,
+        happened_at=row.happened_at,
+        happened_precision=row.happened_precision,
+        keywords=tuple(row.keywords),
+        tags=tuple(row.tags),
+        metadata=row.metadata,
+        actor_id=row.actor_id,
+        role=row.role,
+        deleted_at=row.deleted_at,
+        superseded_by=row.superseded_by,
+        valid_from_precision=row.valid_from_precision,
+        valid_until_precision=row.valid_until_precision,
+        is_forgotten=row.is_forgotten,
+        entities=to_entities(row.entities),
+        relations=to_relations(row.relations),
+        context=row.context,
+        links=to_links(row.links),
+    )
+
+
+def to_entities(stored: Sequence[Sequence[Any]] | None) -> tuple[NamedEntity, ...]:
+    """Return what a memory names, from `[[name, type], …]`."""
+    return tuple(NamedEntity(*item) for item in stored or ())
+
+
+def to_relations(stored: Sequence[Sequence[str]] | None) -> tuple[Relation, ...]:
+    """Return the relations that a memory states, from `[[source, name, destination], …]`, perhaps with a `since`."""
+    return tuple(Relation(*item) for item in stored or ())
+
+
+def to_links(stored: Sequence[Sequence[str]] | None) -> tuple[Link, ...]:
+    """Return the links of a memory, from `[[memory id, reason], …]`."""
+    return tuple(Link(*item) for item in stored or ())
+
+
+def connections(memory: Memory) -> dict[str, Any]:
+    """Return the context and the links of a memory, as the values of its columns."""
+    return {"context": memory.context, "links": [[link.memory_id, link.reason] for link in memory.links]}
+
+
+def statements(memory: Memory) -> dict[str, list[list[str]]]:
+    """Return what a memory names and states, as the values of its columns."""
+    return {
+        "entities": [[entity.name, entity.type] for entity in memory.entities],
+        "relations": [
+            [item.source, item.name, item.destination, *([] if item.since is None else [item.since])]
+            for item in memory.relations
+        ],
+    }
+
+
+def memory_state(memory: Memory) -> dict[str, Any]:
+    """Return what a row of history keeps of a memory besides its text, as JSON values."""
+    return {
+        "metadata": dict(memory.metadata),
+        "keywords": list(memory.keywords),
+        "tags": list(memory.tags),
+        "happened_at": memory.happened_at.isoformat() if memory.happened_at else None,
+        "happened_precision": memory.happened_precision,
+        "stated_at": memory.stated_at.isoformat(),
+        "valid_from": memory.valid_from.isoformat() if memory.valid_from else None,
+        "valid_until": memory.valid_until.isoformat() if memory.valid_until else None,
+        "superseded_by": memory.superseded_by,
+        "valid_from_precision": memory.valid_from_precision,
+        "valid_until_precision": memory.valid_until_precision,
+        "is_forgotten": memory.is_forgotten,
+        **statements(memory),
+        **connections(memory),
+    }
+
+
+def with_state(memory: Memory, text: str, state: Mapping[str, Any], updated_at: datetime) -> Memory:
+    """Return a memory as it was after a row of history.
+
+    Rows of before schema 0007 have no `stated_at`. Their `valid_from` was when the memory was last said. Rows of before
+    0011 do not say what the text names; if the text is the present one, it names the same.
+    """
+    is_old, is_same = "stated_at" not in state, text == memory.text
+    stated_at = to_time(state["valid_from" if is_old else "stated_at"])
+    return replace(
+        memory,
+        text=text,
+        metadata=state["metadata"],
+        keywords=tuple(state["keywords"]),
+        tags=tuple(state["tags"]),
+        happened_at=to_time(state["happened_at"]),
+        happened_precision=state.get("happened_precision", ""),
+        stated_at=memory.stated_at if stated_at is None else stated_at,
+        valid_from=None if is_old else to_time(state["valid_from"]),
+        valid_from_precision=state.get("valid_from_precision", ""),
+        valid_until=None,
+        valid_until_precision="",
+        updated_at=updated_at,
+        deleted_at=None,
+        superseded_by=None,
+        is_forgotten=False,
+        entities=to_entities(state["entities"]) if "entities" in state else memory.entities if is_same else (),
+        relations=to_relations(state["relations"]) if "relations" in state else memory.relations if is_same else (),
+        context=state.get("context", ""),
+        links=to_links(state.get("links")),
+    )
+
+
+def to_time(value: str | None) -> datetime | None:
+    """Return a time in the state of a row of history."""
+    return datetime.fromisoformat(value) if value else None
+
+
+def to_message(row: Row[Any]) -> Message:
+    """Return a row of `messages` as a model."""
+    return Message(
+        id=row.id,
+        scope=to_scope(row),
+        role=row.role,
+        content=row.content,
+        said_at=row.said_at,
+        created_at=row.created_at,
+        name=row.name,
+        external_id=row.external_id,
+        session_id=row.session_id,
+        deleted_at=row.deleted_at,
+    )
+
+
+def to_history(row: Row[Any], sources: tuple[str, ...]) -> Version:
+    """Return a row of `history` as a model."""
+    return Version(
+        id=row.id,
+        memory_id=row.memory_id,
+        old_memory=row.old_memory,
+        new_memory=row.new_memory,
+        event=Event(row.event),
+        created_at=row.created_at,
+        updated_at=row.updated_at,
+        is_deleted=row.is_deleted,
+        actor_id=row.actor_id,
+        role=row.role,
+        provenance=Provenance(row.stage, row.model, row.prompt, row.caller),
+        sources=sources,
+        edit=row.change,
+        labels=labels_of(row.state),
+        superseded_by=row.state.get("superseded_by") if row.is_deleted else None,
+    )
+
+
+def to_summary(row: Row[Any]) -> Summary:
+    """Return a row of `summaries` as a model."""
+    return Summary(to_scope(row), row.kind, row.text, row.seq, row.created_at)

@@ -1,0 +1,606 @@
+"""Files of a ledger: backups, replaced files, and the queue of writers."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import shutil
+import sqlite3
+import sys
+import threading
+import time
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import Future
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext, suppress
+from datetime import datetime
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+from palimpsest.core.errors import LedgerError
+from palimpsest.core.files import OWNER_ONLY, file_lock, files_below
+from palimpsest.store.database import LedgerCopy, Restored
+from palimpsest.store.schema import metadata
+
+# A lock between processes that is granted about in the order in which they ask for it.
+#
+# SQLite's own lock is not. Who finds it held sleeps and asks again, up to a tenth of a second later, and under load
+# some wait for seconds while others pass. Here the system wakes those who wait, in order. But who asks just when a
+# lock is released may pass one that is still waking up. So there are two locks: a process takes the first, waits
+# with it for the second, and then gives the first back. Only one process at a time waits for the second, so nobody
+# passes it, and the next has the whole time of its work to wake up.
+#
+# The lock keeps order and nothing else. What must not happen at the same time is kept apart by the database.
+
+POLL_SECONDS = 0.005
+"""The pause between two attempts on Windows, whose locks cannot be waited for. Set by hand."""
+
+
+@contextmanager
+def in_turn(path: Path, timeout: float) -> Generator[None]:
+    """Wait in line for the lock on `path`, and hold it for the block. The line is a lock on a file beside it.
+
+    The system releases it when the process ends, also when it is killed. Raises TimeoutError after `timeout` seconds,
+    and OSError if the files cannot be opened or locked.
+    """
+    line = path.with_name(f"{path.stem}.next{path.suffix}")
+    if sys.platform == "win32":  # pragma: no cover
+        end = time.monotonic() + timeout
+        with file_lock(line).acquire(timeout, poll_interval=POLL_SECONDS):
+            lock = file_lock(path).acquire(max(0.0, end - time.monotonic()), poll_interval=POLL_SECONDS)
+        with lock:
+            yield
+        return
+    held = _waited(path, line, timeout)
+    try:
+        yield
+    finally:
+        os.close(held)
+
+
+if sys.platform != "win32":
+    import fcntl
+
+    def _waited(path: Path, line: Path, timeout: float) -> int:
+        """Return the descriptor that holds the lock. Raises as `in_turn`.
+
+        A thread waits, because `flock` has no time limit.
+        """
+        try:
+            return _locked(path, line, fcntl.LOCK_NB)
+        except BlockingIOError:
+            pass
+        granted: Future[int] = Future()
+        threading.Thread(target=_fulfil, args=(granted, path, line), name="palimpsest-turn", daemon=True).start()
+        try:
+            return granted.result(timeout)
+        except BaseException:
+            if not granted.cancel() and granted.exception() is None:
+                os.close(granted.result())  # it was granted just now
+            raise
+
+    def _fulfil(granted: Future[int], path: Path, line: Path) -> None:
+        """Wait for the lock. Close it at once if nobody waits for it any more."""
+        try:
+            descriptor = _locked(path, line, 0)
+        except OSError as error:
+            if granted.set_running_or_notify_cancel():
+                granted.set_exception(error)
+            return
+        if granted.set_running_or_notify_cancel():
+            granted.set_result(descriptor)
+        else:
+            os.close(descriptor)
+
+    def _locked(path: Path, line: Path, flags: int) -> int:
+        """Return a descriptor of `path` that is locked. With LOCK_NB, raises BlockingIOError instead of waiting."""
+        descriptors = [_open_line(line)]
+        try:
+            fcntl.flock(descriptors[0], fcntl.LOCK_EX | flags)
+            descriptors.append(_open_line(path))
+            fcntl.flock(descriptors[1], fcntl.LOCK_EX | flags)
+            return descriptors.pop()
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
+
+    def _open_line(path: Path) -> int:
+        return os.open(path, os.O_CREAT | os.O_RDWR, OWNER_ONLY)
+
+
+# Which files a connection has open, so that it is noticed if others are put in their places.
+#
+# SQLite opens the ledger, its log (`-wal`) and the index of the log (`-shm`) once and goes on with them, whatever
+# happens to their names. If a file is replaced or deleted, a connection therefore writes to a file that nobody else
+# reads.
+
+FileId: TypeAlias = tuple[int, int] | None
+"""The device and the inode of a file, or None if there is no file."""
+
+CACHE_KIB = 4_096
+"""Page cache of a connection. SQLite's default of 2,000 KiB holds a small part of 10,000 memories."""
+
+
+class LedgerFiles(NamedTuple):
+    """The files of a ledger: its database, its log and the index of its log."""
+
+    ledger: FileId
+    log: FileId
+    log_index: FileId
+
+    @classmethod
+    def at(cls, path: Path) -> LedgerFiles:
+        """Return the files that are at the path of a ledger now."""
+        name = os.fspath(path)
+        if path.is_symlink():
+            name = os.path.realpath(name)  # SQLite puts the log beside the file that a link points to
+        return cls(_file_id(name), _file_id(f"{name}-wal"), _file_id(f"{name}-shm"))
+
+
+def _file_id(name: str) -> FileId:
+    try:
+        status = os.stat(name)  # noqa: PTH116 - every call of a ledger does this, and a Path takes longer
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+class LedgerConnection(sqlite3.Connection):
+    """A connection to the SQLite file of a ledger. `files` are those that it has open, `opened` all that are open."""
+
+    path: Path
+    files: LedgerFiles
+    opened: set[LedgerConnection]
+
+    @classmethod
+    def open(cls, path: Path, timeout: float, opened: set[LedgerConnection]) -> LedgerConnection:
+        """Connect to a file that exists, and belong to `opened` until it is closed.
+
+        `timeout` is how many seconds a statement waits for a lock.
+        """
+        ledger = LedgerFiles.at(path).ledger
+        uri = f"{path.absolute().as_uri()}?mode=rw"
+        conn = sqlite3.connect(
+            uri, timeout, uri=True, isolation_level=None, check_same_thread=False, factory=LedgerConnection
+        )
+        conn.path, conn.opened = path, opened
+        for pragma in ("synchronous=FULL", "foreign_keys=ON", f"cache_size=-{CACHE_KIB}", "schema_version"):
+            conn.execute(f"PRAGMA {pragma}").fetchall()  # the last one reads the file, which opens the log
+        conn.files = LedgerFiles.at(path)._replace(ledger=ledger)
+        opened.add(conn)
+        return conn
+
+    @property
+    def is_current(self) -> bool:
+        """Return whether the files that it has open are those at the path of the ledger.
+
+        A copy of a ledger has no log until the first connection turns it on. The others open it with their next
+        statement.
+        """
+        present = LedgerFiles.at(self.path)
+        if self.files.log is None and self.files.ledger == present.ledger:
+            self.files = present
+        return self.files == present
+
+    def close(self) -> None:
+        """Close the connection, unless its files are no longer in their places.
+
+        The last connection that SQLite closes writes its log to the ledger and deletes the log by its name, which may
+        be another one by then, with writes that nobody else has.
+        """
+        if self.is_current:
+            super().close()
+            self.opened.discard(self)
+        else:
+            self.keep_open()
+
+    def keep_open(self) -> None:
+        """Leave the connection open until the process ends."""
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))  # Python closes connections that it finds unused
+
+
+def log_is_empty(files: LedgerFiles) -> bool:
+    """Return whether an open log, which may be deleted, has no content. Elsewhere than on Linux it cannot be seen."""
+    if sys.platform != "linux":
+        return False
+    for descriptor in Path("/proc/self/fd").iterdir():
+        try:
+            status = descriptor.stat()
+        except OSError:
+            continue  # it was closed just now
+        if (status.st_dev, status.st_ino) == files.log:
+            return status.st_size == 0
+    return False
+
+
+# Whose turn it is to write a ledger, and which files the last writer had open.
+
+logger = logging.getLogger(__name__)
+
+
+@contextmanager
+def turn_to_write(path: Path, timeout: float) -> Generator[None]:
+    """Wait in line for the turn to write a ledger, and keep it for the block. Raises LedgerError after `timeout`.
+
+    The turn only keeps order: SQLite's own lock keeps two writers apart, also one who did not wait in line. So if the
+    turn cannot be locked, because the disk is full or read-only, SQLite says what is wrong, or writes.
+    """
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(in_turn(_turn(path), timeout))
+        except TimeoutError:
+            raise LedgerError(
+                f"the ledger {path} could not be used: another process has been writing for {timeout:g} seconds. "
+                "Nothing was written. Try again in a moment."
+            ) from None
+        except OSError as error:
+            logger.warning("this write does not wait in line, because %s cannot be locked: %s", _turn(path), error)
+        yield
+
+
+def note_writer(path: Path, files: LedgerFiles) -> None:
+    """Note which files the writer whose turn it is has open."""
+    if not wrote_last(path, files):
+        try:
+            _turn(path).write_text(repr(tuple(files)), "ascii")
+        except OSError as error:
+            logger.warning("%s cannot be written: %s", _turn(path), error)
+
+
+def wrote_last(path: Path, files: LedgerFiles) -> bool:
+    """Return whether the last writer of a ledger had these files open."""
+    try:
+        return _turn(path).read_text("ascii") == repr(tuple(files))
+    except (OSError, ValueError):
+        return False
+
+
+def was_written(path: Path) -> bool:
+    """Return whether the very file that is at the path of a ledger was written to before."""
+    try:
+        return _turn(path).read_text("ascii").startswith(f"({LedgerFiles.at(path).ledger!r}, ")
+    except (OSError, ValueError):
+        return False
+
+
+def _turn(path: Path) -> Path:
+    return path.with_suffix(".writing.lock")
+
+
+# Copies of a ledger's SQLite file: made while it is in use, read back, and restored.
+#
+# A copy is made with SQLite's online backup under a temporary name, read back, and then renamed.
+
+KEPT = 5
+"""How many copies of one occasion are kept. Older ones are deleted."""
+
+FOLDER = "backups"
+
+TIMEOUT_SECONDS = 30
+"""How long a copy or a restore waits for another process."""
+
+UNFINISHED = ".half"
+"""What the name of a copy ends in until it is complete."""
+
+TABLES = tuple(table.name for table in metadata.sorted_tables)
+"""The tables of a ledger, those that others refer to first. The full text is not among them."""
+
+
+class SqliteBackups:
+    """Implement `Backups` for the SQLite file of a ledger."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._folder = path.parent / FOLDER
+
+    @property
+    def name(self) -> str:
+        """Return what the names of the files begin with."""
+        return self._path.stem
+
+    def copy(self, target: Path) -> LedgerCopy:
+        """Copy the ledger to a new file and read the copy back. Raises LedgerError, and leaves no file then."""
+        return _copy(self._path, target)
+
+    def keep(self, occasion: str, now: datetime) -> LedgerCopy:
+        """Copy the ledger into its backup folder and delete the oldest copies of the same occasion."""
+        return self.keep_copy_of(self._path, occasion, now)
+
+    def keep_copy_of(self, ledger: Path, occasion: str, now: datetime) -> LedgerCopy:
+        """Copy a ledger's file into the backup folder and delete the oldest copies of the same occasion."""
+        with self._naming():
+            copy = self._new_copy_of(ledger, occasion, now)
+            kept = sorted(
+                self._folder.glob(f"{self.name}-{occasion}-*.db"), key=lambda file: (file.stat().st_mtime, file.name)
+            )
+            for file in kept[:-KEPT]:
+                file.unlink()
+        return copy
+
+    def new_copy_of(self, ledger: Path, occasion: str, now: datetime) -> LedgerCopy:
+        """Copy a ledger's file into the backup folder, where it stays."""
+        with self._naming():
+            return self._new_copy_of(ledger, occasion, now)
+
+    def _new_copy_of(self, ledger: Path, occasion: str, now: datetime) -> LedgerCopy:
+        start = f"{self.name}-{occasion}-"
+        self._delete_unfinished(start)
+        return _copy(ledger, _free_name(self._folder, f"{start}{now:%Y%m%dT%H%M%SZ}"))
+
+    def rescue(self, conn: sqlite3.Connection) -> LedgerCopy:
+        """Copy what a connection sees, whose files may be deleted, into the backup folder. Raises LedgerError."""
+        name = f"{self._path.stem}-rescued"
+        with self._naming():
+            self._delete_unfinished(name)
+            return _copy_from(lambda: nullcontext(conn), _free_name(self._folder, name))
+
+    def files(self) -> list[Path]:
+        """Return the files in the backup folder."""
+        return files_below(self._folder)
+
+    def inspect(self, file: Path) -> LedgerCopy:
+        """Read a copy through and return what it holds. Raises LedgerError if it is damaged or not a ledger."""
+        return _inspect(file)
+
+    def holds(self, file: Path, memory_ids: Sequence[str], message_ids: Sequence[str]) -> bool:
+        """Return whether a copy has rows of any of these memories and messages. A damaged copy has none."""
+        try:
+            with _opened(file) as conn:
+                return any(
+                    conn.execute(f"SELECT 1 FROM {table} WHERE id = ?", (owner_id,)).fetchone()  # noqa: S608 - two names of our own
+                    for table, ids in (("memories", memory_ids), ("messages", message_ids))
+                    for owner_id in ids
+                )
+        except sqlite3.Error:
+            return False
+
+    def restore(
+        self, file: Path, now: datetime, migrate: Callable[[Path], None], refuse_if_in_use: Callable[[], None]
+    ) -> Restored:
+        """Put a copy in the ledger's place, after a copy of the present ledger. Raises LedgerError.
+
+        Clients may stay connected: they see the restored ledger from their next call on. A ledger that SQLite cannot
+        read is moved aside as a whole, which no client may use at that moment.
+        """
+        _inspect(file)
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder = self._path.parent / "restoring"
+        with file_lock(folder.with_suffix(".lock")):
+            shutil.rmtree(folder, ignore_errors=True)  # left over from a restore that was interrupted
+            try:
+                copy = _copy(file, folder / "ledger.db")
+                migrate(copy.path)
+                return Restored(copy, self._put_in_place(copy.path, now, migrate, refuse_if_in_use))
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def _naming(self) -> AbstractContextManager[object]:
+        """Let one process at a time choose a name in the backup folder."""
+        return file_lock(self._path.with_suffix(".copying"))
+
+    def _delete_unfinished(self, name: str) -> None:
+        """Delete copies whose names begin so and that a killed process has left unfinished. The caller has a lock."""
+        for file in self._folder.glob(f"{name}*{UNFINISHED}"):
+            file.unlink(missing_ok=True)
+
+    def _put_in_place(
+        self, copy: Path, now: datetime, migrate: Callable[[Path], None], refuse_if_in_use: Callable[[], None]
+    ) -> Path | None:
+        """Put a copy with the present schema in place. Return the copy of the previous ledger, if there was one."""
+        if not self._path.exists():
+            self._drop_log()
+            _copy(copy, self._path)
+            return None
+        try:
+            _inspect(self._path)
+            migrate(self._path)
+        except LedgerError:
+            refuse_if_in_use()
+            before = self._set_aside(now)
+            self._drop_log()
+            _copy(copy, self._path)
+            return before
+        name = f"{self._path.stem}-before-restore-"
+        self._delete_unfinished(name)
+        before = _free_name(self._folder, f"{name}{now:%Y%m%dT%H%M%SZ}")
+        self._replace_all_rows(copy, before)
+        return before
+
+    def _replace_all_rows(self, copy: Path, before: Path) -> None:
+        """Copy the ledger to `before` and put the rows of `copy` into it, in one transaction.
+
+        The transaction holds the write lock, so no write of another process falls between the two. Raises LedgerError.
+        """
+        try:
+            with (
+                turn_to_write(self._path, TIMEOUT_SECONDS),
+                closing(sqlite3.connect(self._path, TIMEOUT_SECONDS, isolation_level=None)) as conn,
+            ):
+                conn.execute("PRAGMA synchronous=FULL")
+                conn.execute("ATTACH ? AS copy", (str(copy),))
+                conn.execute("BEGIN IMMEDIATE")
+                try:
+                    _copy(self._path, before)
+                    _replace_rows(conn)
+                    conn.execute("COMMIT")
+                except BaseException:
+                    conn.execute("ROLLBACK")
+                    raise
+        except sqlite3.Error as error:
+            raise LedgerError(f"{copy} could not be restored: {error}. The ledger is unchanged.") from error
+
+    def _set_aside(self, now: datetime) -> Path:
+        """Copy a damaged ledger and its log byte by byte into the backup folder, so that nothing of it is lost."""
+        target = _free_name(self._folder, f"{self._path.stem}-damaged-{now:%Y%m%dT%H%M%SZ}")
+        try:
+            target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for ending in ("", "-wal"):
+                part = self._path.with_name(self._path.name + ending)
+                if part.exists():
+                    shutil.copyfile(part, target.with_name(target.name + ending))
+                    target.with_name(target.name + ending).chmod(0o600)
+        except OSError as error:
+            raise LedgerError(f"the damaged ledger could not be copied: {error}. Nothing was changed.") from error
+        return target
+
+    def _drop_log(self) -> None:
+        """Delete the log of a ledger file that is gone. SQLite would apply it to the file that is put there."""
+        for ending in ("-wal", "-shm"):
+            self._path.with_name(self._path.name + ending).unlink(missing_ok=True)
+
+
+def _copy(source: Path, target: Path) -> LedgerCopy:
+    return _copy_from(lambda: _opened(source), target)
+
+
+def _copy_from(source: Callable[[], AbstractContextManager[sqlite3.Connection]], target: Path) -> LedgerCopy:
+    half = target.with_name(f"{target.name}{UNFINISHED}")
+    try:
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        half.unlink(missing_ok=True)
+        os.close(os.open(half, os.O_CREAT | os.O_RDWR | os.O_EXCL, 0o600))
+        with source() as original, closing(sqlite3.connect(half)) as copy:
+            original.backup(copy)
+            copy.execute("PRAGMA journal_mode=DELETE")  # the copy is a single file
+        content = _inspect(half)
+        with half.open("rb") as file:
+            os.fsync(file.fileno())
+        half.replace(target)
+    except (OSError, sqlite3.Error) as error:
+        raise LedgerError(f"the copy {target} could not be made: {error}. The ledger is unchanged.") from error
+    finally:
+        for ending in ("", "-journal", "-wal", "-shm"):
+            with suppress(OSError):  # the same fault may prevent the clean-up
+                half.with_name(half.name + ending).unlink(missing_ok=True)
+    return LedgerCopy(target, content.revision, content.memories, content.messages)
+
+
+def _free_name(folder: Path, stem: str) -> Path:
+    """Return a path for a new copy. A second copy within the same second gets a number."""
+    path, number = folder / f"{stem}.db", 1
+    while path.exists():
+        number += 1
+        path = folder / f"{stem}-{number}.db"
+    return path
+
+
+def _inspect(path: Path) -> LedgerCopy:
+    if not path.is_file():
+        is_there = path.exists()
+        raise LedgerError(f"{path} is not a plain file. Nothing was read" if is_there else f"there is no file {path}")
+    try:
+        with _opened(path) as conn:
+            (verdict,) = conn.execute("PRAGMA integrity_check(1)").fetchone()
+            if verdict != "ok":
+                raise LedgerError(f"{path} is damaged: {verdict}")
+            revision = conn.execute("SELECT version_num FROM alembic_version").fetchone()
+            counts = [conn.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in ("memories", "messages")]  # noqa: S608 - two names of our own
+    except sqlite3.Error as error:
+        raise LedgerError(f"{path} is not a ledger that can be read: {error}") from error
+    return LedgerCopy(path, str(revision[0]) if revision else "", *counts)
+
+
+def _replace_rows(conn: sqlite3.Connection) -> None:
+    epoch = conn.execute("SELECT value FROM main.meta WHERE key = 'epoch'").fetchone()
+    for table in TABLES:
+        conn.execute(f"DELETE FROM main.{table}")  # noqa: S608 - names of our own
+        columns = ", ".join(row[1] for row in conn.execute(f"PRAGMA copy.table_info({table})"))
+        conn.execute(f"INSERT INTO main.{table} ({columns}) SELECT {columns} FROM copy.{table}")  # noqa: S608 - likewise
+    # The present full text may be damaged without any sign of it, so it is created again as in the copy.
+    schema = "SELECT name, sql FROM copy.sqlite_master WHERE name IN ('lexical', 'lexical_terms') ORDER BY name"
+    tables = dict(conn.execute(schema).fetchall())
+    for table in reversed(tables):
+        conn.execute(f"DROP TABLE main.{table}")
+    for statement in tables.values():
+        conn.execute(statement)
+    columns = "rowid, scope, own, context, facts"
+    conn.execute(f"INSERT INTO main.lexical({columns}) SELECT {columns} FROM copy.lexical")  # noqa: S608 - likewise
+    # A new epoch tells every index that it follows other rows now, and a row of the index log makes it look.
+    later = str(int(epoch[0]) + 1 if epoch else 1)
+    conn.execute("INSERT OR REPLACE INTO main.meta(key, value) VALUES ('epoch', ?)", (later,))
+    conn.execute(
+        "INSERT INTO main.changes(unit_seq, user_id, op, at) "
+        "SELECT max(seq), user_id, 'upsert', strftime('%Y-%m-%dT%H:%M:%f000Z') FROM main.vectors GROUP BY user_id"
+    )
+    # A model's reply about the ledger as it was before must not be stored in this one: see `purge.ERASED_AT`.
+    conn.execute(
+        "INSERT OR REPLACE INTO main.meta(key, value) "
+        "SELECT 'erased_at', CAST(seq AS TEXT) FROM main.sqlite_sequence WHERE name = 'changes'"
+    )
+
+
+@contextmanager
+def _opened(path: Path) -> Generator[sqlite3.Connection]:
+    """Open the file of a ledger for reading only."""
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", TIMEOUT_SECONDS, uri=True)) as conn:
+        yield conn
+
+
+# When the files of an open ledger are replaced or deleted: save what they hold, and go on if that is safe.
+#
+# A connection still reads and writes the files that it opened, so everything that was acknowledged is in them. It is
+# copied to a backup. Then the log is written to the ledger that it belongs to, unless another process has written
+# that ledger with another log meanwhile, whose pages would be overwritten.
+#
+# If the same ledger is at the path, in another file, it is opened there. Otherwise the process has to be started
+# again: what follows the ledger would have to be replaced with it, and SQLite shares the index of a log, deleted or
+# not, among all connections of a process to the same file.
+
+_IDENTITY = "SELECT (SELECT value FROM meta WHERE key = 'ledger_id'), (SELECT version_num FROM alembic_version)"
+"""The id and the schema of a ledger: what a process has read when it opened it."""
+
+_STOPPED = "This process neither reads nor writes any more."
+
+
+def settle(conn: LedgerConnection, backups: SqliteBackups) -> tuple[str, bool]:
+    """Save what a connection whose files were replaced or deleted still sees.
+
+    Return what happened and what to do, and whether the ledger at the path can be opened in its place. The caller has
+    the turn to write.
+    """
+    now = LedgerFiles.at(conn.path)
+    saved = _copied(conn, backups)
+    is_written_back = _is_written_back(conn)
+    if now.ledger == conn.files.ledger:
+        what = f"the log of the ledger {conn.path} (the file ending in -wal or -shm) was deleted or replaced"
+        if is_written_back or now.log == conn.files.log:
+            advice = f"The ledger is complete. {_STOPPED} Start its client again."
+            return f"{what} while this process was using it. {saved} {advice}", False
+    elif now.ledger is None:
+        what = f"the ledger {conn.path} was deleted or moved"
+    else:
+        what = f"the ledger {conn.path} was replaced by another file"
+        if is_written_back and _is_same_ledger(conn):
+            advice = "From the next call on, the ledger in its place is used. Call again."
+            return f"{what} while this process was using it. {saved} {advice}", True
+    advice = f"{_STOPPED} Close all clients, then restore the copy, or another ledger, with palimpsest restore."
+    return f"{what} while this process was using it. {saved} {advice}", False
+
+
+def _copied(conn: LedgerConnection, backups: SqliteBackups) -> str:
+    try:
+        return f"Everything acknowledged until then was copied to {backups.rescue(conn).path}."
+    except LedgerError as error:
+        return f"What this process still sees could not be copied: {error}"
+
+
+def _is_written_back(conn: LedgerConnection) -> bool:
+    """Write the log of a connection to its ledger, if that is safe. Return whether nothing is in the log any more."""
+    if log_is_empty(conn.files):
+        return True  # another process that has the same log open has done this
+    if not wrote_last(conn.path, conn.files):
+        return False
+    try:
+        (busy, _, _) = conn.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    except sqlite3.Error:
+        return False
+    return not busy
+
+
+def _is_same_ledger(conn: LedgerConnection) -> bool:
+    """Return whether the ledger at the path has the same id and schema as that of a connection."""
+    try:
+        with closing(sqlite3.connect(f"{conn.path.absolute().as_uri()}?mode=rw", uri=True)) as other:
+            return other.execute(_IDENTITY).fetchone() == conn.execute(_IDENTITY).fetchone()
+    except sqlite3.Error:
+        return False

@@ -1,0 +1,486 @@
+"""The ledger in an SQLite file: connections, SQL, and errors in plain words."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
+from errno import EACCES
+from pathlib import Path
+from typing import Any, cast
+
+from filelock import Timeout
+from sqlalchemy import Connection, Engine, Table, create_engine, event, text
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.pool import QueuePool
+from sqlalchemy.sql.compiler import SQLCompiler
+
+from palimpsest.core.errors import LedgerError, LedgerReplacedError, PalimpsestError
+from palimpsest.core.files import file_lock, files_below, make_private, make_private_folder, refuse_without_locks
+from palimpsest.core.threads import is_background
+from palimpsest.store.database import Work
+from palimpsest.store.rows import json_elements, json_numbers, next_number
+from palimpsest.store.schema import KNOWN_REVISIONS
+from palimpsest.store.sqlite.fts5 import OPTIMIZE, SqliteFullText
+from palimpsest.store.sqlite.ledger_files import (
+    LedgerConnection,
+    LedgerFiles,
+    SqliteBackups,
+    note_writer,
+    settle,
+    turn_to_write,
+    was_written,
+)
+
+# How SQLite writes the SQL constructs that `store/rows.py` defines.
+
+
+def register() -> None:
+    """Teach SQLAlchemy's compiler for SQLite our constructs."""
+    compiles(json_elements, "sqlite")(_json_elements)
+    compiles(json_numbers, "sqlite")(_json_elements)
+    compiles(next_number, "sqlite")(_next_number)
+
+
+def _json_elements(element: json_elements, compiler: SQLCompiler, **options: Any) -> str:
+    return f"json_each({compiler.process(element.clauses, **options)})"
+
+
+def _next_number(element: next_number, compiler: SQLCompiler, **options: Any) -> str:
+    return f"max({compiler.process(element.clauses, **options)}) + 1"
+
+
+# SQLite's errors as ours, with what to do.
+
+DAMAGED = (
+    "The file is damaged. See how badly with palimpsest doctor --deep, and restore a backup with palimpsest restore"
+)
+
+UNREADABLE_ROW = (ValueError, LookupError, TypeError, SQLAlchemyError)
+"""What reading a row raises if its bytes are damaged."""
+
+MAX_CAUSE_CHARS = 200
+"""SQLite quotes a text that it cannot decode, and that may be long."""
+
+ADVICE = {
+    "locked": "Another process is writing. Try again in a moment",
+    "full": "Free some disk space, then try again",
+    "disk I/O error": "Check the disk: it may be full, failing or gone. Then try again",
+    "readonly": "Make the file and its folder writable for this user",
+    "unable to open": "Check its folder: it has to exist and be writable for this user",
+    "vtable constructor": "The full text is damaged. Rebuild it with palimpsest rebuild",
+    "fts5": "The full text is damaged. Rebuild it with palimpsest rebuild",
+    "malformed": DAMAGED,
+    "decode to UTF-8": DAMAGED,
+    "not a database": "The file is damaged. Restore a backup with palimpsest restore",
+}
+"""What to do, by a part of SQLite's message."""
+
+
+@contextmanager
+def as_ledger_errors(path: Path) -> Generator[None]:
+    """Raise SQLite's errors as LedgerError."""
+    try:
+        yield
+    except DBAPIError as error:
+        raise LedgerError(f"the ledger {path} could not be used: {_with_advice(error.orig)}") from error
+    except sqlite3.Error as error:
+        raise LedgerError(f"the ledger {path} could not be used: {_with_advice(error)}") from error
+    except UNREADABLE_ROW as error:
+        cause = f"a row cannot be read ({type(error).__name__}: {str(error)[:MAX_CAUSE_CHARS]})"
+        raise LedgerError(f"the ledger {path} could not be used: {cause}. Nothing was written. {DAMAGED}.") from error
+
+
+@contextmanager
+def unwritable_as_ledger_error(path: Path) -> Generator[None]:
+    """Raise the operating system's errors about a place that cannot be written as LedgerError."""
+    try:
+        yield
+    except OSError as error:
+        raise LedgerError(
+            f"the ledger {path} cannot be opened for writing: {error.strerror}. Nothing was written. Make the file "
+            "and its folder writable for this user, or set data_dir to another place."
+        ) from error
+
+
+def _with_advice(error: BaseException | None) -> str:
+    """Return SQLite's message, that nothing was written, and what to do."""
+    advice = next((f" {text}." for part, text in ADVICE.items() if part in str(error)), "")
+    return f"{str(error)[:MAX_CAUSE_CHARS]}. Nothing was written.{advice}"
+
+
+# How an SQLite ledger takes in the rows of another ledger.
+
+
+class SqliteLoading:
+    """Implement `Loading` for SQLite."""
+
+    def __init__(self, location: str, unchecked: Callable[[], AbstractContextManager[None]]) -> None:
+        self._location = location
+        self._unchecked = unchecked
+
+    def in_any_order(self) -> AbstractContextManager[None]:
+        """Let connections that are opened meanwhile store rows that refer to missing rows."""
+        return self._unchecked()
+
+    def drop_references(self, conn: Connection) -> None:
+        """Drop nothing: references belong to SQLite's tables, and each connection checks them or not."""
+
+    def create_references(self, conn: Connection) -> None:
+        """Raise LedgerError if a row refers to a missing row."""
+        dangling = len(conn.exec_driver_sql("PRAGMA foreign_key_check").all())
+        if dangling:
+            raise LedgerError(f"{dangling} rows of {self._location} refer to missing rows. The copy is not complete.")
+
+    def unfit(self, table: Table, row: Mapping[str, Any]) -> str:
+        """Return "": SQLite stores everything that another database gives."""
+        del table, row
+        return ""
+
+    def counters(self, conn: Connection) -> dict[str, int]:
+        """Return the highest number that was ever given to a row, by table."""
+        rows = conn.execute(text("SELECT name, seq FROM sqlite_sequence"))
+        return {str(name): int(seq) for name, seq in rows}
+
+    def count_on(self, conn: Connection, counters: Mapping[str, int]) -> None:
+        """Let the numbers of new rows begin above these and above those in use."""
+        used = self.counters(conn)
+        counting = {str(name) for name in conn.execute(_COUNTING).scalars()}
+        for name in counters.keys() & counting:
+            conn.execute(text("DELETE FROM sqlite_sequence WHERE name = :name"), {"name": name})
+            highest = max(counters[name], used.get(name, 0))
+            conn.execute(text("INSERT INTO sqlite_sequence VALUES (:name, :seq)"), {"name": name, "seq": highest})
+
+
+_COUNTING = text("SELECT name FROM sqlite_master WHERE type = 'table' AND sql LIKE '%AUTOINCREMENT%'")
+
+
+# The SQLite file of a ledger: how it is created, connected to and locked.
+#
+# The file is in WAL mode with `synchronous=FULL`: what is committed survives a crash. Any number of processes may
+# have it open. A write takes SQLite's only write lock at its beginning (`BEGIN IMMEDIATE`).
+
+BUSY_TIMEOUT_SECONDS = 30
+"""How long a connection waits for the write lock."""
+
+RETRY_SECONDS = 0.02
+"""How often a call looks for a connection that still has the old files open. Set by hand: no caller notices it."""
+
+logger = logging.getLogger(__name__)
+
+register()
+
+
+class SqliteDatabase:
+    """Implement `Database` with one SQLite file.
+
+    Each connection is compared with the files at the path before it is used and afterwards. If they were replaced or
+    deleted, the call fails, and what the connection still sees is saved.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._ledger_file = LedgerFiles.at(path).ledger
+        self._connections: set[LedgerConnection] = set()
+        self._engine = self._new_engine()
+        self._writing = threading.Lock()
+        self._settling = threading.Lock()
+        self._settled: dict[LedgerFiles, str] = {}
+        self.full_text = SqliteFullText()
+        self.backups = SqliteBackups(path)
+        self.loading = SqliteLoading(self.location, self._unchecked)
+        self._checks_references = True
+        self.migrates_when_opened = True
+        self.dump_command = ""
+
+    @classmethod
+    def open(cls, path: Path) -> SqliteDatabase:
+        """Open the file, and create it if needed. Raises LedgerError."""
+        with unwritable_as_ledger_error(path):
+            make_private_folder(path.parent)
+        refuse_without_locks(path.parent)
+        with as_ledger_errors(path), unwritable_as_ledger_error(path):
+            _refuse_emptied(path)
+            _make_private_file(path)
+            database = cls(path)
+            with database.read() as conn:
+                mode = conn.exec_driver_sql("PRAGMA journal_mode").scalar_one()
+            if mode != "wal":
+                database.close()
+                _use_wal(path)
+        return database
+
+    @property
+    def location(self) -> str:
+        """Return the path of the file."""
+        return str(self._path)
+
+    @contextmanager
+    def read(self) -> Generator[Connection]:
+        """Return a connection that sees one state of the ledger. Raises LedgerError."""
+        # The transaction is never committed: SQLite refuses a commit after it has met a damaged page.
+        with as_ledger_errors(self._path), self._connection() as conn, _dropped_after_failure(conn):
+            if self._is_replaced(conn):
+                self._wait_and_refuse(conn)
+            yield conn
+            if self._is_replaced(conn):
+                self._wait_and_refuse(conn)
+
+    @contextmanager
+    def write(self, user_id: str | None = None) -> Generator[Connection]:
+        """Return a connection that holds the write lock from its first statement on. Raises LedgerError."""
+        del user_id  # SQLite has one lock for all
+        with (
+            as_ledger_errors(self._path),
+            self._writing,
+            self._connection() as conn,
+            turn_to_write(self._path, BUSY_TIMEOUT_SECONDS),
+            _dropped_after_failure(conn),
+        ):
+            if self._is_replaced(conn):
+                self._refuse(conn)
+            note_writer(self._path, _driver(conn).files)
+            with conn.execution_options(begin="BEGIN IMMEDIATE").begin() as transaction:
+                yield transaction.connection
+            if self._is_replaced(conn):
+                self._refuse(conn, "What this call wrote is in the copy.")
+
+    def _connection(self) -> Connection:
+        """Return a connection. After a replacement it is one that has the old files open, and can save what they hold.
+
+        It may be in use, so a call waits for it. Nobody may have the turn to write meanwhile: whoever uses the
+        connection may need the turn to be done with it.
+        """
+        until = time.monotonic() + BUSY_TIMEOUT_SECONDS
+        while True:
+            try:
+                return self._engine.connect()
+            except LedgerReplacedError:
+                if is_background() or not self._connections or time.monotonic() > until:
+                    raise
+            time.sleep(RETRY_SECONDS)
+
+    def _is_replaced(self, conn: Connection) -> bool:
+        """Return whether the files at the path are no longer those that a connection has open."""
+        driver = _driver(conn)
+        if not driver.is_current:
+            return True
+        self._settled.pop(driver.files, None)  # they were put back
+        return False
+
+    def _wait_and_refuse(self, conn: Connection) -> None:
+        self._refuse_in_background(conn)
+        with turn_to_write(self._path, BUSY_TIMEOUT_SECONDS):
+            self._refuse(conn)
+
+    def _refuse(self, conn: Connection, done: str = "This call did nothing.") -> None:
+        """Save what a connection to replaced files sees, once, and raise LedgerError.
+
+        If the ledger at the path is the same one, it is used from the next call on.
+        """
+        self._refuse_in_background(conn)
+        driver = _driver(conn)
+        with self._settling:
+            if driver.files not in self._settled:
+                self._settled[driver.files], can_go_on = settle(driver, self.backups)
+                if can_go_on:
+                    self._open_again()
+            raise LedgerReplacedError(f"{self._settled[driver.files]} {done}")
+
+    def _refuse_in_background(self, conn: Connection) -> None:
+        """Raise LedgerReplacedError in the background, which leaves the rest to the next call of a client."""
+        conn.rollback()
+        if is_background():
+            raise LedgerReplacedError(
+                f"the files of the ledger {self._path} were replaced or deleted while this process was using them. The "
+                "next call of a client saves what they hold."
+            )
+
+    def _open_again(self) -> None:
+        """Give up all connections, and connect to the files that are at the path now."""
+        for conn in self._connections:
+            conn.keep_open()
+        self._connections = set()
+        self._ledger_file = LedgerFiles.at(self._path).ledger
+        self._engine = self._new_engine()
+
+    def _new_engine(self) -> Engine:
+        # The connection returned last is reused first, because its pages are in memory.
+        engine = create_engine("sqlite://", creator=self._connect, poolclass=QueuePool, pool_use_lifo=True)
+
+        @event.listens_for(engine, "begin")
+        def _(conn: Connection) -> None:
+            conn.exec_driver_sql(conn.get_execution_options().get("begin", "BEGIN"))  # no BEGIN of Python's
+
+        return engine
+
+    def _connect(self) -> LedgerConnection:
+        is_ours = LedgerFiles.at(self._path).ledger == self._ledger_file
+        if not is_ours or any(not conn.is_current for conn in self._connections.copy()):
+            raise LedgerReplacedError(
+                f"the files of the ledger {self._path} were replaced or deleted while this process was using them. "
+                "This call did nothing. Call again; if that does not help, start the client again."
+            )
+        conn = LedgerConnection.open(self._path, BUSY_TIMEOUT_SECONDS, self._connections)
+        if not self._checks_references:
+            conn.execute("PRAGMA foreign_keys=OFF")
+        return conn
+
+    @contextmanager
+    def _unchecked(self) -> Generator[None]:
+        """Open connections that check no references."""
+        try:
+            self._checks_references = False
+            self._engine.dispose()
+            yield
+        finally:
+            self._checks_references = True
+            self._engine.dispose()
+
+    @contextmanager
+    def migrating(self) -> Generator[None]:
+        """Let one process at a time change the schema."""
+        with unwritable_as_ledger_error(self._path), file_lock(_migration_lock(self._path)):
+            yield
+
+    def without_time_limit(self, conn: Connection) -> AbstractContextManager[None]:
+        """Do nothing: statements of SQLite have no limit."""
+        del conn
+        return nullcontext()
+
+    @contextmanager
+    def alone_at(self, work: Work) -> Generator[bool]:
+        """Give True and keep other processes from a work in the background, or False if one is doing it."""
+        lock = file_lock(self._path.with_suffix(f".{work}.lock"))
+        with unwritable_as_ledger_error(self._path), suppress(Timeout):
+            lock.acquire(timeout=0)
+        try:
+            yield lock.is_locked
+        finally:
+            lock.release()
+
+    def listener(self) -> None:
+        """Return nothing: SQLite does not tell of writes."""
+
+    def finish_schema(self, conn: Connection) -> None:
+        """Create nothing: SQLite needs no more than the tables."""
+
+    def check(self) -> str:
+        """Return "ok", or the first fault of SQLite's quick check. Raises LedgerError."""
+        with self.read() as conn:
+            return str(conn.exec_driver_sql("PRAGMA quick_check(5)").scalars().first())
+
+    def faults(self, conn: Connection) -> list[str]:
+        """Return what SQLite finds wrong with the file, its references and its full text."""
+        lines = [str(line) for line in conn.exec_driver_sql("PRAGMA integrity_check(20)").scalars() if line != "ok"]
+        dangling = len(conn.exec_driver_sql("PRAGMA foreign_key_check").all())
+        return lines + ([f"{dangling} rows refer to missing rows"] if dangling else [])
+
+    def repair(self, conn: Connection) -> None:
+        """Rebuild the indexes of the file."""
+        conn.exec_driver_sql("REINDEX")
+
+    def erase_free_space(self) -> bool:
+        """Rewrite the file without deleted rows and empty its log. Return False if another process reads the log."""
+        with (
+            as_ledger_errors(self._path),
+            self._writing,
+            self._connection() as checked,
+            turn_to_write(self._path, BUSY_TIMEOUT_SECONDS),
+        ):
+            if self._is_replaced(checked):
+                self._refuse(checked)
+            conn = _driver(checked)
+            conn.execute(OPTIMIZE)
+            conn.execute("VACUUM")
+            (busy, _, _) = conn.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        return not busy
+
+    def files(self) -> list[Path]:
+        """Return every file in the folder of the ledger, and in the folders below it."""
+        return files_below(self._path.parent)
+
+    def search_tables(self, pieces: Sequence[bytes]) -> dict[str, list[bytes]]:
+        """Return no table: the files are searched, which shows more."""
+        del pieces
+        return {}
+
+    def size(self) -> int:
+        """Return the size in bytes of the file and its log."""
+        return sum(file.stat().st_size for file in self._path.parent.glob(f"{self._path.name}*"))
+
+    def close(self) -> None:
+        """Close all connections. What is in files that were replaced or deleted is saved."""
+        try:
+            with as_ledger_errors(self._path):
+                if any(not conn.is_current for conn in self._connections.copy()):
+                    with self._connection() as conn:
+                        self._wait_and_refuse(conn)
+        except LedgerError as error:
+            logger.warning("%s", error)
+        self._engine.dispose()
+
+
+@contextmanager
+def _dropped_after_failure(conn: Connection) -> Generator[None]:
+    """Close a connection for good if reading broke off: an unfinished result set holds on to an old state."""
+    try:
+        yield
+    except PalimpsestError:
+        raise
+    except BaseException:
+        conn.invalidate()
+        raise
+
+
+def _driver(conn: Connection) -> LedgerConnection:
+    return cast("LedgerConnection", conn.connection.driver_connection)
+
+
+def _migration_lock(path: Path) -> Path:
+    return path.with_suffix(".migrating")
+
+
+def _refuse_emptied(path: Path) -> None:
+    """Raise LedgerError if a file of 0 bytes was a ledger before. SQLite would take it for a new one.
+
+    A ledger that is just being made is as empty, but nobody has written to it, and it has no log.
+    """
+    if not path.exists() or path.stat().st_size:
+        return
+    log = path.with_name(f"{path.name}-wal")
+    if not was_written(path) and not (log.exists() and log.stat().st_size):
+        return
+    newest = max(SqliteBackups(path).files(), key=lambda file: file.stat().st_mtime, default=None)
+    advice = "There is no backup beside it" if newest is None else f"The newest backup: palimpsest restore {newest}"
+    raise LedgerError(
+        f"the ledger {path} was in use before, and now it has 0 bytes: something has emptied it. Nothing was changed. "
+        f"{advice}. To begin with an empty memory, delete the file."
+    )
+
+
+def _make_private_file(path: Path) -> None:
+    """Create the file with mode 0600, before SQLite creates it with the mode of the umask.
+
+    An existing file is not opened: closing it would release the locks of this process's other connections to it
+    (https://www.sqlite.org/howtocorrupt.html, 2.2).
+    """
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    if not os.access(path, os.W_OK):
+        raise PermissionError(EACCES, os.strerror(EACCES))
+    make_private(path)
+
+
+def _use_wal(path: Path) -> None:
+    """Put the file in WAL mode, one process at a time: SQLite refuses at once if two processes try."""
+    with file_lock(_migration_lock(path)), closing(sqlite3.connect(path, BUSY_TIMEOUT_SECONDS)) as conn:
+        tables = {name for (name,) in conn.execute("SELECT name FROM sqlite_master")}
+        revision = "alembic_version" in tables and conn.execute("SELECT version_num FROM alembic_version").fetchone()
+        if not tables or (revision and revision[0] in KNOWN_REVISIONS):
+            conn.execute("PRAGMA journal_mode=WAL")  # a file of another program is left as it is, and refused later

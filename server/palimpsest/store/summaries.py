@@ -1,0 +1,474 @@
+"""Read and write summaries and what they rest on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, tzinfo
+from typing import Any
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Label,
+    Select,
+    and_,
+    delete,
+    exists,
+    false,
+    func,
+    insert,
+    literal,
+    or_,
+    select,
+)
+
+from palimpsest.core.models import LINK, PAGE, Memory, Message, Scope, Summary
+from palimpsest.store.history import memories_at
+from palimpsest.store.memories import memories_by_id
+from palimpsest.store.messages import without_forgotten
+from palimpsest.store.rows import chunks, is_scope, local_day, minute_of, sees, to_memory, to_message, to_summary
+from palimpsest.store.schema import (
+    history,
+    index_log,
+    memories,
+    memory_sources,
+    messages,
+    summaries,
+    summary_sources,
+    vectors,
+)
+
+# What summaries rest on: the memories in the version that was read, and the messages.
+
+KEPT_MONTHS = 12
+"""For how many months the last summary of each kind keeps what it rests on. If a newer one is outdated by a correction,
+the next is written from such an older one, which the correction does not concern, and not from the beginning."""
+
+
+def put(conn: Connection, summary_id: int, summary: Summary) -> None:
+    """Store what a new summary rests on. Of older ones, the last of each earlier month keeps it, for a year."""
+    store(conn, summary_id, summary.sources, summary.message_ids)
+    _thin_out(conn, summary_id, summary)
+
+
+def store(conn: Connection, summary_id: int, of_memories: Mapping[str, int], message_ids: Sequence[str]) -> None:
+    """Store what a summary rests on, and leave older ones as they are."""
+    rows = [{"kind": "message", "owner_id": message_id, "revision": 0} for message_id in dict.fromkeys(message_ids)]
+    rows += [
+        {"kind": "memory", "owner_id": memory_id, "revision": revision} for memory_id, revision in of_memories.items()
+    ]
+    if rows:
+        conn.execute(insert(summary_sources), [{"summary_id": summary_id, **row} for row in rows])
+
+
+def _thin_out(conn: Connection, newest_id: int, summary: Summary) -> None:
+    of_kind = (is_scope(summaries, summary.scope), _same_subject(summary.kind), summaries.c.id != newest_id)
+    query = (
+        select(summaries.c.id, summaries.c.created_at).where(*of_kind, has_sources()).order_by(summaries.c.id.desc())
+    )
+    kept = {f"{summary.created_at:%Y-%m}"}
+    surplus: list[int] = []
+    for row in conn.execute(query).all():
+        month = f"{row.created_at:%Y-%m}"
+        if month in kept or len(kept) > KEPT_MONTHS:
+            surplus.append(row.id)
+        kept.add(month)
+    for chunk in chunks(surplus):
+        conn.execute(delete(summary_sources).where(summary_sources.c.summary_id.in_(chunk)))
+
+
+def _same_subject(kind: str) -> ColumnElement[bool]:
+    """Return the condition for summaries of a kind. What ends in a sign of its content, as ABOUT does, is one kind."""
+    name, _, argument = kind.partition(":")
+    subject, colon, _ = argument.rpartition(":")
+    if not colon:
+        return summaries.c.kind == kind
+    return summaries.c.kind.startswith(f"{name}:{subject}:", autoescape=True)
+
+
+def read(conn: Connection, summary_id: int) -> tuple[Mapping[str, int], tuple[str, ...]]:
+    """Return the memories that a summary rests on, by id with the revision that was read, and the ids of messages."""
+    query = select(summary_sources).where(summary_sources.c.summary_id == summary_id)
+    rows = conn.execute(query.order_by(summary_sources.c.kind, summary_sources.c.owner_id)).all()
+    of_memories = {row.owner_id: row.revision for row in rows if row.kind == "memory"}
+    return of_memories, tuple(row.owner_id for row in rows if row.kind == "message")
+
+
+def has_sources() -> ColumnElement[bool]:
+    """Return the condition for summaries of which it is known what they rest on."""
+    return exists().where(summary_sources.c.summary_id == summaries.c.id)
+
+
+def have_changed() -> ColumnElement[bool]:
+    """Return the condition for summaries that rest on something that was changed, deleted, forgotten or erased since.
+
+    A memory may have ended before a summary was written that says so; then nothing has changed.
+    """
+    return _rests_on(and_(memories.c.revision != summary_sources.c.revision, reworded_since(summaries.c.seq)))
+
+
+def have_gone() -> ColumnElement[bool]:
+    """Return the condition for summaries that rest on something that was deleted, forgotten or erased since.
+
+    What was reworded, was replaced or has ended is not gone: the next summary can be written from one that has it.
+    """
+    return _rests_on(
+        and_(memories.c.deleted_at.is_not(None), memories.c.superseded_by.is_(None), memories.c.valid_until.is_(None))
+    )
+
+
+def _rests_on(is_other: ColumnElement[bool]) -> ColumnElement[bool]:
+    """Return the condition for summaries that rest on something forgotten or erased, or on a memory of a condition.
+
+    A message is forgotten with a memory that was learned from it.
+    """
+    of_summary = summary_sources.c.summary_id == summaries.c.id
+    of_memory = and_(of_summary, summary_sources.c.kind == "memory")
+    of_message = and_(of_summary, summary_sources.c.kind == "message")
+    with_memory = summary_sources.outerjoin(memories, memories.c.id == summary_sources.c.owner_id)
+    with_message = summary_sources.outerjoin(messages, messages.c.id == summary_sources.c.owner_id)
+    learned = summary_sources.join(memory_sources, memory_sources.c.message_id == summary_sources.c.owner_id).join(
+        memories, memories.c.id == memory_sources.c.memory_id
+    )
+    is_gone = or_(memories.c.id.is_(None), memories.c.is_forgotten.is_(True), is_other)
+    is_unsaid = or_(messages.c.id.is_(None), messages.c.deleted_at.is_not(None))
+    return or_(
+        select(summary_sources.c.owner_id).select_from(with_memory).where(of_memory, is_gone).exists(),
+        select(summary_sources.c.owner_id).select_from(with_message).where(of_message, is_unsaid).exists(),
+        select(summary_sources.c.owner_id)
+        .select_from(learned)
+        .where(of_message, memories.c.is_forgotten.is_(True))
+        .exists(),
+    )
+
+
+def reworded_since(log_number: ColumnElement[int]) -> ColumnElement[bool]:
+    """Return the condition for memories with an edit after a number of the index log that changed what they say."""
+    # An edit of the stage LINK only says where a memory belongs, which no summary says.
+    # A mention of a memory is in the log too. What changes the memory also leaves a row of history, at the same time.
+    edited = history.join(
+        index_log, and_(index_log.c.memory_id == history.c.memory_id, index_log.c.at == history.c.updated_at)
+    )
+    return (
+        select(history.c.seq)
+        .select_from(edited)
+        .where(
+            history.c.memory_id == memories.c.id,
+            history.c.stage != LINK,
+            index_log.c.user_id == memories.c.user_id,
+            index_log.c.seq > log_number,
+        )
+        .correlate(memories, summaries)  # the number may be a column of the summary, two selects further out
+        .exists()
+    )
+
+
+def unread_by(summary_id: int | None) -> ColumnElement[bool]:
+    """Return the condition for memories that a summary does not rest on; with None all of them."""
+    is_read = (summary_sources.c.summary_id == summary_id, summary_sources.c.kind == "memory")
+    return ~exists().where(*is_read, summary_sources.c.owner_id == memories.c.id)
+
+
+def erase_of(conn: Connection, summary_ids: Sequence[int]) -> None:
+    """Erase summaries with what they rest on."""
+    for chunk in chunks(summary_ids):
+        conn.execute(delete(summary_sources).where(summary_sources.c.summary_id.in_(chunk)))
+        conn.execute(delete(summaries).where(summaries.c.id.in_(chunk)))
+
+
+def resting_on(conn: Connection, user_id: str, owner_ids: Sequence[str]) -> list[int]:
+    """Return the ids of a user's summaries that may quote memories or messages.
+
+    These are the ones that rest on them, and the ones of which it is not known what they rest on.
+    """
+    of_user = summaries.c.user_id == user_id
+    found = set(conn.execute(select(summaries.c.id).where(of_user, ~has_sources())).scalars())
+    for chunk in chunks(owner_ids):
+        query = select(summary_sources.c.summary_id).join(summaries, summaries.c.id == summary_sources.c.summary_id)
+        found.update(conn.execute(query.where(of_user, summary_sources.c.owner_id.in_(chunk))).scalars())
+    return sorted(found)
+
+
+# Read summaries, what they are written from, and what changed since one was written.
+
+
+def latest_summary(conn: Connection, scope: Scope, kind: str) -> Summary | None:
+    """Return the newest summary of exactly this scope and kind, or None if there is none."""
+    query = select(summaries).where(_is_of(scope), summaries.c.kind == kind).order_by(summaries.c.id.desc()).limit(1)
+    row = conn.execute(query).one_or_none()
+    return None if row is None else to_summary(row)
+
+
+def newest_number(conn: Connection, user_id: str) -> int:
+    """Return the row number of a user's newest summary of whatever scope and kind; 0 if there is none."""
+    return conn.execute(select(func.max(summaries.c.id)).where(summaries.c.user_id == user_id)).scalar() or 0
+
+
+def newest_texts(conn: Connection, scope: Scope, limit: int) -> list[str]:
+    """Return the texts of the newest summaries of exactly this scope, of whatever kind, newest first."""
+    query = select(summaries.c.text).where(is_scope(summaries, scope)).order_by(summaries.c.id.desc()).limit(limit)
+    return list(conn.execute(query).scalars())
+
+
+def kinds_with_passage(conn: Connection, passage: str) -> list[str]:
+    """Return the kinds of the summaries, of all scopes, that have a passage."""
+    # Unlike LIKE, replace compares exactly and has no wildcards. Every database has it.
+    query = select(summaries.c.kind).where(func.replace(summaries.c.text, passage, "") != summaries.c.text)
+    return sorted(conn.execute(query.distinct()).scalars())
+
+
+def current_summary(conn: Connection, scope: Scope, kind: str) -> Summary | None:
+    """Return the newest summary of exactly this scope and kind unless it may say what no longer holds.
+
+    It may if something that it rests on was changed or deleted since. Of a summary of which it is not known what it
+    rests on, any correction in the scope counts.
+    """
+    conditions = (has_sources().label("has_sources"), have_changed().label("have_changed"))
+    row = conn.execute(_of_kind(scope, kind, *conditions).limit(1)).one_or_none()
+    if row is None:
+        return None
+    last = to_summary(row)
+    is_outdated = row.have_changed if row.has_sources else has_corrections_since(conn, scope, last.seq)
+    return None if is_outdated else last
+
+
+def base_summary(conn: Connection, scope: Scope, kind: str) -> tuple[int | None, Summary | None]:
+    """Return the newest summary that the next one can be written from, with what it rests on, and its row number.
+
+    That is one of which it is known what it rests on, and nothing of that was deleted. It may have changed since.
+    """
+    conditions = (_is_of(scope), summaries.c.kind == kind, has_sources(), ~have_gone())
+    query = select(summaries).where(*conditions).order_by(summaries.c.id.desc())
+    row = conn.execute(query.limit(1)).one_or_none()
+    if row is None:
+        return None, None
+    of_memories, message_ids = read(conn, row.id)
+    return row.id, replace(to_summary(row), sources=of_memories, message_ids=message_ids)
+
+
+def changed_behind(conn: Connection, scope: Scope, summary: Summary) -> list[tuple[Memory, str]]:
+    """Return the memories that a summary rests on and that have changed since, each with its text at that time.
+
+    Some of them have ended, or were replaced.
+    """
+    now = memories_by_id(conn, list(summary.sources))
+    changed = [memory for memory in now.values() if memory.revision != summary.sources[memory.id]]
+    if not changed:
+        return []
+    then = memories_at(conn, scope, summary.created_at, [memory.id for memory in changed])
+    texts = {memory.id: memory.text for memory in then}
+    return [(memory, texts.get(memory.id, memory.text)) for memory in changed]
+
+
+def memories_behind(conn: Connection, scope: Scope, kind: str) -> list[str]:
+    """Return the ids of the memories that the newest summary of exactly this scope and kind rests on."""
+    row = conn.execute(_of_kind(scope, kind).limit(1)).one_or_none()
+    return [] if row is None else list(read(conn, row.id)[0])
+
+
+def messages_behind(conn: Connection, scope: Scope, kind: str) -> list[str]:
+    """Return the ids of the messages that the newest summary of exactly this scope and kind rests on."""
+    row = conn.execute(_of_kind(scope, kind).limit(1)).one_or_none()
+    return [] if row is None else list(read(conn, row.id)[1])
+
+
+def summaries_beyond(conn: Connection, scope: Scope, prefix: str, base_id: int | None, limit: int) -> list[Summary]:
+    """Return the newest summaries of kinds that begin with a prefix and rest on what a summary does not rest on.
+
+    Each is returned with what it rests on; outdated ones are left out. Those of the last kinds come first.
+    """
+    beyond, known = summary_sources.alias(), summary_sources.alias()
+    is_known = (known.c.summary_id == base_id, known.c.kind == beyond.c.kind, known.c.owner_id == beyond.c.owner_id)
+    rests_beyond = exists().where(beyond.c.summary_id == summaries.c.id, ~exists().where(*is_known))
+    query = _good(scope, _begins(prefix), rests_beyond).order_by(None).order_by(summaries.c.kind.desc())
+    found: list[Summary] = []
+    for row in conn.execute(query.limit(limit)).all():
+        of_memories, message_ids = read(conn, row.id)
+        found.append(replace(to_summary(row), sources=of_memories, message_ids=message_ids))
+    return found
+
+
+def _of_kind(scope: Scope, kind: str, *flags: Label[bool]) -> Select[Any]:
+    of_kind = (_is_of(scope), summaries.c.kind == kind)
+    return select(summaries, *flags).where(*of_kind).order_by(summaries.c.id.desc())
+
+
+def _good(scope: Scope, *conditions: ColumnElement[bool]) -> Select[Any]:
+    good = (has_sources(), ~have_changed())
+    return select(summaries).where(_is_of(scope), *conditions, *good).order_by(summaries.c.id.desc())
+
+
+def _is_of(scope: Scope) -> ColumnElement[bool]:
+    """Return the condition for the summaries of exactly this scope.
+
+    The kept ones of a project rest on what is general too, so there is none for a scope that does not see that.
+    """
+    return is_scope(summaries, scope) if scope.with_general else false()
+
+
+def _begins(prefix: str) -> ColumnElement[bool]:
+    return and_(summaries.c.kind >= prefix, summaries.c.kind < f"{prefix}\U0010ffff")
+
+
+def count_changes_since(conn: Connection, scope: Scope, log_number: int) -> int:
+    """Return how many memories that the scope sees changed after a number of the index log, each counted once."""
+    query = (
+        select(func.count(index_log.c.memory_id.distinct()))
+        .select_from(index_log.join(memories, memories.c.id == index_log.c.memory_id))
+        .where(index_log.c.user_id == scope.user_id, index_log.c.seq > log_number, sees(memories, scope))
+    )
+    return conn.execute(query).scalar_one()
+
+
+def memories_beyond(conn: Connection, scope: Scope, base_id: int | None, limit: int) -> list[Memory]:
+    """Return the newest living memories that the scope sees and a summary does not rest on, newest first."""
+    query = select(memories).where(_lives(scope), unread_by(base_id))
+    return [to_memory(row) for row in conn.execute(query.order_by(memories.c.seq.desc()).limit(limit))]
+
+
+def memories_said(conn: Connection, scope: Scope, since: datetime, until: datetime, limit: int) -> list[Memory]:
+    """Return the newest living memories that were said from a time on until before another, newest first."""
+    query = select(memories).where(_lives(scope), *_between(memories.c.stated_at, since, until))
+    newest = query.order_by(memories.c.stated_at.desc(), memories.c.seq.desc())
+    return [to_memory(row) for row in conn.execute(newest.limit(limit))]
+
+
+def memories_of_time(conn: Connection, scope: Scope, since: datetime, until: datetime, limit: int) -> list[Memory]:
+    """Return the living memories that were said, or of which the matter happened, in a time; the newest first.
+
+    When they were stored does not count: an import stores what was said years ago.
+    """
+    said, happened = (_between(at, since, until) for at in (memories.c.stated_at, memories.c.happened_at))
+    query = select(memories).where(_lives(scope), or_(and_(*said), and_(*happened)))
+    newest = query.order_by(memories.c.stated_at.desc(), memories.c.seq.desc())
+    return [to_memory(row) for row in conn.execute(newest.limit(limit))]
+
+
+def messages_said(conn: Connection, scope: Scope, since: datetime, until: datetime, limit: int) -> list[Message]:
+    """Return the newest living messages that were said from a time on until before another, oldest first.
+
+    Pages of documents, and messages with a forgotten fact, are left out.
+    """
+    query = select(messages).where(_is_said(scope), *_between(messages.c.said_at, since, until))
+    newest = query.order_by(messages.c.said_at.desc(), messages.c.seq.desc()).limit(limit)
+    return without_forgotten(conn, [to_message(row) for row in conn.execute(newest)][::-1])
+
+
+def messages_of_session(conn: Connection, scope: Scope, session_id: str, limit: int) -> list[Message]:
+    """Return the newest living messages of a conversation, in order. Those with a forgotten fact are left out."""
+    query = select(messages).where(_is_said(scope), messages.c.session_id == session_id)
+    newest = query.order_by(messages.c.seq.desc()).limit(limit)
+    return without_forgotten(conn, [to_message(row) for row in conn.execute(newest)][::-1])
+
+
+def last_session(conn: Connection, scope: Scope) -> str:
+    """Return the id of the conversation with the newest message, or "" if there is none."""
+    query = select(messages.c.session_id).where(_is_said(scope))
+    newest = query.order_by(messages.c.said_at.desc(), messages.c.seq.desc()).limit(1)
+    return conn.execute(newest).scalar_one_or_none() or ""
+
+
+def dates_with_something_said(
+    conn: Connection, scope: Scope, since: datetime, until: datetime, zone: tzinfo | None
+) -> list[str]:
+    """Return the days between two times on which a memory or message that lives was said, the last first.
+
+    They are days in a zone.
+    """
+    days: set[str] = set()
+    for at, lives in ((memories.c.stated_at, _lives(scope)), (messages.c.said_at, _is_said(scope))):
+        minute = minute_of(at)
+        minutes = conn.execute(select(minute).where(lives, *_between(at, since, until)).distinct()).scalars()
+        days.update(local_day(each, zone) for each in minutes)
+    return sorted(days, reverse=True)
+
+
+def count_said(conn: Connection, scope: Scope, since: datetime, until: datetime) -> int:
+    """Return how many living memories and messages were said from a time on until before another."""
+    of_memories = select(func.count()).where(_lives(scope), *_between(memories.c.stated_at, since, until))
+    of_messages = select(func.count()).where(_is_said(scope), *_between(messages.c.said_at, since, until))
+    return conn.execute(of_memories).scalar_one() + conn.execute(of_messages).scalar_one()
+
+
+def count_said_since(conn: Connection, scope: Scope, last: Summary, since: datetime, until: datetime) -> int:
+    """Return how many memories and messages of a time were stored or reworded after a summary was written."""
+    of_memories = select(func.count()).where(
+        _lives(scope), *_between(memories.c.stated_at, since, until), reworded_since(literal(last.seq))
+    )
+    of_messages = select(func.count()).where(
+        _is_said(scope), *_between(messages.c.said_at, since, until), messages.c.created_at > last.created_at
+    )
+    return conn.execute(of_memories).scalar_one() + conn.execute(of_messages).scalar_one()
+
+
+def count_in_session_since(conn: Connection, scope: Scope, last: Summary, session_id: str) -> int:
+    """Return how many memories and messages of a conversation were stored or reworded after a summary was written."""
+    of_session = (_is_said(scope), messages.c.session_id == session_id)
+    cited = select(memory_sources.c.memory_id).join(messages, messages.c.id == memory_sources.c.message_id)
+    is_cited = memories.c.id.in_(cited.where(*of_session))
+    of_memories = select(func.count()).where(_lives(scope), is_cited, reworded_since(literal(last.seq)))
+    of_messages = select(func.count()).where(*of_session, messages.c.created_at > last.created_at)
+    return conn.execute(of_memories).scalar_one() + conn.execute(of_messages).scalar_one()
+
+
+def _lives(scope: Scope) -> ColumnElement[bool]:
+    return and_(sees(memories, scope), memories.c.deleted_at.is_(None))
+
+
+def _is_said(scope: Scope) -> ColumnElement[bool]:
+    return and_(sees(messages, scope), messages.c.deleted_at.is_(None), messages.c.role != PAGE)
+
+
+def _between(column: ColumnElement[datetime], since: datetime, until: datetime) -> tuple[ColumnElement[bool], ...]:
+    return column >= since, column < until
+
+
+def has_corrections_since(conn: Connection, scope: Scope, log_number: int) -> bool:
+    """Return whether what a summary may say was deleted, replaced or reworded after a number of the index log.
+
+    Such a summary is not shown again, because a model would believe it.
+    """
+    # A mention of a memory is in the log too. What changes the memory also leaves a row of history, at the same time.
+    changed = exists().where(history.c.memory_id == memories.c.id, history.c.updated_at == index_log.c.at)
+    reworded = (
+        select(index_log.c.seq)
+        .join(memories, memories.c.id == index_log.c.memory_id)
+        .where(
+            index_log.c.user_id == scope.user_id,
+            index_log.c.seq > log_number,
+            memories.c.revision > 1,
+            changed,
+            sees(memories, scope),
+        )
+    )
+    return _has_deletions_since(conn, scope, log_number) or conn.execute(reworded.limit(1)).first() is not None
+
+
+def _has_deletions_since(conn: Connection, scope: Scope, log_number: int) -> bool:
+    """Return whether a memory or message that the scope sees was deleted after a number of the index log.
+
+    A superseded memory counts as deleted.
+    """
+    of_memories = (
+        select(index_log.c.seq)
+        .join(memories, memories.c.id == index_log.c.memory_id)
+        .where(
+            index_log.c.user_id == scope.user_id,
+            index_log.c.seq > log_number,
+            memories.c.deleted_at.is_not(None),
+            sees(memories, scope),
+        )
+    )
+    of_messages = (
+        select(index_log.c.seq)
+        .join(vectors, vectors.c.seq == index_log.c.unit_seq)
+        .where(
+            index_log.c.user_id == scope.user_id,
+            index_log.c.seq > log_number,
+            index_log.c.op == "delete",
+            vectors.c.kind == "message",
+            sees(vectors, scope),
+        )
+    )
+    return any(conn.execute(query.limit(1)).first() is not None for query in (of_memories, of_messages))

@@ -1,0 +1,596 @@
+"""Export rows from a ledger and import them into another: every message and memory with its history, as JSON values.
+
+Ids, times and history stay the same. Vectors, the full text and the index log are not exported, because they can be
+rebuilt. Edit numbers are exported as ranks (1 is the user's first edit), so that the same memory gives the same file
+from every ledger. The format says "turn" for a message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, Literal, TypeAlias
+
+from sqlalchemy import Connection, Row, Table, and_, bindparam, delete, func, insert, or_, select, update
+
+from palimpsest.core.clock import exact_iso
+from palimpsest.core.models import UNDO, Provenance, Scope, name_key
+from palimpsest.store import contextual_keys, documents, links, projects, usage, writes
+from palimpsest.store import messages as message_queries
+from palimpsest.store import summaries as summaries_module
+from palimpsest.store.database import FullText
+from palimpsest.store.graph import identity, statements
+from palimpsest.store.graph.identity import texts_in, told, users_own, with_ids
+from palimpsest.store.projects import namesakes
+from palimpsest.store.rows import Query, chunks, content_hash, is_scope, memory_hash, scope_values, to_memory
+from palimpsest.store.schema import (
+    conversations,
+    entities,
+    entity_aliases,
+    entity_history,
+    history,
+    memories,
+    memory_sources,
+    mentions,
+    message_history,
+    messages,
+    meta,
+    project_aliases,
+    purged,
+    summaries,
+)
+from palimpsest.store.undo import bring_back, fate_of
+from palimpsest.store.writes import Transaction, next_edit_number, reserve_edit_numbers
+
+# Export entities and what memories mention, and import them into a ledger that may know some of them already.
+#
+# An entity comes after the one that it was merged into. Its aliases that nobody gave are not exported: they are the
+# names by which memories mention it.
+
+Item = Mapping[str, Any]
+
+ENTITY = ("id", "project", "name", "is_user", "merged_into")
+ENTITY_HISTORY = ("event", "before", "after", "updated_at", "stage", "caller", "text")
+
+
+@dataclass(slots=True)
+class ImportedEntities:
+    """What an import knows of the entities of its file.
+
+    `of_file` are the ids of all of them, and `only_purged` those that only memories and messages mention that a person
+    purged here. `here` maps ids of the file to ids of the ledger.
+    """
+
+    of_file: frozenset[str] = frozenset()
+    only_purged: frozenset[str] = frozenset()
+    here: dict[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(slots=True)
+class MentionsOfFile:
+    """What mentions the entities of a file, as far as it was read.
+
+    `merged_into` has every entity. `kept` are those that something mentions that comes into the ledger.
+    """
+
+    merged_into: dict[str, str | None] = field(default_factory=dict[str, str | None])
+    kept: set[str] = field(default_factory=set[str])
+    purged: set[str] = field(default_factory=set[str])
+
+    def read(self, item: Item, *, was_purged: bool) -> None:
+        """Note an entity, or what a memory or message mentions that was purged here or not."""
+        if item["type"] == "entity":
+            self.merged_into[item["id"]] = item["merged_into"]
+        (self.purged if was_purged else self.kept).update(each["entity_id"] for each in item.get("mentions", ()))
+
+    def only_purged(self) -> frozenset[str]:
+        """Return the entities that only what was purged mentions, and those that were merged into one of them."""
+        kept = set(self.kept)
+        for entity_id, target in reversed(self.merged_into.items()):  # a target comes before what was merged into it
+            if target is not None and entity_id in kept:
+                kept.add(target)
+        without: set[str] = set()
+        for entity_id, target in self.merged_into.items():
+            if target in without or (entity_id in self.purged and entity_id not in kept):
+                without.add(entity_id)
+        return frozenset(without)
+
+
+def is_of_other_user(conn: Connection, user_id: str, item: Item) -> bool:
+    """Return whether an entity of an export, or what its edits tell of, is another user's here. Ids are unique."""
+    ids = {item["id"]}
+    for version in item["history"]:
+        ids |= texts_in(version["before"]) | texts_in(version["after"])
+    return any(
+        conn.execute(select(table.c.seq).where(table.c.id.in_(chunk), table.c.user_id != user_id)).first() is not None
+        for table in (entities, memories, messages)
+        for chunk in chunks(sorted(ids))
+    )
+
+
+def entities_of(conn: Connection, user_id: str) -> list[Row[Any]]:
+    """Return the entities of a user: an entity after the one that it was merged into, else oldest first."""
+    rows = conn.execute(select(entities).where(entities.c.user_id == user_id).order_by(entities.c.seq)).all()
+    into = {row.id: row.merged_into for row in rows}
+    return sorted(rows, key=lambda row: _depth(row.id, into))
+
+
+def _depth(entity_id: str, into: Mapping[str, str | None]) -> int:
+    """Return how many merges lead from an entity to the one that stands for it."""
+    seen = {entity_id}
+    while (target := into.get(entity_id)) is not None and target not in seen:
+        seen.add(target)
+        entity_id = target
+    return len(seen)
+
+
+def entity_item(conn: Connection, row: Row[Any]) -> tuple[dict[str, Any], list[Row[Any]]]:
+    """Return an entity as an item of an export, without its history, and the rows of its history."""
+    given = (entity_aliases.c.entity_id == row.id, entity_aliases.c.given)
+    aliases = conn.execute(select(entity_aliases.c.name).where(*given).order_by(entity_aliases.c.key)).scalars()
+    of_entity = select(entity_history).where(entity_history.c.entity_id == row.id).order_by(entity_history.c.seq)
+    item = {
+        "type": "entity",
+        **dict.fromkeys(("agent_id", "run_id"), ""),
+        **{name: getattr(row, name) for name in ENTITY},
+        "entity_type": row.type,
+        "aliases": list(aliases),
+        "created_at": exact_iso(row.created_at),
+    }
+    return item, list(conn.execute(of_entity).all())
+
+
+def mentions_of(conn: Connection, kind: str, owner_id: str) -> list[dict[str, str]]:
+    """Return which entity each name of a memory or message means, as an item of an export has it."""
+    of_owner = (mentions.c.kind == kind, mentions.c.owner_id == owner_id)
+    query = select(mentions.c.name, mentions.c.entity_id).where(*of_owner).order_by(mentions.c.seq)
+    return [{"name": row.name, "entity_id": row.entity_id} for row in conn.execute(query)]
+
+
+def find(conn: Connection, user_id: str, item: Item, imported: ImportedEntities) -> str | None:
+    """Return the id of the entity that an item of an export is here, and remember it; None if it is new.
+
+    It is the one with its id, the user's own, or one of its project with its name and a type that fits. An entity that
+    was merged stays one of its own, and so do two of a file that have one name.
+    """
+    known = conn.execute(select(entities.c.id).where(entities.c.id == item["id"])).scalar()
+    if known is None and item["is_user"]:
+        known = users_own(conn, user_id)
+    elif known is None and item["merged_into"] is None:
+        taken = imported.of_file | set(imported.here.values())
+        same = namesakes(conn, user_id, item["project"], item["name"], item["entity_type"])
+        known = next((row.id for row in same if row.id not in taken), None)
+    imported.here[item["id"]] = known or item["id"]
+    return known
+
+
+def store(conn: Connection, user_id: str, item: Item, past: Sequence[Item], imported: ImportedEntities) -> bool:
+    """Store an entity of an export, unless it is known or only what was purged mentions it. Return whether it is new.
+
+    `past` are the rows of its history, with the edit numbers of this ledger.
+    """
+    if item["id"] in imported.only_purged:
+        return False
+    known = find(conn, user_id, item, imported)
+    entity_id = imported.here[item["id"]]
+    if known is None:
+        row = {name: item[name] for name in ENTITY} | {"type": item["entity_type"], "created_at": item["created_at"]}
+        into = item["merged_into"]
+        row |= {"user_id": user_id, "merged_into": None if into is None else imported.here[into]}
+        conn.execute(insert(entities), row)
+        for version in past:
+            if not (texts_in(version["before"]) | texts_in(version["after"])) & imported.only_purged:
+                states = {part: with_ids(version[part], imported.here) for part in ("before", "after")}
+                conn.execute(insert(entity_history), {**version, **states, "entity_id": entity_id})
+    elif known != item["id"]:
+        _correct_ids(conn, user_id, {item["id"]: known})
+    of_entity = (entity_aliases.c.entity_id == entity_id, entity_aliases.c.given)
+    given = set(conn.execute(select(entity_aliases.c.key).where(*of_entity)).scalars())
+    for name in item["aliases"]:
+        if name_key(name) not in given:
+            identity.give(conn, entity_id, name_key(name), name)
+    return known is None
+
+
+def _correct_ids(conn: Connection, user_id: str, here: dict[str, str]) -> None:
+    """Correct the ids in rows of history that were imported before it was known which entity they mean here."""
+    of_user = entity_history.c.entity_id.in_(select(entities.c.id).where(entities.c.user_id == user_id))
+    for row in conn.execute(select(entity_history).where(of_user)).all():
+        if told(row) & here.keys():
+            states = {"before": with_ids(row.before, here), "after": with_ids(row.after, here)}
+            conn.execute(update(entity_history).where(entity_history.c.seq == row.seq).values(**states))
+
+
+def store_mentions(conn: Connection, kind: str, owner: Item, imported: ImportedEntities) -> None:
+    """Store which entity each name of an imported memory or message means."""
+    present = None if kind == "message" else _stated_keys(owner)
+    for mention in owner.get("mentions", ()):
+        entity_id, name = imported.here[mention["entity_id"]], mention["name"]
+        key = name_key(name)
+        row = {"kind": kind, "owner_id": owner["id"], "key": key, "name": name, "entity_id": entity_id}
+        conn.execute(insert(mentions), {**row, "current": present is None or key in present})
+        identity.add(conn, entity_id, key, name)
+
+
+def _stated_keys(memory: Item) -> set[str]:
+    """Return the keys of the names that the present version of an exported memory has."""
+    named = [name for name, _ in memory.get("entities") or ()]
+    ends = [end for relation in memory.get("relations") or () for end in (relation[0], relation[2])]
+    return {name_key(name) for name in (*named, *ends)}
+
+
+# Export and import summaries, with what they rest on: so that one that is imported is outdated by the same edits.
+
+_NAMES = ("project", "agent_id", "run_id", "kind", "text", "model", "prompt", "created_at")
+
+
+def items_of(conn: Connection, user_id: str) -> Iterator[dict[str, Any]]:
+    """Yield every summary of a user as an item, oldest first."""
+    for row in conn.execute(select(summaries).where(summaries.c.user_id == user_id).order_by(summaries.c.id)):
+        values = {**{name: getattr(row, name) for name in _NAMES}, "created_at": exact_iso(row.created_at)}
+        of_memories, message_ids = summaries_module.read(conn, row.id)
+        rests_on = {"sources": dict(of_memories), "message_ids": list(message_ids)}
+        yield {"type": "summary", **values, **(rests_on if of_memories or message_ids else {})}
+
+
+def known(conn: Connection, scope: Scope, item: Mapping[str, Any]) -> str | None:
+    """Return the row number of a summary that the ledger has already, or None."""
+    columns = (summaries.c[name] == item[name] for name in ("kind", "text", "created_at"))
+    summary_id = conn.execute(select(summaries.c.id).where(is_scope(summaries, scope), *columns).limit(1)).scalar()
+    return None if summary_id is None else str(summary_id)
+
+
+def store_item(conn: Connection, scope: Scope, item: Mapping[str, Any], owner_ids: Mapping[str, str]) -> bool:
+    """Store a summary unless it is known, and return whether it was stored.
+
+    `owner_ids` maps ids of memories and messages in the file to those in the ledger.
+    """
+    if known(conn, scope, item) is not None:
+        return False
+    # The number it was current to belongs to another ledger. As nobody knows what it includes, everything comes later.
+    values = {name: item[name] for name in _NAMES}
+    stored = insert(summaries).values(user_id=scope.user_id, seq=0, **values).returning(summaries.c.id)
+    summary_id = conn.execute(stored).scalar_one()
+    rests_on: Mapping[str, int] = item.get("sources", {})
+    of_memories = {owner_ids.get(memory_id, memory_id): revision for memory_id, revision in rests_on.items()}
+    of_messages = [owner_ids.get(message_id, message_id) for message_id in item.get("message_ids", ())]
+    summaries_module.store(conn, summary_id, of_memories, of_messages)
+    return True
+
+
+MESSAGE = ("id", "project", "agent_id", "run_id", "role", "name", "content", "external_id", "session_id", "said_at")
+MESSAGE_STATE = ("created_at", "learnt", "deleted_at")
+MESSAGE_HISTORY = ("event", "updated_at", "stage", "caller")
+MEMORY = ("id", "project", "agent_id", "run_id", "text", "keywords", "tags", "metadata", "actor_id", "role")
+MEMORY_STATE = (
+    "happened_at",
+    "happened_precision",
+    "stated_at",
+    "valid_from",
+    "valid_from_precision",
+    "valid_until",
+    "valid_until_precision",
+    "created_at",
+    "updated_at",
+    "deleted_at",
+    "superseded_by",
+    "is_forgotten",
+    "revision",
+    "entities",
+    "relations",
+    "context",
+    "links",
+)
+HISTORY = (
+    "id",
+    "old_memory",
+    "new_memory",
+    "event",
+    "created_at",
+    "updated_at",
+    "is_deleted",
+    "actor_id",
+    "role",
+    "state",
+    "stage",
+    "model",
+    "prompt",
+    "caller",
+)
+
+
+ITEM_TYPES = ("alias", "conversation", "entity", "turn", "memory", "summary")
+
+Standing: TypeAlias = Literal["new", "known", "undone", "deleted", "purged"]
+"""What the ledger has of an item of an import: nothing, the item, an item that an undo took back, an item that a person
+deleted, or only the id of one that a person purged."""
+
+
+@dataclass(slots=True)
+class ImportState:
+    """What an import has done so far.
+
+    `stored` and `known` count the new items and the items that were there already, by type. `key` names the file and
+    `total` is its number of items: an interrupted import continues with the edit numbers it began with. `owner_ids`
+    maps ids of messages and memories of the file to ids of the ledger, and `entities` does so for entities. Edit
+    numbers of the file are added to `base`. Imported texts have no vectors yet. `deleted` counts the new items that are
+    deleted in the file, and `left_out` the known items that stay deleted or erased, because a person deleted or purged
+    them here; with `brings_back` they are stored again.
+    """
+
+    key: str = ""
+    total: int = 0
+    brings_back: bool = False
+    stored: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ITEM_TYPES, 0))
+    known: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ITEM_TYPES, 0))
+    deleted: int = 0
+    left_out: dict[str, int] = field(default_factory=lambda: {"deleted": 0, "purged": 0})
+    owner_ids: dict[str, str] = field(default_factory=dict[str, str])
+    entities: ImportedEntities = field(default_factory=ImportedEntities)
+    base: int = 0
+
+
+def count(conn: Connection, user_id: str) -> int:
+    """Return the number of items that `export_items` yields."""
+    tables = (project_aliases, conversations, entities, messages, memories, summaries)
+    return sum(
+        conn.execute(select(func.count()).select_from(table).where(table.c.user_id == user_id)).scalar_one()
+        for table in tables
+    )
+
+
+def export_items(conn: Connection, user_id: str) -> Iterator[dict[str, Any]]:
+    """Yield every alias of a project, conversation, entity, message, memory and summary of a user, oldest first."""
+    yield from projects.items_of_user(conn, user_id)
+    yield from writes.of_user(conn, user_id)
+    rank = _ranks(conn, user_id)
+    for row in entities_of(conn, user_id):
+        item, rows = entity_item(conn, row)
+        past = [_ranked(_values(version, ENTITY_HISTORY), version.change, rank) for version in rows]
+        yield {**item, "history": past}
+    for row in conn.execute(select(messages).where(messages.c.user_id == user_id).order_by(messages.c.seq)):
+        rows = _rows_of(conn, message_history, message_history.c.message_id, row.id)
+        past = [_ranked(_version(version, MESSAGE_HISTORY), version.change, rank) for version in rows]
+        mentions = mentions_of(conn, "message", row.id)
+        also = documents.exported(conn, row) | ({"mentions": mentions} if mentions else {})
+        yield {"type": "turn", **_values(row, MESSAGE + MESSAGE_STATE), **also, "history": past}
+    for row in conn.execute(select(memories).where(memories.c.user_id == user_id).order_by(memories.c.seq)):
+        rows = _rows_of(conn, history, history.c.memory_id, row.id)
+        past = [_ranked(_version(version, HISTORY), version.change, rank) for version in rows]
+        sources = (
+            select(memory_sources.c.message_id, memory_sources.c.history_id)
+            .join(messages, messages.c.id == memory_sources.c.message_id)
+            .where(memory_sources.c.memory_id == row.id)
+            .order_by(messages.c.seq)
+        )
+        cited = [{"message_id": message, "history_id": version} for message, version in conn.execute(sources)]
+        named = {"mentions": mentions_of(conn, "memory", row.id), **usage.exported(conn, row.id)}
+        yield {"type": "memory", **_values(row, MEMORY + MEMORY_STATE), **named, "history": past, "sources": cited}
+    yield from items_of(conn, user_id)
+
+
+def reserve_edits(conn: Connection, state: ImportState, edits: int) -> None:
+    """Reserve as many edit numbers for an import as its file has edits, before its first batch."""
+    if not edits:
+        return
+    begun = conn.execute(select(meta.c.value).where(meta.c.key == state.key)).scalar_one_or_none()
+    if begun is not None:
+        state.base = int(begun)
+        return
+    state.base = next_edit_number(conn) - 1
+    reserve_edit_numbers(conn, state.base + edits)
+    conn.execute(insert(meta).values(key=state.key, value=str(state.base)))
+
+
+def import_items(
+    conn: Connection, full_text: FullText, user_id: str, items: Sequence[Item], state: ImportState, now: datetime
+) -> None:
+    """Store the items that are not known yet for a user, and index them. Times in items are datetimes.
+
+    What belongs to a project that was moved here goes to where it was moved: nobody looks in the old one any more.
+    """
+    touched = contextual_keys.TouchedEntries()
+    names = {project: projects.current_name(conn, user_id, project) for project in {item["project"] for item in items}}
+    for item in ({**item, "project": names[item["project"]]} for item in items):
+        scope = Scope(user_id, item["project"], item["agent_id"], item["run_id"])
+        tx = Transaction(conn, scope, Provenance("import", caller="cli"), now, 0, {}, "", touched)
+        is_new = _store(tx, item, state)
+        (state.stored if is_new else state.known)[item["type"]] += 1
+        state.deleted += is_new and item.get("deleted_at") is not None
+    contextual_keys.index(conn, full_text, touched, now)
+    if sum(state.stored.values()) + sum(state.known.values()) == state.total:
+        conn.execute(delete(meta).where(meta.c.key == state.key))
+        writes.erase_empty(conn)  # a title would tell of messages that were purged and stay so
+
+
+def _store(tx: Transaction, item: Item, state: ImportState) -> bool:
+    """Store an item, or bring back what an undo took back. Return whether there is something now that was not."""
+    if item["type"] == "alias":
+        return projects.store_item(tx.conn, tx.scope.user_id, item)
+    if item["type"] == "conversation":
+        return writes.store_item(tx.conn, tx.scope, item)
+    if item["type"] == "entity":
+        past = [_edit(version, ENTITY_HISTORY, state.base) for version in item["history"]]
+        return store(tx.conn, tx.scope.user_id, item, past, state.entities)
+    if item["type"] == "summary":
+        return store_item(tx.conn, tx.scope, item, state.owner_ids)
+    standing, known = _standing(tx.conn, tx.scope, item)
+    state.owner_ids[item["id"]] = known or item["id"]
+    if item["type"] == "memory":
+        item = links.imported(tx.conn, tx.scope.user_id, item, state.owner_ids)
+    if standing in state.left_out and not state.brings_back:
+        state.left_out[standing] += 1
+        return False
+    if known is not None and standing != "known":
+        tx = replace(tx, edit=state.base + max(version["change"] for version in item["history"]))
+        return bring_back(tx, item, known)
+    if known is not None:
+        if item["type"] == "turn":
+            _join_conversation(tx, item, known)
+        return False
+    tx.conn.execute(delete(purged).where(purged.c.owner_id == item["id"]))
+    (_store_message if item["type"] == "turn" else _store_memory)(tx, item, state)
+    return True
+
+
+def standing_of(conn: Connection, user_id: str, item: Item, state: ImportState) -> Standing:
+    """Return what the ledger has of an item, by its id or with the same content in its scope."""
+    item = {**item, "project": projects.current_name(conn, user_id, item["project"])}
+    scope = Scope(user_id, item["project"], item["agent_id"], item["run_id"])
+    if item["type"] == "alias":
+        return "known" if projects.is_known(conn, user_id, item) else "new"
+    if item["type"] == "conversation":
+        return "new" if writes.find_conversation(conn, scope, item["session_id"]) is None else "known"
+    if item["type"] == "entity":
+        is_new = item["id"] not in state.entities.only_purged
+        return "new" if is_new and find(conn, user_id, item, state.entities) is None else "known"
+    if item["type"] == "summary":
+        return "new" if known(conn, scope, item) is None else "known"
+    return _standing(conn, scope, item)[0]
+
+
+def _standing(conn: Connection, scope: Scope, item: Item) -> tuple[Standing, str | None]:
+    """Return what the ledger has of a message or memory, and the id it has here."""
+    is_message = item["type"] == "turn"
+    known = (_known_message if is_message else _known_memory)(conn, scope, item)
+    if known is None:
+        return ("purged" if was_purged(conn, item) else "new"), None
+    return ("known" if item["deleted_at"] else fate_of(conn, "message" if is_message else "memory", known)), known
+
+
+def was_purged(conn: Connection, item: Item) -> bool:
+    """Return whether a person purged the memory or message that an item is."""
+    return conn.execute(select(purged.c.owner_id).where(purged.c.owner_id == item.get("id"))).first() is not None
+
+
+def belongs_to_other_user(conn: Connection, user_id: str, item: Item) -> bool:
+    """Return whether the id of an item is the id of another user's message, memory or entity. Ids are unique."""
+    if item["type"] == "entity":
+        return is_of_other_user(conn, user_id, item)
+    table = {"turn": messages, "memory": memories}.get(item["type"])
+    if table is None:
+        return False
+    of_other_user = (table.c.id == item["id"], table.c.user_id != user_id)
+    return conn.execute(select(table.c.seq).where(*of_other_user)).first() is not None
+
+
+def _known_message(conn: Connection, scope: Scope, item: Item) -> str | None:
+    same_name = and_(
+        is_scope(messages, scope),
+        messages.c.external_id != "",
+        messages.c.external_id == item["external_id"],
+        messages.c.content_hash == content_hash(item["content"]),
+    )
+    query = select(messages.c.id).where(or_(messages.c.id == item["id"], same_name))
+    return conn.execute(query.limit(1)).scalar()
+
+
+def _known_memory(conn: Connection, scope: Scope, item: Item) -> str | None:
+    values = {**scope_values(scope), "id": item["id"], "digest": memory_hash(item["text"])}
+    return conn.execute(_KNOWN_DELETED_MEMORY if item["deleted_at"] else _KNOWN_MEMORY, values).scalar()
+
+
+_SAME_ID = memories.c.id == bindparam("id")
+_DUPLICATE = and_(
+    *(memories.c[name] == bindparam(name) for name in ("user_id", "project", "agent_id", "run_id")),
+    memories.c.content_hash == bindparam("digest"),
+    memories.c.deleted_at.is_(None),
+)
+_KNOWN_DELETED_MEMORY: Query = select(memories.c.id).where(_SAME_ID).limit(1)
+# A living duplicate comes first: then nothing is brought back.
+_KNOWN_MEMORY: Query = (
+    select(memories.c.id).where(or_(_SAME_ID, _DUPLICATE)).order_by(memories.c.deleted_at.is_not(None)).limit(1)
+)
+
+
+def _store_message(tx: Transaction, item: Item, state: ImportState) -> None:
+    past = [_edit(version, MESSAGE_HISTORY, state.base) for version in item["history"]]
+    values = {name: item[name] for name in MESSAGE + MESSAGE_STATE} | {"user_id": tx.scope.user_id}
+    values |= {"content_hash": content_hash(item["content"]), "change": past[0]["change"]}
+    tx.conn.execute(insert(messages), values)
+    documents.put_imported(tx.conn, item)
+    store_mentions(tx.conn, "message", item, state.entities)
+    for version, row in zip(item["history"], past, strict=True):
+        also = {"message_id": item["id"], "recorded_at": version.get("recorded_at")}
+        tx.conn.execute(insert(message_history), {**row, **also})
+    contextual_keys.put(tx.conn, "message", item["id"], tx.scope, None, "", tx.touched)
+    tx.touched.messages.add(item["id"])
+
+
+def _join_conversation(tx: Transaction, item: Item, message_id: str) -> None:
+    """Give a stored message to the conversation that its client names, if none is known for it."""
+    stored = tx.conn.execute(select(messages.c.session_id).where(messages.c.id == message_id)).scalar_one()
+    in_conversation = (writes.find_conversation(tx.conn, tx.scope, name) for name in (item["session_id"], stored))
+    if [number is not None for number in in_conversation] == [True, False]:
+        session = {"session_id": item["session_id"]}
+        tx.conn.execute(update(messages).where(messages.c.id == message_id).values(**session))
+        tx.touched.messages.add(message_id)
+
+
+def _store_memory(tx: Transaction, item: Item, state: ImportState) -> None:
+    values = {name: item.get(name) for name in MEMORY + MEMORY_STATE}  # older exports have no entities
+    values |= {"user_id": tx.scope.user_id, "content_hash": memory_hash(item["text"])}
+    tx.conn.execute(insert(memories), values)
+    store_mentions(tx.conn, "memory", item, state.entities)
+    numbered = replace(tx, edit=state.base + max(version["change"] for version in item["history"]))
+    stored = tx.conn.execute(select(memories).where(memories.c.id == item["id"])).one()
+    links.put(tx.conn, to_memory(stored))
+    usage.restore(tx.conn, item["id"], item.get("strength"), item.get("used_at"))
+    statements.put(numbered.graph, to_memory(stored))
+    for version in item["history"]:
+        values = {"memory_id": item["id"], "recorded_at": version.get("recorded_at")}
+        tx.conn.execute(insert(history), {**_edit(version, HISTORY, state.base), **values})
+    for source in item["sources"]:
+        message_id = state.owner_ids.get(source["message_id"])
+        if message_id is not None and message_queries.messages_by_id(tx.conn, [message_id]):
+            values = {"memory_id": item["id"], "message_id": message_id, "history_id": source["history_id"]}
+            tx.conn.execute(insert(memory_sources).values(**values))
+    contextual_keys.put(tx.conn, "memory", item["id"], tx.scope, None, "", tx.touched)
+    tx.touched.memories.add(item["id"])
+
+
+def _ranks(conn: Connection, user_id: str) -> dict[int, int]:
+    numbers: set[int] = set()
+    for table, owner, key in ((history, memories, "memory_id"), (message_history, messages, "message_id")):
+        query = select(table.c.change).join(owner, owner.c.id == table.c[key]).where(owner.c.user_id == user_id)
+        numbers.update(conn.execute(query.distinct()).scalars())
+    of_entities = select(entity_history.c.change).join(entities, entities.c.id == entity_history.c.entity_id)
+    numbers.update(conn.execute(of_entities.where(entities.c.user_id == user_id).distinct()).scalars())
+    return {number: rank for rank, number in enumerate(sorted(numbers), 1)}
+
+
+def _ranked(past: dict[str, Any], change: int, rank: Mapping[int, int]) -> dict[str, Any]:
+    """Return a row of history with ranks in place of edit numbers: of its own edit, and of the edit it undid."""
+    undone = past["stage"].removeprefix(f"{UNDO} ")
+    if past["stage"] != undone and undone.isdecimal():
+        # An edit that was purged since has no rank. "?" matches no edit.
+        past["stage"] = f"{UNDO} {rank.get(int(undone), '?')}"
+    return {**past, "change": rank[change]}
+
+
+def _edit(version: Item, names: Sequence[str], base: int) -> dict[str, Any]:
+    """Return the columns of a row of history with edit numbers of this ledger."""
+    stage, change = _numbered(version["stage"], base), base + version["change"]
+    return {**{name: version[name] for name in names}, "stage": stage, "change": change}
+
+
+def _numbered(stage: str, base: int) -> str:
+    """Return the stage of an imported edit, with the number that the edit it undid has in this ledger."""
+    undone = stage.removeprefix(f"{UNDO} ")
+    return f"{UNDO} {base + int(undone)}" if stage != undone and undone.isdecimal() else stage
+
+
+def _version(row: Row[Any], names: Sequence[str]) -> dict[str, Any]:
+    """Return a row of history as JSON values. Only a row of an import from another tool has `recorded_at`."""
+    return _values(row, names if row.recorded_at is None else (*names, "recorded_at"))
+
+
+def _rows_of(conn: Connection, table: Table, column: Any, owner_id: str) -> list[Row[Any]]:
+    return list(conn.execute(select(table).where(column == owner_id).order_by(table.c.seq)).all())
+
+
+def _values(row: Row[Any], names: Sequence[str]) -> dict[str, Any]:
+    """Return columns of a row as JSON values. Times are ISO 8601 with microseconds, in UTC."""
+    values = {name: getattr(row, name) for name in names}
+    return {name: exact_iso(value) if isinstance(value, datetime) else value for name, value in values.items()}

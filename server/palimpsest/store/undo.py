@@ -1,0 +1,318 @@
+"""Undo: put what an edit changed into its state before that edit. An undo is an edit itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from sqlalchemy import ColumnElement, Connection, Row, Table, and_, func, select, update
+
+from palimpsest.core.errors import InputError
+from palimpsest.core.models import EXPIRE, LINK, MOVE, RESOLVE, UNDO, Event, Kind, Memory, Outcome, Provenance, Undo
+from palimpsest.store import writes
+from palimpsest.store.graph import entity_edits
+from palimpsest.store.history import recorded
+from palimpsest.store.jobs import HOOKS
+from palimpsest.store.rows import chunks, sees, to_entities, to_links, to_memory, to_relations, to_time, with_state
+from palimpsest.store.schema import entities, entity_history, history, memories, message_history, messages
+from palimpsest.store.writes import Transaction, find_duplicate, record
+
+HistoryRow = Row[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """The last of the rows of one memory's history that are undone, and the row before the first of them."""
+
+    memory_id: str
+    before: HistoryRow | None
+    last: HistoryRow
+
+
+def undo(tx: Transaction, request: Undo) -> list[Outcome]:
+    """Undo one edit or all edits since an instant, as far as the scope sees them. Raises InputError if it cannot."""
+    if request.since is not None:
+        tx = _as_stage(tx, f"{UNDO} since {_in_full(request.since)}")
+        return _revert(tx, {table: and_(recorded(table) >= request.since, table.c.stage != MOVE) for table in _TABLES})
+    number = _newest_in_effect(tx) if request.edit is None else request.edit
+    _refuse_partly_visible(tx, number)
+    _refuse_move(tx, number)
+    if not _in_effect(tx, number):
+        raise InputError(
+            f"edit {number} was changed again or undone since, so nothing was done. palimpsest log shows by which "
+            "edit. Undo that one first, or everything since a time with --since."
+        )
+    tx = _as_stage(tx, f"{UNDO} {number}")
+    return _revert(tx, {table: table.c.change == number for table in _TABLES})
+
+
+def _as_stage(tx: Transaction, stage: str) -> Transaction:
+    return replace(tx, provenance=Provenance(stage, caller=tx.provenance.caller))
+
+
+def _newest_in_effect(tx: Transaction) -> int:
+    """Return the newest edit the scope sees that is not an undo and has not been undone. Raises InputError.
+
+    What hooks captured meanwhile is passed over, what the background found out about entities and memories, and
+    memories whose time had come: nobody who undoes an edit of theirs means it.
+    """
+    numbers: set[int] = set()
+    for table, (owner, key) in _TABLES.items():
+        query = (
+            select(table.c.change)
+            .join(owner, owner.c.id == table.c[key])
+            .where(
+                sees(owner, tx.scope),
+                table.c.stage.not_like(f"{UNDO}%"),
+                table.c.stage.not_in((MOVE, RESOLVE, EXPIRE, LINK)),
+                table.c.caller != HOOKS,
+            )
+        )
+        numbers.update(tx.conn.execute(query.distinct()).scalars())
+    for number in sorted(numbers, reverse=True):
+        if _in_effect(tx, number):
+            return number
+    raise InputError("there is no edit left to undo in this scope. palimpsest log lists the edits")
+
+
+def _undone(tx: Transaction, number: int) -> bool:
+    """Return whether an edit was undone, for any memory or message it changed, by an undo that still stands.
+
+    Comparing states is not enough: a memory that was deleted, restored and deleted again is in the state that the first
+    deletion left.
+    """
+    for table, (_, key) in _TABLES.items():
+        columns = (table.c[key], table.c.change, table.c.stage, recorded(table))
+        owners = select(table.c[key]).where(table.c.change == number)
+        rows = select(*columns).where(table.c[key].in_(owners), table.c.change >= number).order_by(table.c.seq.desc())
+        undos: dict[str, list[str]] = {}
+        for owner, edit, stage, at in tx.conn.execute(rows):
+            if any(_covers(target, edit, at) for target in undos.get(owner, ())):
+                if edit == number:
+                    return True
+            elif stage.startswith(UNDO):
+                undos.setdefault(owner, []).append(stage.removeprefix(f"{UNDO} "))
+    return False
+
+
+def _covers(target: str, edit: int, at: datetime) -> bool:
+    """Return whether the target of an undo, a number or "since …", covers an edit with that number and time."""
+    if target.startswith("since "):
+        return datetime.fromisoformat(target.removeprefix("since ")) <= at
+    return target == str(edit)
+
+
+def _in_full(instant: datetime) -> str:
+    """Return an instant with microseconds, so that `_covers` can tell later which edits were undone."""
+    return instant.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def _refuse_partly_visible(tx: Transaction, number: int) -> None:
+    """Raise InputError if the scope does not see the edit, or sees only a part of it."""
+    visible = hidden = 0
+    for table, (owner, key) in _TABLES.items():
+        joined = select(func.count()).select_from(table).join(owner, owner.c.id == table.c[key])
+        of_edit = joined.where(table.c.change == number)
+        rows = tx.conn.execute(of_edit.where(sees(owner, tx.scope))).scalar_one()
+        visible += rows
+        hidden += tx.conn.execute(of_edit.where(owner.c.user_id == tx.scope.user_id)).scalar_one() - rows
+    if not visible:
+        raise InputError(f"there is no edit {number} in this scope ({tx.scope}). palimpsest log lists the edits")
+    if hidden:
+        raise InputError(f"edit {number} also belongs to another project, agent or run. Undo it in that scope")
+
+
+def _refuse_move(tx: Transaction, number: int) -> None:
+    """Raise InputError if an edit belongs to the move of a project, of which it is only a part."""
+    for table in _TABLES:
+        is_move = and_(table.c.change == number, table.c.stage == MOVE)
+        if tx.conn.execute(select(table.c.seq).where(is_move).limit(1)).first() is not None:
+            raise InputError(
+                f"edit {number} merged two projects, which an undo cannot take back, so nothing was done. palimpsest "
+                "restore brings back the backup that was made before it"
+            )
+
+
+def _in_effect(tx: Transaction, number: int) -> bool:
+    """Return whether an edit was not undone and everything it changed is still as the edit left it."""
+    if _undone(tx, number):
+        return False
+    for span in _spans(tx, history.c.change == number):
+        # Annotations say nothing else. Only of an annotation it matters that it is the newest.
+        counts = history.c.seq > 0 if span.last.stage == LINK else history.c.stage != LINK
+        newest = _newest_row(tx, span.memory_id, counts)
+        if newest is None or _state(newest) != _state(span.last):
+            return False
+        if span.before is not None and _state(span.before) == _state(span.last):
+            return False
+        if span.before is None and _stands_for_another(tx, span.memory_id):
+            return False
+    rows = _message_rows(tx, message_history.c.change == number)
+    return entity_edits.is_in_effect(tx.graph, number) and all(
+        deleted is (event == Event.DELETE) for _, event, deleted in rows
+    )
+
+
+def _stands_for_another(tx: Transaction, memory_id: str) -> bool:
+    """Return whether the merge of two projects closed another memory in favour of this one: it is of both adds."""
+    closed = select(history.c.seq).join(memories, memories.c.id == history.c.memory_id)
+    by_merge = closed.where(memories.c.superseded_by == memory_id, history.c.stage == MOVE)
+    return tx.conn.execute(by_merge.limit(1)).first() is not None
+
+
+def _state(row: HistoryRow) -> tuple[Any, ...]:
+    """Return the state of a memory after a row of history."""
+    return (row.new_memory, row.is_deleted, _fate(row) if row.is_deleted else row.state)
+
+
+def _fate(row: HistoryRow) -> tuple[str | None, str | None, bool]:
+    """Return what a row of history says of a deleted memory: its successor, its end, and whether it is forgotten.
+
+    Rows of before schema 0007 do not say whether it is forgotten. There, it was if it has no successor.
+    """
+    state, successor = row.state, row.state.get("superseded_by")
+    was_forgotten = successor is None and not row.stage.startswith(UNDO)
+    return successor, state.get("valid_until"), state.get("is_forgotten", was_forgotten)
+
+
+def _revert(tx: Transaction, conditions: Mapping[Table, ColumnElement[bool]]) -> list[Outcome]:
+    """Put memories, messages and entities into their state before the rows of history that the conditions select."""
+    targets: list[tuple[Memory, Memory]] = []
+    for span in _spans(tx, conditions[history]):
+        present = to_memory(tx.conn.execute(select(memories).where(memories.c.id == span.memory_id)).one())
+        past = _before(tx, present, span.before)
+        if _differ(present, past):
+            targets.append((present, past))
+    # All of them are deleted first: a text may have moved from one memory to another, and only one may have it.
+    for chunk in chunks([present.id for present, _ in targets]):
+        tx.conn.execute(update(memories).where(memories.c.id.in_(chunk)).values(deleted_at=tx.now))
+    outcomes = [_set_state(tx, present, past) for present, past in targets]
+    # If a message has several rows, the first of them tells its state before.
+    first = {message_id: event for message_id, event, _ in reversed(_message_rows(tx, conditions[message_history]))}
+    for message_id, event in first.items():
+        outcome = writes.set_deleted(tx, message_id, deleted=event == Event.ADD)
+        outcomes += [] if outcome.event is Event.NONE else [outcome]
+    entity_edits.revert(tx.graph, conditions[entity_history])
+    return outcomes
+
+
+def _differ(present: Memory, past: Memory) -> bool:
+    """Return whether two states of a memory differ. Of two deleted states it matters what became of the memory."""
+    if present.deleted_at is not None and past.deleted_at is not None:
+        fates = [(memory.superseded_by, memory.valid_until, memory.is_forgotten) for memory in (present, past)]
+        return fates[0] != fates[1]
+    return replace(past, updated_at=present.updated_at) != present
+
+
+def _before(tx: Transaction, present: Memory, row: HistoryRow | None) -> Memory:
+    """Return a memory as a row of history left it. Without a row it did not exist yet, which counts as deleted."""
+    if row is None:
+        never = replace(present, superseded_by=None, valid_until=None, valid_until_precision="", is_forgotten=False)
+        return replace(never, deleted_at=tx.now)
+    text = (row.old_memory or present.text) if row.is_deleted else row.new_memory
+    past = with_state(present, text, row.state, tx.now)
+    if not row.is_deleted:
+        return past
+    successor, held_until, is_forgotten = _fate(row)
+    return replace(
+        past,
+        deleted_at=tx.now,
+        superseded_by=successor,
+        valid_until=to_time(held_until),
+        valid_until_precision=row.state.get("valid_until_precision", ""),
+        is_forgotten=is_forgotten,
+    )
+
+
+def _set_state(tx: Transaction, present: Memory, past: Memory) -> Outcome:
+    """Write a memory as it was before, with a row of history."""
+    if past.deleted_at is not None:
+        deleted = writes.update_row(tx, present, replace(past, deleted_at=tx.now))
+        record(tx, Event.DELETE, deleted, old=deleted.text)
+        return Outcome(Event.DELETE, deleted, previous=present.text)
+    if present.deleted_at is not None:
+        past = writes.without_past_end(past, tx.now)
+    duplicate = find_duplicate(tx, past.scope, past.text)
+    if duplicate is not None:
+        raise InputError(
+            f"memory {duplicate.id[:8]} says the same as {past.id[:8]} would again ('{past.text[:60]}'), so nothing "
+            "was undone. Delete that one first"
+        )
+    restored = writes.update_row(tx, present, past)
+    event = Event.UPDATE if present.deleted_at is None else Event.ADD
+    record(tx, event, restored, old=present.text if event is Event.UPDATE else None)
+    return Outcome(event, restored, previous=present.text if event is Event.UPDATE else None)
+
+
+def _spans(tx: Transaction, condition: ColumnElement[bool]) -> list[_Span]:
+    """Return the span of rows that fit a condition, for every memory the scope sees that has such rows."""
+    query = (
+        select(history.c.memory_id, func.min(history.c.seq).label("first"), func.max(history.c.seq).label("last"))
+        .join(memories, memories.c.id == history.c.memory_id)
+        .where(condition, sees(memories, tx.scope))
+        .group_by(history.c.memory_id)
+        .order_by(func.min(history.c.seq))
+    )
+    spans: list[_Span] = []
+    for row in tx.conn.execute(query).all():
+        last = tx.conn.execute(select(history).where(history.c.seq == row.last)).one()
+        spans.append(_Span(row.memory_id, _newest_row(tx, row.memory_id, history.c.seq < row.first), last))
+    return spans
+
+
+def _newest_row(tx: Transaction, memory_id: str, condition: ColumnElement[bool]) -> HistoryRow | None:
+    """Return the newest row of a memory's history that fits a condition."""
+    query = select(history).where(and_(history.c.memory_id == memory_id, condition)).order_by(history.c.seq.desc())
+    return tx.conn.execute(query.limit(1)).one_or_none()
+
+
+def _message_rows(tx: Transaction, condition: ColumnElement[bool]) -> list[tuple[str, str, bool]]:
+    """Return the rows of history of messages the scope sees, oldest first: id, event, whether it is deleted now."""
+    query = (
+        select(message_history.c.message_id, message_history.c.event, messages.c.deleted_at.is_not(None))
+        .join(messages, messages.c.id == message_history.c.message_id)
+        .where(condition, sees(messages, tx.scope))
+        .order_by(message_history.c.seq)
+    )
+    return [(message_id, event, bool(deleted)) for message_id, event, deleted in tx.conn.execute(query)]
+
+
+def fate_of(conn: Connection, kind: Kind, owner_id: str) -> Literal["known", "undone", "deleted"]:
+    """Return "undone" if an undo took back the add of a memory or message, "deleted" if somebody deleted it."""
+    table = history if kind == "memory" else message_history
+    owner, key = _TABLES[table]
+    row = conn.execute(select(owner).where(owner.c.id == owner_id)).one()
+    if row.deleted_at is None or (kind == "memory" and row.superseded_by is not None):
+        return "known"
+    newest = select(table.c.stage).where(table.c[key] == owner_id).order_by(table.c.seq.desc()).limit(1)
+    if conn.execute(newest).scalar_one().startswith(UNDO):
+        return "undone"
+    return "deleted" if kind == "message" or row.is_forgotten else "known"
+
+
+def bring_back(tx: Transaction, item: Mapping[str, Any], owner_id: str) -> bool:
+    """Restore a deleted memory or message as an import has it. `owner_id` is its id here. Return whether it changed."""
+    if item["type"] == "turn":
+        return writes.set_deleted(tx, owner_id, deleted=False).event is not Event.NONE
+    present = to_memory(tx.conn.execute(select(memories).where(memories.c.id == owner_id)).one())
+    if find_duplicate(tx, present.scope, item["text"]) is not None:
+        return False
+    times = ("happened_at", "stated_at", "valid_from", "valid_until")
+    precisions = ("happened_precision", "valid_from_precision", "valid_until_precision")
+    told = {name: item[name] for name in ("text", "metadata", *times, *precisions)}
+    lists = {name: tuple(item[name]) for name in ("keywords", "tags")}
+    lists |= {"entities": to_entities(item.get("entities")), "relations": to_relations(item.get("relations"))}
+    told["context"], lists["links"] = item.get("context", ""), to_links(item.get("links"))
+    living = replace(present, **told, **lists, deleted_at=None, superseded_by=None, is_forgotten=False)
+    record(tx, Event.ADD, writes.update_row(tx, present, living), old=None)
+    return True
+
+
+_TABLES = {
+    history: (memories, "memory_id"),
+    message_history: (messages, "message_id"),
+    entity_history: (entities, "entity_id"),
+}
+"""The tables of histories, each with the table of what it is the history of, and the column of the id."""

@@ -1,0 +1,207 @@
+"""Bring the schema of a ledger up to date, after a backup. Alembic is imported only if the schema is behind."""
+
+from __future__ import annotations
+
+import io
+import uuid
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Connection, insert, inspect, select, text
+
+from palimpsest.core.errors import LedgerError, LedgerTooNewError
+from palimpsest.store import contextual_keys
+from palimpsest.store.database import Backups, Database
+from palimpsest.store.schema import HEAD, KNOWN_REVISIONS, meta
+
+if TYPE_CHECKING:
+    from alembic.config import Config
+
+
+# Notices about a new version, of which each ledger's people are told once, by whichever process is first.
+
+OPENAI_VARIABLES = "told_openai_variables"
+"""The key in `meta` that exists once people know that OpenAI's variables alone are not followed.
+
+A new ledger has it from the beginning: only who used an earlier version can expect that they are."""
+
+IN_NEW_LEDGERS = (OPENAI_VARIABLES,)
+
+
+def is_told(conn: Connection, key: str) -> bool:
+    """Return whether people were told of a notice."""
+    return conn.execute(select(meta.c.value).where(meta.c.key == key)).first() is not None
+
+
+def mark_told(conn: Connection, key: str) -> bool:
+    """Record that people are told of a notice now. Return False if they were told before."""
+    if is_told(conn, key):
+        return False
+    conn.execute(insert(meta).values(key=key, value="yes"))
+    return True
+
+
+MIGRATIONS = Path(__file__).parent / "migrations"
+
+UNFINISHED = "unfinished"
+"""What stands in place of the revision while a ledger is copied into a database. No version opens it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A migration: the revision that the schema has afterwards, and what it is for."""
+
+    revision: str
+    purpose: str
+
+
+@dataclass(frozen=True, slots=True)
+class PendingMigration:
+    """What has to be done to bring a ledger up to date: nothing if there are no `steps`.
+
+    `revision` is that of the schema it has, or None if there is no ledger yet. `sql` are the statements, if the
+    database is not migrated by whoever opens it, and `dump_command` copies it.
+    """
+
+    location: str
+    revision: str | None
+    steps: tuple[Step, ...] = ()
+    sql: str = ""
+    dump_command: str = ""
+
+
+def upgrade(database: Database, backups: Backups, now: datetime) -> None:
+    """Create the tables of an empty database, or migrate an older schema after a backup.
+
+    Raises LedgerTooNewError for the schema of a newer version, and LedgerError for the database of another program, for
+    the unfinished copy of a ledger, and for an older schema that is not migrated by whoever opens it. Nothing is
+    changed then.
+    """
+    revision = stored_revision(database)
+    if revision is not None and revision != HEAD and not database.migrates_when_opened:
+        raise LedgerError(
+            f"the ledger {database.location} has schema {revision}, and this version needs {HEAD}. Nothing was "
+            f"changed. Stop all servers that use it, back it up ({database.dump_command}), and run palimpsest migrate."
+        )
+    if revision != HEAD:
+        _migrate(database, backups, now)
+
+
+def migrate(database: Database, backups: Backups, now: datetime) -> None:
+    """Create the tables of an empty database, or migrate an older schema. Raises as `upgrade`."""
+    if stored_revision(database) != HEAD:
+        _migrate(database, backups, now)
+
+
+def pending(database: Database) -> PendingMigration:
+    """Return what `migrate` would do. Raises as `upgrade`."""
+    revision = stored_revision(database)
+    if revision in (None, HEAD):
+        return PendingMigration(database.location, revision)
+    from alembic.script import ScriptDirectory  # noqa: PLC0415 - as in `_alembic`
+
+    scripts = ScriptDirectory.from_config(_alembic())
+    steps = reversed([*scripts.iterate_revisions(HEAD, revision)])
+    return PendingMigration(
+        database.location,
+        revision,
+        tuple(Step(step.revision, (step.doc or "").strip()) for step in steps),
+        "" if database.migrates_when_opened else _statements(database, revision),
+        database.dump_command,
+    )
+
+
+def stored_revision(database: Database) -> str | None:
+    """Return the revision of the schema of a ledger, or None for an empty database. Raises as `upgrade`."""
+    with database.read() as conn:
+        revision = revision_in(conn, database.location)
+    _refuse_unknown(revision, database.location)
+    return revision
+
+
+def refuse_newer(conn: Connection, location: str) -> None:
+    """Raise LedgerTooNewError if a newer version has migrated the schema since the ledger was opened."""
+    _refuse_unknown(conn.execute(_STORED_REVISION).scalar_one_or_none(), location)
+
+
+_STORED_REVISION = text("SELECT version_num FROM alembic_version")
+
+
+def _refuse_unknown(revision: str | None, location: str) -> None:
+    if revision == UNFINISHED:
+        raise LedgerError(
+            f"{location} holds a part of a ledger that palimpsest move was copying. Nothing was changed. To finish it, "
+            "run the same palimpsest move again, with the settings of the ledger that is copied. To give it up, delete "
+            "this file or database."
+        )
+    if revision is not None and revision not in KNOWN_REVISIONS:
+        raise LedgerTooNewError(
+            f"the ledger {location} has schema {revision}, which this version does not know (it knows up to {HEAD}). "
+            "Nothing was changed. Upgrade palimpsest-mcp and start its clients again, or choose another data_dir."
+        )
+
+
+def revision_in(conn: Connection, location: str) -> str | None:
+    """Return the revision of the schema, or None for an empty database. Raises LedgerError for a foreign one."""
+    tables = set(inspect(conn).get_table_names())
+    if "alembic_version" in tables:
+        revision = conn.exec_driver_sql("SELECT version_num FROM alembic_version").scalar_one_or_none()
+        if revision is not None:
+            return str(revision)
+    elif tables:
+        raise LedgerError(
+            f"{location} is a database of another program. Nothing was changed. "
+            "Set data_dir or history_db_path to another place."
+        )
+    return None
+
+
+def create_tables(conn: Connection, database: Database) -> None:
+    """Bring the tables up to date, whose rows may then need `entries.rebuild`."""
+    import alembic.command  # noqa: PLC0415 - as in `_alembic`
+
+    config = _alembic()
+    config.attributes["connection"] = conn
+    config.attributes["full_text"] = database.full_text
+    alembic.command.upgrade(config, HEAD)
+    database.finish_schema(conn)
+
+
+def _migrate(database: Database, backups: Backups, now: datetime) -> None:
+    with database.migrating():
+        with database.read() as conn:
+            revision = revision_in(conn, database.location)
+        if revision == HEAD:  # another process was quicker
+            return
+        if revision is not None and database.migrates_when_opened:
+            backups.keep(f"schema-{revision}", now)
+        with database.write() as conn, database.without_time_limit(conn):
+            create_tables(conn, database)
+            contextual_keys.rebuild(conn, database.full_text, now)
+            if revision is None:
+                conn.execute(meta.insert().values(key="ledger_id", value=str(uuid.uuid4())))
+                for key in IN_NEW_LEDGERS:
+                    mark_told(conn, key)
+
+
+def _statements(database: Database, revision: str | None) -> str:
+    """Return the statements of the migrations, as Alembic writes them without running them."""
+    import alembic.command  # noqa: PLC0415 - as in `_alembic`
+
+    written = io.StringIO()
+    config = _alembic(output_buffer=written)
+    with database.read() as conn:
+        config.attributes["url"] = conn.engine.url
+    alembic.command.upgrade(config, f"{revision}:{HEAD}", sql=True)
+    return written.getvalue()
+
+
+def _alembic(**options: Any) -> Config:
+    from alembic.config import Config  # noqa: PLC0415 - half a second, which only a schema that is behind should cost
+
+    config = Config(**options)
+    config.set_main_option("script_location", str(MIGRATIONS))
+    config.set_main_option("recursive_version_locations", "true")
+    return config

@@ -1,0 +1,351 @@
+"""Record uses of memories and the recall log."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Select,
+    and_,
+    bindparam,
+    delete,
+    func,
+    insert,
+    select,
+    union_all,
+    update,
+)
+
+from palimpsest.core.clock import exact_iso
+from palimpsest.core.models import Scope
+from palimpsest.store.links import content_words
+from palimpsest.store.rows import Query, chunks, listed, local_day, minute_of, scope_values, sees, to_scope
+from palimpsest.store.schema import history, memories, memory_sources, memory_uses, messages, recalled, recalls
+
+# How often and when memories were used, and what else says how well they are remembered.
+#
+# A memory that was never used has no row. Only what is noted here is written; the rest is read from the ledger.
+
+FIRST_STRENGTH = 1
+"""The strength of a memory that was never used (MemoryBank, section 2.3)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """How often a memory was used since it was last noted, and when last. `times` is 0 if it was only stated again."""
+
+    times: int
+    last_at: datetime
+
+
+class Trace(NamedTuple):
+    """What says how well a memory is remembered.
+
+    `owner_id` is the memory, or a message that it was learned from. `last_at` is when it was last used or stated, and
+    `used_at` when it was last used.
+    """
+
+    owner_id: str
+    memory_id: str
+    last_at: datetime
+    strength: int
+    used_at: datetime | None
+    tags: Sequence[str]
+    metadata: Mapping[str, Any]
+
+
+def note_uses(conn: Connection, uses: Mapping[str, Use]) -> None:
+    """Note uses of memories by id. Those that are deleted or were erased meanwhile are left out."""
+    ids = [memory_id for chunk in chunks(sorted(uses)) for memory_id in conn.execute(_LIVING, {"ids": chunk}).scalars()]
+    for memory_id in ids:
+        use = uses[memory_id]
+        _put(conn, memory_id, use.times, use.last_at)
+
+
+_LIVING = select(memories.c.id).where(memories.c.id.in_(listed("ids")), memories.c.deleted_at.is_(None))
+
+
+def _put(conn: Connection, memory_id: str, times: int, at: datetime) -> None:
+    """Add uses to those of a memory."""
+    known = conn.execute(_KNOWN, {"memory": memory_id}).one_or_none()
+    if known is None:
+        conn.execute(insert(memory_uses), {"memory_id": memory_id, "strength": FIRST_STRENGTH + times, "used_at": at})
+        return
+    values = {"strength": known.strength + times, "used_at": max(known.used_at, at)}
+    conn.execute(update(memory_uses).where(memory_uses.c.memory_id == memory_id).values(**values))
+
+
+_KNOWN = select(memory_uses).where(memory_uses.c.memory_id == bindparam("memory"))
+
+
+def exported(conn: Connection, memory_id: str) -> dict[str, Any]:
+    """Return the strength of a memory and when it was used as JSON values; nothing if it never was."""
+    row = conn.execute(_KNOWN, {"memory": memory_id}).one_or_none()
+    return {} if row is None else {"strength": row.strength, "used_at": exact_iso(row.used_at)}
+
+
+def restore(conn: Connection, memory_id: str, strength: int | None, used_at: datetime | None) -> None:
+    """Store the uses of a memory that was exported; None if it had none."""
+    if strength is not None and used_at is not None:
+        _put(conn, memory_id, strength - FIRST_STRENGTH, used_at)
+
+
+def give(conn: Connection, memory_id: str, other_id: str) -> None:
+    """Add the uses of a memory to those of another one, which says the same."""
+    row = conn.execute(_KNOWN, {"memory": memory_id}).one_or_none()
+    if row is not None:
+        _put(conn, other_id, row.strength - FIRST_STRENGTH, row.used_at)
+        erase_uses(conn, [memory_id])
+
+
+def erase_uses(conn: Connection, memory_ids: Sequence[str]) -> None:
+    """Erase the uses of memories."""
+    conn.execute(delete(memory_uses).where(memory_uses.c.memory_id.in_(memory_ids)))
+
+
+def orphaned_uses(conn: Connection) -> list[str]:
+    """Return the ids in the table of uses that no memory has."""
+    known = select(memories.c.id)
+    return list(conn.execute(select(memory_uses.c.memory_id).where(memory_uses.c.memory_id.not_in(known))).scalars())
+
+
+def traces(conn: Connection, memory_ids: Sequence[str], message_ids: Sequence[str] = ()) -> list[Trace]:
+    """Return the traces of living memories, and of the living memories that messages were learned as."""
+    return _read(conn, _BY_ID, {"memories": memory_ids, "messages": message_ids})
+
+
+def traces_in(conn: Connection, scope: Scope) -> list[Trace]:
+    """Return the traces of all living memories that a scope sees, and of the messages they were learned from."""
+    seen = sees(memories, scope)
+    return _read(conn, union_all(_OF_MEMORIES.where(seen), _OF_MESSAGES.where(seen)), {})
+
+
+def _read(conn: Connection, query: Any, values: Mapping[str, Any]) -> list[Trace]:
+    return [
+        Trace(
+            row.owner_id,
+            row.memory_id,
+            max(at for at in (row.stated_at, row.said_at, row.used_at) if at is not None),
+            row.strength or FIRST_STRENGTH,
+            row.used_at if (row.strength or 0) > FIRST_STRENGTH else None,
+            row.tags,
+            row.metadata,
+        )
+        for row in conn.execute(query, values)
+    ]
+
+
+def _trace(owner: ColumnElement[Any]) -> Query:
+    """Return the query for living memories and what says how well they are remembered, by owner."""
+    last_said = (
+        select(func.max(messages.c.said_at))
+        .join(memory_sources, memory_sources.c.message_id == messages.c.id)
+        .where(memory_sources.c.memory_id == memories.c.id)
+        .correlate(memories)
+        .scalar_subquery()
+    )
+    return (
+        select(
+            owner.label("owner_id"),
+            memories.c.id.label("memory_id"),
+            memories.c.stated_at,
+            last_said.label("said_at"),
+            memories.c.tags,
+            memories.c.metadata.label("metadata"),
+            memory_uses.c.strength,
+            memory_uses.c.used_at,
+        )
+        .select_from(memories)
+        .outerjoin(memory_uses, memory_uses.c.memory_id == memories.c.id)
+        .where(memories.c.deleted_at.is_(None))
+    )
+
+
+_CITED = memory_sources.alias("cited")
+_OF_MEMORIES = _trace(memories.c.id)
+_OF_MESSAGES = _trace(_CITED.c.message_id).join(_CITED, _CITED.c.memory_id == memories.c.id)
+_BY_ID = union_all(
+    _OF_MEMORIES.where(memories.c.id.in_(listed("memories"))),
+    _OF_MESSAGES.where(_CITED.c.message_id.in_(listed("messages"))),
+)
+
+
+# The recall log: which question brought back which memories and messages, when, and who asked.
+#
+# It is kept for a while, so that a person can see what a memory is used for. It is no part of the memory: nothing is
+# searched or learned from it, an export leaves it out, and what may quote something that was erased or forgotten
+# goes.
+
+MAX_RECALLS = 5_000
+"""How many recalls of a user are kept, the newest. Set by hand: a question every ten minutes for a month, in about 5 MB
+with ten hits each."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewRecall:
+    """A question and the ids of the memories and messages that it brought back, the best first."""
+
+    scope: Scope
+    question: str
+    at: datetime
+    caller: str
+    owner_ids: tuple[str, ...]
+    all_projects: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Recall:
+    """When a memory or message came back, for which question in which scope, and as which hit: 1 is the best."""
+
+    scope: Scope
+    question: str
+    at: datetime
+    caller: str
+    rank: int
+
+
+def note_recalls(conn: Connection, new: Sequence[NewRecall]) -> None:
+    """Note recalls, without the hits that were deleted meanwhile.
+
+    One with a hit that was erased or forgotten meanwhile is left out, because its question may say the same.
+    """
+    living, unspeakable = _states(conn, sorted({owner_id for recall in new for owner_id in recall.owner_ids}))
+    for recall in new:
+        ranks = {owner_id: rank for rank, owner_id in enumerate(recall.owner_ids, 1) if owner_id in living}
+        if not ranks or not unspeakable.isdisjoint(recall.owner_ids):
+            continue
+        row = {
+            **scope_values(recall.scope),
+            "all_projects": recall.all_projects,
+            "question": recall.question,
+            "at": recall.at,
+            "caller": recall.caller,
+        }
+        seq = conn.execute(insert(recalls).returning(recalls.c.seq), row).scalar_one()
+        hits = [{"recall_seq": seq, "owner_id": owner_id, "rank": rank} for owner_id, rank in ranks.items()]
+        conn.execute(insert(recalled), hits)
+    for user_id in {recall.scope.user_id for recall in new}:
+        of_user = select(recalls.c.seq).where(recalls.c.user_id == user_id).order_by(recalls.c.seq.desc())
+        erase_numbered(conn, conn.execute(of_user.offset(MAX_RECALLS)).scalars().all())
+
+
+def _states(conn: Connection, owner_ids: Sequence[str]) -> tuple[set[str], set[str]]:
+    """Return which memories and messages are living, and which were erased or forgotten."""
+    living: set[str] = set()
+    unspeakable = set(owner_ids)
+    for chunk in chunks(owner_ids):
+        of_memories = select(memories.c.id, memories.c.deleted_at, memories.c.is_forgotten)
+        for row in conn.execute(of_memories.where(memories.c.id.in_(chunk))):
+            living |= {row.id} if row.deleted_at is None else set()
+            unspeakable -= set() if row.is_forgotten else {row.id}
+        of_messages = select(messages.c.id, messages.c.deleted_at).where(messages.c.id.in_(chunk))
+        for row in conn.execute(of_messages):
+            living |= {row.id} if row.deleted_at is None else set()
+            unspeakable.discard(row.id)
+        cited = memory_sources.join(memories, memories.c.id == memory_sources.c.memory_id)
+        behind = select(memory_sources.c.message_id).select_from(cited).where(memories.c.is_forgotten.is_(True))
+        unspeakable |= set(conn.execute(behind.where(memory_sources.c.message_id.in_(chunk))).scalars())
+    return living, unspeakable
+
+
+def recalls_of(
+    conn: Connection, scope: Scope, owner_id: str, since: datetime, limit: int, *, in_all_projects: bool
+) -> Sequence[Recall]:
+    """Return up to `limit` recalls of a memory or message, the newest first.
+
+    They are those of searches that a scope sees. With `in_all_projects` they are those of the user.
+    """
+    of_user = recalls.c.user_id == scope.user_id
+    is_seen = of_user if in_all_projects else and_(sees(recalls, scope), recalls.c.all_projects.is_(False))
+    query = (
+        select(recalls, recalled.c.rank)
+        .join(recalled, recalled.c.recall_seq == recalls.c.seq)
+        .where(recalled.c.owner_id == owner_id, recalls.c.at >= since, is_seen)
+        .order_by(recalled.c.recall_seq.desc())
+        .limit(limit)
+    )
+    return [Recall(to_scope(row), row.question, row.at, row.caller, row.rank) for row in conn.execute(query)]
+
+
+def count_by_day(conn: Connection, scope: Scope, since: datetime) -> Counter[str]:
+    """Return how many searches a scope sees of each day from a time on, in its zone. A key is "2026-11-21"."""
+    minute = minute_of(recalls.c.at)
+    is_seen = and_(sees(recalls, scope), recalls.c.all_projects.is_(False))
+    query = select(minute, func.count()).where(recalls.c.at >= since, is_seen).group_by(minute)
+    days: Counter[str] = Counter()
+    for each, number in conn.execute(query):
+        days[local_day(each, since.tzinfo)] += number
+    return days
+
+
+def has_outdated(conn: Connection, since: datetime | None) -> bool:
+    """Return whether there is a recall of before a time; with None, whether there is any."""
+    return conn.execute(_outdated(since).limit(1)).first() is not None
+
+
+def erase_outdated(conn: Connection, since: datetime | None) -> None:
+    """Erase the recalls of before a time; with None all."""
+    outdated = _outdated(since)
+    conn.execute(delete(recalled).where(recalled.c.recall_seq.in_(outdated)))
+    conn.execute(delete(recalls).where(recalls.c.seq.in_(outdated)))
+
+
+def _outdated(since: datetime | None) -> Select[tuple[int]]:
+    query = select(recalls.c.seq)
+    return query if since is None else query.where(recalls.c.at < since)
+
+
+def erase_recalls(conn: Connection, user_id: str, owner_ids: Sequence[str], texts: Sequence[str]) -> None:
+    """Erase the recalls of a user that brought back one of some memories and messages, or whose question may quote it.
+
+    `texts` are those of the memories and messages. A question may quote them if it has a word of theirs, apart from
+    function words.
+    """
+    erased: set[int] = set()
+    for chunk in chunks(owner_ids):
+        erased.update(conn.execute(select(recalled.c.recall_seq).where(recalled.c.owner_id.in_(chunk))).scalars())
+    words = content_words(" ".join(texts))
+    asked = conn.execute(select(recalls.c.seq, recalls.c.question).where(recalls.c.user_id == user_id)).all()
+    erased.update(row.seq for row in asked if content_words(row.question) & words)
+    erase_numbered(conn, sorted(erased))
+
+
+def erase_of_scope(conn: Connection, scope: Scope) -> None:
+    """Erase the recalls of searches in a scope itself. If it is a project, those of global searches stay."""
+    of_scope = sees(recalls, scope) & (recalls.c.project == scope.project)
+    erase_numbered(conn, conn.execute(select(recalls.c.seq).where(of_scope)).scalars().all())
+
+
+def forget(conn: Connection, user_id: str, memory_ids: Sequence[str]) -> None:
+    """Erase the recalls that may quote memories that somebody asked to forget, or the messages behind them."""
+    owner_ids, texts = list(memory_ids), list[str]()
+    for chunk in chunks(memory_ids):
+        versions = select(history.c.new_memory).where(history.c.memory_id.in_(chunk), history.c.new_memory.is_not(None))
+        texts += conn.execute(versions).scalars()
+        behind = memory_sources.join(messages, messages.c.id == memory_sources.c.message_id)
+        query = select(messages.c.id, messages.c.content).select_from(behind)
+        for row in conn.execute(query.where(memory_sources.c.memory_id.in_(chunk))):
+            owner_ids.append(row.id)
+            texts.append(row.content)
+    erase_recalls(conn, user_id, owner_ids, texts)
+
+
+def orphaned_recalls(conn: Connection) -> list[int]:
+    """Return the recalls that name a memory or message that there is not, or none."""
+    known = (recalled.c.owner_id.not_in(select(table.c.id)) for table in (memories, messages))
+    lost = set(conn.execute(select(recalled.c.recall_seq).where(*known)).scalars())
+    empty = select(recalls.c.seq).where(recalls.c.seq.not_in(select(recalled.c.recall_seq)))
+    return sorted(lost.union(conn.execute(empty).scalars()))
+
+
+def erase_numbered(conn: Connection, seqs: Sequence[int]) -> None:
+    """Erase recalls by number."""
+    for chunk in chunks(seqs):
+        conn.execute(delete(recalled).where(recalled.c.recall_seq.in_(chunk)))
+        conn.execute(delete(recalls).where(recalls.c.seq.in_(chunk)))

@@ -1,1 +1,0 @@
-"""What an import, a purge and the doctor do about links and pages."""

@@ -1,0 +1,940 @@
+"""Write memories, messages and conversations inside a transaction."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any, TypeAlias
+
+from sqlalchemy import Connection, Integer, and_, bindparam, cast, delete, exists, func, insert, select, update
+
+from palimpsest.core.clock import Precision, exact_iso, finer
+from palimpsest.core.errors import InputError, MemoryNotFoundError
+from palimpsest.core.models import (
+    EXPIRES_AT,
+    MAX_SCOPE_CHARS,
+    ORIGIN,
+    PINNED,
+    UNDO,
+    USER_NAME,
+    Annotation,
+    Decision,
+    Event,
+    Fact,
+    Kind,
+    Memory,
+    Message,
+    Outcome,
+    Provenance,
+    Scope,
+    has_expired,
+    name_key,
+)
+from palimpsest.core.protocols import Vector
+from palimpsest.core.validation import one_line
+from palimpsest.store import contextual_keys, links, usage
+from palimpsest.store import memories as pinned
+from palimpsest.store.graph import statements as graph
+from palimpsest.store.graph.entities import about_user
+from palimpsest.store.graph.identity import GraphWrite, mention_known, mention_with
+from palimpsest.store.memories import GrownBlocks, name_of_user
+from palimpsest.store.rows import (
+    Query,
+    connections,
+    content_hash,
+    is_scope,
+    memory_hash,
+    memory_state,
+    next_number,
+    scope_values,
+    sees,
+    statements,
+    to_memory,
+    to_message,
+)
+from palimpsest.store.schema import (
+    conversations,
+    entity_history,
+    history,
+    memories,
+    memory_sources,
+    message_history,
+    messages,
+    meta,
+    vectors,
+)
+from palimpsest.text.names.known_names import told_self_name
+
+# What every step of a write needs, and the rows that several steps write.
+
+EDITS = "edits"
+"""The key in `meta` of the highest edit number that was used by erased rows or reserved for an import."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """The context of one write.
+
+    `edit` is the number of the edit. `vectors` maps texts to their vectors of `embedder`, and `partial` are those of
+    them of which only the first window was embedded. `touched` collects the entries that are indexed again at the end,
+    `entity_edits` a line about each edit of entities, `pinned` what becomes of pinned blocks, and `notes` what else the
+    caller must know. `told_names` are the deleted memories that told the user's name.
+    """
+
+    conn: Connection
+    scope: Scope
+    provenance: Provenance
+    now: datetime
+    edit: int
+    vectors: Mapping[str, Vector]
+    embedder: str
+    touched: contextual_keys.TouchedEntries
+    partial: AbstractSet[str] = frozenset()
+    entity_edits: list[str] = field(default_factory=list[str])
+    pinned: GrownBlocks = field(default_factory=GrownBlocks)
+    notes: list[str] = field(default_factory=list[str])
+    told_names: list[Memory] = field(default_factory=list[Memory])
+
+    @property
+    def graph(self) -> GraphWrite:
+        """Return what the graph needs of the write."""
+        vectors, told = (self.vectors, self.embedder), (self.entity_edits, self.notes)
+        return GraphWrite(self.conn, self.scope, self.provenance, self.now, self.edit, *vectors, *told)
+
+
+def next_edit_number(conn: Connection) -> int:
+    """Return the number of the next edit. Numbers of erased edits and reserved numbers are not used again."""
+    return int(conn.execute(_NEXT).scalar_one())
+
+
+_NEXT = select(
+    next_number(
+        *(
+            func.coalesce(select(func.max(table.c.change)).scalar_subquery(), 0)
+            for table in (history, message_history, entity_history)
+        ),
+        func.coalesce(select(cast(meta.c.value, Integer)).where(meta.c.key == EDITS).scalar_subquery(), 0),
+    )
+)
+
+
+def reserve_edit_numbers(conn: Connection, newest: int) -> None:
+    """Reserve the edit numbers up to `newest`."""
+    conn.execute(delete(meta).where(meta.c.key == EDITS))
+    conn.execute(insert(meta).values(key=EDITS, value=str(newest)))
+    next_edit_number(conn)  # a database that counts by itself goes on from there
+
+
+def record(tx: Transaction, event: Event, memory: Memory, old: str | None, *, is_annotated: bool = False) -> str:
+    """Insert the row of history of a changed memory and return the row's id.
+
+    `is_annotated` says that the memory says what it said before.
+    """
+    history_id = str(uuid.uuid4())
+    deleted = event is Event.DELETE
+    provenance = tx.provenance
+    row = {
+        "id": history_id,
+        "memory_id": memory.id,
+        "old_memory": old,
+        "new_memory": None if deleted else memory.text,
+        "event": event.value,
+        "created_at": memory.created_at,
+        "updated_at": tx.now,
+        "is_deleted": deleted,
+        "actor_id": memory.actor_id,
+        "role": memory.role,
+        "state": memory_state(memory),
+        "stage": provenance.stage,
+        "model": provenance.model,
+        "prompt": provenance.prompt,
+        "caller": provenance.caller,
+        "change": tx.edit,
+    }
+    tx.conn.execute(_INSERT_HISTORY, row)
+    (tx.touched.annotated if is_annotated else tx.touched.memories).add(memory.id)
+    return history_id
+
+
+_INSERT_HISTORY = insert(history)
+
+
+def record_message(tx: Transaction, event: Event, message_id: str) -> None:
+    """Insert the row of history of a message that was stored, deleted or restored."""
+    row = {
+        "message_id": message_id,
+        "event": event.value,
+        "updated_at": tx.now,
+        "stage": tx.provenance.stage,
+        "caller": tx.provenance.caller,
+        "change": tx.edit,
+    }
+    tx.conn.execute(_INSERT_MESSAGE_HISTORY, row)
+    tx.touched.messages.add(message_id)
+
+
+_INSERT_MESSAGE_HISTORY = insert(message_history)
+
+
+def cite(tx: Transaction, memory_id: str, fact: Fact, history_id: str | None) -> None:
+    """Store which messages a memory came from.
+
+    `history_id` is the row of history that brought them. Without it, they are stored under the memory's newest row.
+    """
+    if not fact.sources:
+        return
+    known = set(
+        tx.conn.execute(select(memory_sources.c.message_id).where(memory_sources.c.memory_id == memory_id)).scalars()
+    )
+    new = [source for source in dict.fromkeys(fact.sources) if source not in known]
+    if not new:
+        return
+    if history_id is None:
+        newest = select(history.c.id).where(history.c.memory_id == memory_id).order_by(history.c.seq.desc()).limit(1)
+        history_id = tx.conn.execute(newest).scalar_one()
+    tx.conn.execute(
+        insert(memory_sources),
+        [{"memory_id": memory_id, "message_id": source, "history_id": history_id} for source in new],
+    )
+    mention_with(tx.conn, memory_id)
+    tx.touched.memories.add(memory_id)
+
+
+def put_entry(tx: Transaction, kind: Kind, owner_id: str, scope: Scope, text: str) -> None:
+    """Write the entry of a new or changed text."""
+    vector, is_partial = tx.vectors.get(text), text in tx.partial
+    contextual_keys.put(tx.conn, kind, owner_id, scope, vector, tx.embedder, tx.touched, partial=is_partial)
+
+
+def find_duplicate(tx: Transaction, scope: Scope, text: str) -> Memory | None:
+    """Return the living memory of exactly this scope with the same text, as `memory_hash` sees it."""
+    row = tx.conn.execute(_DUPLICATE, {**scope_values(scope), "digest": memory_hash(text)}).one_or_none()
+    return None if row is None else to_memory(row)
+
+
+_DUPLICATE: Query = select(memories).where(
+    *(memories.c[name] == bindparam(name) for name in ("user_id", "project", "agent_id", "run_id")),
+    memories.c.content_hash == bindparam("digest"),
+    memories.c.deleted_at.is_(None),
+)
+
+
+def find(tx: Transaction, memory_id: str | None) -> Memory:
+    """Return the memory with that id in this scope, living or deleted. Raises MemoryNotFoundError."""
+    row = tx.conn.execute(select(memories).where(memories.c.id == memory_id, sees(memories, tx.scope))).one_or_none()
+    if row is None:
+        raise MemoryNotFoundError(f"there is no memory {memory_id} in this scope; nothing was changed")
+    return to_memory(row)
+
+
+def find_living(tx: Transaction, memory_id: str | None) -> Memory:
+    """Return the living memory with that id in this scope. Raises MemoryNotFoundError."""
+    memory = find(tx, memory_id)
+    if memory.deleted_at is not None:
+        raise MemoryNotFoundError(f"memory {memory.id[:8]} was deleted in the meantime; nothing was changed")
+    return memory
+
+
+def find_newest(tx: Transaction, memory_id: str | None) -> Memory:
+    """Return the memory with that id, or the last one that took its place. Raises MemoryNotFoundError."""
+    memory = find(tx, memory_id)
+    seen: set[str] = set()
+    while memory.superseded_by is not None and memory.id not in seen:
+        seen.add(memory.id)
+        memory = find(tx, memory.superseded_by)
+    return memory
+
+
+# How memories change inside a transaction. Every change leaves a row of history.
+
+_Ended: TypeAlias = tuple[datetime, Precision]
+"""Until when a memory held, and how exactly that is known."""
+
+
+def add(tx: Transaction, fact: Fact, replaces: Sequence[str], scope: Scope) -> Outcome:
+    """Store a fact as a memory of a scope and close the memories it replaces.
+
+    If a memory already has the same text, the fact's metadata, labels and sources are added to that memory instead.
+    What that memory has already replaced stays closed: the same call came twice.
+    """
+    duplicate = find_duplicate(tx, scope, fact.text)
+    named = [find(tx, memory_id) for memory_id in dict.fromkeys(replaces)]
+    replaced = [
+        find_living(tx, memory.id) for memory in named if duplicate is None or memory.superseded_by != duplicate.id
+    ]
+    if duplicate is not None:
+        others = [memory for memory in replaced if memory.id != duplicate.id]
+        again = replace(_said_again(duplicate, fact), text=duplicate.text)
+        given = with_handed_on(tx, again, others, duplicate)
+        outcome = change(tx, duplicate, given)
+        for memory in others:
+            _close(tx, memory, duplicate)
+        return _with_replaced(replace(outcome, duplicate_of=duplicate.id), others)
+    given = with_handed_on(tx, fact, replaced)
+    memory = _store(tx, given, replaced, scope)
+    for old in replaced:
+        _close(tx, old, memory)
+    for other in graph.handed_on_otherwise(tx.conn, memory):
+        before = find(tx, other.id)
+        if other != before:
+            record(tx, Event.UPDATE, update_row(tx, before, other), old=before.text)
+    handed_on = tuple(key for key in given.metadata if key not in fact.metadata)
+    return _with_replaced(Outcome(Event.ADD, memory, handed_on=handed_on), replaced)
+
+
+def _said_again(memory: Memory, fact: Fact) -> Fact:
+    """Return a fact that says what a memory says. An origin stays only while nobody said the same without one."""
+    if (ORIGIN in memory.metadata) == (ORIGIN in fact.metadata):
+        return fact
+    return replace(fact, metadata={**fact.metadata, ORIGIN: None})
+
+
+def with_handed_on(tx: Transaction, fact: Fact, replaced: Sequence[Memory], successor: Memory | None = None) -> Fact:
+    """Return a fact with what the memories that it replaces hand on: metadata, and the relations that hold on.
+
+    What the fact says itself counts more, and so does what its memory has already, the `successor` if there is one.
+    """
+    if not replaced:
+        return fact
+    own: Mapping[str, Any] = {} if successor is None else successor.metadata
+    given = {
+        key: value
+        for memory in replaced
+        for key, value in memory.metadata.items()
+        if key not in own and _is_handed_on(tx, key, value, replace(fact, metadata={**own, **fact.metadata}))
+    }
+    told = str(own.get(USER_NAME) or given.get(USER_NAME) or name_of_user(tx.conn, tx.scope))
+    return graph.handed_on(replace(fact, metadata={**given, **fact.metadata}), replaced, {name_key(told)} - {""})
+
+
+_JOINING = ("merge", "settle")
+"""The stages that close memories in favour of one that was there before, whose own end is what counts."""
+
+
+def _is_handed_on(tx: Transaction, key: str, value: Any, fact: Fact) -> bool:
+    """Return whether the metadata of a replaced memory holds for what replaces it.
+
+    An end is about the words that were given with it. Whoever names the memory to be replaced is told that it stays.
+    Where the replaced one came from says nothing of the other, and what came from elsewhere is not pinned by it.
+    """
+    if key in fact.metadata or key == ORIGIN:
+        return False
+    if key == PINNED and (ORIGIN in fact.metadata or not pinned.is_pinned({key: value})):
+        return False
+    if key != EXPIRES_AT:
+        return True
+    if tx.provenance.stage in _JOINING or tx.provenance.model or has_expired({key: value}, tx.now):
+        return False
+    tx.notes.append(f"{EXPIRES_AT} {value} stays, as what was replaced had it; {EXPIRES_AT}=null takes it away")
+    return True
+
+
+def add_between(tx: Transaction, fact: Fact, decision: Decision) -> Outcome:
+    """Store a fact as closed by the memory that came after it, and close the memories that it replaced itself."""
+    outcome = add_outdated(tx, fact, find(tx, decision.successor), _ended(decision))
+    older = [find(tx, memory_id) for memory_id in dict.fromkeys(decision.replaces)]
+    older = [memory for memory in older if memory.deleted_at is None and memory.id != outcome.memory.id]
+    for memory in older:
+        close(tx, memory, outcome.memory)
+    return _with_replaced(outcome, older)
+
+
+def add_outdated(tx: Transaction, fact: Fact, successor: Memory, ended: _Ended | None = None) -> Outcome:
+    """Store a fact that no longer holds as a memory that was closed by the one that holds now.
+
+    It held until it `ended`, or until the other began to hold. If a memory already has the same text, that memory is
+    closed instead, unless it was before.
+    """
+    same = find_duplicate(tx, tx.scope, fact.text) or _find_superseded(tx, fact.text, successor)
+    if same is None:
+        memory = _store(tx, fact)
+        told = {key: value for key, value in memory.metadata.items() if key == USER_NAME}  # the rest is about the fact
+        _hand_on(tx, replace(memory, metadata=told), successor)
+        return Outcome(Event.ADD, _close(tx, memory, successor, ended))
+    cite(tx, same.id, fact, None)
+    if same.id == successor.id or same.deleted_at is not None:
+        return Outcome(Event.NONE, same, duplicate_of=same.id)
+    return Outcome(Event.DELETE, close(tx, same, successor, ended), previous=same.text)
+
+
+def _find_superseded(tx: Transaction, text: str, successor: Memory) -> Memory | None:
+    query = select(memories).where(
+        is_scope(memories, tx.scope),
+        memories.c.content_hash == memory_hash(text),
+        memories.c.superseded_by == successor.id,
+        memories.c.is_forgotten.is_(False),
+    )
+    row = tx.conn.execute(query.limit(1)).one_or_none()
+    return None if row is None else to_memory(row)
+
+
+def _store(tx: Transaction, fact: Fact, replaced: Sequence[Memory] = (), scope: Scope | None = None) -> Memory:
+    memory = Memory(
+        id=str(uuid.uuid4()),
+        scope=scope or tx.scope,
+        text=fact.text,
+        created_at=tx.now,
+        updated_at=tx.now,
+        stated_at=_stated_at(tx, fact) or tx.now,
+        valid_from=fact.valid_from,
+        valid_from_precision=fact.valid_from_precision,
+        happened_at=fact.happened_at,
+        happened_precision=fact.happened_precision,
+        keywords=fact.keywords,
+        tags=fact.tags,
+        metadata={key: value for key, value in fact.metadata.items() if value is not None},
+        actor_id=fact.actor_id,
+        role=fact.role,
+        entities=fact.entities,
+        relations=graph.fact_relations(fact),
+    )
+    pinned.note_change(tx.pinned, None, memory)
+    _insert(tx, memory)
+    graph.put_new(tx.graph, memory, replaced)
+    put_entry(tx, "memory", memory.id, memory.scope, memory.text)
+    cite(tx, memory.id, fact, record(tx, Event.ADD, memory, old=None))
+    return memory
+
+
+def _insert(tx: Transaction, memory: Memory) -> None:
+    row = {
+        "id": memory.id,
+        **scope_values(memory.scope),
+        "text": memory.text,
+        "content_hash": memory_hash(memory.text),
+        "keywords": list(memory.keywords),
+        "tags": list(memory.tags),
+        "metadata": memory.metadata,
+        "actor_id": memory.actor_id,
+        "role": memory.role,
+        "happened_at": memory.happened_at,
+        "happened_precision": memory.happened_precision,
+        "stated_at": memory.stated_at,
+        "valid_from": memory.valid_from,
+        "valid_from_precision": memory.valid_from_precision,
+        "created_at": memory.created_at,
+        "updated_at": memory.updated_at,
+        "revision": 1,
+        **statements(memory),
+        **connections(memory),
+    }
+    tx.conn.execute(_INSERT, row)
+    if memory.links:
+        links.put(tx.conn, memory)
+
+
+_INSERT = insert(memories)
+
+
+def _with_replaced(outcome: Outcome, replaced: Sequence[Memory]) -> Outcome:
+    if not replaced:
+        return outcome
+    texts = tuple(memory.text for memory in replaced)
+    return replace(
+        outcome,
+        previous="\n".join(texts),
+        replaced_texts=texts,
+        replaced=tuple(memory.id for memory in replaced),
+        replaced_projects=tuple(memory.scope.project for memory in replaced),
+    )
+
+
+def _stated_at(tx: Transaction, fact: Fact) -> datetime | None:
+    """Return when a fact was said, else when the newest of its source messages was said, if there are any."""
+    return fact.said_at or _last_said_at(tx, fact)
+
+
+def _last_said_at(tx: Transaction, fact: Fact) -> datetime | None:
+    """Return when the newest source message of a fact was said; None without sources."""
+    if not fact.sources:
+        return None
+    return tx.conn.execute(select(func.max(messages.c.said_at)).where(messages.c.id.in_(fact.sources))).scalar_one()
+
+
+def change(tx: Transaction, memory: Memory, fact: Fact, *, sets_labels: bool = False) -> Outcome:
+    """Give a memory the text, metadata, labels and sources of a fact. A fact without a text leaves the text unchanged.
+
+    With `sets_labels` its tags and since when it holds become those of the fact, also if the fact has none.
+    If another memory already has the new text, this one is closed in its favour. Raises MemoryNotFoundError for a
+    deleted memory, unless it was closed in favour of exactly this text: the same call came twice.
+    """
+    fact = fact if fact.text else replace(fact, text=memory.text)
+    if memory.deleted_at is not None:
+        successor = find_duplicate(tx, memory.scope, fact.text)
+        if successor is not None and successor.id == memory.superseded_by:
+            return Outcome(Event.NONE, successor, duplicate_of=successor.id)
+    memory = find_living(tx, memory.id)
+    duplicate = find_duplicate(tx, memory.scope, fact.text)
+    if duplicate is not None and duplicate.id != memory.id:
+        change(tx, duplicate, with_handed_on(tx, replace(fact, text=duplicate.text), [memory], duplicate))
+        closed = _close(tx, memory, duplicate)
+        return Outcome(Event.DELETE, closed, previous=memory.text, duplicate_of=duplicate.id)
+    happened_at, happened_precision = finer(
+        (fact.happened_at, fact.happened_precision), (memory.happened_at, memory.happened_precision)
+    )
+    valid_from, valid_from_precision = finer(
+        (fact.valid_from, fact.valid_from_precision), (memory.valid_from, memory.valid_from_precision)
+    )
+    new = replace(
+        memory,
+        text=fact.text,
+        context=memory.context if fact.text == memory.text else "",  # it was written for the text before
+        metadata={key: value for key, value in {**memory.metadata, **fact.metadata}.items() if value is not None},
+        keywords=tuple(dict.fromkeys((*memory.keywords, *fact.keywords))),
+        tags=tuple(dict.fromkeys((*memory.tags, *fact.tags))),
+        happened_at=happened_at,
+        happened_precision=happened_precision,
+        stated_at=max(memory.stated_at, _stated_at(tx, fact) or memory.stated_at),
+        valid_from=valid_from,
+        valid_from_precision=valid_from_precision,
+        **graph.stated_with(memory, fact),
+    )
+    if sets_labels:
+        dates = {"valid_from": fact.valid_from, "valid_from_precision": fact.valid_from_precision}
+        new = replace(new, tags=fact.tags, **dates)
+    # A later date is a change if the caller gives it. With messages it comes with every mention, which is none.
+    is_dated_by_caller = fact.said_at is not None and not fact.sources
+    changed = new if is_dated_by_caller else replace(new, stated_at=memory.stated_at)
+    if changed == memory:
+        cite(tx, memory.id, fact, None)
+        return Outcome(Event.NONE, memory)
+    new = update_row(tx, memory, new)
+    cite(tx, memory.id, fact, record(tx, Event.UPDATE, new, old=memory.text))
+    return Outcome(Event.UPDATE, new, previous=memory.text)
+
+
+def mention(tx: Transaction, memory: Memory, fact: Fact | None) -> Outcome:
+    """Add what a fact knows more than a memory that says the same: its sources, its relations, and the user's name."""
+    if fact is None:
+        return Outcome(Event.NONE, memory)
+    name, stated = fact.metadata.get(USER_NAME), graph.also_stated(memory, fact)
+    if memory.deleted_at is None and (name or stated):
+        # Without the sources, because a mention does not change when the memory was last stated.
+        change(tx, memory, Fact(memory.text, metadata={USER_NAME: name} if name else {}, **stated))
+    cite(tx, memory.id, fact, None)
+    return Outcome(Event.NONE, memory)
+
+
+def annotate(tx: Transaction, memory: Memory, found: Annotation) -> None:
+    """Write the context, the tags and the links of a living memory.
+
+    It says what it said before: its revision and its dates stay, and no summary that rests on it becomes stale.
+    """
+    new = replace(memory, context=found.context, tags=found.tags, links=found.links)
+    if memory.deleted_at is not None or new == memory:
+        return
+    values = {"tags": list(new.tags), **connections(new)}
+    tx.conn.execute(update(memories).where(memories.c.id == new.id).values(**values))
+    if new.links != memory.links:
+        links.put(tx.conn, new)
+    record(tx, Event.UPDATE, new, old=memory.text, is_annotated=True)
+
+
+def delete_memory(tx: Transaction, memory: Memory, decision: Decision) -> Outcome:
+    """Delete a memory, or close it if the decision says when it ended. A deleted memory stays as it is."""
+    if memory.deleted_at is not None:
+        return Outcome(Event.NONE, memory)
+    ended = _ended(decision)
+    gone = replace(memory, is_forgotten=True) if ended is None else _until(memory, ended)
+    return Outcome(Event.DELETE, _delete(tx, gone, memory), previous=memory.text)
+
+
+def forget(tx: Transaction, memory: Memory) -> list[Outcome]:
+    """Forget a memory, living or closed, and with it the memories that it replaced, which say nearly the same."""
+    wanted = [old for old in (memory, *_replaced_by(tx, memory)) if not old.is_forgotten]
+    usage.forget(tx.conn, tx.scope.user_id, [old.id for old in wanted])
+    outcomes = [
+        Outcome(Event.DELETE, _delete(tx, replace(old, is_forgotten=True), old), previous=old.text) for old in wanted
+    ]
+    return outcomes or [Outcome(Event.NONE, memory)]
+
+
+def _replaced_by(tx: Transaction, memory: Memory) -> list[Memory]:
+    """Return the memories that a memory replaced, and those that these replaced before."""
+    replaced: dict[str, Memory] = {}
+    newest = {memory.id}
+    while newest:
+        query = select(memories).where(memories.c.superseded_by.in_(newest), sees(memories, tx.scope))
+        found = {row.id: to_memory(row) for row in tx.conn.execute(query)}
+        newest = found.keys() - replaced.keys() - {memory.id}
+        replaced |= {old_id: found[old_id] for old_id in newest}
+    return list(replaced.values())
+
+
+def replace_by(tx: Transaction, memory: Memory, successor: Memory) -> Outcome:
+    """Close a memory in favour of a living one. A memory that is closed already stays as it is."""
+    if memory.deleted_at is not None or memory.id == successor.id:
+        return Outcome(Event.NONE, memory)
+    return Outcome(Event.DELETE, close(tx, memory, successor), previous=memory.text)
+
+
+def close(tx: Transaction, memory: Memory, successor: Memory, ended: _Ended | None = None) -> Memory:
+    """Mark a memory as superseded by another one, to which it hands on what holds on.
+
+    It held until it `ended`, or until the other began to hold.
+    """
+    _hand_on(tx, memory, successor)
+    return _close(tx, memory, successor, ended)
+
+
+def _hand_on(tx: Transaction, memory: Memory, successor: Memory) -> None:
+    """Give what holds on of a replaced memory to the living one that stands for it in the end, if there is one."""
+    heir = find_newest(tx, successor.id)
+    if heir.deleted_at is None and heir.id != memory.id:
+        said = Fact(heir.text, entities=heir.entities, relations=heir.relations)
+        change(tx, heir, with_handed_on(tx, said, [memory], heir))
+
+
+def _close(tx: Transaction, memory: Memory, successor: Memory, ended: _Ended | None = None) -> Memory:
+    replaced = replace(memory, superseded_by=successor.id)
+    return _delete(tx, _until(replaced, ended or _beginning(successor)), memory)
+
+
+def _ended(decision: Decision) -> _Ended | None:
+    return None if decision.ended_at is None else (decision.ended_at, decision.ended_precision)
+
+
+def _beginning(memory: Memory) -> _Ended:
+    return memory.holds_from, memory.valid_from_precision if memory.valid_from else ""
+
+
+def _until(memory: Memory, ended: _Ended) -> Memory:
+    """Return a memory that held until a time, but not until before it began to hold."""
+    end, precision = max(ended, _beginning(memory), key=lambda time: time[0])
+    return replace(memory, valid_until=end, valid_until_precision=precision)
+
+
+def _delete(tx: Transaction, memory: Memory, old: Memory) -> Memory:
+    if old.deleted_at is None and old.metadata.get(USER_NAME):
+        tx.told_names.append(old)
+    deleted = update_row(tx, old, replace(memory, deleted_at=tx.now))
+    record(tx, Event.DELETE, deleted, old=old.text)
+    return deleted
+
+
+def keep_name(tx: Transaction) -> None:
+    """Let another memory about the user tell the name that only deleted ones told, if there is one in their project.
+
+    What says nothing but the name takes it along.
+    """
+    for old in reversed(tx.told_names):
+        if name_of_user(tx.conn, Scope(old.scope.user_id, old.scope.project)) or told_self_name(old.text):
+            return
+        name = str(old.metadata[USER_NAME])
+        heir_id = about_user(tx.conn, replace(tx.scope, project=old.scope.project), name_key(name))
+        if heir_id is not None:
+            heir = find(tx, heir_id)
+            change(tx, heir, Fact(heir.text, metadata={USER_NAME: name}))
+            return
+
+
+def restore(tx: Transaction, memory: Memory) -> Outcome:
+    """Restore a deleted memory. A living memory stays. Raises InputError if another memory has the same text."""
+    if memory.deleted_at is None:
+        return Outcome(Event.NONE, memory)
+    duplicate = find_duplicate(tx, memory.scope, memory.text)
+    if duplicate is not None:
+        raise InputError(f"memory {duplicate.id[:8]} already says the same, so {memory.id[:8]} was left deleted")
+    living = replace(without_past_end(memory, tx.now), deleted_at=None, superseded_by=None, is_forgotten=False)
+    restored = update_row(tx, memory, replace(living, valid_until=None, valid_until_precision=""))
+    record(tx, Event.ADD, restored, old=None)
+    return Outcome(Event.ADD, restored)
+
+
+def without_past_end(memory: Memory, now: datetime) -> Memory:
+    """Return a memory that is to live again without the end it had, if that has passed: it would be closed at once."""
+    if not has_expired(memory.metadata, now):
+        return memory
+    return replace(memory, metadata={key: value for key, value in memory.metadata.items() if key != EXPIRES_AT})
+
+
+def update_row(tx: Transaction, old: Memory, new: Memory) -> Memory:
+    """Write the row and the entry of a changed memory. Return the memory with its next revision."""
+    new = replace(new, updated_at=tx.now, revision=old.revision + 1)
+    pinned.note_change(tx.pinned, old, new, is_undo=tx.provenance.stage.startswith(UNDO))
+    stated = statements(new)
+    names_others = stated != statements(old)  # where names were not looked for, the columns stay NULL
+    is_unnamed = new.text != old.text and not any(stated.values())
+    # An earlier text may be one in which names were not looked for. The background looks again, and finds the same.
+    columns: dict[str, Any] = dict.fromkeys(stated) if is_unnamed else stated if names_others else {}
+    tx.conn.execute(
+        update(memories)
+        .where(memories.c.id == new.id)
+        .values(
+            text=new.text,
+            content_hash=memory_hash(new.text),
+            metadata=dict(new.metadata),
+            keywords=list(new.keywords),
+            tags=list(new.tags),
+            happened_at=new.happened_at,
+            happened_precision=new.happened_precision,
+            stated_at=new.stated_at,
+            valid_from=new.valid_from,
+            valid_until=new.valid_until,
+            valid_from_precision=new.valid_from_precision,
+            valid_until_precision=new.valid_until_precision,
+            is_forgotten=new.is_forgotten,
+            updated_at=new.updated_at,
+            deleted_at=new.deleted_at,
+            superseded_by=new.superseded_by,
+            revision=new.revision,
+            **connections(new),
+            **columns,
+        )
+    )
+    if names_others or new.metadata.get(USER_NAME) != old.metadata.get(USER_NAME):
+        graph.put(tx.graph, new)
+        mention_with(tx.conn, new.id)
+    if new.links != old.links or (new.links and (new.deleted_at is None) is not (old.deleted_at is None)):
+        links.put(tx.conn, new)
+    if new.text != old.text:
+        put_entry(tx, "memory", new.id, new.scope, new.text)
+    elif old.deleted_at is not None and new.deleted_at is None:
+        of_memory = (vectors.c.kind == "memory", vectors.c.owner_id == new.id)
+        tx.conn.execute(update(vectors).where(*of_memory).values(live=True))
+    tx.touched.memories.add(new.id)
+    return new
+
+
+# What is known of a conversation besides its messages: the client it was held in, its id there, its title.
+
+NAMESPACE = uuid.UUID("c3d5b0a2-7f3e-4a52-9d0e-2a8a6b1f4e77")
+
+MAX_TITLE_CHARS = 300
+"""A longer title is cut. Set by hand: clients write titles of a few words."""
+
+ITEM = ("session_id", "project", "agent_id", "run_id", "client", "external_id", "title")
+"""The columns of an item of an export, besides the time."""
+
+SCOPE = ("user_id", "project", "agent_id", "run_id")
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """A conversation as its client knows it: the client's name, the client's id of it, and its title if it has one.
+
+    `client` is claude-code, codex, chatgpt, claude or the like. Secrets must be replaced in the title.
+    """
+
+    client: str
+    external_id: str
+    title: str = ""
+
+
+def session_id_of(scope: Scope, client: str, external_id: str) -> str:
+    """Return the id that belongs to a client's conversation in a scope: always the same one."""
+    return str(uuid.uuid5(NAMESPACE, "\0".join((*scope_values(scope).values(), client, external_id))))
+
+
+def record_conversation(tx: Transaction, scope: Scope, conversation: Conversation) -> str:
+    """Insert the row of a conversation, or give it a new title, and return the session id of its messages.
+
+    The row is found by the client's id, so a conversation goes on where its scope was moved to.
+    """
+    external_id = one_line(conversation.external_id)[:MAX_SCOPE_CHARS]
+    title = one_line(conversation.title)[:MAX_TITLE_CHARS]
+    of_client = and_(
+        is_scope(conversations, scope),
+        conversations.c.client == conversation.client,
+        conversations.c.external_id == external_id,
+    )
+    newest = select(conversations).where(of_client).order_by(conversations.c.seq.desc()).limit(1)
+    known = tx.conn.execute(newest).one_or_none()
+    if known is not None:
+        if title and title != known.title:
+            tx.conn.execute(update(conversations).where(conversations.c.seq == known.seq).values(title=title))
+        return str(known.session_id)
+    session_id = session_id_of(scope, conversation.client, external_id)
+    tx.conn.execute(
+        insert(conversations).values(
+            session_id=session_id,
+            **scope_values(scope),
+            client=conversation.client,
+            external_id=external_id,
+            title=title,
+            created_at=tx.now,
+        )
+    )
+    return session_id
+
+
+def of_user(conn: Connection, user_id: str) -> list[dict[str, Any]]:
+    """Return the rows of a user's conversations as items of an export, oldest first."""
+    query = select(conversations).where(conversations.c.user_id == user_id).order_by(conversations.c.seq)
+    return [
+        {"type": "conversation", **{name: getattr(row, name) for name in ITEM}, "created_at": exact_iso(row.created_at)}
+        for row in conn.execute(query)
+    ]
+
+
+def find_conversation(conn: Connection, scope: Scope, session_id: str) -> int | None:
+    """Return the number of the row of exactly this scope with a session id, if there is one."""
+    of_session = (is_scope(conversations, scope), conversations.c.session_id == session_id)
+    return conn.execute(select(conversations.c.seq).where(*of_session)).scalar_one_or_none()
+
+
+def store_item(conn: Connection, scope: Scope, item: Mapping[str, Any]) -> bool:
+    """Store a conversation of an import, or its title if that is new. Return whether the row is new."""
+    known = find_conversation(conn, scope, item["session_id"])
+    if known is None:
+        values = {name: item[name] for name in ITEM} | {"created_at": item["created_at"]}
+        conn.execute(insert(conversations).values(user_id=scope.user_id, **values))
+    elif item["title"]:
+        conn.execute(update(conversations).where(conversations.c.seq == known).values(title=item["title"]))
+    return known is None
+
+
+def erase_empty(conn: Connection) -> None:
+    """Delete the rows of conversations that have no message any more, and their titles with them."""
+    of_row = and_(
+        messages.c.session_id == conversations.c.session_id,
+        *(messages.c[name] == conversations.c[name] for name in SCOPE),
+    )
+    conn.execute(delete(conversations).where(~exists().where(of_row)))
+
+
+# How messages change inside a transaction: each is stored once, deleted or restored. Their text never changes.
+
+SESSION_GAP = timedelta(minutes=30)
+"""A longer silence in one scope begins a new session. Most breaks within one sitting are shorter."""
+
+RETRY_WINDOW = timedelta(minutes=10)
+"""The same messages, without ids or times, within this span are a call that was repeated because its reply was lost."""
+
+
+def store(
+    tx: Transaction, messages_in: Sequence[Message], conversation: Conversation | None = None
+) -> tuple[tuple[Message, ...], frozenset[str]]:
+    """Store messages, each once. Return them as they are stored, and the ids of those that are new.
+
+    They belong to `conversation`, or, without one, to sessions that a silence ends.
+    """
+    earlier = _stored_by_earlier_call(tx, messages_in)
+    if earlier is not None:
+        return earlier, frozenset()
+    session_id = "" if conversation is None else record_conversation(tx, messages_in[0].scope, conversation)
+    stored: dict[str, Message] = {}
+    new_ids: set[str] = set()
+    for message in messages_in:
+        known = _find_known(tx, message)
+        if known is None:
+            known = _insert_message(tx, message, session_id or _session_id(tx, message))
+            new_ids.add(known.id)
+        stored[known.id] = known
+    mention_known(tx.conn, [stored[message_id] for message_id in stored if message_id in new_ids])
+    return tuple(stored.values()), frozenset(new_ids)
+
+
+def _stored_by_earlier_call(tx: Transaction, messages_in: Sequence[Message]) -> tuple[Message, ...] | None:
+    """Return the messages of an earlier call with exactly the same messages, if it came within `RETRY_WINDOW`.
+
+    A client that got no reply repeats its call. Messages with ids or times of their own are recognized by these.
+    """
+    if any(message.external_id or message.said_at != message.created_at for message in messages_in):
+        return None
+    first = messages_in[0]
+    edits_like_first = select(messages.c.change).where(
+        is_scope(messages, first.scope),
+        messages.c.content_hash == content_hash(first.content),
+        messages.c.created_at >= first.created_at - RETRY_WINDOW,
+        messages.c.external_id == "",
+    )
+    contents = [(message.role, message.name, content_hash(message.content)) for message in messages_in]
+    for edit in tx.conn.execute(edits_like_first.distinct()).scalars():
+        rows = tx.conn.execute(select(messages).where(messages.c.change == edit).order_by(messages.c.seq)).all()
+        if [(row.role, row.name, row.content_hash) for row in rows] == contents:
+            return tuple(to_message(row) for row in rows)
+    return None
+
+
+def _find_known(tx: Transaction, message: Message) -> Message | None:
+    """Return the stored message with the same id and text, or with the same text, speaker and time of another call."""
+    values = {
+        **scope_values(message.scope),
+        "digest": content_hash(message.content),
+        "external": message.external_id,
+        "at": message.said_at,
+        "speaker": message.name,
+        "by": message.role,
+        "edit": tx.edit,
+    }
+    row = tx.conn.execute(_SAME_ID if message.external_id else _SAME_TEXT, values).first()
+    return None if row is None else to_message(row)
+
+
+_OF_SCOPE = [messages.c[name] == bindparam(name) for name in SCOPE]
+_SAME_ID: Query = (
+    select(messages)
+    .where(*_OF_SCOPE, messages.c.content_hash == bindparam("digest"), messages.c.external_id == bindparam("external"))
+    .limit(1)
+)
+_SAME_TEXT = _SAME_ID.where(
+    messages.c.said_at == bindparam("at"),
+    messages.c.name == bindparam("speaker"),
+    messages.c.role == bindparam("by"),
+    messages.c.change != bindparam("edit"),
+)
+
+
+def _session_id(tx: Transaction, message: Message) -> str:
+    """Return the session of the last message of the scope, or a new one after a silence."""
+    last = tx.conn.execute(_LAST, scope_values(message.scope)).first()
+    is_same = last is not None and abs(message.said_at - last.said_at) <= SESSION_GAP
+    return last.session_id if last is not None and is_same else message.id
+
+
+def _insert_message(tx: Transaction, message: Message, session_id: str) -> Message:
+    stored = replace(message, session_id=session_id)
+    row = {
+        "id": stored.id,
+        **scope_values(stored.scope),
+        "role": stored.role,
+        "name": stored.name,
+        "content": stored.content,
+        "content_hash": content_hash(stored.content),
+        "external_id": stored.external_id,
+        "session_id": stored.session_id,
+        "said_at": stored.said_at,
+        "created_at": stored.created_at,
+        "change": tx.edit,
+    }
+    tx.conn.execute(_INSERT_MESSAGE, row)
+    put_entry(tx, "message", stored.id, stored.scope, stored.content)
+    record_message(tx, Event.ADD, stored.id)
+    return stored
+
+
+RECENT = 50
+"""How many messages are looked through for the last one that no client gave to a conversation. Set by hand."""
+
+
+def _last() -> Query:
+    recent = select(messages).where(*_OF_SCOPE).order_by(messages.c.seq.desc()).limit(RECENT).subquery()
+    same = (recent.c[name] == conversations.c[name] for name in (*SCOPE, "session_id"))
+    newest = select(recent.c.session_id, recent.c.said_at).order_by(recent.c.seq.desc()).limit(1)
+    return newest.where(~exists().where(*same))
+
+
+_LAST = _last()
+_INSERT_MESSAGE = insert(messages)
+
+
+def set_deleted(tx: Transaction, message_id: str | None, *, deleted: bool) -> Outcome:
+    """Delete or restore a message. One that already is in that state stays. Raises MemoryNotFoundError."""
+    row = tx.conn.execute(select(messages).where(messages.c.id == message_id, sees(messages, tx.scope))).one_or_none()
+    if row is None:
+        raise MemoryNotFoundError(f"there is no message {message_id} any more; nothing was changed")
+    message = to_message(row)
+    if (message.deleted_at is not None) is deleted:
+        return Outcome(Event.NONE, message.as_memory, kind="message")
+    message = replace(message, deleted_at=tx.now if deleted else None)
+    tx.conn.execute(update(messages).where(messages.c.id == message.id).values(deleted_at=message.deleted_at))
+    if not deleted:
+        of_message = (vectors.c.kind == "message", vectors.c.owner_id == message.id)
+        tx.conn.execute(update(vectors).where(*of_message).values(live=True))
+    event = Event.DELETE if deleted else Event.ADD
+    record_message(tx, event, message.id)
+    return Outcome(event, message.as_memory, previous=message.content if deleted else None, kind="message")

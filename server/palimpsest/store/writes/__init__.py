@@ -1,1 +1,0 @@
-"""Change the ledger, inside one transaction."""

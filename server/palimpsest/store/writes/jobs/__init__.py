@@ -1,1 +1,0 @@
-"""How jobs change inside a transaction."""

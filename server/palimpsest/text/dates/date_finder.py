@@ -1,0 +1,685 @@
+"""Find dates in questions and texts, in the languages of `vocabulary.txt`.
+
+What is uncertain is left out: 03/05/2025 is no date, because nobody knows whether it is in March or in May; "may",
+"march" or "April" alone is none either. Nor is a weekday if nothing says whether it is the last or the coming one.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from datetime import date, datetime, time, timedelta, tzinfo
+from functools import cache, cached_property, lru_cache, partial
+from itertools import islice, pairwise
+from typing import NamedTuple, cast
+
+from palimpsest.core.models import Hit, Memory
+from palimpsest.text.dates import date_spans
+from palimpsest.text.dates.date_direction import Direction, Directions
+from palimpsest.text.dates.date_spans import Choice, Cycle, DateSpan, Period, Relation, Unit
+from palimpsest.text.dates.vocabulary import UNSPACED, WORD, Item, Language, Token, items_of, tokens_of, vocabulary
+from palimpsest.text.stopwords import FUNCTION_WORDS
+
+# The rules by which words make a date, in all languages.
+#
+# A text is a string of one letter a word, and the rules are patterns over these letters. So a rule such as "a
+# number, a unit, then a word for ago" is written once. `vocabulary.LETTERS` and `tokens.py` have the letters of
+# words and numbers.
+
+
+class Phrase(NamedTuple):
+    """The words that a rule matched, the day they are read on, and in which direction a day lies that may be either."""
+
+    items: Sequence[Item]
+    today: date
+    direction: Direction = ""
+
+    def number(self, letters: str) -> int | None:
+        """Return the value of the first part with one of these letters, or None without one."""
+        return next((cast("int", item.value) for item in self.items if item.letter in letters), None)
+
+    def word(self, letters: str) -> str:
+        """Return the value of the first part with one of these letters, or "" without one."""
+        return next((cast("str", item.value) for item in self.items if item.letter in letters), "")
+
+    def numbers(self, letters: str) -> list[int]:
+        """Return the values of all parts with one of these letters."""
+        return [cast("int", item.value) for item in self.items if item.letter in letters]
+
+    @property
+    def year(self) -> int | None:
+        """Return the year that the phrase names, in digits or as in "last year"."""
+        named = self.number("YZ")
+        if named is not None:
+            return named
+        for item in self.items:
+            if item.letter == "r":
+                return self.today.year + cast("tuple[str, int]", item.value)[1]
+        step = self.step
+        names_year = any(item.letter == "u" for item in self.items)
+        return self.today.year + step if names_year and step is not None else None
+
+    @property
+    def step(self) -> int | None:
+        """Return how many units after the present one the phrase means, as in "last year"; None if it does not say."""
+        step = self.number("Ll")
+        return 1 if step == COMING else step
+
+    @property
+    def number_of_units(self) -> int:
+        """Return how many units the phrase names, 0 if none; "twenty-one" is two words. ValueError for two numbers."""
+        match self.numbers("Ndn"):
+            case [tens, ones] if tens in range(20, 100, 10) and ones in range(1, 10):
+                return tens + ones
+            case [number]:
+                return number
+            case []:
+                return 0
+            case _:
+                raise ValueError("these are several numbers")
+
+    @property
+    def sign(self) -> int:
+        """Return 1 for a distance into the future, -1 for one into the past."""
+        return -1 if any(item.letter in "aA" for item in self.items) else 1
+
+    @property
+    def unit(self) -> Unit:
+        """Return the unit that the phrase names."""
+        return cast("Unit", self.word("Uu"))
+
+    @property
+    def choice(self) -> Choice:
+        """Return which of the periods that come again and again the phrase means."""
+        step = self.number("Ll")
+        if step is None:
+            return "coming" if self.direction == "coming" else "past"
+        return "this" if step == 0 else "last" if step < 0 else "next"
+
+    @property
+    def weekday(self) -> int | None:
+        """Return the weekday that the phrase names."""
+        return self.number("WKkH")
+
+    def of_year(self, cycle: Cycle) -> Period | None:
+        """Return the period in the year that is named, else the one that is meant."""
+        if self.year is not None:
+            return cycle(self.year)
+        if self.weekday is not None and self.number("Ll") is None:
+            agreeing = [
+                period
+                for year in range(self.today.year - 1, self.today.year + 2)
+                if (period := cycle(year)) is not None and period.start.weekday() == self.weekday
+            ]
+            # The direction of the sentence outranks the year in which the weekday fits.
+            meant = [
+                period
+                for period in agreeing
+                if (self.direction != "coming" or period.end > self.today)
+                and (self.direction != "past" or period.start <= self.today)
+            ]
+            if len(meant) == 1:
+                return meant[0]
+        return (
+            cycle(self.today.year) if self.choice == "this" else date_spans.choose_year(cycle, self.today, self.choice)
+        )
+
+
+Reader = Callable[[Phrase], Period | None]
+"""A function from the words that a rule matched to the period that they name, or None if they name none."""
+
+
+def numeric(phrase: Phrase) -> Period | None:
+    """Read "2026-12-01"."""
+    year, month, *day = next(cast("tuple[int, ...]", item.value) for item in phrase.items if item.letter == "I")
+    return date_spans.day_period(year, month, *day) if day else date_spans.month_period(year, month)
+
+
+def _day_and_month(phrase: Phrase) -> Period | None:
+    month, day = next(cast("tuple[int, int]", item.value) for item in phrase.items if item.letter == "J")
+    return phrase.of_year(lambda year: date_spans.day_period(year, month, day))
+
+
+def _day(phrase: Phrase) -> Period | None:
+    month = phrase.number("Mmwb") or 0
+    day, last_day = [*phrase.numbers("dO"), None][:2]
+    return phrase.of_year(lambda year: date_spans.day_period(year, month, day or 0, last_day))
+
+
+def _month(phrase: Phrase) -> Period | None:
+    month = phrase.number("Mmwb") or 0
+    period = phrase.of_year(lambda year: date_spans.month_period(year, month))
+    part = phrase.word("Ee")
+    return date_spans.part_of(period, part) if part and period is not None else period
+
+
+def _nth_of_month(phrase: Phrase) -> Period | None:
+    """Read "the first week of June" and "the last Monday in May"."""
+    number = phrase.number("OdL") or 0
+    weekday = phrase.number("W")
+    if weekday is None and phrase.unit != "week":
+        return None
+    # The direction in "the last week of June" counts weeks, not years.
+    rest = phrase._replace(items=[item for item in phrase.items if item.letter not in "OdL"])
+    month = _month(rest)
+    if month is None or number == 0:
+        return None
+    return date_spans.nth_week(month, number) if weekday is None else date_spans.nth_weekday(month, weekday, number)
+
+
+def _nth_of_named_month(phrase: Phrase) -> Period | None:
+    """Read "the first Tuesday of next month"; "the first Tuesday of the month" comes every month."""
+    number, weekday, unit = phrase.number("OdL"), phrase.number("WK"), phrase.items[-1]
+    step = phrase.items[-2] if unit.letter in "Uu" else phrase.items[-1]
+    if step.letter not in "Ll" or phrase.unit != "month" or not number or weekday is None:
+        return None
+    distance = 1 if step.value == COMING else cast("int", step.value)
+    return date_spans.nth_weekday(date_spans.unit_period("month", phrase.today, distance), weekday, number)
+
+
+def _year(phrase: Phrase) -> Period | None:
+    period = date_spans.year_period(phrase.year or 0)
+    part = phrase.word("Ee")
+    return date_spans.part_of(period, part) if part else period
+
+
+def _season(phrase: Phrase) -> Period | None:
+    season = phrase.word("S")
+    if phrase.year is None and phrase.choice == "this":
+        return date_spans.choose_year(lambda year: date_spans.season_period(year, season), phrase.today, "this")
+    return phrase.of_year(lambda year: date_spans.season_period(year, season))
+
+
+def _quarter(phrase: Phrase) -> Period | None:
+    number = phrase.number("qOd") or 0
+    if phrase.number("q") is None and phrase.unit != "quarter":
+        return None
+    return phrase.of_year(lambda year: date_spans.unit_period("quarter", date(year, 3 * number - 2, 1), 0))
+
+
+def _decade(phrase: Phrase) -> Period | None:
+    decade = phrase.items[0].value
+    first = decade if isinstance(decade, int) else cast("tuple[str, int]", decade)[1]
+    return Period(date(first, 1, 1), date(first + 10, 1, 1), "decade")
+
+
+def offset(phrase: Phrase) -> Period | None:
+    """Read "yesterday"; a word for both yesterday and tomorrow, as in Hindi, is one of them by the tense."""
+    distance = phrase.number("D") or 0
+    if distance < EITHER:
+        return date_spans.unit_period("day", phrase.today, distance)
+    sign = {"past": -1, "coming": 1}.get(phrase.direction)
+    return None if sign is None else date_spans.unit_period("day", phrase.today, sign * (distance - EITHER))
+
+
+def _period(phrase: Phrase) -> Period | None:
+    """Read a word such as 上周 or "fjol"."""
+    unit, distance = cast("tuple[Unit, int]", phrase.items[0].value)
+    return date_spans.unit_period(unit, phrase.today, distance)
+
+
+def _period_and_day(phrase: Phrase) -> Period | None:
+    """Read a day of a week or month that is named by its distance, as in "先週の金曜日" and "Montag letzter Woche".
+
+    In Chinese 上周五 is the fifth day of last week, and 上周日 its last.
+    """
+    by_word = next((cast("tuple[Unit, int]", item.value) for item in phrase.items if item.letter == "R"), None)
+    unit, distance = by_word or (phrase.unit, phrase.step or 0)
+    start = date_spans.unit_period(unit, phrase.today, distance).start
+    named, day = phrase.weekday, phrase.number("dN")
+    if unit == "week" and named is None:
+        named = date_spans.SUNDAY if phrase.word("U") == "day" else (day or 0) - 1
+    if unit == "week" and named is not None and 0 <= named <= date_spans.SUNDAY:
+        return date_spans.unit_period("day", start, named)
+    return date_spans.day_period(start.year, start.month, day) if day is not None and unit == "month" else None
+
+
+def _unit(phrase: Phrase) -> Period | None:
+    """Read "last week"."""
+    return date_spans.unit_period(phrase.unit, phrase.today, phrase.step or 0)
+
+
+def _several_units(phrase: Phrase) -> Period | None:
+    """Read "the last two weeks"."""
+    number, step = phrase.number("Ndn") or 0, phrase.step or 0
+    if step < 0:
+        first = date_spans.unit_period(phrase.unit, phrase.today, -number).start
+        return Period(first, date_spans.one_day(phrase.today).end, phrase.unit)
+    last = date_spans.unit_period(phrase.unit, phrase.today, number).end
+    return Period(phrase.today, last, phrase.unit) if step > 0 else None
+
+
+def _distance(sign: int, phrase: Phrase) -> Period | None:
+    """Read "two weeks ago" and "in two weeks": the calendar unit that lies so many units away."""
+    return date_spans.unit_period(phrase.unit, phrase.today, sign * phrase.number_of_units)
+
+
+def weekday(phrase: Phrase) -> Period | None:
+    """Read "on Monday" and "next Monday", which is no date while it may be in this week or in the next."""
+    day = phrase.weekday or 0
+    if phrase.number("Ll") == 1 and day > phrase.today.weekday():
+        return None
+    return date_spans.choose_weekday(day, phrase.today, phrase.choice)
+
+
+def counted_day(phrase: Phrase) -> Period | None:
+    """Read "two weeks from tomorrow" and "heute vor einer Woche": so many units after or before a day."""
+    distance = phrase.number("D") or 0
+    if distance >= EITHER:
+        return None
+    day = phrase.today + timedelta(distance)
+    if (weeks := phrase.number("j")) is not None:
+        return date_spans.shifted("week", day, weeks) if phrase.direction != "past" else None
+    return date_spans.shifted(phrase.unit, day, phrase.sign * phrase.number_of_units)
+
+
+def counted_weekday(phrase: Phrase) -> Period | None:
+    """Read "a week on Friday" and "Friday week".
+
+    In "on Friday in two weeks" the weeks may be counted from today or from the weekday. Where these differ, it is none.
+    """
+    named = phrase.weekday or 0
+    letters = {item.letter for item in phrase.items}
+    count = phrase.number("j") or phrase.number_of_units or 1
+    unit: Unit = "week" if "j" in letters else phrase.unit
+    is_ahead = phrase.sign > 0
+    if (is_ahead and phrase.direction != "coming") or (unit != "week" and "g" not in letters):
+        return None
+    day = date_spans.choose_weekday(named, phrase.today, "coming" if is_ahead else "last").start
+    from_weekday = date_spans.shifted(unit, day, phrase.sign * count)
+    week = date_spans.unit_period("week", phrase.today, phrase.sign * count).start
+    is_certain = not letters.isdisjoint("jg") or from_weekday == date_spans.one_day(week + timedelta(named))
+    return from_weekday if is_certain else None
+
+
+def _unit_before(phrase: Phrase) -> Period | None:
+    """Read "the weekend before" at the end of a clause. "The day before" may be before anything."""
+    return date_spans.unit_period(phrase.unit, phrase.today, -1) if phrase.unit != "day" else None
+
+
+COMING = 10
+"""The value of a word for the nearest one to come, as "the coming Friday"; "next Friday" may be the one after that."""
+
+EITHER = 100
+"""What is added to how many days a word is away that says yesterday as well as tomorrow."""
+
+_CONTEXT = "PiABGhg"
+_AT = rf"(?:(?<=[{_CONTEXT}])|(?<=[{_CONTEXT}]t))"
+"""Behind a preposition, with or without an article."""
+
+_WEEKDAY_BEFORE, _WEEKDAY_BEHIND = (
+    r"(?:[WKk](?:[,.]?[otP]{0,2}|\(t?))?",
+    r"(?:[,.(]?[WK](?![,.]?[ot]{0,2}[dOIJMmb])|\(k|H)?",
+)
+"""A weekday beside a date: "Friday, 4 December", "Friday (4 December)", "2025年7月16日星期五"."""
+
+_COUNT = "(?<![-N])(?:N-?)?[Ndn]"
+"""How many units: "3", "three", "twenty-three". A part of a number is none."""
+
+_OF = "[ot]{0,3}"
+_YEAR = rf"(?:[,.o]?[YZ]|{_OF}(?:[Ll]u|u[Ll]|r|uo?[YZ]))"
+"""A year behind the month: "2024", "de 2024", "of last year", "del año pasado"."""
+
+RULES: tuple[tuple[str, Reader], ...] = (
+    (rf"{_WEEKDAY_BEFORE}I{_WEEKDAY_BEHIND}", numeric),
+    (rf"(?:{_AT}|[WKk](?:,?t?|\())J{_WEEKDAY_BEHIND}", _day_and_month),
+    (
+        rf"{_WEEKDAY_BEFORE}(?:(?:[Zr]o?)[M]d|[dO]\.?(?:[B-]d\.?)?o?[Mmwb]\.?{_YEAR}|[Mmwb]\.?d(?:-d)?{_YEAR})"
+        rf"{_WEEKDAY_BEHIND}",
+        _day,
+    ),
+    (rf"{_WEEKDAY_BEFORE}(?:[dO]\.?(?:[B-]d\.?)?o?[Mmb]|[Mmb]\.?d(?:-d)?){_WEEKDAY_BEHIND}", _day),
+    (rf"{_AT}(?:d\.?o?w|wd)|[WKk][,.]?t?(?:d\.?o?w|wd)", _day),
+    (rf"[OdL]\.?[UW][otiP]{{0,2}}[Mmwb]{_YEAR}?", _nth_of_month),
+    (rf"(?:[Zr]o?)Me?|E[ot-]{{0,3}}[Mmwb](?:\.?{_YEAR})?|[Mmwb]\.?{_YEAR}|M{_YEAR}?e", _month),
+    (rf"[Ll]o?[Mm]|Lw|[Mm]t?[Ll]|M|(?<=[iBGE])w|{_AT}m", _month),
+    (rf"q{_YEAR}?|[Od]\.?U{_YEAR}|[Zr]o?q", _quarter),
+    (rf"(?:[Zr]o?)S|[Ll]o?S|S{_YEAR}|S[ot]?[Ll]|{_AT}S", _season),
+    (r"Ee?[ot-]{0,3}Y|Ze?|re|uY|(?<=[PiABGhg])Y|(?<=[PiABGhg][ut])Y|(?<=[PiABGhg]tu)Y", _year),
+    (r"C", _decade),
+    (r"[WK][ot]{0,2}[Ll]U|[Ll]U[WK]|Ro?[WKdN]|RU", _period_and_day),
+    (r"[OdL]\.?[WK](?:[otiP]{0,2}(?:[Ll][Uu]|UL)|(?:ot?x?|it?|Pt?)[Uu]|(?<=[Od][WK])U)", _nth_of_named_month),
+    (r"[Ll][Ndn][Uu]|[Ndn][Ll][Uu]", _several_units),
+    (
+        rf"[iF]?(?<!y){_COUNT}[Uu]gD|[iF]{_COUNT}[Uu][GoP]?D|{_COUNT}[Uu]aD|A{_COUNT}[Uu]D|D[iF]{_COUNT}[Uu]"
+        rf"|DA{_COUNT}[Uu]|Dx?{_COUNT}[Uu]a|Ds{_COUNT}[Uu]h|Dj(?!G)",
+        counted_day,
+    ),
+    (
+        rf"(?<!y){_COUNT}[Uu]g[WK]|{_COUNT}[Uu]aP?[WK]|A{_COUNT}[Uu]P?[WK]|[WK](?:[iF]{_COUNT}|F)[Uu]|[WK]A{_COUNT}[Uu]"
+        "|[WK]j",
+        counted_weekday,
+    ),
+    (rf"{_COUNT}[Uu]a|A{_COUNT}[Uu]", partial(_distance, -1)),
+    (rf"[iF]{_COUNT}[Uu](?!a)|{_COUNT}[Uu]h", partial(_distance, 1)),  # "moved in two weeks ago"
+    (r"[Ll][Uu]|[Uu]t?[Ll]", _unit),
+    (r"R|r", _period),
+    (r"D", offset),
+    (r"(?:[Ll]o?[WK]|[WK][Ll])(?!ot?[Uu])|(?<!V)[WK](?!V)|(?<=[PBg])k|k(?=[,.]?c)", weekday),
+    (r"(?<=t)[Uu]B(?=[.,!]|$)", _unit_before),
+)
+"""Patterns over the letters of words, with the functions that read them. At each place the first match counts."""
+
+DAY_READERS: tuple[Reader, ...] = (_day, _day_and_month)
+"""The readers of days that may lack a year."""
+
+PATTERN = re.compile(
+    "(?=[^xzcPBGotfhgsyjHV(,.!-])(?:"
+    + "|".join(f"(?P<r{number}>{pattern})" for number, (pattern, _) in enumerate(RULES))
+    + ")"
+)
+"""All rules as one pattern. The name of the group that matched is "r" and the number of the rule."""
+
+
+_YEARLY = frozenset("JMmwbqS")
+_DIGITS_OF_A_YEAR = frozenset("IYZ")
+_DATES, _WEEKDAYS = frozenset("IJMmwb"), frozenset("WKkH")
+_RELATIVE = frozenset("LlDRraAFihBWKk")
+"""Letters of what comes every year, of a year in digits, and of what counts from the time of the text."""
+
+_WEEKDAY_READERS: tuple[Reader, ...] = (weekday, counted_day, counted_weekday)
+"""The readers of days that are told by the direction of the sentence."""
+
+_UNIT_BEFORE = re.compile(r"t?[LlNdn]?[UuW]B[to]?$")
+"""What makes "the week before 16 November" another date than "16 November"."""
+
+_CONTEXT_CHARS = 40
+"""How far before a year its preposition may begin."""
+
+MAX_KEPT, MAX_KEPT_CHARS = 2_048, 400
+"""How many texts are kept with their dates, and how long they are at most: as long as search reads its candidates. A
+question with a date reads the dates of all of them. Set by hand: one or two megabytes."""
+
+MAX_CHARS = 20_000
+"""In how much of a text dates are looked for. Set by hand: a chapter, which takes a tenth of a second."""
+
+MAX_DATES = 200
+"""How many dates of a text are read at most in each language. Set by hand: a page of a calendar."""
+
+UNIT_REACH = 8
+"""How many words before a date may say that another date is meant, as "the two weeks before"."""
+
+MAX_ALONE = 12
+"""How many words a text has at most that is nothing but a date."""
+
+_CONTEXT_BEFORE = re.compile("[PiABGhg]t?$|t$")
+_ARTICLE_OF_HABITS = ("fr", "it")
+"""The languages in which a weekday with its article is every one: "le mercredi"."""
+
+_OTHER_WORDS = frozenset("xzcVnky(")
+"""Letters of what does not stand in a text that is nothing but a date."""
+
+_DIGIT = re.compile(r"\d")
+_KOREAN_DAY = re.compile(r"\d월")
+_SHORT_WEEKDAY = re.compile(
+    r"\b(?:by|until|till|before) (?:mon|tues?|weds?|thurs?|thu|fri|sat|sun)\b"
+    r"|\bon (?-i:Mon|Tues?|Weds?|Thurs?|Thu|Fri|Sat|Sun)\b",
+    re.IGNORECASE,
+)
+"""Weekdays in short are too common as words of other languages to make a date without their preposition."""
+
+_YEAR_OR_DATE = re.compile(r"(?<!\d)(?:19|20)\d\d(?!\d)|\d\.\s?\d|\d/\d|[Qq][1-4]|\d0(?:s|er)|\d ?(?:[ap]m|Uhr|uur)\b")
+
+
+def dates_in(text: str, now: datetime, *, guesses: bool = False) -> tuple[DateSpan, ...]:
+    """Return the dates that a question or a text names, in the order in which it names them.
+
+    `now` is the aware time that "yesterday" counts from. A weekday, or a day without a year, is the last or the coming
+    one by the words around it; if they do not tell, it is no date, or with `guesses` the last one. Where the order of
+    day and month is uncertain, as in 03/05/2025, there is no date; a full stop means that the day comes first. Days are
+    those of the zone of `now`. Behind the first `MAX_CHARS` characters of a text no dates are looked for.
+    """
+    found = _all_dates_in(text[:MAX_CHARS], now)
+    return found if guesses else tuple(span for span in found if not span.is_guess)
+
+
+def date_and_sense(shown: Memory | Hit, text: str) -> str:
+    """Return the date of a memory as its line begins: "on" or "in" when it happened, or when it was "said".
+
+    A text that names no time could only mean when it was said, which takes no word.
+    """
+    if shown.is_event_date:
+        return f"{'in' if shown.at_precision in ('month', 'year') else 'on'} {shown.date}"
+    return f"said {shown.date}" if dates_in(text, shown.at, guesses=True) else shown.date
+
+
+def _all_dates_in(text: str, now: datetime) -> tuple[DateSpan, ...]:
+    languages = _languages_of(text)
+    if not languages:
+        return ()
+    today, zone = now.date(), now.tzinfo
+    if len(text) <= MAX_KEPT_CHARS:
+        return _kept_dates_in(text, today, zone)
+    return _dates_in(text, today, zone, languages)
+
+
+@lru_cache(maxsize=MAX_KEPT)
+def _kept_dates_in(text: str, today: date, zone: tzinfo | None) -> tuple[DateSpan, ...]:
+    return _dates_in(text, today, zone, _languages_of(text))
+
+
+def _dates_in(text: str, today: date, zone: tzinfo | None, languages: Sequence[Language]) -> tuple[DateSpan, ...]:
+    tokens = tokens_of(text)
+    counts = _function_words(text, languages)
+    found: list[DateSpan] = []
+    # Where languages share a word, the one with most words of the text comes first, and so decides.
+    for language in sorted(languages, key=lambda language: -counts.get(language.name, 0)):
+        is_likely = counts.get(language.name, 0) == max(counts.values())
+        found += [
+            span
+            for span in _in_language(text, tokens, language, today, zone)
+            if is_likely
+            or " " in span.phrase
+            or (span.start < span.end and span.phrase.casefold() not in language.homographs)
+        ]
+    return tuple(span for span in _longest(found) if span.start < span.end)
+
+
+def _languages_of(text: str) -> list[Language]:
+    """Return the languages in which the text may name a date, by the words in it."""
+    known = vocabulary()
+    words = WORD.findall(text.casefold())
+    languages: list[Language] = []
+    if not known.triggers.isdisjoint(words):
+        languages += [language for word in words for language in known.date_words.get(word, ())]
+        # "week" is a word of several languages. In those where nothing in the text says which week, it is no date.
+        of_movers = {language for word in words for language in known.movers.get(word, ())}
+        languages += [language for word in words for language in known.units.get(word, ()) if language in of_movers]
+    if _DIGIT.search(text):
+        for number in _YEAR_OR_DATE.finditer(text):
+            # A year counts in the languages of the preposition before it. Other dates in digits have no language.
+            languages.append(known.languages[0])
+            for word in text[max(number.start() - _CONTEXT_CHARS, 0) : number.start()].split()[-2:]:
+                languages += known.all_words.get(word.casefold(), ())
+    if _SHORT_WEEKDAY.search(text):
+        languages.append(known.languages[0])
+    if _KOREAN_DAY.search(text):
+        languages += [language for language in known.languages if language.name == "ko"]
+    if not text.isascii() and _han_words().search(text):
+        languages += [language for language in known.languages if language.name == UNSPACED]
+    return list(dict.fromkeys(languages)) if languages else languages
+
+
+@lru_cache(maxsize=1)
+def _han_words() -> re.Pattern[str]:
+    """Return the pattern of the characters that make dates in Chinese and Japanese."""
+    known = vocabulary()
+    chars = "".join(dict.fromkeys(char for word in known.han_words if word in known.date_words for char in word))
+    return re.compile(f"[{re.escape(chars)}年月日号號]")
+
+
+def _function_words(text: str, languages: Sequence[Language]) -> dict[str, int]:
+    """Return how many function words each language has in a text."""
+    words = WORD.findall(text.casefold())
+    known = {language.name: _own_function_words(language) for language in languages} | FUNCTION_WORDS
+    return {name: sum(word in own for word in words) for name, own in known.items()}
+
+
+@cache
+def _own_function_words(language: Language) -> frozenset[str]:
+    return frozenset(word for word, cues in language.cues.words.items() if "function" in cues)
+
+
+def _in_language(
+    text: str, tokens: Sequence[Token], language: Language, today: date, zone: tzinfo | None
+) -> Iterator[DateSpan]:
+    """Yield the dates that the parts of a text name."""
+    items = items_of(tokens, language)
+    letters = "".join(item.letter for item in items)
+    directions = _Directions(text, tokens, language, letters)
+    weekdays: list[tuple[DateSpan, Direction]] = []
+    for match in islice(PATTERN.finditer(letters), MAX_DATES):
+        first, last = match.span()
+        reader = RULES[int((match.lastgroup or "r0")[1:])][1]
+        phrase = Phrase(items[first:last], today)
+        direction = directions.of(phrase, reader, first)
+        period = _read(reader, phrase._replace(direction=direction))
+        if period is None and reader in _WEEKDAY_READERS:
+            # What is no date in the longer phrase of a language is none by its weekday in another one, either.
+            span = _span(text, items[first:last], Period(today, today, "day"), "in", zone)
+            yield replace(span, end=span.start)
+        if period is None:
+            continue
+        before = _UNIT_BEFORE.search(letters, max(first - UNIT_REACH, 0), first)
+        relation: Relation = "in"
+        is_moved = bool(directions.words.moved(items[first].start))  # "moved till Sunday" is on Sunday
+        earlier = None if before is None or is_moved else _read_before(items[before.start() : first], period)
+        if before is not None and earlier is not None:
+            period, first = earlier, before.start() + (letters[before.start()] == "t")
+        elif not is_moved:
+            relation = _relation(letters[max(first - 2, 0) : first])
+        span = _span(text, items[first:last], period, relation, zone)
+        if reader in DAY_READERS:
+            named = phrase.weekday
+            is_guess = span.is_year_guessed and direction not in ("past", "coming")
+            yield replace(
+                span,
+                is_guess=is_guess and (named is None or named != period.start.weekday()),
+                disagrees=named is not None and period.unit == "day" and named != period.start.weekday(),
+            )
+        elif reader is numeric:
+            yield replace(span, disagrees=phrase.weekday not in (None, period.start.weekday()) and period.unit == "day")
+        elif reader is weekday and phrase.number("Ll") is None:
+            is_guess = direction not in ("past", "coming") or (period.start == today and not directions.is_alone)
+            weekdays.append((replace(span, is_guess=is_guess), direction))
+        else:
+            yield span
+    yield from _without_habits(weekdays, directions)
+
+
+class _Directions:
+    """In which direction the days of a text lie that may lie in either, in one language."""
+
+    def __init__(self, text: str, tokens: Sequence[Token], language: Language, letters: str) -> None:
+        self.words = Directions(text, tokens, language)
+        self._language = language
+        self._letters = letters
+
+    @cached_property
+    def is_future(self) -> bool:
+        """Return whether the text says that it is about the future."""
+        return "f" in self._letters
+
+    @cached_property
+    def is_alone(self) -> bool:
+        """Return whether a text is nothing but a date. People ask so for what was."""
+        return len(self._letters) <= MAX_ALONE and not set(self._letters) & _OTHER_WORDS
+
+    def of(self, phrase: Phrase, reader: Reader, first: int) -> Direction:
+        """Return the direction of the phrase that begins at `first`; "habit" for what is no date."""
+        is_day = reader in DAY_READERS and phrase.year is None
+        is_either = reader is offset and (phrase.number("D") or 0) >= EITHER
+        is_weekday = reader in _WEEKDAY_READERS
+        if phrase.number("Ll") is not None or not (is_day or is_either or is_weekday):
+            return "coming" if self.is_future else "past"
+        context = _CONTEXT_BEFORE.search(self._letters, max(first - 2, 0), first)
+        is_bare = context is None and self._letters[first] in "Wk"
+        if self.is_alone and is_day and phrase.weekday is not None:
+            return "coming" if self.is_future else ""
+        if self.is_alone:
+            return "habit" if is_bare and reader is weekday else "coming" if self.is_future else "past"
+        start, end = phrase.items[0].start, phrase.items[-1].end
+        if (is_day or reader is weekday) and (moved := self.words.moved(start)):
+            return moved
+        if (
+            reader is weekday
+            and context is not None
+            and context[0] == "t"
+            and self._language.name in _ARTICLE_OF_HABITS
+        ):
+            return "habit"
+        if reader is weekday and is_bare and self.words.has_determiner(start):
+            return "habit"
+        direction = self.words.of(start, end, is_yearly=is_day)
+        if not direction and context is not None and "B" in context[0]:
+            return "coming"
+        return "habit" if not direction and is_bare and reader is weekday else direction
+
+
+def _without_habits(weekdays: Sequence[tuple[DateSpan, Direction]], directions: _Directions) -> Iterator[DateSpan]:
+    """Yield the weekdays; habits without a duration, as those that stand together and are not in the past."""
+    together: set[int] = set()
+    for number, ((span, _), (following, _)) in enumerate(pairwise(weekdays)):
+        is_joined = directions.words.are_joined(span.position + len(span.phrase), following.position)
+        if is_joined and not directions.words.moved(following.position):
+            together |= {number, number + 1}
+    for number, (span, direction) in enumerate(weekdays):
+        is_habit = direction == "habit" or (number in together and direction != "past")
+        # What is a habit in the language of a text is no date in another one that has the word, too.
+        yield replace(span, end=span.start) if is_habit else span
+
+
+def _read(reader: Reader, phrase: Phrase) -> Period | None:
+    """Return the period that a phrase names, or None if there is none or if it lies beyond the calendar."""
+    try:
+        return reader(phrase)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _read_before(items: Sequence[Item], period: Period) -> Period | None:
+    """Return the unit or the weekday before a period, as in "the week before 16 November"."""
+    phrase = Phrase(items, period.start)
+    if (named := phrase.number("W")) is not None:
+        return date_spans.choose_weekday(named, period.start, "last")
+    return _read(lambda phrase: date_spans.unit_period(phrase.unit, phrase.today, -(phrase.number("Ndn") or 1)), phrase)
+
+
+def _relation(before: str) -> Relation:
+    """Return what the words before a date make of it."""
+    preposition = before.rstrip("t")[-1:]
+    return "before" if preposition in ("B", "A") else "since" if preposition == "G" else "in"
+
+
+def _span(text: str, items: Sequence[Item], period: Period, relation: Relation, zone: tzinfo | None) -> DateSpan:
+    letters = {item.letter for item in items}
+    if letters & _DATES:
+        letters -= _WEEKDAYS  # beside a date
+    has_year = bool(letters & _DIGITS_OF_A_YEAR)
+    is_relative = bool(letters & _RELATIVE) and not has_year
+    start, end = items[0].start, items[-1].end
+    return DateSpan(
+        datetime.combine(period.start, time(), zone),
+        datetime.combine(period.end, time(), zone),
+        period.unit,
+        text[start:end],
+        start,
+        is_relative=is_relative,
+        is_year_guessed=bool(letters & _YEARLY) and not has_year and not is_relative,
+        relation=relation,
+    )
+
+
+def _longest(found: Sequence[DateSpan]) -> list[DateSpan]:
+    """Return dates that do not overlap in the text. The longest phrase wins, then the language found first."""
+    kept: list[DateSpan] = []
+    starts: list[int] = []
+    for span in sorted(found, key=lambda span: (-len(span.phrase), span.start < span.end)):
+        end, place = span.position + len(span.phrase), bisect_left(starts, span.position)
+        is_free_before = place == 0 or starts[place - 1] + len(kept[place - 1].phrase) <= span.position
+        if is_free_before and (place == len(starts) or end <= starts[place]):
+            kept.insert(place, span)
+            starts.insert(place, span.position)
+    return kept

@@ -1,0 +1,454 @@
+"""Recognize what a sentence is for, without a model: a request to forget, or a rule, preference or decision."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from functools import cache
+from importlib.resources import files
+from typing import Literal, TypeAlias
+
+from palimpsest.text.tokenizer import is_unspaced, query_tokens
+
+# Say whether a message asks, in its writer's own words, to forget something that is remembered.
+#
+# A language model reads what people ask for, and can be fooled by what they quote. So a request that it found is
+# held against the words of the message, in the languages of `forget_requests.txt`. What somebody pastes asks for
+# nothing: quoted lines, mails, letters, code, documents and quotations.
+
+LONG_CHARS = 1_500
+"""A longer text of one's own is taken for a pasted one, but for its first and last words. Set by hand: nobody types so
+much to ask for something."""
+
+EDGE_CHARS = 300
+"""How long the first and last words of such a text are. Set by hand: two or three sentences."""
+
+MIN_QUOTED_WORDS = 3
+"""A quotation of fewer words is a name, which a request may have: forget the "Blue Note". Set by hand."""
+
+MAX_REQUEST_CHARS = 20_000
+"""How much of what was pasted is looked at. Set by hand."""
+
+NEGATION_CHARS = 24
+"""How many characters around a verb a negation is looked for. Set by hand: three or four words."""
+
+
+class Asking(Enum):
+    """Whether somebody asks to forget: clearly, in a way that a question settles, or not at all."""
+
+    CLEARLY = auto()
+    UNCLEARLY = auto()
+    NOT = auto()
+
+
+def _sections() -> dict[str, str]:
+    """Return the alternatives of each section of `forget_requests.txt`."""
+    sections: dict[str, list[str]] = {}
+    section: list[str] = []
+    for line in files("palimpsest.text").joinpath("forget_requests.txt").read_text("utf-8").splitlines():
+        if line.startswith("["):
+            section = sections.setdefault(line.strip("[]"), [])
+        elif line and not line.startswith("#"):
+            section.append(line)
+    return {name: "|".join(lines) for name, lines in sections.items()}
+
+
+_OF = _sections()
+
+
+def _words(name: str, unspaced: str = "") -> re.Pattern[str]:
+    """Return an expression for the words of a section, and for what another one has of scripts without spaces."""
+    return re.compile(rf"\b(?:{_OF[name]})\b" + (f"|{_OF[unspaced]}" if unspaced else ""))
+
+
+_FENCE = re.compile(r"\s*(```+|~~~+)")
+_ELEMENT = re.compile(r"\s*<([a-zA-Z][\w.:-]*)[^<>]*>")
+_QUOTED_LINE = re.compile(r"\s*(?:>|&gt;|\|)|[ ]{4}|\t")
+_HEADER = re.compile(rf"[\s*]*(?:{_OF['mail header']})\s?:", re.IGNORECASE)
+_MAIL = re.compile(_OF["mail"], re.IGNORECASE)
+"""Where a mail begins. Where it ends nobody says, so all that follows is not the writer's own."""
+
+_SALUTATION = re.compile(rf"\s*(?:{_OF['salutation']})\b.{{0,60}}[,!]\s*$", re.IGNORECASE)
+_CLOSING = re.compile(rf"\s*(?:{_OF['closing']})\b.{{0,40}}$", re.IGNORECASE)
+_QUOTATION = re.compile(
+    r'"[^"]{4,}"|\u201c[^\u201c\u201d]{4,}\u201d|\u201e[^\u201c\u201d\u201e]{4,}[\u201c\u201d]|'
+    r"\u00ab[^\u00ab\u00bb]{4,}\u00bb|\u00bb[^\u00ab\u00bb]{4,}\u00ab|\u300c[^\u300c\u300d]{4,}\u300d|"
+    r"\u300e[^\u300e\u300f]{4,}\u300f|`[^`]+`|(?<!\w)'[^']{12,}'(?!\w)|\u2018[^\u2018\u2019]{12,}\u2019(?!\w)"
+)
+_REQUEST_END = re.compile(r"(?<=[.!?\u3002])\s*|\n+")
+
+_VERB = (
+    rf"(?:^|[,;:()\u2013\u2014-]\s*|\b(?:and|so|but|then|or|please)\s+)(?:(?:{_OF['lead']})[\s,:!\u2013\u2014-]++)*+"
+)
+"""Where the verb of an English request stands: at the beginning of a clause, behind words of politeness."""
+
+_FORGET = re.compile(rf"{_VERB}(?:{_OF['forget']})\b(?P<rest>.*)")
+_DELETE = re.compile(rf"{_VERB}(?:{_OF['delete']})\b(?P<rest>.*)")
+_STOP_REMEMBERING = re.compile(
+    rf"{_VERB}(?:(?:don['\u2019]?t|do not|never|no longer|not|stop|quit|please)\s+)+(?:{_OF['keep']})\b(?P<rest>.*)"
+)
+_DO_NOT_FORGET = re.compile(r"(?:\bnot|n['\u2019]?t|\bnever|\bcannot)\s+(?:\w+\s+)?forget")
+_ANY_ENGLISH = re.compile(rf"\b(?:{_OF['forget']}|{_OF['delete']})\b")
+_POLITE = re.compile(r"\b(?:please|(?:can|could|would|want|like) you|you to)\b")
+_MEMORY = _words("memory")
+_OWN_MEMORY = re.compile(r"\b(?:your|my|from|long-term) memor(?:y|ies)\b")
+_EVERYTHING_ABOUT = re.compile(
+    r"\b(?:everything|anything|all|whatever|things?|stuff|facts?|info(?:rmation)?)\b.*\babout\b"
+)
+_MINE = re.compile(r"\b(?:my|our|mine|me|i)\b")
+_THAT = re.compile(r"(?:\s+about)?\s*(?:it|that|this|them|all that)?\s*(?:[.!?,;:\u2013\u2014-]|$)")
+_IT = re.compile(r"(?:\s+about)?(?:\s+it\b|\s*(?:[.!?,;]|$))")
+_ABOUT = re.compile(r"\s+about\b")
+_INSTEAD = re.compile(rf"\binstead\b|[,;:.\u2013\u2014-]\s*(?:{_OF['instead']})\b")
+_INSTEAD_NEXT = _words("instead next")
+_ELSEWHERE = _words("elsewhere")
+
+_FORGET_WORDS = _words("forget words", "forget unspaced")
+_DELETE_WORDS = _words("delete words", "delete unspaced")
+_INFINITIVE = re.compile(_OF["infinitives"])
+"""Forms that ask only beside a word that asks: "ich habe es vergessen" asks for nothing."""
+
+_NOT_KEEP_WORDS = re.compile(_OF["not keep"])
+_NOT_WORDS = _words("not", "not unspaced")
+_ASKED_WORDS = _words("asked")
+_PLEASE_WORDS = re.compile(rf"[,\s]*\b(?:{_OF['please']})\b[,\s]*")
+_MEMORY_WORDS = re.compile(_OF["memory words"])
+_ALL_WORDS = _words("all", "all unspaced")
+_IDIOM_WORDS = re.compile(rf"\W*(?:{_OF['idioms']})")
+_INSTEAD_WORDS = _words("instead words", "instead unspaced")
+_ELSEWHERE_WORDS = _words("elsewhere words", "elsewhere unspaced")
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """The parts of a text.
+
+    They are its writer's own words, what a line of theirs introduces with a colon, what they quote within a line, and
+    what was pasted as lines.
+    """
+
+    own: str
+    introduced: str
+    quoted: str
+    pasted: str
+
+
+def asks_to_forget(text: str, what: str = "") -> Asking:
+    """Return whether a text asks in its writer's own words to forget something: `what`, as a model has read it."""
+    parts = _parts(unicodedata.normalize("NFKC", text))
+    if not any(map(str.isalnum, parts.own + parts.introduced)):
+        return Asking.NOT
+    asking = _asking(parts.own)
+    if asking is Asking.CLEARLY and (words := set(query_tokens(what))).isdisjoint(query_tokens(parts.own)):
+        # The request is the writer's own, but perhaps not what it is said to mean.
+        if not words.isdisjoint(query_tokens(parts.pasted)):
+            return Asking.NOT
+        if not words.isdisjoint(query_tokens(parts.quoted)):
+            return Asking.UNCLEARLY
+    if asking is not None:
+        return asking
+    if _asking(parts.introduced) not in (None, Asking.NOT):
+        return Asking.UNCLEARLY
+    foreign = f"{parts.quoted} {parts.pasted}".casefold()
+    is_pasted = any(verb.search(foreign) for verb in (_ANY_ENGLISH, _FORGET_WORDS, _DELETE_WORDS))
+    return Asking.NOT if is_pasted else Asking.UNCLEARLY
+
+
+def _parts(text: str) -> _Text:
+    """Take a text apart, line by line, in linear time."""
+    lines = text.split("\n")
+    own: list[str] = []
+    introduced: list[str] = []
+    quoted: list[str] = []
+    pasted: list[str] = []
+    fence, closing_tag, letter, is_introduced = "", "", -1, False
+    for number, line in enumerate(lines):
+        if fence:
+            pasted.append(line)
+            fence = "" if line.strip().startswith(fence) else fence
+        elif closing_tag:
+            pasted.append(line)
+            closing_tag = "" if closing_tag in line else closing_tag
+        elif opened := _FENCE.match(line):
+            pasted.append(line)
+            fence = opened[1]
+        elif element := _ELEMENT.match(line):
+            pasted.append(line)
+            closing_tag = f"</{element[1]}"
+            closing_tag = "" if closing_tag in line else closing_tag
+        elif _MAIL.match(line) or (_HEADER.match(line) and any(map(_HEADER.match, lines[number + 1 : number + 2]))):
+            pasted += lines[number:]
+            break
+        elif _QUOTED_LINE.match(line):
+            pasted.append(line)
+        elif letter >= 0 and _CLOSING.match(line):
+            pasted += own[letter:]
+            del own[letter:]
+            letter = -1
+        else:
+            letter = len(own) if letter < 0 and _SALUTATION.match(line) else letter
+            is_introduced = is_introduced and bool(line.strip())
+            kept = _QUOTATION.sub(lambda found: " " if _is_long(found[0]) else found[0], line)
+            quoted += [found for found in _QUOTATION.findall(line) if _is_long(found)]
+            (introduced if is_introduced else own).append(kept)
+            is_introduced = is_introduced or line.rstrip().endswith(":")
+    others = ("\n".join(some)[:MAX_REQUEST_CHARS] for some in (introduced, quoted, pasted))
+    return _Text("\n".join(own), *others)
+
+
+def _is_long(quotation: str) -> bool:
+    return len(quotation.split()) >= MIN_QUOTED_WORDS or any(map(is_unspaced, quotation))
+
+
+def _asking(text: str) -> Asking | None:
+    """Return whether a text asks to forget, by the sentence that does so most clearly; None if none speaks of it."""
+    edges = [text] if len(text) <= LONG_CHARS else [text[:EDGE_CHARS], text[-EDGE_CHARS:]]
+    found = {_of_sentence(sentence, text) for edge in edges for sentence in _request_sentences(edge)}
+    return next((asking for asking in (Asking.CLEARLY, Asking.UNCLEARLY, Asking.NOT) if asking in found), None)
+
+
+def _request_sentences(text: str) -> list[str]:
+    return [part for sentence in _REQUEST_END.split(text.casefold()) if (part := sentence.strip())]
+
+
+def _of_sentence(sentence: str, own: str) -> Asking | None:
+    """Return whether a sentence asks to forget; None if it says nothing of the kind."""
+    context = own[:LONG_CHARS].casefold()
+    english = _of_english(sentence, context)
+    other = _of_other(sentence, context)
+    found = {english, other} - {None}
+    return next((asking for asking in (Asking.CLEARLY, Asking.UNCLEARLY, Asking.NOT) if asking in found), None)
+
+
+def _of_english(sentence: str, own: str) -> Asking | None:
+    if _DO_NOT_FORGET.search(sentence):
+        return Asking.NOT
+    if found := _FORGET.search(sentence):
+        return _forgets(found["rest"], sentence, own)
+    if found := _STOP_REMEMBERING.search(sentence):
+        return Asking.CLEARLY if _MINE.search(found["rest"]) or _MEMORY.search(sentence) else Asking.UNCLEARLY
+    if found := _DELETE.search(sentence):
+        return _deletes(found["rest"], sentence, own)
+    return None
+
+
+def _deletes(rest: str, sentence: str, own: str) -> Asking:
+    """Return what "delete …" asks for, given what follows the word: most things that are deleted lie elsewhere."""
+    if not _OWN_MEMORY.search(rest):
+        if _ELSEWHERE.search(rest):
+            return Asking.NOT
+        if not (_MEMORY.search(sentence) or _EVERYTHING_ABOUT.search(rest)):
+            return Asking.UNCLEARLY if _MINE.search(rest) or _MEMORY.search(own) else Asking.NOT
+    return Asking.CLEARLY
+
+
+def _forgets(rest: str, sentence: str, own: str) -> Asking:
+    """Return what "forget …" asks for, given what follows the word: it may only mean "let it be"."""
+    is_polite = _POLITE.search(sentence) is not None
+    about_memory = _MEMORY.search(rest) is not None
+    if rest.startswith(" to "):
+        return Asking.NOT
+    if _THAT.match(rest):
+        is_nothing = _IT.match(rest) is not None
+        return Asking.NOT if is_nothing else Asking.CLEARLY if is_polite else Asking.UNCLEARLY
+    following = own[own.find(sentence) + len(sentence) :].strip()
+    if not about_memory and (_INSTEAD.search(rest) or _INSTEAD_NEXT.match(following)):
+        return Asking.UNCLEARLY if _MINE.search(rest.partition(",")[0]) else Asking.NOT
+    is_loose = _ABOUT.match(rest) and not (is_polite or about_memory)
+    return Asking.UNCLEARLY if is_loose else Asking.CLEARLY
+
+
+def _of_other(sentence: str, own: str) -> Asking | None:
+    """Return the same for a sentence in another language than English, whose verb may stand anywhere."""
+    if _IDIOM_WORDS.match(_PLEASE_WORDS.sub(" ", sentence)):
+        return Asking.NOT
+    if _NOT_KEEP_WORDS.search(sentence):
+        return Asking.CLEARLY
+    forget = _FORGET_WORDS.search(sentence)
+    verb = forget or _DELETE_WORDS.search(sentence)
+    if verb is None:
+        return None
+    is_told = _INFINITIVE.fullmatch(verb[0]) and not _ASKED_WORDS.search(sentence)
+    if is_told or _is_negated(sentence, verb):
+        return Asking.NOT
+    if forget is None:
+        return _deletes_in_other(sentence, own)
+    if _INSTEAD_WORDS.search(sentence, verb.end()):
+        return Asking.UNCLEARLY if _MEMORY_WORDS.search(sentence) else Asking.NOT
+    return Asking.CLEARLY
+
+
+def _deletes_in_other(sentence: str, own: str) -> Asking:
+    if not _MEMORY_WORDS.search(sentence):
+        if _ELSEWHERE_WORDS.search(sentence):
+            return Asking.NOT
+        if not _ALL_WORDS.search(sentence):
+            return Asking.UNCLEARLY if _MEMORY_WORDS.search(own) else Asking.NOT
+    return Asking.CLEARLY
+
+
+def _is_negated(sentence: str, verb: re.Match[str]) -> bool:
+    before = sentence[max(verb.start() - NEGATION_CHARS, 0) : verb.start()]
+    after = sentence[verb.end() : verb.end() + NEGATION_CHARS].lstrip()
+    return bool(_NOT_WORDS.search(before) or _NOT_WORDS.match(after))
+
+
+# Recognize sentences that state a rule, a preference, a decision, a name or a place, by a few cues a language.
+#
+# The cues are strict, because what is taken by mistake stands in every session, and what is missed can be told
+# again. A question, a quotation, a text to work on, code, and what holds for this once state nothing. The cues stand
+# in `standing_cues.txt`.
+
+StandingKind: TypeAlias = Literal["rule", "decision", "fact", "person"]
+
+MAX_STATEMENT_CHARS = 2_000
+"""A longer text is mostly pasted. Set by hand."""
+
+MIN_SENTENCE_CHARS, MAX_SENTENCE_CHARS = 5, 240
+"""How long a sentence is that states one thing. Set by hand."""
+
+MIN_WORDS = 2
+"""How many words a text has beside courtesies and function words that says something. Set by hand."""
+
+_WHOLE: tuple[StandingKind, ...] = ("fact", "decision", "rule")
+"""What is taken to the end of its sentence, in the order in which it is looked for."""
+
+MIN_RULE_WORDS = 3
+"""How many words a rule has in a script with spaces. "Never returns" is a complaint. Set by hand."""
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A sentence that holds beyond its conversation, as it was said. A `person` statement is about whoever said it."""
+
+    text: str
+    kind: StandingKind
+
+
+_CODE_BLOCK = re.compile(r"```.*?(?:```|\Z)|~~~.*?(?:~~~|\Z)", re.DOTALL)
+_FOREIGN_LINE = re.compile(
+    r"\s*(?:>|//|#|/\*|\*/|\||\$ |@@|\+\+\+|<|--\s|at \w+[.(]|\d+[:|]\s"
+    r"|\[?(?i:warn(?:ing)?|error|err|hint|info|debug|fatal|panic|notice|todo|fixme|lint|help)\b[^\s:]{0,30}\]?:|[\w./\\-]+:\d)"
+    r"|(?: {4}|\t)|.*[{};]\s*$"
+)
+"""A line that is quoted, code, or the output of a program."""
+
+_QUOTED = re.compile(r'"[^"\n]{9,400}"|“[^”\n]{9,400}”|„[^“”\n]{9,400}[“”]|«[^»\n]{9,400}»|「[^」\n]{3,400}」')
+_NOT_SAID = "\x00"
+"""What stands for a quotation. A sentence with one says what somebody else said."""
+
+_ABBREVIATION = re.compile(r"\b(?:Mr|Mrs|Ms|Dr|Prof|St|Hr|Fr|Sr|Sra|Sig|Nr|No|vs|e\.g|i\.e|z\.\s?B|p\. ?ex)\.(?=\s)")
+_STOP = "\x01"
+_APOSTROPHE = "['\u2019]"
+_SENTENCE_END = re.compile(r"(?<=[.!?…])\s+|(?<=[。！？])|\n+|[;:]\s|(?<=：)|\s[–—-]+\s")
+_QUESTION_MARKS = ("?", "？", "؟")
+_END = " \t.!?…。！？؟,、，"
+_CLAUSE = re.compile(
+    r"[,\uff0c、،]\s*|\s(?=(?:because|since|weil|denn|car|parce que|porque|perché|omdat|bo|потому что)\b)"
+)
+
+
+def standing_statements(text: str) -> list[Statement]:
+    """Return what a person wrote that holds beyond the conversation, each sentence once. Takes linear time."""
+    if len(text) > MAX_STATEMENT_CHARS:
+        return []
+    found = {statement.text: statement for sentence in _own_sentences(text) for statement in _stated(sentence)}
+    return list(found.values())
+
+
+def _own_sentences(text: str) -> Iterator[str]:
+    """Yield the sentences that the person wrote as their own words."""
+    own = "\n".join(line for line in _CODE_BLOCK.sub("\n", text).splitlines() if not _FOREIGN_LINE.match(line))
+    own = _QUOTED.sub(_NOT_SAID, own.replace(_NOT_SAID, " ").replace(_STOP, " "))
+    own = own[: material.end()] if (material := _cues()["material"].search(own)) else own
+    for sentence in _SENTENCE_END.split(_ABBREVIATION.sub(lambda found: found[0][:-1] + _STOP, own)):
+        plain = " ".join(sentence.split()).replace(_STOP, ".").lstrip("-*•–— ")
+        if MIN_SENTENCE_CHARS <= len(plain) <= MAX_SENTENCE_CHARS and _NOT_SAID not in plain:
+            yield plain
+
+
+def _stated(sentence: str) -> Iterator[Statement]:
+    """Yield what a sentence states: one thing at most."""
+    cues = _cues()
+    is_question = sentence.endswith(_QUESTION_MARKS) or cues["question"].match(sentence) is not None
+    if cues["once"].search(sentence) or cues["made up"].match(_without_lead(sentence)):
+        return
+    for start in (0, *(clause.end() for clause in _CLAUSE.finditer(sentence))):
+        rest = _without_lead(sentence[start:]).strip(_END)
+        if len(rest) < MIN_SENTENCE_CHARS:
+            continue
+        if cues["person"].match(rest):
+            yield Statement(_of_person(rest), "person")
+            return
+        if is_question:
+            continue
+        for kind in _WHOLE:
+            is_other = _is_task(rest) or (kind == "rule" and _is_complaint(rest))
+            if cues[kind].match(rest) and not is_other:
+                yield Statement(_sentence(rest), kind)
+                return
+        if kin := cues["kin"].search(rest):
+            yield Statement(_of_person(rest[kin.start() :]), "person")
+            return
+
+
+def says_something(text: str, words: int = MIN_WORDS) -> bool:
+    """Return whether a text has so many words beside thanks, greetings, "go on" and function words."""
+    return len(query_tokens(_cues()["courtesy"].sub(" ", text[:MAX_STATEMENT_CHARS]))) >= words
+
+
+def asks_something(text: str) -> bool:
+    """Return whether a sentence of a text is a question, by its mark or its first word."""
+    own = (sentence for sentence in _SENTENCE_END.split(text[:MAX_STATEMENT_CHARS]) if sentence)
+    return any(mark in text for mark in _QUESTION_MARKS) or any(map(_cues()["question"].match, own))
+
+
+def _of_person(text: str) -> str:
+    return _sentence(_cues()["person ends"].split(text, maxsplit=1)[0])
+
+
+def _is_task(clause: str) -> bool:
+    """Return whether a clause goes on with what is to be done now: "the repo is called acme, rename it"."""
+    _, comma, rest = clause.partition(",")
+    return bool(comma) and _cues()["task"].match(rest) is not None
+
+
+def _is_complaint(clause: str) -> bool:
+    """Return whether a clause tells what always or never happens, or is too short to wish for anything."""
+    is_short = len(clause.split()) < MIN_RULE_WORDS and not any(map(is_unspaced, clause))
+    return is_short or _cues()["complaint"].search(clause) is not None
+
+
+def _without_lead(clause: str) -> str:
+    """Return a clause without words such as "and" and "please" at its beginning."""
+    lead = _cues()["lead"].match(clause)
+    return clause if lead is None else clause[lead.end() :]
+
+
+def _sentence(text: str) -> str:
+    """Return a clause as a sentence of its own."""
+    text = text.strip(_END)
+    return text[:1].upper() + text[1:]
+
+
+@cache
+def _cues() -> Mapping[str, re.Pattern[str]]:
+    """Return the cues by their section. They are compiled on first use."""
+    sections: dict[str, list[str]] = {}
+    names: dict[str, str] = {}
+    lines: list[str] = []
+    for line in files("palimpsest.text").joinpath("standing_cues.txt").read_text("utf-8").splitlines():
+        if line.startswith("["):
+            lines = sections.setdefault(line.strip("[]"), [])
+        elif line and not line.startswith("# "):
+            for name, value in names.items():
+                line = line.replace(name, value)  # noqa: PLW2901 - each name may stand in it
+            name, is_named, value = line.partition(" = ")
+            if is_named and name.startswith("{"):
+                names[name] = value
+            else:
+                lines.append(line.replace("'", _APOSTROPHE))
+    return {name: re.compile("|".join(f"(?:{cue})" for cue in some), re.IGNORECASE) for name, some in sections.items()}

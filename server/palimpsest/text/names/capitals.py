@@ -1,0 +1,547 @@
+"""Find names by their capitals, and tell what a name is of."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from itertools import takewhile
+
+from palimpsest.core.models import EntityType
+from palimpsest.text.names.lexicon import (
+    CUES,
+    CUES_AFTER,
+    FIRST_WORDS,
+    INTRODUCING,
+    JOINING,
+    LAST_PARTS,
+    LAST_WORDS,
+    NEVER,
+    NUMBERED,
+    PERSON,
+    PERSON_VERBS,
+    PETS,
+    PLACE_PREPOSITIONS,
+    TITLES,
+    WELL_KNOWN,
+    is_also_word,
+    is_english_word,
+    is_german_word,
+    is_given_name,
+    is_place,
+)
+from palimpsest.text.names.spans import Span, Word, is_adjacent
+from palimpsest.text.stopwords import FUNCTION_WORDS
+
+# Tell what a name is of, by its words and the words before it.
+
+_SKIPPED = frozenset(("is", "ist", "was", "the", "a", "der", "die", "das", "el", "la", "est", "es", "to", "se"))
+"""What may stand between a noun and the word that introduces its name: "the novel is called"."""
+
+_LIVING = frozenset(("lives", "lived", "living", "moved", "moving", "born", "flew", "drove", "travelled"))
+
+_EMPLOYED = frozenset(
+    ("works", "worked", "working", "employed", "arbeitet", "arbeitete", "trabaja", "travaille", "lavora")
+)
+_EMPLOYERS_AFTER = frozenset(("at", "for", "by", "bei", "für", "en", "para", "chez", "per", "da"))
+
+_TOWARDS = ("near", "à", "nach", "aus", "под", "desde", "près")
+"""Prepositions after which a name that no list has is mostly a place."""
+_EMPLOYERS = ("chez", "at")
+"""Prepositions after which a name that no list has is mostly an organization."""
+_ONE = ("a", "an", "ein", "eine", "einen", "einem", "einer", "un", "une", "una")
+
+INTRODUCED_REACH = 3
+"""How many words before "called" may be the noun that says what is called so. Set by hand."""
+
+
+def kind_of(name: str, before: Sequence[str], after: str = "") -> EntityType:
+    """Return the type of a name; "other" if nothing shows it.
+
+    `before` are the words before the name, the nearest last, and `after` is the word after it, all in lower case.
+    """
+    words = name.replace(".", " ").split()
+    if known := kind_by_own_words(words) or WELL_KNOWN.get(name):
+        return known
+    if words[0] in WELL_KNOWN:
+        return "product"
+    return _cue(before) or _by_lists(name, words, before, after) or _by_form(name, words, before, after)
+
+
+def kind_by_own_words(words: Sequence[str]) -> EntityType | None:
+    """Return the type that the first or the last word of a name shows, such as "Street"; None if they show none."""
+    first, last = words[0].casefold(), words[-1].casefold()
+    if len(words) > 1:
+        if first in PERSON and first not in FIRST_WORDS and first not in ("st", "saint"):
+            return "person"
+        if found := LAST_WORDS.get(last) or LAST_WORDS.get(last.removesuffix("s")) or FIRST_WORDS.get(first):
+            return found
+    if "&" in words:
+        return "organization"
+    return next((kind for end, kind in LAST_PARTS.items() if last.endswith(end) and last != end), None)
+
+
+def _cue(before: Sequence[str]) -> EntityType | None:
+    """Return what the nearest words before a name say, such as "sister" or "a dog called"."""
+    end = len(before)
+    while end and (before[end - 1] in INTRODUCING or (end < len(before) and before[end - 1] in _SKIPPED)):
+        end -= 1
+    reach = 1 if end == len(before) else INTRODUCED_REACH
+    for word in reversed(before[max(0, end - reach) : end]):
+        if found := CUES.get(word) or CUES.get(word.removesuffix("s")):
+            return "other" if found == "pet" else found
+    return None
+
+
+def _by_lists(name: str, words: Sequence[str], before: Sequence[str], after: str) -> EntityType | None:
+    near = before[-1] if before else ""
+    is_at_place = near in PLACE_PREPOSITIONS
+    if CUES_AFTER.get(after) == "person" and not is_at_place and not _is_acronym(name):
+        return "person"
+    if is_place(name):
+        return "place" if is_at_place or not is_given_name(words[0]) else "person"
+    if near in _EMPLOYERS_AFTER and not _EMPLOYED.isdisjoint(before[-2:-1]):
+        return "organization"
+    if is_given_name(words[0]) and not (is_also_word(words[0]) and len(words) == 1 and before):
+        return "person"
+    lives_there = near in ("in", "to") and not _LIVING.isdisjoint(before[-3:-1])
+    if near in _EMPLOYERS:
+        return "organization"
+    return "place" if near in _TOWARDS or lives_there else None
+
+
+def _is_acronym(name: str) -> bool:
+    """Return whether a name is in capitals. What "lives" in a vault is then nobody."""
+    return name.isascii() and name.isupper()
+
+
+def _by_form(name: str, words: Sequence[str], before: Sequence[str], after: str) -> EntityType:
+    if after in CUES_AFTER and not (CUES_AFTER[after] == "person" and _is_acronym(name)):
+        return CUES_AFTER[after]
+    if len(words) > 2 and words[0] == "The":  # noqa: PLR2004 - a title; "The Hague" is a place
+        return "document"
+    if before and before[-1] in _ONE:
+        return "product"
+    is_two = len(words) == 2  # noqa: PLR2004 - a given name and a family name
+    is_full_name = is_two and all(word.istitle() and word[1:2] != "-" and not is_english_word(word) for word in words)
+    return "person" if is_full_name else "other"
+
+
+# Find names by their capitals, in the scripts that have them.
+
+MAX_WORDS = 6
+"""How many words a name has at most. More capitals in a row are a heading. Set by hand."""
+
+TITLE_AND_NAME = 2
+
+MAX_CODE = 3
+"""How many letters a part of a number of something has, such as of a number plate. Set by hand."""
+
+BESIDE = 6
+"""How many words after the first one of a sentence show its language."""
+
+SHOUTED = 4
+"""How many letters a common word in capitals has at least. A shorter one may be an abbreviation."""
+
+MIN_HEADING = 5
+HEADING = 0.7
+"""If more than this share of at least five words has capitals, they say nothing. Set by hand."""
+
+_LANGUAGES = ("en", "de", "fr", "es", "pt", "it", "nl", "pl", "sv", "tr", "ru")
+"""The languages with capitals whose function words are listed. Of two that fit as well, the first is taken."""
+
+_LANGUAGES_OF_WORDS = {
+    word: [language for language in _LANGUAGES if word in FUNCTION_WORDS.get(language, ())]
+    for language in _LANGUAGES
+    for word in FUNCTION_WORDS.get(language, ())
+}
+
+_ELISION = re.compile(r"(?:[dlDL]|qu|[Dd]ell|[Aa]ll|[Nn]ell|[Ss]ull|[Dd]all)['\u2019](?=\w)")
+_GENITIVE = re.compile(r"['\u2019]s?$")
+_COMMON = frozenset(word for words in FUNCTION_WORDS.values() for word in words)
+_GERMAN_NOUN = re.compile(r"(?:ung|heit|keit|schaft|tion|tät|ment|ling|chen|nis|ismus)(?:e?[ns])?$|^.{11,}$")
+_AFTER_BRANDS = ("pro", "plus", "ultra", "mini", "max", "ii", "iii", "iv", "vi", "vii", "viii", "ix")
+"""What brands and numbers end with, and no name begins with, as in "α7 IV"."""
+SHORTEST = 2
+"""Listed names of two letters, such as "Ab", are mostly words."""
+_FAMILY_ENDS = ("er", "son", "sen", "man", "ley", "ford", "ton")
+_PRESSED = frozenset(
+    ("click", "press", "choose", "select", "tap", "tick", "hit", "klicke", "klick", "drücke", "wähle", "tippe")
+)
+_ON_SCREEN = frozenset(
+    ("button", "menu", "tab", "dialog", "checkbox", "option", "link", "icon", "key", "page", "screen")
+)
+_PREFIXES = ("co", "re", "pre", "non", "semi", "multi", "mid", "ex", "anti", "sub")
+"""Parts of English words before a hyphen: "Co-supervisor"."""
+_NO_VERBS = ("mit", "seit", "zwischen", "neben", "gegen", "wegen", "unten", "hinten", "mitten", "statt")
+_VERB = re.compile(r"[^\W\d_]+(?:t|te|en|ten)")
+"""How German verbs end. A name after its verb is its subject, and a noun may follow: "isst Malte Grünkohl"."""
+_PLACE_BEGINNINGS = ("bad", "sankt")
+"""Capitalized words with which German places begin."""
+_ARTICLES = ("the", "la", "el", "le", "les", "los", "las", "il", "lo")
+_IN_ANY_NAME = ("del", "des", "du")
+_RUSSIAN = (
+    ("ой", "а"),
+    ("ей", "я"),
+    ("ем", "й"),
+    ("ом", ""),
+    ("ы", "а"),
+    ("и", "а"),
+    ("и", "я"),
+    ("е", "а"),
+    ("е", ""),
+    ("у", "а"),
+    ("у", ""),
+    ("а", ""),
+    ("ю", "я"),
+    ("я", "й"),
+    ("ю", "й"),
+)
+
+
+def capital_spans(text: str, words: Sequence[Word], covered: bytearray) -> Iterator[Span]:
+    """Yield the names that capitals show. Where `covered` is 1, the text holds no names."""
+    language = language_of(tuple(word.text.casefold() for word in words))
+    if not _capitals_tell(words, language):
+        return
+    reader = _Reader(text, words, language, covered)
+    number = 0
+    while number < len(words):
+        end = reader.end_of_name(number)
+        if end > number:
+            yield from reader.span(number, end)
+        number = max(end, number + 1)
+
+
+@lru_cache(maxsize=64)
+def language_of(words: tuple[str, ...]) -> str:
+    """Return the language that most of the function words are of; "en" if none tells."""
+    counts = Counter(language for word in words for language in _LANGUAGES_OF_WORDS.get(word, ()))
+    if not counts:
+        return "de" if any(char in word for word in words for char in "äöüß") else "en"
+    best = max(counts.values())
+    return next(language for language in _LANGUAGES if counts[language] == best)
+
+
+def _is_listed(word: str) -> bool:
+    """Return whether a list knows a word as a name, and nobody knows it as a word."""
+    if word in WELL_KNOWN:
+        return not is_english_word(word)
+    return (is_given_name(word) or is_place(word)) and not is_also_word(word)
+
+
+def _is_shouted(word: str) -> bool:
+    """Return whether a word in capitals is a common one: "STOP", "WICHTIG"."""
+    return len(word) >= SHOUTED and (is_english_word(word) or is_german_word(word, compounds=False))
+
+
+def _capitals_tell(words: Sequence[Word], language: str) -> bool:
+    capitals = sum(word.has_capital for word in words)
+    has_case = sum(word.has_capital or word.text[0].islower() for word in words)
+    is_heading = language != "de" and has_case >= MIN_HEADING and capitals > HEADING * has_case
+    return capitals > 0 and not is_heading
+
+
+class _Reader:
+    """Reads the words of one text."""
+
+    def __init__(self, text: str, words: Sequence[Word], language: str, covered: bytearray) -> None:
+        self._text = text
+        self._words = words
+        self._language = language
+        self._covered = covered
+
+    def end_of_name(self, number: int) -> int:
+        """Return the number after the last word of the name that begins with a word; the same number if none does."""
+        if not self._begins_name(number):
+            return number
+        end = number + 1
+        while end < len(self._words) and end - number < MAX_WORDS:
+            joined = self._joined(number, end)
+            if joined == end:
+                break
+            end = joined
+        return end
+
+    def span(self, number: int, end: int) -> Iterator[Span]:
+        """Yield the name that some words are, without a title and without an ending, if they are one."""
+        number = self._without_title(number, end)
+        first, last = self._words[number], self._words[end - 1]
+        if end - number == 1 and first.text.casefold() in (*TITLES, *PERSON, *NUMBERED):
+            return
+        if end - number == 1 and self._is_rest(number):
+            return
+        start = first.start + (found.end() if (found := _ELISION.match(first.text)) else 0)
+        name = _GENITIVE.sub("", self._text[start : last.end])
+        stop = start + len(name)
+        if end - number == 1 or is_given_name(self._words[number].text):
+            name = self._without_case_ending(
+                name, is_before_noun=end < len(self._words) and self._words[end].has_capital
+            )
+        yield Span(start, stop, name, kind_of(name, self._before(number), self._after(end)))
+
+    def _is_rest(self, number: int) -> bool:
+        """Return whether a word is what is left of a longer expression beside a word that names nothing: Black Friday."""
+        plain = self._plain(self._words[number])
+        if self._language == "de" or _is_listed(plain) or plain in WELL_KNOWN or self._is_introduced(number):
+            return False
+        before, after = self._words[max(0, number - 1) : number], self._words[number + 1 : number + 2]
+        word = self._words[number]
+        beside = [other for other in before if is_adjacent(self._text, other, word)]
+        beside += [other for other in after if is_adjacent(self._text, word, other)]
+        return is_english_word(plain) and any(
+            other.text.istitle() and other.text.casefold() in NEVER for other in beside
+        )
+
+    def _without_title(self, number: int, end: int) -> int:
+        """Return the number of the first word after a title, if enough of a name is left without it."""
+        title, last = self._words[number].text.casefold(), self._words[end - 1].text
+        if title in PERSON - TITLES and end - number > 1 and self._words[number].is_first:
+            return self._without_title(number + 1, end)
+        if title not in TITLES or title in ("st", "saint"):
+            return number
+        is_given = end - number == TITLE_AND_NAME and is_given_name(last) and not is_also_word(last)
+        return number + 1 if is_given or end - number > TITLE_AND_NAME else number
+
+    def _before(self, number: int) -> list[str]:
+        """Return up to four words before a name, in lower case, that no punctuation parts from it."""
+        first = number
+        while first > max(0, number - 4) and is_adjacent(self._text, self._words[first - 1], self._words[first]):
+            first -= 1
+        return [word.text.casefold() for word in self._words[first:number]]
+
+    def _after(self, end: int) -> str:
+        """Return what follows a name: the next word, or the person whom a genitive says."""
+        if end == len(self._words):
+            return ""
+        if self._words[end - 1].text.endswith(("'s", "\u2019s")):
+            people = (word.text for word in self._words[end : end + 3] if word.text in PERSON)
+            return "lives" if next(people, "") else ""
+        return self._words[end].text.casefold()
+
+    def _without_case_ending(self, name: str, *, is_before_noun: bool) -> str:
+        if (
+            self._language == "de"
+            and is_before_noun
+            and name.endswith("s")
+            and not is_given_name(name)
+            and is_given_name(name[:-1])
+        ):
+            return name[:-1]
+        if self._language == "ru" and " " not in name and not is_given_name(name) and not is_place(name):
+            for ending, nominative in _RUSSIAN:
+                stem = name.removesuffix(ending)
+                listed = stem + nominative
+                if stem != name and len(stem) > 2 and (is_given_name(listed) or is_place(listed)):  # noqa: PLR2004 - "Al"
+                    return listed
+        return name
+
+    def _begins_name(self, number: int) -> bool:
+        word, is_full = self._words[number], self._is_full_name(number)
+        if is_full or not self._may_name(number):
+            return is_full
+        plain = self._plain(word)
+        folded = plain.casefold()
+        if self._is_introduced(number) or (plain in WELL_KNOWN and not word.is_first):
+            return True
+        is_article = folded in _ARTICLES and not word.is_first and self._is_followed_by_capital(number)
+        if (folded in _COMMON and not is_article) or (folded in _AFTER_BRANDS and not _is_listed(plain)):
+            return False
+        if folded in (*PERSON, *PETS) and self._language == "de":
+            return False
+        if self._begins_listed_name(number, plain):
+            return True
+        if self._is_on_screen(number, plain):
+            return False
+        if self._language == "de":
+            return self._is_no_german_word(number, plain)
+        return not word.is_first or self._is_name_at_beginning(number, plain)
+
+    def _is_full_name(self, number: int) -> bool:
+        """Return whether a sentence begins with a given name that is also a word, a family name and what people do."""
+        word, following = self._words[number], self._words[number + 1 : number + 2]
+        plain = self._plain(word)
+        is_given = word.is_first and word.has_capital and is_also_word(plain) and is_given_name(plain)
+        if not is_given or not self._is_followed_by_capital(number):
+            return False
+        family = self._plain(following[0])
+        is_family = not is_english_word(family) or family.endswith(_FAMILY_ENDS)
+        return is_family and self._after(number + 2) in PERSON_VERBS
+
+    def _is_on_screen(self, number: int, plain: str) -> bool:
+        """Return whether a common word is what a button or a menu says: "click Save", "the Cancel button"."""
+        if not (is_english_word(plain) or is_german_word(plain, compounds=False)):
+            return False
+        before = [word for word in self._before(number) if word not in ("the", "on", "auf", "den", "die", "das")]
+        return (bool(before) and before[-1] in _PRESSED) or self._after(number + 1) in _ON_SCREEN
+
+    def _begins_listed_name(self, number: int, plain: str) -> bool:
+        """Return whether a word is a name by the lists, or a title or a word such as "Bad" before the rest of one."""
+        folded = plain.casefold()
+        is_title = folded in TITLES and (self._language != "de" or folded in ("dr", "prof"))
+        begins_place = self._language == "de" and folded in _PLACE_BEGINNINGS
+        if (is_title or begins_place) and self._is_followed_by_capital(number):
+            return True
+        return _is_listed(plain) and len(plain) > SHORTEST
+
+    def _is_name_at_beginning(self, number: int, plain: str) -> bool:
+        """Return whether a first word is a name: it is no word of the language, or what follows shows it."""
+        following = self._words[number + 1] if number + 1 < len(self._words) else None
+        is_name_too = is_also_word(plain) and is_given_name(plain)
+        if is_name_too and following is not None and following.text in PERSON_VERBS:
+            return True
+        if is_name_too and self._is_followed_by_capital(number) and following is not None:
+            return not is_english_word(following.text)
+        if "-" in plain and all(is_english_word(part) or part.casefold() in _PREFIXES for part in plain.split("-")):
+            return False
+        if plain.isupper() and len(plain) > 1:
+            return plain in WELL_KNOWN or not _is_shouted(plain)
+        if _ELISION.match(self._words[number].text):
+            return False
+        if self._is_followed_by_capital(number) and following is not None and following.text.casefold() in LAST_WORDS:
+            return True
+        is_unknown = self._language == "en" and plain.isascii() and not is_english_word(plain, compounds=True)
+        return is_unknown and self._is_english_beside(number)
+
+    def _is_english_beside(self, number: int) -> bool:
+        """Return whether most words of the sentence of a first word are English: function words may lack."""
+        sentence = takewhile(lambda word: not word.is_first, self._words[number + 1 : number + 1 + BESIDE])
+        known = [word for word in sentence if word.text[0].islower()]
+        return 2 * sum(is_english_word(word.text) for word in known) > len(known) or not known
+
+    def _is_no_german_word(self, number: int, plain: str) -> bool:
+        if self._is_genitive_name(plain):
+            return True
+        if plain.casefold() in _COMMON or is_also_word(plain):
+            return False
+        before = next(reversed(self._before(number)), "")
+        if CUES.get(before) in ("organization", "project", "document", "product") and not self._words[number].is_first:
+            return not is_german_word(plain, compounds=False)
+        return (
+            not is_german_word(plain) and not is_english_word(plain) and not (plain.isupper() and len(plain) < MAX_CODE)
+        )
+
+    def _is_genitive_name(self, plain: str) -> bool:
+        return (
+            plain.endswith("s")
+            and is_given_name(plain[:-1])
+            and not is_also_word(plain[:-1])
+            and not is_german_word(plain)
+        )
+
+    def _is_introduced(self, number: int) -> bool:
+        """Return whether the word before says that a name follows: "called", "Frau", "Kater"."""
+        if not number or not is_adjacent(self._text, self._words[number - 1], self._words[number]):
+            return self._is_after_abbreviation(number)
+        before = self._words[number - 1].text.casefold()
+        if before in INTRODUCING:
+            return self._before(number)[-2:-1] != ["das"]  # "das heißt" explains
+        if self._language != "de" or not self._words[number - 1].has_capital:
+            return False
+        plain = self._plain(self._words[number])
+        return (
+            before in PETS
+            or before in ("herr", "herrn", "frau", "onkel", "tante", "oma", "opa")
+            or (before in PERSON and not is_german_word(plain))
+        )
+
+    def _is_after_abbreviation(self, number: int) -> bool:
+        return number > 0 and self._words[number - 1].text.casefold() in ("dr", "prof", "mr", "mrs", "ms", "st")
+
+    def _joined(self, first: int, number: int) -> int:
+        """Return the number after the words that belong to a name which ends before a word; the same number if none."""
+        before, word = self._words[number - 1], self._words[number]
+        if before.text.endswith(("'s", "\u2019s")) and self._words[first].text.casefold() not in ("st", "saint"):
+            return number
+        between = self._text[before.end : word.start]
+        if between == " & " and word.has_capital:
+            return number + 1
+        is_abbreviated = between == ". " and (len(before.text) == 1 or before.text.casefold() in TITLES)
+        if between not in (" ", "\u00a0") and not is_abbreviated:
+            return number
+        if word.has_capital:
+            return number + 1 if self._continues(first, number) else number
+        following = number + 1
+        if not self._joins(first, number):
+            return number
+        if following < len(self._words) and self._words[following].text in JOINING:
+            following += 1
+        goes_on = following < len(self._words) and self._may_name(following)
+        return following + 1 if goes_on else number
+
+    def _joins(self, first: int, number: int) -> bool:
+        """Return whether a word in lower case is inside of a name: of a person, or of an institution."""
+        begin, before, folded = (self._words[index].text for index in (first, number - 1, number))
+        if folded == "of":
+            kind = CUES.get(before.casefold())
+            return begin == "The" or before.casefold() in FIRST_WORDS or kind in ("organization", "place")
+        if folded not in JOINING:
+            return False
+        if folded in _IN_ANY_NAME:
+            return True
+        if self._language == "de" and folded not in ("van", "von", "der", "zu"):
+            return False
+        return is_given_name(begin) or (begin.casefold() in FIRST_WORDS and self._language != "de")
+
+    def _continues(self, first: int, number: int) -> bool:
+        """Return whether a capitalized word goes on with a name."""
+        word = self._words[number]
+        plain = self._plain(word)
+        if not self._may_name(number, inside=True):
+            return False
+        if self._language != "de":
+            return True
+        is_person = is_given_name(self._plain(self._words[first])) or self._words[first].text.casefold() in TITLES
+        if is_person and number == first + 1:
+            is_noun = is_german_word(plain) and self._is_after_verb(first)
+            return plain.casefold() not in (*PERSON, *PETS) and not is_noun
+        if self._words[first].text.casefold() in _PLACE_BEGINNINGS and number == first + 1:
+            return True
+        return plain.casefold() in LAST_WORDS or self._is_no_german_word(number, plain) or is_given_name(plain)
+
+    def _is_after_verb(self, number: int) -> bool:
+        before = next(reversed(self._before(number)), "")
+        return (
+            number > 0
+            and not self._words[number - 1].has_capital
+            and before not in _NO_VERBS
+            and bool(_VERB.fullmatch(before))
+        )
+
+    def _may_name(self, number: int, *, inside: bool = False) -> bool:
+        word = self._words[number]
+        if not word.has_capital or self._covered.find(1, word.start, word.end) >= 0:
+            return False
+        plain = self._plain(word)
+        folded = plain.casefold()
+        if plain.isupper() and self._is_of_number(word, plain, inside=inside):
+            return False
+        if len(plain) == 1:
+            return inside or self._text[word.end : word.end + 2] == ". "
+        if folded in NEVER or (plain[:-1].isupper() and folded.removesuffix("s") in NEVER):
+            return False
+        if folded in NUMBERED and re.match(r" (?:\d|[A-Z]\b)", self._text[word.end :]) is not None:
+            return False
+        return folded not in ("user", "users") and not (inside and folded in _COMMON and not word.text.istitle())
+
+    def _is_of_number(self, word: Word, plain: str, *, inside: bool) -> bool:
+        """Return whether capitals are a code, or part of the number of something: "EP 25", "CV19 KHR"."""
+        if not inside and any(map(str.isdigit, plain)):
+            return True
+        if len(plain) > MAX_CODE:
+            return False
+        is_before_digits = len(plain) < MAX_CODE and re.match(r" \d", self._text[word.end : word.end + 2]) is not None
+        before = self._text[max(0, word.start - 8) : word.start]
+        return is_before_digits or re.search(r"[A-Z]\d+ $", before) is not None
+
+    def _is_followed_by_capital(self, number: int) -> bool:
+        following = number + 1
+        if following >= len(self._words) or not self._words[following].has_capital:
+            return False
+        between = self._text[self._words[number].end : self._words[following].start]
+        return between in (" ", "\u00a0", ". ") and self._may_name(following, inside=True)
+
+    @staticmethod
+    def _plain(word: Word) -> str:
+        return _GENITIVE.sub("", _ELISION.sub("", word.text, count=1))

@@ -1,0 +1,344 @@
+"""Find known names in a text, namesakes, loose spellings, and the user's own name."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache, lru_cache
+
+from palimpsest.core.models import SELF_NAMES, EntityType, name_key, plain_name
+from palimpsest.text.names.spans import Word, beginning, words_of
+from palimpsest.text.stopwords import FUNCTION_WORDS
+
+# Find names in a text that are known already, in any script and spelling.
+
+MAX_WORDS = 5
+"""How many words a known name has at most. Longer ones are found by their other names only. Set by hand."""
+
+MAX_UNSPACED = 8
+"""How many characters a known name has at most in a script without spaces between words. Set by hand."""
+
+MAX_CANDIDATES = 2_000
+"""How many sequences of words are looked up for a text. A fact has about a hundred. Set by hand."""
+
+_UNSPACED = re.compile(
+    r"[\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\u0e00-\u0eff\u1780-\u17ff]+"
+)
+_HANGUL = re.compile(r"[\uac00-\ud7af]{2,}$")
+_COMMON = frozenset(word for words in FUNCTION_WORDS.values() for word in words)
+
+
+_ARTICLES = frozenset(("the", "der", "die", "das", "la", "le", "el", "les", "los", "las", "il", "o", "a"))
+"""Function words with which names begin."""
+
+_BETWEEN = ("", " ", "\u00a0", ". ", " & ", "\n")
+"""What may be between two words of a name. Nothing is where Latin letters meet Han, Kana or Hangul."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A name at its place in a text. `name` is the text there, without an ending that does not belong to it."""
+
+    start: int
+    end: int
+    name: str
+
+
+def name_candidates(text: str) -> list[str]:
+    """Return the keys of the names that a text may have in it: of its sequences of words, without repetitions.
+
+    The list is bounded, and in the order of the text.
+    """
+    keys: dict[str, None] = {}
+    for place in _places(beginning(text)):
+        if key := _key(place.name):
+            keys.setdefault(key)
+        if len(keys) >= MAX_CANDIDATES:
+            break
+    return list(keys)
+
+
+def known_names(text: str, known: Mapping[str, EntityType]) -> list[Place]:
+    """Return where a text has names that are known by their keys, the longest first, overlaps included."""
+    if not known:
+        return []
+    places = [place for place in _places(text) if _key(place.name) in known and not _is_common(place.name)]
+    return sorted(places, key=lambda place: (place.start - place.end, place.start))
+
+
+def _key(name: str) -> str:
+    """Return the key of some words. They begin and end with a letter or a digit, so mostly case is all that differs."""
+    return name.casefold() if name.isascii() and "\n" not in name else name_key(name)
+
+
+def _is_common(name: str) -> bool:
+    return name in _COMMON
+
+
+def _places(text: str) -> Iterator[Place]:
+    words = words_of(text)
+    for number, word in enumerate(words):
+        yield from _in_unspaced(word)
+        is_unspaced = _UNSPACED.fullmatch(word.text) is not None
+        if is_unspaced and number + 1 < len(words):
+            yield from _into_next(text, word, words[number + 1])
+        if is_unspaced or (word.text in _COMMON and word.text not in _ARTICLES):
+            continue
+        end = word.start
+        for following in words[number : number + MAX_WORDS]:
+            if following is not word and text[end : following.start] not in _BETWEEN:
+                break
+            if following is not word and _UNSPACED.fullmatch(following.text):
+                for last in range(following.start + 1, min(following.end, following.start + MAX_UNSPACED) + 1):
+                    yield Place(word.start, last, text[word.start : last])
+                break
+            end = following.end
+            if following.text not in _COMMON:  # a name ends with none
+                for name_end in _ends(following):
+                    yield Place(word.start, name_end, text[word.start : name_end])
+
+
+def _in_unspaced(word: Word) -> Iterator[Place]:
+    for run in _UNSPACED.finditer(word.text):
+        for start in range(run.start(), run.end() - 1):
+            for end in range(start + 2, min(start + MAX_UNSPACED, run.end()) + 1):
+                yield Place(word.start + start, word.start + end, word.text[start:end])
+
+
+def _into_next(text: str, word: Word, following: Word) -> Iterator[Place]:
+    """Yield what begins in a word without spaces and ends with the Latin word after it, such as a brand and a model."""
+    if text[word.end : following.start] in ("", " ") and not _UNSPACED.fullmatch(following.text):
+        for start in range(max(word.start, word.end - MAX_UNSPACED), word.end):
+            yield Place(start, following.end, text[start : following.end])
+
+
+def _ends(word: Word) -> Iterator[int]:
+    """Yield where a name that ends with a word may end: with it, or before an ending such as a genitive's."""
+    if word.text.endswith(("'s", "\u2019s")):
+        yield word.end - 2
+        return
+    yield word.end
+    if len(word.text) > 3 and word.text[-1] == "s" and word.text[-2] != "s":  # noqa: PLR2004 - "Annas", "Jos"
+        yield word.end - 1
+    elif hangul := _HANGUL.search(word.text):  # a name and its particles
+        yield from range(word.end - 1, word.start + hangul.start() + 1, -1)
+
+
+# Find where a text says that it means another one of a name: "another Tom", "also named Tom", "Tom (the plumber)".
+
+_ANOTHER = "|".join(
+    (
+        r"another|an?\s+(?:different|second)|the\s+other|yet\s+another",
+        r"ein(?:e[mnrs]?)?\s+(?:andere[mnrs]?|weitere[mnrs]?|zweite[mnrs]?)|noch\s+ein(?:e[mnrs]?)?|de[mnrs]\s+anderen?",
+        r"(?:un|une|l)\W?\s*autre|un\s+deuxième|une\s+deuxième",
+        r"(?:el\s+|la\s+)?otr[oa]|un\W?\s*altr[oa]|l\W?altr[oa]|(?:um|uma)?\s*outr[oa]",
+        r"een\s+andere|nog\s+een|de\s+andere|en\s+annan|den\s+andr[ae]|inn(?:y|a|ego|ej)|drug(?:i|a|iego|iej)",
+        r"друг(?:ой|ая|ого|ому|им|ую)|ещё\s+од(?:ин|на|ного)",  # noqa: RUF001 - Russian
+    )
+)
+_NAMED = "|".join(
+    (
+        r"named|called|by\s+the\s+name\s+of|namens|genannt|heißt|nomm[ée]e?|appel[ée]e?|llamad[oa]|chiamat[oa]",
+        r"chamad[oa]|genaamd|som\s+heter|o\s+imieniu|по\s+имени",
+    )
+)
+_ALSO = r"(?:also|auch|ebenfalls|aussi|también|anche|também|ook|också|też|również|тоже|также)"
+_ANOTHER_UNSPACED = r"(?:另一[个個位名]?|另外一?[个個位名]?|別の|もう一人の|또\s?다른\s+|다른\s+)"
+_ARTICLE = r"(?:the|an?|der|die|das|ein|eine|le|la|les|l|el|los|las|il|lo|o|os|as|de|het|den|det)\b"
+"""Words that begin what tells two of a name apart. "Lyon (France)" and "Tom (42)" tell nobody apart."""
+
+
+_BEFORE = re.compile(rf"(?<!\w)(?:(?:{_ANOTHER})\s+(?:\w+\W+(?:{_NAMED})\s+)?|{_ALSO}\s+(?:{_NAMED})\s+)\Z")
+_BEFORE_UNSPACED = re.compile(rf"{_ANOTHER_UNSPACED}\Z")
+
+_WINDOW = 100
+"""How many characters before a name may say that it is another one. Compiling a pattern for each name takes 5 ms."""
+
+
+def says_another(text: str, name: str) -> bool:
+    """Return whether a text says that it means another one of that name than the one that is known."""
+    plain, called = _plain(text), _plain(name)
+    start = plain.find(called)
+    while start >= 0:
+        end, earliest = start + len(called), max(0, start - _WINDOW)
+        ends_word = end == len(plain) or not (plain[end].isalnum() or plain[end] == "_")
+        if (ends_word and _BEFORE.search(plain, earliest, start)) or _BEFORE_UNSPACED.search(plain, earliest, start):
+            return True
+        start = plain.find(called, start + 1)
+    return False
+
+
+def qualifier(text: str, name: str) -> str:
+    """Return what a text adds to a name to tell it apart, such as "the plumber" in "Tom (the plumber)"; else ""."""
+    plain = _plain(text)
+    if "(" not in plain:  # compiling the pattern takes longer than everything else that is done with a name
+        return ""
+    found = re.search(rf"(?<!\w){re.escape(_plain(name))}\s*\(\s*({_ARTICLE}[^()]{{2,40}})\)", plain)
+    return " ".join(found[1].split()) if found else ""
+
+
+def describing(text: str, name: str) -> set[str]:
+    """Return the words beside a name that say who it is: "cousin" of "my cousin Tom", "dentist" of "Tom, a dentist"."""
+    plain, called = _plain(text), _plain(name)
+    said: set[str] = set()
+    start = plain.find(called)
+    while start >= 0:
+        before = _WORDS_BEFORE.search(plain, max(0, start - _WINDOW), start)
+        after = _APPOSITION.match(plain, start + len(called))
+        said |= set(before[0].split()[-1:] if before else ()) | set(after[1].split() if after else ())
+        start = plain.find(called, start + 1)
+    return {word for word in said if word.isalpha() and word not in _COMMON and word not in SELF_NAMES}
+
+
+_WORDS_BEFORE = re.compile(r"(?:[^\W\d_]+\s+)+\Z")
+_APPOSITION = re.compile(rf"\s*[,(]\s*(?:{_ARTICLE}\s+|my\s+|user['’]s\s+)?([^\W\d_]+(?:\s+[^\W\d_]+)?)\s*[,.)]")  # noqa: RUF001
+
+
+def bare_name(name: str) -> str:
+    """Return a name without what tells it apart at its end: "Tom" for "Tom (plumber)". A name without that is "".
+
+    A call such as "open(path)" tells nothing apart.
+    """
+    found = _TOLD_APART.fullmatch(unicodedata.normalize("NFKC", name).strip())
+    return found[1] if found else ""
+
+
+_TOLD_APART = re.compile(r"(.*\S)(?:\s+|(?<=[^\x00-\x7f]))\([^()]*[^()\s][^()]*\)")
+
+
+def _plain(text: str) -> str:
+    return plain_name(text)
+
+
+# Find where a text tells the user's own name: "User's name is Lena Brandt.".
+
+_NAME = r"([^\W\d_][\w'\u2019-]*(?: [^\W\d_][\w'\u2019-]*){0,3})"
+_UNSPACED_NAME = r"([^\W\d_\u3041-\u3096]{2,12}?)"
+
+_TELLINGS = tuple(
+    re.compile(rf"{telling}[.!。]?", re.IGNORECASE)
+    for telling in (
+        rf"(?:the )?user(?:['\u2019]s (?:full |first |own )?name is| is (?:called|named)) {_NAME}",
+        rf"my (?:full |first )?name is {_NAME}",
+        rf"(?:(?:der |die )?(?:be)?nutzer(?:in)?|user|ich) hei(?:ß|ss)(?:t|e) {_NAME}",
+        rf"(?:l['\u2019]utilisat(?:eur|rice) s|je m)['\u2019]appelle {_NAME}",
+        rf"(?:(?:el |la )?usuari[oa] se llama|me llamo) {_NAME}",
+        rf"(?:пользователя|меня) зовут {_NAME}",
+        rf"(?:用户|用戶|我)(?:叫做?|名叫|的名字[是叫]){_UNSPACED_NAME}",
+        rf"(?:ユーザー|私)の名前は{_UNSPACED_NAME}(?:です)?",
+    )
+)
+
+_INSIDE = frozenset({"de", "da", "do", "dos", "del", "di", "la", "van", "von", "der", "den", "zu", "bin", "al", "el"})
+"""Words in lower case that stand inside of names."""
+
+
+def told_self_name(text: str) -> str:
+    """Return the name that a text gives the user, or "" if it does not say one and nothing else.
+
+    "User's name for the dog is Rex", "User is called every Monday" and "User is named after an uncle" give none.
+    """
+    plain = " ".join(text.split())
+    for telling in _TELLINGS:
+        if (match := telling.fullmatch(plain)) is not None:
+            words = match[1].split()
+            has_small = any(word[0].islower() and word not in _INSIDE for word in words)
+            return "" if has_small or words[0] in _INSIDE else match[1]
+    return ""
+
+
+def asks_about_name(what: str, name: str) -> bool:
+    """Return whether a request to forget something is about the user's name."""
+    words = {word.casefold() for word in re.findall(r"[^\W\d_]+", what)}
+    return not words.isdisjoint(_NAME_WORDS | {word.casefold() for word in name.split()}) or any(
+        sign in what for sign in _NAME_SIGNS
+    )
+
+
+_NAME_WORDS = frozenset(
+    (
+        "name",
+        "names",
+        "named",
+        "called",
+        "namen",
+        "heiße",
+        "nom",
+        "prénom",
+        "nombre",
+        "nome",
+        "naam",
+        "namn",
+        "imię",
+        "imienia",
+    )
+) | {"nazwisko", "имя", "имени", "зовут", "اسمي"}
+_NAME_SIGNS = ("名前", "名字", "姓名", "이름")
+
+
+# Spell names loosely: two that share a spelling may be those of one, with or without accents, titles, legal forms.
+
+NAMES_KEPT = 16_384
+"""How many names are kept with their loose spellings: a new name is compared with many of a user, time and again."""
+
+BEGINNINGS = ("dr.", "dr ", "pro")
+"""How names begin that have a title or the like before them, in their first three characters."""
+_DROPPED = frozenset(("dr", "prof", "project", "projekt"))
+_FORMS = frozenset(
+    (
+        "gmbh",
+        "ag",
+        "kg",
+        "se",
+        "inc",
+        "corp",
+        "corporation",
+        "ltd",
+        "limited",
+        "llc",
+        "plc",
+        "co",
+        "company",
+        "sa",
+        "srl",
+    )
+) | {"spa", "bv", "nv", "ab", "oy", "as", "project", "projekt"}
+"""Legal forms at the end of a name, and what else may be left out there."""
+
+_AND = frozenset(("&", "+", "und", "and", "et", "y", "e", "en", "och"))
+_WORD = re.compile(r"\w+|[&+]")
+_LETTERS = str.maketrans({"ł": "l", "ø": "o", "đ": "d", "ð": "d", "ı": "i", "æ": "ae", "œ": "oe", "ß": "ss", "þ": "th"})  # noqa: RUF001 - Turkish
+_UMLAUTS = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "å": "aa", "ø": "oe"})
+_MARKS = re.compile("[\u0300-\u036f]")
+
+
+def first_letters(name: str) -> set[str]:
+    """Return the letters with which the keys of names begin that one may be the same as, but for titles."""
+    return {letter for spelling in spellings(name) for letter in _variants().get(spelling[:1], {spelling[:1]})}
+
+
+@lru_cache(maxsize=NAMES_KEPT)
+def spellings(name: str) -> frozenset[str]:
+    """Return the name without accents, without what may be left out, and with umlauts as one letter and as two."""
+    words = ["and" if word in _AND else word for word in _WORD.findall(plain_name(name))]
+    while len(words) > 1 and words[0] in _DROPPED:
+        words = words[1:]
+    while len(words) > 1 and (words[-1] in _FORMS or words[-1] == "and"):
+        words = words[:-1]
+    text = " ".join("brothers" if word == "bros" else word for word in words)
+    return frozenset(filter(None, (_folded(text), _folded(text.translate(_UMLAUTS)))))
+
+
+def _folded(text: str) -> str:
+    return _MARKS.sub("", unicodedata.normalize("NFKD", text.translate(_LETTERS)))
+
+
+@cache
+def _variants() -> dict[str, set[str]]:
+    """Return the letters that are each letter without its accents."""
+    variants: dict[str, set[str]] = {}
+    for letter in map(chr, (*range(0x61, 0x7B), *range(0xDF, 0x250), *range(0x430, 0x460), *range(0x3AC, 0x3D0))):
+        variants.setdefault(_folded(letter)[:1], set()).add(letter)
+    return variants

@@ -1,1 +1,0 @@
-"""Names by the script they are written in."""

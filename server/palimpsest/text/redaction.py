@@ -1,0 +1,358 @@
+"""Remove secrets from a text before any of it is stored: keys, tokens, passwords and private keys.
+
+A secret is recognized by its frame (the BEGIN line of a private key), by its format (see `patterns`), by its place in a
+URL, a command, a header, a table or an answer (see `positions`), or by the words before it (see `statements`). Each
+function takes time linear in the length of the text: repetitions are bounded, or cannot start twice at the same place.
+
+There is no entropy check, because it would remove hashes and ids. No secret is ever verified with its provider, because
+that would send it over the network.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, NamedTuple, cast
+
+from palimpsest.core.errors import InputError
+from palimpsest.text.secret_positions import placed_secrets
+from palimpsest.text.secret_statements import (
+    NAME,
+    Span,
+    is_placeholder,
+    looks_random,
+    lower_case,
+    secret_kind,
+    stated_secrets,
+)
+
+# The formats of keys and tokens that can be recognized without any context.
+#
+# Each row of `TOKEN_FORMATS` describes one published format. The comment above a row says why the row looks as it
+# does. Three rules hold for all of them:
+#
+# - A token is specific enough to be recognized alone: it has a fixed prefix, or a fixed layout with separators.
+#   Formats without either are left out. A pattern for "32 hexadecimal digits" would remove every hash and id.
+# - Repetitions are bounded, and no token starts right after an ASCII letter or digit. Each character is therefore
+#   read a bounded number of times, and the time is linear in the length of the text.
+# - The length is a lower bound. Providers have made their tokens longer several times.
+
+
+class TokenFormat(NamedTuple):
+    """One format of a key or token.
+
+    `kind` is the name that the marker shows. `prefixes` are separated by spaces; an empty string means that the token
+    has no fixed prefix. `rest` is a regular expression for what follows the prefix. If it has a group, only the group
+    is secret; otherwise the prefix and the rest are.
+    """
+
+    kind: str
+    prefixes: str
+    rest: str
+
+
+TOKEN_FORMATS = (
+    # --- Language models and machine learning
+    # `sk-` is shared. The longer prefixes come first so that the marker names the right provider.
+    TokenFormat("anthropic key", "sk-ant-", r"[\w-]{20,300}"),
+    TokenFormat("openrouter key", "sk-or-", r"[\w-]{20,300}"),
+    # Also `sk-proj-` and `sk-svcacct-`. The sixteen letters or digits in a row exclude words joined by hyphens.
+    TokenFormat("openai key", "sk-", r"(?=[\w-]{0,200}?[^\W_]{16})[\w-]{20,300}"),
+    TokenFormat("groq key", "gsk_", r"[^\W_]{30,80}"),
+    TokenFormat("xai key", "xai-", r"[^\W_]{30,120}"),
+    TokenFormat("perplexity key", "pplx-", r"[^\W_]{30,80}"),
+    TokenFormat("nvidia key", "nvapi-", r"[\w-]{40,100}"),
+    TokenFormat("replicate token", "r8_", r"[^\W_]{30,50}"),
+    TokenFormat("hugging face token", "hf_", r"[^\W_]{30,60}"),
+    TokenFormat("langsmith key", "lsv2_pt_ lsv2_sk_", r"\w{30,80}"),
+    # --- Clouds and hosting
+    # The id of an AWS access key: a type of four letters, and sixteen letters or digits. `A3T` begins an old type.
+    TokenFormat("aws access key", "AKIA ASIA ABIA ACCA", r"[0-9A-Z]{16}"),
+    TokenFormat("aws access key", "A3T", r"[0-9A-Z]{17}"),
+    # An AWS secret key is 40 characters of base64 and has no prefix. Only a nearby name tells it from a hash.
+    TokenFormat(
+        "aws access key",
+        "aws AWS Aws",
+        r"(?=[^\n\"']{0,30}(?i:key|secret|token|pass|pw))[^\n]{0,60}?[\"']([A-Za-z0-9+/]{40})[\"']",
+    ),
+    # An API key, an OAuth client secret and an OAuth access token.
+    TokenFormat("google key", "AIza GOCSPX- ya29.", r"[\w-]{24,400}"),
+    TokenFormat("digitalocean token", "dop_v1_ doo_v1_ dor_v1_", r"\w{40,80}"),
+    TokenFormat("supabase key", "sbp_ sb_secret_", r"\w{20,60}"),
+    TokenFormat("tailscale key", "tskey-", r"[\w-]{20,80}"),
+    TokenFormat("databricks token", "dapi", r"[0-9a-f]{32}(?:-\d)?"),
+    # The query parameter that authorizes an Azure shared access signature or a presigned Amazon S3 address.
+    TokenFormat("signature", "sig=", r"([\w%+/]{30,120}=?)"),
+    TokenFormat("signature", "X-Amz-Signature=", r"([0-9a-f]{64})"),
+    # --- Source code and packages
+    # Personal, OAuth, user-to-server, server-to-server and refresh tokens, and fine-grained personal tokens.
+    TokenFormat("github token", "ghp_ gho_ ghu_ ghs_ ghr_", r"\w{36,300}"),
+    TokenFormat("github token", "github_pat_", r"\w{22,255}"),
+    # GitLab has one prefix for each purpose: personal, deploy, feed, OAuth application, runner, CI job, incoming mail,
+    # pipeline trigger, agent, and application secret. `GR1348941` marks the older runner registration tokens.
+    TokenFormat(
+        "gitlab token",
+        "glpat- gldt- glft- glsoat- glrt- glcbt- glimt- glptt- glagent- gloas- GR1348941",
+        r"[\w-]{20,300}",
+    ),
+    TokenFormat("atlassian token", "ATATT3", r"[\w=-]{60,300}"),
+    TokenFormat("npm token", "npm_", r"[^\W_]{30,60}"),
+    TokenFormat("pypi token", "pypi-", r"[\w-]{50,300}"),
+    TokenFormat("docker token", "dckr_pat_ dckr_oat_", r"[\w-]{20,60}"),
+    TokenFormat("artifactory token", "AKCp", r"\w{60,80}"),
+    # --- Messages and mail
+    # Bot, user, app, refresh and rotating tokens all begin with `xox`, one letter and a hyphen.
+    TokenFormat("slack token", "xox", r"[a-z](?:\.xox[a-z])?-[\w%+/=-]{10,400}"),
+    TokenFormat("slack token", "xapp-", r"[\w-]{20,300}"),
+    # Anyone who knows the address of a webhook can post to it.
+    TokenFormat("slack token", "https://hooks.slack.com/services/", r"T\w{1,40}/B\w{1,40}/\w{1,100}"),
+    TokenFormat("slack webhook", "hooks.slack.com/", r"(?:services|workflows|triggers)/([\w/-]{20,150})"),
+    TokenFormat(
+        "discord webhook", "discord.com/api/webhooks/ discordapp.com/api/webhooks/", r"(\d{15,22}/[\w-]{30,120})"
+    ),
+    # The base64 of the bot's numeric id, a time and a signature. The base64 of a digit begins with M, N or O.
+    TokenFormat("discord bot token", "M N O", r"[\w-]{23,27}\.[\w-]{6}\.[\w-]{27,40}"),
+    # The bot's numeric id and 35 characters. In the address of the API, `bot` stands right before the id.
+    TokenFormat("telegram bot token", "", r"(?:bot)?(\d{8,10}:[\w-]{35})"),
+    TokenFormat("sendgrid api key", "SG.", r"[\w-]{22}\.[\w-]{43}"),
+    # The last part names the data center.
+    TokenFormat("mailchimp access key", "", r"[0-9a-f]{32}-us\d{1,2}"),
+    # The id of an account or of an API key: two letters and 32 hexadecimal digits.
+    TokenFormat("twilio api key", "AC SK", r"[0-9a-f]{32}"),
+    # --- Payments and shops
+    # Secret and restricted keys, live and test, and the signing secret of a webhook.
+    TokenFormat("stripe access key", "sk_live_ rk_live_ sk_test_ rk_test_ whsec_", r"[\w+/=]{16,250}"),
+    TokenFormat("square oauth secret", "sq0csp-", r"[\w-]{43}"),
+    TokenFormat("shopify token", "shpat_ shpss_ shpca_ shppa_", r"[0-9a-fA-F]{32}"),
+    # --- Other services
+    TokenFormat("vault token", "hvs. hvb.", r"[\w-]{24,300}"),
+    TokenFormat("grafana token", "glsa_", r"\w{30,60}"),
+    TokenFormat("notion token", "ntn_", r"[^\W_]{40,60}"),
+    TokenFormat("linear key", "lin_api_", r"[^\W_]{30,60}"),
+    # --- Formats of no single service
+    TokenFormat("age secret key", "AGE-SECRET-KEY-1", r"\w{40,70}"),
+    # A PEM file of a private key, encoded as base64 once more. The prefix is "-----BEGIN " and the alternatives are
+    # "PRIV", "RSA ", "EC ", "ENCR" and "OPEN". Certificates and public keys begin differently.
+    TokenFormat("private key", "LS0tLS1CRUdJTiB", r"(?:QUklW|SU0Eg|FQyB|FTkNS|PUEVOU)[\w+/]{40,9000}={0,2}"),
+    # Two JSON objects and a signature, each in base64. `eyJ` is the base64 of `{"`. A hyphen or an underscore before it
+    # belongs to the same run of characters, so that no character is read for two tokens.
+    TokenFormat("json web token", "eyJ", r"(?<![\w-]eyJ)[\w-]{8,8000}\.[\w-]{4,8000}\.[\w.-]{8,8000}"),
+)
+
+
+def compiled_formats() -> tuple[tuple[str, re.Pattern[str]], ...]:
+    """Return the kind and the compiled pattern of each format, one for each of its prefixes."""
+    return tuple(
+        (token_format.kind, _compiled(prefix, token_format.rest))
+        for token_format in TOKEN_FORMATS
+        for prefix in token_format.prefixes.split() or [""]
+    )
+
+
+def _compiled(prefix: str, rest: str) -> re.Pattern[str]:
+    # The prefix stands before the assertion about what precedes it: `re` searches for a leading literal much faster.
+    literal = re.escape(prefix)
+    return re.compile(f"{literal}(?<![A-Za-z0-9]{literal}){rest}", re.ASCII)
+
+
+MAX_DEPTH = 100
+"""The deepest nesting of metadata that is accepted. Deeper values would exhaust the interpreter's stack."""
+
+_PASSES = 4
+"""Removing a secret can expose another one, so passes are repeated until one finds nothing. Usually the second does."""
+
+_MARKER = re.compile(r"\[secret removed: [a-z0-9 ]{1,40}\]")
+
+_CLAUSE_END = re.compile(
+    r"[.!?;,\n。！？；，、]+"  # noqa: RUF001 - full-width marks are meant
+    r"|\b(?:and|but|und|aber|et|mais|y|pero|e|ma|mas|en|maar|och|men|i|ale|и|а|но)\b"  # noqa: RUF001 - Cyrillic
+)
+
+MIN_REST = 2
+"""How many words beside function words a text says at least beside its secrets. Set by hand."""
+
+
+@dataclass(frozen=True, slots=True)
+class Redacted:
+    """A text without its secrets, and the kind of each secret that was removed."""
+
+    text: str
+    kinds: tuple[str, ...] = ()
+
+
+def is_marker(text: str) -> bool:
+    """Return whether a text consists of nothing but markers for removed secrets."""
+    return _MARKER.search(text) is not None and not any(map(str.isalnum, _MARKER.sub("", text)))
+
+
+def says_only_secrets(text: str) -> bool:
+    """Return whether a text says nothing but that there was a secret: "The admin password is [secret removed: …]"."""
+    if _MARKER.search(text) is None:
+        return False
+    from palimpsest.text.tokenizer import query_tokens  # noqa: PLC0415 - redaction itself loads no library for stems
+
+    rest = " ".join(clause for clause in _CLAUSE_END.split(_MARKER.sub("\x00", text)) if "\x00" not in clause)
+    return len(query_tokens(NAME.sub("", lower_case(rest)))) < MIN_REST
+
+
+def redact(text: str) -> Redacted:
+    """Return a text with a marker in place of each secret. A redacted text is returned unchanged."""
+    kinds: list[str] = []
+    for _ in range(_PASSES):
+        spans = _secrets(text)
+        if not spans:
+            break
+        parts: list[str] = []
+        end = 0
+        for span in spans:
+            parts += text[end : span.start], f"[secret removed: {span.kind}]"
+            end = span.end
+        text = "".join(parts) + text[end:]
+        kinds.extend(span.kind for span in spans)
+    return Redacted(text, tuple(kinds))
+
+
+def redact_json(value: Any) -> tuple[Any, tuple[str, ...]]:
+    """Return a copy of a JSON value with a marker in place of each secret, and the kinds of the secrets.
+
+    A string or number under a key such as `password` or `api_key` is read as a statement of a secret. Raises InputError
+    if the value is nested more than MAX_DEPTH deep.
+    """
+    kinds: list[str] = []
+    return _redacted_value(value, "", kinds, 0), tuple(kinds)
+
+
+def _redacted_value(value: Any, key: str, kinds: list[str], depth: int) -> Any:
+    """Return a value without its secrets, and append their kinds to `kinds`. `key` is the key of the value or ""."""
+    if depth > MAX_DEPTH:
+        raise InputError(
+            f"metadata is nested more than {MAX_DEPTH} deep; nothing was stored. Use at most {MAX_DEPTH} levels."
+        )
+    if isinstance(value, Mapping):
+        redacted: dict[Any, Any] = {}
+        for item_key, item in cast("Mapping[Any, Any]", value).items():
+            new_key = _redacted_value(item_key, "", kinds, depth + 1) if isinstance(item_key, str) else item_key
+            while new_key in redacted:  # two secrets of one kind as keys: neither value may be lost
+                new_key += " again"
+            redacted[new_key] = _redacted_value(item, item_key if isinstance(item_key, str) else "", kinds, depth + 1)
+        return redacted
+    if isinstance(value, list | tuple):
+        items = cast("list[Any]", value)
+        return type(items)(_redacted_value(item, key, kinds, depth + 1) for item in items)
+    if key and isinstance(value, str | int) and not isinstance(value, bool):
+        kind = secret_kind(key, str(value))
+        if kind:
+            kinds.append(kind)
+            return f"[secret removed: {kind}]"
+    if not isinstance(value, str):
+        return value
+    result = redact(value)
+    kinds.extend(result.kinds)
+    return result.text
+
+
+def _secrets(text: str) -> list[Span]:
+    """Return the secrets in order, without overlaps. Overlapping secrets become one, of the kind of the first."""
+    # NUL characters belong to no value and end no clause, so a marker does not change how the text around it is read
+    unmarked = _MARKER.sub(lambda marker: "\x00" * len(marker.group()), text) if "[secret removed: " in text else text
+    candidates = (
+        *_private_keys(unmarked),
+        *_tokens(unmarked),
+        *_url_passwords(unmarked),
+        *placed_secrets(unmarked),
+        *stated_secrets(unmarked),
+    )
+    spans: list[Span] = []
+    for span in sorted(candidates, key=lambda span: span.start):
+        if spans and span.start < spans[-1].end:
+            spans[-1] = spans[-1]._replace(end=max(span.end, spans[-1].end))
+        else:
+            spans.append(span)
+    return spans
+
+
+# --- Private keys, by their first and last line
+
+_BEGIN = re.compile(r"-{4,5} ?BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{4,5}|PuTTY-User-Key-File-\d:")
+_END = re.compile(r"-{4,5} ?END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{4,5}|Private-MAC: ?[0-9a-f]{40,64}")
+_BASE64 = re.compile(r"(?=[A-Za-z+/]{0,64}\d|[a-z+/]{0,64}[A-Z]|[A-Z+/]{1,64}[a-z])[A-Za-z0-9+/]{12,}")
+_BODY = re.compile(
+    r"(?:(?:[\s>|\"+]|\\[rn])*"
+    r"(?:[A-Za-z0-9+/]{16,}+={0,2}|(?:Proc-Type|DEK-Info|Version|Comment|Hash|Charset):[^\n]*+))*"
+    r"(?:\s*+[A-Za-z0-9+/]{1,15}={1,2}|\s*+[A-Za-z0-9+/]{0,14}\d[A-Za-z0-9+/]{0,14}\s*\Z)?"
+)
+"""What belongs to a private key without an END line: headers, lines of base64, and a short last line.
+
+Its groups are not possessive: before Python 3.11.5 such a group keeps what it had matched when it failed (gh-106052).
+"""
+
+_MAX_KEY_CHARS = 40_000
+"""The longest private key with an END line. An RSA key of 16,384 bits has a third of it."""
+
+
+def _private_keys(text: str) -> Iterator[Span]:
+    """Yield whole private keys.
+
+    A key without an END line ends where the text no longer looks like one. A BEGIN line without a key is not a secret.
+    """
+    if "PRIVATE KEY" not in text and "PuTTY-User" not in text:
+        return
+    ends = [match.span() for match in _END.finditer(text)]
+    begins = [match.span() for match in _BEGIN.finditer(text)]
+    next_end = 0
+    for (start, body), (next_start, _) in zip(begins, [*begins, (len(text), 0)][1:], strict=True):
+        while next_end < len(ends) and ends[next_end][0] < body:
+            next_end += 1
+        if next_end < len(ends) and ends[next_end][0] < min(next_start, body + _MAX_KEY_CHARS):
+            end = ends[next_end][1]
+        else:
+            match = _BODY.match(text, body, next_start)
+            end = match.end() if match else body
+        if _BASE64.search(text, body, end):
+            yield Span(start, end, "private key")
+
+
+# --- Keys and tokens, by their format
+
+_LONG_WORD = re.compile(r"[!-~]{16}")
+_REST = re.compile(r"[\w-]*+(?:\.[\w-]{9,}+)*", re.ASCII)
+"""The rest of a token that is longer than its format says."""
+
+
+@cache
+def _token_formats() -> tuple[tuple[str, re.Pattern[str]], ...]:
+    """Return the compiled formats. Texts without a long word do not need them, so they are compiled on first use."""
+    return compiled_formats()
+
+
+def _tokens(text: str) -> Iterator[Span]:
+    """Yield the keys and tokens that have one of the formats of `secret_patterns`."""
+    if not _LONG_WORD.search(text):
+        return
+    for kind, pattern in _token_formats():
+        end = 0
+        for match in pattern.finditer(text):
+            start, token_end = match.span(pattern.groups)  # the group, or the whole match if there is no group
+            if start >= end and _is_random(text[start:token_end]):
+                end = cast("re.Match[str]", _REST.match(text, token_end)).end()
+                yield Span(start, end, kind)
+
+
+def _is_random(token: str) -> bool:
+    """Return False for a masked token (`sk-xxxx`) and for words that look like one (`sk-fade-in-animation`)."""
+    return len(set(token[-12:])) > 2 and (looks_random(token) or token.isupper())  # noqa: PLR2004 - `xX`, `x-`
+
+
+# --- Passwords in URLs
+
+_URL_PASSWORD = re.compile(r"://[^\s\x00:/@?#\"'<>`]{0,100}:([^\s\x00/?#\"'<>`,;]{3,200})@(?=[\w\[.-])")
+
+
+def _url_passwords(text: str) -> Iterator[Span]:
+    """Yield the passwords in URLs such as `postgres://user:password@host`."""
+    if "://" in text:
+        for match in _URL_PASSWORD.finditer(text):
+            if not is_placeholder(match[1]):
+                yield Span(*match.span(1), "password")

@@ -1,0 +1,433 @@
+"""Tell which relations of a text outlive the text that replaces it, and which of them began at its date.
+
+"My cousin Tom is a plumber in Wels" is replaced by "Tom moved to Salzburg": Tom is still a cousin and a plumber. A
+relation ends if the new text denies it, says something else in its place, or says that somebody died or left. What
+cannot be told stays, unless the old text says nothing else: then it is what was replaced.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from itertools import pairwise
+
+from palimpsest.core.clock import shown_date
+from palimpsest.core.models import SELF_NAMES, EntityType, Fact, Memory, Relation, name_key, plain_name, relation_key
+from palimpsest.text.names.known_names import bare_name
+from palimpsest.text.stopwords import FUNCTION_WORDS
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+NEGATIONS = _words(
+    "not no never isn't doesn't don't didn't wasn't nicht kein keine keinen ne pas jamais nunca tampoco non mai "
+    "não niet geen inte aldrig nie не никогда"
+)
+"""Words that deny what a text says with all its other words. Scripts without spaces are not covered."""
+
+_KIN = _words(
+    "brother sister sibling siblings twin twins mother father mom mum dad parent parents son daughter child "
+    "children kid kids cousin uncle aunt nephew niece grandmother grandfather grandma grandpa grandparent "
+    "grandson granddaughter grandchild half-brother half-sister stepmother stepfather stepson stepdaughter "
+    "godmother godfather relative born birthplace native bruder schwester geschwister mutter vater eltern sohn "
+    "tochter kind cousine vetter onkel tante neffe nichte oma opa enkel enkelin frère sœur soeur mère père fils "
+    "fille oncle neveu nièce hermano hermana madre padre hijo hija primo prima tío tía sobrino sobrina abuelo "
+    "abuela fratello sorella figlio figlia cugino cugina zio zia irmão irmã mãe pai filho filha broer zus moeder "
+    "vader zoon dochter neef nicht oom syster bror mor far son dotter brat siostra matka ojciec syn córka kuzyn "
+    "kuzynka брат сестра мать отец сын дочь кузен кузина дядя тётя"
+)
+"""What is so for life: whose brother somebody is, and where somebody was born."""
+
+SINGLE_VALUED = frozenset(
+    {
+        *("lives_in", "lives_at", "resides_in", "located_in", "based_in", "has_address", "home_town", "hometown"),
+        *("born_in", "born_on", "has_birthday", "birthday", "birthday_on", "date_of_birth", "has_age", "age"),
+        *("married_to", "engaged_to", "husband_of", "wife_of", "spouse_of", "partner_of"),
+        *("works_at", "works_for", "employed_by", "employed_at", "has_job", "job_title", "has_role"),
+        *("works_as", "has_boss", "has_manager", "studies_at"),
+        *("is_called", "named", "full_name", "native_language", "has_email", "has_phone_number"),
+        *("owned_by", "led_by", "managed_by", "headquartered_in", "runs_on", "written_in", "has_version", "version"),
+        *("due_on", "scheduled_for", "takes_place_on", "takes_place_in", "costs", "has_price"),
+        *("wohnt_in", "lebt_in", "geboren_in", "geboren_am", "verheiratet_mit", "arbeitet_bei", "heißt"),
+    }
+)
+"""The keys of relations that have one value at a time, for nearly everybody. Set by hand: extraction names relations in
+English and in the present, and so do most agents. A relation that has two after all is listed, and left as it is."""
+
+_AREAS: tuple[tuple[str, ...], ...] = (
+    (
+        "liv",
+        "resid",
+        "home",
+        "based",
+        "moved",
+        "moving",
+        "moves",
+        "relocat",
+        "dwell",
+        "flat",
+        "apartment",
+        "house",
+        "rent",
+    ),
+    (
+        "work",
+        "job",
+        "employ",
+        "boss",
+        "manag",
+        "colleague",
+        "company",
+        "profession",
+        "occupation",
+        "retire",
+        "resign",
+        "hired",
+    ),
+    (
+        *("marri", "wife", "husband", "spouse", "partner", "girlfriend", "boyfriend", "fianc", "engag", "dating"),
+        *("divorc", "widow"),
+    ),
+    ("stud", "school", "universit", "enrol", "graduat"),
+    ("dog", "cat", "pet", "horse", "rabbit"),
+    ("friend", "neighbour", "neighbor", "met", "knows"),
+)
+"""How the words begin by which relations and texts speak of home, work, and so on."""
+
+_HOME, _WORK, _MARRIAGE, _STUDY = range(4)
+_ENDS_ITS_AREA: dict[str, int] = {
+    **dict.fromkeys(
+        _words(
+            "moved moves relocated umgezogen gezogen zog zieht déménagé mudó mudado mudou trasferito trasferita "
+            "verhuisd verhuisde flyttade flyttat przeprowadził przeprowadziła переехал переехала"
+        ),
+        _HOME,
+    ),
+    **dict.fromkeys(
+        _words(
+            "retired resigned unemployed jobless fired pensioniert rente arbeitslos retraité retraitée retraite jubiló "
+            "jubilado jubilada pensione reformado reformada gepensioneerd pensioen pensionerad emerytem emerytką "
+            "emeryturze пенсии пенсию пенсионер пенсионерка уволился уволилась"
+        ),
+        _WORK,
+    ),
+    **dict.fromkeys(
+        _words("divorced separated widowed geschieden getrennt divorcé divorcée divorció divorciado gescheiden"),
+        _MARRIAGE,
+    ),
+    "graduated": _STUDY,
+}
+"""Words that end what was so of somebody in an area, whether they name it or not."""
+
+_OF_WHOM = _words(
+    "died dies dead deceased killed closed ended starb gestorben verstorben tot mort morte décédé décédée murió "
+    "muerto muerta morto morta overleden död zmarł zmarła умер умерла"
+)
+"""Words after the one that they end."""
+
+_OF_WHAT = _words("left leaves leaving quit lost sold stopped divorced cancelled canceled gave former ex formerly")
+"""Words before what they end."""
+
+_ANYWHERE = _words(
+    "verließ verlassen verkauft verloren gekündigt quitté vendu perdu dejó vendió perdió lasciato venduto perso "
+    "deixou vendeu perdeu verlaten verkocht lämnade sålde rzucił rzuciła sprzedał sprzedała бросил бросила продал "
+    "продала"
+)
+"""Words on either side of what they end."""
+
+_FROM = _words("from of aus von de da do del dal uit från z ze из с")  # noqa: RUF001 - Russian
+"""Words before a place that somebody leaves."""
+
+_COPULAS = _words(
+    "is was became ist wurde est es era è é jest är heeft has a an ein eine einen un une una the der die das el la"
+)
+
+_CLAUSES = re.compile(
+    r"[,;.:()\u2013\u2014]|\b(?:and|but|und|aber|et|mais|y|pero|e|ma|mas|en|maar|och|men|i|ale|и|но)\b", re.IGNORECASE
+)
+_COMMON = frozenset(word for words in FUNCTION_WORDS.values() for word in words)
+_POSSESSIVE = re.compile(r"(?<=\w)['’]s?(?=\s|$)")  # noqa: RUF001 - a typographic apostrophe
+_NEAR = 2
+"""How many words before "died" say who did."""
+
+
+def words_in(text: str) -> list[str]:
+    """Return the words of a text as `name_key` gives them."""
+    return [word for part in text.split() if (word := name_key(part))]
+
+
+def has_name(words: Sequence[str], text: str, name: str) -> bool:
+    """Return whether a text has a name: its words side by side, or its characters in a script without spaces.
+
+    What tells two of a name apart, as in "Tom (plumber)", may stand elsewhere in the text.
+    """
+    name = bare_name(name) or name
+    key = name_key(name)
+    if not key.isascii() and len(key.split()) == 1 and key in plain_name(text):
+        return True
+    return f" {' '.join(words_in(name))} " in f" {' '.join(words)} "
+
+
+def is_for_life(relation: Relation) -> bool:
+    """Return whether a relation has no beginning that a text would date, such as "brother of"."""
+    return not _KIN.isdisjoint(_name_words(relation.name))
+
+
+def since_of(relation: Relation, memory_since: str) -> str:
+    """Return since when a relation holds, given since when the memory does that states it; "" if that is not known."""
+    if relation.since is not None:
+        return relation.since
+    return "" if is_for_life(relation) else memory_since
+
+
+def dated(owner: Memory | Fact) -> tuple[Relation, ...]:
+    """Return the relations of a memory or a fact, each with the date that is its own."""
+    since = shown_date(owner.valid_from, owner.valid_from_precision) if owner.valid_from else ""
+    return tuple(_at(relation, since_of(relation, since)) for relation in owner.relations)
+
+
+def begun(text: str, relations: Sequence[Relation], date_places: Iterable[int]) -> tuple[Relation, ...]:
+    """Return the relations of a new text: those that did not begin at its date have none.
+
+    Of several, those began then that are stated in the same clause as a date, if there are such.
+    """
+    open_ones = [relation for relation in relations if relation.since is None and not is_for_life(relation)]
+    places = list(date_places)
+    clauses = [text[start:end] for start, end in _clause_spans(text) if any(start <= place < end for place in places)]
+    beside = [
+        relation
+        for relation in open_ones
+        if any(has_name(words_in(clause), clause, relation.destination) for clause in clauses)
+    ]
+    if not beside or len(beside) == len(open_ones):
+        return tuple(relations)
+    return tuple(
+        relation if relation not in open_ones or relation in beside else _at(relation, "") for relation in relations
+    )
+
+
+def _at(relation: Relation, since: str) -> Relation:
+    return Relation(relation.source, relation.name, relation.destination, since)
+
+
+def _clause_spans(text: str) -> list[tuple[int, int]]:
+    cuts = [0, *(place for match in _CLAUSES.finditer(text) for place in match.span()), len(text)]
+    return [(start, end) for start, end in pairwise(cuts) if text[start:end].strip()]
+
+
+def outliving(old: Memory, new: Fact, self_keys: AbstractSet[str]) -> tuple[Relation, ...]:
+    """Return the relations of a replaced memory that still hold, with their dates, apart from those that are stated.
+
+    `self_keys` are the keys of the names of the user.
+    """
+    stated = {relation.key for relation in new.relations}
+    left = [relation for relation in dated(old) if relation.key not in stated]
+    if not left:
+        return ()
+    reading = _Reading(old, new, self_keys | SELF_NAMES)
+    kept = [relation for relation in left if not reading.ends(relation)]
+    if len(kept) == len(old.relations):  # nothing says what was replaced
+        kept = [relation for relation in kept if not reading.is_all_that_was_said(relation)]
+    return tuple(kept)
+
+
+@dataclass(frozen=True, slots=True)
+class _Clause:
+    """A part of a text: its words, and which of them are a genitive, such as "Petra's"."""
+
+    text: str
+    words: tuple[str, ...]
+    genitives: frozenset[str]
+
+    @classmethod
+    def of(cls, text: str) -> _Clause:
+        genitives = frozenset(name_key(part) for part in text.split() if _POSSESSIVE.search(part))
+        return cls(text, tuple(words_in(text)), genitives)
+
+    def has(self, name: str) -> bool:
+        return has_name(self.words, self.text, name)
+
+    def place(self, name: str) -> int | None:
+        """Return the number of the first word of a name that is not a genitive; None if the clause has none."""
+        wanted = words_in(bare_name(name) or name)
+        for start in range(len(self.words) - len(wanted) + 1):
+            found = self.words[start : start + len(wanted)]
+            if list(found) == wanted and found[-1] not in self.genitives:
+                return start
+        return None
+
+
+class _Reading:
+    """What a new text says of the relations of the one that it replaces."""
+
+    def __init__(self, old: Memory, new: Fact, self_keys: AbstractSet[str]) -> None:
+        self._old, self._new, self._self_keys = old, new, self_keys
+        self._words = words_in(new.text)
+        self._clauses = [_Clause.of(new.text[start:end]) for start, end in _clause_spans(new.text)]
+        self._types: dict[str, EntityType] = {
+            name_key(entity.name): entity.type for entity in (*new.entities, *old.entities)
+        }
+
+    def ends(self, relation: Relation) -> bool:
+        """Return whether the new text ends a relation."""
+        if any(self._denies(clause, relation) for clause in self._clauses):
+            return True
+        if is_for_life(relation):
+            return False
+        if any(self._is_instead(other, relation) for other in self._new.relations):
+            return True
+        if any(self._ends_in(clause, relation) for clause in self._clauses):
+            return True
+        if not (
+            self._speaks_of(relation.source) or (self._has(relation.source) and self._said_in(self._words, relation))
+        ):
+            return False
+        ended = {_ENDS_ITS_AREA[word] for word in self._words if word in _ENDS_ITS_AREA} & _areas(
+            _name_words(relation.name)
+        )
+        if self._has(relation.destination):
+            return bool(ended - {_HOME})
+        return bool(ended) or self._names_another(relation) or self._says_another(relation)
+
+    def is_all_that_was_said(self, relation: Relation) -> bool:
+        """Return whether the old text says nothing but a relation, and what is so for life."""
+        if is_for_life(relation) or (self._has(relation.source) and self._has(relation.destination)):
+            return False
+        known = {
+            word
+            for other in self._old.relations
+            if is_for_life(other) or other.key == relation.key
+            for word in _said(other)
+        }
+        known |= {word for key in self._self_keys for word in key.split()}
+        left = [word for word in words_in(self._old.text) if word not in known and word not in _COMMON]
+        return not any(word.isalpha() and word not in _KIN for word in left)
+
+    def _has(self, name: str) -> bool:
+        """Return whether the new text names somebody or something; of the user, whether it is about the user."""
+        if name_key(name) in self._self_keys:
+            named = {name_key(entity.name) for entity in self._new.entities} | set(self._words)
+            return not named.isdisjoint(self._self_keys)
+        return has_name(self._words, self._new.text, name)
+
+    def _speaks_of(self, name: str) -> bool:
+        """Return whether the new text says something of somebody, and not only of what is theirs."""
+        is_self = name_key(name) in self._self_keys
+        return self._has(name) and (is_self or any(clause.place(name) is not None for clause in self._clauses))
+
+    def _denies(self, clause: _Clause, relation: Relation) -> bool:
+        place = next((number for number, word in enumerate(clause.words) if word in NEGATIONS), None)
+        if place is None or not (self._has(relation.source) or self._has(relation.destination)):
+            return False
+        is_named = clause.place(relation.destination) is not None and not is_for_life(relation)
+        return is_named or bool(self._said_in(clause.words, relation, but=clause.genitives))
+
+    def _said_in(self, words: Sequence[str], relation: Relation, but: AbstractSet[str] = frozenset()) -> list[int]:
+        """Return the numbers of the words that say a relation, such as "dog" of "has dog"."""
+        said = [word for word in _name_words(relation.name) if word not in _COMMON]
+        return [
+            number
+            for number, word in enumerate(words)
+            if word not in but and any(_begins_alike(word, other) for other in said)
+        ]
+
+    def _is_instead(self, other: Relation, relation: Relation) -> bool:
+        """Return whether a relation that the new text states takes the place of another one."""
+        if not self._is_same(other.source, relation.source):
+            return other.key[1:] == relation.key[1:]
+        alike = relation_key(other.name) == relation_key(relation.name) or _share_words(other, relation)
+        ends = (name_key(other.source), name_key(other.destination))
+        restates = [item for item in self._old.relations if (name_key(item.source), name_key(item.destination)) == ends]
+        areas = _areas(_name_words(other.name)), _areas(_name_words(relation.name))
+        if restates:
+            return (alike or bool(areas[0] & areas[1])) and any(item.key == relation.key for item in restates)
+        kinds = {self._types.get(name_key(item.destination), "other") for item in (other, relation)}
+        is_same_kind = len(kinds) == 1 and "other" not in kinds and (areas[0] == areas[1] or not all(areas))
+        return alike or is_same_kind or bool(areas[0] & areas[1] and len(kinds) == 1)
+
+    def _is_same(self, name: str, other: str) -> bool:
+        keys = name_key(name), name_key(other)
+        return keys[0] == keys[1] or all(key in self._self_keys for key in keys)
+
+    def _ends_in(self, clause: _Clause, relation: Relation) -> bool:
+        """Return whether a clause says that what a relation leads to, or who has it, is no more, or was left."""
+        ends = [end for end in (relation.destination, relation.source) if name_key(end) not in self._self_keys]
+        places = [place for end in ends if (place := clause.place(end)) is not None]
+        is_about = all(self._has(end) for end in (relation.source, relation.destination))
+        at = clause.place(relation.destination) if is_about else None
+        others = {name_key(entity.name) for entity in self._new.entities} - self._self_keys
+        is_of_source = (self._has(relation.source) or not others) and not any(
+            self._has(other.destination)
+            for other in self._old.relations
+            if other.key[:2] == relation.key[:2] and other.key != relation.key
+        )
+        said = self._said_in(clause.words, relation, but=clause.genitives) if is_of_source else []
+        objects = [*([] if at is None else [at]), *said]
+        for number, word in enumerate(clause.words):
+            if word in _OF_WHOM and any(number - _NEAR <= place < number for place in (*places, *objects)):
+                return True
+            if word in _OF_WHAT and any(place > number for place in objects):
+                return True
+            if word in _ANYWHERE and objects:
+                return True
+        return (
+            at is not None
+            and at > 0
+            and clause.words[at - 1] in _FROM
+            and not _ENDS_ITS_AREA.keys().isdisjoint(clause.words)
+        )
+
+    def _names_another(self, relation: Relation) -> bool:
+        """Return whether the new text names another place where the relation has one, and so on."""
+        kind = self._types.get(name_key(relation.destination), "other")
+        spoken, own = _areas(self._words), _areas(_name_words(relation.name))
+        spoken |= {_ENDS_ITS_AREA[word] for word in self._words if word in _ENDS_ITS_AREA}
+        if kind == "other" or (spoken and not spoken & own and (own or kind == "person")):
+            return False
+        before = {name_key(entity.name) for entity in self._old.entities}
+        new = (entity for entity in self._new.entities if name_key(entity.name) not in before | self._self_keys)
+        return any(entity.type == kind and not self._is_same(entity.name, relation.source) for entity in new)
+
+    def _says_another(self, relation: Relation) -> bool:
+        """Return whether the new text goes on otherwise after the same words: "works as", "is a"."""
+        text = f" {' '.join(self._words)} "
+        if len(words := relation.name.replace("_", " ").casefold().split()) > 1 and f" {' '.join(words)} " in text:
+            return True
+        old = words_in(self._old.text)
+        wanted = words_in(bare_name(relation.destination) or relation.destination)
+        at = next((n for n in range(len(old)) if old[n : n + len(wanted)] == wanted), 0)
+        start = at
+        while start > 0 and old[start - 1] in _COPULAS:
+            start -= 1
+        return start < at and f" {' '.join(old[start:at])} " in text
+
+
+def _name_words(name: str) -> list[str]:
+    return relation_key(name).split("_")
+
+
+def _said(relation: Relation) -> list[str]:
+    return [
+        word
+        for part in (relation.source, relation.name.replace("_", " "), relation.destination)
+        for word in words_in(part)
+    ]
+
+
+def _share_words(one: Relation, other: Relation) -> bool:
+    first, second = ({word for word in _name_words(item.name) if word not in _COMMON} for item in (one, other))
+    return any(_begins_alike(word, another) for word in first for another in second)
+
+
+def _begins_alike(word: str, other: str) -> bool:
+    """Return whether two words are forms of one, such as "works" and "working"."""
+    length = max(4, min(len(word), len(other)) - 2)
+    return word[:length] == other[:length]
+
+
+def _areas(words: Iterable[str]) -> set[int]:
+    return {number for word in words for number, stems in enumerate(_AREAS) if word.startswith(stems)}

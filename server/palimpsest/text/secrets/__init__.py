@@ -1,1 +1,0 @@
-"""Find passwords, keys and tokens in texts, and replace them."""
