@@ -3,7 +3,7 @@
     python benchmarks/soak.py --rounds 200
 
 In each round, a process opens the memory and works on it: it adds texts and relations, updates, deletes, restores and
-undoes, and it merges, splits and renames entities; or it rebuilds the indexes, migrates an older schema, re-embeds
+undoes, and it merges, splits and renames entities; or it rebuilds the indexes, re-embeds
 everything with another embedder, writes summaries, imports, or restores a backup. In the rounds "living" two processes
 do so at once: they pin memories, add some that soon end, search, and do the work in the background with a scripted
 model, which must be asked by one of them at a time, and no more often than the budget allows. A process prints each
@@ -54,7 +54,7 @@ from soak_model import Model
 from soak_worker import CALLS_PER_DAY, SCOPE, prepare, settings_for
 
 WORKER = Path(__file__).with_name("soak_worker.py")
-KINDS = ("write", "living", "write", "rebuild", "migrate", "living", "reembed", "summary", "import", "restore")
+KINDS = ("write", "living", "write", "rebuild", "living", "reembed", "summary", "import", "restore")
 MAX_DELAY = 1.0
 LIVING_DELAY = 4.0
 """The longest time in seconds from when a worker opens the memory, or begins to write, until it is killed. It is longer
@@ -134,8 +134,6 @@ def run(folder: Path, rounds: int, seed: int, report: Callable[[str], None] = la
         for number in range(rounds):
             kind = KINDS[number % len(KINDS)]
             prepare(kind, folder)
-            if kind == "migrate":
-                expected.edited.clear()
             model.begin()
             in_progress = _killed(kind, folder, server.base_url, rng, expected, tally)
             tally.rounds[kind] += 1
@@ -164,8 +162,8 @@ def _killed(
     outputs = [cast("IO[bytes]", worker.stdout) for worker in workers]
     for output in outputs:
         output.readline()  # the worker has imported its modules, and opens the memory now
-    # Some workers are killed while they open, migrate or embed; the others after they have begun to write.
-    is_opening = kind in ("migrate", "reembed") or rng.random() < OPENING_SHARE
+    # Some workers are killed while they open or embed; the others after they have begun to write.
+    is_opening = kind == "reembed" or rng.random() < OPENING_SHARE
     first = [b"" if is_opening else output.readline() for output in outputs]
     time.sleep(rng.uniform(0, LIVING_DELAY if kind == "living" else MAX_DELAY))
     for worker in workers:

@@ -9,7 +9,7 @@ import json
 import random
 import sys
 import uuid
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -24,8 +24,6 @@ from palimpsest.core.errors import InputError
 from palimpsest.core.models import EXPIRES_AT, PINNED, UNDO, Relation, Scope, Undo
 from palimpsest.core.settings import Settings, load_settings
 from palimpsest.memory import Memory, open_memory
-from palimpsest.store.ledger import open_ledger
-from palimpsest.store.sqlite.fts5 import SqliteFullText
 
 SCOPE = Scope("alice")
 NAMES = ("Ana", "Tom", "Zürich", "Zurich", "Ferrow", "Ferrow AG", "Lyon", "Mika Øst", "王芳", "github.com/a/b")
@@ -63,20 +61,6 @@ def settings_for(folder: Path, base_url: str = "", embedder: str = "local") -> S
 
 def prepare(kind: str, folder: Path) -> None:
     """Prepare the state from which a round of this kind starts."""
-    if kind == "migrate":
-        import alembic.command  # noqa: PLC0415 - needed in these rounds only
-        import alembic.config  # noqa: PLC0415 - likewise
-
-        from palimpsest.store import upgrade  # noqa: PLC0415 - likewise
-
-        config = alembic.config.Config()
-        config.set_main_option("script_location", str(Path(upgrade.__file__).parent / "migrations"))
-        config.set_main_option("recursive_version_locations", "true")
-        with closing(open_ledger(folder / "ledger.db", now)) as ledger, ledger.read() as conn:
-            config.attributes["connection"] = conn
-            config.attributes["full_text"] = SqliteFullText()
-            alembic.command.downgrade(config, "0002")
-            conn.commit()
     if kind == "import":
         anyio.run(_export, folder)
 

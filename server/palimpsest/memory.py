@@ -16,7 +16,6 @@ from palimpsest.admin.doctor import health
 from palimpsest.admin.maintenance import Care
 from palimpsest.core import models
 from palimpsest.core.clock import Clock, in_zone, now
-from palimpsest.core.errors import LedgerError
 from palimpsest.core.models import (
     Edit,
     Fact,
@@ -30,7 +29,7 @@ from palimpsest.core.models import (
     probable,
 )
 from palimpsest.core.protocols import LanguageModel, ReportProgress
-from palimpsest.core.settings import Settings, unused_variables_text
+from palimpsest.core.settings import Settings
 from palimpsest.core.threads import Threads, in_background
 from palimpsest.core.validation import MAX_LIMIT, MAX_TOKENS, bounded, relations_from
 from palimpsest.hooks.instructions import Launch
@@ -52,7 +51,7 @@ from palimpsest.learn.user_projects import Projects, in_its_project
 from palimpsest.recall.listing import Page, page
 from palimpsest.recall.retention import Forgetting
 from palimpsest.recall.search import SearchQuery, SearchResult, filter_notes, search, search_all_projects
-from palimpsest.store import entries, history, links, projects, upgrade
+from palimpsest.store import entries, history, links, projects
 from palimpsest.store import messages as message_queries
 from palimpsest.store.ledger import Ledger, open_ledger
 from palimpsest.store.rows import is_seen
@@ -467,17 +466,6 @@ class Memory:
             return on_project
         unreported = await self.engine.run(lambda: job_reports.unreported(self.engine, scope))
         return (*on_project, *self._background.report(unreported))
-
-    async def upgrade_notice(self) -> tuple[str, ...]:
-        """Return what people of an earlier version should know of this one; once, whichever process is asked."""
-        unused, ledger = self.settings.unused_openai_variables, self.engine.ledger
-        if not unused:
-            return ()
-        try:
-            is_new = await self.engine.write(lambda: ledger.take_notice(upgrade.OPENAI_VARIABLES))
-        except LedgerError:  # a ledger that can only be read still answers
-            return ()
-        return (f"since this version {unused_variables_text(unused)}",) if is_new else ()
 
     @property
     def _answering(self) -> Engine:

@@ -14,8 +14,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import alembic.command
-import alembic.config
 import anyio
 import pytest
 
@@ -30,32 +28,19 @@ from palimpsest.store.ledger import open_ledger
 from palimpsest.store.schema import HEAD
 from palimpsest.store.sqlite.fts5 import SqliteFullText
 from palimpsest.store.sqlite.ledger_files import KEPT
-from palimpsest.store.upgrade import MIGRATIONS
 from palimpsest.text.tokenizer import search_tokens
 from tests.support.command_line import palimpsest, palimpsest_json, palimpsest_process
 from tests.support.ledger_access import (
-    all_keys,
     ledger_faults,
-    ledger_in,
     second_writer,
     store_memory,
-    store_messages,
 )
 from tests.support.ledger_files import data_files, repeat_until, run_sql, run_writer, table_rows
 from tests.support.mcp_client import connect_stdio, reply_results, reply_text
 from tests.support.memory import ALICE, StoppedClock, llm_settings, memory_in
+from tests.support.next_version import NEXT, become_the_next_version
 
 pytestmark = pytest.mark.only_on("sqlite", "these are copies of files, and ledgers of earlier versions")
-
-KILLED_WHILE_MIGRATING = """
-import os, signal, sys
-from datetime import UTC, datetime
-from pathlib import Path
-from palimpsest.store import ledger
-from palimpsest.store.writes import entries
-entries.rebuild = lambda conn, full_text, now: os.kill(os.getpid(), signal.SIGKILL)
-ledger.open_ledger(Path(sys.argv[1]), lambda: datetime.now(UTC))
-"""
 
 KILLED_AFTER_WRITING = """
 import os, signal, sys
@@ -99,21 +84,6 @@ def texts_in(path: Path) -> list[str]:
 def writable_copy(path: Path) -> Path:
     """Return a copy of a backup that may be opened for writing."""
     return Path(shutil.copyfile(path, path.with_suffix(".copy")))
-
-
-def downgrade(path: Path, revision: str) -> None:
-    """Downgrade the schema of a ledger to that of an older version of the program."""
-    config = alembic.config.Config()
-    config.set_main_option("script_location", str(MIGRATIONS))
-    config.set_main_option("recursive_version_locations", "true")
-    ledger = open_ledger(path, StoppedClock())
-    try:
-        with ledger.read() as conn:
-            config.attributes["connection"] = conn
-            config.attributes["full_text"] = SqliteFullText()
-            alembic.command.downgrade(config, revision)
-    finally:
-        ledger.close()
 
 
 def schema_of(path: Path) -> list[tuple[Any, ...]]:
@@ -298,18 +268,18 @@ class TestRestore:
         assert ledger_faults(settings.ledger_path) == []
 
     def test_a_backup_with_an_older_schema_is_migrated(
-        self, tmp_path: Path, settings: Settings, clock: StoppedClock
+        self, tmp_path: Path, settings: Settings, clock: StoppedClock, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Guards backups that an older version of the program made."""
         store(settings, "User plays the cello")
         store(settings, "User lives in Nice")
         old = Path(shutil.copyfile(back_up(settings, None, clock).path, tmp_path / "old.db"))
-        downgrade(old, "0002")
+        become_the_next_version(monkeypatch, tmp_path)
         before = old.read_bytes()
         store(settings, "User bakes rye bread")
         restore(settings, old, clock)
         assert texts_in(settings.ledger_path) == ["User plays the cello", "User lives in Nice"]
-        assert schema_of(settings.ledger_path)[0] == (HEAD,)
+        assert schema_of(settings.ledger_path)[0] == (NEXT,)
         assert ledger_faults(settings.ledger_path) == []
         assert old.read_bytes() == before, "the backup itself is unchanged"
 
@@ -542,75 +512,26 @@ async def test_a_running_server_sees_the_restored_state_at_its_next_call_and_its
 
 
 class TestMigration:
-    def test_a_failed_migration_changes_neither_schema_nor_data(self, settings: Settings, clock: StoppedClock) -> None:
+    def test_a_failed_migration_changes_neither_schema_nor_data(
+        self, tmp_path: Path, settings: Settings, clock: StoppedClock, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """Guards against a half-migrated ledger: all of a migration is applied, or nothing of it."""
         store(settings, "User plays the cello", "User lives in Nice")
         path = settings.ledger_path
-        downgrade(path, "0002")
-        run_sql(path, "CREATE TABLE message_history (something TEXT); INSERT INTO message_history VALUES ('else')")
+        run_sql(path, "ALTER TABLE memories ADD COLUMN mood TEXT")
         before, texts = schema_of(path), texts_in(path)
-        with pytest.raises(LedgerError, match="already exists"):
+        become_the_next_version(monkeypatch, tmp_path)
+        with pytest.raises(LedgerError, match="duplicate column"):
             open_ledger(path, clock)
         assert schema_of(path) == before
         assert texts_in(path) == texts
         (copy,) = (settings.data_dir / "backups").iterdir()
         assert schema_of(copy) == before
         assert texts_in(copy) == texts
-        run_sql(path, "DROP TABLE message_history")
+        run_sql(path, "ALTER TABLE memories DROP COLUMN mood")
         open_ledger(path, clock).close()
-        assert schema_of(path)[0] == (HEAD,)
+        assert schema_of(path)[0] == (NEXT,)
         assert ledger_faults(path) == []
-
-    @pytest.mark.nightly
-    def test_an_interrupted_migration_is_repeated_by_the_next_process(
-        self, settings: Settings, clock: StoppedClock
-    ) -> None:
-        """Guards against a power cut during a migration: the old ledger stays usable."""
-        store(settings, "User plays the cello", "User lives in Nice")
-        path = settings.ledger_path
-        downgrade(path, "0001")
-        before = schema_of(path)
-        killed = subprocess.run([sys.executable, "-c", KILLED_WHILE_MIGRATING, str(path)], check=False, timeout=60)
-        assert killed.returncode == -signal.SIGKILL
-        assert schema_of(path) == before
-        open_ledger(path, clock).close()
-        assert schema_of(path)[0] == (HEAD,)
-        assert texts_in(path) == ["User plays the cello", "User lives in Nice"]
-        assert ledger_faults(path) == []
-
-    @pytest.mark.nightly
-    @pytest.mark.anyio
-    async def test_keys_that_an_older_version_wrote_are_the_same_afterwards(self, settings: Settings) -> None:
-        """Guards what is searched: keys were stored in single precision, and also those that equal their vector."""
-        async with memory_in(settings.data_dir) as memory:
-            question, *_ = await store_messages(memory, ("user", "I drink green tea"), ("assistant", "Noted."))
-            store_memory(memory, "User drinks green tea", sources=[question.id])
-            store_memory(memory, "User lives in Nice")
-            fingerprint = memory.engine.embedder.fingerprint
-        with ledger_in(settings.data_dir) as ledger, ledger.read() as conn:
-            before = all_keys(conn, ALICE, fingerprint)
-        downgrade(settings.ledger_path, "0005")
-        with ledger_in(settings.data_dir) as ledger, ledger.read() as conn:
-            after = all_keys(conn, ALICE, fingerprint)
-        assert before[0] == after[0]
-        assert abs(before[1] - after[1]).max() < 1e-3
-        assert ledger_faults(settings.ledger_path) == []
-
-    @pytest.mark.anyio
-    async def test_what_an_older_version_deleted_is_forgotten_and_what_it_undid_or_replaced_is_not(
-        self, settings: Settings
-    ) -> None:
-        """Guards the turns behind them: older versions did not say why a memory is deleted."""
-        async with memory_in(settings.data_dir) as memory:
-            deleted, rome = store_memory(memory, "Mark drinks"), store_memory(memory, "User lives in Rome")
-            await memory.delete(ALICE, [deleted])
-            await memory.add_text(ALICE, "User lives in Oslo", replaces=[rome])
-            undone = store_memory(memory, "User sings")
-            await memory.undo(ALICE)
-        downgrade(settings.ledger_path, "0006")
-        async with memory_in(settings.data_dir) as memory:
-            stored = [(await memory.history(ALICE, memory_id))[0] for memory_id in (deleted, rome, undone)]
-        assert [memory.is_forgotten for memory in stored] == [True, False, False]
 
 
 @pytest.mark.nightly

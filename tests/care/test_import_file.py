@@ -208,56 +208,6 @@ def time_in_log(edits: Any, share: float) -> datetime:
     return edits[int(len(edits) * share)].made_at
 
 
-def as_version_1(line: dict[str, Any]) -> dict[str, Any]:
-    """Return a line of an export as older versions of Palimpsest wrote it. `valid_from` was when it was last said."""
-    if line.get("format"):
-        return {**line, "version": 1}
-    if line["type"] != "memory":
-        return line
-
-    def older(item: dict[str, Any]) -> dict[str, Any]:
-        new = {"happened_precision", "stated_at", "valid_from_precision", "valid_until_precision", "is_forgotten"}
-        return {key: value for key, value in item.items() if key not in new} | {"valid_from": item["stated_at"]}
-
-    versions = [{**row, "state": older(row["state"])} for row in line["history"]]
-    return {**older(line), "valid_until": line["deleted_at"], "history": versions}
-
-
-async def test_an_export_of_version_1_is_imported(tmp_path: Path) -> None:
-    """Guards the copies that people have: dates, and what an undo brings back, are what they were."""
-    clock = StoppedClock()
-    async with memory_in(tmp_path / "here", clock) as memory:
-        lives = store_memory(memory, "User lives in Nice")
-        clock.forward(days=400)
-        await memory.update(ALICE, lives, text="User lives in Lyon")
-        lines = [json.loads(line) for line in (await exported(memory)).splitlines()]
-        listed = (await memory.list(ALICE)).hits
-    file = tmp_path / "alice.jsonl"
-    file.write_text("".join(f"{json.dumps(as_version_1(line))}\n" for line in lines))
-    async with memory_in(tmp_path / "there", clock) as memory:
-        await memory.care.import_file(ALICE, file, ignore_progress)
-        assert (await memory.list(ALICE)).hits == listed
-        await memory.undo(ALICE)
-        (hit,) = (await memory.list(ALICE)).hits
-        assert (hit.text, hit.date) == ("User lives in Nice", "2026-05-08")
-
-
-@pytest.mark.nightly
-async def test_what_version_1_says_was_deleted_is_forgotten_and_what_it_says_was_undone_is_not(tmp_path: Path) -> None:
-    """Guards the turns behind deleted memories: they do not come back by way of an old export."""
-    async with memory_in(tmp_path / "here") as memory:
-        drinks, sings = await store_messages(memory, ("user", "Mark drinks"), ("user", "Mark sings"))
-        await memory.delete(ALICE, [store_memory(memory, "Mark is a drinker", sources=(drinks.id,))])
-        store_memory(memory, "Mark is a singer", sources=(sings.id,))
-        await memory.undo(ALICE)
-        lines = [json.loads(line) for line in (await exported(memory)).splitlines()]
-    file = tmp_path / "alice.jsonl"
-    file.write_text("".join(f"{json.dumps(as_version_1(line))}\n" for line in lines))
-    async with memory_in(tmp_path / "there") as memory:
-        await memory.care.import_file(ALICE, file, ignore_progress)
-        assert {hit.text for hit in (await memory.search(ALICE, "Mark")).hits} == {"Mark sings"}
-
-
 @pytest.mark.nightly
 async def test_an_imported_summary_is_not_shown_if_anything_was_deleted(tmp_path: Path) -> None:
     """Guards against a summary that quotes what was forgotten. The file is longer than a batch of the import."""
@@ -413,7 +363,7 @@ DAMAGES: dict[str, tuple[int, Callable[[dict[str, Any]], Any], str]] = {
     "a duplicate id": (4, changed(id="a0000000-0000-4000-8000-000000000001"), "line 4: the id a0000000.* twice"),
     "a second header": (
         3,
-        lambda _: {"format": "palimpsest-export", "version": 1, "user_id": "alice"},
+        lambda _: {"format": "palimpsest-export", "version": 5, "user_id": "alice"},
         "line 3: ",
     ),
     "a newer version": (1, changed(version=6), "line 1: version"),
@@ -449,7 +399,7 @@ async def test_a_damaged_line_is_named_and_nothing_at_all_is_stored(tmp_path: Pa
 async def test_a_file_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
     """Guards against a traceback for a file that an editor saved in another encoding."""
     file = tmp_path / "alice.jsonl"
-    file.write_bytes(b'{"format":"palimpsest-export","user_id":"alice","version":1}\n\xff\xfe\n')
+    file.write_bytes(b'{"format":"palimpsest-export","user_id":"alice","version":5}\n\xff\xfe\n')
     async with memory_in(tmp_path / "there") as memory:
         with pytest.raises(InputError, match=r"alice\.jsonl cannot be read"):
             await memory.care.import_file(ALICE, file, ignore_progress)

@@ -19,7 +19,7 @@ from palimpsest.core.errors import InputError, MemoryNotFoundError
 from palimpsest.core.models import Scope
 from palimpsest.index.sync import Checkpoint
 from palimpsest.memory import Memory
-from palimpsest.store import entries as log_queries
+from palimpsest.store import entries as entry_queries
 from palimpsest.store import memories, summaries
 from palimpsest.store.sqlite import sqlite_database
 from palimpsest.text.tokenizer import search_tokens
@@ -63,7 +63,7 @@ def vectors_of(path: Path, *ids: str) -> list[bytes]:
     with ledger_in(path.parent) as ledger, ledger.read() as conn:
         query = sql("SELECT seq, embedder, vector, key FROM vectors WHERE owner_id = :owner_id")
         rows = [conn.execute(query, {"owner_id": owner_id}).one() for owner_id in ids]
-        indexed = [log_queries.keys_of(conn, embedder, [seq])[seq].tobytes() for seq, embedder, *_ in rows]
+        indexed = [entry_queries.keys_of(conn, embedder, [seq])[seq].tobytes() for seq, embedder, *_ in rows]
     return [blob for _, _, *blobs in rows for blob in blobs if blob] + indexed
 
 
@@ -210,7 +210,7 @@ async def test_the_neighbours_of_a_purged_message_lose_its_context(tmp_path: Pat
             full_text = memory.engine.ledger.full_text
             assert full_text.search(conn, ALICE, search_tokens(ASKED + ANSWERED), 10) == {}
             _, keys = all_keys(conn, ALICE, memory.engine.embedder.fingerprint)
-            centre = log_queries.centre(conn, "alice", memory.engine.embedder.fingerprint)
+            centre = entry_queries.centre(conn, "alice", memory.engine.embedder.fingerprint)
             entries = conn.execute(sql("SELECT seq, owner_id FROM vectors"))
             words = {owner: full_text.rows(conn)[seq] for seq, owner in entries}
         with other.engine.ledger.read() as conn:
@@ -464,7 +464,7 @@ def _stands(memory: Memory, folder: Path) -> bool:
         return (
             checkpoint is not None
             and checkpoint.is_valid(memory.projection.initial_checkpoint, conn)
-            and checkpoint.log_number == log_queries.newest_log_number(conn)
+            and checkpoint.log_number == entry_queries.newest_log_number(conn)
         )
 
 

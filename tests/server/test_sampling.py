@@ -232,7 +232,7 @@ async def test_a_call_ends_though_the_clients_model_never_answers(tmp_path: Path
 
 async def test_a_call_over_several_requests_ends_though_no_answer_comes(tmp_path: Path) -> None:
     """Guards the newer protocol: the work ends, and who comes without an answer gets its result."""
-    async with over_stdio(tmp_path, SilentClientModel(), "auto", **call_seconds("0.2")) as client:
+    async with over_stdio(tmp_path, SilentClientModel(), "auto", **call_seconds("2")) as client:
         call = client.session.call_tool
         asked = await call("add_memory", CONVERSATION, allow_input_required=True)
         assert isinstance(asked, InputRequiredResult)

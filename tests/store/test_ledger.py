@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import threading
 
-import alembic.autogenerate
-import alembic.migration
 import numpy as np
 import pytest
-from sqlalchemy import Integer, select
-from sqlalchemy.schema import CreateIndex
+from sqlalchemy import select
 
 from palimpsest.core.errors import InputError, MemoryNotFoundError, StaleDecisionError
 from palimpsest.core.models import Decision, Event, Fact, Memory, Message, Outcome, Provenance, Scope
@@ -18,17 +15,13 @@ from palimpsest.store import entries, history, memories, schema, summaries
 from palimpsest.store import messages as message_queries
 from palimpsest.store.apply import Write
 from palimpsest.store.ledger import Ledger
-from palimpsest.store.schema import HEAD, KNOWN_REVISIONS, metadata
+from palimpsest.store.schema import KNOWN_REVISIONS
 from palimpsest.store.upgrade import MIGRATIONS
 from palimpsest.text.tokenizer import search_tokens
 from tests.support.ledger_access import all_keys
 from tests.support.memory import ALICE, StoppedClock, messages_from
 
 BY_TEST = Provenance("test", model="m", prompt="p", caller="pytest")
-
-
-OF_POSTGRESQL = ("commits", "changes_by_user")
-"""A table and an index that only PostgreSQL needs."""
 
 
 def apply_decisions(
@@ -354,38 +347,6 @@ class TestConcurrency:
 
 
 class TestSchema:
-    # SQLAlchemy and Alembic do not read back an index of an expression from SQLite. The next test does.
-    @pytest.mark.filterwarnings("ignore:Skipped unsupported reflection of expression-based index memories_by_time")
-    @pytest.mark.filterwarnings("ignore:autogenerate skipping metadata-specified expression-based index")
-    def test_the_migrations_make_exactly_the_tables_of_the_schema(self, ledger: Ledger) -> None:
-        """`schema.py` and the migrations must not differ."""
-        with ledger.read() as conn:
-            opts = {"include_name": _is_of_every_store, "compare_type": _differ}
-            context = alembic.migration.MigrationContext.configure(conn, opts=opts)
-            assert alembic.autogenerate.compare_metadata(context, metadata) == []
-
-    @pytest.mark.only_on("sqlite", "SQLAlchemy reads this index back from PostgreSQL, in the test above")
-    def test_the_migrations_make_the_index_of_times(self, ledger: Ledger) -> None:
-        """It is the index of an expression, which the comparison of the tables leaves out."""
-        made = "SELECT sql FROM sqlite_master WHERE name = 'memories_by_time'"
-        with ledger.read() as conn:
-            (index,) = [index for index in metadata.tables["memories"].indexes if index.name == "memories_by_time"]
-            declared = str(CreateIndex(index).compile(dialect=conn.dialect))
-            assert " ".join(conn.exec_driver_sql(made).scalar_one().split()) == " ".join(declared.split())
-
     def test_head_is_the_newest_migration(self) -> None:
         """The constant decides whether Alembic is imported at all."""
-        folder = MIGRATIONS / "versions"
-        assert {file.name[:4] for file in folder.rglob("0*.py")} == KNOWN_REVISIONS
-        assert max(KNOWN_REVISIONS) == HEAD
-
-
-def _is_of_every_store(name: str | None, kind: str, _: object) -> bool:
-    """Return whether the schema declares a table or an index. The others are those of one kind of database."""
-    return name not in OF_POSTGRESQL and not (kind == "table" and str(name).startswith("lexical"))
-
-
-def _differ(*columns_and_types: object) -> bool | None:
-    """Return False for two numbers: PostgreSQL's have 64 bits. None leaves it to Alembic."""
-    *_, stored, declared = columns_and_types
-    return False if isinstance(stored, Integer) and isinstance(declared, Integer) else None
+        assert sorted(file.name[:4] for file in (MIGRATIONS / "versions").glob("*.py")) == [*KNOWN_REVISIONS]

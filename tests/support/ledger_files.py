@@ -12,13 +12,9 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import alembic.command
-import alembic.config
-
 from palimpsest.core.models import Scope
 from palimpsest.memory import Memory
 from palimpsest.store.ledger import open_ledger
-from palimpsest.store.upgrade import MIGRATIONS
 from tests.support.memory import ALICE, StoppedClock
 from tests.support.stores import ledger_address, ledger_argument, ledger_tables
 
@@ -107,18 +103,6 @@ def run_sql(path: Path, statements: str) -> None:
         return
     with closing(sqlite3.connect(path)) as conn:
         conn.executescript(statements)
-        conn.commit()
-
-
-def downgrade(path: Path, revision: str) -> None:
-    """Give a ledger the schema of an earlier revision."""
-    config = alembic.config.Config()
-    config.set_main_option("script_location", str(MIGRATIONS))
-    config.set_main_option("recursive_version_locations", "true")
-    with closing(open_ledger(ledger_address(path), StoppedClock())) as ledger, ledger.read() as conn:
-        config.attributes["connection"] = conn
-        config.attributes["full_text"] = ledger.full_text
-        alembic.command.downgrade(config, revision)
         conn.commit()
 
 

@@ -26,8 +26,8 @@ from palimpsest.core.models import (
     Undo,
 )
 from palimpsest.core.protocols import Vector
-from palimpsest.store import entries as vector_queries
-from palimpsest.store import history as edit_queries
+from palimpsest.store import entries as entry_queries
+from palimpsest.store import history as history_queries
 from palimpsest.store import memories as memory_queries
 from palimpsest.store import messages as message_queries
 from palimpsest.store.apply import Write
@@ -91,7 +91,7 @@ class RecordedLedger:
     def edits(self, scope: Scope = WEB) -> list[Edit]:
         """Return the edits a scope sees, newest first. A project's scope sees all of Alice's."""
         with self.ledger.read() as conn:
-            return edit_queries.edits(conn, scope, 1_000)
+            return history_queries.edits(conn, scope, 1_000)
 
     def live_entries(self, scope: Scope | None = None) -> LiveEntries:
         """Return the living memories and messages of a scope itself, or of all scopes."""
@@ -131,7 +131,7 @@ class RecordedLedger:
     def embed_missing(self) -> None:
         """Give vectors to entries without one, as the server does after a write that restored some."""
         with self.ledger.read() as conn:
-            entries = vector_queries.missing_vectors(conn, EMBEDDER, 100, after=0, only_failed=True)
+            entries = entry_queries.missing_vectors(conn, EMBEDDER, 100, after=0, only_failed=True)
         embedded = [Embedded(entry.seq, entry.text, _vector(entry.text)) for entry in entries]
         self.ledger.give_vectors(EMBEDDER, embedded)
 

@@ -40,7 +40,7 @@ from palimpsest.learn.engine import (
 from palimpsest.learn.job_runner import KINDS, NeedsModel
 from palimpsest.store import entries, memories
 from palimpsest.store import jobs as job_queries
-from palimpsest.store.graph import entities as surroundings
+from palimpsest.store.graph import entities as entity_queries
 from palimpsest.store.jobs import MAX_DELAY, JobKind, JobState, ModelUse
 from palimpsest.store.ledger import Ledger, backups_of, open_ledger
 from palimpsest.text.display import counted
@@ -170,7 +170,7 @@ def _ledger_finding(ledger: Ledger, scope: Scope) -> Finding:
     verdict = ledger.check()
     with ledger.read() as conn:
         counts = memories.counts(conn, scope)
-        entities, relations = surroundings.count_graph(conn, scope)
+        entities, relations = entity_queries.count_graph(conn, scope)
     text = (
         f"{ledger.location}: {counted(counts['memories'], 'memory')}, {counts['deleted']} deleted, "
         f"{counted(counts['messages'], 'message')}, {counted(entities, 'entity')} and {counted(relations, 'relation')} "

@@ -23,7 +23,7 @@ from pydantic import (
 from palimpsest.core.clock import Precision, parse_date
 from palimpsest.core.errors import InputError
 from palimpsest.core.files import open_plain_file, replace_file
-from palimpsest.core.models import MAX_NAME_CHARS, MAX_SCOPE_CHARS, UNDO, EntityType, Scope, name_key
+from palimpsest.core.models import MAX_NAME_CHARS, MAX_SCOPE_CHARS, EntityType, Scope, name_key
 from palimpsest.core.protocols import Progress
 from palimpsest.core.validation import fault_text, json_object, one_line, scope_part
 from palimpsest.learn.engine import Engine
@@ -96,8 +96,7 @@ def _ids_in(item: dict[str, Any]) -> list[str]:
 
 FORMAT = "palimpsest-export"
 VERSION = 5
-"""Version 1 knew fewer times of a memory, version 2 neither conversations nor aliases of projects, version 3 no
-entities, and version 4 no context, links and pages. Their files can still be imported."""
+"""The version of the first release."""
 
 
 MAX_ALIAS_CHARS = 4_096
@@ -143,7 +142,7 @@ class Header(_Line):
     """The first line."""
 
     format: Literal["palimpsest-export"]
-    version: Literal[1, 2, 3, 4, 5]
+    version: Literal[5]
     user_id: ScopePart
 
 
@@ -278,7 +277,7 @@ class MessageLine(_Line):
 
 
 class MemoryState(_Line):
-    """What a version of a memory has besides its text. What has a default is missing in older versions."""
+    """What a version of a memory has besides its text. Other tools' files lack what has a default."""
 
     metadata: Metadata
     keywords: list[str]
@@ -402,7 +401,7 @@ def header_of(user_id: str) -> dict[str, Any]:
 
 
 def is_export(file: Path) -> bool:
-    """Return whether a file begins like an export of Palimpsest, of any version. Raises InputError for a device."""
+    """Return whether a file begins like an export of Palimpsest. Raises InputError for a device."""
     if file.is_dir():
         return False
     try:
@@ -415,16 +414,15 @@ def is_export(file: Path) -> bool:
 
 def read_items(file: Path) -> Iterator[dict[str, Any]]:
     """Yield the items of an export, with times as datetimes. Raises InputError that names the damaged line."""
-    number, version = 0, VERSION
+    number = 0
     so_far = LinesSoFar()
     try:
         with file.open(encoding="utf-8") as stream:
             for number, line in enumerate(stream, 1):
                 if number == 1:
-                    version = Header.model_validate_json(line).version
+                    Header.model_validate_json(line)
                 elif line.strip():
-                    current = _from_version_1(line) if version == 1 else line
-                    item = _LINE.validate_json(current).model_dump(exclude_unset=True)
+                    item = _LINE.validate_json(line).model_dump(exclude_unset=True)
                     if fault := so_far.fault(item):
                         raise InputError(f"{file}, line {number}: {fault}. Nothing was imported")
                     yield item
@@ -437,35 +435,6 @@ def read_items(file: Path) -> Iterator[dict[str, Any]]:
         place = ".".join(str(part) for part in fault["loc"])
         at_fault = f"{place}: {fault_text(fault)}" if place else fault_text(fault)
         raise InputError(f"{file}, line {number}: {at_fault}. Nothing was imported") from error
-
-
-def _from_version_1(line: str) -> str:
-    """Return a line of version 1 as one of version 2. The `valid_from` of a memory was when it was last said."""
-    try:
-        item: Any = json.loads(line)
-    except (ValueError, RecursionError):  # its validation says what is wrong
-        return line
-    if not isinstance(item, dict) or cast("dict[str, Any]", item).get("type") != "memory":
-        return line
-    memory = cast("dict[str, Any]", item)
-    now_known = {
-        "happened_precision": "",
-        "stated_at": memory.get("valid_from"),
-        "valid_from": None,
-        "valid_from_precision": "",
-        "valid_until_precision": "",
-        "is_forgotten": False,
-    }
-    if memory.get("deleted_at") and not memory.get("superseded_by"):
-        now_known |= {"valid_until": None, "is_forgotten": _was_deleted(memory.get("history"))}
-    return json.dumps({**memory, **now_known})
-
-
-def _was_deleted(history: Any) -> bool:
-    """Return whether anything but an undo deleted a memory, as its history in version 1 tells."""
-    rows = cast("list[Any]", history) if isinstance(history, list) else []
-    versions = [cast("dict[str, Any]", row) for row in rows if isinstance(row, dict)]
-    return any(row.get("is_deleted") and not str(row.get("stage")).startswith(UNDO) for row in versions)
 
 
 def export(

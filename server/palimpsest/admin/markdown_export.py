@@ -47,7 +47,7 @@ from palimpsest.core.protocols import Progress
 from palimpsest.core.validation import one_line
 from palimpsest.store import memories as memory_queries
 from palimpsest.store.graph import entities
-from palimpsest.store.graph import relations as edges
+from palimpsest.store.graph import relations as relation_queries
 from palimpsest.store.ledger import Ledger
 from palimpsest.text.display import counted, visible
 
@@ -455,7 +455,7 @@ def _connected(conn: Connection, scope: Scope, page: Page, named: Mapping[str, S
         beside = _beside(page, named)
         return Connected(beside=beside)
     aliases = entities.other_names(conn, scope, page.entity)
-    relations = edges.relations_of(conn, scope, [page.entity.id], limit=MAX_RELATIONS)
+    relations = relation_queries.relations_of(conn, scope, [page.entity.id], limit=MAX_RELATIONS)
     return Connected(tuple(aliases), tuple(relations), _beside(page, named))
 
 

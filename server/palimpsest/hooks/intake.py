@@ -44,7 +44,7 @@ from palimpsest.learn.commit import apply_write
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.entity_resolution import with_named_facts
 from palimpsest.store import memories
-from palimpsest.store import messages as capture_queries
+from palimpsest.store import messages as message_queries
 from palimpsest.store.apply import Write
 from palimpsest.store.jobs import HOOKS
 from palimpsest.store.ledger import Ledger
@@ -147,7 +147,7 @@ async def restore_undone(engine: Engine, deleted: Sequence[StoredMessage], calle
 
     def undone() -> dict[Scope, list[str]]:
         with engine.ledger.read() as conn:
-            return capture_queries.undone(conn, [message.id for message in deleted])
+            return message_queries.undone(conn, [message.id for message in deleted])
 
     by_scope = await engine.run(undone) if deleted else {}
     for scope, ids in by_scope.items():
@@ -290,11 +290,11 @@ async def queue_learning(engine: Engine, settings: Settings, client: str, sessio
     return await engine.write(lambda: engine.ledger.queue_captured(settings.user_id, client, session, minimum))
 
 
-def known_of(engine: Engine, user_id: str, gathered: Gathered) -> tuple[list[capture_queries.StoredMessage], set[str]]:
+def known_of(engine: Engine, user_id: str, gathered: Gathered) -> tuple[list[message_queries.StoredMessage], set[str]]:
     """Return the stored messages with the texts that were met, and which of those that were met were purged."""
     hashes = list(dict.fromkeys(content_hash(met.message.content) for met in gathered.met))
     with engine.ledger.read() as conn:
-        stored = capture_queries.with_texts(conn, user_id, hashes)
+        stored = message_queries.with_texts(conn, user_id, hashes)
         return stored, _purged(conn, gathered.met)
 
 
@@ -307,13 +307,13 @@ def _purged(conn: Connection, met: Sequence[Met]) -> set[str]:
         )
         for item in met
     }
-    purged = capture_queries.purged(conn, list({name for names in ids.values() for name in names}))
+    purged = message_queries.purged(conn, list({name for names in ids.values() for name in names}))
     return {message_id for message_id, names in ids.items() if not purged.isdisjoint(names)}
 
 
 def _said_then(message: Message) -> tuple[str, ...]:
     digest = content_hash(message.content)
-    return capture_queries.said_then(message.scope.user_id, message.external_id, message.role, digest, message.said_at)
+    return message_queries.said_then(message.scope.user_id, message.external_id, message.role, digest, message.said_at)
 
 
 def _finish(offsets: Offsets, gathered: Gathered, spooled: Sequence[captured.Spooled]) -> None:
@@ -360,7 +360,7 @@ def status(settings: Settings, ledger: Ledger, now: datetime) -> Status:
         said.append(f"unknown in transcripts of {client}, and left out: {listed}")
     limit = settings.learn.captured_calls_per_day
     with ledger.read() as conn:
-        calls = capture_queries.calls_on(conn, now)
+        calls = message_queries.calls_on(conn, now)
     if calls >= limit and settings.hooks in CAPTURING and calls:
         said.append(
             f"the {counted(limit, 'call')} of the model for today were made (learn.captured_calls_per_day); the rest "

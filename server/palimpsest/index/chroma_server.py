@@ -22,7 +22,7 @@ from palimpsest.core.errors import VectorIndexError
 from palimpsest.core.protocols import Progress, Vector, VectorIndex
 from palimpsest.core.settings import VectorStoreConfig
 from palimpsest.index.sync import Checkpoint, IndexHits, Projection
-from palimpsest.store import entries as log_queries
+from palimpsest.store import entries as entry_queries
 from palimpsest.store.ledger import Ledger
 from palimpsest.text.display import counted, shorten, visible
 
@@ -360,8 +360,8 @@ def condition(ledger: Ledger, index: SharedIndex, initial: Checkpoint) -> Condit
     with ledger.read() as conn:
         is_ours = checkpoint.is_valid(initial, conn)
         is_outdated = not is_ours and not checkpoint.can_follow(initial.ledger, conn)
-        behind = log_queries.newest_log_number(conn) - checkpoint.log_number
-        expected = log_queries.count_indexed(conn, initial.embedder)
+        behind = entry_queries.newest_log_number(conn) - checkpoint.log_number
+        expected = entry_queries.count_indexed(conn, initial.embedder)
     if is_outdated:
         return Condition(f"{place}: of an earlier state of the ledger; the next server rebuilds it")
     if not is_ours:
@@ -559,7 +559,7 @@ class SharedProjection(Projection):
 
     def _epoch(self) -> str:
         with self._ledger.read() as conn:
-            return log_queries.epoch(conn)
+            return entry_queries.epoch(conn)
 
     def _is_erased(self, server: SharedIndex) -> bool:
         """Return whether what is on the server was begun after the last purge."""

@@ -23,7 +23,7 @@ from sqlalchemy import Connection
 from palimpsest.core.errors import LedgerError, LedgerReplacedError
 from palimpsest.core.protocols import Vector
 from palimpsest.index.sync import Checkpoint, IndexHits, Projection
-from palimpsest.store import entries as log_queries
+from palimpsest.store import entries as entry_queries
 from palimpsest.store.ledger import Ledger
 
 logger = logging.getLogger(__name__)
@@ -186,21 +186,21 @@ class KeptKeys:
         """Return the keys with what changed since, or None if they are to be read anew."""
         if not keys.checkpoint.is_valid(self._initial, conn):
             return None
-        seqs = log_queries.entries_changed_since(conn, user_id, keys.checkpoint.log_number, MAX_CHANGED + 1)
+        seqs = entry_queries.entries_changed_since(conn, user_id, keys.checkpoint.log_number, MAX_CHANGED + 1)
         if len(seqs) > MAX_CHANGED:
             return None
-        return keys.changed(newest, seqs, log_queries.keys_of(conn, self._embedder, seqs))
+        return keys.changed(newest, seqs, entry_queries.keys_of(conn, self._embedder, seqs))
 
     def _read(self, conn: Connection, user_id: str, newest: Checkpoint) -> _UserKeys | None:
         """Return all keys of a user, or None if there are none or no room for them."""
-        stored = log_queries.centre(conn, user_id, self._embedder)
+        stored = entry_queries.centre(conn, user_id, self._embedder)
         if stored.mean is None or not self._has_room(user_id, stored.entries * len(stored.mean)):
             return None
         capacity = stored.entries + max(MIN_SPARE, stored.entries // 8)
         entries = np.empty(capacity, dtype=np.int64)
         rows = np.empty((capacity, len(stored.mean)), dtype=np.float32)
         used = 0
-        for seqs, keys in log_queries.user_keys(conn, user_id, self._embedder):
+        for seqs, keys in entry_queries.user_keys(conn, user_id, self._embedder):
             if used + len(seqs) > capacity:
                 return None  # the ledger's count of the keys is wrong; `verify` tells
             entries[used : used + len(seqs)] = seqs

@@ -19,7 +19,7 @@ from sqlalchemy import Connection
 from palimpsest.core.errors import LedgerError, VectorIndexError
 from palimpsest.core.files import file_lock, replace_file
 from palimpsest.core.protocols import Progress, Vector, VectorIndex
-from palimpsest.store import entries as log_queries
+from palimpsest.store import entries as entry_queries
 from palimpsest.store.ledger import Ledger
 
 # The checkpoint of an index: what it was built from and how much of the index log it has applied.
@@ -81,21 +81,21 @@ class Checkpoint:
         """Return whether it is of this ledger, and the ledger still has the log row the index stopped at."""
         if self.ledger != ledger:
             return False
-        if self.log_number > log_queries.newest_log_number(conn):
+        if self.log_number > entry_queries.newest_log_number(conn):
             return False
-        return self.log_signature == log_queries.log_signature(conn, self.log_number)
+        return self.log_signature == entry_queries.log_signature(conn, self.log_number)
 
     def is_from_earlier_epoch(self, initial: Checkpoint, conn: Connection) -> bool:
         """Return whether rows of the same ledger were erased, or all of them replaced, since this checkpoint."""
-        return self.ledger == initial.ledger and self.log_signature.split(" ")[0] != log_queries.epoch(conn)
+        return self.ledger == initial.ledger and self.log_signature.split(" ")[0] != entry_queries.epoch(conn)
 
     def moved_to(self, log_number: int, conn: Connection) -> Checkpoint:
         """Return the checkpoint moved to another row of the index log."""
-        return replace(self, log_number=log_number, log_signature=log_queries.log_signature(conn, log_number))
+        return replace(self, log_number=log_number, log_signature=entry_queries.log_signature(conn, log_number))
 
     def moved_to_newest(self, conn: Connection) -> Checkpoint:
         """Return the checkpoint moved to the newest row of the index log."""
-        log_number, signature = log_queries.newest_position(conn)
+        log_number, signature = entry_queries.newest_position(conn)
         return replace(self, log_number=log_number, log_signature=signature)
 
 
@@ -360,7 +360,7 @@ class Projection:
 
         If they are too many, scan the ledger's vectors instead.
         """
-        changed = log_queries.entries_changed_since(conn, user_id, log_number, MAX_CHANGED + 1)
+        changed = entry_queries.entries_changed_since(conn, user_id, log_number, MAX_CHANGED + 1)
         self._changes_seen = bool(changed) or log_number != self.log_number
         return None if len(changed) > MAX_CHANGED else changed
 
@@ -453,7 +453,7 @@ class Projection:
     def _is_complete(self) -> bool:
         """Return whether an index that has caught up holds as many vectors as the ledger."""
         with self._ledger.read() as conn:
-            expected, newest = log_queries.count_indexed(conn, self.embedder), log_queries.newest_log_number(conn)
+            expected, newest = entry_queries.count_indexed(conn, self.embedder), entry_queries.newest_log_number(conn)
         if newest != self._checkpoint.log_number or expected == self._required_index().count():
             return True  # if another write has come since, the counts cannot be compared
         logger.warning("the index does not hold as many vectors as the ledger, so it is rebuilt")
@@ -466,14 +466,14 @@ class Projection:
         only within the state of the ledger that the rows were read in.
         """
         with self._ledger.read() as conn:
-            total = log_queries.newest_log_number(conn) - self._checkpoint.log_number
+            total = entry_queries.newest_log_number(conn) - self._checkpoint.log_number
         done = 0
         while self._may_go_on():
             with self._ledger.read() as conn:
                 if not self._checkpoint.is_valid(self.initial_checkpoint, conn):
                     return False
-                rows = log_queries.log_rows_after(conn, self._checkpoint.log_number, self.batch)
-                keys = log_queries.keys_of(conn, self.embedder, [row.entry_seq for row in rows])
+                rows = entry_queries.log_rows_after(conn, self._checkpoint.log_number, self.batch)
+                keys = entry_queries.keys_of(conn, self.embedder, [row.entry_seq for row in rows])
                 reached = self._checkpoint.moved_to(rows[-1].seq, conn) if rows else self._checkpoint
             if not rows:
                 return True
@@ -520,14 +520,14 @@ class Projection:
     def _fill(self, progress: Progress | None) -> bool:
         """Store every vector of the ledger in the empty index. Return False if rows were erased meanwhile."""
         with self._ledger.read() as conn:
-            start = self.initial_checkpoint.moved_to(log_queries.newest_log_number(conn), conn)
-            total = log_queries.count_indexed(conn, self.embedder)
+            start = self.initial_checkpoint.moved_to(entry_queries.newest_log_number(conn), conn)
+            total = entry_queries.count_indexed(conn, self.embedder)
         done, last = 0, 0
         while self._may_go_on():
             with self._ledger.read() as conn:
                 if not start.is_valid(self.initial_checkpoint, conn):
                     return False
-                batch = log_queries.indexed_keys(conn, self.embedder, last, self.batch)
+                batch = entry_queries.indexed_keys(conn, self.embedder, last, self.batch)
             if not batch:
                 self._save_checkpoint(start)
                 return self._apply_log(None)
@@ -631,7 +631,7 @@ class Scan(Projection):
     def count(self) -> int:
         """Return how many vectors the ledger has. Raises LedgerError."""
         with self._ledger.read() as conn:
-            return log_queries.count_indexed(conn, self.embedder)
+            return entry_queries.count_indexed(conn, self.embedder)
 
     def query(self, user_id: str, vector: Vector, limit: int) -> IndexHits | None:
         """Return None: the caller scans the ledger's vectors."""

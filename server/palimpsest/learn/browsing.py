@@ -20,7 +20,7 @@ from palimpsest.core.threads import in_background
 from palimpsest.learn.engine import Engine
 from palimpsest.recall.hits import memory_hit
 from palimpsest.store import entries, history, memories
-from palimpsest.store import messages as queries
+from palimpsest.store import messages as message_queries
 from palimpsest.store.entries import HIDDEN
 from palimpsest.store.memories import Days, Unit
 from palimpsest.store.messages import ConversationSummary
@@ -63,7 +63,7 @@ class Conversations:
 
         def read() -> ConversationPage:
             with self._engine.ledger.read() as conn:
-                found = queries.list_conversations(conn, scope, limit + 1, after)
+                found = message_queries.list_conversations(conn, scope, limit + 1, after)
             last = found[limit - 1] if len(found) > limit else None
             shown = [_of_zone(each, self._engine.clock().tzinfo) for each in found[:limit]]
             return ConversationPage(shown, last and f"{exact_iso(last.ended_at)}/{last.id}")
@@ -72,7 +72,7 @@ class Conversations:
 
     async def ids(self, scope: Scope, beginning: str, limit: int) -> Sequence[str]:
         """Return up to `limit` ids of conversations that begin with a string, the newest conversation first."""
-        return await self._engine.read(lambda conn: queries.ids_beginning(conn, scope, beginning, limit))
+        return await self._engine.read(lambda conn: message_queries.ids_beginning(conn, scope, beginning, limit))
 
     async def read(
         self,
@@ -95,11 +95,11 @@ class Conversations:
 
         def read() -> MessagePage:
             with self._engine.ledger.read() as conn:
-                session_id = queries.find_conversation(conn, scope, conversation_id, zone)
-                found = queries.messages_in(conn, scope, session_id, limit + 1, int(cursor or 0))
+                session_id = message_queries.find_conversation(conn, scope, conversation_id, zone)
+                found = message_queries.messages_in(conn, scope, session_id, limit + 1, int(cursor or 0))
                 shown = found[: _fitting([message for _, message in found[:limit]], max_tokens)]
-                kept = {message.id for message in queries.without_forgotten(conn, [each for _, each in shown])}
-                about = queries.list_conversations(conn, scope, 1, only=session_id)
+                kept = {message.id for message in message_queries.without_forgotten(conn, [each for _, each in shown])}
+                about = message_queries.list_conversations(conn, scope, 1, only=session_id)
             texts = [message if message.id in kept else replace(message, content=HIDDEN) for _, message in shown]
             texts = [message.in_zone(zone) for message in texts]
             next_cursor = str(shown[-1][0]) if len(found) > len(shown) else None
@@ -145,7 +145,7 @@ async def cursor_before(engine: Engine, scope: Scope, message_id: str, context: 
     """
 
     def read(conn: Connection) -> str | None:
-        row = queries.row_before(conn, scope, message_id, context)
+        row = message_queries.row_before(conn, scope, message_id, context)
         return None if row is None else str(row)
 
     return await engine.read(read)
@@ -239,7 +239,7 @@ class TimeLine:
         def read(conn: Connection) -> Span:
             about = memories.memories_about(conn, scope, days, limit)
             ids = memories.conversations_within(conn, scope, days, limit)
-            held = [queries.list_conversations(conn, scope, 1, only=one) for one in ids]
+            held = [message_queries.list_conversations(conn, scope, 1, only=one) for one in ids]
             counts = Counts(
                 memories.count_memories_by_time(conn, scope, unit, days),
                 memories.count_messages(conn, scope, unit, days),

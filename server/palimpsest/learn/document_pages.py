@@ -37,7 +37,7 @@ from palimpsest.learn.sanitize import Cleaner
 from palimpsest.learn.summaries.extractive import Passage, most_telling
 from palimpsest.llm.summarize import write_gist
 from palimpsest.store import documents, messages
-from palimpsest.store import entries as vector_queries
+from palimpsest.store import entries as entry_queries
 from palimpsest.store.apply import Write
 from palimpsest.store.documents import (
     CLIENT,
@@ -516,7 +516,7 @@ def _plan(engine: Engine, scope: Scope, source: DocumentText, uri: str) -> _Plan
         kept = [same[place] for place in wanted if place in same]
         moved = _by_digest(stored, {digest for place in wanted if place not in same for digest in place[1:]})
         owners = [page.id for page in moved.values()]
-        vectors = vector_queries.own_vectors(conn, engine.embedder.fingerprint, "message", owners)
+        vectors = entry_queries.own_vectors(conn, engine.embedder.fingerprint, "message", owners)
         told = documents.of_pages(conn, owners)
     now = engine.clock()
     new: list[Message] = []
@@ -605,7 +605,7 @@ class Documents:
         fingerprint = engine.embedder.fingerprint
 
         def waiting(conn: Connection) -> int:
-            return vector_queries.count_missing_vectors(conn, fingerprint, only_failed=True)
+            return entry_queries.count_missing_vectors(conn, fingerprint, only_failed=True)
 
         def work() -> int:
             backfill = Backfill(engine.ledger, engine.embedder, only_failed=True, in_background=False)

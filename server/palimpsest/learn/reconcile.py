@@ -45,7 +45,7 @@ from palimpsest.learn.personal import personal_facts
 from palimpsest.llm.decide import NEAREST_MEMORIES, decide
 from palimpsest.llm.settle import MAX_FORGOTTEN_UNASKED, Comparison, Decisions, Doubt, KnownEntry, Questioned
 from palimpsest.recall.similar import likeness_among, similar_memories, similar_messages
-from palimpsest.store import entries as vector_queries
+from palimpsest.store import entries as entry_queries
 from palimpsest.store import history
 from palimpsest.store import memories as memory_queries
 from palimpsest.store import messages as message_queries
@@ -127,7 +127,7 @@ def related_memories(
         found = _found(conn, scope, fact, user_name)
         ids = sorted(found, key=lambda memory_id: found[memory_id])[:MAX_COMPARED]
         memories = list(memory_queries.memories_by_id(conn, ids).values())
-        stored = vector_queries.own_vectors(conn, engine.embedder.fingerprint, "memory", ids)
+        stored = entry_queries.own_vectors(conn, engine.embedder.fingerprint, "memory", ids)
     if not memories:
         return []
     known = {memory.text: stored[memory.id] for memory in memories if memory.id in stored}
@@ -598,7 +598,7 @@ def _are_all_new(engine: Engine, message_ids: Sequence[str]) -> bool:
 def _compare(engine: Engine, request: ReconcileRequest) -> _Basis:
     """Return what the facts and requests resemble. Blocking."""
     with engine.ledger.read() as conn:
-        seq = vector_queries.newest_log_number(conn)
+        seq = entry_queries.newest_log_number(conn)
     shown, similar_ids = compared(
         engine,
         request.scope,

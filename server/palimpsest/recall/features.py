@@ -21,7 +21,7 @@ from palimpsest.core.errors import EmbedderError, FullTextError
 from palimpsest.core.models import Candidate, Hit, Kind, Scope
 from palimpsest.core.protocols import Vector
 from palimpsest.recall.hits import HitFilter
-from palimpsest.store import entries as vector_queries
+from palimpsest.store import entries as entry_queries
 from palimpsest.text.stopwords import change_words
 
 # The fitted numbers of the ranking: weights of the features, and mean vectors of questions and passages.
@@ -209,7 +209,7 @@ def own_vectors(conn: Connection, embedder: str, candidates: Sequence[Candidate]
     vectors: dict[str, Vector] = {}
     for kind in KINDS:
         ids = [candidate.owner_id for candidate in candidates if candidate.kind == kind]
-        vectors |= vector_queries.own_vectors(conn, embedder, kind, ids)
+        vectors |= entry_queries.own_vectors(conn, embedder, kind, ids)
     return vectors
 
 
@@ -235,10 +235,10 @@ def centred_vectors(
 
     `embedder` is the fingerprint of the embedder. Texts that it has not embedded yet are left out.
     """
-    own = vector_queries.own_vectors(conn, embedder, kind, owner_ids)
+    own = entry_queries.own_vectors(conn, embedder, kind, owner_ids)
     if not own:
         return {}
-    stored = vector_queries.centre(conn, scope.user_id, embedder)
+    stored = entry_queries.centre(conn, scope.user_id, embedder)
     mean = Centre.of(embedder, stored.entries, stored.mean).passage
     return dict(zip(own, centred(np.stack(list(own.values())), mean), strict=True))
 

@@ -19,7 +19,7 @@ from palimpsest.core.threads import end_if_cancelled
 from palimpsest.recall.hits import HitFilter, cut_to_fit, hit_filter, hit_tokens, memory_hit, message_hits
 from palimpsest.recall.retention import OFF, Forgetting, faded_owners
 from palimpsest.store import memories
-from palimpsest.store import messages as conversation_queries
+from palimpsest.store import messages as message_queries
 from palimpsest.store.ledger import Ledger
 from palimpsest.store.messages import EVERY_MESSAGE, MessagePosition
 
@@ -73,7 +73,7 @@ def page(
     with ledger.read() as conn:
         beside = 0
         if deleted and not filters and not cursor:
-            beside = conversation_queries.count_deleted_messages(conn, scope)
+            beside = message_queries.count_deleted_messages(conn, scope)
         faded = partial(faded_owners, conn, scope, forgetting, now)
         filtered = partial(hit_filter, conn, ledger.full_text, scope, deleted=deleted, faded=faded)
         found = filtered(filters, now.tzinfo or UTC) if filters else None
@@ -113,7 +113,7 @@ def _empty(conn: Connection, scope: Scope) -> Page:
     """Return an empty page, which says what there is besides if the scope has no memories."""
     if memories.count_memories(conn, scope):
         return Page(())
-    conversations, messages = conversation_queries.count_conversations(conn, scope)
+    conversations, messages = message_queries.count_conversations(conn, scope)
     return Page((), conversations=conversations, messages=messages)
 
 
@@ -161,17 +161,17 @@ class _Source:
     def _messages(self, size: int, after: MessagePosition | None) -> list[tuple[Position, Hit | None]]:
         """Return messages. One that says what was forgotten is not shown."""
         bounds = EVERY_MESSAGE if self.found is None else self.found.messages
-        batch = conversation_queries.list_messages(
+        batch = message_queries.list_messages(
             self.conn, self.scope, size, after=after, deleted=self.deleted, bounds=bounds
         )
         hits = {hit.id: hit for hit in message_hits(self.conn, [message for _, message in batch])}
         matching = [message for _, message in batch if self._matches(hits[message.id])]
-        kept = {message.id for message in conversation_queries.without_forgotten(self.conn, matching)}
+        kept = {message.id for message in message_queries.without_forgotten(self.conn, matching)}
         return [(position, hits[message.id] if message.id in kept else None) for position, message in batch]
 
     def _memories(self, size: int, before: int | None) -> list[tuple[Position, Hit | None]]:
         batch = memories.list_memories(self.conn, self.scope, size, before=before, deleted=self.deleted)
-        sources = conversation_queries.sources_of(self.conn, [memory.id for _, memory in batch])
+        sources = message_queries.sources_of(self.conn, [memory.id for _, memory in batch])
         hits = [
             (row, replace(memory_hit(memory, memory.text, sources.get(memory.id, ()), 0.0), superseded_by=successor))
             for row, memory in batch

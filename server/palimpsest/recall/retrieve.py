@@ -32,7 +32,7 @@ from palimpsest.recall.features import (
 from palimpsest.recall.hits import HitFilter, hits_at, passing
 from palimpsest.store import documents, links, memories
 from palimpsest.store import entries as entry_queries
-from palimpsest.store import messages as conversation_queries
+from palimpsest.store import messages as message_queries
 from palimpsest.store.database import FoundWords, FullText
 from palimpsest.store.entries import CandidateRow
 from palimpsest.store.ledger import Ledger
@@ -353,7 +353,7 @@ class _LivingSearch:
             bm25 = self._by_words(self.text.widened(scope, entries), worded, frequency)
             indexed = self._indexed(meant)
             nearest = self._scanned(query_vector, mean, meant) if indexed is None else indexed
-            messages = conversation_queries.message_entries_among(self.conn, scope, found.messages, {*nearest, *bm25})
+            messages = message_queries.message_entries_among(self.conn, scope, found.messages, {*nearest, *bm25})
             near = self._first([seq for seq in nearest if seq in messages], pool.by_meaning)
             with_words = self._first([seq for seq in _best_first(bm25) if seq in messages], pool.by_words)
             has_near = len(nearest) < meant or len(near) >= pool.by_meaning
@@ -477,5 +477,5 @@ def _is_enough(proposed: Iterable[int], visible: AbstractSet[int], limit: int) -
 def _without_deleted_facts(conn: Connection, rows: Sequence[CandidateRow]) -> tuple[list[CandidateRow], frozenset[str]]:
     """Drop messages with a forgotten fact. Return the rest, and the messages whose facts are all outdated."""
     message_ids = [row.candidate.owner_id for row in rows if row.candidate.kind == "message"]
-    outdated, forgotten = conversation_queries.outdated_or_forgotten(conn, message_ids)
+    outdated, forgotten = message_queries.outdated_or_forgotten(conn, message_ids)
     return [row for row in rows if row.candidate.owner_id not in forgotten], frozenset(outdated)

@@ -28,7 +28,7 @@ from palimpsest.recall.features import (
 )
 from palimpsest.recall.fold import same_words_key
 from palimpsest.recall.retrieve import NearestEntries, retrieve
-from palimpsest.store import entries as vector_queries
+from palimpsest.store import entries as entry_queries
 from palimpsest.store import memories as memory_queries
 from palimpsest.store import messages as message_queries
 from palimpsest.store.ledger import Ledger
@@ -119,7 +119,7 @@ def likeness_among(
     if matrix is None:
         return words
     with ledger.read() as conn:
-        stored = vector_queries.centre(conn, scope.user_id, embedder.fingerprint)
+        stored = entry_queries.centre(conn, scope.user_id, embedder.fingerprint)
     unit = centred(matrix, Centre.of(embedder.fingerprint, stored.entries, stored.mean).passage)
     both = np.logical_and.outer(has_vector, has_vector)
     return np.where(both, (unit @ unit.T + words) / 2, words)

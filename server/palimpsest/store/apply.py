@@ -35,7 +35,7 @@ from palimpsest.core.protocols import Vector
 from palimpsest.store import contextual_keys, documents, undo, usage, writes
 from palimpsest.store import memories as memory_queries
 from palimpsest.store import messages as message_queries
-from palimpsest.store import summaries as summary_sources
+from palimpsest.store import summaries as summary_queries
 from palimpsest.store.database import FullText
 from palimpsest.store.documents import Gist, PagesRead
 from palimpsest.store.graph import entity_edits
@@ -285,4 +285,4 @@ def _store_summary(conn: Connection, summary: Summary, provenance: Provenance) -
         "created_at": summary.created_at,
     }
     summary_id = conn.execute(insert(summaries).returning(summaries.c.id), values).scalar_one()
-    summary_sources.put(conn, summary_id, summary)
+    summary_queries.put(conn, summary_id, summary)

@@ -24,8 +24,7 @@ from palimpsest.core.git_project import Alias, Move, Repository
 from palimpsest.core.models import AppliedWrite, NamedEntity, Scope
 from palimpsest.core.protocols import Progress, Vector
 from palimpsest.store import apply, contextual_keys, entries, projects, purge, transfer, usage, verify
-from palimpsest.store import jobs as attempts
-from palimpsest.store import upgrade as notices
+from palimpsest.store import jobs as job_queries
 from palimpsest.store.database import Backups, Database, FullText, Listener, Work
 from palimpsest.store.graph.entity_edits import UnnamedMemory, give_names, renew_keys
 from palimpsest.store.jobs import Job, JobKind
@@ -156,69 +155,61 @@ class Ledger:
         """Return what hears of every write, whichever process makes it, or None if the database does not tell."""
         return self._database.listener()
 
-    def queue_job(self, scope: Scope, request: attempts.JobRequest) -> None:
+    def queue_job(self, scope: Scope, request: job_queries.JobRequest) -> None:
         """Queue work in the background. In a write of a client, use `Write.later`."""
         with self._write(scope.user_id) as conn:
             scope = replace(scope, project=projects.current_name(conn, scope.user_id, scope.project))
-            attempts.enqueue(conn, request.kind, scope, request.payload, self._clock(), due_at=request.due_at)
+            job_queries.enqueue(conn, request.kind, scope, request.payload, self._clock(), due_at=request.due_at)
 
     def take_job(self, kinds: Sequence[JobKind]) -> Job | None:
         """Return the job of these kinds that is next, and begin an attempt at it; None if none is due."""
         with self._write() as conn:
-            return attempts.take(conn, kinds, self._clock())
+            return job_queries.take(conn, kinds, self._clock())
 
     def progress_job(self, job: Job, learned: int, notes: Sequence[str]) -> None:
         """Record from how many more messages a job has learned, and what its caller should know."""
         with self._write(job.scope.user_id) as conn:
-            attempts.progress(conn, job, learned, notes)
+            job_queries.progress(conn, job, learned, notes)
 
     def finish_job(self, job: Job, error: str = "", again_at: datetime | None = None) -> None:
         """Record how an attempt at a job ended; `error` is "" if it is done. A new job begins at `again_at`."""
         with self._write(job.scope.user_id) as conn:
-            attempts.finish(conn, job, error, again_at, self._clock())
+            job_queries.finish(conn, job, error, again_at, self._clock())
 
     def interrupt_job(self, job: Job) -> None:
         """Let the rest of a job wait until others had their turn."""
         with self._write(job.scope.user_id) as conn:
-            attempts.interrupt(conn, job, self._clock())
+            job_queries.interrupt(conn, job, self._clock())
 
     def postpone_job(self, job: Job, reason: str, due_at: datetime) -> None:
         """Let a job wait until a time, which is no failure."""
         with self._write(job.scope.user_id) as conn:
-            attempts.postpone(conn, job, reason, due_at)
+            job_queries.postpone(conn, job, reason, due_at)
 
     def queue_captured(self, user_id: str, client: str, session: str, minimum: int) -> int:
         """Queue the captured messages of a client's session to be learned from, if so many wait; return how many."""
         with self._write(user_id) as conn:
-            return attempts.queue_session(conn, user_id, client, session, minimum, self._clock())
+            return job_queries.queue_session(conn, user_id, client, session, minimum, self._clock())
 
-    def begin_call(self, call: attempts.ModelCall, limits: attempts.Limits) -> attempts.Refusal:
+    def begin_call(self, call: job_queries.ModelCall, limits: job_queries.Limits) -> job_queries.Refusal:
         """Count one more call of the model for a job, unless a limit of today (UTC) is reached; return which, or ""."""
         with self._write() as conn:
-            return attempts.begin_call(conn, call, limits, self._clock())
+            return job_queries.begin_call(conn, call, limits, self._clock())
 
-    def end_call(self, call: attempts.ModelCall, tokens: int) -> None:
+    def end_call(self, call: job_queries.ModelCall, tokens: int) -> None:
         """Correct the tokens of a call that has ended."""
         with self._write() as conn:
-            attempts.end_call(conn, call, tokens, self._clock())
+            job_queries.end_call(conn, call, tokens, self._clock())
 
     def retry_jobs(self, user_id: str, kinds: Sequence[JobKind]) -> int:
         """Make all jobs of a user of these kinds due that wait or have failed, and return how many there are."""
         with self._write(user_id) as conn:
-            return attempts.retry(conn, user_id, kinds, self._clock())
+            return job_queries.retry(conn, user_id, kinds, self._clock())
 
     def mark_reported(self, jobs: Sequence[Job]) -> None:
         """Record that a reply has told of jobs."""
         with self._write() as conn:
-            attempts.mark_reported(conn, jobs)
-
-    def take_notice(self, key: str) -> bool:
-        """Return whether people are to be told of a notice now; each notice is told once."""
-        with self.read() as conn:
-            if notices.is_told(conn, key):
-                return False
-        with self._write() as conn:
-            return notices.mark_told(conn, key)
+            job_queries.mark_reported(conn, jobs)
 
     def project_of(self, user_id: str, repository: Repository) -> str:
         """Return the project of a repository, or "" outside of one, and record what the project is known by.

@@ -32,8 +32,8 @@ from palimpsest.core.git_project import Alias, AliasKind, Move, Project, Reposit
 from palimpsest.core.models import MOVE, Annotation, Event, Fact, Link, Memory, Provenance, Scope, name_key
 from palimpsest.core.validation import scope_part
 from palimpsest.store import contextual_keys, documents, entries, jobs, usage, writes
-from palimpsest.store import links as link_rows
-from palimpsest.store import summaries as summary_sources
+from palimpsest.store import links as link_queries
+from palimpsest.store import summaries as summary_queries
 from palimpsest.store.database import FullText
 from palimpsest.store.graph.identity import GraphWrite, merge, roots_of
 from palimpsest.store.rows import Query, to_memory
@@ -265,7 +265,7 @@ def mark_reported(conn: Connection, user_id: str, aliases: Sequence[Alias]) -> N
 def _unknown(conn: Connection, user_id: str, repository: Repository, missing: AbstractSet[str]) -> Identified:
     """Return the project of a repository of which neither the path nor the remote is known."""
     folder, remote = repository.names[0], repository.remote
-    # Before there were aliases, the name of the folder was the project if there was no remote.
+    # Somebody may have named the project by its folder before the folder was opened.
     unclaimed = _unclaimed(conn, user_id, folder) or _unclaimed(conn, user_id, repository.checkout)
     if remote:
         here = _path(repository, remote, unclaimed, reported=not unclaimed)
@@ -311,7 +311,7 @@ def _identified(project: str, new_aliases: tuple[Alias, ...], remote: Alias) -> 
 
 
 def _by_remote(conn: Connection, user_id: str, remote: str) -> Alias | None:
-    """Return the alias of a remote. Before there were aliases, the remote was the name of its project."""
+    """Return the alias of a remote. A project that is named like the remote has it too."""
     if not remote:
         return None
     known = _alias(conn, user_id, "remote", remote) or _alias(conn, user_id, "name", remote)
@@ -465,7 +465,7 @@ def move(conn: Connection, full_text: FullText, user_id: str, old: str, new: str
     _merge_conversations(conn, user_id, old, new)
     if is_merge:  # each would be taken for one of both projects
         of_old = select(summaries.c.id).where(summaries.c.user_id == user_id, summaries.c.project == old)
-        summary_sources.erase_of(conn, conn.execute(of_old).scalars().all())
+        summary_queries.erase_of(conn, conn.execute(of_old).scalars().all())
     for table, ids in ((memories, touched.memories), (messages, touched.messages)):
         in_project = (table.c.user_id == user_id, table.c.project == old)
         ids.update(conn.execute(select(table.c.id).where(*in_project)).scalars())
@@ -553,7 +553,7 @@ def _link_instead(tx: Transaction, ours: Memory, kept_id: str) -> None:
     """Give a memory the links of one that was closed in its favour, and let links to that one lead to it."""
     kept = _memory(tx, kept_id)
     _annotate(tx, kept, kept.context or ours.context, (*kept.links, *ours.links))
-    for memory_id in link_rows.linking_to(tx.conn, ours.id):
+    for memory_id in link_queries.linking_to(tx.conn, ours.id):
         memory = _memory(tx, memory_id)
         leading = (replace(link, memory_id=kept_id) if link.memory_id == ours.id else link for link in memory.links)
         _annotate(tx, memory, memory.context, tuple(leading))

@@ -17,9 +17,9 @@ from sqlalchemy import ColumnElement, Connection, Row, Table, delete, insert, se
 
 from palimpsest.core.models import PAGE, SELF_NAMES, Message, Scope, name_key
 from palimpsest.store import contextual_keys, entries, jobs, links, usage, writes
-from palimpsest.store import documents as gists
+from palimpsest.store import documents as document_queries
 from palimpsest.store import messages as message_queries
-from palimpsest.store import summaries as summary_sources
+from palimpsest.store import summaries as summary_queries
 from palimpsest.store.database import FullText
 from palimpsest.store.entries import EPOCH
 from palimpsest.store.graph.identity import USER, told
@@ -76,10 +76,10 @@ def erase_from_pages(conn: Connection, message_ids: Sequence[str]) -> set[str]:
         words = {row.id: content_words(row.content) for row in conn.execute(query)}
         gone = frozenset[str]().union(*(words[page] for page in words.keys() & erased))
         left = words.keys() - erased
-        told = gists.of_pages(conn, sorted(left))
+        told = document_queries.of_pages(conn, sorted(left))
         changed |= {page for page, gist in told.items() if (content_words(gist.text) & gone) - words[page]}
         _erase_title(conn, document, gone - frozenset[str]().union(*(words[page] for page in left)))
-    gists.erase(conn, sorted(changed))
+    document_queries.erase(conn, sorted(changed))
     return changed
 
 
@@ -308,14 +308,14 @@ def purge(
         if sayings := _sayings(conn, chunk):
             conn.execute(delete(purged).where(purged.c.owner_id.in_(sayings)))
             conn.execute(insert(purged), [{"owner_id": saying} for saying in sayings])
-        gists.erase(conn, chunk)
+        document_queries.erase(conn, chunk)
         conn.execute(delete(messages).where(messages.c.id.in_(chunk)))
     writes.erase_empty(conn)
     for chunk in chunks((*selection.memory_ids, *selection.message_ids)):
         conn.execute(delete(purged).where(purged.c.owner_id.in_(chunk)))
         conn.execute(insert(purged), [{"owner_id": owner_id} for owner_id in chunk])
     owners = (*selection.memory_ids, *selection.message_ids)
-    summary_sources.erase_of(conn, summary_sources.resting_on(conn, scope.user_id, owners))
+    summary_queries.erase_of(conn, summary_queries.resting_on(conn, scope.user_id, owners))
     jobs.erase(conn, scope.user_id, owners)
     usage.erase_recalls(conn, scope.user_id, owners, selection.texts)
     if owner_ids is None:
@@ -353,7 +353,7 @@ def _texts(conn: Connection, scope: Scope, memory_ids: Sequence[str], message_id
         )
         for chunk in chunks(ids)
     ]
-    resting = summary_sources.resting_on(conn, scope.user_id, (*memory_ids, *message_ids))
+    resting = summary_queries.resting_on(conn, scope.user_id, (*memory_ids, *message_ids))
     queries += [select(summaries.c.text).where(summaries.c.id.in_(chunk)) for chunk in chunks(resting)]
     for query in queries:
         texts.update(dict.fromkeys(text for text in conn.execute(query).scalars() if text))

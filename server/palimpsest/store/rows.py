@@ -374,11 +374,9 @@ def memory_state(memory: Memory) -> dict[str, Any]:
 def with_state(memory: Memory, text: str, state: Mapping[str, Any], updated_at: datetime) -> Memory:
     """Return a memory as it was after a row of history.
 
-    Rows of before schema 0007 have no `stated_at`. Their `valid_from` was when the memory was last said. Rows of before
-    0011 do not say what the text names; if the text is the present one, it names the same.
+    A row that an import brought may not say what the text names. If the text is the present one, it names the same.
     """
-    is_old, is_same = "stated_at" not in state, text == memory.text
-    stated_at = to_time(state["valid_from" if is_old else "stated_at"])
+    is_same, stated_at = text == memory.text, to_time(state["stated_at"])
     return replace(
         memory,
         text=text,
@@ -388,7 +386,7 @@ def with_state(memory: Memory, text: str, state: Mapping[str, Any], updated_at: 
         happened_at=to_time(state["happened_at"]),
         happened_precision=state.get("happened_precision", ""),
         stated_at=memory.stated_at if stated_at is None else stated_at,
-        valid_from=None if is_old else to_time(state["valid_from"]),
+        valid_from=to_time(state["valid_from"]),
         valid_from_precision=state.get("valid_from_precision", ""),
         valid_until=None,
         valid_until_precision="",

@@ -26,10 +26,14 @@ from palimpsest.store.rows import UtcTime
 
 # The tables of the ledger. The full text is not among them: each database keeps it in its own way.
 
-HEAD = "0013"
-"""The schema revision this version writes: the newest file in migrations/versions."""
+KNOWN_REVISIONS = ("0013",)
+"""The revisions of the schema, oldest first, each a file in `migrations/versions`.
 
-KNOWN_REVISIONS = frozenset(f"{number:04}" for number in range(1, int(HEAD) + 1))
+The first one is the schema of the first release. It was the thirteenth before it.
+"""
+
+HEAD = KNOWN_REVISIONS[-1]
+"""The revision this version writes."""
 
 metadata = MetaData()
 
@@ -337,6 +341,7 @@ index_log = Table(
     # Set if a memory itself changed and not only its context. Decisions are checked against these rows.
     Column("memory_id", String(36)),
     Column("at", UtcTime, nullable=False),
+    sqlite_autoincrement=True,
 )
 Index("changes_of_memories", index_log.c.user_id, index_log.c.seq, **only_where("memory_id IS NOT NULL"))
 

@@ -18,7 +18,7 @@ from palimpsest.core.clock import exact_iso
 from palimpsest.core.models import UNDO, Provenance, Scope, name_key
 from palimpsest.store import contextual_keys, documents, links, projects, usage, writes
 from palimpsest.store import messages as message_queries
-from palimpsest.store import summaries as summaries_module
+from palimpsest.store import summaries as summary_queries
 from palimpsest.store.database import FullText
 from palimpsest.store.graph import identity, statements
 from palimpsest.store.graph.identity import texts_in, told, users_own, with_ids
@@ -229,7 +229,7 @@ def items_of(conn: Connection, user_id: str) -> Iterator[dict[str, Any]]:
     """Yield every summary of a user as an item, oldest first."""
     for row in conn.execute(select(summaries).where(summaries.c.user_id == user_id).order_by(summaries.c.id)):
         values = {**{name: getattr(row, name) for name in _NAMES}, "created_at": exact_iso(row.created_at)}
-        of_memories, message_ids = summaries_module.read(conn, row.id)
+        of_memories, message_ids = summary_queries.read(conn, row.id)
         rests_on = {"sources": dict(of_memories), "message_ids": list(message_ids)}
         yield {"type": "summary", **values, **(rests_on if of_memories or message_ids else {})}
 
@@ -255,7 +255,7 @@ def store_item(conn: Connection, scope: Scope, item: Mapping[str, Any], owner_id
     rests_on: Mapping[str, int] = item.get("sources", {})
     of_memories = {owner_ids.get(memory_id, memory_id): revision for memory_id, revision in rests_on.items()}
     of_messages = [owner_ids.get(message_id, message_id) for message_id in item.get("message_ids", ())]
-    summaries_module.store(conn, summary_id, of_memories, of_messages)
+    summary_queries.store(conn, summary_id, of_memories, of_messages)
     return True
 
 

@@ -9,38 +9,15 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, insert, inspect, select, text
+from sqlalchemy import Column, Connection, MetaData, String, Table, inspect, text
 
 from palimpsest.core.errors import LedgerError, LedgerTooNewError
 from palimpsest.store import contextual_keys
 from palimpsest.store.database import Backups, Database
-from palimpsest.store.schema import HEAD, KNOWN_REVISIONS, meta
+from palimpsest.store.schema import HEAD, KNOWN_REVISIONS, meta, metadata
 
 if TYPE_CHECKING:
     from alembic.config import Config
-
-
-# Notices about a new version, of which each ledger's people are told once, by whichever process is first.
-
-OPENAI_VARIABLES = "told_openai_variables"
-"""The key in `meta` that exists once people know that OpenAI's variables alone are not followed.
-
-A new ledger has it from the beginning: only who used an earlier version can expect that they are."""
-
-IN_NEW_LEDGERS = (OPENAI_VARIABLES,)
-
-
-def is_told(conn: Connection, key: str) -> bool:
-    """Return whether people were told of a notice."""
-    return conn.execute(select(meta.c.value).where(meta.c.key == key)).first() is not None
-
-
-def mark_told(conn: Connection, key: str) -> bool:
-    """Record that people are told of a notice now. Return False if they were told before."""
-    if is_told(conn, key):
-        return False
-    conn.execute(insert(meta).values(key=key, value="yes"))
-    return True
 
 
 MIGRATIONS = Path(__file__).parent / "migrations"
@@ -128,6 +105,9 @@ def refuse_newer(conn: Connection, location: str) -> None:
 
 _STORED_REVISION = text("SELECT version_num FROM alembic_version")
 
+_revisions = Table("alembic_version", MetaData(), Column("version_num", String(32), primary_key=True))
+"""As Alembic makes it. It is no part of the schema, because Alembic itself reads and writes it."""
+
 
 def _refuse_unknown(revision: str | None, location: str) -> None:
     if revision == UNFINISHED:
@@ -159,14 +139,12 @@ def revision_in(conn: Connection, location: str) -> str | None:
 
 
 def create_tables(conn: Connection, database: Database) -> None:
-    """Bring the tables up to date, whose rows may then need `entries.rebuild`."""
-    import alembic.command  # noqa: PLC0415 - as in `_alembic`
-
-    config = _alembic()
-    config.attributes["connection"] = conn
-    config.attributes["full_text"] = database.full_text
-    alembic.command.upgrade(config, HEAD)
+    """Create the tables of a new ledger in the schema of this version."""
+    metadata.create_all(conn)
+    database.full_text.create(conn)
     database.finish_schema(conn)
+    _revisions.create(conn)
+    conn.execute(_revisions.insert().values(version_num=HEAD))
 
 
 def _migrate(database: Database, backups: Backups, now: datetime) -> None:
@@ -178,12 +156,22 @@ def _migrate(database: Database, backups: Backups, now: datetime) -> None:
         if revision is not None and database.migrates_when_opened:
             backups.keep(f"schema-{revision}", now)
         with database.write() as conn, database.without_time_limit(conn):
-            create_tables(conn, database)
-            contextual_keys.rebuild(conn, database.full_text, now)
             if revision is None:
+                create_tables(conn, database)
                 conn.execute(meta.insert().values(key="ledger_id", value=str(uuid.uuid4())))
-                for key in IN_NEW_LEDGERS:
-                    mark_told(conn, key)
+            else:
+                _run_migrations(conn, database)
+                contextual_keys.rebuild(conn, database.full_text, now)
+
+
+def _run_migrations(conn: Connection, database: Database) -> None:
+    """Bring the tables of an older schema up to date, whose rows may then need `contextual_keys.rebuild`."""
+    import alembic.command  # noqa: PLC0415 - as in `_alembic`
+
+    config = _alembic()
+    config.attributes["connection"] = conn
+    alembic.command.upgrade(config, HEAD)
+    database.finish_schema(conn)
 
 
 def _statements(database: Database, revision: str | None) -> str:
@@ -203,5 +191,4 @@ def _alembic(**options: Any) -> Config:
 
     config = Config(**options)
     config.set_main_option("script_location", str(MIGRATIONS))
-    config.set_main_option("recursive_version_locations", "true")
     return config

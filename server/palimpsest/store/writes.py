@@ -37,7 +37,7 @@ from palimpsest.core.protocols import Vector
 from palimpsest.core.validation import one_line
 from palimpsest.store import contextual_keys, links, usage
 from palimpsest.store import memories as pinned
-from palimpsest.store.graph import statements as graph
+from palimpsest.store.graph import statements as statement_queries
 from palimpsest.store.graph.entities import about_user
 from palimpsest.store.graph.identity import GraphWrite, mention_known, mention_with
 from palimpsest.store.memories import GrownBlocks, name_of_user
@@ -277,7 +277,7 @@ def add(tx: Transaction, fact: Fact, replaces: Sequence[str], scope: Scope) -> O
     memory = _store(tx, given, replaced, scope)
     for old in replaced:
         _close(tx, old, memory)
-    for other in graph.handed_on_otherwise(tx.conn, memory):
+    for other in statement_queries.handed_on_otherwise(tx.conn, memory):
         before = find(tx, other.id)
         if other != before:
             record(tx, Event.UPDATE, update_row(tx, before, other), old=before.text)
@@ -307,7 +307,9 @@ def with_handed_on(tx: Transaction, fact: Fact, replaced: Sequence[Memory], succ
         if key not in own and _is_handed_on(tx, key, value, replace(fact, metadata={**own, **fact.metadata}))
     }
     told = str(own.get(USER_NAME) or given.get(USER_NAME) or name_of_user(tx.conn, tx.scope))
-    return graph.handed_on(replace(fact, metadata={**given, **fact.metadata}), replaced, {name_key(told)} - {""})
+    return statement_queries.handed_on(
+        replace(fact, metadata={**given, **fact.metadata}), replaced, {name_key(told)} - {""}
+    )
 
 
 _JOINING = ("merge", "settle")
@@ -389,11 +391,11 @@ def _store(tx: Transaction, fact: Fact, replaced: Sequence[Memory] = (), scope: 
         actor_id=fact.actor_id,
         role=fact.role,
         entities=fact.entities,
-        relations=graph.fact_relations(fact),
+        relations=statement_queries.fact_relations(fact),
     )
     pinned.note_change(tx.pinned, None, memory)
     _insert(tx, memory)
-    graph.put_new(tx.graph, memory, replaced)
+    statement_queries.put_new(tx.graph, memory, replaced)
     put_entry(tx, "memory", memory.id, memory.scope, memory.text)
     cite(tx, memory.id, fact, record(tx, Event.ADD, memory, old=None))
     return memory
@@ -490,7 +492,7 @@ def change(tx: Transaction, memory: Memory, fact: Fact, *, sets_labels: bool = F
         stated_at=max(memory.stated_at, _stated_at(tx, fact) or memory.stated_at),
         valid_from=valid_from,
         valid_from_precision=valid_from_precision,
-        **graph.stated_with(memory, fact),
+        **statement_queries.stated_with(memory, fact),
     )
     if sets_labels:
         dates = {"valid_from": fact.valid_from, "valid_from_precision": fact.valid_from_precision}
@@ -510,7 +512,7 @@ def mention(tx: Transaction, memory: Memory, fact: Fact | None) -> Outcome:
     """Add what a fact knows more than a memory that says the same: its sources, its relations, and the user's name."""
     if fact is None:
         return Outcome(Event.NONE, memory)
-    name, stated = fact.metadata.get(USER_NAME), graph.also_stated(memory, fact)
+    name, stated = fact.metadata.get(USER_NAME), statement_queries.also_stated(memory, fact)
     if memory.deleted_at is None and (name or stated):
         # Without the sources, because a mention does not change when the memory was last stated.
         change(tx, memory, Fact(memory.text, metadata={USER_NAME: name} if name else {}, **stated))
@@ -686,7 +688,7 @@ def update_row(tx: Transaction, old: Memory, new: Memory) -> Memory:
         )
     )
     if names_others or new.metadata.get(USER_NAME) != old.metadata.get(USER_NAME):
-        graph.put(tx.graph, new)
+        statement_queries.put(tx.graph, new)
         mention_with(tx.conn, new.id)
     if new.links != old.links or (new.links and (new.deleted_at is None) is not (old.deleted_at is None)):
         links.put(tx.conn, new)

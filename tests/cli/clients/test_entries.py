@@ -176,7 +176,7 @@ class TestOtherServers:
         before = write_json(file, {"mcpServers": {"memory": FOREIGN_SERVER}})
         run(tmp_path, "install", "cursor")
         assert content_of(file)["mcpServers"]["memory"] == FOREIGN_SERVER
-        assert "the entry 'memory' belongs to another server and stays" in run(tmp_path, "uninstall", "cursor")
+        run(tmp_path, "uninstall", "cursor")
         assert content_of(file)["mcpServers"] == {"memory": FOREIGN_SERVER}
         assert (tmp_path / ".cursor" / "mcp.json.before-palimpsest").read_text() == before
 
@@ -196,33 +196,6 @@ class TestOtherServers:
         assert "s3cret" not in error
         assert "'palimpsest' belongs to another server and stays" in run(tmp_path, "uninstall", client)
         assert file.read_text() == before
-
-    def test_our_old_entry_moves_to_the_new_name_with_all_that_was_added_to_it(self, tmp_path: Path) -> None:
-        """Guards an upgrade: no second server, and no setting lost."""
-        file = tmp_path / ".cursor" / "mcp.json"
-        env = {"PALIMPSEST_LLM__PROVIDER": "none", "PALIMPSEST_USER_ID": "ann"}
-        old = {"command": "/old/palimpsest", "args": ["serve"], "env": env, "disabled": True}
-        write_json(file, {"mcpServers": {"memory": old, "z": {"url": "u"}}})
-        run(tmp_path, "--user", "bob", "install", "cursor")
-        servers = content_of(file)["mcpServers"]
-        program = str(Path(sys.executable).with_name("palimpsest"))
-        assert servers == {
-            "z": {"url": "u"},
-            "palimpsest": {
-                "command": program,
-                "args": ["serve"],
-                "env": {**env, "PALIMPSEST_USER_ID": "bob"},
-                "disabled": True,
-            },
-        }
-
-    def test_both_names_are_removed_if_both_are_ours(self, tmp_path: Path) -> None:
-        """Guards uninstall after an upgrade by hand."""
-        file = tmp_path / ".gemini" / "settings.json"
-        ours = {"command": "/x/palimpsest"}
-        write_json(file, {"mcpServers": {"memory": ours, "palimpsest": ours, "notes": ours}})
-        run(tmp_path, "uninstall", "gemini")
-        assert content_of(file) == {"mcpServers": {"notes": ours}}
 
 
 class TestSharedFiles:

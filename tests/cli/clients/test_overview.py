@@ -30,13 +30,13 @@ def test_install_alone_lists_the_clients(tmp_path: Path) -> None:
     """Guards someone who does not know the names: all are listed, with what is on this machine."""
     (tmp_path / ".codex").mkdir()
     write_json(tmp_path / ".cursor" / "mcp.json", {"mcpServers": {"palimpsest": FOREIGN_SERVER}})
-    write_json(tmp_path / ".gemini" / "settings.json", {"mcpServers": {"memory": {"command": "palimpsest"}}})
+    write_json(tmp_path / ".gemini" / "settings.json", {"mcpServers": {"palimpsest": {"command": "palimpsest"}}})
     run(tmp_path, "install", "claude-code", "--hooks")
     assert rows(tmp_path) == {
         "claude-desktop": ["none"],
         "claude-code": ["found", "installed", "installed"],
         "codex": ["found"],
-        "gemini": ["found", "installed", "as", "'memory'"],
+        "gemini": ["found", "installed"],
         "cursor": ["found", "another", "server"],
         "vscode": ["none"],
     }
@@ -93,17 +93,16 @@ def test_the_doctor_warns_of_hooks_of_the_user_and_of_the_folder(tmp_path: Path)
     assert "Claude Code runs" not in text
 
 
-def test_the_doctor_warns_of_programs_that_are_gone_and_of_the_old_name(tmp_path: Path) -> None:
+def test_the_doctor_warns_of_programs_that_are_gone(tmp_path: Path) -> None:
     """Guards a Python environment that was removed: it says which command mends it, and that command does."""
     gone = "/gone/bin/palimpsest"
     hook: dict[str, Any] = {"type": "command", "command": f"{gone}-hook", "args": []}
-    write_json(tmp_path / ".claude.json", {"mcpServers": {"memory": {"command": gone}}})
+    write_json(tmp_path / ".claude.json", {"mcpServers": {"palimpsest": {"command": gone}}})
     write_json(tmp_path / ".claude" / "settings.json", {"hooks": {"Stop": [{"hooks": [hook]}]}})
     line = {"type": "command", "command": "'/gone dir/palimpsest-hook' --client codex"}
     write_json(tmp_path / ".codex" / "hooks.json", {"hooks": {"Stop": [{"hooks": [line]}]}})
     text = finding(tmp_path, ok=False)
     assert f"{gone} no longer exists; palimpsest install claude-code mends it" in text
-    assert "old name 'memory'; palimpsest install claude-code mends it" in text
     assert f"{gone}-hook no longer exists; palimpsest install claude-code --hooks mends it" in text
     assert "/gone dir/palimpsest-hook no longer exists; palimpsest install codex --hooks mends it" in text
     run(tmp_path, "install", "claude-code", "--hooks")

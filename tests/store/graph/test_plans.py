@@ -9,7 +9,7 @@ import pytest
 from palimpsest.core.models import Relation, Scope
 from palimpsest.memory import Memory
 from palimpsest.store.graph import projection
-from palimpsest.store.graph import relations as conflicts
+from palimpsest.store.graph import relations as relation_queries
 from palimpsest.store.graph.entities import entities_named
 from palimpsest.store.graph.identity import lookalikes
 from tests.support.graph_rows import entity_ids, store_stating
@@ -66,11 +66,11 @@ async def test_the_background_finds_entities_by_indexes(tmp_path: Path) -> None:
         with statements() as executed, memory.engine.ledger.read() as conn:
             (ana,) = entities_named(conn, ALICE, ["Ana"])["ana"]
             lookalikes(conn, ALICE, ana, ["Anna"])
-            conflicts.groups_named(conn, ALICE, ["Ana", "User"])
-            conflicts.names_extending(conn, ALICE, ["ana"])
-            conflicts.relations_from(conn, ALICE, ids)
-            conflicts.same_relations_from(conn, ALICE, ids, ["lives_in"])
-            conflicts.memories_naming(conn, ALICE, ids)
+            relation_queries.groups_named(conn, ALICE, ["Ana", "User"])
+            relation_queries.names_extending(conn, ALICE, ["ana"])
+            relation_queries.relations_from(conn, ALICE, ids)
+            relation_queries.same_relations_from(conn, ALICE, ids, ["lives_in"])
+            relation_queries.memories_naming(conn, ALICE, ids)
             projection.part_of(conn, [memory_id])
             projection.changed_memories(conn, 0, 9)
             projection.newly_naming_memories(conn, 0, 9)

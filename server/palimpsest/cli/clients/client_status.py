@@ -128,17 +128,15 @@ def _examined_entries(client: Client, folders: Folders) -> tuple[bool, list[str]
     found = False
     for file in _entry_files(client, folders):
         again = _again(client, folders, file)
-        for name, entry in _servers(client, file).items():
-            invocation = invocation_of(entry)
-            if name not in (installation.ENTRY_NAME, installation.OLD_NAME) or invocation is None:
-                continue
-            found = True
-            if name == installation.OLD_NAME:
-                faults.append(f"{file}: our entry still has its old name '{name}'; {again}")
-            if off := installation.is_off(entry):
-                faults.append(f"{file}: our entry is turned off ({off})")
-            if _is_gone(invocation.start[0]):
-                faults.append(f"{file}: {invocation.start[0]} no longer exists; {again}")
+        entry = _servers(client, file).get(installation.ENTRY_NAME)
+        invocation = invocation_of(entry)
+        if invocation is None:
+            continue
+        found = True
+        if off := installation.is_off(entry):
+            faults.append(f"{file}: our entry is turned off ({off})")
+        if _is_gone(invocation.start[0]):
+            faults.append(f"{file}: {invocation.start[0]} no longer exists; {again}")
     return found, faults
 
 
@@ -165,16 +163,10 @@ def _state(client: Client, folders: Folders) -> ClientState:
     found = entry_file.exists() or any(home.is_dir() for home in homes)
     try:
         servers = _servers(client, entry_file)
-        ours = [
-            name
-            for name in (installation.ENTRY_NAME, installation.OLD_NAME)
-            if invocation_of(servers.get(name)) is not None
-        ]
-        entry = "" if not ours else "installed" if ours[0] == installation.ENTRY_NAME else f"installed as '{ours[0]}'"
-        if ours and any(installation.is_off(servers[name]) for name in ours):
+        ours = servers.get(installation.ENTRY_NAME)
+        entry = "" if ours is None else "another server" if invocation_of(ours) is None else "installed"
+        if installation.is_off(ours):
             entry += ", turned off"
-        if not ours and installation.ENTRY_NAME in servers:
-            entry = "another server"
         if active_plugin(client, folders):
             entry = entry or "plugin"
         hooks = "installed" if hooks_file is not None and _handlers(hooks_file) else ""

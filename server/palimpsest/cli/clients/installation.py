@@ -155,9 +155,6 @@ ENTRY_NAME = "palimpsest"
 _OFF = (("disabled", True), ("enabled", False))
 """How clients write that an entry is turned off."""
 
-OLD_NAME = "memory"
-"""The name it had once. The official memory server has it too, so what is found under it is often not ours."""
-
 
 def entry_for(client: Client, env: Mapping[str, str], *, shared: bool) -> dict[str, Any]:
     """Return the entry that starts the server, with these environment variables. A `shared` one names no path."""
@@ -180,7 +177,7 @@ def servers_in(client: Client, file: Path, text: str) -> Mapping[str, Any]:
 
 
 def with_entry(client: Client, file: Path, text: str, entry: Mapping[str, Any]) -> str:
-    """Return the text of a file with our entry. One of ours under the old name moves to the new one.
+    """Return the text of a file with our entry.
 
     Raises InputError if the name is taken by another server, ValueError if the file cannot be parsed.
     """
@@ -191,30 +188,25 @@ def with_entry(client: Client, file: Path, text: str, entry: Mapping[str, Any]) 
             f"{file} has an entry '{ENTRY_NAME}' that does not start this program: {_command_of(present)}. Nothing was "
             "changed. Rename that entry or remove it, and try again"
         )
-    old = servers.get(OLD_NAME)
-    moved = invocation_of(old) is not None
-    ours = cast("Mapping[str, Any]", present if present is not None else old)
-    if invocation_of(ours) is None:
-        ours = dict[str, Any]()
+    ours = cast("Mapping[str, Any]", present or {})
     if not isinstance(ours.get("env") or {}, Mapping):
         raise InputError(
-            f"{file}: the env of the entry '{ENTRY_NAME if present is not None else OLD_NAME}' is not a table of "
-            "variables. Nothing was changed. Correct it and try again"
+            f"{file}: the env of the entry '{ENTRY_NAME}' is not a table of variables. Nothing was changed. Correct it "
+            "and try again"
         )
     merged = _merged(ours, entry)
-    if moved:
-        text = _without_entry(client, file, text, OLD_NAME)
     if file.suffix == ".toml":
         return config_files.with_table(text, (client.section, ENTRY_NAME), merged)
     return config_files.with_entry(text, (client.section, ENTRY_NAME), merged)
 
 
 def without_entry(client: Client, file: Path, text: str) -> str:
-    """Return the text of a file without the entries that are ours. Raises ValueError if the file cannot be parsed."""
-    for name, entry in servers_in(client, file, text).items():
-        if name in (ENTRY_NAME, OLD_NAME) and invocation_of(entry) is not None:
-            text = _without_entry(client, file, text, name)
-    return text
+    """Return the text of a file without our entry. Raises ValueError if the file cannot be parsed."""
+    if invocation_of(servers_in(client, file, text).get(ENTRY_NAME)) is None:
+        return text
+    if file.suffix == ".toml":
+        return config_files.without_table(text, (client.section, ENTRY_NAME))
+    return config_files.without_entry(text, (client.section, ENTRY_NAME))
 
 
 def is_off(entry: Any) -> str:
@@ -224,16 +216,10 @@ def is_off(entry: Any) -> str:
     return next((f"{key} = {json.dumps(value)}" for key, value in _OFF if entry.get(key) is value), "")
 
 
-def foreign_entries(client: Client, file: Path, text: str) -> list[str]:
-    """Return the names that could be ours and belong to another server. Raises ValueError as `servers_in` does."""
+def has_foreign_entry(client: Client, file: Path, text: str) -> bool:
+    """Return whether our name belongs to another server. Raises ValueError as `servers_in` does."""
     servers = servers_in(client, file, text)
-    return [name for name in (ENTRY_NAME, OLD_NAME) if name in servers and invocation_of(servers[name]) is None]
-
-
-def _without_entry(client: Client, file: Path, text: str, name: str) -> str:
-    if file.suffix == ".toml":
-        return config_files.without_table(text, (client.section, name))
-    return config_files.without_entry(text, (client.section, name))
+    return ENTRY_NAME in servers and invocation_of(servers[ENTRY_NAME]) is None
 
 
 def _merged(present: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, Any]:
@@ -461,8 +447,8 @@ def foreign_notes(target: Target, edit: FileEdit) -> list[str]:
     """Return a line for each server of somebody else's that a file still has under a name of ours."""
     if edit.file != target.entry_file:
         return []
-    names = foreign_entries(target.client, edit.file, edit.after)
-    return [f"{edit.file}: the entry '{name}' belongs to another server and stays" for name in names]
+    is_foreign = has_foreign_entry(target.client, edit.file, edit.after)
+    return [f"{edit.file}: the entry '{ENTRY_NAME}' belongs to another server and stays"] if is_foreign else []
 
 
 def _add(changes: dict[Path, list[_Change]], file: Path, change: _Change) -> None:

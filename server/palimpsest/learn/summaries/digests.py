@@ -39,7 +39,7 @@ from palimpsest.learn.summaries.summary_kinds import (
     topics_of,
 )
 from palimpsest.store import memories as memory_queries
-from palimpsest.store import messages as conversation_queries
+from palimpsest.store import messages as message_queries
 from palimpsest.store import summaries
 from palimpsest.text.tokenizer import count_tokens
 
@@ -71,8 +71,8 @@ def overview(conn: Connection, request: SummaryRequest) -> PlainText:
         lines, shown = _most_telling(conn, request, held)
         total = len(held) if len(held) < READ else memory_queries.count_memories(conn, request.scope)
         lines += omitted(total - len(shown), "memory")
-    conversations = conversation_queries.list_conversations(conn, request.scope, MAX_LISTED_CONVERSATIONS)
-    total = conversation_queries.count_conversations(conn, request.scope)[0]
+    conversations = message_queries.list_conversations(conn, request.scope, MAX_LISTED_CONVERSATIONS)
+    total = message_queries.count_conversations(conn, request.scope)[0]
     topics = topics_of(conversations, total, request.now.tzinfo)
     of = named(memories=shown, conversations=topics)
     return PlainText("\n".join((*lines, *topics)) or NOTHING, of, revisions(shown))
@@ -286,7 +286,7 @@ def _observations(
 def _resolved_session(conn: Connection, request: SummaryRequest) -> str:
     """Return the id of a conversation; without one, that of the last. "" if there is none."""
     if request.argument:
-        return conversation_queries.find_conversation(conn, request.scope, request.argument, request.now.tzinfo)
+        return message_queries.find_conversation(conn, request.scope, request.argument, request.now.tzinfo)
     return summaries.last_session(conn, request.scope)
 
 

@@ -36,7 +36,7 @@ from palimpsest.llm.summarize import about
 from palimpsest.store.apply import Write
 from palimpsest.store.entries import newest_log_number
 from palimpsest.store.graph import entities
-from palimpsest.store.graph import relations as edges
+from palimpsest.store.graph import relations as relation_queries
 from palimpsest.store.graph.identity import lookalikes
 from palimpsest.store.memories import expired_ids, memories_telling_name
 from palimpsest.store.summaries import latest_summary
@@ -150,8 +150,8 @@ def read_dossier(
         then = entities.memories_about_at(conn, scope, entity.id, as_of)
         holds, all_holds = [*then[:MAX_MEMORIES], *then[MAX_MEMORIES:][-MAX_OLDEST:]], len(then)
     held, all_held = entities.former_memories_about(conn, scope, entity.id, MAX_MEMORIES, as_of=as_of)
-    current = edges.relations_of(conn, scope, [entity.id], as_of=as_of, limit=MAX_RELATIONS)
-    all_relations = edges.relations_of(conn, scope, [entity.id], current_only=False, limit=MAX_RELATIONS)
+    current = relation_queries.relations_of(conn, scope, [entity.id], as_of=as_of, limit=MAX_RELATIONS)
+    all_relations = relation_queries.relations_of(conn, scope, [entity.id], current_only=False, limit=MAX_RELATIONS)
     # With `as_of` a relation of a memory that had ended by then is a former one.
     former = [item for item in all_relations if item.expired_at is not None and (not as_of or item.expired_at <= as_of)]
     relations = _each_once(item for item in (*current, *former) if item.memory_id not in expired)
@@ -160,7 +160,7 @@ def read_dossier(
     } - {entity.id}
     further: Sequence[KnownRelation] = ()
     if hops > 1 and ends:
-        found = edges.relations_of(conn, scope, ends, as_of=as_of, limit=MAX_RELATIONS)
+        found = relation_queries.relations_of(conn, scope, ends, as_of=as_of, limit=MAX_RELATIONS)
         beyond = [item for item in found if item.memory_id not in expired]
         further = [item for item in beyond if entity.id not in (item.source_id, item.destination_id)]
     connected = {end for item in relations for end in (item.source_id, item.destination_id)}

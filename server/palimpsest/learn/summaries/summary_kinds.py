@@ -16,7 +16,7 @@ from palimpsest.learn.engine import Engine
 from palimpsest.learn.summaries.extractive import Passage, most_telling
 from palimpsest.recall.features import centred_vectors
 from palimpsest.store import memories as memory_queries
-from palimpsest.store import messages as conversation_queries
+from palimpsest.store import messages as message_queries
 from palimpsest.store import summaries
 from palimpsest.store.memories import is_pinned, pinned_memories
 from palimpsest.store.messages import ConversationSummary
@@ -289,7 +289,7 @@ def newest(conn: Connection, request: SummaryRequest, since: datetime) -> PlainT
     scope, until = request.scope, request.now + timedelta(days=1)
     found = summaries.memories_of_time(conn, scope, since, until, MAX_LISTED_MEMORIES)
     memories = [memory for memory in holding(found, request.now) if not is_pinned(memory.metadata)]
-    conversations = conversation_queries.list_conversations(conn, scope, MAX_LISTED_CONVERSATIONS)
+    conversations = message_queries.list_conversations(conn, scope, MAX_LISTED_CONVERSATIONS)
     conversations = [conversation for conversation in conversations if conversation.ended_at >= since]
     by_line = {dated(memory): memory for memory in memories}
     shown = lines_within(list(by_line), MAX_LISTED_TOKENS)

@@ -74,14 +74,11 @@ RESTORE = "list_memories(deleted=true) has the ids of what was forgotten; update
 async def news(memory: Memory, scope: Scope) -> tuple[str, ...]:
     """Return what no reply has told yet. An access token that only reads leaves it to those that write.
 
-    What is about this installation is for its owner, and for nobody who uses it with an access token. If the ledger
-    cannot be read, the next reply tells it: this one has to say what was done.
+    If the ledger cannot be read, the next reply tells it: this one has to say what was done.
     """
     grant = current_grant()
     try:
         notes = () if grant is not None and grant.read_only else await memory.news(scope)
-        if grant is None:
-            notes = (*await memory.upgrade_notice(), *notes)
     except LedgerError:
         return ()
     return (*notes, RESTORE) if any(note.startswith(FORGOTTEN) for note in notes) else notes

@@ -6,17 +6,15 @@ import sqlite3
 import stat
 from pathlib import Path
 
-import alembic.command
-import alembic.config
 import pytest
 
 from palimpsest.core.errors import LedgerError, LedgerTooNewError
 from palimpsest.core.models import Decision, Event, Fact, Provenance
 from palimpsest.store.apply import Write
 from palimpsest.store.ledger import Ledger, open_ledger
-from palimpsest.store.sqlite.fts5 import SqliteFullText
-from palimpsest.store.upgrade import MIGRATIONS
+from palimpsest.store.schema import HEAD
 from tests.support.memory import ALICE, StoppedClock
+from tests.support.next_version import become_the_next_version
 
 
 @pytest.fixture
@@ -90,13 +88,15 @@ class TestOpening:
         with pytest.raises(LedgerError, match="cannot be opened for writing"):
             open_ledger(tmp_path / "file" / "ledger.db", clock)
 
-    def test_an_older_schema_is_migrated_after_a_backup(self, tmp_path: Path, clock: StoppedClock) -> None:
+    def test_an_older_schema_is_migrated_after_a_backup(
+        self, tmp_path: Path, clock: StoppedClock, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """A migration keeps the data and makes a backup first."""
         path = tmp_path / "ledger.db"
         opened = open_ledger(path, clock)
         add(opened, "User plays the cello")
-        _downgrade(opened, "0001")
         opened.close()
+        become_the_next_version(monkeypatch, tmp_path)
         again = open_ledger(path, clock)
         with again.read() as conn:
             assert len(again.full_text.search(conn, ALICE, ["cello"], 9)) == 1
@@ -105,17 +105,5 @@ class TestOpening:
         assert stat.S_IMODE(backup.stat().st_mode) == 0o600
         with sqlite3.connect(backup) as conn:
             assert conn.execute("SELECT text FROM memories").fetchall() == [("User plays the cello",)]
-            assert conn.execute("SELECT version_num FROM alembic_version").fetchall() == [("0001",)]
+            assert conn.execute("SELECT version_num FROM alembic_version").fetchall() == [(HEAD,)]
         conn.close()
-
-
-def _downgrade(ledger: Ledger, revision: str) -> None:
-    """Downgrade the schema to what an older version of the program would have left."""
-    config = alembic.config.Config()
-    config.set_main_option("script_location", str(MIGRATIONS))
-    config.set_main_option("recursive_version_locations", "true")
-    with ledger.read() as conn:
-        config.attributes["connection"] = conn
-        config.attributes["full_text"] = SqliteFullText()
-        alembic.command.downgrade(config, revision)
-        conn.commit()

@@ -1,1 +1,0 @@
-"""The steps up to 0012, oldest first."""
