@@ -34,7 +34,7 @@ from palimpsest.core.validation import conversation_from
 from palimpsest.hooks import spool
 from palimpsest.hooks.brief import RecallRequest
 from palimpsest.memory import Memory, open_memory
-from palimpsest.page.routes import page_app
+from palimpsest.page.page_server import page_app
 from palimpsest.page.sign_in import Visitor, Visits
 from palimpsest.server.access_tokens import Grant
 from palimpsest.server.bearer import AccessTokenVerifier

@@ -37,9 +37,9 @@ from palimpsest.hooks.intake import Capture, follow_spool, write_hook_settings
 from palimpsest.hooks.rendered import Briefs
 from palimpsest.index.keys import KeptKeys
 from palimpsest.index.sync import Projection
-from palimpsest.learn import add, edit, job_reports, personal
+from palimpsest.learn import add, edit, job_reports, reconcile
 from palimpsest.learn.background import BackgroundWork, OnLearned
-from palimpsest.learn.browsing import Conversations
+from palimpsest.learn.browsing import Conversations, Projects, in_its_project
 from palimpsest.learn.commit import WriteResult
 from palimpsest.learn.document_pages import Documents
 from palimpsest.learn.edit import Corrections
@@ -47,7 +47,6 @@ from palimpsest.learn.engine import Engine, open_embedder, open_model, open_proj
 from palimpsest.learn.entity_graph import Graph
 from palimpsest.learn.recall_log import FadingMemories, RecallLog
 from palimpsest.learn.summaries import summary_writer
-from palimpsest.learn.user_projects import Projects, in_its_project
 from palimpsest.recall.listing import Page, page
 from palimpsest.recall.retention import Forgetting
 from palimpsest.recall.search import SearchQuery, SearchResult, filter_notes, search, search_all_projects
@@ -281,7 +280,7 @@ class Memory:
         self, scope: Scope, text: str, relations: Sequence[Relation] = (), replaces: Sequence[str] = ()
     ) -> Scope:
         """Return where a text belongs that is told in a project: what is about a person, outside of the project."""
-        return await personal.home_of(self.engine, scope, Fact(text, relations=tuple(relations)), replaces)
+        return await reconcile.home_of(self.engine, scope, Fact(text, relations=tuple(relations)), replaces)
 
     async def search(  # noqa: PLR0913 - options, passed by name
         self,

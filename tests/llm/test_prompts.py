@@ -16,11 +16,10 @@ from palimpsest.core.errors import PromptError
 from palimpsest.core.settings import load_settings
 from palimpsest.learn.engine import NEEDED_PROMPTS, open_prompts
 from palimpsest.llm import decide, extract, summarize
-from palimpsest.llm.annotate import LinksReply
 from palimpsest.llm.ask import ReplyModel, schema_for, strict_schema
 from palimpsest.llm.extract import ExtractReply
 from palimpsest.llm.prompts import Prompt, PromptFiles, parse, shipped_directory
-from palimpsest.llm.summarize import AboutReply, GistReply
+from palimpsest.llm.summarize import AboutReply, GistReply, LinksReply
 
 MAX_PROMPT_TOKENS = 1_500
 

@@ -13,7 +13,7 @@ from mcp.types import ListRootsResult, Root
 from pydantic import FileUrl
 
 from palimpsest.core.models import Fact
-from palimpsest.learn.personal import is_personal
+from palimpsest.learn.reconcile import is_personal
 from tests.support.command_line import palimpsest
 from tests.support.mcp_client import reply_results, reply_text, text_of
 from tests.support.repositories import repository

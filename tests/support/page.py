@@ -15,7 +15,7 @@ import httpx
 from palimpsest.core.models import Scope
 from palimpsest.core.settings import load_settings
 from palimpsest.memory import Memory
-from palimpsest.page.routes import page_app
+from palimpsest.page.page_server import page_app
 from palimpsest.page.sign_in import Visitor, Visits
 from palimpsest.server.access_tokens import Grant
 from palimpsest.server.bearer import AccessTokenVerifier

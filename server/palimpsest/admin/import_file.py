@@ -16,8 +16,15 @@ from typing import Any, TypeAlias
 
 from palimpsest.admin.export import is_export, read_items
 from palimpsest.admin.importers import chatgpt, claude, mem0, server_memory
-from palimpsest.admin.importers.records import ImportedFile, ImportedMemory, ImportedMessage
-from palimpsest.admin.importers.source import EXPECTED, MAX_BYTES, SourceFile, open_source
+from palimpsest.admin.importers.records import (
+    EXPECTED,
+    MAX_BYTES,
+    ImportedFile,
+    ImportedMemory,
+    ImportedMessage,
+    SourceFile,
+    open_source,
+)
 from palimpsest.core.errors import InputError
 from palimpsest.core.files import open_plain_file
 from palimpsest.core.models import MAX_SCOPE_CHARS, Event, Scope

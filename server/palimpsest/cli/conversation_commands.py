@@ -23,7 +23,7 @@ from palimpsest.cli.console import (
     settings_of,
     with_memory,
 )
-from palimpsest.cli.hit_tables import hits_parts, search_parts
+from palimpsest.cli.memory_commands import hits_parts, search_parts
 from palimpsest.cli.output import Part, notes_text, plain, print_result, table
 from palimpsest.core import validation
 from palimpsest.core.clock import iso, local_iso, parse_instant, shown_date

@@ -15,8 +15,7 @@ from palimpsest.core.clock import parse_until, shown_date
 from palimpsest.core.errors import InputError
 from palimpsest.core.files import replace_file
 from palimpsest.core.models import EntityType
-from palimpsest.learn.entity_graph import EntityEdited, ListedEntity
-from palimpsest.learn.graph_formats import GraphForm, Subgraph, written
+from palimpsest.learn.entity_graph import EntityEdited, GraphForm, ListedEntity, Subgraph, written
 from palimpsest.learn.summaries.dossier import MAX_HOPS, lines_of
 from palimpsest.memory import Memory
 from palimpsest.server.replies import json_replies

@@ -42,8 +42,8 @@ from palimpsest.core.settings import (
 )
 from palimpsest.core.settings_file import is_key
 from palimpsest.core.validation import ScopeInput, scope_from
+from palimpsest.learn.browsing import unknown_project
 from palimpsest.learn.engine import NEEDED_PROMPTS
-from palimpsest.learn.user_projects import unknown_project
 from palimpsest.llm.prompts import PromptFiles, shipped_directory
 from palimpsest.memory import open_memory
 from palimpsest.server import access_tokens

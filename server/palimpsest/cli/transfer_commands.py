@@ -39,7 +39,7 @@ from palimpsest.core.clock import iso, now, shown_date
 from palimpsest.core.git_project import Project
 from palimpsest.core.models import Event
 from palimpsest.core.settings import Settings
-from palimpsest.learn.user_projects import MoveResult
+from palimpsest.learn.browsing import MoveResult
 from palimpsest.memory import Memory
 from palimpsest.text.display import counted, visible
 

@@ -28,10 +28,9 @@ from palimpsest.hooks import spool
 from palimpsest.hooks.spool import VERSION, hashed, kept_part, make_private_folder, without_private
 from palimpsest.hooks.transcripts import FORMATS, Counts, Offsets, Place, Reading, SaidLine, read_transcript
 from palimpsest.learn.engine import Engine
-from palimpsest.learn.sanitize import Cleaner, sanitize_messages
+from palimpsest.learn.sanitize import Cleaner, sanitize_messages, without_recalled_blocks
 from palimpsest.store.messages import SAME_TIME, StoredMessage
 from palimpsest.store.rows import content_hash
-from palimpsest.text.recalled_blocks import without_recalled_blocks
 from palimpsest.text.redaction import redact
 
 # Read the spool: the records that hooks left, in the order in which they were written. Blocking.

@@ -51,7 +51,6 @@ from palimpsest.learn.duplicates import with_near_duplicates
 from palimpsest.learn.edit import has_text, past_end_notes
 from palimpsest.learn.engine import Engine, without_excluded
 from palimpsest.learn.entity_resolution import name_decision, with_named_facts
-from palimpsest.learn.forget_notes import question_note
 from palimpsest.learn.reconcile import ReconcileRequest, add_undecided, are_all_learned, reconcile
 from palimpsest.learn.sanitize import original_text, sanitize_fact, sanitize_messages, without_secret_names
 from palimpsest.llm.extract import RECENT_MESSAGES, Conversation, Extraction, extract
@@ -64,7 +63,7 @@ from palimpsest.store.jobs import CONTEXT, MESSAGES, STAYS, JobRequest, LearnLat
 from palimpsest.text.dates.date_finder import dates_in
 from palimpsest.text.dates.date_spans import DateSpan, day_or_days
 from palimpsest.text.display import counted, shorten
-from palimpsest.text.intents import Asking, asks_to_forget
+from palimpsest.text.intents import Asking, asks_to_forget, question_note
 from palimpsest.text.tokenizer import count_tokens, lines_within, windows
 
 # Split what is to be learned from into pieces that a small model can read.

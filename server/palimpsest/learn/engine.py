@@ -19,7 +19,7 @@ from palimpsest.core.settings import BackgroundConfig, Settings
 from palimpsest.core.threads import Threads
 from palimpsest.embed.workers import QuestionCache
 from palimpsest.index.sync import Projection
-from palimpsest.llm import annotate, decide, extract, summarize
+from palimpsest.llm import decide, extract, summarize
 from palimpsest.llm.prompts import PromptFiles
 from palimpsest.recall.retrieve import NearestEntries
 from palimpsest.store.ledger import Ledger
@@ -72,7 +72,7 @@ NEEDED_PROMPTS = {
     "decide": decide.INPUTS,
     **summarize.PROMPTS,
     "about": summarize.ABOUT_INPUTS,
-    "links": annotate.INPUTS,
+    "links": summarize.INPUTS,
     "gist": summarize.GIST_INPUTS,
 }
 """Every prompt by name, with the inputs that its stage passes. `graph` is added to those of the extraction."""

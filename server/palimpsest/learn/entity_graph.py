@@ -1,13 +1,16 @@
-"""The graph of an open memory: dossiers, subgraphs, and edits of entities."""
+"""The graph of an open memory: dossiers, subgraphs in several formats, and edits of entities."""
 
 from __future__ import annotations
 
+import json
+import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from itertools import combinations, groupby
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeAlias, get_args
+from xml.etree import ElementTree as ET
 
 from sqlalchemy import Connection
 
@@ -24,16 +27,169 @@ from palimpsest.core.models import (
     Scope,
     Split,
 )
+from palimpsest.core.validation import one_line
 from palimpsest.learn.engine import Engine
-from palimpsest.learn.graph_formats import Subgraph
 from palimpsest.learn.summaries.dossier import MAX_HOPS, Dossier, described, find_entities, lines_of, read_dossier
 from palimpsest.store import entries
 from palimpsest.store.apply import Write
-from palimpsest.store.graph import entities
+from palimpsest.store.graph import entities as entities_module
 from palimpsest.store.graph import relations as edges
 from palimpsest.store.graph.entities import ListedEntity, list_entities
 from palimpsest.store.graph.identity import members_of, roots_of
 from palimpsest.store.memories import expired_ids
+from palimpsest.text.display import visible, visible_json
+
+# Write the graph as Mermaid, DOT, JSON or GraphML. The same graph always gives the same text.
+#
+# Names are people's text. In each format they are data and never syntax: control characters are visible, and
+# whatever the format could read as its own is escaped.
+
+GraphForm: TypeAlias = Literal["mermaid", "dot", "json", "graphml"]
+
+GRAPH_FORMS: tuple[GraphForm, ...] = get_args(GraphForm)
+
+GRAPHML = "http://graphml.graphdrawing.org/xmlns"
+
+_MERMAID_SYNTAX = re.compile(r"[^\w .,:+@/'-]|_")
+_NOT_IN_XML = re.compile("[\ud800-\udfff\ufffe\uffff]")
+"""What XML forbids besides control characters, of which none is left when this is looked for."""
+
+_NODE_KEYS = ("name", "type")
+_EDGE_KEYS = ("relationship", "valid_from", "valid_until", "memory_id")
+
+
+@dataclass(frozen=True, slots=True)
+class Subgraph:
+    """A part of the graph: entities, and relations between them. Both ends of each relation are among the entities."""
+
+    entities: tuple[Entity, ...]
+    relations: tuple[KnownRelation, ...]
+
+
+def written(graph: Subgraph, form: GraphForm) -> str:
+    """Return a graph in a format, with a line break at its end."""
+    entities = sorted(graph.entities, key=lambda entity: (entity.name.casefold(), entity.name, entity.id))
+    numbers = {entity.id: number for number, entity in enumerate(entities, start=1)}
+    relations = sorted(
+        graph.relations,
+        key=lambda item: (
+            numbers[item.source_id],
+            item.relationship,
+            numbers[item.destination_id],
+            item.valid_from,
+            item.memory_id,
+        ),
+    )
+    return _WRITERS[form](entities, relations)
+
+
+def as_json(entities: Sequence[Entity], relations: Sequence[KnownRelation]) -> dict[str, list[dict[str, str]]]:
+    """Return a graph as JSON values, relations in Mem0's shape with their times and the ids of both ends."""
+    return {
+        "entities": [{"id": entity.id, "name": entity.name, "type": entity.type} for entity in entities],
+        "relations": [
+            {
+                "source": item.source,
+                "relationship": item.relationship,
+                "destination": item.destination,
+                "valid_from": item.valid_from,
+                "valid_until": item.valid_until,
+                "source_id": item.source_id,
+                "destination_id": item.destination_id,
+                "memory_id": item.memory_id,
+            }
+            for item in relations
+        ],
+    }
+
+
+def _json(entities: Sequence[Entity], relations: Sequence[KnownRelation]) -> str:
+    return visible_json(json.dumps(as_json(entities, relations), ensure_ascii=False, indent=2)) + "\n"
+
+
+def _mermaid(entities: Sequence[Entity], relations: Sequence[KnownRelation]) -> str:
+    """Return a flowchart: people are round, everything else has corners."""
+    nodes = _node_names(entities)
+    lines = ["flowchart LR"]
+    for entity in entities:
+        left, right = ("([", "])") if entity.type == "person" else ("[", "]")
+        lines.append(f'    {nodes[entity.id]}{left}"{_in_mermaid(entity.name)}"{right}')
+    for item in relations:
+        label = "<br/>".join(map(_in_mermaid, _label(item)))
+        lines.append(f'    {nodes[item.source_id]} -->|"{label}"| {nodes[item.destination_id]}')
+    return "\n".join(lines) + "\n"
+
+
+def _dot(entities: Sequence[Entity], relations: Sequence[KnownRelation]) -> str:
+    nodes = _node_names(entities)
+    lines = ["digraph palimpsest {", "    rankdir=LR;", "    node [shape=box];"]
+    for entity in entities:
+        shape = ", shape=ellipse" if entity.type == "person" else ""
+        lines.append(f"    {nodes[entity.id]} [label={_in_dot(entity.name)}, tooltip={_in_dot(entity.type)}{shape}];")
+    for item in relations:
+        ends = f"{nodes[item.source_id]} -> {nodes[item.destination_id]}"
+        lines.append(f"    {ends} [label={_in_dot(*_label(item))}];")
+    return "\n".join([*lines, "}"]) + "\n"
+
+
+def _graphml(entities: Sequence[Entity], relations: Sequence[KnownRelation]) -> str:
+    root = ET.Element("graphml", xmlns=GRAPHML)
+    for owner, keys in (("node", _NODE_KEYS), ("edge", _EDGE_KEYS)):
+        for key in keys:
+            ET.SubElement(root, "key", {"id": key, "for": owner, "attr.name": key, "attr.type": "string"})
+    graph = ET.SubElement(root, "graph", edgedefault="directed")
+    for entity in entities:
+        node = ET.SubElement(graph, "node", id=entity.id)
+        _put_data(node, {"name": entity.name, "type": entity.type})
+    for item in relations:
+        edge = ET.SubElement(graph, "edge", source=item.source_id, target=item.destination_id)
+        _put_data(edge, {key: getattr(item, key) for key in _EDGE_KEYS})
+    ET.indent(root)
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{ET.tostring(root, encoding="unicode")}\n'
+
+
+def _put_data(element: ET.Element, values: Mapping[str, str]) -> None:
+    for key, value in values.items():
+        if value:
+            ET.SubElement(element, "data", key=key).text = _NOT_IN_XML.sub("\ufffd", _plain(value))
+
+
+_WRITERS: Mapping[GraphForm, Callable[[Sequence[Entity], Sequence[KnownRelation]], str]] = {
+    "mermaid": _mermaid,
+    "dot": _dot,
+    "json": _json,
+    "graphml": _graphml,
+}
+
+
+def _node_names(entities: Sequence[Entity]) -> dict[str, str]:
+    return {entity.id: f"n{number}" for number, entity in enumerate(entities, start=1)}
+
+
+def _label(item: KnownRelation) -> list[str]:
+    """Return the lines at an edge: what the relation is, and since and until when it holds."""
+    since = f"since {item.valid_from}" if item.valid_from else ""
+    until = f"until {item.valid_until}" if item.valid_until else ""
+    return [line for line in (item.relationship, since, until) if line]
+
+
+def _plain(text: str) -> str:
+    """Return a text on one line, with its control characters visible."""
+    return visible(one_line(text))
+
+
+def _in_mermaid(text: str) -> str:
+    """Return a text for a quoted label. What is no letter or digit may mean something there, so it has its number."""
+    return _MERMAID_SYNTAX.sub(lambda match: f"#{ord(match[0])};", _plain(text))
+
+
+def _in_dot(*lines: str) -> str:
+    r"""Return lines as a quoted string of DOT, in which `\n` parts lines and no other escape or entity is left."""
+    escaped = (_plain(line).replace("\\", "\\\\").replace('"', '\\"').replace("&", "&amp;") for line in lines)
+    return '"' + "\\n".join(escaped) + '"'
+
+
+# The graph of an open memory: dossiers, subgraphs, and edits of entities.
 
 # The graph of an open memory: who is who, how they are connected, and edits that say so.
 
@@ -66,12 +222,12 @@ class Graph:
         limit: int = 20,
     ) -> Sequence[ListedEntity]:
         """Return up to `limit` entities that living memories mention, the one mentioned last first."""
-        found = await self._engine.read(lambda conn: entities.list_entities(conn, scope, limit, type=type))
+        found = await self._engine.read(lambda conn: entities_module.list_entities(conn, scope, limit, type=type))
         return [item._replace(mentioned_at=in_zone(item.mentioned_at, self._zone)) for item in found]
 
     async def names(self, scope: Scope, beginning: str, limit: int) -> Sequence[str]:
         """Return up to `limit` names of entities that begin so."""
-        return await self._engine.read(lambda conn: entities.names_beginning(conn, scope, beginning, limit))
+        return await self._engine.read(lambda conn: entities_module.names_beginning(conn, scope, beginning, limit))
 
     async def dossiers(
         self, scope: Scope, name: str, *, hops: int = 1, as_of: datetime | None = None
@@ -121,7 +277,7 @@ class Graph:
 
         def read(conn: Connection) -> Subgraph:
             if not about:
-                ids = entities.all_ids(conn, scope)
+                ids = entities_module.all_ids(conn, scope)
                 return _subgraph(conn, scope, (), self._relations(conn, scope, ids, as_of, limit))
             found = find_entities(conn, scope, about, as_of=as_of)
             near = {entity.id for entity in found}
@@ -202,7 +358,7 @@ class Graph:
                 edit = plan(conn)
             applied = ledger.apply(Write(scope, Provenance(stage, caller=caller), entity_edits=(edit,)))
             with ledger.read() as conn:
-                lines = entities.texts_of_edit(conn, applied.edit)
+                lines = entities_module.texts_of_edit(conn, applied.edit)
             return EntityEdited("\n".join(lines) or "nothing had to change", applied.edit if lines else None)
 
         return await self._engine.write(work)
@@ -229,7 +385,7 @@ def _one(conn: Connection, scope: Scope, name: str, zone: tzinfo | None) -> Enti
 
 def _subgraph(conn: Connection, scope: Scope, wanted: Sequence[Entity], relations: Sequence[KnownRelation]) -> Subgraph:
     """Return relations with the entities at their ends, and those that are wanted in any case."""
-    ends = entities.entities_with_ids(
+    ends = entities_module.entities_with_ids(
         conn, scope, {end for item in relations for end in (item.source_id, item.destination_id)}
     )
     by_id = {entity.id: entity for entity in (*wanted, *ends)}
@@ -300,7 +456,7 @@ class Entities:
                 near = _near(self._edges(conn, scope, near, _named_by(conn, scope, near)), entity.id, hops, limit)
             named = _named_by(conn, scope, near)
             counts = Counter(root.id for roots in named for root in roots)
-            nodes = [Node(each, counts[each.id]) for each in entities.entities_with_ids(conn, scope, near)]
+            nodes = [Node(each, counts[each.id]) for each in entities_module.entities_with_ids(conn, scope, near)]
             return EntityGraph(nodes, _within(near, self._edges(conn, scope, near, named)))
 
         return await self._engine.read(read)
@@ -330,7 +486,7 @@ def _within(ids: Collection[str], found: Sequence[Edge]) -> list[Edge]:
 def _named_by(conn: Connection, scope: Scope, ids: Collection[str] | None = None) -> list[Collection[Entity]]:
     """Return the entities that each of the newest memories names; with `ids` of those that name one of these."""
     about = None if ids is None else list(members_of(conn, ids))
-    rows = entities.owners_and_entities(conn, scope, MAX_MENTIONS, about)
+    rows = entities_module.owners_and_entities(conn, scope, MAX_MENTIONS, about)
     roots = roots_of(conn, {entity_id for _, entity_id in rows})
     return [
         {roots[entity_id].id: roots[entity_id] for _, entity_id in group if entity_id in roots}.values()

@@ -14,13 +14,13 @@ from palimpsest.core.models import Memory, Scope
 from palimpsest.core.settings import Settings
 from palimpsest.core.validation import one_line
 from palimpsest.learn.engine import Engine
-from palimpsest.learn.forget_notes import FORGOTTEN, QUESTION
 from palimpsest.learn.job_runner import kinds_for
 from palimpsest.learn.reconcile import NOT_KEPT, UNDECIDED
 from palimpsest.store import jobs as job_queries
 from palimpsest.store.jobs import MAX_DELAY, NOTES, TOLD_KINDS, Job, JobKind, ModelUse, Use, total
 from palimpsest.store.rows import is_seen
 from palimpsest.text.display import counted, shorten
+from palimpsest.text.intents import FORGOTTEN, QUESTION
 
 # How often a model was asked in the background, for people and as values.
 

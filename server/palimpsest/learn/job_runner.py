@@ -32,7 +32,6 @@ from palimpsest.learn.add import Lesson, learn_pieces
 from palimpsest.learn.commit import WriteResult, apply_write
 from palimpsest.learn.document_pages import write_gists
 from palimpsest.learn.engine import Engine
-from palimpsest.learn.forget_notes import question_note
 from palimpsest.learn.linking import link
 from palimpsest.learn.reconcile import are_all_learned, not_learned_from
 from palimpsest.learn.summaries.summary_writer import summarize_due
@@ -44,6 +43,7 @@ from palimpsest.store.apply import Write
 from palimpsest.store.jobs import CONTEXT, STAYS, Job, JobEnd, JobKind, JobRequest, Limits, ModelCall, Refusal
 from palimpsest.store.memories import ending_memories, scopes_ending
 from palimpsest.text.display import counted
+from palimpsest.text.intents import question_note
 from palimpsest.text.tokenizer import count_tokens
 
 # Learn from the messages of a job.

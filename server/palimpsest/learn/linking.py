@@ -15,7 +15,7 @@ from palimpsest.core.models import LINK, Annotation, Link, Memory, Provenance, S
 from palimpsest.core.protocols import LanguageModel
 from palimpsest.learn.commit import apply_write
 from palimpsest.learn.engine import Engine
-from palimpsest.llm.annotate import Shown, links
+from palimpsest.llm.summarize import Shown, links
 from palimpsest.recall.similar import SimilarMemory, similar_memories
 from palimpsest.store import entries
 from palimpsest.store import memories as memory_queries

@@ -1,17 +1,21 @@
-"""Write summaries, texts about an entity, and gists of pages with a model."""
+"""Write summaries, texts about an entity, gists of pages, and annotations of new memories with a model."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
-from pydantic import AliasChoices, Field
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
 
-from palimpsest.core.models import Message
+from palimpsest.core.models import Annotation, Link, Memory, Message
 from palimpsest.core.protocols import LanguageModel
+from palimpsest.core.validation import trimmed
 from palimpsest.llm.ask import ReplyModel, ask, written_text
 from palimpsest.llm.prompts import Prompt
+
+# Write summaries, texts about an entity, and gists of pages with a model.
 
 # The summarize stage: one dense paragraph about a scope (the summary S in section 2.1 of the Mem0 paper).
 #
@@ -106,3 +110,190 @@ async def write_gist(model: LanguageModel, prompt: Prompt, *, title: str, headin
     """Return the gist of a page. It is never empty. Raises ModelError."""
     rendered = prompt.render(title=title, headings=list(headings), page=page)
     return await ask(model, rendered, GistReply, lambda reply: written_text(reply.gist, "gist", MAX_GIST_CHARS))
+
+
+# The links stage: what new memories belong to, and which others they belong together with (A-Mem, section 3).
+#
+# The model sees small integers instead of ids. They are the places in the list that it was shown and nothing else,
+# and a number that was not shown is an error. Nothing is ever looked up by the rank of a neighbour.
+
+INPUTS = frozenset({"memories"})
+
+MAX_CONTEXT_CHARS = 400
+"""How long a context may be: twice the words that the prompt asks for."""
+
+MAX_REASON_CHARS = 200
+"""How long a reason may be. Set by hand: a line."""
+
+MAX_TAG_CHARS = 40
+"""How long a tag may be. Set by hand: three words."""
+
+MAX_DIGITS = 9
+
+MAX_TAGS = 8
+"""How many tags a memory gets at most, with those that it has. Set by hand: twice what the prompt asks for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """The memories that the model is shown, and for each new one the places of those that it is near to.
+
+    The new ones are the keys of `near`. A memory that is not in `may_change` is shown, and stays as it is.
+    """
+
+    memories: tuple[Memory, ...]
+    near: Mapping[int, Sequence[int]]
+    may_change: frozenset[int]
+
+
+class LinkReply(BaseModel):
+    """A link to memory number `memory`."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    memory: int
+    reason: str
+
+    @model_validator(mode="before")
+    @classmethod
+    def _tolerate(cls, value: Any) -> Any:
+        item = _object(value)
+        return {"memory": _number(item.get("memory")), "reason": _text(item.get("reason"))}
+
+
+class NoteReply(BaseModel):
+    """What the model says of memory number `memory`. What cannot be read is -1, which is no memory, or ""."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    memory: int
+    context: str
+    tags: list[str]
+    links: list[LinkReply]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _tolerate(cls, value: Any) -> Any:
+        item = _object(value)
+        tags, links = _list(item.get("tags")), _list(item.get("links"))
+        return {
+            "memory": _number(item.get("memory")),
+            "context": _text(item.get("context")),
+            "tags": [tag for tag in tags if isinstance(tag, str)],
+            "links": [cast("Any", link) for link in links if isinstance(link, Mapping)],
+        }
+
+
+class LinksReply(ReplyModel):
+    """The model's reply: `{"notes": […]}`, or the bare list."""
+
+    notes: list[NoteReply]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _tolerate(cls, value: Any) -> Any:
+        return {"notes": cast("list[Any]", value)} if isinstance(value, list) else value
+
+
+async def links(model: LanguageModel, prompt: Prompt, shown: Shown) -> list[Annotation]:
+    """Return what changes of the memories that were shown, which keep the tags they have. Raises ModelError.
+
+    New memories of which the model says nothing in either reply stay as they are. What is wrong in the second reply is
+    left out, and the rest counts.
+    """
+
+    def convert_leniently(reply: LinksReply) -> list[Annotation]:
+        return _annotations(reply, shown, is_lenient=True)
+
+    def convert(reply: LinksReply) -> list[Annotation]:
+        if missing := sorted(shown.near.keys() - {note.memory for note in reply.notes}):
+            raise ValueError(f"it has no note on memory {', '.join(map(str, missing))}.")
+        return _annotations(reply, shown, is_lenient=False)
+
+    return await ask(
+        model,
+        prompt.render(memories=_shown(shown)),
+        LinksReply,
+        convert,
+        convert_leniently=convert_leniently,
+        convert_cut=convert_leniently,
+    )
+
+
+def _shown(shown: Shown) -> list[dict[str, Any]]:
+    return [
+        {
+            "id": number,
+            "text": memory.text,
+            "date": memory.date,
+            **({"context": memory.context} if memory.context else {}),
+            **({"tags": list(memory.tags)} if memory.tags else {}),
+            **({"near": list(shown.near[number])} if number in shown.near else {}),
+        }
+        for number, memory in enumerate(shown.memories)
+    ]
+
+
+def _annotations(reply: LinksReply, shown: Shown, *, is_lenient: bool) -> list[Annotation]:
+    """Return the annotations of a reply. Raises ValueError for a number that was not shown, and for too long texts.
+
+    If it is lenient, the notes that are wrong are left out, unless none is right.
+    """
+    found: dict[int, Annotation] = {}
+    fault: ValueError | None = None
+    for note in reply.notes:
+        try:
+            found[note.memory] = _annotation(note, shown)
+        except ValueError as error:
+            fault = error
+            if not is_lenient:
+                raise
+    if fault is not None and not found:
+        raise fault
+    return [annotation for number, annotation in found.items() if number in shown.may_change]
+
+
+def _annotation(note: NoteReply, shown: Shown) -> Annotation:
+    memory = _memory(note.memory, shown)
+    links_of = tuple(_link(link, note, shown) for link in note.links) if note.memory in shown.near else memory.links
+    context = written_text(note.context, f"context of memory {note.memory}", MAX_CONTEXT_CHARS)
+    unique = tuple({link.memory_id: link for link in links_of}.values())
+    return Annotation(memory.id, context, _tags(memory, note.tags), unique)
+
+
+def _memory(number: int, shown: Shown) -> Memory:
+    """Return the memory that was shown under a number. Raises ValueError if none was."""
+    if not 0 <= number < len(shown.memories):
+        raise ValueError(f"there is no memory {number}; the ids are those shown, 0 to {len(shown.memories) - 1}.")
+    return shown.memories[number]
+
+
+def _link(link: LinkReply, note: NoteReply, shown: Shown) -> Link:
+    other = _memory(link.memory, shown)
+    if link.memory == note.memory:
+        raise ValueError(f"memory {note.memory} is linked with itself.")
+    return Link(other.id, written_text(link.reason, "reason of a link", MAX_REASON_CHARS))
+
+
+def _tags(memory: Memory, tags: Sequence[str]) -> tuple[str, ...]:
+    """Return the tags that a memory has, and the new ones as far as there is room for them."""
+    new = [tag for tag in map(trimmed, tags) if tag and len(tag) <= MAX_TAG_CHARS]
+    return tuple(dict.fromkeys((*memory.tags, *new)))[: max(MAX_TAGS, len(memory.tags))]
+
+
+def _object(value: Any) -> Mapping[str, Any]:
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
+
+
+def _list(value: Any) -> list[Any]:
+    return cast("list[Any]", value) if isinstance(value, list) else []
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _number(value: Any) -> int:
+    """Return a number, also from a text, and -1 for anything else."""
+    text = str(value) if isinstance(value, int | str) and not isinstance(value, bool) else ""
+    return int(text) if text.strip().isdecimal() and len(text) <= MAX_DIGITS else -1

@@ -25,7 +25,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 
 from palimpsest.admin.import_file import ImportResult
-from palimpsest.admin.importers.source import MAX_BYTES
+from palimpsest.admin.importers.records import MAX_BYTES
 from palimpsest.core.errors import InputError, PalimpsestError
 from palimpsest.core.files import OWNER_ONLY
 from palimpsest.core.models import Scope
@@ -42,8 +42,7 @@ from palimpsest.page.page_context import (
     visitor_of,
     writable_scope_of,
 )
-from palimpsest.page.security import MAX_UPLOAD_BYTES, UPLOAD_PATH
-from palimpsest.page.sign_in import Visitor
+from palimpsest.page.sign_in import MAX_UPLOAD_BYTES, UPLOAD_PATH, Visitor
 from palimpsest.server.session.lazy_memory import LazyMemory
 from palimpsest.text.display import visible
 

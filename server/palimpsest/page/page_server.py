@@ -1,4 +1,4 @@
-"""Serve the page: by itself for the person at this machine, or beside MCP over HTTP."""
+"""The page as an ASGI application, and how it is served: alone, or beside MCP over HTTP."""
 
 from __future__ import annotations
 
@@ -6,25 +6,352 @@ import socket
 import webbrowser
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from dataclasses import replace
+from http import HTTPStatus
+from typing import Any, cast
 
 import anyio
 import anyio.to_thread
 import uvicorn
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.routing import Mount
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response, StreamingResponse
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from palimpsest.core.clock import now
-from palimpsest.core.errors import SettingsError
+from palimpsest.core.errors import InputError, LedgerError, PalimpsestError, SettingsError
 from palimpsest.core.settings import Settings
-from palimpsest.page.routes import has_path, page_app
-from palimpsest.page.sign_in import Visitor, Visits
+from palimpsest.learn.browsing import Changes, Look
+from palimpsest.page import administration, browse, import_export, memory_page, search_page, time_line_page
+from palimpsest.page.import_export import CareWork
+from palimpsest.page.page_context import Told, is_part, memory_of, rendered, visitor_of
+from palimpsest.page.sign_in import COOKIE, STATIC, UPLOAD_PATH, Safety, Visitor, Visits
 from palimpsest.server.access_tokens import Grant
-from palimpsest.server.bearer import AccessTokenVerifier
+from palimpsest.server.bearer import AccessTokenVerifier, while_valid
 from palimpsest.server.http.http_server import Page
 from palimpsest.server.http.middleware import HostCheck
+from palimpsest.server.rate_limits import address_of
 from palimpsest.server.session.lazy_memory import LazyMemory
+
+# The page as an ASGI application: routes, security headers, and live events.
+
+# Tell an open page that something has changed, in this process or another one, as server-sent events.
+
+LOOK_SECONDS = 1.0
+"""How often a stream looks at the index log. Set by hand: what is added is shown at once, as people see it."""
+
+SAY_SECONDS = 15.0
+"""How long a stream is silent at most, so that nothing on the way takes it for dead. Set by hand."""
+
+MAX_STREAMS = 64
+"""How many pages are told at once. A browser opens one stream for each tab that is seen. Set by hand."""
+
+
+class Streams:
+    """Counts the open streams of a server, and ends them when it is asked to stop."""
+
+    def __init__(self) -> None:
+        self._limiter = anyio.CapacityLimiter(MAX_STREAMS)
+        self.is_ending: Callable[[], bool] = lambda: False
+
+    def end_when(self, is_stopping: Callable[[], bool]) -> None:
+        """End all streams, within `LOOK_SECONDS`, when a function says so."""
+        self.is_ending = is_stopping
+
+    async def counted(self, events: AsyncGenerator[str], owner: object) -> AsyncGenerator[str]:
+        """Yield the events of a stream that was counted for an owner, and count it no more at the end."""
+        try:
+            async for event in events:
+                yield event
+        finally:
+            self._limiter.release_on_behalf_of(owner)
+
+    def take(self, owner: object) -> bool:
+        """Count a stream; return whether there was room for it."""
+        try:
+            self._limiter.acquire_on_behalf_of_nowait(owner)
+        except anyio.WouldBlock:
+            return False
+        return True
+
+
+async def live(request: Request) -> Response:
+    """Send the event `changed` whenever something of the visitor's user has changed."""
+    memory, streams, owner = await memory_of(request), cast("Streams", request.app.state.streams), object()
+    changes = Changes(memory.engine, visitor_of(request).grant.user_id)
+    if not streams.take(owner):
+        return Response("too many pages are open; this one is not told of changes", 503)
+    last = _look_from(request.headers.get("last-event-id", ""))
+    events = _events(changes, last, streams)
+    return StreamingResponse(streams.counted(events, owner), media_type="text/event-stream")
+
+
+async def _events(changes: Changes, last: Look | None, streams: Streams) -> AsyncGenerator[str]:
+    """Yield server-sent events until the server stops, or the ledger cannot be read.
+
+    Every answer ends once its visitor may no longer look.
+    """
+    try:
+        look = last or await changes.look()
+        yield f"retry: 3000\nid: {look.number} {look.epoch}\n\n"
+        silent = 0.0
+        while not streams.is_ending():
+            look = await changes.look(look)
+            if look.is_new:
+                yield f"event: changed\nid: {look.number} {look.epoch}\ndata: \n\n"
+                silent = 0.0
+            elif silent >= SAY_SECONDS:
+                yield ":\n\n"
+                silent = 0.0
+            await anyio.sleep(LOOK_SECONDS)
+            silent += LOOK_SECONDS
+    except LedgerError:
+        return  # the browser asks again
+
+
+def _look_from(event_id: str) -> Look | None:
+    """Return the look that an event named, from which a browser that was cut off goes on."""
+    number, _, epoch = event_id.partition(" ")
+    return Look(int(number), epoch) if number.isdecimal() and epoch else None
+
+
+# The paths of what there is to look around.
+
+BROWSE_PATHS = ("/timeline", "/entities", "/conversations", "/documents", "/summaries", "/activity", "/live")
+"""What these paths begin with."""
+
+BROWSE_ROUTES = (
+    Route("/timeline", time_line_page.time_line, methods=["GET"]),
+    Route("/entities", browse.entities, methods=["GET"]),
+    Route("/entities/graph", browse.graph, methods=["GET"]),
+    Route("/entities/graph.json", browse.whole_graph, methods=["GET"]),
+    Route("/entities/{id}", browse.entity, methods=["GET"]),
+    Route("/entities/{id}/graph.json", browse.neighbourhood, methods=["GET"]),
+    Route("/conversations", browse.conversations, methods=["GET"]),
+    Route("/conversations/{id}", browse.conversation, methods=["GET"]),
+    Route("/documents", browse.documents, methods=["GET"]),
+    Route("/documents/{id}", browse.document, methods=["GET"]),
+    Route("/summaries", browse.summaries, methods=["GET"]),
+    Route("/summaries/refresh", browse.refresh, methods=["POST"]),
+    Route("/activity", time_line_page.activity, methods=["GET"]),
+    Route("/live", live, methods=["GET"]),
+)
+
+
+# The paths of care.
+
+ADMINISTRATION_PATHS = ("/care",)
+"""What the paths of care begin with."""
+
+ADMINISTRATION_ROUTES = [
+    Route("/care", administration.care, methods=["GET"]),
+    Route("/care/findings", administration.findings, methods=["GET"]),
+    Route("/care/backups", administration.backups, methods=["GET"]),
+    Route("/care/backups", administration.make, methods=["POST"]),
+    Route("/care/backups/restore", administration.ask, methods=["GET"]),
+    Route("/care/backups/restore", administration.put_back, methods=["POST"]),
+    Route("/care/backups/restored", administration.restored, methods=["GET"]),
+    Route(UPLOAD_PATH, import_export.import_, methods=["GET"]),
+    Route(UPLOAD_PATH, import_export.upload, methods=["POST"]),
+    Route("/care/import/start", import_export.start, methods=["POST"]),
+    Route("/care/import/discard", import_export.discard, methods=["POST"]),
+    Route("/care/export/{form}", import_export.export, methods=["GET"]),
+    Route("/care/tokens", administration.tokens, methods=["GET"]),
+    Route("/care/tokens", administration.create, methods=["POST"]),
+    Route("/care/tokens/{id}/revoke", administration.revoke, methods=["POST"]),
+    Route("/care/settings", administration.settings, methods=["GET"]),
+    Route("/care/prompts", administration.prompts, methods=["GET"]),
+    Route("/care/prompts/{name}", administration.prompt, methods=["GET"]),
+    Route("/care/prompts/{name}", administration.save, methods=["POST"]),
+    Route("/care/prompts/{name}/shipped", administration.return_, methods=["POST"]),
+]
+
+
+# The paths of the corrections. Those of many memories come before those of one.
+
+CORRECTION_ROUTES = (
+    Route("/memories/delete", memory_page.delete_many, methods=["POST"]),
+    Route("/memories/restore", memory_page.restore_many, methods=["POST"]),
+    Route("/memories/tag", memory_page.add_tag, methods=["POST"]),
+    Route("/memories/untag", memory_page.remove_tag, methods=["POST"]),
+    Route("/memories/pin", memory_page.pin_many, methods=["POST"]),
+    Route("/memories/unpin", memory_page.unpin_many, methods=["POST"]),
+    Route("/memories/confirm", memory_page.confirm, methods=["POST"]),
+    Route("/memories/{id}/edit", memory_page.form, methods=["GET"]),
+    Route("/memories/{id}/edit", memory_page.save, methods=["POST"]),
+    Route("/memories/{id}/hit", memory_page.hit, methods=["GET"]),
+    Route("/memories/{id}/merge", memory_page.merge_with, methods=["GET"]),
+    Route("/duplicates", memory_page.duplicates, methods=["GET"]),
+    Route("/duplicates/merge", memory_page.merge, methods=["POST"]),
+    Route("/conflicts", memory_page.conflicts, methods=["GET"]),
+    Route("/conflicts/settle", memory_page.settle, methods=["POST"]),
+    Route("/deleted", search_page.deleted, methods=["GET"]),
+    Route("/captured", search_page.captured, methods=["GET"]),
+)
+
+CORRECTION_PATHS = ("/duplicates", "/conflicts", "/captured", "/deleted")
+"""What their paths begin with, beside those of a memory."""
+
+
+# Open the page, sign in and sign out.
+
+SIGNED_OUT = "signed_out"
+"""The parameter with which the form to sign in says that somebody has just signed out."""
+
+
+async def enter(request: Request) -> Response:
+    """Swap the single-use token of a first URL for a cookie."""
+    cookie = _visits(request).enter(request.query_params.get("token", ""))
+    if cookie is None:
+        return rendered(request, "sign_in.html", {"problem": "link_used", "signed_out": False}, 403)
+    return _with_cookie(request, cookie)
+
+
+async def sign_in(request: Request) -> Response:
+    """Show the form for an access token, or swap one for a cookie."""
+    if request.method != "POST":
+        return rendered(request, "sign_in.html", {"problem": "", "signed_out": SIGNED_OUT in request.query_params})
+    token = str((await request.form()).get("token", "")).strip()
+    outcome = await _visits(request).sign_in(token, address_of(request.scope))
+    if outcome.cookie:
+        return _with_cookie(request, outcome.cookie)
+    problem, status = ("too_many_tries", 429) if outcome.wait_seconds else ("sign_in_failed", 403)
+    response = rendered(request, "sign_in.html", {"problem": problem, "signed_out": False}, status)
+    if outcome.wait_seconds:
+        response.headers["retry-after"] = str(outcome.wait_seconds)
+    return response
+
+
+async def sign_out(request: Request) -> Response:
+    """Make the cookie invalid."""
+    _visits(request).leave(request.cookies.get(COOKIE, ""))
+    response = RedirectResponse(f"/sign-in?{SIGNED_OUT}", HTTPStatus.SEE_OTHER)
+    response.delete_cookie(COOKIE, httponly=True, samesite="strict")
+    return response
+
+
+def _visits(request: Request) -> Visits:
+    return cast("Visits", request.app.state.visits)
+
+
+def _with_cookie(request: Request, cookie: str) -> Response:
+    response = RedirectResponse("/", HTTPStatus.SEE_OTHER)
+    response.set_cookie(COOKIE, cookie, httponly=True, samesite="strict", secure=request.url.scheme == "https")
+    return response
+
+
+# The page as an ASGI application: its routes, and what a request passes before it gets to one.
+#
+# The page reads and writes through the facade alone. Nothing of it is open without a cookie but the form to sign in.
+
+OPEN_PATHS = ("/enter", "/sign-in", STATIC)
+"""What anybody may request: the form to sign in, and files that hold nothing of a memory."""
+
+PATHS = ("/memories/", "/edits", "/done", "/enter", "/sign-in", "/sign-out", STATIC)
+"""What the paths of the page begin with, but for the first one."""
+
+
+def has_path(path: str) -> bool:
+    """Return whether a path is one of the page."""
+    return path == "/" or path.startswith((*PATHS, *BROWSE_PATHS, *CORRECTION_PATHS, *ADMINISTRATION_PATHS))
+
+
+def page_app(memory: LazyMemory, visits_: Visits) -> Starlette:
+    """Return the page over a memory, for the visitors that `visits_` knows.
+
+    Whoever serves it also runs `state.care.run`, which works in the background.
+    """
+    static = StaticFiles(packages=[("palimpsest.page", "static")])
+    app = Starlette(
+        routes=[
+            Route("/", search_page.search, methods=["GET"]),
+            *CORRECTION_ROUTES,
+            Route("/memories/{id}", memory_page.memory, methods=["GET"]),
+            Route("/memories/{id}/text", memory_page.reword, methods=["POST"]),
+            Route("/memories/{id}/tags", memory_page.tag, methods=["POST"]),
+            Route("/memories/{id}/dates", memory_page.date, methods=["POST"]),
+            Route("/memories/{id}/pinned", memory_page.pin, methods=["POST"]),
+            Route("/memories/{id}/delete", memory_page.delete, methods=["POST"]),
+            Route("/memories/{id}/restore", memory_page.restore, methods=["POST"]),
+            *BROWSE_ROUTES,
+            Route("/done", memory_page.done, methods=["GET"]),
+            Route("/edits", memory_page.edits, methods=["GET"]),
+            Route("/edits/{number:int}/undo", memory_page.undo, methods=["POST"]),
+            Route("/enter", enter, methods=["GET"]),
+            Route("/sign-in", sign_in, methods=["GET", "POST"]),
+            Route("/sign-out", sign_out, methods=["POST"]),
+            *ADMINISTRATION_ROUTES,
+            Mount("/static", static),
+        ],
+        middleware=[Middleware(Safety), Middleware(_Access)],
+        exception_handlers={HTTPException: _refused, PalimpsestError: _failed},
+    )
+    app.state.memory, app.state.visits, app.state.streams = memory, visits_, Streams()
+    app.state.told = Told()
+    app.state.care = CareWork(memory.get)
+    return app
+
+
+class _Access:
+    """Let requests with a valid cookie through, and send all others to the form to sign in. ASGI middleware."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on with its visitor, or refuse it."""
+        if scope["type"] == "http":
+            request = Request(scope)
+            known = cast("Visits", request.app.state.visits)
+            visitor = await known.visitor(request.cookies.get(COOKIE, ""))
+            if visitor is None and not request.url.path.startswith(OPEN_PATHS):
+                await _unknown(request)(scope, receive, send)
+                return
+            if visitor is not None and visitor.grant.project and not request.url.path.startswith(OPEN_PATHS):
+                visitor = await _in_present_project(request, visitor)
+            request.state.visitor = visitor
+            if visitor is not None:
+                cookie = request.cookies.get(COOKIE, "")
+                await while_valid(self._app, lambda: known.is_valid(cookie), scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+
+async def _in_present_project(request: Request, visitor: Visitor) -> Visitor:
+    """Return a visitor with the project of their access token under the name that it has now."""
+    try:
+        memory = await cast("LazyMemory", request.app.state.memory).get()
+        project = await memory.projects.current_name(visitor.grant.project, user_id=visitor.grant.user_id)
+    except PalimpsestError:  # the page that is asked for reports it
+        return visitor
+    return replace(visitor, grant=replace(visitor.grant, project=project))
+
+
+def _unknown(request: Request) -> Response:
+    """Return the answer to a request without a valid cookie. A part of a page has no place for a form."""
+    if request.method == "GET" and not is_part(request):
+        return RedirectResponse("/sign-in", HTTPStatus.SEE_OTHER)
+    return Response(status_code=401, headers={"hx-redirect": "/sign-in"})
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    """Say that there is no such thing, or that it may not be changed."""
+    status = error.status_code if isinstance(error, HTTPException) else HTTPStatus.NOT_FOUND
+    problem = "read_only" if status == HTTPStatus.FORBIDDEN else "not_found"
+    return rendered(request, "problem.html", {"problem": problem, "reason": ""}, status)
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    """Say what did not work. The texts of our errors say what was kept and what to do."""
+    status = 400 if isinstance(error, InputError) else 503
+    return rendered(request, "problem.html", {"problem": "failed", "reason": str(error)}, status)
+
+
+# Serve the page: by itself for the person at this machine, or beside MCP over HTTP.
 
 LOOPBACK = "127.0.0.1"
 SHUTDOWN_SECONDS = 3

@@ -27,7 +27,6 @@ from palimpsest.core.clock import parse_instant, parse_until
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import ABOUT_THE_PAST, ForgetQuestion, Message, Scope, probable
 from palimpsest.core.validation import ConversationInput, ScopeInput
-from palimpsest.learn.forget_notes import FORGOTTEN, question_note, quoted_texts
 from palimpsest.server.access_tokens import current_user, may_write
 from palimpsest.server.mcp_server import TOOL, mcp_errors
 from palimpsest.server.replies import plain_text
@@ -75,6 +74,7 @@ from palimpsest.server.tool_schemas import (
     ScopeArgument,
     SearchScopeArgument,
 )
+from palimpsest.text.intents import FORGOTTEN, question_note, quoted_texts
 
 if TYPE_CHECKING:
     from palimpsest.learn.commit import WriteResult

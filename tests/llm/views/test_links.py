@@ -9,8 +9,8 @@ import pytest
 
 from palimpsest.core.errors import ReplyError
 from palimpsest.learn.engine import NEEDED_PROMPTS
-from palimpsest.llm.annotate import MAX_CONTEXT_CHARS, Shown, links
 from palimpsest.llm.prompts import PromptFiles
+from palimpsest.llm.summarize import MAX_CONTEXT_CHARS, Shown, links
 from tests.support.scripted_model import ScriptedModel, memory
 
 pytestmark = pytest.mark.anyio

@@ -10,6 +10,7 @@ from palimpsest.admin.importers.records import (
     BRANCHES,
     EMPTY,
     NO_TEXT,
+    OLDEST,
     REASONING,
     TOOLS,
     UNKNOWN_CONVERSATION,
@@ -18,21 +19,18 @@ from palimpsest.admin.importers.records import (
     ImportedMessage,
     Memories,
     Skipped,
+    SourceFile,
     branch_to,
     in_order,
+    instant_of,
     keep_memory,
     leaves_of,
-    skipped_notes,
-    unread_notes,
-)
-from palimpsest.admin.importers.source import (
-    OLDEST,
-    SourceFile,
-    instant_of,
     list_of,
     object_of,
     plausible_instant,
+    skipped_notes,
     text_of,
+    unread_notes,
 )
 
 _TEXT_TYPES = ("text", "multimodal_text")

@@ -11,6 +11,7 @@ from palimpsest.admin.importers.records import (
     BRANCHES,
     EMPTY,
     NO_TEXT,
+    OLDEST,
     REASONING,
     TOOLS,
     UNKNOWN_CONVERSATION,
@@ -20,22 +21,19 @@ from palimpsest.admin.importers.records import (
     ImportedMessage,
     Memories,
     Skipped,
+    SourceFile,
     branch_to,
     in_order,
+    instant_of,
     keep_memory,
     leaves_of,
-    skipped_notes,
-    unread_notes,
-)
-from palimpsest.admin.importers.source import (
-    OLDEST,
-    SourceFile,
-    instant_of,
     list_of,
     object_of,
     plausible_instant,
+    skipped_notes,
     tags_of,
     text_of,
+    unread_notes,
 )
 from palimpsest.core.validation import one_line
 

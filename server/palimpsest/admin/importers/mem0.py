@@ -12,21 +12,19 @@ from pathlib import Path
 from typing import Any
 
 from palimpsest.admin.importers.records import (
+    EXPECTED,
+    OLDEST,
     TOO_LONG,
     ImportedFile,
     ImportedMemory,
     ImportedVersion,
     Skipped,
-    skipped_notes,
-)
-from palimpsest.admin.importers.source import (
-    EXPECTED,
-    OLDEST,
     SourceFile,
     instant_of,
     list_of,
     object_of,
     plausible_instant,
+    skipped_notes,
     tags_of,
     text_of,
 )

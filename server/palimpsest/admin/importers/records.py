@@ -1,15 +1,26 @@
-"""Trees of messages, in which each message names the one it answers, and the order of conversations."""
+"""What every reader returns, and how the files of other tools are opened."""
 
 from __future__ import annotations
 
+import json
+import re
+import zipfile
+import zlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import Any, TypeAlias, cast
 
+from palimpsest.core.clock import parse_instant
+from palimpsest.core.errors import InputError
+from palimpsest.core.files import open_plain_file, read_plain_file
 from palimpsest.core.models import Event
-from palimpsest.core.validation import MAX_TEXT_CHARS
+from palimpsest.core.validation import MAX_TEXT_CHARS, trimmed
+
+# Trees of messages, in which each message names the one it answers, and the order of conversations.
 
 # What every reader returns: the memories and messages of another tool's file, and notes about what was left out.
 
@@ -141,3 +152,248 @@ def branch_to(leaf: str, parents: Mapping[str, str | None]) -> list[str]:
         branch[message] = None
         message = parents[message]
     return [*reversed(branch)]
+
+
+# Open a file of another tool as far as that is possible without knowing which tool wrote it.
+
+# Values from JSON that another tool wrote, checked for their type: texts, objects, lists, times and tags.
+
+MAX_TAG_CHARS = 64
+OLDEST = datetime.min.replace(tzinfo=UTC)
+_FIRST_YEAR = 1970
+
+
+def text_of(value: Any) -> str:
+    """Return a string as `trimmed` does. Return "" for any other value."""
+    return trimmed(value) if isinstance(value, str) else ""
+
+
+def object_of(value: Any) -> dict[str, Any]:
+    """Return a JSON object. Return an empty one for any other value."""
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def list_of(value: Any) -> list[Any]:
+    """Return a JSON list. Return an empty one for any other value."""
+    return cast("list[Any]", value) if isinstance(value, list) else []
+
+
+def instant_of(value: Any) -> datetime | None:
+    """Return the instant of an ISO 8601 string (UTC if it has no zone) or of a number of seconds since 1970.
+
+    Return None if the value is neither.
+    """
+    try:
+        if isinstance(value, str):
+            return parse_instant(value, "a time").astimezone(UTC)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return datetime.fromtimestamp(value, UTC)
+    except (InputError, ValueError, OverflowError, OSError):
+        return None
+    return None
+
+
+def plausible_instant(at: datetime | None, now: datetime) -> datetime:
+    """Return `at`, or `now` if `at` is missing, in the future or before 1970."""
+    return now if at is None or at > now or at.year < _FIRST_YEAR else at
+
+
+def tags_of(value: Any) -> tuple[str, ...]:
+    """Return one tag made from a word of the other tool, or no tag if the word is empty."""
+    tag = " ".join(text_of(value).lower().split())[:MAX_TAG_CHARS].strip()
+    return (tag,) if tag else ()
+
+
+EXPECTED = (
+    "Expected the JSONL file of the official MCP memory server, a mem0 history database or export, "
+    "or a ChatGPT or Claude export (the .zip, its folder, or its conversations.json)"
+)
+MAX_BYTES = 2 * 1024**3
+"""The largest text, unpacked. A ZIP of one megabyte can unpack to a thousand times its size."""
+
+_SQLITE = b"SQLite format 3\x00"
+_ZIP = (b"PK\x03\x04", b"PK\x05\x06")
+_CONVERSATIONS = re.compile(r"conversations(?:-\d+)?\.json")
+"""ChatGPT splits a long export into numbered parts."""
+
+_BESIDE = re.compile(r"(memory|memories|projects)(?:\.json|/[^/]+\.json)")
+"""What an export has beside its conversations: memories and projects, in one file or in a folder of them."""
+
+_LIST_KEYS = ("conversations", "results", "memories")
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """An opened file of another tool.
+
+    A SQLite database has `is_database` set and nothing else. Any other file has a `text`. If the text is JSON, `value`
+    is what it holds and `items` is its list: the value itself, the list under one of the usual keys, or the value as
+    the only item. If the text is not JSON, `json_error` says why. `name` is for error messages; it includes the
+    member of a ZIP.
+
+    Of a ZIP or folder, `beside` has the lists of values of its memories and projects, by "memories" and "projects", and
+    `unread` the names of the files that no reader knows.
+    """
+
+    path: Path
+    name: str
+    is_database: bool = False
+    text: str = ""
+    value: Any = None
+    items: list[Any] = field(default_factory=list[Any])
+    json_error: str = ""
+    beside: Mapping[str, list[Any]] = field(default_factory=dict[str, list[Any]])
+    unread: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """A file in a ZIP or folder: its path there, its size in bytes, and how it is read."""
+
+    path: PurePosixPath
+    size: int
+    read: Callable[[], bytes]
+
+
+def open_source(file: Path, max_bytes: int = MAX_BYTES) -> SourceFile:
+    """Read a file. Blocking.
+
+    Raises InputError if the file cannot be read, is empty, too large or not UTF-8, or is not a ZIP with conversations.
+    """
+    try:
+        if file.is_dir():
+            return _source_of(file, _folder_members(file), max_bytes)
+        with open_plain_file(file) as stream:
+            head = stream.read(len(_SQLITE))
+            if head == _SQLITE:
+                return SourceFile(file, str(file), is_database=True)
+            if head.startswith(_ZIP):
+                return _zip_source(file, max_bytes)
+            raw = head + stream.read(max_bytes + 1 - len(head))
+        if len(raw) > max_bytes:
+            raise InputError(f"{file} is larger than {max_bytes:,} bytes. {EXPECTED}")
+        text = _decoded(str(file), raw)
+    except FileNotFoundError as error:
+        raise InputError(f"there is no file {file}. Nothing was imported") from error
+    except OSError as error:
+        raise InputError(f"{file} cannot be read: {error}. {EXPECTED}") from error
+    try:
+        value = _parsed(str(file), text)
+    except InputError as error:
+        return SourceFile(file, str(file), text=text, json_error=str(error))
+    return SourceFile(file, str(file), text=text, value=value, items=_items_of(value))
+
+
+def _zip_source(file: Path, max_bytes: int) -> SourceFile:
+    try:
+        with zipfile.ZipFile(file) as archive:
+            members = [info for info in archive.infolist() if not info.is_dir()]
+            if not {info.compress_type for info in members} <= {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
+                raise InputError(f"{file} uses a compression that no export uses. Unpack it and import its folder")
+            # A member larger than its stated size is cut off at that size, and then fails its checksum.
+            read = [
+                _Member(PurePosixPath(info.filename), info.file_size, partial(archive.read, info)) for info in members
+            ]
+            return _source_of(file, read, max_bytes)
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError) as error:
+        raise InputError(f"{file} is a damaged or encrypted ZIP: {error}. {EXPECTED}") from error
+
+
+def _folder_members(folder: Path) -> list[_Member]:
+    """Return the files of an unpacked export. Of its folders, those of memories and projects are read."""
+    paths = [*folder.iterdir(), *folder.glob("memories/*.json"), *folder.glob("projects/*.json")]
+    return [
+        _Member(
+            PurePosixPath(path.relative_to(folder).as_posix()),
+            path.stat().st_size,
+            partial(read_plain_file, path, MAX_BYTES),
+        )
+        for path in sorted(paths)
+        if path.is_file()
+    ]
+
+
+def _source_of(file: Path, members: Sequence[_Member], max_bytes: int) -> SourceFile:
+    """Return what a ZIP or folder has: the conversations, and what lies beside them."""
+    conversations = _conversation_members(members)
+    beside = [
+        (match[1], member) for member in members if (match := _BESIDE.fullmatch(_in_export(member, conversations)))
+    ]
+    if not conversations and not beside:
+        raise InputError(f"{file} has no conversations.json in it. {EXPECTED}")
+    if sum(member.size for member in (*conversations, *(member for _, member in beside))) > max_bytes:
+        raise InputError(f"{file} would unpack to more than {max_bytes:,} bytes. {EXPECTED}")
+    read = [_read(file, member) for member in conversations]
+    value = read[0][2] if len(read) == 1 else [item for _, _, part in read for item in list_of(part)]
+    values: dict[str, list[Any]] = {"memories": [], "projects": []}
+    for kind, member in beside:
+        part = _read(file, member)[2]
+        values["projects" if kind == "projects" else "memories"] += list_of(part) if isinstance(part, list) else [part]
+    known = {id(member) for member in (*conversations, *(member for _, member in beside))}
+    unread = (_in_export(member, conversations) for member in members if id(member) not in known)
+    name, text = (read[0][0], read[0][1]) if read else (str(file), "")
+    return SourceFile(
+        file, name, text=text, value=value, items=_items_of(value), beside=values, unread=_names_of_files(unread)
+    )
+
+
+def _read(file: Path, member: _Member) -> tuple[str, str, Any]:
+    """Return the name for errors, the text and the JSON value of a member."""
+    name = f"{file}, {member.path}"
+    text = _decoded(name, member.read())
+    return name, text, _parsed(name, text)
+
+
+def _in_export(member: _Member, conversations: Sequence[_Member]) -> str:
+    """Return the path of a member below the folder that has the conversations."""
+    top = conversations[0].path.parent if conversations else PurePosixPath()
+    return str(member.path.relative_to(top) if member.path.is_relative_to(top) else member.path)
+
+
+def _names_of_files(paths: Iterable[str]) -> tuple[str, ...]:
+    """Return names, one for each folder that files lie in. Hidden files are those of the system."""
+    return tuple(
+        dict.fromkeys(
+            f"{first}/" if rest else first
+            for first, _, rest in (path.partition("/") for path in paths)
+            if not first.startswith((".", "__MACOSX"))
+        )
+    )
+
+
+def _conversation_members(members: Sequence[_Member]) -> list[_Member]:
+    """Return conversations.json or its numbered parts in order, from the folder nearest to the top."""
+    found = sorted(
+        (member for member in members if _CONVERSATIONS.fullmatch(member.path.name)),
+        key=lambda member: len(member.path.parts),
+    )
+    in_top_folder = sorted(
+        (member for member in found if member.path.parent == found[0].path.parent), key=lambda member: member.path
+    )
+    unnumbered = [member for member in in_top_folder if member.path.name == "conversations.json"]
+    return unnumbered or in_top_folder
+
+
+def _decoded(name: str, raw: bytes) -> str:
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{name} is not text in UTF-8. {EXPECTED}") from error
+    if not text.strip():
+        raise InputError(f"{name} is empty. {EXPECTED}")
+    return text
+
+
+def _parsed(name: str, text: str) -> Any:
+    try:
+        return json.loads(text, parse_constant=lambda _: None)  # NaN is not JSON, but the rest can still be read
+    except json.JSONDecodeError as error:
+        raise InputError(f"{name}, line {error.lineno}: {error.msg} at column {error.colno}. {EXPECTED}") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{name} cannot be read as JSON: {error}. {EXPECTED}") from error
+
+
+def _items_of(value: Any) -> list[Any]:
+    whole = object_of(value)
+    candidates = (value, *(whole.get(key) for key in _LIST_KEYS))
+    return next((list_of(candidate) for candidate in candidates if isinstance(candidate, list)), [value])

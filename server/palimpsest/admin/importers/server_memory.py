@@ -18,9 +18,13 @@ from palimpsest.admin.importers.records import (
     ImportedMemory,
     ImportedVersion,
     Skipped,
+    SourceFile,
+    list_of,
+    object_of,
     skipped_notes,
+    tags_of,
+    text_of,
 )
-from palimpsest.admin.importers.source import SourceFile, list_of, object_of, tags_of, text_of
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import Event
 from palimpsest.core.validation import MAX_TEXT_CHARS, one_line

@@ -18,7 +18,6 @@ from palimpsest.core import validation
 from palimpsest.core.errors import InputError, LedgerError
 from palimpsest.core.models import Scope
 from palimpsest.core.validation import ScopeInput, SearchScopeInput
-from palimpsest.learn.forget_notes import FORGOTTEN
 from palimpsest.llm.sampling import SamplingModel, Send
 from palimpsest.server.access_tokens import Grant, current_grant, current_user
 from palimpsest.server.recall_socket import serve_prompts
@@ -33,6 +32,7 @@ from palimpsest.server.session.continuations import (
 from palimpsest.server.session.lazy_memory import LazyMemory
 from palimpsest.server.session.roots import Roots
 from palimpsest.server.session.subscriptions import Subscribers
+from palimpsest.text.intents import FORGOTTEN
 
 if TYPE_CHECKING:
     from palimpsest.memory import Memory

@@ -20,8 +20,7 @@ from palimpsest.store.history import memories_at
 from palimpsest.store.memories import learned_memories, name_of_user
 from palimpsest.store.rows import listed, scope_parts, scope_values, seen_values, sees, sees_named, to_memory
 from palimpsest.store.schema import entities, entity_aliases, entity_history, memories, mentions, messages, relations
-from palimpsest.text.names.known_names import Place, known_names, name_candidates
-from palimpsest.text.names.spans import beginning
+from palimpsest.text.names.known_names import Place, beginning, known_names, name_candidates
 
 # Read entities by their names: in a scope, in a text, and as a list.
 #

@@ -9,6 +9,7 @@ from functools import lru_cache
 from itertools import takewhile
 
 from palimpsest.core.models import EntityType
+from palimpsest.text.names.known_names import Span, Word, is_adjacent
 from palimpsest.text.names.lexicon import (
     CUES,
     CUES_AFTER,
@@ -31,7 +32,6 @@ from palimpsest.text.names.lexicon import (
     is_given_name,
     is_place,
 )
-from palimpsest.text.names.spans import Span, Word, is_adjacent
 from palimpsest.text.stopwords import FUNCTION_WORDS
 
 # Tell what a name is of, by its words and the words before it.

@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping
 
 from palimpsest.core.models import MAX_NAME_CHARS, SELF_NAMES, EntityType, NamedEntity, name_key
 from palimpsest.text.names.capitals import capital_spans, kind_by_own_words
-from palimpsest.text.names.known_names import known_names
+from palimpsest.text.names.known_names import Span, beginning, known_names, words_of
 from palimpsest.text.names.lexicon import CUES
-from palimpsest.text.names.spans import Span, beginning, words_of
 from palimpsest.text.names.technical import code_spans, technical_spans
 from palimpsest.text.names.uncased import uncased_spans
 

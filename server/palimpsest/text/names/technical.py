@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 
 from palimpsest.core.models import EntityType
+from palimpsest.text.names.known_names import Span
 from palimpsest.text.names.lexicon import NEVER, UNMISTAKABLE, WELL_KNOWN, is_english_word
-from palimpsest.text.names.spans import Span
 from palimpsest.text.stopwords import FUNCTION_WORDS
 
 _EXTENSIONS = (

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 
 from palimpsest.core.models import EntityType
+from palimpsest.text.names.known_names import Span, first_group
 from palimpsest.text.names.lexicon import WELL_KNOWN_UNCASED, is_also_word, is_given_name, is_place, is_surname
-from palimpsest.text.names.spans import Span, first_group
 
 # Find Arabic names: of people after words such as sister, of organizations and places by what they begin with.
 
