@@ -26,7 +26,7 @@ from tests.support.graph_rows import (
     stated_relations,
     store_stating,
 )
-from tests.support.ledger_access import ignore_progress, row_faults, select_rows, store_memory
+from tests.support.ledger_access import ignore_progress, row_faults, select_rows
 from tests.support.ledger_files import files_with
 from tests.support.memory import ALICE, StoppedClock, memory_in
 
@@ -156,24 +156,6 @@ async def test_an_entity_that_is_known_here_is_not_stored_twice(tmp_path: Path) 
         before = await exported(there)
         assert sum((await there.care.import_file(ALICE, file, ignore_progress)).new.values()) == 0
         assert await exported(there) == before
-
-
-async def test_what_older_exports_name_is_not_looked_for_yet(tmp_path: Path) -> None:
-    """Guards the copies that people have: a file of version 3 has no entities, and its memories wait for names."""
-    file = tmp_path / "alice.jsonl"
-    async with memory_in(tmp_path / "here") as here:
-        store_memory(here, "Ana lives in Lyon")
-        await exporting(here, file)
-    new = ("entities", "relations", "mentions")
-    header, memory = lines_of(file)
-    memory = {key: value for key, value in memory.items() if key not in new}
-    for version in memory["history"]:
-        version["state"] = {key: value for key, value in version["state"].items() if key not in new}
-    write_lines(file, [{**header, "version": 3}, memory])
-    async with memory_in(tmp_path / "there") as there:
-        assert (await there.care.import_file(ALICE, file, ignore_progress)).new["memory"] == 1
-        assert select_rows(there, "SELECT entities, relations FROM memories") == [(None, None)]
-        assert await row_faults(there) == []
 
 
 async def test_an_export_of_before_does_not_bring_back_a_purged_person(tmp_path: Path) -> None:
