@@ -17,6 +17,9 @@ from palimpsest.core.clock import shown_date
 from palimpsest.core.models import SELF_NAMES, EntityType, Fact, Memory, Relation, name_key, plain_name, relation_key
 from palimpsest.text.names.known_names import bare_name
 from palimpsest.text.stopwords import FUNCTION_WORDS
+from palimpsest.text.word_lists import word_lists
+
+_LISTS = word_lists("palimpsest.text", "relation_updates.txt")
 
 
 def _words(text: str) -> frozenset[str]:
@@ -29,17 +32,7 @@ NEGATIONS = _words(
 )
 """Words that deny what a text says with all its other words. Scripts without spaces are not covered."""
 
-_KIN = _words(
-    "brother sister sibling siblings twin twins mother father mom mum dad parent parents son daughter child "
-    "children kid kids cousin uncle aunt nephew niece grandmother grandfather grandma grandpa grandparent "
-    "grandson granddaughter grandchild half-brother half-sister stepmother stepfather stepson stepdaughter "
-    "godmother godfather relative born birthplace native bruder schwester geschwister mutter vater eltern sohn "
-    "tochter kind cousine vetter onkel tante neffe nichte oma opa enkel enkelin frère sœur soeur mère père fils "
-    "fille oncle neveu nièce hermano hermana madre padre hijo hija primo prima tío tía sobrino sobrina abuelo "
-    "abuela fratello sorella figlio figlia cugino cugina zio zia irmão irmã mãe pai filho filha broer zus moeder "
-    "vader zoon dochter neef nicht oom syster bror mor far son dotter brat siostra matka ojciec syn córka kuzyn "
-    "kuzynka брат сестра мать отец сын дочь кузен кузина дядя тётя"
-)
+_KIN = _words(_LISTS["kin"])
 """What is so for life: whose brother somebody is, and where somebody was born."""
 
 SINGLE_VALUED = frozenset(
@@ -59,35 +52,8 @@ SINGLE_VALUED = frozenset(
 English and in the present, and so do most agents. A relation that has two after all is listed, and left as it is."""
 
 _AREAS: tuple[tuple[str, ...], ...] = (
-    (
-        "liv",
-        "resid",
-        "home",
-        "based",
-        "moved",
-        "moving",
-        "moves",
-        "relocat",
-        "dwell",
-        "flat",
-        "apartment",
-        "house",
-        "rent",
-    ),
-    (
-        "work",
-        "job",
-        "employ",
-        "boss",
-        "manag",
-        "colleague",
-        "company",
-        "profession",
-        "occupation",
-        "retire",
-        "resign",
-        "hired",
-    ),
+    tuple(_LISTS["areas"].split()),
+    tuple(_LISTS["areas 2"].split()),
     (
         *("marri", "wife", "husband", "spouse", "partner", "girlfriend", "boyfriend", "fianc", "engag", "dating"),
         *("divorc", "widow"),
@@ -108,11 +74,7 @@ _ENDS_ITS_AREA: dict[str, int] = {
         _HOME,
     ),
     **dict.fromkeys(
-        _words(
-            "retired resigned unemployed jobless fired pensioniert rente arbeitslos retraité retraitée retraite jubiló "
-            "jubilado jubilada pensione reformado reformada gepensioneerd pensioen pensionerad emerytem emerytką "
-            "emeryturze пенсии пенсию пенсионер пенсионерка уволился уволилась"
-        ),
+        _words(_LISTS["ends its area work"]),
         _WORK,
     ),
     **dict.fromkeys(
@@ -132,11 +94,7 @@ _OF_WHOM = _words(
 _OF_WHAT = _words("left leaves leaving quit lost sold stopped divorced cancelled canceled gave former ex formerly")
 """Words before what they end."""
 
-_ANYWHERE = _words(
-    "verließ verlassen verkauft verloren gekündigt quitté vendu perdu dejó vendió perdió lasciato venduto perso "
-    "deixou vendeu perdeu verlaten verkocht lämnade sålde rzucił rzuciła sprzedał sprzedała бросил бросила продал "
-    "продала"
-)
+_ANYWHERE = _words(_LISTS["anywhere"])
 """Words on either side of what they end."""
 
 _FROM = _words("from of aus von de da do del dal uit från z ze из с")  # noqa: RUF001 - Russian

@@ -7,6 +7,10 @@ import unicodedata
 from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
+from palimpsest.text.word_lists import word_lists
+
+_LISTS = word_lists("palimpsest.text", "stopwords.txt")
+
 # Function words by language: articles, pronouns, prepositions, conjunctions, auxiliaries, question words and
 # particles.
 #
@@ -16,72 +20,20 @@ from typing import Literal, TypeAlias
 FUNCTION_WORDS: dict[str, frozenset[str]] = {
     language: frozenset(words.split())
     for language, words in {
-        "en": """a about above after again against all also am an and any anybody anyone anything are aren as at be because
-            been before being below between both but by can cannot could couldn did didn do does doesn doing don done
-            down during each either else ever every everybody everyone everything few for from further get gets got
-            had hadn has hasn have haven having he her here hers herself him himself his how i if in into is isn it
-            its itself just kind let ll many may me might more most much must my myself neither no nobody none nor
-            not nothing now of off on once one only or other ought our ours ourselves out over own per please quite
-            rather re really same shall she should shouldn since so some somebody someone something sort still such
-            than that the their theirs them themselves then there these they this those though through to too under
-            until up upon us ve very was wasn we were weren what when where whether which while who whom whose why
-            will with within without won would wouldn yes yet you your yours yourself yourselves""",
-        "de": """aber alle als also am an auch auf aus bei beim bin bis bist da damit dann das dass dein deine dem den
-            denn der des dich die dies diese diesem diesen dieser dir doch du durch ein eine einem einen einer eines er
-            es euch euer für gegen gibt habe haben hat hatte hatten ich ihm ihn ihnen ihr ihre ihrem ihren ihrer im in
-            ist ja jede jeder jedes kann können man mein meine meinem meinen meiner mich mir mit muss nach nicht noch
-            nur ob oder ohne schon sein seine seinem seinen seiner seit sich sie sind so soll über um und uns unser unsere
-            unter vom von vor war waren warum was weil welche welchem welchen welcher welches wem wen wenn wer werden wessen
-            wie wieder will wir wird wo wohin woher wurde wurden zu zum zur zwischen""",
-        "fr": """à ai ainsi alors as au aucun aussi autre aux avait avant avec avez avoir avons c ce cela ces cet cette
-            chaque comme comment d dans de depuis des donc dont du elle elles en encore entre es est et était étaient été
-            être eu fait il ils j je l la laquelle le lequel les leur leurs lui m ma mais me même mes moi mon n ne ni
-            nos notre nous on ont ou où par pas pendant peu plus pour pourquoi qu quand que quel quelle quelles quels qui
-            quoi s sa sans se sera ses si son sont sous sur t ta te tes toi ton tous tout toute très tu un une vers
-            vos votre vous y""",
-        "es": """a al algo alguien algún ante antes aquel aquella así aún aunque cada como cómo con contra cual cuál cuando
-            cuándo cuánto de del desde donde dónde durante e el él ella ellas ellos en entre era eran es esa ese eso esta está
-            están este esto estos fue fueron ha había han hasta hay la las le les lo los más me mi mis mucho muy nada ni no
-            nos nosotros nuestra nuestro o os otra otro para pero poco por porque qué que quien quién se sea ser si sí sin
-            sobre son su sus también tan te tiene tienen todo tu tus un una uno unos usted y ya yo""",
-        "it": """a ad agli ai al alla alle anche avere aveva c che chi ci come con contro cosa cui da dagli dal dalla de dei
-            del della delle di dove dov e è ed era erano essere fra gli ha hanno ho i il in io la le lei li lo loro lui ma me
-            mi mia mio molto ne nei nel nella no noi nostro o ogni per perché più poi quale quali quando quanto quella
-            quello questa questo qui se sei si sia siamo sono su sua sui sul sulla suo te ti tra tu tua tuo tutti un una uno
-            vi voi""",
-        "pt": """a à ao aos as às até com como da das de dela dele delas deles depois do dos e é ela elas ele eles em entre era
-            essa esse esta está estão este eu foi foram há isso isto já lhe mais mas me mesmo meu minha muito na não nas nem
-            no nos nós nossa nosso num numa o onde os ou para pela pelo por porque qual quais quando quanto que quem se sem
-            ser seu seus só sua suas também te tem têm um uma você vocês""",
-        "nl": """aan al als bij dan dat de der deze die dit door een en er geen had heb hebben heeft het hier hij hoe hun ik in
-            is ja je jij kan maar me meer men met mij mijn na naar niet nog nu of om omdat onder ons onze ook op over te tot
-            u uit van veel voor waar waarom wanneer want waren was wat we wel welke werd wie wij worden zal ze zich zij
-            zijn zo zonder""",
-        "sv": """alla allt att av blev bli där de dem den denna deras dess det detta dig din dina ditt du då efter ej eller en
-            er ett från för ha hade han hans har hennes hon honom hur här i inte jag kan man med men mig min mina mitt mot
-            mycket ni nu när någon något och om oss på så sig sin sina sitt ska som till under upp ut vad var varför vara
-            vem vi vid vilka vilken vilket är""",
-        "pl": """a aby ale bo by być był była było były chce ci co czy dla do gdy gdzie go i ich ile im ja jak jaki jaka jakie
-            je jego jej jest jestem już kiedy kto która które który ma mam mi mnie może mój my na nad nas nie nim o od on ona
-            one oni po pod przed przez przy są się ta tak także tam te tego ten to tu ty w we wszystko z za ze że""",
-        "ru": """а без бы был была были было в вам вас весь во вот все всё вы где да даже для до его ее её если есть еще ещё же
-            за зачем и из или им их к как какая какие какой когда кого кому кто куда ли меня мне мой моя мы на над нам нас
-            наш не него нее неё нет ни них но ну о об он она они оно от откуда по под почему при про с сам свой себя сколько со
-            так также там те тебе тебя то того тоже той только том ты у уже чего чей чем что чтобы это этот эта эти я""",
+        "en": _LISTS["function words en"],
+        "de": _LISTS["function words de"],
+        "fr": _LISTS["function words fr"],
+        "es": _LISTS["function words es"],
+        "it": _LISTS["function words it"],
+        "pt": _LISTS["function words pt"],
+        "nl": _LISTS["function words nl"],
+        "sv": _LISTS["function words sv"],
+        "pl": _LISTS["function words pl"],
+        "ru": _LISTS["function words ru"],
     }.items()
 }
 
-_ASKING = """about describe detail details explain fact facts find info information know known learn learned list look
-    mention mentioned memories memory note noted notes recall recalled remember remembered said say says search
-    show stored talk talked tell thing things bekannt einzelheiten erinnerst erinnerungen erinnerung erzähl
-    erzähle fakten finde gemerkt gesagt gespeichert informationen liste merken sag sage suche weiss weisst weiß
-    weißt wissen zeig zeige connu connais détails dis dit dites faits informations liste montre raconte sais
-    sait savoir souvenirs souviens conoces cuéntame dato datos detalles dicho dime información lista muestra
-    recuerdas recuerdos sabe sabemos saber sabes conosci detto dettagli dimmi fatti informazioni mostra mostrami
-    raccontami ricordi sa sai sapere sappiamo conta detalhes diga fatos informações lembra lembras mostre
-    details feiten informatie onthoud toon vertel weet weten berätta detaljer fakta minns säg veta vet visa
-    fakty informacje opowiedz pamiętasz pokaż powiedz szczegóły wiadomo wiemy wiesz знаем знаешь известно
-    информация помнишь покажи расскажи скажи факты"""
+_ASKING = _LISTS["asking"]
 ASKING_WORDS = frozenset(_ASKING.split())
 """Words by which a memory is asked, and not what it is asked about: "What do you know about Lina?" is about Lina."""
 
@@ -134,129 +86,26 @@ def _language_of(words: Sequence[str]) -> str:
 CHANGE_WORDS: dict[str, frozenset[str]] = {
     language: frozenset(words.split())
     for language, words in {
-        "en": """since now nowadays currently instead longer anymore again new newly after until lately recently became
-            become becomes began begun started stopped quit ended ends dropped left went gave moved moves changed
-            changes switched switches shifted replaced replaces raised rose raises increased lowered reduced cut
-            fell upgraded downgraded migrated renamed retired sold bought postponed rescheduled extended cancelled
-            canceled returned turned grew took handed promoted transferred broke separated closed opened put""",
-        "de": """seit seitdem jetzt nun inzwischen mittlerweile statt stattdessen anstatt mehr ab neu neue neuer neues
-            neuen wieder nach künftig wurde wird geworden begann begonnen aufgehört beendet verlassen ging gegangen
-            zog gezogen umgezogen geändert wechselte gewechselt umgestellt ersetzt ersetzte erhöht stieg gestiegen
-            gesenkt gesunken verkauft gekauft verlegt verschoben umbenannt abgelöst übernahm übernommen gekündigt
-            getrennt geschlossen untergebracht""",
-        "fr": """depuis maintenant désormais dorénavant plutôt plus nouveau nouvelle nouveaux nouvelles après récemment
-            devenu devenue commencé arrêté quitté parti partie déménagé changé changée passé passée remplacé
-            remplacée remplace augmenté baissé réduit vendu acheté reporté reportée déplacé déplacée renommé remis
-            repris fermé""",
-        "es": """desde ahora actualmente ya más nuevo nueva nuevos nuevas después tras recientemente hizo volvió empezó
-            dejó terminó fue mudó cambió cambiado cambiaron pasó sustituyó reemplazó sustituido reemplazado subió
-            bajó aumentó redujo vendió compró aplazó aplazado trasladó trasladado renombró cerró abrió""",
-        "it": """da adesso ora ormai attualmente invece più nuovo nuova nuovi nuove dopo recentemente diventato
-            diventata cominciato iniziato smesso lasciato andato trasferito trasferita cambiato cambiata
-            passato passata
-            sostituito sostituita aumentato ridotto abbassato venduto comprato rinviato spostato rinominato chiuso""",
-        "pt": """desde agora atualmente já mais novo nova novos novas depois após recentemente tornou começou parou
-            deixou terminou foi mudou mudado mudaram passou substituiu substituído substituída subiu baixou aumentou
-            reduziu vendeu comprou adiou adiado adiada transferiu transferido renomeado fechou abriu""",
-        "nl": """sinds nu tegenwoordig inmiddels voortaan plaats meer nieuw nieuwe opnieuw weer na recent onlangs werd
-            wordt geworden begon begonnen gestopt verlaten ging gegaan verhuisd verhuisde veranderd veranderde
-            gewisseld overgestapt vervangen vervangt verhoogd gestegen verlaagd gedaald verkocht gekocht verzet
-            uitgesteld hernoemd overgenomen gesloten""",
-        "sv": """sedan nu numera istället längre ny nya nytt igen efter nyligen blev blivit började börjat slutade
-            slutat lämnade lämnat gick flyttade flyttat ändrade ändrat ändrats bytte bytt ersatte ersatt höjdes höjt
-            sänktes sänkt sålde sålt köpte köpt uppskjuten senarelagd döptes tog stängde""",
-        "pl": """odkąd teraz obecnie już zamiast więcej nowy nowa nowe nowych ponownie znowu po niedawno stał stała
-            został została zaczął zaczęła przestał przestała odszedł odeszła przeniósł przeniosła przeprowadził
-            przeprowadziła zmienił zmieniła zmieniono zastąpił zastąpiła zastąpiono podniesiono wzrosła wzrósł
-            obniżono spadła sprzedał sprzedała kupił kupiła przełożono przesunięto""",
-        "ru": """теперь сейчас ныне вместо больше новый новая новое новые новую снова опять после недавно стал стала
-            стало стали начал начала перестал перестала бросил бросила ушёл ушел ушла переехал переехала перешёл
-            перешел перешла изменил изменила изменился изменилась сменил сменила поменял поменяла заменил заменила
-            заменили повысили вырос выросла снизили упала продал продала купил купила перенесли перенёс перенес""",
+        "en": _LISTS["change words en"],
+        "de": _LISTS["change words de"],
+        "fr": _LISTS["change words fr"],
+        "es": _LISTS["change words es"],
+        "it": _LISTS["change words it"],
+        "pt": _LISTS["change words pt"],
+        "nl": _LISTS["change words nl"],
+        "sv": _LISTS["change words sv"],
+        "pl": _LISTS["change words pl"],
+        "ru": _LISTS["change words ru"],
     }.items()
 }
 
 CHANGE_SIGNS = (
-    *(
-        "改",
-        "换",
-        "換",
-        "搬",
-        "替",
-        "调",
-        "新",
-        "不再",
-        "现在",
-        "現在",
-        "以后",
-        "之后",
-        "升级",
-        "降",
-        "涨",
-        "从",
-        "変",
-        "移",
-    ),
+    *_LISTS["change signs"].split(),
     *("辞", "今は", "から", "もう"),
 )
 """The same in Chinese and Japanese, which have no spaces: characters and pairs of them."""
 
-PAST_WORDS = frozenset(
-    [
-        "before",
-        "previously",
-        "previous",
-        "formerly",
-        "former",
-        "originally",
-        "original",
-        "earlier",
-        "initially",
-        "früher",
-        "vorher",
-        "zuvor",
-        "damals",
-        "ursprünglich",
-        "bisher",
-        "ehemals",
-        "einst",
-        "avant",
-        "auparavant",
-        "autrefois",
-        "jadis",
-        "précédemment",
-        "initialement",
-        "antes",
-        "anteriormente",
-        "antiguamente",
-        "originalmente",
-        "prima",
-        "precedentemente",
-        "originariamente",
-        "inizialmente",
-        "antigamente",
-        "inicialmente",
-        "vroeger",
-        "voorheen",
-        "eerder",
-        "oorspronkelijk",
-        "destijds",
-        "förut",
-        "tidigare",
-        "innan",
-        "ursprungligen",
-        "wcześniej",
-        "przedtem",
-        "dawniej",
-        "kiedyś",
-        "pierwotnie",
-        "раньше",
-        "прежде",
-        "ранее",
-        "первоначально",
-        "изначально",
-    ]
-)
+PAST_WORDS = frozenset(_LISTS["past words"].split())
 
 PAST_SIGNS = (
     *("used to", "vor dem ", "vor der ", "à l'origine", "до того"),
@@ -293,16 +142,8 @@ def asks_for_the_past(question: str) -> bool:
 AnswerType: TypeAlias = Literal["number", "time", "person"]
 
 _QUESTION_PHRASES: dict[AnswerType, str] = {
-    "number": """how many, how much, how old, how long, how big, how far, how often, how tall, how large, how high,
-        how fast, phone, telephone, extension, price, salary, isbn, postcode, zip code, wie viel, wie viele,
-        wie alt, wie lange, wie hoch, wie groß, wie oft, wie weit, kostet, telefonnummer, durchwahl, preis,
-        gehalt, combien, cuánto, cuánta, cuántos, cuántas, quanto, quanta, quanti, quante, quantos, quantas,
-        hoe veel, hoeveel, hoe oud, hoe lang, hoe vaak, hur många, hur mycket, hur gammal, hur länge, hur
-        ofta, ile, сколько""",
-    "time": """when, what time, what date, which day, what day, birthday, wann, uhrzeit, geburtstag, quand, à
-        quelle heure, anniversaire, cuándo, a qué hora, cumpleaños, quando, a che ora, compleanno,
-        aniversário, wanneer, hoe laat, verjaardag, när, födelsedag, kiedy, o której, urodziny, когда, день
-        рождения""",
+    "number": _LISTS["question phrases number"],
+    "time": _LISTS["question phrases time"],
     "person": """who, whom, whose, wer, wem, wen, wessen, qui, quién, quiénes, chi, quem, wie is, vem, kto, кто,
         кого, кому""",
 }
@@ -314,16 +155,8 @@ _QUESTION_SIGNS: dict[AnswerType, str] = {
 """The same in Chinese and Japanese, which have no spaces."""
 
 _ANSWER_WORDS: dict[AnswerType, str] = {
-    "number": """one two three four five six seven eight nine ten eleven twelve fifteen twenty thirty forty fifty
-        hundred half once twice double daily weekly every eins zwei drei vier fünf sechs sieben acht neun
-        zehn elf zwölf zwanzig dreißig halb einmal zweimal jede jeden jeder jedes""",
-    "time": """january february march april may june july august september october november december monday tuesday
-        wednesday thursday friday saturday sunday noon midnight morning evening night week weekend month
-        year spring summer autumn winter easter christmas daily weekly mondays tuesdays wednesdays thursdays
-        fridays saturdays sundays januar februar märz mai juni juli oktober dezember montag montags dienstag
-        dienstags mittwoch mittwochs donnerstag donnerstags freitag freitags samstag samstags sonntag
-        sonntags mittag mittags morgens abends nachts woche monat jahr frühling sommer herbst ostern
-        weihnachten""",
+    "number": _LISTS["answer words number"],
+    "time": _LISTS["answer words time"],
 }
 _ANSWER_SIGNS: dict[AnswerType, str] = {
     "number": "一二三四五六七八九十百千万两半每",

@@ -11,6 +11,9 @@ from itertools import pairwise
 
 from palimpsest.core.models import SELF_NAMES, EntityType, name_key, plain_name
 from palimpsest.text.stopwords import FUNCTION_WORDS
+from palimpsest.text.word_lists import word_lists
+
+_LISTS = word_lists("palimpsest.text.names", "known_names.txt")
 
 # Split a text into words for finding names: each with its place, and whether it begins a sentence.
 
@@ -343,24 +346,7 @@ def asks_about_name(what: str, name: str) -> bool:
     )
 
 
-_NAME_WORDS = frozenset(
-    (
-        "name",
-        "names",
-        "named",
-        "called",
-        "namen",
-        "heiße",
-        "nom",
-        "prénom",
-        "nombre",
-        "nome",
-        "naam",
-        "namn",
-        "imię",
-        "imienia",
-    )
-) | {"nazwisko", "имя", "имени", "зовут", "اسمي"}
+_NAME_WORDS = frozenset(_LISTS["name words"].split()) | {"nazwisko", "имя", "имени", "зовут", "اسمي"}
 _NAME_SIGNS = ("名前", "名字", "姓名", "이름")
 
 
@@ -372,25 +358,7 @@ NAMES_KEPT = 16_384
 BEGINNINGS = ("dr.", "dr ", "pro")
 """How names begin that have a title or the like before them, in their first three characters."""
 _DROPPED = frozenset(("dr", "prof", "project", "projekt"))
-_FORMS = frozenset(
-    (
-        "gmbh",
-        "ag",
-        "kg",
-        "se",
-        "inc",
-        "corp",
-        "corporation",
-        "ltd",
-        "limited",
-        "llc",
-        "plc",
-        "co",
-        "company",
-        "sa",
-        "srl",
-    )
-) | {"spa", "bv", "nv", "ab", "oy", "as", "project", "projekt"}
+_FORMS = frozenset(_LISTS["forms"].split()) | {"spa", "bv", "nv", "ab", "oy", "as", "project", "projekt"}
 """Legal forms at the end of a name, and what else may be left out there."""
 
 _AND = frozenset(("&", "+", "und", "and", "et", "y", "e", "en", "och"))
