@@ -18,8 +18,8 @@ def main() -> None:
 
         run_stdio()
         return
+    from palimpsest.cli.console import prepare_streams  # noqa: PLC0415 - see above
     from palimpsest.cli.main import app  # noqa: PLC0415 - see above
-    from palimpsest.cli.output import prepare_streams  # noqa: PLC0415 - see above
 
     prepare_streams()
     app()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.cli.console import filters_from
+from palimpsest.cli.memory_commands import filters_from
 from palimpsest.core.errors import InputError
 from tests.support.command_line import palimpsest, palimpsest_json
 from tests.support.mcp_client import error_text, reply_text

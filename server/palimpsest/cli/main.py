@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated, Literal, cast
 
@@ -9,7 +10,6 @@ import typer
 
 from palimpsest import __version__
 from palimpsest.cli.console import SETUP, CommandLine, Options, exit_on_error
-from palimpsest.cli.output import print_text
 
 app = typer.Typer(
     cls=CommandLine, no_args_is_help=True, add_completion=False, help="Long-term memory for chat and coding agents."
@@ -18,7 +18,7 @@ app = typer.Typer(
 
 def _print_version(value: bool) -> None:  # noqa: FBT001 - the option's value
     if value:
-        print_text(__version__)
+        version()
         raise typer.Exit
 
 
@@ -77,6 +77,7 @@ def ui(
     opens: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in the browser.")] = True,
 ) -> None:
     """Look into the memory and correct it, in the browser."""
+    from palimpsest.cli.output import print_text  # noqa: PLC0415 - it imports rich
     from palimpsest.page.page_server import serve_page  # noqa: PLC0415 - it imports a web server
     from palimpsest.server.app import settings_loader  # noqa: PLC0415 - it imports the MCP SDK
 
@@ -88,4 +89,4 @@ def ui(
 @app.command(rich_help_panel=SETUP)
 def version() -> None:
     """Print the version."""
-    print_text(__version__)
+    sys.stdout.write(f"{__version__}\n")

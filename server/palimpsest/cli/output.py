@@ -14,7 +14,6 @@ import re
 import sys
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any, NoReturn, TextIO, TypeAlias, cast
 
 import typer
@@ -157,15 +156,6 @@ class _Terminal(Console):
 
 out = _Terminal()
 err = _Terminal(stderr=True)
-
-
-def prepare_streams() -> None:
-    """Make every text printable: what an encoding lacks is escaped, and a closed stream swallows what it is given."""
-    if sys.stdout is None:
-        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - open until the process ends
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
 
 
 def utf8_output() -> TextIO:
