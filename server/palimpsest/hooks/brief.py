@@ -68,10 +68,11 @@ from palimpsest.text.intents import asks_something, says_something
 from palimpsest.text.redaction import says_only_secrets
 from palimpsest.text.stopwords import change_words, is_denial
 from palimpsest.text.tokenizer import count_tokens, query_tokens, search_tokens
+from palimpsest.text.word_lists import LazyPattern
 
 # Memories as lines for a model: on one line, nothing that acts, whole sentences where there is little room.
 
-_SENTENCE_END = re.compile(r"(?<=[.!?…])[\"')\]»”’]*\s+|(?<=[。！？])")  # noqa: RUF001 - full stops are meant
+_SENTENCE_END = LazyPattern(r"(?<=[.!?…])[\"')\]»”’]*\s+|(?<=[。！？])")  # noqa: RUF001 - full stops are meant
 
 
 def plain(text: str) -> str:
@@ -203,7 +204,7 @@ Set by hand: the probability alone also joins two texts that are only the least 
 
 _OF_USER = frozenset(search_tokens(" ".join(SELF_NAMES)))
 
-_TOO = re.compile(
+_TOO = LazyPattern(
     r"\b(?:also|too|another|second|additionally|auch|außerdem|aussi|también|anche|também|ook|också|też|także|тоже|также)\b|也|还|もう一",
     re.IGNORECASE,
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -54,6 +53,7 @@ from palimpsest.store.rows import content_hash
 from palimpsest.store.writes import Conversation, session_id_of
 from palimpsest.text.display import shorten
 from palimpsest.text.tokenizer import WORD_CHARS, count_words
+from palimpsest.text.word_lists import LazyPattern
 
 # Split a text into pages at natural breaks, as in ReadAgent (Lee et al. 2024, section 3.1), without a model.
 #
@@ -73,12 +73,12 @@ SHORT_WORDS = 50
 MAX_RUN_CHARS = MAX_WORDS * WORD_CHARS // 4
 """A run of characters without a space is cut at this length. Set by hand: a quarter of a page in any script."""
 
-_LINE = re.compile(r"[^\n]*\n|[^\n]+")
-_HEADING = re.compile(r"(#{1,6})(?:\s|$)")
-_UNDERLINE = re.compile(r"(=|-|~|\^|\*|\+)\1{2,}")
-_FENCE = re.compile(r"`{3,}|~{3,}")
-_SENTENCE_END = re.compile(r"[.!?…][\"')\]»”’]*\s+|[。！？｡۔।][\"'」』”’）]*\s*|\n+")  # noqa: RUF001
-_RUN = re.compile(r"\S+\s*|\s+")
+_LINE = LazyPattern(r"[^\n]*\n|[^\n]+")
+_HEADING = LazyPattern(r"(#{1,6})(?:\s|$)")
+_UNDERLINE = LazyPattern(r"(=|-|~|\^|\*|\+)\1{2,}")
+_FENCE = LazyPattern(r"`{3,}|~{3,}")
+_SENTENCE_END = LazyPattern(r"[.!?…][\"')\]»”’]*\s+|[。！？｡۔।][\"'」』”’）]*\s*|\n+")  # noqa: RUF001
+_RUN = LazyPattern(r"\S+\s*|\s+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +258,7 @@ MIN_SENTENCE_CHARS = 20
 PAGES_AT_ONCE = 10
 """After so many pages other jobs have their turn. Set by hand: less than a minute of a model."""
 
-_WRAP = re.compile(r"(?<=[^\n])\n(?=[^\s#|>`*+\-\d])")
+_WRAP = LazyPattern(r"(?<=[^\n])\n(?=[^\s#|>`*+\-\d])")
 """A line break within a paragraph, which ends no sentence."""
 
 TRAIL = " › "  # noqa: RUF001 - the sign between headings

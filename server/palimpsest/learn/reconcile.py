@@ -57,6 +57,7 @@ from palimpsest.text.names.lexicon import is_given_name
 from palimpsest.text.names.name_finder import find_names
 from palimpsest.text.stopwords import without_function_words
 from palimpsest.text.tokenizer import count_tokens, search_tokens
+from palimpsest.text.word_lists import LazyPattern
 
 # Tell what is about a person from what is about a project, by words alone.
 #
@@ -77,7 +78,7 @@ _PRIVATE = portrait_signs.Signs(
 )
 """Signs of what is about a person, whoever that is."""
 
-_IS_CALLED = re.compile(r"(?:the )?user['\u2019]s (?:(?:first|last|full|given|family|middle) )?name\b", re.IGNORECASE)
+_IS_CALLED = LazyPattern(r"(?:the )?user['\u2019]s (?:(?:first|last|full|given|family|middle) )?name\b", re.IGNORECASE)
 _NAME = frozenset({"name", "called", "nickname", "heißt", "appelle", "llama", "chiama", "chama", "heet", "зовут"})
 _OF_A_PERSON = (
     portrait_signs.IDENTITY,
@@ -101,7 +102,7 @@ _PROJECT = portrait_signs.Signs(
 )
 """Signs of what is about a project, whoever the subject is."""
 
-_CODE = re.compile(r"`|::|\(\)|(?<!\w)--\w|\w_\w|\w\.(?:py|js|ts|tsx|md|json|toml|ya?ml|rs|go|java|sh|sql|c|cpp|h)\b")
+_CODE = LazyPattern(r"`|::|\(\)|(?<!\w)--\w|\w_\w|\w\.(?:py|js|ts|tsx|md|json|toml|ya?ml|rs|go|java|sh|sql|c|cpp|h)\b")
 """What only stands in texts about code: identifiers, options and file names."""
 
 

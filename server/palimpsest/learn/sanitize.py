@@ -19,14 +19,15 @@ from palimpsest.store import summaries as summary_queries
 from palimpsest.text.display import counted, inert, visible
 from palimpsest.text.redaction import is_marker, redact, redact_json
 from palimpsest.text.secret_statements import secret_kind
+from palimpsest.text.word_lists import LazyPattern
 
 # Leave out what memory tools put into a conversation: blocks between tags that frame recalled text.
 #
 # It was said in an earlier session, or by nobody, and would be learned again from session to session. What a person
 # writes about such a tag stays: a block begins on a line of its own, or its tag ends a line.
 
-_TAG = re.compile(r"<\s{0,3}(?P<end>/?)\s{0,3}(?P<name>[A-Za-z][\w:.-]{2,60})(?P<rest>[^<>]{0,500})>")
-_FRAMES = re.compile(
+_TAG = LazyPattern(r"<\s{0,3}(?P<end>/?)\s{0,3}(?P<name>[A-Za-z][\w:.-]{2,60})(?P<rest>[^<>]{0,500})>")
+_FRAMES = LazyPattern(
     r"(?=[\w:.-]*[-_:.])(?:.*[-_:.])?(?:[a-z]{0,12}memor(?:y|ies)|mem0?|zep|letta|cognee|recall(?:ed|s)?|remembered|recollections?"
     r"|supermemory)(?:[-_:.].*)?"
     r"|(?:(?:user|relevant|recalled|retrieved|auto|past|long_?term|saved|stored|core|project|session|agent|open|super)_?)"
@@ -38,7 +39,7 @@ _FRAMES = re.compile(
 )
 """The names of such tags: those of tools, and whatever has memory or recall as a part of its name."""
 
-_PARTS = re.compile(r"[-_:.]")
+_PARTS = LazyPattern(r"[-_:.]")
 _OF_MACHINES = frozenset(
     (
         *(
@@ -76,7 +77,7 @@ _OF_MACHINES = frozenset(
 """Parts of names of the memory that computers have."""
 
 _MAX_INDENT = 40
-_LONE = re.compile(r"memory|recall", re.IGNORECASE)
+_LONE = LazyPattern(r"memory|recall", re.IGNORECASE)
 """Names that other documents have as well. They are a block only if both tags stand alone on their lines."""
 
 
@@ -118,7 +119,7 @@ def _begins_block(text: str, tag: re.Match[str], *, is_closed: bool) -> bool:
 # memories of old ones, which is the most common junk in memories. So lines that repeat a hit are removed, and the
 # rest is kept.
 
-_HIT = re.compile(
+_HIT = LazyPattern(
     r"\s*(?:[-*>]\s*)?\[(?P<id>[0-9a-f]{8}[0-9a-f-]{0,28})\]\s*(?:(?P<sense>said|on|in)\s)?\d{4}(?:-\d\d){0,2}\s"
     r"(?P<place>\((?:project|from) [^\n]{0,300}?\) )?(?P<text>.*)"
 )
@@ -128,10 +129,10 @@ and after it the project or origin."""
 MAX_SUMMARIES = 50
 """How many summaries, the newest of a scope, are looked for in what is said. Set by hand: a month of them."""
 
-_PASSAGE = re.compile(r"^.*?, page \d+: |(?<=…) \([\d,]+ characters\)$")
+_PASSAGE = LazyPattern(r"^.*?, page \d+: |(?<=…) \([\d,]+ characters\)$")
 """What stands around the passage of a page in its hit."""
 
-_CUT = re.compile(r"…(?: \([\d,]+ characters\))?$")
+_CUT = LazyPattern(r"…(?: \([\d,]+ characters\))?$")
 _MIN_CUT_CHARS = 40
 """How a line ends that shows the beginning of a text, and how long this is at least."""
 

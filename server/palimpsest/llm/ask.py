@@ -25,6 +25,7 @@ from palimpsest.core.protocols import LanguageModel
 from palimpsest.core.validation import NO_VALUES, fault_text, trimmed, well_formed
 from palimpsest.llm.prompts import PromptMessages, name_of
 from palimpsest.text.stopwords import FUNCTION_WORDS
+from palimpsest.text.word_lists import LazyPattern
 
 # Recognize what models write where they have nothing to say: "None", "N/A", "No relevant facts found.", "-".
 
@@ -66,7 +67,7 @@ _NO, _OF_WHAT, _BESIDE, _TELLING, _USER = (
 )
 _FUNCTION_WORDS = frozenset[str]().union(*FUNCTION_WORDS.values()).difference(_NO)
 
-_UNSPACED = re.compile(
+_UNSPACED = LazyPattern(
     r"(?:暂?无|没有|未(?:发现|找到|提取到?)|不存在)(?:任何|可以?|新的?|相关的?|重要的?|有用的?|值得记[住录]的?|提取的?|用户的?|个人)*"
     r"(?:事实|信息|记忆|内容|偏好)?(?:可?(?:提取|记录|记住))?|不适用|空|未知"  # Chinese
     r"|(?:(?:関連|該当)する|新しい|重要な|記憶すべき|特に|該当)*(?:事実|情報|記憶|もの|内容)?(?:は|が|も)?"
@@ -76,7 +77,7 @@ _UNSPACED = re.compile(
     r"|لا\s?(?:شيء|يوجد|توجد)(?:\s(?:أي|حقائق|معلومات|شيء|جديدة?|ذات|صلة|مهمة))*|غير\s(?:متوفر|متاح|معروف)"  # Arabic
 )
 _AROUND = " \t\r\n.,;:!?-\u2013\u2014_'\"`*()[]<>{}\u3002\uff01\u2026\u00ab\u00bb\u201c\u201d\u201e"
-_WORD = re.compile(r"[^\W\d_](?:/[^\W\d_])?[^\W\d_]*|\d+")
+_WORD = LazyPattern(r"[^\W\d_](?:/[^\W\d_])?[^\W\d_]*|\d+")
 
 
 def says_nothing(text: str) -> bool:
@@ -128,27 +129,27 @@ _END = rf"</\s*(?:\w{{1,20}}:)?(?:{_NAMES})\s*>|\[/THINK\]|\u25c1/think\u25b7|<\
 _BEGINNING = (
     rf"<(?:\w{{1,20}}:)?(?:{_NAMES})(?:\s[^<>\n]{{0,100}})?(?<!/)>|\[THINK\]|\u25c1think\u25b7|<\|START_THINKING\|>"
 )
-_TAG = re.compile(rf"(?P<end>{_END})|(?P<beginning>{_BEGINNING})", re.IGNORECASE)
-_TAG_OR_BRACKET = re.compile(rf"{_TAG.pattern}|[{{\[]", re.IGNORECASE)
-_CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)[^<]{0,50}(?:<\|constrain\|>[^<]{0,20})?<\|message\|>")
+_TAG = LazyPattern(rf"(?P<end>{_END})|(?P<beginning>{_BEGINNING})", re.IGNORECASE)
+_TAG_OR_BRACKET = LazyPattern(rf"{_TAG.pattern}|[{{\[]", re.IGNORECASE)
+_CHANNEL = LazyPattern(r"<\|channel\|>\s*(\w+)[^<]{0,50}(?:<\|constrain\|>[^<]{0,20})?<\|message\|>")
 """What begins the thoughts ("analysis") and the answer ("final") of OpenAI's open models."""
 
-_ESCAPED = re.compile(r'[{\[](?:\s|\\[nrt]|[{\[]){0,40}+\\{1,9}"')
+_ESCAPED = LazyPattern(r'[{\[](?:\s|\\[nrt]|[{\[]){0,40}+\\{1,9}"')
 """The beginning of JSON that is escaped as in a string."""
 
-_ESCAPE = re.compile(r"\\(?:u|(.))", re.DOTALL)
+_ESCAPE = LazyPattern(r"\\(?:u|(.))", re.DOTALL)
 _ESCAPED_CHARS = {"n": "\n", "r": "\r", "t": "\t"}
 
 _AFTER_STRING = r"\s*+(?:[,:\]}]|//|/\*|\#|\Z)"
 """What follows a string. A quotation mark before anything else belongs to the text."""
 
-_STRING_OR_RESTART = re.compile(
+_STRING_OR_RESTART = LazyPattern(
     rf'"(?:\\.|[^"\\])*+"(?={_AFTER_STRING})|\\.|(?P<end>{_END})|(?P<fence>```\w{{0,10}}\s{{0,9}}(?=[{{\[]))',
     re.IGNORECASE | re.DOTALL,
 )
 """Where the reply may begin again after a broken draft, and strings, in which it does not."""
 
-_TOKEN = re.compile(
+_TOKEN = LazyPattern(
     rf"""(?P<nothing>\s++|//[^\n]*+|\#[^\n]*+|/\*(?:[^*]|\*(?!/))*+\*/)
     |(?P<string>"(?:\\.|[^"\\]|"(?!{_AFTER_STRING}))*+"
     |'(?:\\.|[^'\\]|'(?!{_AFTER_STRING}))*+'
@@ -157,9 +158,9 @@ _TOKEN = re.compile(
     |(?P<word>[\w$.+-]++)""",
     re.DOTALL | re.VERBOSE,
 )
-_IN_STRING = re.compile(r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})|\\\'|\\|"')
-_COLON = re.compile(r"\s*+:")
-_NUMBER = re.compile(r"-?(?:0|[1-9]\d{0,30})(?:\.\d{1,30})?(?:[eE][+-]?\d{1,3})?")
+_IN_STRING = LazyPattern(r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})|\\\'|\\|"')
+_COLON = LazyPattern(r"\s*+:")
+_NUMBER = LazyPattern(r"-?(?:0|[1-9]\d{0,30})(?:\.\d{1,30})?(?:[eE][+-]?\d{1,3})?")
 _LITERALS = {
     **{word: word for word in ("true", "false", "null")},
     "True": "true",
@@ -424,10 +425,10 @@ _WRAPPERS = (
 )
 """Keys of an object under which a reply may stand as a bare list, or as a text."""
 
-_STRING_OR_BRACKET = re.compile(r'"(?:\\.|[^"\\])*+"|["{}\[\]]', re.DOTALL)
-_START = re.compile(r"[{\[]")
-_NAME = re.compile(r"\w+")
-_EMPTY_LIST = re.compile(r"`*(?:json)?\s*\[\s*\]\s*`*", re.IGNORECASE)
+_STRING_OR_BRACKET = LazyPattern(r'"(?:\\.|[^"\\])*+"|["{}\[\]]', re.DOTALL)
+_START = LazyPattern(r"[{\[]")
+_NAME = LazyPattern(r"\w+")
+_EMPTY_LIST = LazyPattern(r"`*(?:json)?\s*\[\s*\]\s*`*", re.IGNORECASE)
 
 
 async def ask(

@@ -5,7 +5,6 @@ The summary and the recent messages are context. Facts come from the new message
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
@@ -37,6 +36,7 @@ from palimpsest.llm.user_name import told_name, with_name
 from palimpsest.text.dates.date_finder import dates_in
 from palimpsest.text.display import counted, shorten
 from palimpsest.text.tokenizer import search_tokens
+from palimpsest.text.word_lists import LazyPattern
 
 # What a model replies about the names and relations of a fact, and the forms of it that other prompts give.
 #
@@ -61,7 +61,7 @@ _OTHER_WORDS: Mapping[str, EntityType] = {
 }
 """Types as other prompts name them. Every other type that is not ours is "other"."""
 
-_ARROW = re.compile(r"\s*(?:-{2,}>?|->|→|\|)\s*")
+_ARROW = LazyPattern(r"\s*(?:-{2,}>?|->|→|\|)\s*")
 """What stands between the parts of a relation that is written as one text."""
 
 _PARTS = 3
@@ -404,10 +404,10 @@ MAX_FACT_CHARS = 4_000
 MAX_LABELS = 12
 """How many keywords and tags of a fact are kept. Set by hand: twice as many as the prompt asks for."""
 
-_UNKNOWN_PARTS = re.compile(r"(-00)+$")
+_UNKNOWN_PARTS = LazyPattern(r"(-00)+$")
 """What stands in a date for a day or a month that is not known."""
 
-_BULLET = re.compile(r"(?:[-*+\u2022\u2023\u2013\u2014\u00b7]|\d{1,3}[.)\u3001])\s*(.+)")
+_BULLET = LazyPattern(r"(?:[-*+\u2022\u2023\u2013\u2014\u00b7]|\d{1,3}[.)\u3001])\s*(.+)")
 """A line that is an item of a list."""
 
 _ANY_DAY = datetime(2000, 1, 1, tzinfo=UTC)

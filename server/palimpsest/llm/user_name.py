@@ -9,6 +9,7 @@ from palimpsest.core.models import Message
 from palimpsest.core.validation import one_line
 from palimpsest.llm.ask import NOTHING
 from palimpsest.text.tokenizer import is_unspaced
+from palimpsest.text.word_lists import LazyPattern
 
 MAX_NAME_CHARS = 64
 """A longer name is a sentence. Set by hand."""
@@ -32,7 +33,7 @@ _CHINESE_COMPOUNDS = (
     "角色|信息|研究|调研|测试|满意度|活跃|画像|标识|输入|隐私|需求|行为|管理|标签|中心|总数|总量|们"
 )
 
-_PERSON = re.compile(
+_PERSON = LazyPattern(
     rf"(?:(?:the\s+)?user(?P<possessive>['\u2019]s)?(?=[\s,])(?!\s+(?:{_COMPOUNDS})\b)"
     r"|(?:der\s+)?(?:be)?nutzer(?=[\s,])(?!\s+(?:\w+en|sind)\b)"  # German; with a verb in -en there are several
     r"|(?:die\s+)?(?:be)?nutzerin(?=[\s,])"
@@ -50,7 +51,7 @@ _PERSON = re.compile(
 )
 """The user as the subject of a fact, in the languages in which models write the word instead of "User"."""
 
-_FIRST_PERSON = re.compile(
+_FIRST_PERSON = LazyPattern(
     r"I(?:['\u2019](?:m|ve|d|ll))?(?=\s[a-z])|My\b"
     r"|(?:Ich|Mein(?:e[mnrs]?)?|Mir|Mich)\b"  # German
     r"|(?:Je|Mon|Ma|Mes)\b|J['\u2019]"  # French
@@ -64,9 +65,9 @@ _FIRST_PERSON = re.compile(
 )
 """The user as the one who speaks at the beginning of a text that was stored as it was said."""
 
-_POSSESSIVE = re.compile(r"['\u2019]s?\b|s\b")
+_POSSESSIVE = LazyPattern(r"['\u2019]s?\b|s\b")
 
-_NAME_FOLLOWS = re.compile(r"[\s,]*\(?")
+_NAME_FOLLOWS = LazyPattern(r"[\s,]*\(?")
 """What may stand between the word and the name, as in "User (Nadia) likes tea."."""
 
 

@@ -15,6 +15,7 @@ from palimpsest.core.models import ForgetQuestion
 from palimpsest.core.validation import one_line
 from palimpsest.text.display import counted, shorten
 from palimpsest.text.tokenizer import is_unspaced, query_tokens
+from palimpsest.text.word_lists import LazyPattern
 
 # Notes of a reply on what was forgotten, or would be, and how they quote it.
 #
@@ -108,60 +109,60 @@ def _words(name: str, unspaced: str = "") -> re.Pattern[str]:
     return re.compile(rf"\b(?:{_OF[name]})\b" + (f"|{_OF[unspaced]}" if unspaced else ""))
 
 
-_FENCE = re.compile(r"\s*(```+|~~~+)")
-_ELEMENT = re.compile(r"\s*<([a-zA-Z][\w.:-]*)[^<>]*>")
-_QUOTED_LINE = re.compile(r"\s*(?:>|&gt;|\|)|[ ]{4}|\t")
-_HEADER = re.compile(rf"[\s*]*(?:{_OF['mail header']})\s?:", re.IGNORECASE)
-_MAIL = re.compile(_OF["mail"], re.IGNORECASE)
+_FENCE = LazyPattern(r"\s*(```+|~~~+)")
+_ELEMENT = LazyPattern(r"\s*<([a-zA-Z][\w.:-]*)[^<>]*>")
+_QUOTED_LINE = LazyPattern(r"\s*(?:>|&gt;|\|)|[ ]{4}|\t")
+_HEADER = LazyPattern(rf"[\s*]*(?:{_OF['mail header']})\s?:", re.IGNORECASE)
+_MAIL = LazyPattern(_OF["mail"], re.IGNORECASE)
 """Where a mail begins. Where it ends nobody says, so all that follows is not the writer's own."""
 
-_SALUTATION = re.compile(rf"\s*(?:{_OF['salutation']})\b.{{0,60}}[,!]\s*$", re.IGNORECASE)
-_CLOSING = re.compile(rf"\s*(?:{_OF['closing']})\b.{{0,40}}$", re.IGNORECASE)
-_QUOTATION = re.compile(
+_SALUTATION = LazyPattern(rf"\s*(?:{_OF['salutation']})\b.{{0,60}}[,!]\s*$", re.IGNORECASE)
+_CLOSING = LazyPattern(rf"\s*(?:{_OF['closing']})\b.{{0,40}}$", re.IGNORECASE)
+_QUOTATION = LazyPattern(
     r'"[^"]{4,}"|\u201c[^\u201c\u201d]{4,}\u201d|\u201e[^\u201c\u201d\u201e]{4,}[\u201c\u201d]|'
     r"\u00ab[^\u00ab\u00bb]{4,}\u00bb|\u00bb[^\u00ab\u00bb]{4,}\u00ab|\u300c[^\u300c\u300d]{4,}\u300d|"
     r"\u300e[^\u300e\u300f]{4,}\u300f|`[^`]+`|(?<!\w)'[^']{12,}'(?!\w)|\u2018[^\u2018\u2019]{12,}\u2019(?!\w)"
 )
-_REQUEST_END = re.compile(r"(?<=[.!?\u3002])\s*|\n+")
+_REQUEST_END = LazyPattern(r"(?<=[.!?\u3002])\s*|\n+")
 
 _VERB = (
     rf"(?:^|[,;:()\u2013\u2014-]\s*|\b(?:and|so|but|then|or|please)\s+)(?:(?:{_OF['lead']})[\s,:!\u2013\u2014-]++)*+"
 )
 """Where the verb of an English request stands: at the beginning of a clause, behind words of politeness."""
 
-_FORGET = re.compile(rf"{_VERB}(?:{_OF['forget']})\b(?P<rest>.*)")
-_DELETE = re.compile(rf"{_VERB}(?:{_OF['delete']})\b(?P<rest>.*)")
-_STOP_REMEMBERING = re.compile(
+_FORGET = LazyPattern(rf"{_VERB}(?:{_OF['forget']})\b(?P<rest>.*)")
+_DELETE = LazyPattern(rf"{_VERB}(?:{_OF['delete']})\b(?P<rest>.*)")
+_STOP_REMEMBERING = LazyPattern(
     rf"{_VERB}(?:(?:don['\u2019]?t|do not|never|no longer|not|stop|quit|please)\s+)+(?:{_OF['keep']})\b(?P<rest>.*)"
 )
-_DO_NOT_FORGET = re.compile(r"(?:\bnot|n['\u2019]?t|\bnever|\bcannot)\s+(?:\w+\s+)?forget")
-_ANY_ENGLISH = re.compile(rf"\b(?:{_OF['forget']}|{_OF['delete']})\b")
-_POLITE = re.compile(r"\b(?:please|(?:can|could|would|want|like) you|you to)\b")
+_DO_NOT_FORGET = LazyPattern(r"(?:\bnot|n['\u2019]?t|\bnever|\bcannot)\s+(?:\w+\s+)?forget")
+_ANY_ENGLISH = LazyPattern(rf"\b(?:{_OF['forget']}|{_OF['delete']})\b")
+_POLITE = LazyPattern(r"\b(?:please|(?:can|could|would|want|like) you|you to)\b")
 _MEMORY = _words("memory")
-_OWN_MEMORY = re.compile(r"\b(?:your|my|from|long-term) memor(?:y|ies)\b")
-_EVERYTHING_ABOUT = re.compile(
+_OWN_MEMORY = LazyPattern(r"\b(?:your|my|from|long-term) memor(?:y|ies)\b")
+_EVERYTHING_ABOUT = LazyPattern(
     r"\b(?:everything|anything|all|whatever|things?|stuff|facts?|info(?:rmation)?)\b.*\babout\b"
 )
-_MINE = re.compile(r"\b(?:my|our|mine|me|i)\b")
-_THAT = re.compile(r"(?:\s+about)?\s*(?:it|that|this|them|all that)?\s*(?:[.!?,;:\u2013\u2014-]|$)")
-_IT = re.compile(r"(?:\s+about)?(?:\s+it\b|\s*(?:[.!?,;]|$))")
-_ABOUT = re.compile(r"\s+about\b")
-_INSTEAD = re.compile(rf"\binstead\b|[,;:.\u2013\u2014-]\s*(?:{_OF['instead']})\b")
+_MINE = LazyPattern(r"\b(?:my|our|mine|me|i)\b")
+_THAT = LazyPattern(r"(?:\s+about)?\s*(?:it|that|this|them|all that)?\s*(?:[.!?,;:\u2013\u2014-]|$)")
+_IT = LazyPattern(r"(?:\s+about)?(?:\s+it\b|\s*(?:[.!?,;]|$))")
+_ABOUT = LazyPattern(r"\s+about\b")
+_INSTEAD = LazyPattern(rf"\binstead\b|[,;:.\u2013\u2014-]\s*(?:{_OF['instead']})\b")
 _INSTEAD_NEXT = _words("instead next")
 _ELSEWHERE = _words("elsewhere")
 
 _FORGET_WORDS = _words("forget words", "forget unspaced")
 _DELETE_WORDS = _words("delete words", "delete unspaced")
-_INFINITIVE = re.compile(_OF["infinitives"])
+_INFINITIVE = LazyPattern(_OF["infinitives"])
 """Forms that ask only beside a word that asks: "ich habe es vergessen" asks for nothing."""
 
-_NOT_KEEP_WORDS = re.compile(_OF["not keep"])
+_NOT_KEEP_WORDS = LazyPattern(_OF["not keep"])
 _NOT_WORDS = _words("not", "not unspaced")
 _ASKED_WORDS = _words("asked")
-_PLEASE_WORDS = re.compile(rf"[,\s]*\b(?:{_OF['please']})\b[,\s]*")
-_MEMORY_WORDS = re.compile(_OF["memory words"])
+_PLEASE_WORDS = LazyPattern(rf"[,\s]*\b(?:{_OF['please']})\b[,\s]*")
+_MEMORY_WORDS = LazyPattern(_OF["memory words"])
 _ALL_WORDS = _words("all", "all unspaced")
-_IDIOM_WORDS = re.compile(rf"\W*(?:{_OF['idioms']})")
+_IDIOM_WORDS = LazyPattern(rf"\W*(?:{_OF['idioms']})")
 _INSTEAD_WORDS = _words("instead words", "instead unspaced")
 _ELSEWHERE_WORDS = _words("elsewhere words", "elsewhere unspaced")
 
@@ -372,25 +373,25 @@ class Statement:
     kind: StandingKind
 
 
-_CODE_BLOCK = re.compile(r"```.*?(?:```|\Z)|~~~.*?(?:~~~|\Z)", re.DOTALL)
-_FOREIGN_LINE = re.compile(
+_CODE_BLOCK = LazyPattern(r"```.*?(?:```|\Z)|~~~.*?(?:~~~|\Z)", re.DOTALL)
+_FOREIGN_LINE = LazyPattern(
     r"\s*(?:>|//|#|/\*|\*/|\||\$ |@@|\+\+\+|<|--\s|at \w+[.(]|\d+[:|]\s"
     r"|\[?(?i:warn(?:ing)?|error|err|hint|info|debug|fatal|panic|notice|todo|fixme|lint|help)\b[^\s:]{0,30}\]?:|[\w./\\-]+:\d)"
     r"|(?: {4}|\t)|.*[{};]\s*$"
 )
 """A line that is quoted, code, or the output of a program."""
 
-_QUOTED = re.compile(r'"[^"\n]{9,400}"|“[^”\n]{9,400}”|„[^“”\n]{9,400}[“”]|«[^»\n]{9,400}»|「[^」\n]{3,400}」')
+_QUOTED = LazyPattern(r'"[^"\n]{9,400}"|“[^”\n]{9,400}”|„[^“”\n]{9,400}[“”]|«[^»\n]{9,400}»|「[^」\n]{3,400}」')
 _NOT_SAID = "\x00"
 """What stands for a quotation. A sentence with one says what somebody else said."""
 
-_ABBREVIATION = re.compile(r"\b(?:Mr|Mrs|Ms|Dr|Prof|St|Hr|Fr|Sr|Sra|Sig|Nr|No|vs|e\.g|i\.e|z\.\s?B|p\. ?ex)\.(?=\s)")
+_ABBREVIATION = LazyPattern(r"\b(?:Mr|Mrs|Ms|Dr|Prof|St|Hr|Fr|Sr|Sra|Sig|Nr|No|vs|e\.g|i\.e|z\.\s?B|p\. ?ex)\.(?=\s)")
 _STOP = "\x01"
 _APOSTROPHE = "['\u2019]"
-_SENTENCE_END = re.compile(r"(?<=[.!?…])\s+|(?<=[。！？])|\n+|[;:]\s|(?<=：)|\s[–—-]+\s")
+_SENTENCE_END = LazyPattern(r"(?<=[.!?…])\s+|(?<=[。！？])|\n+|[;:]\s|(?<=：)|\s[–—-]+\s")
 _QUESTION_MARKS = ("?", "？", "؟")
 _END = " \t.!?…。！？؟,、，"
-_CLAUSE = re.compile(
+_CLAUSE = LazyPattern(
     r"[,\uff0c、،]\s*|\s(?=(?:because|since|weil|denn|car|parce que|porque|perché|omdat|bo|потому что)\b)"
 )
 

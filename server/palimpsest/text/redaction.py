@@ -27,6 +27,7 @@ from palimpsest.text.secret_statements import (
     secret_kind,
     stated_secrets,
 )
+from palimpsest.text.word_lists import LazyPattern
 
 # The formats of keys and tokens that can be recognized without any context.
 #
@@ -163,9 +164,9 @@ MAX_DEPTH = 100
 _PASSES = 4
 """Removing a secret can expose another one, so passes are repeated until one finds nothing. Usually the second does."""
 
-_MARKER = re.compile(r"\[secret removed: [a-z0-9 ]{1,40}\]")
+_MARKER = LazyPattern(r"\[secret removed: [a-z0-9 ]{1,40}\]")
 
-_CLAUSE_END = re.compile(
+_CLAUSE_END = LazyPattern(
     r"[.!?;,\n。！？；，、]+"  # noqa: RUF001 - full-width marks are meant
     r"|\b(?:and|but|und|aber|et|mais|y|pero|e|ma|mas|en|maar|och|men|i|ale|и|а|но)\b"  # noqa: RUF001 - Cyrillic
 )
@@ -275,10 +276,10 @@ def _secrets(text: str) -> list[Span]:
 
 # --- Private keys, by their first and last line
 
-_BEGIN = re.compile(r"-{4,5} ?BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{4,5}|PuTTY-User-Key-File-\d:")
-_END = re.compile(r"-{4,5} ?END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{4,5}|Private-MAC: ?[0-9a-f]{40,64}")
-_BASE64 = re.compile(r"(?=[A-Za-z+/]{0,64}\d|[a-z+/]{0,64}[A-Z]|[A-Z+/]{1,64}[a-z])[A-Za-z0-9+/]{12,}")
-_BODY = re.compile(
+_BEGIN = LazyPattern(r"-{4,5} ?BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{4,5}|PuTTY-User-Key-File-\d:")
+_END = LazyPattern(r"-{4,5} ?END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{4,5}|Private-MAC: ?[0-9a-f]{40,64}")
+_BASE64 = LazyPattern(r"(?=[A-Za-z+/]{0,64}\d|[a-z+/]{0,64}[A-Z]|[A-Z+/]{1,64}[a-z])[A-Za-z0-9+/]{12,}")
+_BODY = LazyPattern(
     r"(?:(?:[\s>|\"+]|\\[rn])*"
     r"(?:[A-Za-z0-9+/]{16,}+={0,2}|(?:Proc-Type|DEK-Info|Version|Comment|Hash|Charset):[^\n]*+))*"
     r"(?:\s*+[A-Za-z0-9+/]{1,15}={1,2}|\s*+[A-Za-z0-9+/]{0,14}\d[A-Za-z0-9+/]{0,14}\s*\Z)?"
@@ -316,8 +317,8 @@ def _private_keys(text: str) -> Iterator[Span]:
 
 # --- Keys and tokens, by their format
 
-_LONG_WORD = re.compile(r"[!-~]{16}")
-_REST = re.compile(r"[\w-]*+(?:\.[\w-]{9,}+)*", re.ASCII)
+_LONG_WORD = LazyPattern(r"[!-~]{16}")
+_REST = LazyPattern(r"[\w-]*+(?:\.[\w-]{9,}+)*", re.ASCII)
 """The rest of a token that is longer than its format says."""
 
 
@@ -347,7 +348,7 @@ def _is_random(token: str) -> bool:
 
 # --- Passwords in URLs
 
-_URL_PASSWORD = re.compile(r"://[^\s\x00:/@?#\"'<>`]{0,100}:([^\s\x00/?#\"'<>`,;]{3,200})@(?=[\w\[.-])")
+_URL_PASSWORD = LazyPattern(r"://[^\s\x00:/@?#\"'<>`]{0,100}:([^\s\x00/?#\"'<>`,;]{3,200})@(?=[\w\[.-])")
 
 
 def _url_passwords(text: str) -> Iterator[Span]:

@@ -17,7 +17,7 @@ from palimpsest.core.clock import shown_date
 from palimpsest.core.models import SELF_NAMES, EntityType, Fact, Memory, Relation, name_key, plain_name, relation_key
 from palimpsest.text.names.known_names import bare_name
 from palimpsest.text.stopwords import FUNCTION_WORDS
-from palimpsest.text.word_lists import word_lists
+from palimpsest.text.word_lists import LazyPattern, word_lists
 
 _LISTS = word_lists("palimpsest.text", "relation_updates.txt")
 
@@ -104,11 +104,11 @@ _COPULAS = _words(
     "is was became ist wurde est es era è é jest är heeft has a an ein eine einen un une una the der die das el la"
 )
 
-_CLAUSES = re.compile(
+_CLAUSES = LazyPattern(
     r"[,;.:()\u2013\u2014]|\b(?:and|but|und|aber|et|mais|y|pero|e|ma|mas|en|maar|och|men|i|ale|и|но)\b", re.IGNORECASE
 )
 _COMMON = frozenset(word for words in FUNCTION_WORDS.values() for word in words)
-_POSSESSIVE = re.compile(r"(?<=\w)['’]s?(?=\s|$)")  # noqa: RUF001 - a typographic apostrophe
+_POSSESSIVE = LazyPattern(r"(?<=\w)['’]s?(?=\s|$)")  # noqa: RUF001 - a typographic apostrophe
 _NEAR = 2
 """How many words before "died" say who did."""
 

@@ -23,6 +23,7 @@ from palimpsest.text.secret_statements import (
     lower_case,
 )
 from palimpsest.text.stopwords import FUNCTION_WORDS
+from palimpsest.text.word_lists import LazyPattern
 
 _PLAIN = r"[^\s\"'`|;&<>(){}\x00,]"
 _VALUE = rf"(?:\"([^\"\n\x00]{{3,128}})\"|'([^'\n\x00]{{3,128}})'|((?:{_PLAIN}|[(){{}},](?=[^\s\"'`])){{3,128}}))"
@@ -100,32 +101,32 @@ _COMMANDS = (
     ("rsync lastpass bw op", rf"(?<=\s)--password(?:=|\s{{1,4}}){_VALUE}"),
     ("WITH USER ROLE IDENTIFIED", r"(?i:(?:\sBY|\sPASSWORD)\s+)'([^'\n]{3,128})'"),
 )
-_OPTIONS: dict[str, list[re.Pattern[str]]] = {}
+_OPTIONS: dict[str, list[LazyPattern]] = {}
 for _names, _pattern in _COMMANDS:
     for _name in _names.split():
-        _OPTIONS.setdefault(_name, []).append(re.compile(_pattern))
+        _OPTIONS.setdefault(_name, []).append(LazyPattern(_pattern))
 
-_COMMAND = re.compile(
+_COMMAND = LazyPattern(
     rf"(?<![\w./=-])(?:[\w./~-]{{0,80}}/)?({'|'.join(sorted(map(re.escape, _OPTIONS), key=len, reverse=True))})(?=\s)"
 )
-_END_OF_COMMAND = re.compile(r"(?<!\\)\n|\s\|{1,2}\s|\s?&&|;\s|;$")
+_END_OF_COMMAND = LazyPattern(r"(?<!\\)\n|\s\|{1,2}\s|\s?&&|;\s|;$")
 _MAX_COMMAND_CHARS = 400
 
-_LONG_OPTION = re.compile(
+_LONG_OPTION = LazyPattern(
     rf"(?<![\w-])--?(?:[a-z\d]{{1,20}}-){{0,4}}(?:password|passwd|passphrase|passwort|pass|pwd|psk)(?:=|\s{{1,4}}){_VALUE}"
 )
-_VARIABLE = re.compile(
+_VARIABLE = LazyPattern(
     r"(?<![A-Za-z\d])(?:[A-Z\d]{1,30}_){0,6}(?:[A-Z\d]{0,30}(?:PASSWORD|PASSWD|PASSPHRASE)|(?:DB|PG|FTP|SSH|SMTP|MAIL|ROOT)?PASS"
     rf"|PWD|REDISCLI_AUTH)=(?!=){_VALUE}"
 )
-_PIPED = re.compile(
+_PIPED = LazyPattern(
     rf"\b(?:echo|printf)\s+(?:-\w+\s+|'%s(?:\\n)?'\s+)?(?:{_VALUE})\s*\|\s*(?:sudo\s+(?:-\w+\s+)*-\w*S|[^\n|]{{0,80}}--?password-stdin"
     r"|(?:sudo\s+)?passwd\s+--stdin|(?:sudo\s+)?cryptsetup|[^\n|]{0,60}--passphrase-fd\s?0)"
 )
-_PIPED_PAIR = re.compile(
+_PIPED_PAIR = LazyPattern(
     rf"\b(?:echo|printf)\s+(?:-\w+\s+)?[\"']?[\w.-]{{1,64}}:{_IN_PAIR}[\"']?\s*\|\s*(?:sudo\s+)?chpasswd"
 )
-_HERE_STRING = re.compile(rf"\bsudo\s+(?:-\w+\s+){{0,4}}-\w*S\b[^\n|]{{0,60}}<<<\s?{_VALUE}")
+_HERE_STRING = LazyPattern(rf"\bsudo\s+(?:-\w+\s+){{0,4}}-\w*S\b[^\n|]{{0,60}}<<<\s?{_VALUE}")
 _PROSE_WORDS: frozenset[str] = frozenset[str]().union(
     *(FUNCTION_WORDS[language] for language in ("en", "de", "fr", "es")),
     ("asks", "takes", "prompts", "warns", "reads", "means", "sets", "expects", "needs", "wants", "gives", "requires"),
@@ -134,8 +135,8 @@ _PROSE_WORDS: frozenset[str] = frozenset[str]().union(
 )
 """Words that show that an option is spoken of, and not given."""
 
-_HEADER = re.compile(r"(?<![\w-])(?:set-)?cookie2?\s?:\s?(?=[\w.-]{1,64}=)([^\n\"']{1,4000})", re.IGNORECASE)
-_COOKIE = re.compile(r"(?:(?<=[:;])|(?<=[:;]\s))([\w.-]{1,64})=([^\s;,]{8,4000})")
+_HEADER = LazyPattern(r"(?<![\w-])(?:set-)?cookie2?\s?:\s?(?=[\w.-]{1,64}=)([^\n\"']{1,4000})", re.IGNORECASE)
+_COOKIE = LazyPattern(r"(?:(?<=[:;])|(?<=[:;]\s))([\w.-]{1,64})=([^\s;,]{8,4000})")
 _COOKIE_ATTRIBUTES = (
     "path",
     "domain",
@@ -148,30 +149,30 @@ _COOKIE_ATTRIBUTES = (
     "language",
     "theme",
 )
-_AUTHORIZATION = re.compile(
+_AUTHORIZATION = LazyPattern(
     r"authorization[\"']?\s?[:=]\s?[\"']?(?:basic|digest|apikey|negotiate)\s([A-Za-z\d+/_=-]{8,2000})", re.IGNORECASE
 )
-_WIFI = re.compile(r"WIFI:(?=[^\n]{0,300};;)[^\n]{0,200}?\bP:((?:\\.|[^\\;\n]){3,80});")
-_OTPAUTH = re.compile(r"otpauth://[^\s\"'<>]{1,300}?[?&]secret=([A-Za-z2-7]{8,200})")
-_SECOND_FACTOR = re.compile(
+_WIFI = LazyPattern(r"WIFI:(?=[^\n]{0,300};;)[^\n]{0,200}?\bP:((?:\\.|[^\\;\n]){3,80});")
+_OTPAUTH = LazyPattern(r"otpauth://[^\s\"'<>]{1,300}?[?&]secret=([A-Za-z2-7]{8,200})")
+_SECOND_FACTOR = LazyPattern(
     r"(?<![a-z])(?:totp|otp|2fa|mfa|two[- ]factor|second factor|authenticator|authy|zwei-?faktor|zweiter? faktor|"
     r"double authentification|doble factor|двухфактор|аутентификатор|验证器"
     r"|二段階|認証アプリ|einmalpass|2-step|setup key)"
 )
-_SEED = re.compile(
+_SEED = LazyPattern(
     r"(?<![A-Za-z\d+/_=-])(?:(?=[A-Z2-7]{0,63}[2-7])[A-Z2-7]{16,64}"
     r"|(?=(?:[A-Z]{4}[ -]){0,15}[A-Z]{0,3}[2-7])(?:[A-Z2-7]{4}[ -]){3,15}[A-Z2-7]{4}"
     r"|(?=(?:[a-z]{4}[ -]){0,8}[a-z]{0,3}[2-7])(?:[a-z2-7]{4}[ -]){3,15}[a-z2-7]{4})={0,6}(?![A-Za-z\d+/_-])"
 )
 _MAX_BEFORE_SEED = 80
-_CARD = re.compile(
+_CARD = LazyPattern(
     r"(?<![\w.+/-])(?:[2-6]\d{3}([ -]?)\d{4}\1\d{4}\1\d{4}|3[47]\d{2}([ -]?)\d{6}\2\d{5})(?![\w]|[.,/-]\d|[ -]\d{2})"
 )
-_CARD_WORDS = re.compile(
+_CARD_WORDS = LazyPattern(
     r"card|visa|master|amex|karte|carte|tarjeta|cartão|carta di|kaart|kort|karta|карт|カード|卡|카드|بطاقة|כרטיס",
     re.IGNORECASE,
 )
-_CODES = re.compile(
+_CODES = LazyPattern(
     r"(?:(?:backup|recovery|rescue|emergency|wiederherstellungs|notfall|ersatz)[ -]?codes?"
     r"|codes? de (?:secours|récupération)|códigos? de (?:respaldo|recuperación)|резервн\w{1,3} код\w{0,2}"
     r"|备用验证码|バックアップコード)[^\n:=\d]{0,40}"
@@ -179,33 +180,33 @@ _CODES = re.compile(
     r"(?P<codes>(?:(?:[\s,;]|[-*•]\s|\d\d?[.)]\s){1,4}"
     r"(?:\d{4}[ ]\d{4}|[a-z\d]{4,6}(?:-[a-z\d]{4,6}){1,3}|\d{6,10}|(?=[a-z]{0,12}\d)[a-z\d]{8,12})(?![\w-])){1,20})"
 )
-_CODE = re.compile(r"\d{4} \d{4}|(?=[^\s,;]*\d)[a-z\d-]{6,}")
-_SIX_DIGITS = re.compile(r"(?<![\w-])\d{6}(?:-\d{6}){7}(?![\w-])")
+_CODE = LazyPattern(r"\d{4} \d{4}|(?=[^\s,;]*\d)[a-z\d-]{6,}")
+_SIX_DIGITS = LazyPattern(r"(?<![\w-])\d{6}(?:-\d{6}){7}(?![\w-])")
 """The layout of a recovery key of BitLocker."""
 
-_PASSWORD_FILE_LINE = re.compile(
+_PASSWORD_FILE_LINE = LazyPattern(
     r"(?<![^\s\"'`])(?:[\w-]{1,60}(?:\.[\w-]{1,60}){0,8}|\*):(?:\d{2,5}|\*):[\w*-]{1,60}:[\w.@*-]{1,60}:([^\s:\"'`\x00]{3,128})(?!\S)"
 )
 """A line of `.pgpass`: host, port, database, user, password."""
 
-_READS = re.compile(
+_READS = LazyPattern(
     r"(?:kennwort|passwort)(?:\s[^\s.,:;!?]{1,30}){0,5}?\s(?:lautet|ist(?=\s\S{4,60}\sund\s?(?:der|mein|dein|euer|unser)?\s?"
     r"(?:benutzer|nutzer|login|username)))\s(?!(?:wie|anders|immer|noch|jetzt|nun|also|folgender\w*|nicht|seit)\b)"
     r"[\"'„“»]?([^\s\"'`,;:<>()\x00„“»«]{4,60})"
 )
 """A password that is a word, in German: "lautet" says nothing but a value, and a user's name stands beside another."""
 
-_CARD_CODE = re.compile(
+_CARD_CODE = LazyPattern(
     r"(?<![a-z])(?:cvv2?|cvc2?|cvn|prüfziffer|kartenprüfnummer|cryptogramme|security code|código de seguridad)(?![a-z])"
     r"(?:\s?(?:is|ist|est|es|:|=|—|-)?\s{0,2})(\d{3,4})(?![\w.-])"
 )
-_LOGIN_PAIR = re.compile(
+_LOGIN_PAIR = LazyPattern(
     r"(?<![a-z])(?:(?:вход|anmeldung|log(?:in|ged in|[ -]?on)?|sign(?:ed)? in)"
     r"(?:\s(?:as|with|is|mit|als|avec|con))?\s?[:=]?\s[\"'`]?[\w.@+-]{1,64}(?:\s[/:]\s|:)|(?:credentials|creds|zugangsdaten|anmeldedaten|identifiants|credenciales|credenziali"
     r"|логин и пароль)(?:\s(?:are|is|sind|sont|son|sono))?\s?[:=]?\s[\"'`]?[\w.@+-]{1,64}\s?[/:]\s?)"
     r"(?=[^\s\"'`]{0,40}\d)(?=[^\s\"'`]{0,40}[A-Za-z])([^\s\"'`/,;<>\x00]{6,60})"
 )
-_ANSWER = re.compile(
+_ANSWER = LazyPattern(
     r"(?!\s?(?:manager|polic|field|reset|length|strength|hint|prompt|hash|file|generator|feature|rule))[^\n?\uff1f\x00]{0,60}[?\uff1f][\s\"'\u00bb\u00ab\u201c\u201d\u2013\u2014>*_-]{0,12}"
     r"(?:[^\W\d_][\w .-]{0,20}[:\uff1a]\s{0,2})?[\"'\u00bb\u00ab\u201c]?"
     r"(?:(?:sure|yes|ok|okay|ja|oui|sí|si|да|klar|of course)[,.!:]?\s)?"
@@ -214,8 +215,8 @@ _ANSWER = re.compile(
     r"[\"'`\u00ab\u201c\u201e*]{0,2}([^\s\"'`,;<>()\x00\u201c-\u201f\u00ab\u00bb*]{4,60})",
     re.IGNORECASE,
 )
-_STRONG_ANSWER = re.compile(r"(?=.*\d)(?=.*[^\W\d_]).{5,}|.*[^\W\d_][!@#$%^&*+=~|].+|.*[a-z][A-Z].*")
-_QUOTED_PASS = re.compile(r"[\"']pass[\"']\s?:\s?[\"']((?=[^\"'\n]{0,60}[\d!@#$%^&*A-Z])[^\"'\n]{4,60})[\"']")
+_STRONG_ANSWER = LazyPattern(r"(?=.*\d)(?=.*[^\W\d_]).{5,}|.*[^\W\d_][!@#$%^&*+=~|].+|.*[a-z][A-Z].*")
+_QUOTED_PASS = LazyPattern(r"[\"']pass[\"']\s?:\s?[\"']((?=[^\"'\n]{0,60}[\d!@#$%^&*A-Z])[^\"'\n]{4,60})[\"']")
 
 
 def placed_secrets(text: str) -> Iterator[Span]:
@@ -333,9 +334,9 @@ def _is_card_number(number: str) -> bool:
 # --- Tables
 
 _SEPARATORS = "|\t;,"
-_RULE = re.compile(r"[\s|:+=-]*-[\s|:+=-]*")
+_RULE = LazyPattern(r"[\s|:+=-]*-[\s|:+=-]*")
 _MAX_HEADER_CHARS = 300
-_OF_LOGIN = re.compile(
+_OF_LOGIN = LazyPattern(
     r"(?:user|login|log-in|account|e-?mail|host|server|service|site|website|url|system|device|network|ssid|wi-?fi|wlan|app|konto"
     r"|benutzer|nutzer|dienst|gerät|netz|seite|name|nom|utilisateur|compte|serveur|usuario|cuenta|servidor|utente|gebruiker"
     r"|użytkownik|uživatel|логин|пользователь|сервис|сайт|用户|账号|ユーザー|サービス|사용자|계정|アカウント).{0,20}"

@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import NamedTuple, cast
 
 from palimpsest.text.stopwords import FUNCTION_WORDS, without_function_words
+from palimpsest.text.word_lists import LazyPattern
 
 # The words by which people and programs call a secret, in some thirty languages.
 
@@ -62,10 +63,10 @@ _NAMES = {
 Every alternative begins with a letter, and looks behind only after it. The search can then skip all characters with
 which no name begins."""
 
-NAME = re.compile("|".join(_NAMES.values()))
+NAME = LazyPattern("|".join(_NAMES.values()))
 """Any name of a secret, in text from `lower_case`."""
 
-_KINDS = {kind: re.compile(names) for kind, names in _NAMES.items()}
+_KINDS = {kind: LazyPattern(names) for kind, names in _NAMES.items()}
 
 
 @lru_cache(maxsize=1024)
@@ -109,35 +110,35 @@ class Statement(NamedTuple):
     local: bool = False
 
 
-PIN = re.compile(r"(?:\d{4,12}|\d(?:[ -]\d){3,7}|\d\d[ -]\d\d)(?![A-Za-z0-9_]|[.:/-]\d)")
-_CONSTANT = re.compile(r"[A-Z][A-Z_]*\d{0,2}")
+PIN = LazyPattern(r"(?:\d{4,12}|\d(?:[ -]\d){3,7}|\d\d[ -]\d\d)(?![A-Za-z0-9_]|[.:/-]\d)")
+_CONSTANT = LazyPattern(r"[A-Z][A-Z_]*\d{0,2}")
 
-_STRONG = re.compile(r"\d{4,}|(?=.{5})(?:.*\d.*|.+[!@#$%^&*+=~|?].+)")
+_STRONG = LazyPattern(r"\d{4,}|(?=.{5})(?:.*\d.*|.+[!@#$%^&*+=~|?].+)")
 """A value that is not a word, because it has digits or has punctuation inside."""
 
-_CAPITALS = re.compile(r"(?=.{8}).*[a-z][A-Z].*")
+_CAPITALS = LazyPattern(r"(?=.{8}).*[a-z][A-Z].*")
 
-_STRONGER = re.compile(r"(?=.{7})(?=.*\d)(?=.*[^\W\d])(?![A-Z]{2,}\d+\Z).*")
+_STRONGER = LazyPattern(r"(?=.{7})(?=.*\d)(?=.*[^\W\d])(?![A-Z]{2,}\d+\Z).*")
 """What a value without a joint must look like. Without it, an ordinary word with a digit could follow the name."""
 
-_WEAK = re.compile(r"(?=.{4,40}\Z)(?![a-z]+(?:-[a-z]+){1,2}\Z)[^\W\d_]{2,}(?:[-_.][^\W\d_]+)*")
+_WEAK = LazyPattern(r"(?=.{4,40}\Z)(?![a-z]+(?:-[a-z]+){1,2}\Z)[^\W\d_]{2,}(?:[-_.][^\W\d_]+)*")
 """A word that can be a password, but only after a sign and at the end of a clause."""
 
-_COMPOUND = re.compile(r"[^\W\d_]{3,20}(?:[-_][^\W\d_]{3,20}){1,4}")
-_TICKET = re.compile(r"[A-Z]{2,6}-\d+")
-_LONG_NUMBER = re.compile(r"\d{10,}")
-_PUBLIC_ID = re.compile(r"[0-9a-f]{40}|[0-9A-F]{16,40}|[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_COMPOUND = LazyPattern(r"[^\W\d_]{3,20}(?:[-_][^\W\d_]{3,20}){1,4}")
+_TICKET = LazyPattern(r"[A-Z]{2,6}-\d+")
+_LONG_NUMBER = LazyPattern(r"\d{10,}")
+_PUBLIC_ID = LazyPattern(r"[0-9a-f]{40}|[0-9A-F]{16,40}|[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 """A SHA-1 hash, a key's fingerprint or a UUID."""
 
-_PART = re.compile(r"[A-Za-z0-9]{6,}")
-_CASE_CHANGE = re.compile(r"[a-z][A-Z]")
+_PART = LazyPattern(r"[A-Za-z0-9]{6,}")
+_CASE_CHANGE = LazyPattern(r"[a-z][A-Z]")
 
 _MIN_LETTERS_ONLY = 16
 _MIN_CASE_CHANGES = 3
 """A value of letters only looks random from this length and number of case changes on. Identifiers in camel case are
 shorter or have fewer words."""
 
-NOT_A_SECRET = re.compile(
+NOT_A_SECRET = LazyPattern(
     r"""[<\[{(].*|\$\w+|\$[({].*|%\w+%|%\(?[sd].*|([a-z])\1{3,}|[x*.\u2022\u00b7_\-\#?\u2026]+
     |(?:your|some|insert|enter|replace|add|put)[-_ ].*(?:key|token|secret|pass|pwd|pin|here|value).*
     |(?:your|change|replace|enter|insert)[-_ ]?(?:me|this|here|api|key|token|secret|pass|pwd|value).*
@@ -160,16 +161,16 @@ NOT_A_SECRET = re.compile(
 
 A variable, a mask, a placeholder, an address, a path, a date, an amount, or the name of a method or product."""
 
-_STEM = re.compile(
+_STEM = LazyPattern(
     r"passw(?:or[dt]|d)|pass(?:phrase|code|\d?\Z)|_pass|pwd|secret|token|_key|key_|\Akey|apikey|(?-i:[a-z0-9]Key)|param"
     r"|value|input|field|contrase|парол",
     re.IGNORECASE,
 )
 """What the name of a variable for a secret contains."""
 
-_CALL = re.compile(r"[a-z_$@*&][\w$]*(?:(?:\.|->|::|\?\.)[a-z_$][\w$]*)*[(\[].*", re.IGNORECASE)
-_ATTRIBUTE = re.compile(r"[a-z_$*&][\w$]*(?:(?:\.|->|::|\?\.)[a-z_$][\w$]*)+", re.IGNORECASE)
-_IDENTIFIER = re.compile(r"[a-z_$*&][a-z_$]*(?:\d?|\d+[a-z_$]+)", re.IGNORECASE)
+_CALL = LazyPattern(r"[a-z_$@*&][\w$]*(?:(?:\.|->|::|\?\.)[a-z_$][\w$]*)*[(\[].*", re.IGNORECASE)
+_ATTRIBUTE = LazyPattern(r"[a-z_$*&][\w$]*(?:(?:\.|->|::|\?\.)[a-z_$][\w$]*)+", re.IGNORECASE)
+_IDENTIFIER = LazyPattern(r"[a-z_$*&][a-z_$]*(?:\d?|\d+[a-z_$]+)", re.IGNORECASE)
 
 _WORDS_ABOUT_SECRETS = frozenset(
     word
@@ -190,8 +191,8 @@ _WORDS_ABOUT_SECRETS = frozenset(
 )
 """A value with one of these words says something about a secret, unless it also has digits."""
 
-_DIGIT = re.compile(r"\d")
-_WORDS = re.compile(r"[^\W\d_]+")
+_DIGIT = LazyPattern(r"\d")
+_WORDS = LazyPattern(r"[^\W\d_]+")
 _MAX_PHRASE_WORDS = 8
 _MIN_PHRASE_WORDS = 4
 """A passphrase in quotes of so many words may have function words: "four green lamps over Vienna"."""
@@ -345,7 +346,7 @@ _VERB_OF_NEXT = (
     r"(?:,?\s(?:(?:it|that|this)\s(?:is|was)|is|was|are|ist\ses|ist|war|lautet|c['\u2019]est|est|était|sont|es|era|son|это|был)"
     r"|,?\s(?:it|that)['\u2019]s)"
 )
-_EUROPEAN = re.compile(
+_EUROPEAN = LazyPattern(
     rf"(?:[\"'`*]{{0,3}}(?P<tail>\s(?:{_FOR}(?:\s{_WORD}){{1,4}}?|(?:as|als|comme|como)\s{_WORD}(?:\s{_WORD})?))?)"
     rf"(?P<stop>[.!?]?)(?P<list>(?:\s?[,;&/+])?(?:\s{_AND}\b){{0,2}}|\s(?=\())"
     rf"(?P<label>\s\(?{_LABEL})?(?P<verb>{_VERB_OF_NEXT})?(?P<sign>\s?[:=\u2013\u2014-](?=\s))?(?P<gap>\s{{1,2}})"
@@ -353,22 +354,22 @@ _EUROPEAN = re.compile(
     re.IGNORECASE,
 )
 _CJK = r"\u3040-\u30ff\u3400-\u9fff"
-_EAST_ASIAN = re.compile(
+_EAST_ASIAN = LazyPattern(
     rf"(?:です|でした|だ)?\s?(?P<list>[,\uff0c\u3001;\uff1b\u3002]?\s?(?:で|と|や|和|以及|还有|跟|或者?|または|而)?[\u3001\uff0c]?)"
     rf"(?P<label>(?:[{_CJK}]|[A-Za-z-]){{0,12}}?(?:[的の](?:密码|密碼|パスワード)?|另一个|另一個))?"
     r"(?P<verb>是|为|為|は|が)?(?P<sign>\s?[:\uff1a])?\s?"
     r"(?P<value>[\"'`\u300c]?(?=[!-~]{0,40}?\d)[!-+\--:<-~]{4,60})"
 )
-_FOLLOWED_BY = re.compile(
+_FOLLOWED_BY = LazyPattern(
     rf"[\"'`)\]*\u201d\u00bb\u300d]{{0,3}}(?:\s*\Z|\s*[\n,;)&/\u3001\u3002\uff0c\uff1b]|[.!?](?:\s|\Z)|\s(?:{_AND}|{_FOR})\b"
     rf"|[{_CJK}])",
     re.IGNORECASE,
 )
-_YEAR = re.compile(r"(?:19|20)\d\d")
-_ASSIGNMENT = re.compile(r"[A-Za-z_][\w.-]{0,30}=[^=\s]")
+_YEAR = LazyPattern(r"(?:19|20)\d\d")
+_ASSIGNMENT = LazyPattern(r"[A-Za-z_][\w.-]{0,30}=[^=\s]")
 """Another option beside the one with the secret: "password=…,vers=3.0"."""
 
-_LETTERS_THEN_DIGITS = re.compile(r"[A-Za-z]{1,5}\d{1,4}")
+_LETTERS_THEN_DIGITS = LazyPattern(r"[A-Za-z]{1,5}\d{1,4}")
 """A room, a server, a model: too common beside a secret to be taken for another one."""
 
 _MAX_CHARS = 200
@@ -452,7 +453,7 @@ _VERB = (
     r"|,\s(?:c['\u2019]est|das ist|it['\u2019]s|it is)(?=\s)"
     r"|['\u2019]s(?=\s)|\s?已?(?:是|为|為|改成|改[为為]|设[为置]为?|設[為定]|[换換]成|は|が|を)[:\uff1a]?"
 )
-_JOINT = re.compile(
+_JOINT = LazyPattern(
     rf"{_AFTER_NAME}(?:(?P<sign>{_SIGN})|(?P<verb>{_VERB})"
     r"|(?P<dash>\s?[\u2013\u2014]\s?|\s-{1,2}\s|\s\|\s)"
     r"|(?P<call>\((?=[\"'][^\"'\n]{1,100}[\"']\))))"
@@ -460,7 +461,7 @@ _JOINT = re.compile(
 )
 """What can stand between a name and its value, by the kind of joint. `gap` is the white space before the value."""
 
-_LOCAL_JOINT = re.compile(
+_LOCAL_JOINT = LazyPattern(
     r"(?:\s?\([^()\n\x00]{1,40}\))?(?:\s[^\s.,:;!?=\x00\"()<>]{1,30}){0,6}?"
     rf"(?:(?P<sign>{_SIGN})|(?P<verb>\s(?:is|was|luidt|to jest|to|jest|brzmi|je|znie|zní|er|är|on|este|e|é|és|yra|είναι"
     r"|adalah|là|คือ|है|হল|হলো|هي|هو|است|היא|הוא)(?:\s?[:\uff1a]|(?=\s))|\s?(?:คือ|은|는|이|가)[:\uff1a]?(?=\s))|(?P<dash>\s?[\u2013\u2014]\s))"
@@ -468,10 +469,10 @@ _LOCAL_JOINT = re.compile(
 )
 """The same for names in `LOCAL_NAMES`."""
 
-_LOCAL_NAME = re.compile(LOCAL_NAMES)
-_CHANGED_TO = re.compile(r"(?P<to>\s(?:to|auf|à|a|en|на)\s{1,2})")
-_NO_JOINT = re.compile(r"(?<![\u3040-\u9fff])(?:\s(?:от|для|від|до)\s\w{1,20}| карты)?\s{1,2}|(?<=[\u3040-\u9fff])\s?")
-_VALUE_BEFORE_NAME = re.compile(
+_LOCAL_NAME = LazyPattern(LOCAL_NAMES)
+_CHANGED_TO = LazyPattern(r"(?P<to>\s(?:to|auf|à|a|en|на)\s{1,2})")
+_NO_JOINT = LazyPattern(r"(?<![\u3040-\u9fff])(?:\s(?:от|для|від|до)\s\w{1,20}| карты)?\s{1,2}|(?<=[\u3040-\u9fff])\s?")
+_VALUE_BEFORE_NAME = LazyPattern(
     r"(?:^|[\s\"'`])([^\s\x00\"'`]{7,40})[\"'`]?\s(?:is|was|as|ist|war|als|est|es|como)"
     r"\s(?:my|our|his|her|their|the|mein|unser|das|mon|notre|le|mi|la)\s(?:[\w-]{1,20}\s){0,2}\Z",
     re.IGNORECASE,
@@ -485,31 +486,31 @@ _MAX_CONTEXT_CHARS = 60
 """How much of the text before a name is read. It is enough for the clause that the name belongs to."""
 
 _QUOTES = ('""', "''", "``", "\u201c\u201d", "\u201e\u201c", "\u00ab\u00bb", "\u2018\u2019", "\u300c\u300d")
-_QUOTED = re.compile(
+_QUOTED = LazyPattern(
     "|".join(rf"{a}(?![\s)\]}},;:])((?:[^{a}{b}\n\x00\\]|\\(?!{b})){{1,200}})\\?{b}(?![A-Za-z0-9])" for a, b in _QUOTES)
 )
-_RUN = re.compile(
+_RUN = LazyPattern(
     r"[\"'`]?([^\s\x00\"'`<>,;\\\u201c-\u201f\u00ab\u00bb\u2018\u2019\u3000-\u30ff\u3400-\u9fff\uac00-\ud7af\uff01-\uff1f]+)"
 )
 """A value without quotes, or with an opening quote only."""
 
-_END_OF_ASSIGNED_VALUE = re.compile(r"[&)\]}]|=(?=[\w.])")
-_PHRASE = re.compile(r"[^\W\d_]{2,14}(?:[ -][^\W\d_]{2,14}){3,23}(?=[.!]?\s*(?:\Z|[\n\"'`,;(]))")
-_WORDS_IN_A_ROW = re.compile(r"[a-z]{3,8}(?: [a-z]{1,8}){11,27}")
-_END_OF_CLAUSE = re.compile(
+_END_OF_ASSIGNED_VALUE = LazyPattern(r"[&)\]}]|=(?=[\w.])")
+_PHRASE = LazyPattern(r"[^\W\d_]{2,14}(?:[ -][^\W\d_]{2,14}){3,23}(?=[.!]?\s*(?:\Z|[\n\"'`,;(]))")
+_WORDS_IN_A_ROW = LazyPattern(r"[a-z]{3,8}(?: [a-z]{1,8}){11,27}")
+_END_OF_CLAUSE = LazyPattern(
     r"[)\]}*]{0,3}(?:\s*(?:\Z|[\n\r,;|<&#(\u3001\u3002\uff0c\uff1b])|[\"'`\u201d\u00bb](?!\w)|[.!?](?:\s|\Z)|\s-{1,2}\w)"
 )
-_UNIT = re.compile(
+_UNIT = LazyPattern(
     r"\s?-?(?:char|digit|bit|byte|day|year|time|user|account|zeichen|stell|caract|символ|знак|位|文字|%)"
 )
-_START_OF_ASSIGNMENT = re.compile(r"(?:^|[\n?&;]|--|\bexport )[\w.-]*\Z")
-_PUBLIC = re.compile(r"(?::|(?:page|public_?key|design|continuation)[_ -]?)\Z")
+_START_OF_ASSIGNMENT = LazyPattern(r"(?:^|[\n?&;]|--|\bexport )[\w.-]*\Z")
+_PUBLIC = LazyPattern(r"(?::|(?:page|public_?key|design|continuation)[_ -]?)\Z")
 """What makes a name one of something public: a page token, a public key, a design token, a label inside a key."""
 
-_POSTAL = re.compile(r"address|postal|street|road|nagar|district")
+_POSTAL = LazyPattern(r"address|postal|street|road|nagar|district")
 """Words of an address, in which PIN is the Indian postal code."""
 
-_CHANGED = re.compile(r"\b(?:set\b|chang|reset|updat|rotat|switch|geändert|setz|mis\b|cambi|помен|смен|измен)")
+_CHANGED = LazyPattern(r"\b(?:set\b|chang|reset|updat|rotat|switch|geändert|setz|mis\b|cambi|помен|смен|измен)")
 
 
 def secret_kind(key: str, value: str) -> str:

@@ -10,7 +10,7 @@ from enum import IntEnum
 from palimpsest.core.models import USER_NAME, Memory
 from palimpsest.llm.user_name import is_about_user
 from palimpsest.text.names.lexicon import PETS
-from palimpsest.text.word_lists import word_lists
+from palimpsest.text.word_lists import LazyPattern, word_lists
 
 _LISTS = word_lists("palimpsest.learn.summaries", "portrait_signs.txt")
 
@@ -21,7 +21,7 @@ _LISTS = word_lists("palimpsest.learn.summaries", "portrait_signs.txt")
 # German, French, Spanish, Italian, Portuguese, Dutch, Swedish, Polish and Russian, as far as a word serves no other
 # purpose.
 
-_WORD = re.compile(r"[^\W\d_]+")
+_WORD = LazyPattern(r"[^\W\d_]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ IDENTITY = _signs(
     "出生 生日 岁 住在 搬到 国籍 母语 过敏 生まれ 誕生日 歳 住んで 引っ越 出身",
 )
 
-NAME = re.compile(
+NAME = LazyPattern(
     r"(?:user['\u2019]s (?:full |first |given )?name|(?:the )?user (?:is (?:called|named)|goes by)"
     r"|my (?:full |first )?name|i(?:['\u2019]m| am) called|nutzer(?:in)? heißt|ich heiße|mein name"
     r"|l?['\u2019]?utilisat(?:eur|rice) s['\u2019]appelle|je m['\u2019]appelle|mon nom"

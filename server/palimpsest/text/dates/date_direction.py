@@ -9,13 +9,13 @@ Only the words of the sentence count, and of a long one only the nearest, so the
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence, Set
 from functools import cached_property
 from typing import Literal, TypeAlias
 
 from palimpsest.text.dates.vocabulary import ASIDE, CLOCK, UNSPACED, Cue, Language, Token
+from palimpsest.text.word_lists import LazyPattern
 
 Direction: TypeAlias = Literal["past", "coming", "habit", "yearly", ""]
 
@@ -48,21 +48,21 @@ _BE = frozenset(("is", "are", "am", "m", "re", "s", "be", "being", "get", "gets"
 _JOINING = frozenset(("&", "+", "/", ",", "-", "to", "bis", "和", "と", "や"))
 _TOWARDS = frozenset(("for", "to"))
 
-_SENTENCE_END = re.compile(r"[。！？!?\n]")
-_KANA = re.compile("[\u3040-\u30ff]")
-_HABIT_HAN = re.compile("每|毎|总是|總是|通常|一般|平时|いつも|たいてい|営業|营业|休息|关门|定休|休み")
-_YEARLY_HAN = re.compile("生日|出生|诞生|誕生|生まれ|記念日|纪念日|周年")
-_PAST_HAN = re.compile("了|过(?!去)|過(?!去)|已经|已經|曾|刚才|当时")
-_AHEAD_HAN = re.compile("要|会|會|将|將|有|得|到期|截止|之前|准备|打算|计划|安排|预约|需要|记得|开始|出发|去")
-_DUE_HAN = re.compile("(?<!已)(?<!已经)(?:到期|截止|期限|过期|過期|失效)")
-_MOVED_HAN = re.compile("(?:改|推迟|推遲|挪|延|调|調|移)[期到至]")
-_MOVED_KANA = re.compile("に(?:変更|延期|移)")
-_FROM_KANA = re.compile("から[^。]{0,12}に(?:変更|延期|移)")
-_PAST_KANA = re.compile(
+_SENTENCE_END = LazyPattern(r"[。！？!?\n]")
+_KANA = LazyPattern("[\u3040-\u30ff]")
+_HABIT_HAN = LazyPattern("每|毎|总是|總是|通常|一般|平时|いつも|たいてい|営業|营业|休息|关门|定休|休み")
+_YEARLY_HAN = LazyPattern("生日|出生|诞生|誕生|生まれ|記念日|纪念日|周年")
+_PAST_HAN = LazyPattern("了|过(?!去)|過(?!去)|已经|已經|曾|刚才|当时")
+_AHEAD_HAN = LazyPattern("要|会|會|将|將|有|得|到期|截止|之前|准备|打算|计划|安排|预约|需要|记得|开始|出发|去")
+_DUE_HAN = LazyPattern("(?<!已)(?<!已经)(?:到期|截止|期限|过期|過期|失效)")
+_MOVED_HAN = LazyPattern("(?:改|推迟|推遲|挪|延|调|調|移)[期到至]")
+_MOVED_KANA = LazyPattern("に(?:変更|延期|移)")
+_FROM_KANA = LazyPattern("から[^。]{0,12}に(?:変更|延期|移)")
+_PAST_KANA = LazyPattern(
     r"(?:[たっ]た|[いきしちにびみりえけせてねべめれげ]た|んだ|いだ|でした)(?:[。！!よねわのとがけし、\s]|$)"
 )
-_AHEAD_KANA = re.compile("まで|予定|予約|ます|ない|つもり|よう|たい|です|だ(?:。|$)|[るうくすつぬぶむぐ](?:。|$|？)")
-_ASKED_KANA = re.compile("(?:っけ|だったかな|でしたっけ)")
+_AHEAD_KANA = LazyPattern("まで|予定|予約|ます|ない|つもり|よう|たい|です|だ(?:。|$)|[るうくすつぬぶむぐ](?:。|$|？)")
+_ASKED_KANA = LazyPattern("(?:っけ|だったかな|でしたっけ)")
 REACH_CHARS = 80
 """How far around a day in Chinese or Japanese is looked at. Set by hand, as `REACH`."""
 

@@ -21,6 +21,7 @@ from palimpsest.text.dates.date_direction import Direction, Directions
 from palimpsest.text.dates.date_spans import Choice, Cycle, DateSpan, Period, Relation, Unit
 from palimpsest.text.dates.vocabulary import UNSPACED, WORD, Item, Language, Token, items_of, tokens_of, vocabulary
 from palimpsest.text.stopwords import FUNCTION_WORDS
+from palimpsest.text.word_lists import LazyPattern
 
 # The rules by which words make a date, in all languages.
 #
@@ -365,7 +366,7 @@ RULES: tuple[tuple[str, Reader], ...] = (
 DAY_READERS: tuple[Reader, ...] = (_day, _day_and_month)
 """The readers of days that may lack a year."""
 
-PATTERN = re.compile(
+PATTERN = LazyPattern(
     "(?=[^xzcPBGotfhgsyjHV(,.!-])(?:"
     + "|".join(f"(?P<r{number}>{pattern})" for number, (pattern, _) in enumerate(RULES))
     + ")"
@@ -382,7 +383,7 @@ _RELATIVE = frozenset("LlDRraAFihBWKk")
 _WEEKDAY_READERS: tuple[Reader, ...] = (weekday, counted_day, counted_weekday)
 """The readers of days that are told by the direction of the sentence."""
 
-_UNIT_BEFORE = re.compile(r"t?[LlNdn]?[UuW]B[to]?$")
+_UNIT_BEFORE = LazyPattern(r"t?[LlNdn]?[UuW]B[to]?$")
 """What makes "the week before 16 November" another date than "16 November"."""
 
 _CONTEXT_CHARS = 40
@@ -404,23 +405,23 @@ UNIT_REACH = 8
 MAX_ALONE = 12
 """How many words a text has at most that is nothing but a date."""
 
-_CONTEXT_BEFORE = re.compile("[PiABGhg]t?$|t$")
+_CONTEXT_BEFORE = LazyPattern("[PiABGhg]t?$|t$")
 _ARTICLE_OF_HABITS = ("fr", "it")
 """The languages in which a weekday with its article is every one: "le mercredi"."""
 
 _OTHER_WORDS = frozenset("xzcVnky(")
 """Letters of what does not stand in a text that is nothing but a date."""
 
-_DIGIT = re.compile(r"\d")
-_KOREAN_DAY = re.compile(r"\d월")
-_SHORT_WEEKDAY = re.compile(
+_DIGIT = LazyPattern(r"\d")
+_KOREAN_DAY = LazyPattern(r"\d월")
+_SHORT_WEEKDAY = LazyPattern(
     r"\b(?:by|until|till|before) (?:mon|tues?|weds?|thurs?|thu|fri|sat|sun)\b"
     r"|\bon (?-i:Mon|Tues?|Weds?|Thurs?|Thu|Fri|Sat|Sun)\b",
     re.IGNORECASE,
 )
 """Weekdays in short are too common as words of other languages to make a date without their preposition."""
 
-_YEAR_OR_DATE = re.compile(r"(?<!\d)(?:19|20)\d\d(?!\d)|\d\.\s?\d|\d/\d|[Qq][1-4]|\d0(?:s|er)|\d ?(?:[ap]m|Uhr|uur)\b")
+_YEAR_OR_DATE = LazyPattern(r"(?<!\d)(?:19|20)\d\d(?!\d)|\d\.\s?\d|\d/\d|[Qq][1-4]|\d0(?:s|er)|\d ?(?:[ap]m|Uhr|uur)\b")
 
 
 def dates_in(text: str, now: datetime, *, guesses: bool = False) -> tuple[DateSpan, ...]:

@@ -22,6 +22,7 @@ from importlib.resources import files
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
 from palimpsest.text.tokenizer import fold_case_and_marks
+from palimpsest.text.word_lists import LazyPattern
 
 Value: TypeAlias = int | str | tuple[str, int] | tuple[int, ...]
 
@@ -132,8 +133,8 @@ _LATIN_END = "\u0250"
 VOWEL_SIGNS = "[\u0900-\u0903\u093a-\u094f\u0955-\u0957\u0962\u0963]"
 """The signs of Hindi that belong to a word, which are no letters to Python, as a pattern."""
 
-WORD = re.compile(rf"[^\W\d_]++(?:{VOWEL_SIGNS}++[^\W\d_]*+)*+")
-_WORD = re.compile(rf"{WORD.pattern}|[^\w\s]")
+WORD = LazyPattern(rf"[^\W\d_]++(?:{VOWEL_SIGNS}++[^\W\d_]*+)*+")
+_WORD = LazyPattern(rf"{WORD.pattern}|[^\w\s]")
 
 
 class Item(NamedTuple):

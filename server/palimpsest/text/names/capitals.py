@@ -33,6 +33,7 @@ from palimpsest.text.names.lexicon import (
     is_place,
 )
 from palimpsest.text.stopwords import FUNCTION_WORDS
+from palimpsest.text.word_lists import LazyPattern
 
 # Tell what a name is of, by its words and the words before it.
 
@@ -157,10 +158,10 @@ _LANGUAGES_OF_WORDS = {
     for word in FUNCTION_WORDS.get(language, ())
 }
 
-_ELISION = re.compile(r"(?:[dlDL]|qu|[Dd]ell|[Aa]ll|[Nn]ell|[Ss]ull|[Dd]all)['\u2019](?=\w)")
-_GENITIVE = re.compile(r"['\u2019]s?$")
+_ELISION = LazyPattern(r"(?:[dlDL]|qu|[Dd]ell|[Aa]ll|[Nn]ell|[Ss]ull|[Dd]all)['\u2019](?=\w)")
+_GENITIVE = LazyPattern(r"['\u2019]s?$")
 _COMMON = frozenset(word for words in FUNCTION_WORDS.values() for word in words)
-_GERMAN_NOUN = re.compile(r"(?:ung|heit|keit|schaft|tion|tät|ment|ling|chen|nis|ismus)(?:e?[ns])?$|^.{11,}$")
+_GERMAN_NOUN = LazyPattern(r"(?:ung|heit|keit|schaft|tion|tät|ment|ling|chen|nis|ismus)(?:e?[ns])?$|^.{11,}$")
 _AFTER_BRANDS = ("pro", "plus", "ultra", "mini", "max", "ii", "iii", "iv", "vi", "vii", "viii", "ix")
 """What brands and numbers end with, and no name begins with, as in "α7 IV"."""
 SHORTEST = 2
@@ -175,7 +176,7 @@ _ON_SCREEN = frozenset(
 _PREFIXES = ("co", "re", "pre", "non", "semi", "multi", "mid", "ex", "anti", "sub")
 """Parts of English words before a hyphen: "Co-supervisor"."""
 _NO_VERBS = ("mit", "seit", "zwischen", "neben", "gegen", "wegen", "unten", "hinten", "mitten", "statt")
-_VERB = re.compile(r"[^\W\d_]+(?:t|te|en|ten)")
+_VERB = LazyPattern(r"[^\W\d_]+(?:t|te|en|ten)")
 """How German verbs end. A name after its verb is its subject, and a noun may follow: "isst Malte Grünkohl"."""
 _PLACE_BEGINNINGS = ("bad", "sankt")
 """Capitalized words with which German places begin."""

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from palimpsest.core.models import SELF_NAMES, EntityType, name_key, plain_name
 from palimpsest.text.stopwords import FUNCTION_WORDS
-from palimpsest.text.word_lists import word_lists
+from palimpsest.text.word_lists import LazyPattern, word_lists
 
 _LISTS = word_lists("palimpsest.text.names", "known_names.txt")
 
@@ -43,11 +43,11 @@ beginning, and reading 4,000 characters takes a few milliseconds. Set by hand.""
 _APOSTROPHES = "'\u2018\u2019\u02bc"
 _HYPHENS = r"\-\u2010\u2011"
 _MARKS = "\u0300-\u036f\u0900-\u0903\u093a-\u094d\u0591-\u05c7\u064b-\u0652"
-_WORD = re.compile(rf"[^\W_](?:[\w{_MARKS}]|[{_APOSTROPHES}{_HYPHENS}&·\u00ad\u200b\u200c\u200d](?=[^\W_]))*")
+_WORD = LazyPattern(rf"[^\W_](?:[\w{_MARKS}]|[{_APOSTROPHES}{_HYPHENS}&·\u00ad\u200b\u200c\u200d](?=[^\W_]))*")
 _UNCASED = "\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af"
-_ONE_SCRIPT = re.compile(rf"[{_UNCASED}]+|[^{_UNCASED}]+")
+_ONE_SCRIPT = LazyPattern(rf"[{_UNCASED}]+|[^{_UNCASED}]+")
 """Words in Han, Kana and Hangul are often written next to Latin ones without a space: "用Notion记", "OPAL에"."""
-_SENTENCE_END = re.compile(r"[.!?…:;。！？：；\n][\s\"')\]»“”’]*$|[.!?…:;]?\s*[\"“„«(\[•—]\s*$|\n\s*[-*]\s*$")  # noqa: RUF001
+_SENTENCE_END = LazyPattern(r"[.!?…:;。！？：；\n][\s\"')\]»“”’]*$|[.!?…:;]?\s*[\"“„«(\[•—]\s*$|\n\s*[-*]\s*$")  # noqa: RUF001
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +112,10 @@ MAX_UNSPACED = 8
 MAX_CANDIDATES = 2_000
 """How many sequences of words are looked up for a text. A fact has about a hundred. Set by hand."""
 
-_UNSPACED = re.compile(
+_UNSPACED = LazyPattern(
     r"[\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\u0e00-\u0eff\u1780-\u17ff]+"
 )
-_HANGUL = re.compile(r"[\uac00-\ud7af]{2,}$")
+_HANGUL = LazyPattern(r"[\uac00-\ud7af]{2,}$")
 _COMMON = frozenset(word for words in FUNCTION_WORDS.values() for word in words)
 
 
@@ -239,8 +239,8 @@ _ARTICLE = r"(?:the|an?|der|die|das|ein|eine|le|la|les|l|el|los|las|il|lo|o|os|a
 """Words that begin what tells two of a name apart. "Lyon (France)" and "Tom (42)" tell nobody apart."""
 
 
-_BEFORE = re.compile(rf"(?<!\w)(?:(?:{_ANOTHER})\s+(?:\w+\W+(?:{_NAMED})\s+)?|{_ALSO}\s+(?:{_NAMED})\s+)\Z")
-_BEFORE_UNSPACED = re.compile(rf"{_ANOTHER_UNSPACED}\Z")
+_BEFORE = LazyPattern(rf"(?<!\w)(?:(?:{_ANOTHER})\s+(?:\w+\W+(?:{_NAMED})\s+)?|{_ALSO}\s+(?:{_NAMED})\s+)\Z")
+_BEFORE_UNSPACED = LazyPattern(rf"{_ANOTHER_UNSPACED}\Z")
 
 _WINDOW = 100
 """How many characters before a name may say that it is another one. Compiling a pattern for each name takes 5 ms."""
@@ -281,8 +281,8 @@ def describing(text: str, name: str) -> set[str]:
     return {word for word in said if word.isalpha() and word not in _COMMON and word not in SELF_NAMES}
 
 
-_WORDS_BEFORE = re.compile(r"(?:[^\W\d_]+\s+)+\Z")
-_APPOSITION = re.compile(rf"\s*[,(]\s*(?:{_ARTICLE}\s+|my\s+|user['’]s\s+)?([^\W\d_]+(?:\s+[^\W\d_]+)?)\s*[,.)]")  # noqa: RUF001
+_WORDS_BEFORE = LazyPattern(r"(?:[^\W\d_]+\s+)+\Z")
+_APPOSITION = LazyPattern(rf"\s*[,(]\s*(?:{_ARTICLE}\s+|my\s+|user['’]s\s+)?([^\W\d_]+(?:\s+[^\W\d_]+)?)\s*[,.)]")  # noqa: RUF001
 
 
 def bare_name(name: str) -> str:
@@ -294,7 +294,7 @@ def bare_name(name: str) -> str:
     return found[1] if found else ""
 
 
-_TOLD_APART = re.compile(r"(.*\S)(?:\s+|(?<=[^\x00-\x7f]))\([^()]*[^()\s][^()]*\)")
+_TOLD_APART = LazyPattern(r"(.*\S)(?:\s+|(?<=[^\x00-\x7f]))\([^()]*[^()\s][^()]*\)")
 
 
 def _plain(text: str) -> str:
@@ -307,7 +307,7 @@ _NAME = r"([^\W\d_][\w'\u2019-]*(?: [^\W\d_][\w'\u2019-]*){0,3})"
 _UNSPACED_NAME = r"([^\W\d_\u3041-\u3096]{2,12}?)"
 
 _TELLINGS = tuple(
-    re.compile(rf"{telling}[.!。]?", re.IGNORECASE)
+    LazyPattern(rf"{telling}[.!。]?", re.IGNORECASE)
     for telling in (
         rf"(?:the )?user(?:['\u2019]s (?:full |first |own )?name is| is (?:called|named)) {_NAME}",
         rf"my (?:full |first )?name is {_NAME}",
@@ -362,10 +362,10 @@ _FORMS = frozenset(_LISTS["forms"].split()) | {"spa", "bv", "nv", "ab", "oy", "a
 """Legal forms at the end of a name, and what else may be left out there."""
 
 _AND = frozenset(("&", "+", "und", "and", "et", "y", "e", "en", "och"))
-_LOOSE_WORD = re.compile(r"\w+|[&+]")
+_LOOSE_WORD = LazyPattern(r"\w+|[&+]")
 _LETTERS = str.maketrans({"ł": "l", "ø": "o", "đ": "d", "ð": "d", "ı": "i", "æ": "ae", "œ": "oe", "ß": "ss", "þ": "th"})  # noqa: RUF001 - Turkish
 _UMLAUTS = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "å": "aa", "ø": "oe"})
-_ACCENTS = re.compile("[\u0300-\u036f]")
+_ACCENTS = LazyPattern("[\u0300-\u036f]")
 
 
 def first_letters(name: str) -> set[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import re
 from functools import cache, lru_cache
 from pathlib import Path
 from threading import Lock
@@ -12,7 +11,7 @@ from typing import Any, Literal, TypeAlias, cast
 import snowballstemmer  # pyright: ignore[reportMissingTypeStubs] - it ships none
 
 from palimpsest.core.models import EntityType
-from palimpsest.text.word_lists import word_lists
+from palimpsest.text.word_lists import LazyPattern, word_lists
 
 _LISTS = word_lists("palimpsest.text.names", "lexicon.txt")
 
@@ -201,7 +200,7 @@ def is_also_word(word: str) -> bool:
 _NEWER_WORDS = _set(_LISTS["newer words"])
 """English words that are rare in the subtitles of films, which the list was made from. Set by hand."""
 
-_GERMAN_NOUN = re.compile(
+_GERMAN_NOUN = LazyPattern(
     r"(?:ung|heit|keit|schaft|tion|tät|ment|ling|chen|nis|ismus|iat|thie|nie|gie|phie|trie|lie|enz|anz|innen|rei|erin|arin|orin|eur|gramm"
     r"|ik|iker|ismus|ium|är|logie|loge|eile|itis|ur|ler|thekar|thekarin)(?:e?[ns])?$"
 )

@@ -11,6 +11,7 @@ from palimpsest.text.names.known_names import Span, beginning, known_names, word
 from palimpsest.text.names.lexicon import CUES, NEVER, UNMISTAKABLE, WELL_KNOWN, is_english_word
 from palimpsest.text.names.uncased import uncased_spans
 from palimpsest.text.stopwords import FUNCTION_WORDS
+from palimpsest.text.word_lists import LazyPattern
 
 # Find what programs know by name: handles, hosts, addresses, file paths, and identifiers of code.
 
@@ -24,7 +25,7 @@ _TOP_DOMAINS = (
     "jp|kr|lan|local|localhost|me|mx|net|nl|no|nz|org|pl|pt|ru|se|sh|so|test|tech|tr|tv|ua|uk|us|xyz"
 )
 
-_ASCII = re.compile(
+_ASCII = LazyPattern(
     r"""(?P<code>`++[^`\n]+`+)
     |(?P<command>(?:(?<![\w.])[a-z][\w.+-]*\ )?(?<!\w)--?[A-Za-z][\w-]*(?:[ =][^\n,;\u3002\uff0c\uff1b]*?)?
         (?=[.!?](?:\s|$)|[\n,;\u3002\uff0c\uff1b]|$))
@@ -43,37 +44,37 @@ _ASCII = re.compile(
     re.VERBOSE | re.ASCII,
 )
 
-_FILE = re.compile(rf"[\w.+-]*\w\.(?:{_EXTENSIONS})")
-_HOST = re.compile(rf"(?:[a-z\d][a-z\d-]*\.)+(?:{_TOP_DOMAINS})", re.IGNORECASE)
-_SNAKE = re.compile(r"_*[A-Za-z][A-Za-z\d]*(?:_+[A-Za-z\d]+)+_*(?:\(\))?|[A-Za-z]\w*\(\)")
-_CAMEL = re.compile(r"[a-z]+[A-Z]\w*|[A-Z][a-z\d]+(?:[A-Z][a-z\d]*)+|[A-Z]{2,}[a-z]{2,}\w*|[A-Z][a-z]+[A-Z]{2,}\d*")
-_TICKET = re.compile(r"[A-Z][A-Z\d]+(?:-[A-Z\d]+)+|[A-Z]{2,}\d{2,}[A-Z\d]*")
-_MACHINE = re.compile(r"[a-z][a-z\d]*(?:-[a-z\d]+)*-\d{1,4}[a-z]?")
-_PROGRAM = re.compile(
+_FILE = LazyPattern(rf"[\w.+-]*\w\.(?:{_EXTENSIONS})")
+_HOST = LazyPattern(rf"(?:[a-z\d][a-z\d-]*\.)+(?:{_TOP_DOMAINS})", re.IGNORECASE)
+_SNAKE = LazyPattern(r"_*[A-Za-z][A-Za-z\d]*(?:_+[A-Za-z\d]+)+_*(?:\(\))?|[A-Za-z]\w*\(\)")
+_CAMEL = LazyPattern(r"[a-z]+[A-Z]\w*|[A-Z][a-z\d]+(?:[A-Z][a-z\d]*)+|[A-Z]{2,}[a-z]{2,}\w*|[A-Z][a-z]+[A-Z]{2,}\d*")
+_TICKET = LazyPattern(r"[A-Z][A-Z\d]+(?:-[A-Z\d]+)+|[A-Z]{2,}\d{2,}[A-Z\d]*")
+_MACHINE = LazyPattern(r"[a-z][a-z\d]*(?:-[a-z\d]+)*-\d{1,4}[a-z]?")
+_PROGRAM = LazyPattern(
     r"(?!co-|self-)[a-z][a-z\d]*(?:-[a-z\d]+)*-(?:api|svc|sdk|cli|db|ui|backend|frontend|gateway|worker|bot)"
 )
 """A part of a program, as repositories and services are called: "checkout-api"."""
 
-_PERSONAL = re.compile(r"(?:Mc|Mac|De|Di|La|Le|Van|O)[A-Z][a-z]+")
-_NO_CODE = re.compile(
+_PERSONAL = LazyPattern(r"(?:Mc|Mac|De|Di|La|Le|Van|O)[A-Z][a-z]+")
+_NO_CODE = LazyPattern(
     r"(?:UTF|ISO|SHA|MD|AES|RSA|WPA|IP|HTTP|USB|HDMI|COVID|CO|CET|UTC|GMT|DIN|EN|A|PM|MP|H|ES|HTML|CSS|PS|Q|KW|FY|GPT|RFC|PDF|IEC|EUR|USD)"
     r"[\dv]?-?\d*\w{0,2}|(?:mid|pre|post|under|over|top|late|early|non|age|aged|year|type|level|step|part|phase|vitamin|omega|covid)-.*"
 )
-_NUMBER_BEFORE = re.compile(
+_NUMBER_BEFORE = LazyPattern(
     r"(?:\b(?:number|no|plates?|serial|vat|isbn|pin|phone|tel|passport|iban|bic|swift|licen[cs]e|policy|account|postcode|zip|"
     r"registration|certificate|customer|member|order|booking|invoice|reference|ref)|[nN]ummer|Kennzeichen|Nr|Aktenzeichen|matrícula|"
     r"número|numéro|plaque|targa|numero|номер\w*|车牌号?|编号|号码?|番号|ナンバー|번호|رقم)"
     r"[\s:.,(]*(?:is|ist|lautet|are|es|est|è|是|は|为)?[\s:(\"']*(?:[A-ZÄÖÜ\d-]{1,8} )?$",
     re.IGNORECASE,
 )
-_CODE = re.compile(r"(?<![\w-])[A-Z]{1,3}-?\d{1,5}(?![\w-])")
-_CODE_BEFORE = re.compile(
+_CODE = LazyPattern(r"(?<![\w-])[A-Z]{1,3}-?\d{1,5}(?![\w-])")
+_CODE_BEFORE = LazyPattern(
     r"(?:\b(?:error|alarm|fault|erreur|c[oó]digo|код|\w*(?:code|fehler|meldung)|ошибк\w+)|代码|错误码?|コード|エラー|코드|오류)\s*$",
     re.IGNORECASE,
 )
 """Words after which a letter and a number are a code: elsewhere "A-4" may be a size of paper."""
-_CYRILLIC_CODE = re.compile(r"(?<![\w-])[А-ЯЁ]{2,}-\d{1,4}[А-Я]?(?![\w-])")  # noqa: RUF001 - Russian
-_FOLDER_BEFORE = re.compile(
+_CYRILLIC_CODE = LazyPattern(r"(?<![\w-])[А-ЯЁ]{2,}-\d{1,4}[А-Я]?(?![\w-])")  # noqa: RUF001 - Russian
+_FOLDER_BEFORE = LazyPattern(
     r"(?:\b(?:from|in|under|into|inside|see|folder|directory|dir|repo|repository|package|packages|module|path|branch|file|im|"
     r"unter|aus|Ordner|Verzeichnis|Paket|Zweig|dans|dossier|carpeta|paquete|cartella|папк\w+|каталог\w*|ветк\w+)"
     r"|仓库|目录|文件夹?|分支|模块|フォルダ|ブランチ|リポジトリ)[\s:\"']*$"
@@ -187,16 +188,16 @@ def _dotted_type(name: str) -> EntityType | None:
     return "other" if is_code else None
 
 
-_TITLE = re.compile(
+_TITLE = LazyPattern(
     r"[\"\u201c\u201e\u00ab][\s\u00a0]*([A-Z\u00c0-\u00de\u0410-\u042f][\w'\u2019-]*(?:[ ,]+[\w'\u2019-]+){1,8})"
     r"[\s\u00a0]*[\"\u201d\u201c\u00bb]"
 )
 """A title in quotation marks: several words, the first with a capital."""
 
-_TITLE_BEFORE = re.compile(
+_TITLE_BEFORE = LazyPattern(
     r"\b(?:titre|titles?|titel|título|titolo|titled|entitled|intitulée?|названи\w+)\b[^.!?]{0,30}$", re.IGNORECASE
 )
-_QUOTED = re.compile(
+_QUOTED = LazyPattern(
     r"(?<![\w-])([^\W\d_][\w-]+)\s?[\"\u201c\u201e\u00ab][\s\u00a0]*([^\W\d_a-z][\w'\u2019&.-]*(?:[\s\u00a0][\w'\u2019&.-]+){0,5})"
     r"[\s\u00a0]*[\"\u201d\u201c\u00bb]"
 )

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from palimpsest.core.models import EntityType
 from palimpsest.text.names.known_names import Span, first_group
 from palimpsest.text.names.lexicon import WELL_KNOWN_UNCASED, is_also_word, is_given_name, is_place, is_surname
-from palimpsest.text.word_lists import word_lists
+from palimpsest.text.word_lists import LazyPattern, word_lists
 
 _LISTS = word_lists("palimpsest.text.names", "uncased.txt")
 
@@ -19,8 +19,8 @@ def _set(words: str) -> frozenset[str]:
     return frozenset(words.split())
 
 
-_AR_WORD = re.compile(r"[\u0621-\u064a\u064b-\u0652]+")
-_AR_MARKS = re.compile(r"[\u064b-\u0652]")
+_AR_WORD = LazyPattern(r"[\u0621-\u064a\u064b-\u0652]+")
+_AR_MARKS = LazyPattern(r"[\u064b-\u0652]")
 _AR_ROLES = _set(_LISTS["ar roles"])
 _AR_ORGS = _set(_LISTS["ar orgs"])
 _AR_PLACES = _set(_LISTS["ar places"])
@@ -88,43 +88,43 @@ _ROLES_ZH = (
     "女儿|女兒|儿子|兒子|妻子|老婆|丈夫|老公|妈妈|媽媽|爸爸|母亲|父亲|姐姐|妹妹|哥哥|弟弟|姑姑|舅舅|叔叔|阿姨|外婆|外公|奶奶|爷爷|岳父|岳母|同事|朋友|好友|闺蜜|男友|女友|"
     "室友|同学|邻居|鄰居|老板|经理|經理|组长|主管|上司|领导|老师|老師|班主任|医生|醫生|导师|教练|律师|会计|客户|房东|保姆|师傅|工程师|设计师|主任|院长|校长|总监|负责人|联系人|作者|导演"
 )
-_ZH_ROLE_NAME = re.compile(
+_ZH_ROLE_NAME = LazyPattern(
     rf"(?:{_ROLES_ZH})(?:叫|是|：|:)?([{_SURNAMES_ZH}](?![{_NOT_IN_NAMES_ZH}])[{_HAN}](?:(?![{_NOT_LAST_ZH}]|{_TWO_AFTER_ZH})[{_HAN}])?)(?=[{_ZH_AFTER}]|$)"
 )
-_ZH_INTRODUCED = re.compile(
+_ZH_INTRODUCED = LazyPattern(
     rf"(?:名叫|叫做|叫作|名字是|名字叫|全名是|名为|姓名是|取名|(?<![把被管])叫(?!醒|车|外卖|人|停|好|苦|嚷|喊|号|板|作|做)[他她它]?)((?:(?!的)[{_HAN}{_KATAKANA}·]){{2,4}})(?=[，。、；！？,.;!?（(\s]|$|的(?!时))"
 )
-_ZH_TITLE_AFTER = re.compile(
+_ZH_TITLE_AFTER = LazyPattern(
     rf"([{_SURNAMES_ZH}][{_HAN}]{{0,2}}?)(?:先生|女士|小姐|老师|医生|教授|博士|经理|主任|师傅|阿姨|叔叔|总监|工程师|律师|校长|院长|警官|同学)"
 )
-_ZH_SUBJECT = re.compile(
+_ZH_SUBJECT = LazyPattern(
     rf"(?:^|(?<=[\s，。、；：！？“和跟与给找由让问])|(?<=[组队部司店校院班]的)|(?<=回答))([{_COMMON_SURNAMES_ZH}程周高何马金](?![{_NOT_IN_NAMES_ZH}])[{_HAN}](?:(?![{_NOT_LAST_ZH}]|{_TWO_AFTER_ZH})[{_HAN}])?)(?=[{_ZH_AFTER}]|$)"
 )
-_ZH_FAMILIAR = re.compile(
+_ZH_FAMILIAR = LazyPattern(
     rf"(?:^|(?<=[，。、；：和跟与给找由让是叫]))([小老阿][{_COMMON_SURNAMES_ZH}周])(?=[{_ZH_AFTER}]|$)"
 )
 _NOT_IN_STEM_ZH = "在是的了从從去到和与跟把被让讓给給对對就也很不没沒有个個每某这這那哪我他她你它着得过所为示用"
 """Function words, and verbs, which no name of a place or an organization has in it."""
-_ZH_PLACE = re.compile(
+_ZH_PLACE = LazyPattern(
     rf"(?:(?<=[在到去从從住于於至往])|^|(?<=[，。、；\s]))((?:(?![{_NOT_IN_STEM_ZH}]|(?<![成首京古])都)[{_HAN}]){{2,4}}?(?:市|省|县|縣|区|區|镇|鎮|路|街|村|湾|灣|岛|島|站))(?![{_HAN}]?者)"
 )
 _ORG_SUFFIX = "大学|大學|学院|學院|公司|集团|集團|银行|銀行|医院|醫院|中学|中學|小学|小學|幼儿园|研究所|研究院|出版社|事务所|博物馆|图书馆|俱乐部|基金会"
-_ZH_ORG = re.compile(
+_ZH_ORG = LazyPattern(
     rf"(?:(?<=[在到去了从從读讀于於是进進为為考])|^|(?<=[，。、；：\s“]))((?:(?![{_NOT_IN_STEM_ZH}於于进進為读讀考]|(?<![成首京古])都)[{_HAN}]){{2,8}}?)({_ORG_SUFFIX})"
 )
-_ZH_EVENT = re.compile(r"(?:国际)?(?:马拉松|电影节|音乐节|博览会|奥运会|世博会)")
-_NOT_IN_ORG = re.compile(
+_ZH_EVENT = LazyPattern(r"(?:国际)?(?:马拉松|电影节|音乐节|博览会|奥运会|世博会)")
+_NOT_IN_ORG = LazyPattern(
     r"[个個家所的这這那哪我他她它你本该某每一两几附新老同各大小当地]|儿子|女儿|孩子|自己|参观|拜访|访问|考察|学习|工作|上班|实习|应聘|面试|路过|申请|报考|毕业|公立|私立|母校|附近|社区"
     r"|^(?:国外|國外|海外|外地|外国|外國|重点|名牌|理想|一流|顶尖|普通|知名|著名|综合|老年)|[读讀上念考进去]$"
 )
-_KINDS_OF_ORG_ZH = re.compile(
+_KINDS_OF_ORG_ZH = LazyPattern(
     r"(?:搬家|物业|保险|广告|外贸|贸易|互联网|科技|软件|游戏|建筑|装修|快递|物流|旅行|旅游|出租车|汽车|电力|自来水|燃气|咨询|设计|制药|医药|食品|服装|房?地产|家政|律师|会计师?|"
     r"设计师|儿童|三甲|综合|专科|中医|口腔|牙科|眼科|妇幼|妇产科?|精神|宠物|动物|人民|中心|双语|国际|重点|普通|职业|师范|商业|投资|跨国|外资|国有|民营|创业|初创|上市|电商|传媒|"
     r"影视|直播|金融|证券|租赁|招聘|美术|音乐|体育|医科|理工|用户|客户|供应商|合作|子|分|总|市立|省立|实验|寄宿|私人|乡镇|县城|老家|国外|海外|国内|外地|本地|城里|老年|线上)*"
     rf"(?:{_ORG_SUFFIX})"
 )
 """What says the kind of an organization only."""
-_NOT_A_PLACE_ZH = re.compile(
+_NOT_A_PLACE_ZH = LazyPattern(
     r"[的这那哪我他她个一两每几某]|小区|地区|城市|社区|网站|车站|道路|马路|公路|铁路|网路|线路|思路|全市|全省|市区|山区|景区|时区|分区|专区|校区|园区|厂区|逛街|大街|农村|半岛|路由|走路|上路|下站|终点站|加油站|工作站|[上下]班路|一路|半路|左|右|缓冲|[时整]?段路|全[省县区镇村]|外省|外地|新区|老区|赛道|地铁站|火车站$|高铁站$|公交站"
 )
 
@@ -155,7 +155,7 @@ def chinese_spans(text: str) -> Iterator[Span]:
     yield from _people(text)
 
 
-_ZH_DOUBLED = re.compile(
+_ZH_DOUBLED = LazyPattern(
     rf"(?:^|(?<=[，。、；：和跟与给让是叫]))([豆乐圆团果糖朵贝萌妞嘟婷娜琳涵萱莹妮琪瑶彤苗])\1(?=[{_ZH_AFTER}]|$)"
 )
 """A doubled character that is a pet name, of a child mostly."""
@@ -177,35 +177,35 @@ def _people(text: str) -> Iterator[Span]:
 
 # Find Japanese names: of people by what stands beside them, of places and organizations by what they end with.
 
-_JA_HONORIFIC = re.compile(
+_JA_HONORIFIC = LazyPattern(
     rf"([{_HAN}]{{1,5}}|[{_KATAKANA}]{{2,}}(?:・[{_KATAKANA}]+)*)(さん|氏|くん|ちゃん|先生|教授|博士|課長|部長|社長|店長|係長|先輩|選手|監督)"
 )
-_NO_PEOPLE_JA = re.compile(
+_NO_PEOPLE_JA = LazyPattern(
     r"[お御]|父|母|兄|姉|弟|妹|娘|息子|夫|妻|奥|旦那|祖|孫|医者|看護|店員|社員|社長|先生|部長|課長|店長|大家|隣|皆|客|同僚|友|上司|部下|担任|主治|校長|学生|運転|本屋|花屋|パン屋|八百屋|魚屋|肉屋|業者|大工|不動産|警|郵便|司書|彼|担当|管理|赤|新人|^子$|編集|大学|高校|人事|営業|技術|名誉|准|副|外科|内科|歯科|獣医|^[のは]"
 )
 _ROLES_JA = "同僚|友人|友達|親友|娘|長女|次女|息子|長男|次男|妻|夫|兄|姉|弟|妹|上司|部下|先輩|後輩|母|父|祖母|祖父|叔父|叔母|従兄弟|担任|恋人|彼氏|彼女|隣人|大家|主治医|部長|課長|係長|社長|店長|院長|校長|園長|リーダー|新人|猫|犬|愛犬|愛猫|飼い猫|飼い犬"
-_JA_ROLE_NAME = re.compile(
+_JA_ROLE_NAME = LazyPattern(
     rf"({_ROLES_JA})の([{_HAN}]{{2,4}}|[{_KATAKANA}]{{2,}}(?:・[{_KATAKANA}]+)*)(?=[はがとをにもの、。]|さん|くん|ちゃん)"
 )
-_NO_ROLE_NAMES_JA = re.compile(
+_NO_ROLE_NAMES_JA = LazyPattern(
     r"誕生日|名前|仕事|家族|会社|病院|電話|住所|学校|趣味|大学|職場|部屋|実家|結婚|写真|入院|退院|留学|転職|引越|手術|料理|影響|紹介|勧め|全員|一人|二人|時間|意見|命日|自宅|世話|介護|年齢|車|好物|専門"
 )
-_NAME_ENDS_JA = re.compile(
+_NAME_ENDS_JA = LazyPattern(
     r"[子美奈菜香花恵江代里音乃衣沙紗咲葵結莉凛桜穂帆緒佳加世貴太郎一二三介輔助斗翔真也哉彦夫雄男樹希紀馬平司志吾悟之久光輝大陸蓮湊朔涼]$"
 )
 """Characters with which given names end, and everyday nouns seldom do. Set by hand."""
 _PETS_JA = ("猫", "犬", "愛犬", "愛猫", "飼い猫", "飼い犬")
-_PET_THINGS_JA = re.compile(
+_PET_THINGS_JA = LazyPattern(
     r"エサ|トイレ|ケージ|リード|シャンプー|ワクチン|フード|トリミング|ブラシ|ベッド|ドア|サークル|ゲージ"
 )
-_JA_INTRODUCED = re.compile(rf"([{_KATAKANA}A-Za-z]{{2,}}|[{_HAN}]{{2,6}})(?:という|と言う|っていう|と名付け|と呼ば)")
-_NO_INTRODUCED_JA = re.compile(
+_JA_INTRODUCED = LazyPattern(rf"([{_KATAKANA}A-Za-z]{{2,}}|[{_HAN}]{{2,6}})(?:という|と言う|っていう|と名付け|と呼ば)")
+_NO_INTRODUCED_JA = LazyPattern(
     r"必要|可能|大変|無理|中止|禁止|重要|不要|最高|最低|危険|安全|便利|不便|十分|以上|以下|未満|^[一二三四五六七八九十]|苦手|嫌い|好き|賛成|反対|延期|キャンセル|ダメ|オーケー"
 )
-_JA_SUFFIX = re.compile(
+_JA_SUFFIX = LazyPattern(
     rf"([{_HAN}]{{2,5}}?|[{_KATAKANA}]{{2,}})(大学|高校|高等学校|中学校|小学校|病院|銀行|株式会社|出版社|駅|空港|支社|市|区|県|府|町|村)(?![{_HAN}])"
 )
-_JA_QUOTED = re.compile(rf"([{_HAN}{_KATAKANA}]+)「([^「」。、！？\n]{{2,16}})」(?!と(?:言|思|い|聞|答|書|の))")
+_JA_QUOTED = LazyPattern(rf"([{_HAN}{_KATAKANA}]+)「([^「」。、！？\n]{{2,16}})」(?!と(?:言|思|い|聞|答|書|の))")
 """A quotation directly after a noun is the name of what the noun says."""
 _QUOTED_TYPES_JA: tuple[tuple[str, EntityType], ...] = (
     (
@@ -217,7 +217,7 @@ _QUOTED_TYPES_JA: tuple[tuple[str, EntityType], ...] = (
     (r"計画|プロジェクト|案件", "project"),
     (r"祭り?|大会|会|フェス", "event"),
 )
-_NO_SUFFIX_JA = re.compile(
+_NO_SUFFIX_JA = LazyPattern(
     r"[この前後次最毎各全同当近都地]$|^(?:株式|総合|動物|大学|国立|私立|公立|近所|地元|最寄り?|隣|都|地方|城下|下|商店|港)$|^[今来昨先毎同]"
 )
 
@@ -244,7 +244,7 @@ def japanese_spans(text: str) -> Iterator[Span]:
         yield Span(match.start(), match.end(), match[0], "place" if is_place_name else "organization")
 
 
-_JA_IS = re.compile(rf"は([{_HAN}]{{3,5}})(?:です|だ|でした|と申し|といい)")
+_JA_IS = LazyPattern(rf"は([{_HAN}]{{3,5}})(?:です|だ|でした|と申し|といい)")
 """Who somebody is: a whole name at the end of a sentence."""
 
 
@@ -260,8 +260,8 @@ def _people_and_pets(text: str) -> Iterator[Span]:
             yield Span(match.start(1), match.end(1), match[1], "person")
 
 
-_RANKS_JA = re.compile(r"[長ー任]$|新人")
-_SURNAME_ENDS_JA = re.compile(r"(?<![手見絵基日])[田山川野村井本原口島崎藤沢谷木橋林森岡松]$")
+_RANKS_JA = LazyPattern(r"[長ー任]$|新人")
+_SURNAME_ENDS_JA = LazyPattern(r"(?<![手見絵基日])[田山川野村井本原口島崎藤沢谷木橋林森岡松]$")
 """Characters with which family names end. Set by hand."""
 
 
@@ -279,14 +279,14 @@ def _is_role_name(name: str, role: str) -> bool:
 
 # Find Korean names, without the particles that are written to them.
 
-_PARTICLES_KO = re.compile(
+_PARTICLES_KO = LazyPattern(
     r"(?:입니다|이에요|예요|이었습니다|에서는|에서|에게|으로|까지|부터|처럼|보다|이라는|라는|이다|은|는|이|가|을|를|에|의|와|과|도|로|랑|씨는|씨가|씨)$"
 )
 _ROLES_KO = _set(_LISTS["roles ko"])
-_AFTER_NAME_KO = re.compile(r"\s?(?:씨|님|선생님|교수|대리|과장|부장|팀장|차장|사장|박사)")
-_ORG_KO = re.compile(r".{2,}(?:대학교|대학|병원|전자|은행|그룹|초등학교|중학교|고등학교|연구소|출판사|자동차)")
-_PLACE_KO = re.compile(r".{2,}(?:시|군|구|동|역|도|섬)")
-_HANGUL_WORD = re.compile(r"[\uac00-\ud7af]{2,}")
+_AFTER_NAME_KO = LazyPattern(r"\s?(?:씨|님|선생님|교수|대리|과장|부장|팀장|차장|사장|박사)")
+_ORG_KO = LazyPattern(r".{2,}(?:대학교|대학|병원|전자|은행|그룹|초등학교|중학교|고등학교|연구소|출판사|자동차)")
+_PLACE_KO = LazyPattern(r".{2,}(?:시|군|구|동|역|도|섬)")
+_HANGUL_WORD = LazyPattern(r"[\uac00-\ud7af]{2,}")
 
 
 FULL_NAME = 3
@@ -328,16 +328,16 @@ def _is_place(word: str) -> bool:
 
 _KANA = "\u3041-\u3096"
 
-_HAS_UNCASED = re.compile(rf"[{_HAN}{_KANA}{_KATAKANA}\uac00-\ud7af\u0620-\u064a]")
-_IS_JAPANESE = re.compile(rf"[{_KANA}]")
+_HAS_UNCASED = LazyPattern(rf"[{_HAN}{_KANA}{_KATAKANA}\uac00-\ud7af\u0620-\u064a]")
+_IS_JAPANESE = LazyPattern(rf"[{_KANA}]")
 
-_TITLES_QUOTED = re.compile(r"《([^《》\n]{1,40})》|『([^『』\n]{1,40})』")
-_NAMED_QUOTED = re.compile(
+_TITLES_QUOTED = LazyPattern(r"《([^《》\n]{1,40})》|『([^『』\n]{1,40})』")
+_NAMED_QUOTED = LazyPattern(
     r"「([^「」。、\n]{1,24})」(?=という|と呼|って(?:名|い)|的(?:项目|項目|书|書|店))|(?<=[叫名])[「“]([^「」“”。，\n]{1,24})[」”]"
 )
 
 
-_WELL_KNOWN = re.compile(
+_WELL_KNOWN = LazyPattern(
     rf"(?<![{_KATAKANA}])(?:" + "|".join(sorted(WELL_KNOWN_UNCASED, key=len, reverse=True)) + rf")(?![{_KATAKANA}])"
 )
 
