@@ -7,13 +7,11 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, tzinfo
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 from sqlalchemy import Connection
 
-from palimpsest.admin.doctor import health
-from palimpsest.admin.maintenance import Care
 from palimpsest.core import models
 from palimpsest.core.clock import Clock, in_zone, now
 from palimpsest.core.models import (
@@ -54,6 +52,9 @@ from palimpsest.store import entries, history, links, projects
 from palimpsest.store import messages as message_queries
 from palimpsest.store.ledger import Ledger, open_ledger
 from palimpsest.store.rows import is_seen
+
+if TYPE_CHECKING:
+    from palimpsest.admin.maintenance import Care
 
 # Open the parts of a memory: the ledger, the embedder, the index, the model, the prompts. Blocking.
 
@@ -186,6 +187,8 @@ class Memory:
     @property
     def care(self) -> Care:
         """Return what looks after this memory: export and import, purge, jobs, rebuild."""
+        from palimpsest.admin.maintenance import Care  # noqa: PLC0415 - most calls need nothing of it
+
         return Care(self.engine, self.projection, self.kept_keys, self.scope, self.settings, self.briefs)
 
     @property
@@ -453,6 +456,8 @@ class Memory:
 
     async def health(self) -> dict[str, str]:
         """Return the state of the ledger, the vectors, the index and a graph database, in one word each."""
+        from palimpsest.admin.doctor import health  # noqa: PLC0415 - as in `care`
+
         ledger, embedder = self.engine.ledger, self.engine.embedder.fingerprint
         with in_background():
             graph = None if self._background is None else self._background.graph_state

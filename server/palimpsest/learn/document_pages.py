@@ -10,10 +10,9 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import anyio
-from pathspec import GitIgnoreSpec
 from sqlalchemy import Connection
 
 from palimpsest.core.clock import in_zone
@@ -54,6 +53,9 @@ from palimpsest.store.writes import Conversation, session_id_of
 from palimpsest.text.display import shorten
 from palimpsest.text.tokenizer import WORD_CHARS, count_words
 from palimpsest.text.word_lists import LazyPattern
+
+if TYPE_CHECKING:
+    from pathspec import GitIgnoreSpec
 
 # Split a text into pages at natural breaks, as in ReadAgent (Lee et al. 2024, section 3.1), without a model.
 #
@@ -376,6 +378,8 @@ def _ignored_in(place: Path, entries: Sequence[os.DirEntry[str]]) -> Iterator[tu
     for entry in entries:
         if entry.name == IGNORE_FILE and entry.is_file(follow_symlinks=False) and entry.stat().st_size <= MAX_BYTES:
             lines = Path(entry.path).read_text("utf-8", "replace").splitlines()
+            from pathspec import GitIgnoreSpec  # noqa: PLC0415 - only folders need it
+
             yield place, GitIgnoreSpec.from_lines(lines)
 
 
