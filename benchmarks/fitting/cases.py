@@ -98,7 +98,7 @@ async def of_persona(persona: Persona, embedder: str, *, family: str) -> list[Ca
         known = [(asked.text, {ids[answer] for answer in asked.answers}, asked.kind) for asked in persona.questions]
         unknown = [(text, set[str](), "unknown") for text in persona.unknown]
         return [
-            _case(memory, SCOPE, clock.at, text, answers, persona.name, kind, family)
+            _case(memory, SCOPE, clock.at, text, answers=answers, group=persona.name, kind=kind, family=family)
             for text, answers, kind in (*known, *unknown)
         ]
 
@@ -138,7 +138,7 @@ async def of_conversation(conversation: Conversation, other: Conversation, embed
     unknown = [(_renamed(asked.text, renamed), frozenset[str](), "unknown") for asked in other.questions[::EVERY]]
     async with _filled(conversation, scope, embedder, facts=facts) as memory:
         return [
-            _case(memory, scope, now, text, evidence, conversation.name, kind, family)
+            _case(memory, scope, now, text, answers=evidence, group=conversation.name, kind=kind, family=family)
             for text, evidence, kind in (*known, *unknown)
         ]
 
@@ -169,6 +169,7 @@ def _case(
     scope: Scope,
     now: datetime,
     text: str,
+    *,
     answers: Iterable[str],
     group: str,
     kind: str,

@@ -158,6 +158,7 @@ class Memory:
         projection: Projection,
         kept_keys: KeptKeys,
         background_work: BackgroundWork | None,
+        *,
         briefs: Briefs,
         fading: FadingMemories,
         recall_log: RecallLog,
@@ -229,8 +230,20 @@ class Memory:
         )
         if model is not None:
             engine = replace(engine, model=model, is_model_borrowed=True)
-        parts = (self.projection, self.kept_keys, self._background, self.briefs, self.fading, self.recall_log)
-        return Memory(self.settings, engine, *parts)
+        return self.with_engine(engine)
+
+    def with_engine(self, engine: Engine) -> Memory:
+        """Return this memory with another engine. Everything else is shared."""
+        return Memory(
+            self.settings,
+            engine,
+            self.projection,
+            self.kept_keys,
+            self._background,
+            briefs=self.briefs,
+            fading=self.fading,
+            recall_log=self.recall_log,
+        )
 
     async def add_messages(
         self,
@@ -540,7 +553,16 @@ async def open_memory(
                 tasks.start_soon(fading.run)
                 tasks.start_soon(recall_log.run)
             try:
-                yield Memory(settings, engine, projection, kept_keys, background_work, briefs, fading, recall_log)
+                yield Memory(
+                    settings,
+                    engine,
+                    projection,
+                    kept_keys,
+                    background_work,
+                    briefs=briefs,
+                    fading=fading,
+                    recall_log=recall_log,
+                )
             except Exception as error:  # noqa: BLE001 - raised again below, without the task group's wrapping
                 failure = error
             finally:

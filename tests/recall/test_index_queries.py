@@ -11,7 +11,6 @@ from sqlalchemy import Connection
 
 from palimpsest.core.protocols import Vector
 from palimpsest.index.sync import IndexHits, Projection
-from palimpsest.memory import Memory
 from tests.support.memory import ALICE, memory_in
 from tests.support.open_connections import count_connections
 
@@ -43,9 +42,7 @@ async def test_an_add_queries_the_index_for_near_duplicates_without_a_connection
         await memory.care.rebuild()
         with count_connections() as connections:
             index = WatchedIndex(memory.projection, connections)
-            engine = replace(memory.engine, index=index)
-            parts = (memory.projection, memory.kept_keys, None, memory.briefs, memory.fading, memory.recall_log)
-            watched = Memory(memory.settings, engine, *parts)
+            watched = memory.with_engine(replace(memory.engine, index=index))
             result = await watched.add_text(ALICE, "User's dog is called Rex", infer=False)
         assert result.similar[result.outcomes[0].memory.id]
         assert index.in_use

@@ -45,11 +45,11 @@ from pathlib import Path
 from pydantic import SecretStr
 from palimpsest.admin.backup import move_ledger
 from palimpsest.core.settings import load_settings
-from palimpsest.store.migrations.copying import rows
+from palimpsest.store import copying
 
 folder, source, target, stage, number = sys.argv[1:]
 place = lambda text: SecretStr(text) if "://" in text else Path(text)
-rows.BATCH = 3
+copying.BATCH = 3
 left = int(number)
 
 @contextmanager

@@ -79,6 +79,4 @@ class WholeTextEmbedder:
 def watched(memory: Memory, before: Callable[[], None] = _nothing) -> tuple[Memory, WatchedEmbedder]:
     """Return the same memory with a watched embedder, and that embedder."""
     embedder = WatchedEmbedder(memory.engine.embedder, before)
-    engine = replace(memory.engine, embedder=embedder)
-    parts = (memory.projection, memory.kept_keys, None, memory.briefs, memory.fading, memory.recall_log)
-    return Memory(memory.settings, engine, *parts), embedder
+    return memory.with_engine(replace(memory.engine, embedder=embedder)), embedder

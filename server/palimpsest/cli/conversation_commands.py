@@ -77,7 +77,7 @@ def conversations(
 
 
 @app.command(rich_help_panel=CONVERSATIONS)
-def messages(  # noqa: PLR0913, PLR0917 - typer passes the options of a command by name
+def messages(  # noqa: PLR0913 - typer passes the options of a command by name
     ctx: typer.Context,
     words: Annotated[str, typer.Argument(metavar="[WORDS]", help="Only messages that have all of these words.")] = "",
     role: Annotated[
@@ -388,7 +388,7 @@ LEARN_BATCH = 40
 
 
 @app.command(rich_help_panel=CONVERSATIONS)
-def learn(  # noqa: PLR0913, PLR0917 - typer passes the options of a command by name
+def learn(  # noqa: PLR0913 - typer passes the options of a command by name
     ctx: typer.Context,
     file: Annotated[
         Path | None,

@@ -478,7 +478,7 @@ def add(
 
 
 @app.command(rich_help_panel=MEMORIES)
-def search(  # noqa: PLR0913, PLR0917 - typer passes the options of a command by name
+def search(  # noqa: PLR0913 - typer passes the options of a command by name
     ctx: typer.Context,
     query: Annotated[str, typer.Argument(metavar="QUERY", help="A question or keywords.")],
     limit: Limit = 10,

@@ -94,6 +94,7 @@ async def update(
     text: str | None,
     metadata: Mapping[str, Any] | None,
     caller: str,
+    *,
     tags: Sequence[str] | None = None,
     revision: int | None = None,
 ) -> WriteResult:

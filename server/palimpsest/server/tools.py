@@ -286,7 +286,7 @@ BARE_LIST_SINCE = "2026-07-28"
 
 
 @mcp_errors(TOOL, "Nothing was stored.")
-async def add_memory(  # noqa: PLR0913, PLR0917 - the arguments of the tool, which clients pass by name
+async def add_memory(  # noqa: PLR0913 - the arguments of the tool, which clients pass by name
     ctx: Context[Any, Any],
     text: Annotated[str, Field(description="one fact in your own words; give text or messages")] = "",
     messages: MessagesArgument = None,
