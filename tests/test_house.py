@@ -86,10 +86,11 @@ def imported_modules(path: Path) -> Iterator[str]:
 
 class TestFolders:
     def test_a_name_means_one_file_three_levels_deep_at_most(self) -> None:
-        """Guards that a file is found by its name. Adapters of a kind have the name of what they adapt."""
+        """Guards that a file is found by its name. Only adapters share one, and only Alembic has a deeper folder."""
         names = Counter(path.name for path in FILES.values() if path.name != "__init__.py")
         assert {name for name, number in names.items() if number > 1} == {"openai.py"}
-        assert {path for path in FILES.values() if len(path.relative_to(PACKAGE).parts) > 3} == set()
+        deep = {path.parent.name for path in FILES.values() if len(path.relative_to(PACKAGE).parts) > 3}
+        assert deep == {"versions"}
 
     def test_a_package_file_imports_nothing(self) -> None:
         """Guards start-up time: importing one module never imports its siblings."""
