@@ -6,6 +6,7 @@ import getpass
 import json
 import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -63,7 +64,6 @@ def test_every_module_that_a_page_names_exists() -> None:
     named = {
         match["path"]
         for page in PAGES
-        if page.name != "CHANGELOG.md"  # it names what there was
         for match in re.finditer(r"`(?P<path>[\w/]+/\w+\.py)`", page.read_text("utf-8"))
         if not re.search(r"NAME|NNNN", match["path"])
     }
@@ -112,3 +112,18 @@ def test_the_drawings_of_the_graph_are_those_of_the_tool(tmp_path: Path) -> None
     assert all(
         text in drawn and text in shown for text in ("Ana lives in Lyon", "Ana — lives in → Porto", "Held before:")
     )
+
+
+def test_the_example_of_the_library_prints_what_the_page_says(tmp_path: Path) -> None:
+    """Guards who calls it from a program of their own: the example runs as it is printed."""
+    (code,) = re.findall(r"```python\n(.*?)```", (REPOSITORY / "docs" / "library.md").read_text("utf-8"), re.DOTALL)
+    settings = {"PALIMPSEST_EMBEDDER__PROVIDER": "static"}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=clean_environment(tmp_path, **settings),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "Alice is allergic to peanuts\n" * 2
