@@ -18,7 +18,7 @@ from psycopg.pq import TransactionStatus
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as NoFreeConnectionError
-from sqlalchemy.pool import NullPool, QueuePool
+from sqlalchemy.pool import ConnectionPoolEntry, NullPool, QueuePool
 
 from palimpsest.core.errors import LedgerError, SettingsError
 from palimpsest.store.database import Work
@@ -238,6 +238,8 @@ class PostgresListener:
                 self._conn = self._connect()
                 self._conn.exec_driver_sql(f"LISTEN {CHANNEL}")
                 self._driver = driver_of(self._conn)
+                if self._is_closed:  # while it connected, when there was nothing to shut down yet
+                    self._drop()
                 return  # what was written while nobody listened has to be looked for
             try:
                 for _ in self._driver.notifies(timeout=seconds, stop_after=1):
@@ -345,6 +347,7 @@ class PostgresDatabase:
             pool_use_lifo=True,
         )
         self._sessions = self._new_engine(poolclass=NullPool)
+        self._is_closed = False
         self._commits = Commits()
         self.full_text = PostgresFullText()
         self.loading = PostgresLoading()
@@ -522,7 +525,8 @@ class PostgresDatabase:
             return postgres_schema.size(conn)
 
     def close(self) -> None:
-        """Close all connections."""
+        """Close all connections. One that a thread still reads with is closed when it is given back."""
+        self._is_closed = True
         self._engine.dispose()
         self._limit.close()
 
@@ -542,6 +546,11 @@ class PostgresDatabase:
         def _(driver: Any, _: Any) -> None:
             driver.autocommit = True
             driver.execute(SESSION)
+
+        @event.listens_for(engine, "checkin")
+        def _(_: Any, record: ConnectionPoolEntry) -> None:
+            if self._is_closed:
+                record.invalidate()
 
         self._limit.watch(engine)
         return engine
