@@ -20,6 +20,7 @@ from typing import Any
 from embedders import QUICK, made_vectors, open_named
 from figures import Figures
 from palimpsest.core.clock import now
+from palimpsest.store import contextual_keys
 from palimpsest.store.contextual_keys import Embedded
 from palimpsest.store.entries import missing_vectors
 from palimpsest.store.ledger import open_ledger
@@ -122,7 +123,13 @@ def _give_made_vectors(home: Path, memories: Sequence[str], embedder: str) -> No
             if not batch:
                 return
             last = batch[-1].seq
-            ledger.give_vectors(fingerprint, [Embedded(entry.seq, entry.text, by_text[entry.text]) for entry in batch])
+            ledger.run(
+                contextual_keys.give_vectors,
+                ledger.full_text,
+                fingerprint,
+                [Embedded(entry.seq, entry.text, by_text[entry.text]) for entry in batch],
+                ledger.clock(),
+            )
 
 
 def _imported(home: Path, memories: Sequence[str]) -> Figures:

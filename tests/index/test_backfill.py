@@ -15,7 +15,7 @@ from palimpsest.core.models import Decision, Event, Fact, Message, Outcome, Prov
 from palimpsest.core.protocols import Vector
 from palimpsest.index.backfill import BATCH, BATCH_CHARS, Backfill, embed_missing
 from palimpsest.index.sync import Projection
-from palimpsest.store import entries
+from palimpsest.store import entries, verify
 from palimpsest.store.apply import Write
 from palimpsest.store.ledger import Ledger, open_ledger
 from tests.support.exact_index import ExactIndex
@@ -381,7 +381,7 @@ class TestLongTexts:
         assert embed_missing(ledger, new, only_failed=True) == 1
         assert waiting(ledger, new) == (0, 0)
         assert not np.allclose(own_vector(ledger, new, memory_id), first, atol=0.1)
-        assert ledger.verify(lambda _done, _total: None).texts() == []
+        assert ledger.read_with(verify.verify, ledger.database, lambda _done, _total: None).texts() == []
 
     def test_a_process_with_another_embedder_leaves_it_alone(self, ledger: Ledger, old: Hashing, new: Hashing) -> None:
         """Its rest is embedded by the embedder that began it, unless the other one takes over all texts."""

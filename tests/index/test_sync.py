@@ -10,6 +10,7 @@ import pytest
 from palimpsest.core.models import Decision, Event, Fact, Provenance, Scope
 from palimpsest.index import sync
 from palimpsest.index.sync import BATCH, Projection
+from palimpsest.store import contextual_keys
 from palimpsest.store.apply import Write
 from palimpsest.store.contextual_keys import Embedded
 from palimpsest.store.ledger import Ledger
@@ -96,7 +97,13 @@ class TestCatchingUp:
             projection.catch_up()
             assert projection.count() == 0
             seq = entry_of(ledger, outcome)
-            ledger.give_vectors(EMBEDDER, [Embedded(seq, "not embedded", direction("not embedded"))])
+            ledger.run(
+                contextual_keys.give_vectors,
+                ledger.full_text,
+                EMBEDDER,
+                [Embedded(seq, "not embedded", direction("not embedded"))],
+                ledger.clock(),
+            )
             projection.catch_up()
             assert agrees(ledger, indexes.last)
             assert nearest(ledger, projection, "not embedded") == [seq]

@@ -156,7 +156,7 @@ async def test_while_one_process_embeds_another_waits_for_its_turn(tmp_path: Pat
         add(NICE)
     with ledger_in(tmp_path) as other_process:
         async with memory_in(tmp_path, background=True) as memory:
-            with other_process.alone_at("embedding") as is_its_turn:
+            with other_process.database.alone_at("embedding") as is_its_turn:
                 assert is_its_turn
                 await memory.add_text(ALICE, LYON, infer=False)
                 with anyio.fail_after(60):
@@ -165,7 +165,7 @@ async def test_while_one_process_embeds_another_waits_for_its_turn(tmp_path: Pat
                 assert await memory.care.waiting() == 1
                 assert (await memory.search(ALICE, "Nice")).hits[0].text == NICE
             await _until_complete(memory)
-        with other_process.alone_at("embedding") as is_its_turn:
+        with other_process.database.alone_at("embedding") as is_its_turn:
             assert is_its_turn
 
 

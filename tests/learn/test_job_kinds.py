@@ -19,6 +19,7 @@ from loopback import OpenAIServer, Reply
 from palimpsest.core.models import Scope
 from palimpsest.learn.job_runner import work_on_jobs
 from palimpsest.memory import Memory, open_memory
+from palimpsest.store import jobs as job_queries
 from palimpsest.store.jobs import DEBOUNCE, MEMORIES, ORDER, OVERDUE, PAUSES, JobKind, JobRequest, unreported_jobs
 from tests.support.job_process import start
 from tests.support.learning_jobs import TIMEOUT
@@ -70,7 +71,7 @@ async def states(memory: Memory) -> list[tuple[str, str]]:
 
 def begin(memory: Memory, *kinds: JobKind) -> str:
     """Begin the next job and return its kind."""
-    job = memory.engine.ledger.take_job(kinds or ORDER)
+    job = memory.engine.ledger.run(job_queries.take, kinds or ORDER, memory.engine.ledger.clock())
     assert job is not None
     return job.kind
 
@@ -86,9 +87,9 @@ class TestOrder:
                 clock.forward(seconds=1)
             clock.forward(minutes=1)
             begun: list[str] = []
-            while (job := ledger.take_job(ORDER)) is not None:
+            while (job := ledger.run(job_queries.take, ORDER, ledger.clock())) is not None:
                 begun.append(job.kind)
-                ledger.finish_job(job)
+                ledger.run_for(job.scope.user_id, job_queries.finish, job, "", None, ledger.clock())
             assert begun == ["expire", "learn", "capture", "gist", "link", "summarize"]
 
     async def test_nothing_waits_for_ever(self, tmp_path: Path) -> None:
@@ -129,10 +130,10 @@ class TestAskedAgain:
             ledger = memory.engine.ledger
             ledger.queue_job(ALICE, JobRequest("link", payload={MEMORIES: ["a", "b"]}))
             clock.forward(minutes=1)
-            job = ledger.take_job(["link"])
+            job = ledger.run(job_queries.take, ["link"], ledger.clock())
             assert job is not None
             ledger.queue_job(ALICE, JobRequest("link", payload={MEMORIES: ["b", "c"]}))
-            ledger.finish_job(job)
+            ledger.run_for(job.scope.user_id, job_queries.finish, job, "", None, ledger.clock())
             later, done = [report.job for report in await memory.care.jobs()]
             assert (done.state, done.memory_ids) == ("done", ("a", "b"))
             assert (later.state, later.memory_ids, later.due_at) == ("waiting", ("b", "c"), clock.at + DEBOUNCE)
@@ -146,14 +147,14 @@ class TestAskedAgain:
             ledger.queue_job(ALICE, JobRequest("summarize", due_at=midnight))
             ledger.queue_job(ALICE, JobRequest("summarize", due_at=midnight + timedelta(days=1)))
             clock.forward(hours=1)
-            assert ledger.take_job(ORDER) is None
+            assert ledger.run(job_queries.take, ORDER, ledger.clock()) is None
             ledger.queue_job(ALICE, JobRequest("summarize"))
             (report,) = await memory.care.jobs()
             assert report.job.due_at == clock.at + DEBOUNCE
             clock.forward(minutes=1)
-            job = ledger.take_job(ORDER)
+            job = ledger.run(job_queries.take, ORDER, ledger.clock())
             assert job is not None
-            ledger.finish_job(job, again_at=midnight)
+            ledger.run_for(job.scope.user_id, job_queries.finish, job, "", midnight, ledger.clock())
             assert (await memory.care.jobs())[0].job.due_at == midnight
 
     async def test_a_job_of_erased_memories_goes_with_them(self, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from palimpsest.core.errors import InputError
 from palimpsest.core.models import RESOLVE, NamedEntity, Relation, Scope, Undo
 from palimpsest.core.models import Memory as StoredMemory
 from palimpsest.memory import Memory
+from palimpsest.store import verify
 from palimpsest.store.graph.entity_edits import unnamed_memories
 from tests.support.graph_rows import entity_names, run_statement
 from tests.support.ledger_access import ignore_progress
@@ -111,7 +112,9 @@ async def test_names_of_an_older_ledger_are_found_by_their_new_spelling(tmp_path
         await add_text(memory, "O'Brien keeps bees.")
         (dossier,) = await memory.graph.dossiers(ALICE, "O'Brien")
         assert len(dossier.holds) == 2
-        assert memory.engine.ledger.verify(ignore_progress).texts() == []
+        assert (
+            memory.engine.ledger.read_with(verify.verify, memory.engine.ledger.database, ignore_progress).texts() == []
+        )
 
 
 async def test_imported_memories_get_their_names_in_the_background(tmp_path: Path) -> None:

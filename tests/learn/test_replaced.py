@@ -14,6 +14,7 @@ import pytest
 from loopback import OpenAIServer
 from palimpsest.core.models import Relation, Scope
 from palimpsest.memory import Memory
+from palimpsest.store import verify
 from palimpsest.store.memories import name_of_user
 from tests.learn.decisions import ids_of, scripted
 from tests.support.graph import Graph
@@ -133,7 +134,9 @@ async def test_a_new_value_takes_the_place_of_one_that_was_handed_on(tmp_path: P
             "Tom — lives in → Salzburg",
             "Tom — works as → plumber",
         ]
-        assert memory.engine.ledger.verify(ignore_progress).texts() == []
+        assert (
+            memory.engine.ledger.read_with(verify.verify, memory.engine.ledger.database, ignore_progress).texts() == []
+        )
 
 
 async def lines(memory: Memory) -> list[str]:

@@ -12,6 +12,7 @@ import pytest
 from palimpsest.core.errors import InputError, SettingsError
 from palimpsest.core.models import Hit
 from palimpsest.memory import Memory
+from palimpsest.store import usage, verify
 from tests.support.command_line import palimpsest
 from tests.support.memory import ALICE, StoppedClock, add_text, memory_in, messages_from
 
@@ -153,7 +154,7 @@ async def test_rank_prefers_what_is_remembered_among_what_answers_alike(tmp_path
         clock.forward(days=200)
         before = [hit.id for hit in await hits_for(memory, "Where does Ana keep a spare key?")][:2]
         assert set(before) == {first, second}
-        await memory.engine.write(lambda: memory.engine.ledger.note_uses({before[1]: _used_at(clock)}))
+        await memory.engine.write(lambda: memory.engine.ledger.run(usage.note_uses, {before[1]: _used_at(clock)}))
         after = await hits_for(memory, "Where does Ana keep a spare key?")
         assert [hit.id for hit in after[:2]] == before[::-1]
         assert (await hits_for(memory))[0].text == BICYCLE  # which nobody used, and which alone answers
@@ -235,7 +236,11 @@ class TestCare:
             await memory.fading.write()
             await memory.care.purge(ALICE, [bicycle])
             await memory.search(ALICE, QUESTION)
-            faults = await memory.engine.run(lambda: memory.engine.ledger.verify(lambda _done, _total: None))
+            faults = await memory.engine.run(
+                lambda: memory.engine.ledger.read_with(
+                    verify.verify, memory.engine.ledger.database, lambda _done, _total: None
+                )
+            )
             assert faults.texts() == []
 
     def test_the_settings_are_checked(self, tmp_path: Path) -> None:

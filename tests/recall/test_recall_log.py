@@ -13,12 +13,19 @@ from palimpsest.core.models import Decision, Event, Scope
 from palimpsest.hooks.brief import RecallRequest
 from palimpsest.learn import recall_log
 from palimpsest.memory import Memory
-from palimpsest.store import usage
+from palimpsest.store import usage, verify
 from palimpsest.store.usage import Recall
 from tests.support.command_line import palimpsest
 from tests.support.exports import exported
 from tests.support.graph_rows import run_statement
-from tests.support.ledger_access import ledger_in, row_faults, store_memory, store_messages, write_decisions
+from tests.support.ledger_access import (
+    ignore_progress,
+    ledger_in,
+    row_faults,
+    store_memory,
+    store_messages,
+    write_decisions,
+)
 from tests.support.ledger_files import files_with
 from tests.support.memory import ALICE, StoppedClock, add_text, memory_in, messages_from
 from tests.support.server_in_process import server_in_process
@@ -292,6 +299,7 @@ async def test_doctor_finds_and_erases_what_belongs_to_nothing(tmp_path: Path) -
         run_statement(memory, "UPDATE recalled SET owner_id = 'nobody' WHERE recall_seq = 1")
         assert await row_faults(memory) == ["1 questions of the recall log belong to no memory or message"]
         ledger = memory.engine.ledger
-        await memory.engine.write(lambda: ledger.repair(ledger.verify(lambda _done, _total: None)))
+        faults = await memory.engine.run(lambda: ledger.read_with(verify.verify, ledger.database, ignore_progress))
+        await memory.engine.write(lambda: ledger.run(verify.repair, ledger.database, faults, ledger.clock()))
         assert await row_faults(memory) == []
         assert await noted(memory, bicycle) == ["bicycle"]

@@ -25,6 +25,7 @@ from palimpsest.core.models import (
     name_key,
 )
 from palimpsest.core.protocols import Vector
+from palimpsest.store import verify
 from palimpsest.store.apply import Write
 from palimpsest.store.graph.identity import roots_of
 from palimpsest.store.graph.relations import relations_of
@@ -104,7 +105,7 @@ class Graph:
 
     def faults(self) -> list[str]:
         """Return what does not agree when every row is compared with the rows it depends on."""
-        return self.ledger.verify(lambda _done, _total: None).texts()
+        return self.ledger.read_with(verify.verify, self.ledger.database, lambda _done, _total: None).texts()
 
     def id(self, name: str) -> str:
         """Return the id of the one entity that is called so and was not merged."""

@@ -12,6 +12,7 @@ from typing import Any
 
 import anyio
 
+from palimpsest.store import jobs as job_queries
 from tests.support.environment import clean_environment
 from tests.support.memory import StoppedClock, memory_in
 from tests.support.stores import ledger_variables
@@ -34,7 +35,7 @@ async def _work(folder: Path, settings: dict[str, Any], kinds: list[Any]) -> Non
     clock.forward(days=3 if kinds else 0)
     async with memory_in(folder, clock, **settings) as memory:
         if kinds:
-            assert memory.engine.ledger.take_job(kinds) is not None
+            assert memory.engine.ledger.run(job_queries.take, kinds, memory.engine.ledger.clock()) is not None
             os.kill(os.getpid(), signal.SIGKILL)
         await memory.care.retry_jobs()
 

@@ -17,7 +17,7 @@ from palimpsest.core import models
 from palimpsest.core.models import AppliedWrite, Decision, Edit, Event, Fact, Message, Provenance, Scope
 from palimpsest.core.protocols import Vector
 from palimpsest.memory import Memory
-from palimpsest.store import entries, history, memories
+from palimpsest.store import entries, history, memories, verify
 from palimpsest.store import messages as message_queries
 from palimpsest.store.apply import Write
 from palimpsest.store.ledger import Ledger, open_ledger
@@ -43,7 +43,7 @@ def ledger_in(folder: Path) -> Generator[Ledger]:
 
 def writing(ledger: Ledger, user_id: str | None = None) -> AbstractContextManager[Connection]:
     """Return a connection that holds the write lock of a user, or of all users."""
-    return ledger._database.write(user_id)  # pyright: ignore[reportPrivateUsage] - as another program would
+    return ledger.database.write(user_id)
 
 
 def write_decisions(memory: Memory, *decisions: Decision, scope: Scope = ALICE, stage: str = "test") -> AppliedWrite:
@@ -129,14 +129,16 @@ def ledger_faults(path: Path) -> list[str]:
     """Return what does not agree in the ledger of a path when every row is compared with the rows it depends on."""
     ledger = open_ledger(ledger_address(path), StoppedClock())
     try:
-        return ledger.verify(ignore_progress).texts()
+        return ledger.read_with(verify.verify, ledger.database, ignore_progress).texts()
     finally:
         ledger.close()
 
 
 async def row_faults(memory: Memory) -> list[str]:
     """Return what `ledger_faults` does of an open memory."""
-    faults = await memory.engine.run(lambda: memory.engine.ledger.verify(ignore_progress))
+    faults = await memory.engine.run(
+        lambda: memory.engine.ledger.read_with(verify.verify, memory.engine.ledger.database, ignore_progress)
+    )
     return faults.texts()
 
 

@@ -26,6 +26,7 @@ from palimpsest.core.models import (
     Undo,
 )
 from palimpsest.core.protocols import Vector
+from palimpsest.store import contextual_keys, verify
 from palimpsest.store import entries as entry_queries
 from palimpsest.store import history as history_queries
 from palimpsest.store import memories as memory_queries
@@ -133,11 +134,11 @@ class RecordedLedger:
         with self.ledger.read() as conn:
             entries = entry_queries.missing_vectors(conn, EMBEDDER, 100, after=0, only_failed=True)
         embedded = [Embedded(entry.seq, entry.text, _vector(entry.text)) for entry in entries]
-        self.ledger.give_vectors(EMBEDDER, embedded)
+        self.ledger.run(contextual_keys.give_vectors, self.ledger.full_text, EMBEDDER, embedded, self.ledger.clock())
 
     def faults(self) -> list[str]:
         """Return what does not agree when every row is compared with the rows it depends on."""
-        return self.ledger.verify(lambda _done, _total: None).texts()
+        return self.ledger.read_with(verify.verify, self.ledger.database, lambda _done, _total: None).texts()
 
 
 def memory_fields(memory: Memory) -> tuple[Any, ...]:

@@ -40,6 +40,7 @@ from palimpsest.learn.engine import (
 from palimpsest.learn.job_runner import KINDS, NeedsModel
 from palimpsest.store import entries, memories
 from palimpsest.store import jobs as job_queries
+from palimpsest.store import verify as row_checks
 from palimpsest.store.graph import entities as entity_queries
 from palimpsest.store.jobs import MAX_DELAY, JobKind, JobState, ModelUse
 from palimpsest.store.ledger import Ledger, backups_of, open_ledger
@@ -167,7 +168,7 @@ def _embedder_finding(settings: Settings, embedder: Embedder) -> Finding:
 
 
 def _ledger_finding(ledger: Ledger, scope: Scope) -> Finding:
-    verdict = ledger.check()
+    verdict = ledger.database.check()
     with ledger.read() as conn:
         counts = memories.counts(conn, scope)
         entities, relations = entity_queries.count_graph(conn, scope)
@@ -175,7 +176,7 @@ def _ledger_finding(ledger: Ledger, scope: Scope) -> Finding:
         f"{ledger.location}: {counted(counts['memories'], 'memory')}, {counts['deleted']} deleted, "
         f"{counted(counts['messages'], 'message')}, {counted(entities, 'entity')} and {counted(relations, 'relation')} "
         f"in this scope; {counted(counts['users'], 'user')}, "
-        f"{ledger.size() / 1e6:.1f} MB"
+        f"{ledger.database.size() / 1e6:.1f} MB"
     )
     if verdict == "ok":
         return Finding("ledger", text)
@@ -212,7 +213,7 @@ def _disk_finding(settings: Settings, ledger: Ledger) -> Finding:
     except OSError as error:
         text = f"{folder} cannot be written to: {error.strerror or error}. What is stored can still be read"
         return Finding("disk", text, ok=False)
-    needed = ledger.size() if settings.ledger_url is None else 0
+    needed = ledger.database.size() if settings.ledger_url is None else 0
     text = f"the ledger and {folder} can be written to; {free / 1e9:,.1f} GB free"
     if free < needed + PROBE_BYTES:
         return Finding("disk", f"{text}, which is not enough for a backup. Free some space", ok=False)
@@ -388,12 +389,12 @@ async def verify_graph(settings: Settings, progress: Progress, *, repair: bool, 
 
 def _rows_finding(settings: Settings, ledger: Ledger, progress: Progress, *, repair: bool) -> Finding:
     try:
-        faults = ledger.verify(progress)
+        faults = ledger.read_with(row_checks.verify, ledger.database, progress)
         differences = faults.texts()
         if differences and repair:
-            ledger.repair(faults)
+            ledger.run(row_checks.repair, ledger.database, faults, ledger.clock())
             text = f"repaired: {'; '.join(differences)}{_embed_repaired(settings, ledger)}"
-            remaining = ledger.verify(progress).texts()
+            remaining = ledger.read_with(row_checks.verify, ledger.database, progress).texts()
             if remaining:
                 text = f"{text}; NOT REPAIRED: {'; '.join(remaining)}. {_restore_advice(settings)}"
             return Finding("rows", text, ok=not remaining)

@@ -95,8 +95,8 @@ def purge(
         for file in backups:
             file.unlink()
         backups = ()
-    files = [*ledger.files(), *files_below(data_dir), *files_below(projection.root)]
-    tables = ledger.search_tables(with_names)
+    files = [*ledger.database.files(), *files_below(data_dir), *files_below(projection.root)]
+    tables = ledger.database.search_tables(with_names)
     # Closing a file releases every lock that this process has on it, so no connection may be open to those searched.
     ledger.close()
     found = [(file, piece) for file in dict.fromkeys(files) for piece in _pieces_in(file, with_names)]

@@ -386,10 +386,18 @@ def run_import(
         is_empty = entries.newest_log_number(conn) == 0
     copy = None if is_empty else engine.ledger.backups.keep("before-import", engine.clock())
     state = plan.begin(brings_back=brings_back)
-    engine.ledger.reserve_edits(state, plan.edits)
+    engine.ledger.run(transfer.reserve_edits, state, plan.edits)
     items, done = plan.items(), 0
     while batch := list(islice(items, BATCH)):
-        engine.ledger.import_items(scope.user_id, batch, state)
+        engine.ledger.run_for(
+            scope.user_id,
+            transfer.import_items,
+            engine.ledger.full_text,
+            scope.user_id,
+            batch,
+            state,
+            engine.ledger.clock(),
+        )
         done += len(batch)
         progress(done, plan.total)
     with engine.ledger.read() as conn:

@@ -30,7 +30,7 @@ from palimpsest.index.sync import Projection
 from palimpsest.learn import job_reports
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.job_runner import kinds_for, queue_expiry, work_on_jobs
-from palimpsest.store import entries
+from palimpsest.store import contextual_keys, entries
 from palimpsest.store import jobs as job_queries
 from palimpsest.store import purge as purge_writes
 from palimpsest.store.database import Restored
@@ -192,7 +192,9 @@ class Care:
         """
         engine, user_id = self._engine, self._scope.user_id
         model = engine.own_model
-        jobs = await engine.write(lambda: engine.ledger.retry_jobs(user_id, kinds_for(model)))
+        jobs = await engine.write(
+            lambda: engine.ledger.run_for(user_id, job_queries.retry, user_id, kinds_for(model), engine.ledger.clock())
+        )
         if not jobs and model is None:
             raise InputError(
                 "there is no language model to ask, so nothing was tried again. palimpsest setup chooses one"
@@ -231,7 +233,7 @@ class Care:
     async def rebuild(self, progress: Progress | None = None) -> tuple[int, int]:
         """Rebuild the full text and the vector index from the ledger; return how many rows each has."""
         ledger, embedder = self._engine.ledger, self._engine.embedder
-        rows = await self._engine.run(ledger.rebuild_full_text)
+        rows = await self._engine.run(lambda: ledger.run(contextual_keys.rebuild_full_text, ledger.full_text))
         await self._engine.run(lambda: embed_missing(ledger, embedder, progress=progress))
         return rows, await self._engine.run(lambda: self._projection.rebuild(progress))
 

@@ -45,6 +45,7 @@ from palimpsest.learn.engine import Engine
 from palimpsest.learn.entity_resolution import with_names
 from palimpsest.learn.sanitize import Cleaner, sanitize_fact
 from palimpsest.store import memories as memory_queries
+from palimpsest.store import projects as project_queries
 from palimpsest.store.apply import Write
 from palimpsest.store.rows import is_seen, memory_hash
 from palimpsest.text.display import visible
@@ -287,7 +288,9 @@ def read_sides(engine: Engine, user_id: str, folder: Path) -> Read:
             f"{folder} holds the memory of {visible(manifest.user_id)}, and not of {visible(user_id)}. Nothing was "
             "imported. palimpsest --user names the user"
         )
-    scope = replace(manifest.scope, project=engine.ledger.current_project(user_id, manifest.project))
+    scope = replace(
+        manifest.scope, project=engine.ledger.read_with(project_queries.current_name, user_id, manifest.project)
+    )
     found = read_folder(folder)
     _refuse_unread(folder, manifest, found)
     files, notes = _split(manifest, found)

@@ -43,6 +43,7 @@ from palimpsest.hooks.transcripts import FORMATS, Counts, Offsets, Place, read_t
 from palimpsest.learn.commit import apply_write
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.entity_resolution import with_named_facts
+from palimpsest.store import jobs as job_queries
 from palimpsest.store import memories
 from palimpsest.store import messages as message_queries
 from palimpsest.store.apply import Write
@@ -287,7 +288,17 @@ async def _take_batch(engine: Engine, settings: Settings, files: Sequence[Path],
 async def queue_learning(engine: Engine, settings: Settings, client: str, session: str, *, is_over: bool) -> int:
     """Let facts be learned from a session that is over, or that has said much; return from how many messages."""
     minimum = 1 if is_over else LEARN_AT
-    return await engine.write(lambda: engine.ledger.queue_captured(settings.user_id, client, session, minimum))
+    return await engine.write(
+        lambda: engine.ledger.run_for(
+            settings.user_id,
+            job_queries.queue_session,
+            settings.user_id,
+            client,
+            session,
+            minimum,
+            engine.ledger.clock(),
+        )
+    )
 
 
 def known_of(engine: Engine, user_id: str, gathered: Gathered) -> tuple[list[message_queries.StoredMessage], set[str]]:

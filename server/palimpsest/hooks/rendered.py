@@ -42,6 +42,7 @@ from palimpsest.learn.engine import Engine
 from palimpsest.learn.recall_log import RecallLog, forgetting_of
 from palimpsest.recall.search import SearchQuery, SearchResult, search
 from palimpsest.store import entries, summaries
+from palimpsest.store import projects as project_queries
 from palimpsest.store.ledger import Ledger
 
 # The rendered files: who may write them when, and that none outlives what it says. Blocking.
@@ -524,7 +525,7 @@ class Briefs:
 
     def _current_name(self, project: str) -> str:
         """Return the name that a project has now, if it was moved."""
-        return self._engine.ledger.current_project(self._settings.user_id, project)
+        return self._engine.ledger.read_with(project_queries.current_name, self._settings.user_id, project)
 
     async def _render_if_needed(self) -> None:
         try:

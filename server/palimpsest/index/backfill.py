@@ -12,7 +12,7 @@ import numpy as np
 
 from palimpsest.core.errors import EmbedderError
 from palimpsest.core.protocols import Embedder, Progress, Vector
-from palimpsest.store import documents, entries
+from palimpsest.store import contextual_keys, documents, entries
 from palimpsest.store.contextual_keys import Embedded
 from palimpsest.store.entries import UnembeddedEntry
 from palimpsest.store.ledger import Ledger
@@ -87,7 +87,13 @@ class Backfill:
                 continue
             if not embedded:
                 break
-            self._ledger.give_vectors(self._embedder.fingerprint, embedded)
+            self._ledger.run(
+                contextual_keys.give_vectors,
+                self._ledger.full_text,
+                self._embedder.fingerprint,
+                embedded,
+                self._ledger.clock(),
+            )
             self._last, batch_size, consecutive_refusals = batch[-1].seq, min(2 * batch_size, BATCH), 0
             self._done += len(batch)
             if progress is not None:
@@ -134,7 +140,14 @@ def embed_gists(ledger: Ledger, embedder: Embedder, stopped: Callable[[], bool])
         if not waiting:
             return True
         made = embedder.embed_passages(list(waiting.values()), background=True)
-        ledger.give_gist_vectors(embedder.fingerprint, waiting, list(made))
+        ledger.run(
+            contextual_keys.give_gist_vectors,
+            ledger.full_text,
+            embedder.fingerprint,
+            waiting,
+            list(made),
+            ledger.clock(),
+        )
     return False
 
 

@@ -532,7 +532,7 @@ class SharedProjection(Projection):
         """Bring the index up to date unless another process is writing to it, and say whether it can be queried."""
         server = self._required_server()
         try:
-            with self._ledger.alone_at("index") as is_our_turn:
+            with self._ledger.database.alone_at("index") as is_our_turn:
                 if is_our_turn:
                     self._follow(progress, is_counted=is_counted)
         except ReplacedError as error:
@@ -591,7 +591,7 @@ class SharedProjection(Projection):
         """Wait until no other process writes, and keep the others from it. Give False if `unless` holds before."""
         end = time.monotonic() + TURN_SECONDS
         while True:
-            with self._ledger.alone_at("index") as is_our_turn:
+            with self._ledger.database.alone_at("index") as is_our_turn:
                 if is_our_turn or unless():
                     yield is_our_turn
                     return

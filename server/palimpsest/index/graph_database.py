@@ -483,7 +483,9 @@ class GraphProjection:
         for _ in range(MAX_TURNS):
             # A turn that is not ours is left at once: on PostgreSQL each holds a session.
             with ExitStack() as turn:
-                if await self._threads.run(lambda turn=turn: turn.enter_context(self._ledger.alone_at("graph"))):
+                if await self._threads.run(
+                    lambda turn=turn: turn.enter_context(self._ledger.database.alone_at("graph"))
+                ):
                     yield
                     return
             await anyio.sleep(TURN_SECONDS)

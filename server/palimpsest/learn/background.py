@@ -26,6 +26,7 @@ from palimpsest.learn.entity_resolution import Naming
 from palimpsest.learn.job_reports import JobReport, notes_on, once_told
 from palimpsest.learn.job_runner import JobRunner, queue_expiry
 from palimpsest.learn.summaries.summary_writer import DueSummaries
+from palimpsest.store import jobs as job_queries
 from palimpsest.store.jobs import Job
 
 logger = logging.getLogger(__name__)
@@ -143,7 +144,7 @@ class BackgroundWork:
     async def _mark_reported(self, jobs: Sequence[Job]) -> None:
         try:
             with in_background():
-                await self._engine.write(lambda: self._engine.ledger.mark_reported(jobs))
+                await self._engine.write(lambda: self._engine.ledger.run(job_queries.mark_reported, jobs))
         except LedgerError as error:
             logger.warning("what was learned will be told again: %s", error)
 
@@ -184,7 +185,7 @@ class BackgroundWork:
         """Name and embed for a while unless another process does. Return whether nothing is left to do."""
         engine, stopped = self._engine, self._projection.stopping
         end = time.monotonic() + ROUND_SECONDS
-        with engine.ledger.alone_at("embedding") as is_our_turn:
+        with engine.ledger.database.alone_at("embedding") as is_our_turn:
             if not is_our_turn:
                 return False
             is_finished = self._naming.run(lambda: stopped() or time.monotonic() > end)

@@ -27,6 +27,7 @@ from palimpsest.learn.engine import Engine
 from palimpsest.recall.hits import memory_hit
 from palimpsest.store import entries, history, memories, projects
 from palimpsest.store import messages as message_queries
+from palimpsest.store import projects as project_queries
 from palimpsest.store.entries import HIDDEN
 from palimpsest.store.ledger import Ledger, open_ledger
 from palimpsest.store.memories import Days, Unit
@@ -77,7 +78,9 @@ class Projects:
         """
         if not project:
             return ""
-        return await self._engine.run(lambda: self._engine.ledger.current_project(user_id or self._user_id, project))
+        return await self._engine.run(
+            lambda: self._engine.ledger.read_with(project_queries.current_name, user_id or self._user_id, project)
+        )
 
     async def unknown(self, project: str, *, user_id: str = "") -> str:
         """Return a sentence that says that a user has no such project, or "" if there is one."""
@@ -94,7 +97,11 @@ class Projects:
 
         aliases = await self._engine.run(read)
         if aliases:
-            await self._engine.write(lambda: self._engine.ledger.mark_aliases_reported(scope.user_id, aliases))
+            await self._engine.write(
+                lambda: self._engine.ledger.run_for(
+                    scope.user_id, project_queries.mark_reported, scope.user_id, aliases
+                )
+            )
         return tuple(map(_note, aliases))
 
     async def move(self, old: str, new: str, *, caller: str = "", dry_run: bool = False) -> MoveResult:
@@ -129,7 +136,12 @@ class Projects:
 
         def work() -> MoveResult:
             backup = ledger.backups.keep("projects", self._engine.clock()).path
-            return MoveResult(ledger.move_project(user_id, old, new, caller), backup)
+            return MoveResult(
+                ledger.run_for(
+                    user_id, project_queries.move, ledger.full_text, user_id, old, new, caller, ledger.clock()
+                ),
+                backup,
+            )
 
         return await (self._engine.run(plan) if dry_run else self._engine.write(work))
 
@@ -175,7 +187,7 @@ def in_its_project(settings: Settings, ledger: Ledger) -> Settings:
     repository = settings.repository
     if repository is not None:
         return settings.with_project(ledger.project_of(settings.user_id, repository))
-    return settings.with_project(ledger.current_project(settings.user_id, settings.project))
+    return settings.with_project(ledger.read_with(project_queries.current_name, settings.user_id, settings.project))
 
 
 def _note(alias: Alias) -> str:
@@ -494,7 +506,7 @@ async def hear_changes(engine: Engine, on_changed: OnChanged) -> None:
 
     Without an answer of the database, changes are told of when it answers again.
     """
-    listener = await engine.run(engine.ledger.listener)
+    listener = await engine.run(engine.ledger.database.listener)
     if listener is None:
         return
     limit = anyio.CapacityLimiter(1)  # a thread of its own, because it waits most of the time

@@ -11,6 +11,7 @@ from sqlalchemy import Connection
 from palimpsest.core.models import USER_NAME, Decision, Event, Fact, NamedEntity, Scope, name_key
 from palimpsest.learn.engine import Engine
 from palimpsest.llm.user_name import is_about_user
+from palimpsest.store.graph import entity_edits
 from palimpsest.store.graph.entity_edits import known_types, outdated_keys, unnamed_memories
 from palimpsest.store.ledger import Ledger
 from palimpsest.store.memories import memories_telling_name, name_of_user
@@ -113,7 +114,7 @@ class Naming:
             with self._ledger.read() as conn:
                 outdated = outdated_keys(conn)
             if outdated:
-                self._ledger.renew_keys(outdated)
+                self._ledger.run(entity_edits.renew_keys, outdated)
             self._has_keys = True
         while not stopped():
             with self._ledger.read() as conn:

@@ -65,9 +65,9 @@ async def learn(engine: Engine, model: LanguageModel, job: Job) -> JobEnd:
 
     async def on_piece(learned: int, result: WriteResult) -> None:
         outcomes.extend(result.outcomes)
-        await engine.write(
-            partial(engine.ledger.progress_job, job, learned, (*result.notes, *map(question_note, result.questions)))
-        )
+        ledger, notes = engine.ledger, (*result.notes, *map(question_note, result.questions))
+        user = job.scope.user_id
+        await engine.write(lambda: ledger.run_for(user, job_queries.progress, job, learned, notes))
 
     try:
         stays = bool(job.payload.get(STAYS))
@@ -251,7 +251,10 @@ class _CountedModel:
         prompt = sum(count_tokens(message["content"]) for message in messages)
         call = ModelCall(self.kind, name_of(messages) or "other", prompt)
         limits = self._limits
-        if refusal := await self.engine.write(partial(ledger.begin_call, call, limits)):
+        refusal: Refusal = await self.engine.write(
+            lambda: ledger.run(job_queries.begin_call, call, limits, ledger.clock())
+        )
+        if refusal:
             raise DailyLimitError(_refused(refusal, limits, prompt))
         with reported_tokens() as reported:
             try:
@@ -264,7 +267,8 @@ class _CountedModel:
 
     async def _end(self, call: ModelCall, reported: Sequence[int], reply: str) -> None:
         tokens = sum(reported) or call.tokens + count_tokens(reply)
-        await self.engine.write(partial(self.engine.ledger.end_call, call, tokens))
+        ledger = self.engine.ledger
+        await self.engine.write(lambda: ledger.run(job_queries.end_call, call, tokens, ledger.clock()))
 
     @property
     def _limits(self) -> Limits:
@@ -368,10 +372,10 @@ async def _work_in_turn(engine: Engine, model: LanguageModel | None, after_work:
     """Work on the jobs that are due unless another process is doing it; return whether it was our turn."""
     kinds = kinds_for(model)
     with ExitStack() as stack:
-        if not await engine.run(lambda: stack.enter_context(engine.ledger.alone_at("jobs"))):
+        if not await engine.run(lambda: stack.enter_context(engine.ledger.database.alone_at("jobs"))):
             return False
         while await engine.run(lambda: _is_due(engine, kinds)):
-            job = await engine.write(lambda: engine.ledger.take_job(kinds))
+            job = await engine.write(lambda: engine.ledger.run(job_queries.take, kinds, engine.ledger.clock()))
             if job is None:
                 continue
             end = await _attempt(engine, None if model is None else model_for(engine, model, job.kind), job)
@@ -393,15 +397,15 @@ def _record(engine: Engine, job: Job, end: JobEnd) -> None:
     """Record in the ledger how an attempt at a job ended."""
     error = end.error
     if isinstance(error, DailyLimitError):
-        engine.ledger.postpone_job(job, str(error), next_day(engine.clock()))
+        engine.ledger.run_for(job.scope.user_id, job_queries.postpone, job, str(error), next_day(engine.clock()))
     elif error is not None:
         logger.warning("a job ended before its end: %s", error, exc_info=not isinstance(error, PalimpsestError))
         text = str(error) if isinstance(error, PalimpsestError) else f"{type(error).__name__}: {error}."
-        engine.ledger.finish_job(job, text)
+        engine.ledger.run_for(job.scope.user_id, job_queries.finish, job, text, None, engine.ledger.clock())
     elif end.is_unfinished:
-        engine.ledger.interrupt_job(job)
+        engine.ledger.run_for(job.scope.user_id, job_queries.interrupt, job, engine.ledger.clock())
     else:
-        engine.ledger.finish_job(job, again_at=end.again_at)
+        engine.ledger.run_for(job.scope.user_id, job_queries.finish, job, "", end.again_at, engine.ledger.clock())
 
 
 def _next_due_at(engine: Engine, kinds: Sequence[JobKind]) -> datetime | None:

@@ -111,7 +111,7 @@ class FadingMemories:
         if not collected:
             return
         try:
-            await self._engine.write(partial(self._engine.ledger.note_uses, collected))
+            await self._engine.write(lambda: self._engine.ledger.run(usage.note_uses, collected))
         except LedgerError as error:
             logger.warning("that memories were used was not noted: %s", error)
 

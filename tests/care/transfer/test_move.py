@@ -14,7 +14,7 @@ from palimpsest.core.errors import InputError, LedgerError
 from palimpsest.core.models import Scope, Undo
 from palimpsest.core.protocols import Progress
 from palimpsest.memory import Memory
-from palimpsest.store import copying, entries
+from palimpsest.store import copying, entries, verify
 from palimpsest.store.ledger import open_ledger
 from tests.support.command_line import palimpsest
 from tests.support.exports import exported
@@ -97,7 +97,7 @@ async def test_a_ledger_moves_there_and_back(tmp_path: Path, database: SecretStr
         assert one.id == other.id
     assert ledger_faults(back) == []
     with closing(open_ledger(database, clock)) as ledger:
-        assert ledger.verify(ignore_progress).texts() == []
+        assert ledger.read_with(verify.verify, ledger.database, ignore_progress).texts() == []
 
 
 @pytest.mark.nightly
@@ -121,7 +121,7 @@ async def test_a_moved_memory_goes_on(tmp_path: Path, database: SecretStr, fille
         await memory.undo(ALICE, Undo(edits[1].number))
         assert await texts(memory, "Where does the user live?") == "User lives in Köln"
     with closing(open_ledger(database, clock)) as ledger:
-        assert ledger.verify(ignore_progress).texts() == []
+        assert ledger.read_with(verify.verify, ledger.database, ignore_progress).texts() == []
 
 
 async def texts(memory: Memory, question: str) -> str:
@@ -244,7 +244,7 @@ async def test_what_postgresql_cannot_store_is_named(tmp_path: Path, database: S
     with pytest.raises(LedgerError, match=rf"memories \(its id is {stored}\): its .*have [0-9,]+ bytes"):
         moved(tmp_path / "here", here, database, clock)
     with ledger_in(tmp_path / "here") as ledger:
-        assert ledger.verify(ignore_progress).texts() == []
+        assert ledger.read_with(verify.verify, ledger.database, ignore_progress).texts() == []
 
 
 @pytest.mark.usefixtures("filled")

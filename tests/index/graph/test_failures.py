@@ -173,7 +173,7 @@ async def test_waiting_for_another_process_keeps_no_sessions(tmp_path: Path, mon
     monkeypatch.setattr(graph_database, "MAX_TURNS", 450)
     async with memory_in(tmp_path, graph_store=elsewhere(free_port())) as memory:
         state(memory, *LYON)
-        with memory.engine.ledger.alone_at("graph") as is_ours:
+        with memory.engine.ledger.database.alone_at("graph") as is_ours:
             assert is_ours
             with pytest.raises(GraphStoreError, match="another process is still writing to the graph database"):
                 await caught_up(memory)

@@ -9,8 +9,9 @@ from sqlalchemy import text as sql
 
 from palimpsest.core.models import Scope
 from palimpsest.memory import Memory
+from palimpsest.store import verify
 from tests.support.documents import HUT, book
-from tests.support.ledger_access import row_faults
+from tests.support.ledger_access import ignore_progress, row_faults
 from tests.support.memory import ALICE, StoppedClock, add_text, memory_in
 
 pytestmark = pytest.mark.anyio
@@ -86,7 +87,8 @@ async def test_a_gist_without_a_page_is_found_and_removed(tmp_path: Path) -> Non
 
         await memory.engine.run(stray)
         assert await row_faults(memory) == ["1 gists belong to no page"]
-        await memory.engine.run(lambda: ledger.repair(ledger.verify(lambda _done, _total: None)))
+        faults = await memory.engine.run(lambda: ledger.read_with(verify.verify, ledger.database, ignore_progress))
+        await memory.engine.run(lambda: ledger.run(verify.repair, ledger.database, faults, ledger.clock()))
         assert await row_faults(memory) == []
         assert await contents(memory, ALICE) == [(1, "Hut handbook › Water")]  # noqa: RUF001
 

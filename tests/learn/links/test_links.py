@@ -19,6 +19,7 @@ from palimpsest.core.models import Memory as StoredMemory
 from palimpsest.learn.job_runner import work_on_jobs
 from palimpsest.memory import Memory
 from palimpsest.server.replies import plain_text
+from palimpsest.store import usage
 from palimpsest.store.apply import Write
 from palimpsest.store.schema import history, memory_links
 from palimpsest.store.usage import Use
@@ -170,12 +171,12 @@ class TestWithoutModel:
             store_many(memory, CROWD)
             await link(memory, clock)
             clock.forward(days=200)
-            await memory.engine.write(lambda: memory.engine.ledger.note_uses({sister: Use(1, clock())}))
+            await memory.engine.write(lambda: memory.engine.ledger.run(usage.note_uses, {sister: Use(1, clock())}))
             question = "What is the name of my sister?"
             first, *others = (await memory.search(ALICE, question, is_use=False)).hits
             assert first.text == SISTER
             assert WORK not in {hit.text for hit in others}
-            await memory.engine.write(lambda: memory.engine.ledger.note_uses({work: Use(1, clock())}))
+            await memory.engine.write(lambda: memory.engine.ledger.run(usage.note_uses, {work: Use(1, clock())}))
             assert WORK in {hit.text for hit in (await memory.search(ALICE, question, is_use=False)).hits}
 
     async def test_an_undo_without_a_number_passes_links_over(self, tmp_path: Path) -> None:

@@ -18,8 +18,9 @@ from palimpsest.core.models import Scope
 from palimpsest.page import import_export
 from palimpsest.page.sign_in import Visitor
 from palimpsest.server.access_tokens import Grant
+from palimpsest.store import transfer
 from tests.support.memory import ALICE, memory_texts
-from tests.support.page import OWN, READER, OpenPage, page_in
+from tests.support.page import OWN, READER, page_in
 
 pytestmark = pytest.mark.anyio
 
@@ -183,7 +184,7 @@ async def test_an_import_goes_on_without_its_browser_and_keeps_others_out(
     """Guards one import at a time: it says how far it is, goes on when its browser is gone, and a second is refused."""
     monkeypatch.setattr(import_file, "BATCH", 1)
     async with page_in(tmp_path) as page:
-        go_on = held_before_storing(page, monkeypatch)
+        go_on = held_before_storing(monkeypatch)
         async with page.browser() as browser:
             await sent(browser)
             await browser.post("/care/import/start", headers=OWN)
@@ -206,18 +207,18 @@ async def test_an_import_goes_on_without_its_browser_and_keeps_others_out(
     assert uploads(tmp_path) == []
 
 
-def held_before_storing(page: OpenPage, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+def held_before_storing(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Have the second batch of an import wait for the event that is returned."""
-    go_on, ledger = threading.Event(), page.memory.engine.ledger
-    store, batches = type(ledger).import_items, list[int]()
+    go_on = threading.Event()
+    store, batches = transfer.import_items, list[int]()
 
-    def held(self: Any, *args: Any) -> None:
+    def held(*args: Any) -> None:
         batches.append(1)
         if len(batches) > 1:
             assert go_on.wait(30)
-        store(self, *args)
+        store(*args)
 
-    monkeypatch.setattr(type(ledger), "import_items", held)
+    monkeypatch.setattr(transfer, "import_items", held)
     return go_on
 
 

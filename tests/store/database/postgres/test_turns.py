@@ -11,12 +11,12 @@ import pytest
 from sqlalchemy import select
 
 from palimpsest.core.models import Decision, Event, Fact, Provenance, Scope
-from palimpsest.store import entries
+from palimpsest.store import contextual_keys, entries, verify
 from palimpsest.store.apply import Write
 from palimpsest.store.ledger import Ledger, open_ledger
 from palimpsest.store.schema import history, index_log
 from palimpsest.store.writes import next_edit_number, reserve_edit_numbers
-from tests.support.ledger_access import writing
+from tests.support.ledger_access import ignore_progress, writing
 from tests.support.memory import StoppedClock
 from tests.support.stores import ledger_address
 
@@ -53,7 +53,7 @@ def test_writes_for_different_users_have_edits_of_their_own(servers: list[Ledger
     with servers[0].read() as conn:
         numbers = list(conn.execute(select(history.c.change)).scalars())
     assert len(numbers) == len(set(numbers)) == len(threads) * EACH
-    assert servers[0].verify(lambda _done, _total: None).texts() == []
+    assert servers[0].read_with(verify.verify, servers[0].database, ignore_progress).texts() == []
 
 
 def test_the_index_log_grows_in_the_order_of_the_commits(servers: list[Ledger]) -> None:
@@ -79,7 +79,7 @@ def test_a_write_for_all_users_waits_for_the_others(servers: list[Ledger]) -> No
     """Nobody writes beside it, and nobody waits for it when it is done."""
     first, second = servers
     with writing(first, "alice"):
-        whole = threading.Thread(target=second.rebuild_full_text)
+        whole = threading.Thread(target=second.run, args=(contextual_keys.rebuild_full_text, second.full_text))
         whole.start()
         whole.join(0.5)
         assert whole.is_alive()
@@ -98,7 +98,7 @@ def test_a_reserved_edit_number_is_not_given_out(servers: list[Ledger]) -> None:
 def test_a_listener_hears_what_another_server_writes(servers: list[Ledger]) -> None:
     """It also ends when it is closed while it waits."""
     first, second = servers
-    listener = first.listener()
+    listener = first.database.listener()
     assert listener is not None
     listener.wait(60)  # it listens from now on
     add(second, "ben", "Ben plays the flute")
