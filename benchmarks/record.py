@@ -124,6 +124,7 @@ class Recorder:
         text = text.replace(str(self.folder), "FOLDER")
         for pattern, replacement in HIDDEN:
             text = pattern.sub(replacement, text)
+        text = "\n".join(line.rstrip() for line in text.splitlines())  # the width of a table depends on what is hidden
         self.answers.append({"call": call.replace(str(self.folder), "FOLDER"), "answer": text})
 
     @property
