@@ -8,7 +8,7 @@ a provider. A class needs no base class: Python and pyright compare the methods.
 - Import slow packages inside the class, so that the server answers its first request without them.
 
 The shipped implementations are `llm/openai.py` and `llm/sampling.py`; `embed/e5.py`, `embed/static.py`,
-`embed/onnx.py`, `embed/openai.py` and `embed/chroma.py`; `index/chroma_folder.py` and `index/exact.py`.
+`embed/onnx.py`, `embed/openai.py` and `embed/chroma.py`; `index/chroma_folder.py` and `index/sync.py`.
 """
 
 from __future__ import annotations

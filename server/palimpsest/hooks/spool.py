@@ -144,7 +144,7 @@ def sockets_dir(data_dir: str) -> str:
     """Return the folder where each running server has a socket, or, on Windows, a file with `port` and `token`.
 
     It is a folder below /tmp if the path of a socket in the data directory would be too long. Anyone may have made that
-    one, so check it with `private_files.is_private_folder` or make it with `private_files.make_private_folder`.
+    one, so check it with `is_private_folder` or make it with `make_private_folder`.
     """
     folder = os.path.join(hooks_dir(data_dir), "sockets")
     if (

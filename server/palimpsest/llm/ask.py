@@ -1,6 +1,6 @@
 """Ask a language model for one JSON value, and read what models really send.
 
-A reply may have thoughts, drafts and sentences around it, and be written loosely (`json_values.py`). The last whole
+A reply may have thoughts, drafts and sentences around it, and be written loosely. The last whole
 value that fits counts. If none does, the model is told what was wrong and asked once more. A second reply that does not
 fit is an error, never an empty result.
 """

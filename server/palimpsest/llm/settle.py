@@ -1,7 +1,7 @@
 """Turn what the model says about facts and requests to forget into decisions that the ledger can apply.
 
 The model says which facts are known, which complete a memory, and which contradict one. Of two that contradict each
-other the later one holds: that is decided in `time_order.py`. An older fact that arrives late is stored as closed.
+other the later one holds: `is_later` decides that. An older fact that arrives late is stored as closed.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ metadata = MetaData()
 def only_where(condition: str) -> dict[str, Any]:
     """Return the options of an index that holds only the rows for which an SQL condition is true.
 
-    `postgres/dialect.py` says the same to PostgreSQL. Said here, it would load SQLAlchemy's part for it everywhere.
+    `postgres_schema.py` says the same to PostgreSQL. Said here, it would load SQLAlchemy's part for it everywhere.
     """
     return {"sqlite_where": text(condition)}
 
@@ -259,7 +259,7 @@ vectors = Table(
     Column("embedder", String(128), nullable=False, server_default=""),
     # Whether the vector is only that of the first window of a long text. The rest is embedded in the background.
     Column("partial", Boolean, nullable=False, server_default=false()),
-    # `vector` is that of the text alone, and `key` the one that is searched (writes/contextual_keys.py), both float16.
+    # `vector` is that of the text alone, and `key` the one that is searched (`contextual_keys.py`), both float16.
     # An empty key is the same as the vector.
     Column("vector", LargeBinary),
     Column("key", LargeBinary),

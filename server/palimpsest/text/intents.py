@@ -56,8 +56,6 @@ def first_of(texts: Sequence[str]) -> str:
     return f"{shown}{more}"
 
 
-# Recognize what a sentence is for, without a model: a request to forget, or a rule, preference or decision.
-
 # Say whether a message asks, in its writer's own words, to forget something that is remembered.
 #
 # A language model reads what people ask for, and can be fooled by what they quote. So a request that it found is

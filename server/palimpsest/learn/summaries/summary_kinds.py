@@ -26,7 +26,7 @@ from palimpsest.text.tokenizer import count_tokens, lines_within
 
 # What a kind of summary is: what it is made from, by which prompt, when it is due, and its form without a model.
 #
-# The kinds themselves stand in modules of their own, and `registry.py` lists them.
+# The kinds themselves stand in modules of their own, and `summary_writer.py` lists them.
 
 MAX_SOURCE_TOKENS = 12_000
 """How many tokens of memories go into one prompt. Set by hand, to fit the context of small models."""

@@ -268,7 +268,7 @@ class PostgresListener:
 # A read is one transaction with one snapshot (`REPEATABLE READ`). A write is one transaction that begins with the
 # lock of its user, which stands for SQLite's write lock: what it reads afterwards was committed before (`READ
 # COMMITTED`). Writes for different users go on at the same time, and only wait for each other at the end, where they
-# write to the index log: its numbers have to grow in the order of the commits (`tables.py`).
+# write to the index log: its numbers have to grow in the order of the commits (`postgres_schema.py`).
 
 DRIVERS = ("postgresql", "postgresql+psycopg")
 """What a URL may begin with."""

@@ -26,7 +26,7 @@ from palimpsest.text.word_lists import LazyPattern
 # The rules by which words make a date, in all languages.
 #
 # A text is a string of one letter a word, and the rules are patterns over these letters. So a rule such as "a
-# number, a unit, then a word for ago" is written once. `vocabulary.LETTERS` and `tokens.py` have the letters of
+# number, a unit, then a word for ago" is written once. `vocabulary.py` has the letters of
 # words and numbers.
 
 

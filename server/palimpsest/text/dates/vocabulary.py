@@ -9,7 +9,7 @@ question mark follows months that are also names or other words, and words that 
 A holiday whose name has a weekday is no weekday: "Good Friday".
 
 The classes of `CUES` say in which direction a day lies. They are no part of a date, so their words may be parts of
-words: "*ed" are words that end so, "ge*t" words that also begin so. `direction.py` reads them.
+words: "*ed" are words that end so, "ge*t" words that also begin so. `date_direction.py` reads them.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ LETTERS = {
     "ignore": "x",
     "holiday": "x",
 }
-"""The letter of each class of words. `grammar.py` writes its rules in these letters."""
+"""The letter of each class of words. `date_finder.py` writes its rules in these letters."""
 
 Cue: TypeAlias = Literal[
     "past",
@@ -91,7 +91,7 @@ Cue: TypeAlias = Literal[
     "moved from",
     "moved to",
 ]
-"""What a word says of the days beside it, see `direction.py`."""
+"""What a word says of the days beside it, see `date_direction.py`."""
 
 CUES: tuple[Cue, ...] = get_args(Cue)
 
