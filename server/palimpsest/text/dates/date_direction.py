@@ -45,6 +45,7 @@ _FEW_WORDS = ("fi", "tr", "ko")
 _BREAKS = frozenset(",:，：、")
 _COLONS = frozenset(":：")
 _BE = frozenset(("is", "are", "am", "m", "re", "s", "be", "being", "get", "gets", "getting"))
+_DID = frozenset(("did", "didn"))
 _JOINING = frozenset(("&", "+", "/", ",", "-", "to", "bis", "和", "と", "や"))
 _TOWARDS = frozenset(("for", "to"))
 
@@ -249,6 +250,8 @@ class Directions:
             cues = self._cues(place)
             is_appointment |= "appointment" in cues
             direction = self._english_cue(place, cues, toward=toward)
+            if direction == "coming" and self._is_behind_did(place):
+                direction = "past"  # "what did we do in March"
             if place < first:
                 distance = first - place
             elif place == last and direction == "coming" and not has_preposition:
@@ -266,6 +269,10 @@ class Directions:
         has_time = any(self._tokens[place].letter == CLOCK for place in places)
         return "coming" if is_appointment or is_plan or has_time else ""
 
+    def _is_behind_did(self, place: int) -> bool:
+        """Return whether a verb is the infinitive of a question or a denial in the past."""
+        return any(self._tokens[at].word in _DID for at in range(max(place - PLANNED_REACH, 0), place))
+
     def _is_task(self, place: int) -> bool:
         """Return whether a sentence begins as people note what is to be done: "Picking up the keys", "Pay the rent"."""
         word, cues = self._tokens[place].word, self._cues(place)
@@ -279,7 +286,7 @@ class Directions:
             return "past" if self._tokens[place].word.endswith("ed") else ""
         if "past" in cues:
             before = {self._tokens[at].word for at in range(max(place - PASSIVE_REACH, 0), place)}
-            is_participle = self._tokens[place].word.endswith(("ed", "en", "n", "lt", "ld", "nt", "id"))
+            is_participle = self._tokens[place].word.endswith(("ed", "en", "n", "ne", "lt", "ld", "nt", "id"))
             is_passive = "being" in before or (is_participle and before & _BE)
             return "" if toward or is_passive else "past"
         if "habitual" in cues:

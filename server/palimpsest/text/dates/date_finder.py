@@ -157,17 +157,50 @@ def _month(phrase: Phrase) -> Period | None:
 
 
 def _nth_of_month(phrase: Phrase) -> Period | None:
-    """Read "the first week of June" and "the last Monday in May"."""
-    number = phrase.number("OdL") or 0
-    weekday = phrase.number("W")
-    if weekday is None and phrase.unit != "week":
+    """Read "the first week of June", "the last day of May" and "the last Monday in May"."""
+    number, weekday, month = phrase.number("OdL") or 0, phrase.number("W"), phrase.number("Mmwb") or 0
+    if number == 0 or (weekday is None and phrase.unit not in ("day", "week")):
         return None
     # The direction in "the last week of June" counts weeks, not years.
-    rest = phrase._replace(items=[item for item in phrase.items if item.letter not in "OdL"])
-    month = _month(rest)
-    if month is None or number == 0:
+    rest = phrase._replace(items=[item for item in phrase.items if item.letter not in "OdLW"])
+
+    def nth(year: int) -> Period | None:
+        period = date_spans.month_period(year, month)
+        if weekday is not None:
+            return date_spans.nth_weekday(period, weekday, number)
+        return (date_spans.nth_day if phrase.unit == "day" else date_spans.nth_week)(period, number)
+
+    return rest.of_year(nth)
+
+
+def _feast(phrase: Phrase) -> Period | None:
+    """Read "at Easter" and "on the first Sunday of Advent"."""
+    feast, number = next(cast("tuple[str, int]", item.value) for item in phrase.items if item.letter == "T")
+    return phrase.of_year(lambda year: date_spans.feast_period(feast, number, year))
+
+
+def _day_of_month(phrase: Phrase) -> Period | None:
+    """Read "on the 30th": the nearest month that has the day, in the direction of the sentence."""
+    day, today = phrase.number("d") or 0, phrase.today
+    months = (date_spans.unit_period("month", today, distance).start for distance in (-2, -1, 0, 1, 2))
+    days = [period for month in months if (period := date_spans.day_period(month.year, month.month, day)) is not None]
+    if phrase.direction == "coming":
+        return next(period for period in days if period.end > today)
+    return next(period for period in reversed(days) if period.start <= today)
+
+
+def _part_of_unit(phrase: Phrase) -> Period | None:
+    """Read "at the end of the month" and "early next week"."""
+    unit, part = phrase.unit, phrase.word("E")
+    if unit not in ("week", "month", "year"):
         return None
-    return date_spans.nth_week(month, number) if weekday is None else date_spans.nth_weekday(month, weekday, number)
+    step = phrase.step
+    period = date_spans.part_of(date_spans.unit_period(unit, phrase.today, step or 0), part)
+    if step is None and phrase.direction == "past" and period.start > phrase.today:
+        return date_spans.part_of(date_spans.unit_period(unit, phrase.today, -1), part)
+    if step is None and phrase.direction == "coming" and period.end <= phrase.today:
+        return date_spans.part_of(date_spans.unit_period(unit, phrase.today, 1), part)
+    return period
 
 
 def _nth_of_named_month(phrase: Phrase) -> Period | None:
@@ -260,8 +293,12 @@ def _distance(sign: int, phrase: Phrase) -> Period | None:
 def weekday(phrase: Phrase) -> Period | None:
     """Read "on Monday" and "next Monday", which is no date while it may be in this week or in the next."""
     day = phrase.weekday or 0
-    if phrase.number("Ll") == 1 and day > phrase.today.weekday():
+    step = phrase.number("Ll")
+    if step in (1, 2, -2) and day > phrase.today.weekday():
         return None
+    if step in (2, -2):
+        nearest = date_spans.choose_weekday(day, phrase.today, "next" if step > 0 else "last")
+        return date_spans.one_day(nearest.start + timedelta(7 if step > 0 else -7))
     return date_spans.choose_weekday(day, phrase.today, phrase.choice)
 
 
@@ -334,6 +371,8 @@ RULES: tuple[tuple[str, Reader], ...] = (
     (rf"{_WEEKDAY_BEFORE}(?:[dO]\.?(?:[B-]d\.?)?o?[Mmb]|[Mmb]\.?d(?:-d)?){_WEEKDAY_BEHIND}", _day),
     (rf"{_AT}(?:d\.?o?w|wd)|[WKk][,.]?t?(?:d\.?o?w|wd)", _day),
     (rf"[OdL]\.?[UW][otiP]{{0,2}}[Mmwb]{_YEAR}?", _nth_of_month),
+    (rf"{_AT}T{_YEAR}?|[Ll]o?T|T(?:{_YEAR}|[Ll])", _feast),
+    (r"E[ot-]{0,3}(?:[Ll][Uu]|[Uu]t?[Ll]|[Uu](?![ot]))", _part_of_unit),
     (rf"(?:[Zr]o?)Me?|E[ot-]{{0,3}}[Mmwb](?:\.?{_YEAR})?|[Mmwb]\.?{_YEAR}|M{_YEAR}?e", _month),
     (rf"[Ll]o?[Mm]|Lw|[Mm]t?[Ll]|M|(?<=[iBGE])w|{_AT}m", _month),
     (rf"q{_YEAR}?|[Od]\.?U{_YEAR}|[Zr]o?q", _quarter),
@@ -360,11 +399,15 @@ RULES: tuple[tuple[str, Reader], ...] = (
     (r"D", offset),
     (r"(?:[Ll]o?[WK]|[WK][Ll])(?!ot?[Uu])|(?<!V)[WK](?!V)|(?<=[PBg])k|k(?=[,.]?c)", weekday),
     (r"(?<=t)[Uu]B(?=[.,!]|$)", _unit_before),
+    (r"(?<=Pt)d(?![o-])|(?<=P)d(?=\.)|(?<=t)d(?=\.?$)", _day_of_month),
 )
 """Patterns over the letters of words, with the functions that read them. At each place the first match counts."""
 
-DAY_READERS: tuple[Reader, ...] = (_day, _day_and_month)
-"""The readers of days that may lack a year."""
+DAY_READERS: tuple[Reader, ...] = (_day, _day_and_month, _nth_of_month, _feast, _day_of_month)
+"""The readers of days that may lack a year or a month."""
+
+CYCLE_READERS: tuple[Reader, ...] = (_month, _season, _quarter, _part_of_unit)
+"""The readers of longer periods that may lack a year. They are past where nothing says that they are to come."""
 
 PATTERN = LazyPattern(
     "(?=[^xzcPBGotfhgsyjHV(,.!-])(?:"
@@ -374,9 +417,9 @@ PATTERN = LazyPattern(
 """All rules as one pattern. The name of the group that matched is "r" and the number of the rule."""
 
 
-_YEARLY = frozenset("JMmwbqS")
+_YEARLY = frozenset("JMmwbqST")
 _DIGITS_OF_A_YEAR = frozenset("IYZ")
-_DATES, _WEEKDAYS = frozenset("IJMmwb"), frozenset("WKkH")
+_DATES, _WEEKDAYS = frozenset("IJMmwbT"), frozenset("WKkH")
 _RELATIVE = frozenset("LlDRraAFihBWKk")
 """Letters of what comes every year, of a year in digits, and of what counts from the time of the text."""
 
@@ -409,6 +452,11 @@ _CONTEXT_BEFORE = LazyPattern("[PiABGhg]t?$|t$")
 _ARTICLE_OF_HABITS = ("fr", "it")
 """The languages in which a weekday with its article is every one: "le mercredi"."""
 
+_ARTICLE_OF_DAYS = {"fr": "le", "es": "el", "it": "il"}
+"""The article that makes a number a day of the month: "le 30"."""
+
+_ORDINAL_END = LazyPattern(r"\d(?:st|nd|rd|th|e|de|ste|:e)$")
+
 _OTHER_WORDS = frozenset("xzcVnky(")
 """Letters of what does not stand in a text that is nothing but a date."""
 
@@ -421,7 +469,10 @@ _SHORT_WEEKDAY = LazyPattern(
 )
 """Weekdays in short are too common as words of other languages to make a date without their preposition."""
 
-_YEAR_OR_DATE = LazyPattern(r"(?<!\d)(?:19|20)\d\d(?!\d)|\d\.\s?\d|\d/\d|[Qq][1-4]|\d0(?:s|er)|\d ?(?:[ap]m|Uhr|uur)\b")
+_YEAR_OR_DATE = LazyPattern(
+    r"(?<!\d)(?:19|20)\d\d(?!\d)|\d\.\s?\d|\d/\d|[Qq][1-4]|\d(?:st|nd|rd|th)\b|\d0(?:s|er)|\d ?(?:[ap]m|Uhr|uur)\b"
+    r"|(?:(?<=\bam )|(?<=\ble )|(?<=\bel )|(?<=\bil ))\d{1,2}(?![\d:.,]\d)"
+)
 
 
 def dates_in(text: str, now: datetime, *, guesses: bool = False) -> tuple[DateSpan, ...]:
@@ -444,6 +495,15 @@ def date_and_sense(shown: Memory | Hit, text: str) -> str:
     if shown.is_event_date:
         return f"{'in' if shown.at_precision in ('month', 'year') else 'on'} {shown.date}"
     return f"said {shown.date}" if dates_in(text, shown.at, guesses=True) else shown.date
+
+
+def resolved_dates(text: str, at: datetime) -> list[DateSpan]:
+    """Return the dates in a text that only its own day makes plain: "yesterday", or "on 3 May" without the year."""
+    return [
+        span
+        for span in dates_in(text, at)
+        if span.is_relative or (span.is_year_guessed and (span.unit == "day" or span.is_placed))
+    ]
 
 
 def _all_dates_in(text: str, now: datetime) -> tuple[DateSpan, ...]:
@@ -553,10 +613,13 @@ def _in_language(
             relation = _relation(letters[max(first - 2, 0) : first])
         span = _span(text, items[first:last], period, relation, zone)
         if reader in DAY_READERS:
-            named = phrase.weekday
-            is_guess = span.is_year_guessed and direction not in ("past", "coming")
+            if reader is _day_of_month and not _is_day_of_month(text, items, first, language):
+                continue
+            named = None if reader is _nth_of_month else phrase.weekday
+            is_guess = phrase.year is None and direction not in ("past", "coming")
             yield replace(
                 span,
+                is_relative=span.is_relative or reader is _day_of_month,
                 is_guess=is_guess and (named is None or named != period.start.weekday()),
                 disagrees=named is not None and period.unit == "day" and named != period.start.weekday(),
             )
@@ -565,6 +628,15 @@ def _in_language(
         elif reader is weekday and phrase.number("Ll") is None:
             is_guess = direction not in ("past", "coming") or (period.start == today and not directions.is_alone)
             weekdays.append((replace(span, is_guess=is_guess), direction))
+        elif reader in CYCLE_READERS:
+            is_placed = directions.is_cycle(phrase) and direction in ("past", "coming")
+            is_now = reader is _part_of_unit
+            yield replace(
+                span,
+                is_placed=is_placed,
+                is_relative=span.is_relative or is_now,
+                is_guess=is_now and phrase.step is None and not is_placed,
+            )
         else:
             yield span
     yield from _without_habits(weekdays, directions)
@@ -588,12 +660,20 @@ class _Directions:
         """Return whether a text is nothing but a date. People ask so for what was."""
         return len(self._letters) <= MAX_ALONE and not set(self._letters) & _OTHER_WORDS
 
+    @staticmethod
+    def is_cycle(phrase: Phrase) -> bool:
+        """Return whether a longer period comes again and again: the phrase has neither a year nor "next"."""
+        return phrase.year is None and phrase.number("Ll") is None
+
     def of(self, phrase: Phrase, reader: Reader, first: int) -> Direction:
         """Return the direction of the phrase that begins at `first`; "habit" for what is no date."""
         is_day = reader in DAY_READERS and phrase.year is None
+        is_cycle = reader in CYCLE_READERS and self.is_cycle(phrase)
         is_either = reader is offset and (phrase.number("D") or 0) >= EITHER
         is_weekday = reader in _WEEKDAY_READERS
-        if phrase.number("Ll") is not None or not (is_day or is_either or is_weekday):
+        # "last" in "the last Friday of May" counts the Fridays.
+        chooses = reader is not _nth_of_month and phrase.number("Ll") is not None
+        if chooses or not (is_day or is_cycle or is_either or is_weekday):
             return "coming" if self.is_future else "past"
         context = _CONTEXT_BEFORE.search(self._letters, max(first - 2, 0), first)
         is_bare = context is None and self._letters[first] in "Wk"
@@ -602,7 +682,7 @@ class _Directions:
         if self.is_alone:
             return "habit" if is_bare and reader is weekday else "coming" if self.is_future else "past"
         start, end = phrase.items[0].start, phrase.items[-1].end
-        if (is_day or reader is weekday) and (moved := self.words.moved(start)):
+        if (is_day or is_cycle or reader is weekday) and (moved := self.words.moved(start)):
             return moved
         if (
             reader is weekday
@@ -613,10 +693,27 @@ class _Directions:
             return "habit"
         if reader is weekday and is_bare and self.words.has_determiner(start):
             return "habit"
-        direction = self.words.of(start, end, is_yearly=is_day)
+        direction = self.words.of(start, end, is_yearly=is_day or is_cycle)
         if not direction and context is not None and "B" in context[0]:
             return "coming"
         return "habit" if not direction and is_bare and reader is weekday else direction
+
+
+def _is_day_of_month(text: str, items: Sequence[Item], place: int, language: Language) -> bool:
+    """Return whether a number alone is a day of the month, as in "on the 30th"; "on the 30th floor" is none.
+
+    What follows is a function word, a mark or nothing; in German, where nouns are capitalized, a word in lower case.
+    """
+    start, end = items[place].start, items[place].end
+    before, behind = text[max(start - _CONTEXT_CHARS, 0) : start].casefold().split(), text[end : end + _CONTEXT_CHARS]
+    if language.name == "de":
+        return behind.startswith(".") and (word := behind[1:].split()[:1]) in ([], [word[0].lower() if word else ""])
+    if language.name in _ARTICLE_OF_DAYS:
+        is_named = before[-1:] == [_ARTICLE_OF_DAYS[language.name]]
+    else:
+        is_named = _ORDINAL_END.search(text[start:end]) is not None
+    word = WORD.match(behind.lstrip().casefold())
+    return is_named and (word is None or word[0] in FUNCTION_WORDS[language.name])
 
 
 def _without_habits(weekdays: Sequence[tuple[DateSpan, Direction]], directions: _Directions) -> Iterator[DateSpan]:

@@ -30,7 +30,8 @@ class DateSpan:
     `text[position : position + len(phrase)] == phrase`. `is_relative` is whether the words count from the time of the
     text, as in "yesterday". `is_year_guessed` is whether the text left out the year, as in "on 3 May". A part of a
     month is a "week", a part of a year a "season". `is_guess` is whether nothing says if the day is the last or the
-    coming one; then it is the last one. `disagrees` is whether a weekday stands beside the date that it is not.
+    coming one; then it is the last one. `is_placed` is whether the words around a date without a year say which one is
+    meant. `disagrees` is whether a weekday stands beside the date that it is not.
     """
 
     start: datetime
@@ -42,6 +43,7 @@ class DateSpan:
     is_year_guessed: bool = False
     relation: Relation = "in"
     is_guess: bool = False
+    is_placed: bool = False
     disagrees: bool = False
 
 
@@ -128,14 +130,15 @@ def day_period(year: int, month: int, day: int, last_day: int | None = None) -> 
 
 
 def part_of(period: Period, part: str) -> Period:
-    """Return the early, middle or late third of a month or a year."""
-    if period.unit == "month":
-        bounds = (*(period.start + timedelta(days) for days in (0, 10, 20)), period.end)
+    """Return the early, middle or late third of a week, a month or a year; the late one of a week begins on Friday."""
+    if period.unit in ("week", "month"):
+        days = (0, 10, 20) if period.unit == "month" else (0, 2, 4)
+        bounds = (*(period.start + timedelta(day) for day in days), period.end)
     else:
         first = period.start.year * 12
         bounds = (*(_month_start(first + months) for months in (0, 4, 8)), period.end)
     third = ("early", "mid", "late").index(part)
-    return Period(bounds[third], bounds[third + 1], "week" if period.unit == "month" else "season")
+    return Period(bounds[third], bounds[third + 1], "season" if period.unit == "year" else "week")
 
 
 def nth_week(month: Period, number: int) -> Period | None:
@@ -151,6 +154,40 @@ def nth_weekday(month: Period, weekday: int, number: int) -> Period | None:
         return one_day(last - timedelta((last.weekday() - weekday) % 7))
     day = month.start + timedelta((weekday - month.start.weekday()) % 7 + 7 * (number - 1))
     return one_day(day) if day < month.end else None
+
+
+def nth_day(month: Period, number: int) -> Period | None:
+    """Return a day of a month: number 1 is the first, number -1 the last."""
+    day = month.end + timedelta(number) if number < 0 else month.start + timedelta(number - 1)
+    return one_day(day) if month.start <= day < month.end else None
+
+
+def feast_period(feast: str, number: int, year: int) -> Period | None:
+    """Return a feast in a year: a day counted from Easter Sunday, a Sunday of Advent, or a day of a month."""
+    match feast:
+        case "easter":
+            return one_day(_easter(year) + timedelta(number))
+        case "easter-days":
+            return Period(_easter(year) - timedelta(2), _easter(year) + timedelta(2), "week")
+        case "christmas":
+            return Period(date(year, 12, 24), date(year, 12, 27), "week")
+        case "advent":
+            christmas_eve = date(year, 12, 24)
+            return one_day(christmas_eve - timedelta((christmas_eve.weekday() + 1) % 7 + 7 * (4 - number)))
+        case "thanksgiving":
+            return nth_weekday(month_period(year, 11), 3, 4)
+        case month:
+            return day_period(year, int(month), number)
+
+
+def _easter(year: int) -> date:
+    """Return Easter Sunday of the Gregorian calendar (Meeus, Astronomical Algorithms, chapter 8)."""
+    century, of_century = divmod(year, 100)
+    moon = (19 * (year % 19) + century - century // 4 - (century - (century + 8) // 25 + 1) // 3 + 15) % 30
+    to_sunday = (32 + 2 * (century % 4) + 2 * (of_century // 4) - moon - of_century % 4) % 7
+    late = (year % 19 + 11 * moon + 22 * to_sunday) // 451
+    month, day = divmod(moon + to_sunday - 7 * late + 114, 31)
+    return date(year, month, day + 1)
 
 
 def choose_weekday(weekday: int, today: date, choice: Choice) -> Period:

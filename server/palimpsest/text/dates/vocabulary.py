@@ -65,6 +65,7 @@ LETTERS = {
     "recurring": "V",
     "ignore": "x",
     "holiday": "x",
+    "feast": "T",
 }
 """The letter of each class of words. `date_finder.py` writes its rules in these letters."""
 
@@ -121,9 +122,9 @@ FIRST_VALUE = {
 UNSPACED = "zh-ja"
 """The section of Chinese and Japanese. Its words are found without spaces between them."""
 
-_DATE_LETTERS = frozenset("MmbWKSDRrqC")
+_DATE_LETTERS = frozenset("MmbWKSDRrqCT")
 _UNIT_LETTERS = frozenset("Uu")
-_MOVER_LETTERS = frozenset("LlAaFihB")
+_MOVER_LETTERS = frozenset("LlAaFihBE")
 """Only a text with a number, with a word of a date, or with a unit and a word such as "last" can name a date."""
 
 _UNFOLDED = frozenset(("marco", "ar", "ete", "var", "host", "passe"))
