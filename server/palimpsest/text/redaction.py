@@ -123,8 +123,9 @@ TOKEN_FORMATS = (
     # The id of an account or of an API key: two letters and 32 hexadecimal digits.
     TokenFormat("twilio api key", "AC SK", r"[0-9a-f]{32}"),
     # --- Payments and shops
-    # Secret and restricted keys, live and test, and the signing secret of a webhook.
-    TokenFormat("stripe access key", "sk_live_ rk_live_ sk_test_ rk_test_ whsec_", r"[\w+/=]{16,250}"),
+    # Secret and restricted keys, live and test, and the signing secret of a webhook. Stripe made these prefixes, and
+    # other payment services use them too.
+    TokenFormat("payment key", "sk_live_ rk_live_ sk_test_ rk_test_ whsec_", r"[\w+/=]{16,250}"),
     TokenFormat("square oauth secret", "sq0csp-", r"[\w-]{43}"),
     TokenFormat("shopify token", "shpat_ shpss_ shpca_ shppa_", r"[0-9a-fA-F]{32}"),
     # --- Other services

@@ -196,6 +196,60 @@ _READS = LazyPattern(
 )
 """A password that is a word, in German: "lautet" says nothing but a value, and a user's name stands beside another."""
 
+_LOCK_WORDS = (
+    # English; German; French; Spanish; Italian; Swedish, Danish and Norwegian; Dutch; Polish
+    r"(?:safe|strongbox|alarm|padlock|lock|locker|door|gate|garage|suitcase|key ?safe|key ?box|lockbox|shed|intercom"
+    r"|tresor|alarmanlage|haustür|wohnungstür|tür|tor|fahrradschloss|zahlenschloss|schloss|koffer|schließfach|spind"
+    r"|coffre(?:-fort)?|alarme|porte|portail|cadenas|immeuble|antivol|valise|garaje"
+    r"|caja fuerte|alarma|puerta|portal|candado|maleta|portón"
+    r"|cassaforte|allarme|porta|portone|cancello|lucchetto|valigia"
+    r"|larmet|porten|dörren|ytterdörren|kassaskåpet|cykellåset|låset|grinden|alarmen|døren|pengeskabet|hengelåsen"
+    r"|kluis|deur|voordeur|poort|fietsslot|slot|hangslot"
+    r"|sejfu?|alarmu|drzwi|bramy|furtki|domofonu|kłódki|roweru)"
+)
+_CODE_WORDS = (
+    r"(?:codes?|combination|combo|kombination|zahlenkombination|zahlencode|combinaison|combinación|clave"
+    r"|código|codice|combinazione|kod|koden|kode|combinatie|cijfercode|szyfr)"
+)
+_LOCK_VALUE = (
+    r"((?:#?\d{3,8}[#*]?|\d{1,4}[a-f]\d{0,4}|\d{1,2}(?:\s?[-\u2013.]\s?\d{1,2}){2,4}|(?:\d ){2,7}\d)"
+    r"(?![\w:/-]|[.,]\d|\s?(?:[€$£%]|(?:eur|usd|sek|kr|zł|euros?|mm|cm|kg|m|km|h|days?|people|words)\b)))"
+)
+_OTHER_WORD = r"[^\s.,;:!?=\d]{1,16}"
+_LOCK_CODES = LazyPattern(
+    # "the code for the garage is 4711"
+    rf"(?<![\w-])(?<!pin ){_CODE_WORDS}\s(?:{_OTHER_WORD}\s){{1,4}}?{_LOCK_WORDS}(?![^\W_])"
+    rf"(?:\s{_OTHER_WORD}){{0,3}}?"
+    r"(?:\s?[:=\u2013\u2014-]|,?\s(?:is|are|was|ist|lautet|est|es|è|é|är|er|to|jest|to jest|is nu))\s{1,2}"
+    rf"(?:(?:now|jetzt|nu|maintenant|ahora|teraz|ora)\s)?{_LOCK_VALUE}"
+    # "the safe opens with 4711"
+    rf"|(?<![^\W_]){_LOCK_WORDS}(?![^\W_])(?:\s{_OTHER_WORD}){{0,3}}?\s"
+    r"(?:opens?|opened|unlocks?|unlocked|disarms?|disarmed|(?:geht|lässt sich) (?:auf )?|öffnet(?: sich)?"
+    r"|s['\u2019]ouvre|se abre|si apre|öppnas|åpnes|åbnes|gaat open|opent|otwiera się)\s?"
+    rf"(?:with|by|on|using|mit|avec|con|med|met|kodem|na)\s(?:{_OTHER_WORD}\s){{0,2}}?{_LOCK_VALUE}"
+    # "bike lock: 3-7-1", "locker combination is 12-34-8"
+    r"|(?<![^\W_])(?:(?:safe|padlock|(?:bike|bicycle|combination|suitcase|locker)[ -]lock|fahrradschloss"
+    rf"|zahlenschloss|cadenas|candado|lucchetto|cykellåset|fietsslot)(?:\s{_CODE_WORDS})?"
+    rf"|{_LOCK_WORDS}[ -]{_CODE_WORDS})(?:\s?[:=]|\s(?:is|ist|est|es|è|är))\s{{1,2}}{_LOCK_VALUE}"
+)
+"""The code of a lock: "the code for the garage is …", "the safe opens with …", "bike lock: …"."""
+
+_IDENTITY_NAMES = (
+    r"(?i:personal (?:identity |id )?number|personnummer|personnr|samordningsnummer|fødselsnummer|cpr-?(?:nummer|nr)"
+    r"|henkilötunnus|social security (?:number|no)|ssn|national insurance (?:number|no)|ni number"
+    r"|national id(?: number)?"
+    r"|steuer-?id(?:entifikationsnummer)?|sozialversicherungsnummer|rentenversicherungsnummer|svnr|ahv-?nummer"
+    r"|numéro (?:de )?(?:sécurité sociale|sécu)|número de (?:la )?seguridad social|dni|codice fiscale|cpf"
+    r"|burgerservicenummer|bsn|pesel|numer pesel|rodné číslo)"
+)
+_IDENTITY = LazyPattern(
+    rf"(?<![^\W_]){_IDENTITY_NAMES}(?![^\W_])(?:\s{_OTHER_WORD}){{0,4}}?(?:\s?[:=#\u2013\u2014-])?\s{{1,2}}"
+    r"((?=(?:\D{0,4}\d){5})(?:[A-Z]{1,6}[ -]?)?\d[\dA-Z]*(?:[ ./+-]?(?=[A-Z]{0,3}\d)[\dA-Z]{1,10}){0,8}"
+    r"(?:[ -]?[A-Z](?![\w]))?)(?!\w)"
+)
+_TAX_CODE = LazyPattern(r"(?<![A-Za-z\d])[A-Z]{6}\d\d[A-EHLMPRST]\d\d[A-Z]\d{3}[A-Z](?![A-Za-z\d])")
+"""The layout of an Italian tax code, which no other word has."""
+
 _CARD_CODE = LazyPattern(
     r"(?<![a-z])(?:cvv2?|cvc2?|cvn|prüfziffer|kartenprüfnummer|cryptogramme|security code|código de seguridad)(?![a-z])"
     r"(?:\s?(?:is|ist|est|es|:|=|—|-)?\s{0,2})(\d{3,4})(?![\w.-])"
@@ -226,6 +280,10 @@ def placed_secrets(text: str) -> Iterator[Span]:
     yield from _in_headers(text, low)
     yield from _second_factors(text, low)
     yield from _cards(text, low)
+    yield from _identity_numbers(text)
+    for match in _LOCK_CODES.finditer(low):
+        group = match.lastindex or 0
+        yield Span(*match.span(group), "access code")
     yield from _in_tables(text)
     yield from _answers(text, low)
     for match in _CODES.finditer(low):
@@ -322,6 +380,14 @@ def _cards(text: str, low: str) -> Iterator[Span]:
             yield Span(*match.span(), "card number")
     for match in _CARD_CODE.finditer(low):
         yield Span(*match.span(1), "card code")
+
+
+def _identity_numbers(text: str) -> Iterator[Span]:
+    """Yield the numbers by which a state knows a person; those of passports and bank accounts are shown and stay."""
+    for match in _IDENTITY.finditer(text):
+        yield Span(*match.span(1), "identity number")
+    for match in _TAX_CODE.finditer(text):
+        yield Span(*match.span(), "identity number")
 
 
 def _is_card_number(number: str) -> bool:

@@ -1,0 +1,58 @@
+"""Codes of locks and numbers by which a state knows a person are secrets; other numbers near such words stay."""
+
+from __future__ import annotations
+
+import pytest
+
+from palimpsest.text.redaction import redact
+
+SECRETS = """
+The safe opens with [[4471]]
+Kod till larmet: [[8812]]
+The combination of the bike lock is [[3-7-1]]
+The gym locker combination is [[12-34-8]]
+bike lock: [[3-7-1]]
+The code for the shed padlock is [[0912]].
+Der Code für das Fahrradschloss ist [[4711]]
+Der Tresor öffnet sich mit [[99-12-34]]
+Le code de la porte est [[45A7]]
+Le code du portail est [[4512]]
+El código de la puerta del garaje es [[9021]]
+Il codice del cancello è [[3345]]
+De code van de voordeur is [[5521]]
+Kod do drzwi to [[4412]]
+Marta's personal number is [[840503-1234]]
+My SSN is [[078-05-1120]]
+NI number [[QQ 12 34 56 C]]
+codice fiscale [[RSSMRA85T10A562S]]
+Mein DNI es [[12345678Z]]
+"""
+
+HARMLESS = """
+The code for the port is 8080
+The door opens with 20 mm clearance
+The safe opens with a key
+Gate 12 opens at 18:30
+The alarm code from 2019 was changed
+The lock is 30 cm long
+The code of the gate module has 4000 lines
+Tor 4711 is closed
+The combination of tea and milk is 200 ml
+Nie 12345 gesehen
+The passport number is on page 2
+Bus 840503 stops here
+"""
+
+
+@pytest.mark.parametrize("line", SECRETS.strip().splitlines())
+def test_the_number_is_removed(line: str) -> None:
+    before, secret, after = line.replace("]]", "[[").split("[[")
+    text = redact(before + secret + after).text
+    assert secret not in text
+    assert text.startswith(f"{before}[secret removed: ")
+    assert text.endswith(f"]{after}")
+
+
+@pytest.mark.parametrize("text", HARMLESS.strip().splitlines())
+def test_another_number_stays(text: str) -> None:
+    assert redact(text).text == text
