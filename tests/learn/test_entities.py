@@ -57,3 +57,21 @@ async def test_spellings_are_one_and_lookalikes_are_told(tmp_path: Path, kind: s
                 added = await memory.add_text(scope, text, infer=False, relations=relations)
             assert len(await memory.graph.entities(scope)) == entities, (first, second)
             assert sum("may be the same as" in note for note in added.notes) == told, (first, second)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "note"),
+    [
+        ("Marta plays chess", "Marta Lindqvist lives in Lund", "Marta Lindqvist may be the same as Marta ["),
+        ("Petra Holm is our tax adviser", "Petra called about it", "Petra may be the same as Petra Holm ["),
+        ("Marta plays chess", "Martina Lindqvist lives in Lund", ""),
+        ("Anna Holm sells tea", "Petra Holm is our tax adviser", ""),
+    ],
+)
+async def test_a_first_name_may_be_that_of_somebody_known_by_both(
+    tmp_path: Path, first: str, second: str, note: str
+) -> None:
+    async with memory_in(tmp_path) as memory:
+        await add_text(memory, first)
+        notes = (await memory.add_text(ALICE, second, infer=False)).notes
+    assert [one[: len(note)] for one in notes] == ([note] if note else [])

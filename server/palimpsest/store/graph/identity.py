@@ -62,6 +62,7 @@ from palimpsest.text.names.known_names import (
     bare_name,
     describing,
     first_letters,
+    is_short_form,
     name_candidates,
     qualifier,
     says_another,
@@ -382,15 +383,20 @@ def lookalikes(conn: Connection, scope: Scope, entity: Entity, names: Iterable[s
     wanted = {spelling for name in called for spelling in spellings(name)}
     beginnings = [*BEGINNINGS, *sorted({letter for name in called for letter in first_letters(name)})]
     known = conn.execute(_NAMES, {"user_id": scope.user_id, "beginnings": beginnings})
-    alike = {
-        row.entity_id for row in known if row.key not in {None, *called} and not wanted.isdisjoint(spellings(row.key))
-    }
-    if not alike - {entity.id}:
+    others_names = [(row.entity_id, row.key) for row in known if row.key not in {None, *called}]
+    alike = {other_id for other_id, key in others_names if not wanted.isdisjoint(spellings(key))} - {entity.id}
+    short = {other_id for other_id, key in others_names if any(is_short_form(name, key) for name in called)}
+    short -= {entity.id}
+    if not alike | short:
         return []
-    rows = conn.execute(_mentioned(scope_parts(scope)), {"ids": sorted(alike - {entity.id}), **scope_values(scope)})
-    # A name from what is general is not told to who does not see that.
+    rows = conn.execute(_mentioned(scope_parts(scope)), {"ids": sorted(alike | short), **scope_values(scope)})
+    # A name from what is general is not told to who does not see that. Only people are called by their first names.
     seen = (row for row in rows if scope.with_general or row.project)
-    others = (to_entity(row) for row in seen if may_be(row.type, entity.type))
+    others = (
+        to_entity(row)
+        for row in seen
+        if may_be(row.type, entity.type) and (row.id in alike or "person" in (row.type, entity.type))
+    )
     return [other for other in others if not _are_told_apart(conn, entity.id, other.id)][:MOST]
 
 

@@ -355,9 +355,15 @@ _NAME_SIGNS = ("名前", "名字", "姓名", "이름")
 NAMES_KEPT = 16_384
 """How many names are kept with their loose spellings: a new name is compared with many of a user, time and again."""
 
-BEGINNINGS = ("dr.", "dr ", "pro")
+_TITLES = frozenset(_LISTS["titles"].split())
+"""What stands before the name of a person and may be left out."""
+
+_DROPPED = _TITLES | {"project", "projekt"}
+BEGINNINGS = tuple(sorted({f"{word[:3]:3}" for word in _DROPPED} | {"dr.", "mr.", "ms.", "sr.", "m. "}))
 """How names begin that have a title or the like before them, in their first three characters."""
-_DROPPED = frozenset(("dr", "prof", "project", "projekt"))
+
+MIN_FIRST_NAME = 3
+"""How long a first name is at least that another name may begin with: two letters are initials."""
 _FORMS = frozenset(_LISTS["forms"].split()) | {"spa", "bv", "nv", "ab", "oy", "as", "project", "projekt"}
 """Legal forms at the end of a name, and what else may be left out there."""
 
@@ -383,6 +389,16 @@ def spellings(name: str) -> frozenset[str]:
         words = words[:-1]
     text = " ".join("brothers" if word == "bros" else word for word in words)
     return frozenset(filter(None, (_folded(text), _folded(text.translate(_UMLAUTS)))))
+
+
+def is_short_form(name: str, other: str) -> bool:
+    """Return whether one name is the first name of the other: "Marta" of "Marta Lindqvist", titles left out."""
+    return any(
+        len(short) == 1 < len(long) and len(short[0]) >= MIN_FIRST_NAME and long[0] == short[0]
+        for one in spellings(name)
+        for another in spellings(other)
+        for short, long in ((one.split(), another.split()), (another.split(), one.split()))
+    )
 
 
 def _folded(text: str) -> str:
