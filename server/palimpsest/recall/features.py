@@ -22,6 +22,7 @@ from palimpsest.core.models import Candidate, Hit, Kind, Scope
 from palimpsest.core.protocols import Vector
 from palimpsest.recall.hits import HitFilter
 from palimpsest.store import entries as entry_queries
+from palimpsest.text.relation_updates import may_end, says_ended
 from palimpsest.text.stopwords import change_words
 
 # The fitted numbers of the ranking: weights of the features, and mean vectors of questions and passages.
@@ -316,6 +317,10 @@ OTHER_VALUE = 0.8
 """The probability if the texts differ in one word, as "User lives in Lyon" and "User lives in Nice" do. Set by hand:
 the data set has no such updates, and people store them all the time."""
 
+ENDED = 0.8
+"""The probability if the newer text says that what the older one says has ended. Such texts are about one thing and so
+look no more alike than two that both hold. Set by hand: as `OTHER_VALUE`."""
+
 MIN_COMMON = 2
 """How many words such texts have in common at least. Set by hand: one word says nothing."""
 
@@ -346,7 +351,8 @@ def replacement_probability(
 ) -> Matrix:
     """Return the probability that the newer text of each pair replaces the older one; 0 where it is not newer."""
     fitted = probability(pair_features(vectors, words, texts, is_older), weights)
-    return np.where(is_older, np.maximum(fitted, OTHER_VALUE * _differ_by_one(words)), 0.0)
+    by_words = np.maximum(OTHER_VALUE * _differ_by_one(words), ENDED * _ended(texts, is_older))
+    return np.where(is_older, np.maximum(fitted, by_words), 0.0)
 
 
 def probability(features: Mapping[str, Matrix], weights: Mapping[str, float]) -> Matrix:
@@ -376,6 +382,16 @@ def _has_word(words: Sequence[Set[str]], columns: Sequence[str]) -> Matrix:
     for row, text_words in enumerate(words):
         has_word[row, [order[word] for word in text_words]] = 1.0
     return has_word
+
+
+def _ended(texts: Sequence[str], is_older: Matrix) -> Matrix:
+    """Return 1 for each pair whose newer text says that what the older one says has ended, else 0."""
+    ended = np.zeros(is_older.shape, dtype=np.float32)
+    for newer, text in enumerate(texts):
+        if may_end(text):
+            for older in np.flatnonzero(is_older[newer]).tolist():
+                ended[newer, older] = says_ended(text, texts[older])
+    return ended
 
 
 def _differ_by_one(words: Sequence[Set[str]]) -> Matrix:

@@ -11,12 +11,15 @@ import re
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from functools import cache, lru_cache
 from itertools import pairwise
 
 from palimpsest.core.clock import shown_date
 from palimpsest.core.models import SELF_NAMES, EntityType, Fact, Memory, Relation, name_key, plain_name, relation_key
 from palimpsest.text.names.known_names import bare_name
+from palimpsest.text.names.name_finder import find_names
 from palimpsest.text.stopwords import FUNCTION_WORDS
+from palimpsest.text.tokenizer import query_tokens, search_tokens
 from palimpsest.text.word_lists import LazyPattern, word_lists
 
 _LISTS = word_lists("palimpsest.text", "relation_updates.txt")
@@ -389,3 +392,175 @@ def _begins_alike(word: str, other: str) -> bool:
 
 def _areas(words: Iterable[str]) -> set[int]:
     return {number for word in words for number, stems in enumerate(_AREAS) if word.startswith(stems)}
+
+
+# Tell whether a newer text says that what an older one says has ended: "The Cremona trip is cancelled" ends "Flies to
+# Cremona on 4 December". It knows what a comparison of meanings cannot see, because the two texts are about one thing.
+
+_NO_LONGER = LazyPattern(
+    r"\bno (?:longer|more)\b|\b(?:call|called|calls) off\b|\b(?:gave|given|gives?) up\b|\btook back\b"
+)
+_IS_ENDED, _ENDS_IT = _words(_LISTS["is ended"]), _words(_LISTS["ends it"])
+_PHRASES_FOR = {"no longer": "not", "no more": "not", "gave up": "quit", "given up": "quit", "took back": "withdrew"}
+KEPT, MAX_CHARS = 2_048, 500
+"""How many texts are kept with what they end, and how much of each is read: one fact. A brief compares some hundred."""
+
+_VERBS = _words("was had sold gave got took left quit went will can hat war ist a est es è har är ma jest")
+_BE = _words(
+    "is was are were be been got ist war sind wurde wurden wird est été sont es fue fueron sido è stata stato sono is "
+    "werd zijn är blev jest została został были был была"
+)
+_SAID_WITH = frozenset(("longer", "more", "anymor", "anymore", "ani"))
+"""Search tokens of words that stand beside a negation."""
+
+_VERB_ENDINGS = ("s", "ed")
+_ENDS_NAMED = _words("left lost quitté dejó lasciato verlaten lämnade бросил бросила")
+_PREPOSITIONS = _words(
+    "at in on to for with from of as by about after before until during since and but im in am bei zu für mit von nach "
+    "à au en dans pour avec de del con para per da di a op bij voor met van på i till för med för w na z do dla и в на с"  # noqa: RUF001 - Russian
+)
+_OF_PLANS = frozenset(
+    query_tokens("trip plan plans meeting appointment booking reservation party visit holiday Reise Termin")
+)
+"""What somebody who ends a plan may call it, where the plan itself says only "flies to Cremona"."""
+
+_SELF = _words(
+    "i i'm my we our user ich wir mein unser je nous mon yo nosotros mi io noi jag vi min ik wij mijn ja я мы"
+)
+_SHORT = 8
+"""How many words a note without a subject has at most: "Moved to Salzburg in May"."""
+
+_OBJECT_WORDS = 3
+"""How many words behind a verb or a negation say what it ends: "not keen on hazelnuts"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """What a text ends: the search tokens of what it denies and of what it calls ended, and areas such as work."""
+
+    denied: tuple[frozenset[str], ...]
+    ended: tuple[frozenset[str], ...]
+    areas: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Exclusion:
+    """Words of which a text cannot have one of the first and one of the second; `context` must be in both, if any."""
+
+    first: frozenset[str]
+    second: frozenset[str]
+    context: frozenset[str]
+
+
+@cache
+def _exclusions() -> tuple[Exclusion, ...]:
+    found: list[Exclusion] = []
+    for line in _LISTS["excludes"].splitlines():
+        words, _, context = line.rstrip(")").partition("(")
+        first, second = words.split("|")
+        found.append(Exclusion(*(frozenset(search_tokens(part)) for part in (first, second, context))))
+    return tuple(found)
+
+
+@lru_cache(maxsize=KEPT)
+def ending_in(text: str) -> Ending | None:
+    """Return what a text says has ended, or None if it says so of nothing."""
+    denied: list[frozenset[str]] = []
+    ended: list[frozenset[str]] = []
+    areas: set[int] = set()
+    plain = _NO_LONGER.sub(lambda match: _PHRASES_FOR.get(match[0].lower(), "cancelled"), text[:MAX_CHARS])
+    for start, end in _clause_spans(plain):
+        written = plain[start:end].split()
+        words = [name_key(word) for word in written]
+        for place, word in enumerate(words):
+            if word in NEGATIONS:
+                denied.append(frozenset(query_tokens(" ".join(words[place + 1 : place + 1 + _OBJECT_WORDS]))))
+            is_passive = not _BE.isdisjoint(words[max(place - _OBJECT_WORDS, 0) : place])
+            if word in _IS_ENDED and (is_passive or word not in _ENDS_IT):
+                ended.append(frozenset(query_tokens(" ".join(words[max(place - 2 * _OBJECT_WORDS, 0) : place]))))
+            elif word in _ENDS_IT:
+                ended.append(_object_of(word, written[place + 1 :]))
+            if word in _ENDS_ITS_AREA:
+                areas.add(_ENDS_ITS_AREA[word])
+    found = Ending(*(tuple(filter(None, tokens)) for tokens in (denied, ended)), frozenset(areas))
+    return found if found.denied or found.ended or areas else None
+
+
+def _object_of(verb: str, behind: Sequence[str]) -> frozenset[str]:
+    """Return the tokens of what a verb ends: the words behind it up to a preposition, or a place behind one."""
+    words = list(behind[: _OBJECT_WORDS + 1])
+    if words and name_key(words[0]) in _PREPOSITIONS:
+        words = words[1:]
+    until = next((place for place, word in enumerate(words) if name_key(word) in _PREPOSITIONS), len(words))
+    words = words[:until]
+    # "left a gap" and "lost an hour" end nothing; "left Acme" does.
+    if verb in _ENDS_NAMED and not any(word[:1].isupper() for word in words):
+        return frozenset()
+    return frozenset(query_tokens(" ".join(words)))
+
+
+@lru_cache(maxsize=KEPT)
+def _names(text: str) -> frozenset[str]:
+    """Return the keys of the people that a text names, with its first word if a verb follows: "Jonas likes chess"."""
+    text = text[:MAX_CHARS]
+    first, second = (*text.split(maxsplit=2), "", "")[:2]
+    is_subject = first[:1].isupper() and (second in _VERBS or second.endswith(_VERB_ENDINGS))
+    names = {name_key(name.name) for name in find_names(text, {}) if name.type == "person"}
+    return frozenset(names | {name_key(first)} if is_subject else names)
+
+
+@lru_cache(maxsize=KEPT)
+def _tokens(text: str) -> frozenset[str]:
+    return frozenset(query_tokens(text[:MAX_CHARS]))
+
+
+def may_end(text: str) -> bool:
+    """Return whether a text may end what another one says, so that it is worth comparing."""
+    return ending_in(text) is not None or not _tokens(text).isdisjoint(_excluding())
+
+
+@cache
+def _excluding() -> frozenset[str]:
+    return frozenset(token for exclusion in _exclusions() for token in exclusion.first | exclusion.second)
+
+
+def says_ended(newer: str, older: str) -> bool:
+    """Return whether a newer text says that what an older one says has ended, or says what excludes it."""
+    ending, here, before = ending_in(newer), _tokens(newer), _tokens(older)
+    if ending is not None:
+        numbers = [{token for token in tokens if token.isdigit()} for tokens in (here, before)]
+        is_another = all(numbers) and numbers[0].isdisjoint(numbers[1])  # version 5 has no reset hole, version 3 has
+        if not is_another and any(
+            tokens <= before and ((here - tokens) & before or here <= tokens | _SAID_WITH) for tokens in ending.denied
+        ):
+            return True
+        people = frozenset(query_tokens(" ".join(_names(newer))))
+        if any(tokens - people and tokens - people <= before | _OF_PLANS for tokens in ending.ended):
+            return any((tokens - people) & before for tokens in ending.ended)
+        if ending.areas & _areas(words_in(older)) and _is_about_same(newer, older):
+            return True
+    return _excludes(newer, older)
+
+
+def _is_about_same(newer: str, older: str) -> bool:
+    """Return whether two texts name the same person, or both are about whoever speaks."""
+    names, before = _names(newer), _names(older)
+    return bool(names & before) or (not (names or before) and _is_of_self(newer) and _is_of_self(older))
+
+
+def _is_of_self(text: str) -> bool:
+    """Return whether a text is about whoever speaks: "I moved", "User lives in Wels", "Eats meat"."""
+    words = words_in(text)
+    is_note = len(words) <= _SHORT and words[0].endswith(_VERB_ENDINGS) if words else False
+    return is_note or not _SELF.isdisjoint(words)
+
+
+def _excludes(newer: str, older: str) -> bool:
+    here, before = _tokens(newer), _tokens(older)
+    return any(
+        (here & one and before & other and not (here & other))
+        and (not exclusion.context or (here & exclusion.context and before & exclusion.context))
+        and _is_about_same(newer, older)
+        for exclusion in _exclusions()
+        for one, other in ((exclusion.first, exclusion.second), (exclusion.second, exclusion.first))
+    )

@@ -1,0 +1,46 @@
+"""Which texts say that what an older one says has ended, and which only look like it."""
+
+from __future__ import annotations
+
+import pytest
+
+from palimpsest.text.relation_updates import says_ended
+
+ENDED = """
+Ida is allergic to hazelnuts | It turned out Ida is allergic to walnuts, not hazelnuts
+Takes coffee black | Takes oat milk in coffee now
+Flies to Cremona on 4 December | The Cremona trip is cancelled
+Jonas works for Volvo | Jonas has resigned
+Eats meat every day | Is vegetarian since May
+We have a sailing boat | We sold the boat
+Uses Jenkins for CI | We no longer use Jenkins
+Lives in Wels | Moved to Salzburg
+Has a meeting on Friday | The meeting on Friday is called off
+The gym membership costs 40 | I cancelled the gym membership
+Bo plays the cello | Bo gave up the cello
+"""
+
+BOTH_HOLD = """
+Jonas likes chess | Jonas sold the boat
+Ana is vegetarian | Bo eats meat
+Ana is allergic to cats | Ana is not allergic to dogs
+Tom drinks tea | Tom drinks coffee
+Ana works at Siemens | Ana visited Volvo
+Uses Postgres | Never use Mongo with Postgres
+Priya is the team lead | Tomas left the team in February
+The model predicts who leaves within 90 days | The blackout left a gap of 11 hours
+The router 3 is reset with the reset hole | The router 5 has no reset hole
+Her student number is 4711 | She plays left back for the student team
+"""
+
+
+@pytest.mark.parametrize("line", ENDED.strip().splitlines())
+def test_what_ended_is_known(line: str) -> None:
+    older, newer = line.split(" | ")
+    assert says_ended(newer, older)
+
+
+@pytest.mark.parametrize("line", BOTH_HOLD.strip().splitlines())
+def test_what_holds_beside_is_left_alone(line: str) -> None:
+    older, newer = line.split(" | ")
+    assert not says_ended(newer, older)
