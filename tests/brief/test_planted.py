@@ -107,7 +107,8 @@ async def test_what_a_page_or_a_tool_told_is_shown_when_asked_until_it_is_confir
         await memory.update(ALICE, ids[0], text="The parcel shop closes at six")
         await memory.update(ALICE, ids[1], metadata={"pinned": True})
         await memory.update(ALICE, ids[2], metadata={ORIGIN: None})
-        await add_text(memory, facts[3])
+        confirmed = await memory.add_text(ALICE, facts[3], infer=False, replaces=[ids[3]])
+        assert confirmed.notes == ("no longer marked as from web, since it was said again without an origin",)
         assert await unasked() == {*facts, "The Rhine is 1,230 km long"}
 
 

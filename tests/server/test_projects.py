@@ -147,3 +147,23 @@ async def test_a_fact_about_a_person_is_known_in_every_project(tmp_path: Path) -
     )
     assert "it is about a person" not in palimpsest(tmp_path, "--project", "atlas", "add", "User has a brother")
     assert "also found in project atlas: use --project atlas" in palimpsest(tmp_path, "search", "brother")
+
+
+@pytest.mark.anyio
+async def test_a_project_that_does_not_exist_is_told_before_it_is_made(tmp_path: Path) -> None:
+    """A misspelt name would find nothing, or divide what is known between two projects."""
+    async with Client(server_in_process(tmp_path)) as agent:
+
+        async def told(tool: str, project: str, **arguments: Any) -> str:
+            return reply_text(await agent.call_tool(tool, {**arguments, "scope": {"project": project}}))
+
+        first = await told("add_memory", "Stradishop", text="The build runs on Debian")
+        assert "note: alice has no project 'Stradishop' yet.\n" in first
+        assert "has no project" not in await told("add_memory", "Stradishop", text="The lamp is yellow")
+        for tool, arguments in (
+            ("search_memories", {"query": "lamp"}),
+            ("list_memories", {}),
+            ("add_memory", {"text": "The shop opens at six"}),
+        ):
+            note = "alice has no project 'stradishop' yet. Did you mean Stradishop?"
+            assert note in await told(tool, "stradishop", **arguments), tool

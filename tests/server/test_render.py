@@ -269,7 +269,7 @@ def test_a_summary_says_how_far_it_is_out_of_date() -> None:
 def test_a_history_starts_with_the_state(deleted_at: datetime | None, superseded_by: str | None, state: str) -> None:
     """Guards the three states a memory can be in."""
     stored = memory("Ana drinks tea.", ID, deleted_at=deleted_at, superseded_by=superseded_by)
-    assert history_text(stored, [], [], []).splitlines() == [f"[0a1b2c3d] {state}: Ana drinks tea."]
+    assert history_text(stored, [], [], []).splitlines() == [f"[0a1b2c3d] {stored.date}, {state}: Ana drinks tea."]
 
 
 def test_a_history_says_since_when_and_until_when_as_exactly_as_it_is_known() -> None:
@@ -278,7 +278,7 @@ def test_a_history_says_since_when_and_until_when_as_exactly_as_it_is_known() ->
     new = replace(memory("Ana drinks tea.", ID), valid_from=start, valid_from_precision="year")
     lines = history_text(new, [], [Predecessor(replace(PAST, superseded_by=ID))], []).splitlines()
     assert lines == [
-        "[0a1b2c3d] current, since 2026: Ana drinks tea.",
+        f"[0a1b2c3d] {new.date}, current, since 2026: Ana drinks tea.",
         "  replaced [0a1b2c3d] 2026-05-08, until 2026-05: Ana drinks green tea.",
     ]
     content = HistoryReply.of(new, [], [Predecessor(PAST)], []).as_json()

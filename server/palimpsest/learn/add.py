@@ -60,8 +60,8 @@ from palimpsest.store import memories as memory_queries
 from palimpsest.store import messages as message_queries
 from palimpsest.store.apply import Write
 from palimpsest.store.jobs import CONTEXT, MESSAGES, STAYS, JobRequest, LearnLater
-from palimpsest.text.dates.date_finder import dates_in
-from palimpsest.text.dates.date_spans import DateSpan, day_or_days
+from palimpsest.text.dates.date_finder import dates_in, resolved_dates
+from palimpsest.text.dates.date_spans import day_or_days
 from palimpsest.text.display import counted, shorten
 from palimpsest.text.intents import Asking, asks_to_forget, question_note
 from palimpsest.text.tokenizer import count_tokens, lines_within, windows
@@ -621,7 +621,7 @@ def _prepared(
 def _notes_on_dates(text: str, at: datetime) -> list[str]:
     """Return notes on the dates in a text that count from its day, that cannot be told, or that disagree."""
     found = dates_in(text, at, guesses=True)
-    told = [span for span in found if not span.is_guess and (span.is_relative or _lacks_year(span))][:MAX_NOTED_DATES]
+    told = resolved_dates(text, at)[:MAX_NOTED_DATES]
     unclear = [f'"{span.phrase}"' for span in found if span.is_guess][:MAX_NOTED_DATES]
     dates = ", ".join(f'"{span.phrase}" is {day_or_days(span)}' for span in told)
     notes = [f"read on {at:%Y-%m-%d}, {dates}"] if told else []
@@ -633,10 +633,6 @@ def _notes_on_dates(text: str, at: datetime) -> list[str]:
     if unclear:
         notes.append(f"{', '.join(unclear)}: past or to come? If that matters, give the date")
     return notes
-
-
-def _lacks_year(span: DateSpan) -> bool:
-    return span.is_year_guessed and span.unit == "day"
 
 
 def _kept_dates(result: WriteResult, fact: Fact) -> list[str]:

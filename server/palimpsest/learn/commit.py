@@ -10,6 +10,7 @@ from typing import TypeAlias
 from palimpsest.core.errors import EmbedderError
 from palimpsest.core.models import AppliedWrite, Decision, Event, ForgetQuestion, Outcome, Provenance, Scope
 from palimpsest.core.protocols import Embedder, Vector
+from palimpsest.core.validation import one_line
 from palimpsest.learn.engine import Engine
 from palimpsest.recall.similar import SimilarMemory
 from palimpsest.store.apply import Write
@@ -147,7 +148,13 @@ async def apply_decisions(
 def result_of(applied: AppliedWrite, notes: Sequence[str] = ()) -> WriteResult:
     """Return what a write of decisions did, with notes for the caller before its own."""
     has_changed = any(outcome.event is not Event.NONE for outcome in applied.outcomes)
-    return WriteResult(applied.outcomes, notes=(*notes, *applied.notes), edit=applied.edit if has_changed else 0)
+    dropped = [
+        f"no longer marked as from {one_line(outcome.dropped_origin)}, since it was said again without an origin"
+        for outcome in applied.outcomes
+        if outcome.dropped_origin
+    ]
+    notes = (*notes, *dropped, *applied.notes)
+    return WriteResult(applied.outcomes, notes=notes, edit=applied.edit if has_changed else 0)
 
 
 async def apply_write(engine: Engine, write: Write) -> AppliedWrite:

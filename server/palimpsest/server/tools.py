@@ -58,6 +58,7 @@ from palimpsest.server.session.context import (
     goes_through_projects,
     is_home_open,
     memory_of,
+    named_project,
     named_user,
     news,
     result_or_question,
@@ -179,12 +180,13 @@ async def search_memories(
     limit: Annotated[int, Field(description="1 to 100 hits")] = 10,
     max_tokens: Annotated[int, Field(description="size of all hits together, 50 to 20000")] = 800,
     filters: FiltersArgument = None,
-    as_of: Annotated[str, Field(description="ISO 8601: what was believed then")] = "",
+    as_of: Annotated[str, Field(description="ISO 8601: what was recorded by then")] = "",
     scope: SearchScopeArgument = None,
 ) -> CallToolResult:
     """Search memories and messages by meaning and by words, best first. relevance: chance that a hit answers."""
     memory = await memory_of(ctx)
     search_scope = scope_of(ctx, memory, scope)
+    unknown = await named_project(memory, scope, search_scope)
     result = await memory.search(
         search_scope,
         validation.query_from(query),
@@ -206,7 +208,8 @@ async def search_memories(
         result = replace(result, notes=(*result.notes, *elsewhere_notes(projects, TOOLS)))
     if any(other_project(hit, search_scope) for hit in result.hits):
         result = replace(result, notes=(*result.notes, IN_OTHER_PROJECT))
-    result = replace(result, notes=(*result.notes, *named_user(scope, search_scope), *await news(memory, search_scope)))
+    notes = (*unknown, *named_user(scope, search_scope), *await news(memory, search_scope))
+    result = replace(result, notes=(*result.notes, *notes))
     return tool_result(plain_text.search_text(result, search_scope), SearchReply.of(result, search_scope))
 
 
@@ -230,10 +233,8 @@ async def list_memories(
         deleted=deleted,
         filters=filters,
     )
-    page = replace(
-        page,
-        notes=(*page.notes, *unlisted_notes(page), *named_user(scope, list_scope), *await news(memory, list_scope)),
-    )
+    about_scope = (*await named_project(memory, scope, list_scope), *named_user(scope, list_scope))
+    page = replace(page, notes=(*page.notes, *unlisted_notes(page), *about_scope, *await news(memory, list_scope)))
     return tool_result(plain_text.page_text(page, list_scope), PageReply.of(page, list_scope))
 
 
@@ -314,6 +315,7 @@ async def add_memory(  # noqa: PLR0913 - the arguments of the tool, which client
     """Store one fact, or the facts of a conversation. The reply says what was added, changed or already known."""
     memory = await memory_of(ctx)
     write_scope = scope_of(ctx, memory, scope)
+    unknown = await named_project(memory, scope, write_scope)
     has_text, moved_from = not validation.is_no_text(text), ""
     if has_text == bool(messages):
         problem = "text and messages were both given" if messages else "neither text nor messages was given"
@@ -345,6 +347,7 @@ async def add_memory(  # noqa: PLR0913 - the arguments of the tool, which client
     await notify_changed(state_of(ctx).subscribers, result.outcomes)
     notes = (
         *general_notes(moved_from, TOOLS, is_successor=bool(replaces)),
+        *unknown,
         *named_user(scope, write_scope),
         *await news(memory, write_scope),
     )

@@ -272,7 +272,8 @@ def add(tx: Transaction, fact: Fact, replaces: Sequence[str], scope: Scope) -> O
         outcome = change(tx, duplicate, given)
         for memory in others:
             _close(tx, memory, duplicate)
-        return _with_replaced(replace(outcome, duplicate_of=duplicate.id), others)
+        dropped = str(duplicate.metadata.get(ORIGIN, "")) if ORIGIN not in outcome.memory.metadata else ""
+        return _with_replaced(replace(outcome, duplicate_of=duplicate.id, dropped_origin=dropped), others)
     given = with_handed_on(tx, fact, replaced)
     memory = _store(tx, given, replaced, scope)
     for old in replaced:

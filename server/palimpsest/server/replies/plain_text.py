@@ -52,7 +52,8 @@ from palimpsest.server.replies.json_replies import (
     uri_of,
     with_label_changes,
 )
-from palimpsest.text.dates.date_finder import date_and_sense
+from palimpsest.text.dates.date_finder import date_and_sense, resolved_dates
+from palimpsest.text.dates.date_spans import day_or_days
 from palimpsest.text.display import counted, shorten, visible
 from palimpsest.text.relation_updates import dated
 
@@ -100,6 +101,9 @@ WEAK = "Weak matches only; nothing stored clearly answers this:"
 MAX_ORIGIN = 40
 """How many characters of where a memory is from stand in its line."""
 
+MAX_RESOLVED = 2
+"""How many dates of a memory that count from its day are given as days of the calendar: most texts have one."""
+
 SHOWN_RELATIONS = 5
 """How many relations of a memory a reply names."""
 
@@ -136,6 +140,8 @@ def hit_line(hit: Hit, project: str = "") -> str:
     speaker = f" {speaker_of(hit)}{said}" if hit.kind == "message" else ""
     date = date_and_sense(hit, hit.text) if hit.kind == "memory" else hit.date
     line = f"[{short(hit.id)}] {date}{place}{speaker} {text_of(hit)}"
+    told = resolved_dates(hit.text, hit.at)[:MAX_RESOLVED] if hit.kind == "memory" and not hit.is_event_date else []
+    line += "".join(f'; "{_one_line(span.phrase)}" is {day_or_days(span)}' for span in told)
     line += f"\n  replaced by [{short(hit.superseded_by)}]" if hit.superseded_by else ""
     return f"{line}\n  {explanation(hit)}" if hit.score_parts else line
 
@@ -333,7 +339,8 @@ def history_text(
 
     A long text is whole only where it first stands.
     """
-    lines = [f"[{short(memory.id)}] {_state(memory)}: {_one_line(memory.text)}"]
+    date = date_and_sense(memory, memory.text)
+    lines = [f"[{short(memory.id)}] {date}, {_state(memory)}: {_one_line(memory.text)}"]
     lines += [f"  context: {_one_line(memory.context)}"] if memory.context else []
     lines += map(_predecessor_line, predecessors)
     lines += [f"  linked {_quote(link.memory)} ({_one_line(link.reason)})" for link in linked]

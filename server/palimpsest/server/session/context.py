@@ -139,6 +139,18 @@ def named_user(given: ScopeInput | None, resolved: Scope) -> tuple[str, ...]:
     return (f"scope: {resolved}",) if is_named else ()
 
 
+async def named_project(memory: Memory, given: ScopeInput | None, resolved: Scope) -> tuple[str, ...]:
+    """Return the note on a call whose scope names a project that the user does not have: a misspelt name finds nothing.
+
+    Call it before the call stores anything. Raises LedgerError.
+    """
+    grant = current_grant()
+    if given is None or not given.project or not resolved.project or (grant is not None and grant.project):
+        return ()
+    unknown = await memory.projects.unknown(resolved.project, user_id=resolved.user_id)
+    return (unknown,) if unknown else ()
+
+
 def goes_through_projects(scope: SearchScopeInput | None) -> bool:
     """Return whether a search is to go through all projects. Raises InputError if the access token names one."""
     grant = current_grant()
