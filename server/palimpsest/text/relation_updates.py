@@ -417,7 +417,8 @@ _VERB_ENDINGS = ("s", "ed")
 _ENDS_NAMED = _words("left lost quitté dejó lasciato verlaten lämnade бросил бросила")
 _PREPOSITIONS = _words(
     "at in on to for with from of as by about after before until during since and but im in am bei zu für mit von nach "
-    "à au en dans pour avec de del con para per da di a op bij voor met van på i till för med för w na z do dla и в на с"  # noqa: RUF001 - Russian
+    "à au en dans pour avec de del con para per da di a op bij voor met van på i till för med w na z do dla "
+    "и в на с"  # noqa: RUF001 - Russian
 )
 _OF_PLANS = frozenset(
     query_tokens("trip plan plans meeting appointment booking reservation party visit holiday Reise Termin")
