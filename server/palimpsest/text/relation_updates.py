@@ -483,7 +483,7 @@ def ending_in(text: str) -> Ending | None:
                 ended.append(_object_of(word, written[place + 1 :]))
             if word in _ENDS_ITS_AREA:
                 areas.add(_ENDS_ITS_AREA[word])
-    found = Ending(*(tuple(filter(None, tokens)) for tokens in (denied, ended)), frozenset(areas))
+    found = Ending(tuple(filter(None, denied)), tuple(filter(None, ended)), frozenset(areas))
     return found if found.denied or found.ended or areas else None
 
 
