@@ -399,7 +399,7 @@ def _write_commands(recorder: Recorder, run: Any, ids: Sequence[str]) -> None:
         ("delete", ids[1]),
         ("undelete", ids[1]),
         ("undo",),
-        ("undo", "--change", "3"),
+        ("undo", "--edit", "3"),
         ("entity", "rename", "Lena", "Lena Brandt"),
         ("import", str(recorder.folder / "pages"), "--dry-run"),
         ("import", exported, "--dry-run"),

@@ -190,7 +190,7 @@ async def test_the_export_of_claude_is_taken_in_whole_or_named(tmp_path: Path) -
     for source in (json_zip(tmp_path / "export.zip", **members), folder):
         async with memory_in(tmp_path / f"data-{source.name}") as memory:
             done = await memory.care.import_file(ALICE, source, ignore_progress)
-            assert done.new == {"alias": 0, "conversation": 1, "entity": 0, "turn": 2, "memory": 5, "summary": 0}
+            assert done.new == {"alias": 0, "conversation": 1, "entity": 0, "message": 2, "memory": 5, "summary": 0}
             stored = {hit.text: hit.tags for hit in (await memory.list(ALICE)).hits}
             assert stored == {
                 "Ana sails.": ("work",),

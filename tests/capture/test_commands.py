@@ -48,8 +48,8 @@ class TestCommands:
         palimpsest(tmp_path, "add", "Ana likes tea")
         spooled(tmp_path / "data", "prompt", "captured meanwhile")
         assert "Ana likes tea" in palimpsest(tmp_path, "undo")
-        [_, captured, _] = palimpsest_json(tmp_path, "log")["changes"]
-        assert "captured meanwhile" in palimpsest(tmp_path, "undo", "--change", str(captured["change"]))
+        [_, captured, _] = palimpsest_json(tmp_path, "log")["edits"]
+        assert "captured meanwhile" in palimpsest(tmp_path, "undo", "--edit", str(captured["edit"]))
 
 
 class TestDoctor:

@@ -13,7 +13,7 @@ AUTO = {"PALIMPSEST_PROJECT": "auto"}
 
 def texts(folder: Path, *arguments: str) -> list[str]:
     """Return the texts of all messages, in the order in which they were stored."""
-    log = palimpsest_json(folder, "log", "--limit", "100", *arguments)["changes"]
+    log = palimpsest_json(folder, "log", "--limit", "100", *arguments)["edits"]
     return sorted(step["after"] for edit in log for step in edit["steps"] if step["event"] == "ADD")
 
 
@@ -54,7 +54,7 @@ class TestClaudeCode:
         }
         assert dry["examples"][0] == "Our staging port is 7443."
         assert dry["left_out"]["thinking"] == 1
-        assert palimpsest_json(tmp_path, "log", settings=AUTO)["changes"] == []
+        assert palimpsest_json(tmp_path, "log", settings=AUTO)["edits"] == []
         done = palimpsest_json(tmp_path, "learn", "--claude-code", settings=AUTO)
         assert (done["projects"], len(done["edits"])) == (dry["projects"], 2)
         assert texts(tmp_path, "--project", "app") == sorted(

@@ -540,7 +540,7 @@ def test_the_commands_name_the_files_and_ask_first(tmp_path: Path) -> None:
     settings = load_settings(None, data_dir=tmp_path / "data")
     store(settings, "User plays the cello")
     copy = palimpsest_json(tmp_path, "backup", "mine.db")
-    assert copy == {"file": str(tmp_path / "mine.db"), "memories": 1, "turns": 0}
+    assert copy == {"file": str(tmp_path / "mine.db"), "memories": 1, "messages": 0}
     assert "already exists" in palimpsest(tmp_path, "backup", "mine.db", code=1)
     store(settings, "User lives in Nice")
     question = palimpsest(tmp_path, "restore", "mine.db", code=1)

@@ -99,7 +99,7 @@ async def test_an_import_after_its_undo_brings_the_content_back(tmp_path: Path) 
         assert would.new["memory"] == done.new["memory"] == 2
         assert done.known["memory"] == 0
         chats = await memory.care.import_file(ALICE, chat_file(tmp_path), ignore_progress)
-        assert chats.new["turn"] == 2
+        assert chats.new["message"] == 2
         assert await texts(memory) == sorted({*there, "Ana keeps a parrot"} - {"Ana keeps two parrots"})
         again = await memory.care.import_file(ALICE, mem0_file(tmp_path), ignore_progress)
         assert (again.new["memory"], again.known["memory"]) == (0, 2)

@@ -282,7 +282,7 @@ async def test_only_unknown_items_are_imported(tmp_path: Path) -> None:
         tea, other = store_memory(there, "User likes tea"), store_memory(there, "Bob likes tea", scope=BOB)
         before = table_rows(tmp_path / "there" / "ledger.db")
         done = await there.care.import_file(ALICE, tmp_path / "late.jsonl", ignore_progress)
-        assert (done.new["memory"], done.known["memory"], done.new["turn"], done.known["turn"]) == (2, 2, 0, 2)
+        assert (done.new["memory"], done.known["memory"], done.new["message"], done.known["message"]) == (2, 2, 0, 2)
         after = table_rows(tmp_path / "there" / "ledger.db")
         for table in ("messages", "message_history", "memories", "history", "memory_sources"):
             assert [row for row in after[table] if row in before[table]] == before[table]
@@ -419,7 +419,7 @@ async def test_a_dry_run_counts_the_items_and_stores_nothing(tmp_path: Path) -> 
         assert not (tmp_path / "there" / "backups").exists()
         assert would.examples[0] == "(deleted) My sister plays the harp"
         assert len(would.examples) == 5
-        assert would.known == {"alias": 0, "conversation": 0, "entity": 0, "turn": 0, "memory": 1, "summary": 0}
+        assert would.known == {"alias": 0, "conversation": 0, "entity": 0, "message": 0, "memory": 1, "summary": 0}
         done = await memory.care.import_file(ALICE, file, ignore_progress)
         assert (done.format, done.new, done.known) == ("palimpsest", would.new, would.known)
         assert done.backup is not None, "the ledger as it was before the import"

@@ -161,7 +161,7 @@ class TestImport:
         async with memory_in(data) as memory:
             store_memory(memory, "Bob drinks beer", scope=BOB)
             done = await memory.care.import_file(ALICE, file, ignore_progress)
-            assert (done.format, done.new["turn"], done.new["memory"]) == (form, *sample.new)
+            assert (done.format, done.new["message"], done.new["memory"]) == (form, *sample.new)
             assert sum(done.known.values()) == 0
             assert any("github token" in note for note in done.notes)
             assert files_with_part_of(data, TOKEN) == set()
@@ -225,7 +225,7 @@ class TestImport:
         async with memory_in(tmp_path / "data") as memory:
             for scope in (WEB, BOB, ALICE, CODER):
                 done = await memory.care.import_file(scope, tmp_path / "file", ignore_progress)
-                assert (done.new["turn"], done.new["memory"]) == sample.new
+                assert (done.new["message"], done.new["memory"]) == sample.new
                 stored = await memory.scope_contents(scope)
                 assert {entry.scope for entry in (*stored.memories, *stored.messages)} >= {scope}
             assert await search_texts(memory, sample.question, Scope("alice", project="app")) != []
@@ -268,6 +268,6 @@ class TestImport:
         async with memory_in(tmp_path / "data") as memory:
             before = table_rows(tmp_path / "data" / "ledger.db", "meta")
             would = await memory.care.import_file(ALICE, tmp_path / "file", ignore_progress, dry_run=True)
-            assert (would.format, would.new["turn"], would.examples[0]) == ("claude", 2, "Tea?")
+            assert (would.format, would.new["message"], would.examples[0]) == ("claude", 2, "Tea?")
             assert TOKEN not in " ".join(would.examples)
             assert table_rows(tmp_path / "data" / "ledger.db", "meta") == before

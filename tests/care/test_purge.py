@@ -512,7 +512,7 @@ def test_the_command_asks_first_and_reports_what_it_found(tmp_path: Path) -> Non
     stray.unlink()
     restore(settings_in(tmp_path / "data"), copy, StoppedClock())
     done = palimpsest_json(tmp_path, "purge", "--all", "--yes", "--backups")
-    assert (done["memories"], done["turns"], done["traces"], done["backups"]) == ([secret], [], [], [])
+    assert (done["memories"], done["messages"], done["traces"], done["backups"]) == ([secret], [], [], [])
     assert done["clean"]
     assert files_with_part_of(tmp_path, FIRST) == set()
 

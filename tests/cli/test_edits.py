@@ -213,7 +213,7 @@ def test_every_reply_and_error_of_these_commands_names_commands(tmp_path: Path, 
             ("list", "--filter", "project=web"),
             ("list", "--filter", "kind=recipe"),
             ("list", "--filter", "a", "--cursor", "x"),
-            ("undo", "--change", "99"),
+            ("undo", "--edit", "99"),
             ("summary", "--kind", "x"),
         )
     ]

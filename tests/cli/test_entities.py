@@ -101,7 +101,7 @@ def test_entities_are_merged_and_an_undo_takes_it_back(tmp_path: Path) -> None:
     assert "Anuska" in palimpsest(tmp_path, "log")
     again = palimpsest(tmp_path, "entity", "merge", "Anuska", "Ana", code=1)
     assert "itself" in again
-    undone = palimpsest(tmp_path, "undo", "--change", str(done["edit"]))
+    undone = palimpsest(tmp_path, "undo", "--edit", str(done["edit"]))
     assert undone.startswith("undid: merged Anuska into Ana\n")
     assert "unchanged" not in undone
     assert "Anuska" not in palimpsest(tmp_path, "entity", "Ana")
@@ -115,7 +115,7 @@ def test_what_is_said_of_a_namesake_is_split_off(tmp_path: Path) -> None:
         tmp_path, ("Tom bakes", (TOM, ("Ana", "person")), ()), ("Tom swims", (TOM, ("Porto", "place")), ())
     )
     done = palimpsest(tmp_path, "entity", "split", "Tom", swims[:8])
-    number = re.search(r"palimpsest undo --change (\d+)", done)
+    number = re.search(r"palimpsest undo --edit (\d+)", done)
     assert number is not None
     text = palimpsest(tmp_path, "entity", "Tom")
     assert "Only this one is connected with Porto" in text
@@ -127,7 +127,7 @@ def test_what_is_said_of_a_namesake_is_split_off(tmp_path: Path) -> None:
     assert "swims" in palimpsest(tmp_path, "entity", "Thomas")
     assert "[" not in palimpsest(tmp_path, "entity", "Ana").split("\n")[0]
     palimpsest(tmp_path, "undo")
-    palimpsest(tmp_path, "undo", "--change", number[1])
+    palimpsest(tmp_path, "undo", "--edit", number[1])
     assert "Only this one" not in palimpsest(tmp_path, "entity", "Tom")
 
 

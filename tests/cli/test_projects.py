@@ -261,8 +261,8 @@ class TestMoving:
             folders.run(root, "add", "The build runs on Debian", "--project", project)
         folders.run(root, "add", "The site uses Svelte", "--project", "a")
         backup = folders.json(root, "projects", "merge", "a", "b")["backup"]
-        newest = folders.json(root, "log", "--project", "b")["changes"][0]["change"]
-        refused = folders.run(root, "undo", "--change", str(newest), "--project", "b", code=1)
+        newest = folders.json(root, "log", "--project", "b")["edits"][0]["edit"]
+        refused = folders.run(root, "undo", "--edit", str(newest), "--project", "b", code=1)
         assert "merged two projects, which an undo cannot take back" in refused
         assert "deleted: [" in folders.run(root, "undo", "--project", "b"), "the edit before it"
         assert folders.texts(root, "--project", "b") == ["The build runs on Debian"]

@@ -391,10 +391,10 @@ async def test_the_commands_show_edits_and_undo_them(tmp_path: Path) -> None:
     assert palimpsest(tmp_path, "undo").startswith(f"added: [{tea[:8]}] User likes coffee")
     (undone,) = palimpsest_json(tmp_path, "undo", "--since", "2020-01-02T12:30:00Z")["results"]
     assert (undone["event"], undone["memory"]) == ("UPDATE", "User likes [green] tea")
-    assert "edit 2 was changed again" in palimpsest(tmp_path, "undo", "--change", "2", code=1)
-    both = palimpsest(tmp_path, "undo", "--change", "1", "--since", "2020-01-02", code=1)
-    assert "--change and --since exclude each other. Nothing was undone. Give one of them" in both
-    assert palimpsest(tmp_path, "undo", "--change", "5").startswith(f"updated: [{tea[:8]}] User likes coffee (was: ")
+    assert "edit 2 was changed again" in palimpsest(tmp_path, "undo", "--edit", "2", code=1)
+    both = palimpsest(tmp_path, "undo", "--edit", "1", "--since", "2020-01-02", code=1)
+    assert "--edit and --since exclude each other. Nothing was undone. Give one of them" in both
+    assert palimpsest(tmp_path, "undo", "--edit", "5").startswith(f"updated: [{tea[:8]}] User likes coffee (was: ")
     async with memory_in(tmp_path / "data") as memory:
         makers = [(edit.provenance.stage, edit.provenance.caller) for edit in await memory.log(ALICE, limit=3)]
         assert makers == [("undo 5", "cli"), ("undo since 2020-01-02T12:30:00Z", "cli"), ("undo 3", "cli")]

@@ -9,7 +9,7 @@ import pytest
 
 from palimpsest.core.models import KnownRelation, NamedEntity, Relation, Scope
 from palimpsest.recall.search import SearchResult
-from palimpsest.server.replies.json_replies import SearchReply
+from palimpsest.server.replies.json_replies import search_json
 from palimpsest.server.replies.plain_text import search_text
 from tests.support.command_line import palimpsest, palimpsest_json
 from tests.support.http_server import HttpServer, connect_http, new_access_token
@@ -76,11 +76,11 @@ def test_a_relation_is_a_line_and_an_object(shown: KnownRelation, line: str, rep
     """Guards names that would be a line of their own or move the cursor. JSON keeps its values."""
     result = SearchResult((), relations=(shown,))
     assert line in search_text(result, ALICE).splitlines()
-    assert SearchReply.of(result, ALICE).as_json()["relations"] == [reply]
+    assert search_json(result, ALICE)["relations"] == [reply]
 
 
 def test_without_relations_nothing_is_said() -> None:
-    assert "relations" not in SearchReply.of(SearchResult(()), ALICE).as_json()
+    assert "relations" not in search_json(SearchResult(()), ALICE)
 
 
 @pytest.mark.nightly

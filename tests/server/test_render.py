@@ -14,7 +14,7 @@ from palimpsest.memory import Page
 from palimpsest.recall.search import SearchResult
 from palimpsest.recall.similar import SimilarMemory
 from palimpsest.server.replies.advice import short
-from palimpsest.server.replies.json_replies import AddReply, HistoryReply
+from palimpsest.server.replies.json_replies import added_json, history_json
 from palimpsest.server.replies.plain_text import (
     added_text,
     changed_text,
@@ -107,7 +107,7 @@ def test_similar_memories_are_shown_under_the_new_one() -> None:
     assert second == "  resembles [ffeeddcc] on 2024-02-11 Ana drinks coffee."
     assert 'replaces=["its id"]' in advice
     assert "delete_memory" in advice
-    assert f"note: {AddReply.of(result, SCOPE).notes[0]}" == advice, "the JSON has the same note"
+    assert f"note: {added_json(result, SCOPE)['notes'][0]}" == advice, "the JSON has the same note"
 
 
 def test_a_deletion_says_how_to_restore_it() -> None:
@@ -281,7 +281,7 @@ def test_a_history_says_since_when_and_until_when_as_exactly_as_it_is_known() ->
         f"[0a1b2c3d] {new.date}, current, since 2026: Ana drinks tea.",
         "  replaced [0a1b2c3d] 2026-05-08, until 2026-05: Ana drinks green tea.",
     ]
-    content = HistoryReply.of(new, [], [Predecessor(PAST)], []).as_json()
+    content = history_json(new, [], [Predecessor(PAST)], [])
     assert (content["valid_from"], content["replaced"][0]["valid_until"]) == ("2026", "2026-05")
 
 

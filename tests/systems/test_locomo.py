@@ -53,7 +53,7 @@ def account(request: dict[str, Any]) -> dict[str, Any]:
     """Tell a session by its first message, once it is shown that each observation comes with its turn."""
     messages = [item["text"] for item in given(request, "Messages")]
     first = next(turn for turn, _, text in (*MAY, *JUNE) if text == messages[0])
-    shown = {item["text"]: item["turns"] for item in given(request, "Learned")}
+    shown = {item["text"]: item["messages"] for item in given(request, "Learned")}
     assert shown == {text: [turn] for turn, text in OBSERVATIONS.items() if turn[:2] == first[:2]}
     return {"summary": ACCOUNTS[first]}
 

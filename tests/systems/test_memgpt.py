@@ -41,7 +41,7 @@ class TestCoreMemory:
             history = await agent.call_tool("get_history", {"memory_id": person})
             versions = history.structured_content["history"]
             assert [version["old_memory"] for version in versions] == [None, PERSON]
-            assert versions[-1]["change"] > versions[0]["change"]
+            assert versions[-1]["edit"] > versions[0]["edit"]
 
     async def test_a_full_block_is_refused_and_the_agent_makes_room(self, tmp_path: Path) -> None:
         """The error says how much too much it is and what takes the room; nothing is changed until there is some."""

@@ -91,7 +91,7 @@ def _ids_in(item: dict[str, Any]) -> list[str]:
 # The JSON lines of an exported memory: their fields, strict reading, and writing that is the same every time.
 #
 # The first line names the format and the user. Then come aliases of projects, conversations, entities, messages
-# (with the type "turn"), memories and summaries, one JSON object per line. The keys are sorted, so the same memory
+# memories and summaries, one JSON object per line. The keys are sorted, so the same memory
 # is always exported to the same bytes.
 
 FORMAT = "palimpsest-export"
@@ -257,7 +257,7 @@ class GistRow(_Line):
 class MessageLine(_Line):
     """A message of a conversation, or a page of a document, which may have a gist."""
 
-    type: Literal["turn"]
+    type: Literal["message"]
     id: Id
     project: ScopePart
     agent_id: ScopePart

@@ -133,7 +133,7 @@ def _message_item(
 ) -> dict[str, Any]:
     added = {"event": Event.ADD.value, "updated_at": message.said_at, "stage": "import", "caller": "cli", "change": 1}
     return {
-        "type": "turn",
+        "type": "message",
         "id": message_id,
         "project": scope.project,
         "agent_id": scope.agent_id,
@@ -403,7 +403,7 @@ def run_import(
     with engine.ledger.read() as conn:
         waiting = entries.count_missing_vectors(conn, engine.embedder.fingerprint, only_failed=True)
         notes += notes_on_long_blocks(conn, scope.user_id)
-    is_one_edit = plan.edits == 1 and bool(state.stored["turn"] or state.stored["memory"])
+    is_one_edit = plan.edits == 1 and bool(state.stored["message"] or state.stored["memory"])
     return ImportResult(
         plan.format,
         state.stored,

@@ -26,7 +26,7 @@ from palimpsest.memory import Memory
 from palimpsest.server.bearer import token_findings
 from palimpsest.server.replies import plain_text
 from palimpsest.server.replies.advice import COMMANDS, short
-from palimpsest.server.replies.json_replies import ChangeReply, EditsReply
+from palimpsest.server.replies.json_replies import changed_json, edits_json
 from palimpsest.text.display import counted, visible
 
 # The commands that look after a memory: log, undo, purge, rebuild and doctor.
@@ -48,7 +48,7 @@ def log(
 
     async def work(memory: Memory) -> None:
         edits = await memory.log(memory.scope, limit=limit, before=before)
-        print_result(as_json, EditsReply.of(edits).as_json(), plain_text.edits_text(edits))
+        print_result(as_json, edits_json(edits), plain_text.edits_text(edits))
 
     with_memory(ctx, work)
 
@@ -56,20 +56,20 @@ def log(
 @app.command(rich_help_panel=MEMORIES)
 def undo(
     ctx: typer.Context,
-    change: Annotated[int | None, typer.Option(help="The number of the edit, from palimpsest log.")] = None,
+    edit: Annotated[int | None, typer.Option(help="The number of the edit, from palimpsest log.")] = None,
     since: Annotated[str, typer.Option(help="An ISO 8601 date or time. Undo every edit since then.")] = "",
     as_json: AsJson = False,
 ) -> None:
     """Undo the newest edit, one edit by its number, or every edit since a time. An undo can itself be undone."""
 
     async def work(memory: Memory) -> None:
-        if change is not None and since:
-            raise InputError("--change and --since exclude each other. Nothing was undone. Give one of them")
-        selection = Undo(change, parse_instant(since, "--since", memory.zone) if since else None)
+        if edit is not None and since:
+            raise InputError("--edit and --since exclude each other. Nothing was undone. Give one of them")
+        selection = Undo(edit, parse_instant(since, "--since", memory.zone) if since else None)
         result = await memory.undo(memory.scope, selection, caller=CALLER)
         text = plain_text.changed_text(result, memory.scope, COMMANDS)
-        reply = ChangeReply.of(result, memory.scope, COMMANDS)
-        print_result(as_json, reply.as_json(), text, done=text)
+        reply = changed_json(result, memory.scope, COMMANDS)
+        print_result(as_json, reply, text, done=text)
 
     with_memory(ctx, work)
 
@@ -129,7 +129,7 @@ def _counted(memory_ids: Sized, message_ids: Sized) -> str:
 def _purge_json(result: PurgeResult) -> dict[str, object]:
     return {
         "memories": list(result.erased.memory_ids),
-        "turns": list(result.erased.message_ids),
+        "messages": list(result.erased.message_ids),
         "files": result.files,
         "traces": [
             {"file": str(trace.file), "text": trace.piece, "explained": trace.explained} for trace in result.traces

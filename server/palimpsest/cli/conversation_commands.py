@@ -42,7 +42,7 @@ from palimpsest.learn.readers import MARKUP, TEXT, decoded
 from palimpsest.memory import Memory
 from palimpsest.server.replies import json_replies
 from palimpsest.server.replies.advice import COMMANDS, left_out_notes
-from palimpsest.server.replies.json_replies import PageReply, SearchReply
+from palimpsest.server.replies.json_replies import page_json, search_json
 from palimpsest.text.display import counted, shorten
 
 # The commands that list conversations, read one, and find messages in all of them.
@@ -112,7 +112,7 @@ def messages(  # noqa: PLR0913 - typer passes the options of a command by name
         parts = [*hits_parts(page.hits, f"messages of {memory.scope}"), *notes_text(page.notes)]
         if not page.hits and not page.cursor:
             parts.insert(0, "there are no more" if cursor else f"no message of {memory.scope} matches")
-        print_result(as_json, PageReply.of(page, memory.scope, COMMANDS).as_json(), *parts, *_more(page.cursor))
+        print_result(as_json, page_json(page, memory.scope, COMMANDS), *parts, *_more(page.cursor))
 
     with_memory(ctx, work)
 
@@ -261,7 +261,7 @@ def learn_documents(ctx: typer.Context, path: Path, ask: Sequence[str], *, tempo
             "skipped": [{"path": item.path, "reason": item.reason} for item in result.skipped],
             "gone": [json_replies.document_json(item) for item in result.gone],
             "notes": list(notes),
-            "answers": {name: SearchReply.of(answer, memory.scope).as_json() for name, answer in answers.items()},
+            "answers": {name: search_json(answer, memory.scope) for name, answer in answers.items()},
         }
         print_result(as_json, content, *parts, done="" if temporary else str(parts[0]))
 
@@ -345,7 +345,7 @@ def _rest(request: SessionsRequest, result: SessionsResult) -> list[Part]:
     if request.is_dry_run:
         parts += [f"- {shorten(text, MAX_CHARS)}" for text in result.examples]
     parts += [f"left out: {reason} ({number:,})" for reason, number in result.left_out.most_common()]
-    parts += [f"undo with: palimpsest undo --change {edit}  ({scope})" for scope, edit in result.edits.items()]
+    parts += [f"undo with: palimpsest undo --edit {edit}  ({scope})" for scope, edit in result.edits.items()]
     if result.queued:
         parts.append(
             f"learned from in the background, some each day: {counted(result.queued, 'message')}; see palimpsest jobs"
@@ -486,9 +486,7 @@ def _learn_file(ctx: typer.Context, file: Path, ask: list[str], *, temporary: bo
             "kept_messages": kept,
             "facts": learned,
             "notes": told,
-            "answers": {
-                question: SearchReply.of(answer, memory.scope).as_json() for question, answer in answers.items()
-            },
+            "answers": {question: search_json(answer, memory.scope) for question, answer in answers.items()},
         }
         print_result(as_json, content, *parts, done="" if temporary else done)
 

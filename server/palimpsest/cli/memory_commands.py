@@ -60,15 +60,16 @@ from palimpsest.server.replies.advice import (
     unlisted_notes,
 )
 from palimpsest.server.replies.json_replies import (
-    AddReply,
-    ChangeReply,
-    DeleteAllReply,
-    HistoryReply,
-    PageReply,
-    SearchReply,
-    SummaryReply,
+    added_json,
+    changed_json,
+    deleted_all_json,
+    history_json,
+    message_history_json,
+    page_json,
+    search_json,
+    summary_json,
 )
-from palimpsest.server.replies.plain_text import WholeReply, whole_reply_text
+from palimpsest.server.replies.plain_text import whole_json, whole_reply_text
 from palimpsest.text.display import visible
 
 # What a person types for a filter, for metadata and for a text: in words, on standard input, or in an editor.
@@ -344,7 +345,7 @@ def edit(
         if file is not None:
             file.unlink(missing_ok=True)
         reply = plain_text.changed_text(result, memory.scope, COMMANDS)
-        print_result(as_json, ChangeReply.of(result, memory.scope, COMMANDS).as_json(), reply, done=reply)
+        print_result(as_json, changed_json(result, memory.scope, COMMANDS), reply, done=reply)
 
     try:
         with_memory(ctx, work)
@@ -386,14 +387,14 @@ def delete(
         if ids:
             result = await memory.delete(scope, ids, caller=CALLER)
             text = plain_text.changed_text(result, scope, COMMANDS)
-            print_result(as_json, ChangeReply.of(result, scope, COMMANDS).as_json(), text, done=text)
+            print_result(as_json, changed_json(result, scope, COMMANDS), text, done=text)
             return
         stored = await memory.scope_contents(scope)
         if not yes and (stored.memories or stored.messages):
             typer.confirm(visible(_question(stored, scope)), abort=True, err=True)
         result = await memory.delete_all(scope, caller=CALLER)
         text = plain_text.all_deleted_text(result, scope, COMMANDS)
-        print_result(as_json, DeleteAllReply.of(result).as_json(), text, done=text)
+        print_result(as_json, deleted_all_json(result), text, done=text)
 
     with_memory(ctx, work)
 
@@ -410,7 +411,7 @@ def undelete(ctx: typer.Context, memory_id: MemoryId, as_json: AsJson = False) -
     async def work(memory: Memory) -> None:
         result = await memory.restore(memory.scope, memory_id, caller=CALLER)
         text = plain_text.restored_text(result, memory.scope)
-        print_result(as_json, ChangeReply.of(result, memory.scope, COMMANDS).as_json(), text, done=text)
+        print_result(as_json, changed_json(result, memory.scope, COMMANDS), text, done=text)
 
     with_memory(ctx, work)
 
@@ -472,7 +473,7 @@ def add(
             ),
         )
         reply = plain_text.added_text(result, scope, COMMANDS)
-        print_result(as_json, AddReply.of(result, scope, COMMANDS).as_json(), reply, done=reply)
+        print_result(as_json, added_json(result, scope, COMMANDS), reply, done=reply)
 
     with_memory(ctx, work)
 
@@ -517,7 +518,7 @@ def search(  # noqa: PLR0913 - typer passes the options of a command by name
         parts = search_parts(answer, query, memory.scope)
         if not answer.hits and not answer.omitted:
             parts += _where_to_look(memory.scope, is_filtered=bool(filters))
-        print_result(as_json, SearchReply.of(answer, memory.scope, COMMANDS).as_json(), *parts)
+        print_result(as_json, search_json(answer, memory.scope, COMMANDS), *parts)
 
     with_memory(ctx, work)
 
@@ -546,7 +547,7 @@ def list_(
             parts.insert(0, _nothing_listed(memory.scope, deleted=deleted, is_filtered=bool(filters), cursor=cursor))
         if page.cursor:
             parts.append(f"more: --cursor {page.cursor}")
-        print_result(as_json, PageReply.of(page, memory.scope, COMMANDS).as_json(), *parts)
+        print_result(as_json, page_json(page, memory.scope, COMMANDS), *parts)
 
     with_memory(ctx, work)
 
@@ -581,7 +582,7 @@ def get(ctx: typer.Context, memory_id: MemoryId, as_json: AsJson = False) -> Non
     async def work(memory: Memory) -> None:
         owner = await memory.get(memory.scope, memory_id)
         sources = () if isinstance(owner, Message) else await memory.sources(memory.scope, owner.id)
-        content = WholeReply.of(owner, sources).as_json()
+        content = whole_json(owner, sources)
         print_result(as_json, content, whole_reply_text(owner, sources), soft_wrap=True)
 
     with_memory(ctx, work)
@@ -594,13 +595,13 @@ def history(ctx: typer.Context, memory_id: MemoryId, as_json: AsJson = False) ->
     async def work(memory: Memory) -> None:
         owner = await memory.get(memory.scope, memory_id)
         if isinstance(owner, Message):
-            reply, text = HistoryReply.of_message(owner), plain_text.whole_text(owner)
+            reply, text = message_history_json(owner), plain_text.whole_text(owner)
         else:
             stored, versions = await memory.history(memory.scope, owner.id)
             relatives = await memory.predecessors(memory.scope, stored.id), await memory.linked(memory.scope, stored)
-            reply = HistoryReply.of(stored, versions, *relatives)
+            reply = history_json(stored, versions, *relatives)
             text = plain_text.history_text(stored, versions, *relatives)
-        print_result(as_json, reply.as_json(), text)
+        print_result(as_json, reply, text)
 
     with_memory(ctx, work)
 
@@ -627,7 +628,7 @@ def summary(
     async def work(memory: Memory) -> None:
         kinds = await memory.last_days(memory.scope, days) if days else [name or kind]
         results = [await memory.summary(memory.scope, kind, refresh=refresh, caller=CALLER) for kind in kinds]
-        replies = [SummaryReply.of(result, memory.scope).as_json() for result in results]
+        replies = [summary_json(result, memory.scope) for result in results]
         if days:
             print_result(as_json, {"days": replies}, plain_text.days_text(results, memory.scope))
         else:

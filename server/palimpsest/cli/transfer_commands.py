@@ -86,7 +86,7 @@ async def imported_folder(memory: Memory, folder: Path, *, dry_run: bool, delete
     done = f"{folder}: {verb}{', '.join(counts) or 'nothing to change'}"
     parts = [done, *_lines(result.done), *_removed_lines(result), *_conflict_lines(result)]
     if result.edit:
-        parts.append(f"palimpsest undo --change {result.edit} takes it back")
+        parts.append(f"palimpsest undo --edit {result.edit} takes it back")
     parts += [*notes_text([*_missing_notes(result), *result.notes]), f"scope: {result.scope}"]
     print_result(as_json, _folder_json(result, dry_run=dry_run), *parts, done=done if result.edit else "")
 
@@ -219,7 +219,7 @@ def backup_(
 ) -> None:
     """Copy the ledger, also while it is in use, and check the copy."""
     copy = exit_on_error(lambda: back_up(settings_of(ctx), file, now))
-    content = {"file": str(copy.path), "memories": copy.memories, "turns": copy.messages}
+    content = {"file": str(copy.path), "memories": copy.memories, "messages": copy.messages}
     counts = f"{counted(copy.memories, 'memory')} and {counted(copy.messages, 'message')}"
     text = f"backed up {counts} to {copy.path}; the copy was checked"
     print_result(as_json, content, text, done=text)
@@ -241,7 +241,7 @@ def restore_(
         typer.confirm(visible(f"Replace {ledger} with {file} ({held})?"), abort=True, err=True)
     result = exit_on_error(lambda: restore(settings_of(ctx), file, now))
     before = str(result.before) if result.before else None
-    content = {"memories": result.copy.memories, "turns": result.copy.messages, "before": before}
+    content = {"memories": result.copy.memories, "messages": result.copy.messages, "before": before}
     text = f"restored {counted(result.copy.memories, 'memory')} and {counted(result.copy.messages, 'message')}"
     if before:
         text += f"; the previous ledger is in {before}"
@@ -333,7 +333,7 @@ def import_(
 
 
 def _counts(by_type: dict[str, int]) -> str:
-    nouns = {"alias": "project name", "conversation": "conversation", "entity": "entity", "turn": "message"}
+    nouns = {"alias": "project name", "conversation": "conversation", "entity": "entity", "message": "message"}
     nouns |= {"memory": "memory", "summary": "summary"}
     return ", ".join(counted(by_type[kind], noun) for kind, noun in nouns.items() if by_type[kind])
 

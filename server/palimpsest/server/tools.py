@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
@@ -42,14 +42,14 @@ from palimpsest.server.replies.advice import (
     unlisted_notes,
 )
 from palimpsest.server.replies.json_replies import (
-    AddReply,
-    ChangeReply,
-    DeleteAllReply,
-    HistoryReply,
-    PageReply,
-    Reply,
-    SearchReply,
-    SummaryReply,
+    added_json,
+    changed_json,
+    deleted_all_json,
+    history_json,
+    message_history_json,
+    page_json,
+    search_json,
+    summary_json,
 )
 from palimpsest.server.session.context import (
     asks_between_requests,
@@ -88,15 +88,12 @@ CALLER = "mcp"
 """Who made a change, in the history of memories."""
 
 
-def tool_result(text: str, content: Reply | Any) -> CallToolResult:
+def tool_result(text: str, content: Mapping[str, Any]) -> CallToolResult:
     """Return a result with the same content as text and as JSON, because clients show their model only one of them.
 
     Both say that memories are information and not instructions.
     """
-    structured = content
-    if isinstance(content, Reply):
-        reply = content.as_json()
-        structured = {**reply, "notes": [*reply.get("notes", ()), ABOUT_THE_PAST]}
+    structured = {**content, "notes": [*content.get("notes", ()), ABOUT_THE_PAST]}
     return CallToolResult(content=[TextContent(type="text", text=framed(text))], structured_content=structured)
 
 
@@ -210,7 +207,7 @@ async def search_memories(
         result = replace(result, notes=(*result.notes, IN_OTHER_PROJECT))
     notes = (*unknown, *named_user(scope, search_scope), *await news(memory, search_scope))
     result = replace(result, notes=(*result.notes, *notes))
-    return tool_result(plain_text.search_text(result, search_scope), SearchReply.of(result, search_scope))
+    return tool_result(plain_text.search_text(result, search_scope), search_json(result, search_scope))
 
 
 @mcp_errors(TOOL)
@@ -235,7 +232,7 @@ async def list_memories(
     )
     about_scope = (*await named_project(memory, scope, list_scope), *named_user(scope, list_scope))
     page = replace(page, notes=(*page.notes, *unlisted_notes(page), *about_scope, *await news(memory, list_scope)))
-    return tool_result(plain_text.page_text(page, list_scope), PageReply.of(page, list_scope))
+    return tool_result(plain_text.page_text(page, list_scope), page_json(page, list_scope))
 
 
 @mcp_errors(TOOL)
@@ -262,7 +259,7 @@ async def get_summary(
     summary = replace(
         summary, notes=(*summary.notes, *named_user(scope, summary_scope), *await news(memory, summary_scope))
     )
-    return tool_result(plain_text.summary_text(summary, summary_scope), SummaryReply.of(summary, summary_scope))
+    return tool_result(plain_text.summary_text(summary, summary_scope), summary_json(summary, summary_scope))
 
 
 @mcp_errors(TOOL)
@@ -272,11 +269,11 @@ async def get_history(ctx: Context[Any, Any], memory_id: MemoryId, scope: ScopeA
     read_scope = scope_of(ctx, memory, scope)
     owner = await memory.get(read_scope, memory_id)
     if isinstance(owner, Message):
-        return tool_result(plain_text.whole_text(owner), HistoryReply.of_message(owner))
+        return tool_result(plain_text.whole_text(owner), message_history_json(owner))
     stored, versions = await memory.history(read_scope, owner.id)
     relatives = await memory.predecessors(read_scope, stored.id), await memory.linked(read_scope, stored)
     return tool_result(
-        plain_text.history_text(stored, versions, *relatives), HistoryReply.of(stored, versions, *relatives)
+        plain_text.history_text(stored, versions, *relatives), history_json(stored, versions, *relatives)
     )
 
 
@@ -352,17 +349,14 @@ async def add_memory(  # noqa: PLR0913 - the arguments of the tool, which client
         *await news(memory, write_scope),
     )
     result = replace(result, notes=(*result.notes, *notes))
-    reply = AddReply.of(result, write_scope)
+    reply = added_json(result, write_scope)
     reply_text = plain_text.added_text(result, write_scope)
     if memory.settings.version == "v1.0":
-        return tool_result(reply_text, _bare_list(reply, ctx.request_context.protocol_version))
+        # Only the results, as Mem0 1.0 gives them.
+        is_list = ctx.request_context.protocol_version >= BARE_LIST_SINCE
+        results: Any = reply["results"] if is_list else {"result": reply["results"]}
+        return CallToolResult(content=[TextContent(type="text", text=framed(reply_text))], structured_content=results)
     return tool_result(reply_text, reply)
-
-
-def _bare_list(reply: AddReply, protocol_version: str) -> Any:
-    """Return only the results, as Mem0 1.0 does."""
-    results = reply.as_json()["results"]
-    return results if protocol_version >= BARE_LIST_SINCE else {"result": results}
 
 
 def _add_text(
@@ -440,7 +434,7 @@ async def update_memory(
         plain_text.restored_text(result, write_scope) if restore else plain_text.changed_text(result, write_scope)
     )
     await notify_changed(state_of(ctx).subscribers, result.outcomes)
-    return tool_result(reply_text, ChangeReply.of(result, write_scope))
+    return tool_result(reply_text, changed_json(result, write_scope))
 
 
 # The tool that deletes memories and messages, and the question to the user before everything is deleted.
@@ -499,7 +493,7 @@ async def delete_memory(
         result = await memory.delete(delete_scope, ids, caller=CALLER)
         result = replace(result, notes=(*result.notes, *named_user(scope, delete_scope)))
         await notify_changed(state_of(ctx).subscribers, result.outcomes)
-        return tool_result(plain_text.changed_text(result, delete_scope), ChangeReply.of(result, delete_scope))
+        return tool_result(plain_text.changed_text(result, delete_scope), changed_json(result, delete_scope))
     if not (isinstance(answer, AcceptedElicitation) and (answer.data.delete or answer.data is NOT_ASKED)):
         raise InputError("the user was asked and said no; nothing was deleted. Do not call again unless they ask")
     user_agreed = answer.data.delete
@@ -510,7 +504,7 @@ async def delete_memory(
     result = await memory.delete_all(delete_scope, caller=CALLER)
     result = replace(result, notes=(*result.notes, *named_user(scope, delete_scope)))
     await notify_changed(state_of(ctx).subscribers, result.outcomes)
-    return tool_result(plain_text.all_deleted_text(result, delete_scope), DeleteAllReply.of(result))
+    return tool_result(plain_text.all_deleted_text(result, delete_scope), deleted_all_json(result))
 
 
 # Register the tools on a server.

@@ -2,7 +2,7 @@
 
 Ids, times and history stay the same. Vectors, the full text and the index log are not exported, because they can be
 rebuilt. Edit numbers are exported as ranks (1 is the user's first edit), so that the same memory gives the same file
-from every ledger. The format says "turn" for a message.
+from every ledger.
 """
 
 from __future__ import annotations
@@ -300,7 +300,7 @@ HISTORY = (
 )
 
 
-ITEM_TYPES = ("alias", "conversation", "entity", "turn", "memory", "summary")
+ITEM_TYPES = ("alias", "conversation", "entity", "message", "memory", "summary")
 
 Standing: TypeAlias = Literal["new", "known", "undone", "deleted", "purged"]
 """What the ledger has of an item of an import: nothing, the item, an item that an undo took back, an item that a person
@@ -354,7 +354,7 @@ def export_items(conn: Connection, user_id: str) -> Iterator[dict[str, Any]]:
         past = [_ranked(_version(version, MESSAGE_HISTORY), version.change, rank) for version in rows]
         mentions = mentions_of(conn, "message", row.id)
         also = documents.exported(conn, row) | ({"mentions": mentions} if mentions else {})
-        yield {"type": "turn", **_values(row, MESSAGE + MESSAGE_STATE), **also, "history": past}
+        yield {"type": "message", **_values(row, MESSAGE + MESSAGE_STATE), **also, "history": past}
     for row in conn.execute(select(memories).where(memories.c.user_id == user_id).order_by(memories.c.seq)):
         rows = _rows_of(conn, history, history.c.memory_id, row.id)
         past = [_ranked(_version(version, HISTORY), version.change, rank) for version in rows]
@@ -426,11 +426,11 @@ def _store(tx: Transaction, item: Item, state: ImportState) -> bool:
         tx = replace(tx, edit=state.base + max(version["change"] for version in item["history"]))
         return bring_back(tx, item, known)
     if known is not None:
-        if item["type"] == "turn":
+        if item["type"] == "message":
             _join_conversation(tx, item, known)
         return False
     tx.conn.execute(delete(purged).where(purged.c.owner_id == item["id"]))
-    (_store_message if item["type"] == "turn" else _store_memory)(tx, item, state)
+    (_store_message if item["type"] == "message" else _store_memory)(tx, item, state)
     return True
 
 
@@ -452,7 +452,7 @@ def standing_of(conn: Connection, user_id: str, item: Item, state: ImportState) 
 
 def _standing(conn: Connection, scope: Scope, item: Item) -> tuple[Standing, str | None]:
     """Return what the ledger has of a message or memory, and the id it has here."""
-    is_message = item["type"] == "turn"
+    is_message = item["type"] == "message"
     known = (_known_message if is_message else _known_memory)(conn, scope, item)
     if known is None:
         return ("purged" if was_purged(conn, item) else "new"), None
@@ -468,7 +468,7 @@ def belongs_to_other_user(conn: Connection, user_id: str, item: Item) -> bool:
     """Return whether the id of an item is the id of another user's message, memory or entity. Ids are unique."""
     if item["type"] == "entity":
         return is_of_other_user(conn, user_id, item)
-    table = {"turn": messages, "memory": memories}.get(item["type"])
+    table = {"message": messages, "memory": memories}.get(item["type"])
     if table is None:
         return False
     of_other_user = (table.c.id == item["id"], table.c.user_id != user_id)

@@ -294,7 +294,7 @@ def fate_of(conn: Connection, kind: Kind, owner_id: str) -> Literal["known", "un
 
 def bring_back(tx: Transaction, item: Mapping[str, Any], owner_id: str) -> bool:
     """Restore a deleted memory or message as an import has it. `owner_id` is its id here. Return whether it changed."""
-    if item["type"] == "turn":
+    if item["type"] == "message":
         return writes.set_deleted(tx, owner_id, deleted=False).event is not Event.NONE
     present = to_memory(tx.conn.execute(select(memories).where(memories.c.id == owner_id)).one())
     if find_duplicate(tx, present.scope, item["text"]) is not None:

@@ -76,7 +76,7 @@ async def test_a_conversation_has_its_observations_with_their_turns(tmp_path: Pa
             session = await memory.summary(ALICE, "session")
             shown = server.chat_requests[0]["messages"][1]["content"]
     assert session.text == "They talked about a cat.\n- User has a cat (D1:1)"
-    assert '"turns": ["D1:1"]' in shown
+    assert '"messages": ["D1:1"]' in shown
 
 
 @pytest.mark.few_by_day(1)

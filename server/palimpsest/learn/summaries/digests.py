@@ -243,7 +243,7 @@ def _session_material(conn: Connection, request: SummaryRequest) -> Material:
     memories = fitting([memory for memory, _ in turns])[::-1]
     by_id = {memory.id: names for memory, names in turns}
     return Material(
-        tuple({**memory_item(memory), "turns": list(by_id[memory.id])} for memory in memories),
+        tuple({**memory_item(memory), "messages": list(by_id[memory.id])} for memory in memories),
         spread(messages, MAX_SESSION_TOKENS),
         sources=revisions(memories),
         message_ids=tuple(message.id for message in messages),

@@ -10,14 +10,13 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from palimpsest.core.clock import local_iso, shown_date, shown_time, zone_shown
+from palimpsest.core.clock import iso, local_iso, shown_date, shown_time, zone_shown
 from palimpsest.core.models import (
     ORIGIN,
     PAGE,
     Edit,
     Event,
     Hit,
-    Kind,
     LinkedMemory,
     Memory,
     Message,
@@ -44,10 +43,7 @@ from palimpsest.server.replies.advice import (
     summary_notes,
 )
 from palimpsest.server.replies.json_replies import (
-    Instant,
-    LeftOutIfEmpty,
-    LeftOutIfNone,
-    Reply,
+    given,
     learned_line,
     uri_of,
     with_label_changes,
@@ -412,49 +408,29 @@ SHOWN_SOURCES = 10
 """How many of the messages behind a memory are printed."""
 
 
-class WholeReply(Reply):
-    """A memory or message with everything that is stored with it. `sources` are as in a search."""
-
-    id: str
-    kind: Kind
-    text: str
-    at: str
-    scope: dict[str, str]
-    deleted: bool
-    superseded_by: str | None = LeftOutIfNone
-    valid_from: str | None = LeftOutIfNone
-    valid_until: str | None = LeftOutIfNone
-    sources: tuple[str, ...]
-    role: str
-    name: str
-    tags: tuple[str, ...] = LeftOutIfEmpty
-    metadata: dict[str, Any]
-    created_at: Instant
-    updated_at: Instant
-
-    @classmethod
-    def of(cls, owner: Memory | Message, sources: Sequence[Message]) -> WholeReply:
-        """Return the reply for a memory and the messages behind it, or for a message."""
-        memory = owner.as_memory if isinstance(owner, Message) else owner
-        parts = {name: getattr(memory.scope, name) for name in ("user_id", "project", "agent_id", "run_id")}
-        return cls(
-            id=memory.id,
-            kind="message" if isinstance(owner, Message) else "memory",
-            text=memory.text,
-            at=shown_time(memory.at, memory.at_precision),
-            scope={name: value for name, value in parts.items() if value},
-            deleted=memory.deleted_at is not None,
-            superseded_by=memory.superseded_by,
-            valid_from=memory.since or None,
-            valid_until=memory.until or None,
-            sources=(owner.source,) if isinstance(owner, Message) else tuple(source.source for source in sources),
-            role=memory.role,
-            name=memory.actor_id,
-            tags=memory.tags,
-            metadata=dict(memory.metadata),
-            created_at=memory.created_at,
-            updated_at=memory.updated_at,
-        )
+def whole_json(owner: Memory | Message, sources: Sequence[Message]) -> dict[str, Any]:
+    """Return a memory or message with everything that is stored with it. `sources` are as in a search."""
+    memory = owner.as_memory if isinstance(owner, Message) else owner
+    parts = {name: getattr(memory.scope, name) for name in ("user_id", "project", "agent_id", "run_id")}
+    reply: dict[str, Any] = {
+        "id": memory.id,
+        "kind": "message" if isinstance(owner, Message) else "memory",
+        "text": memory.text,
+        "at": shown_time(memory.at, memory.at_precision),
+        "scope": {name: value for name, value in parts.items() if value},
+        "deleted": memory.deleted_at is not None,
+        "superseded_by": memory.superseded_by,
+        "valid_from": memory.since,
+        "valid_until": memory.until,
+        "sources": [owner.source] if isinstance(owner, Message) else [source.source for source in sources],
+        "role": memory.role,
+        "name": memory.actor_id,
+        "tags": list(memory.tags),
+        "metadata": dict(memory.metadata),
+        "created_at": iso(memory.created_at),
+        "updated_at": iso(memory.updated_at),
+    }
+    return given(reply, "superseded_by", "valid_from", "valid_until", "tags")
 
 
 def whole_reply_text(owner: Memory | Message, sources: Sequence[Message]) -> str:

@@ -214,7 +214,7 @@ def test_the_command_line_exports_and_imports_a_folder(tmp_path: Path) -> None:
     assert "vault: changed 1 memory" in printed
     assert "text in the file: User has a dog" in printed
     assert "text here: User has a canary" in printed
-    assert "palimpsest undo --change 4 takes it back" in printed
+    assert "palimpsest undo --edit 4 takes it back" in printed
     page.write_text("\n".join(text.split("\n")[:-3]) + "\n", "utf-8")
     removed = palimpsest_json(tmp_path, "import", "vault")
     assert [each["after"]["text"] for each in removed["changes"]] == ["User bakes"]
