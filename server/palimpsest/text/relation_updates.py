@@ -67,6 +67,9 @@ _AREAS: tuple[tuple[str, ...], ...] = (
 )
 """How the words begin by which relations and texts speak of home, work, and so on."""
 
+_OTHER_AREAS = ("workshop", "workout", "workaround", "worktop", "liver", "metre", "meter")
+"""Words that only begin like those of an area."""
+
 _HOME, _WORK, _MARRIAGE, _STUDY = range(4)
 _ENDS_ITS_AREA: dict[str, int] = {
     **dict.fromkeys(
@@ -391,7 +394,12 @@ def _begins_alike(word: str, other: str) -> bool:
 
 
 def _areas(words: Iterable[str]) -> set[int]:
-    return {number for word in words for number, stems in enumerate(_AREAS) if word.startswith(stems)}
+    return {
+        number
+        for word in words
+        for number, stems in enumerate(_AREAS)
+        if word.startswith(stems) and not word.startswith(_OTHER_AREAS)
+    }
 
 
 # Tell whether a newer text says that what an older one says has ended: "The Cremona trip is cancelled" ends "Flies to

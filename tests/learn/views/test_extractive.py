@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from palimpsest.learn.summaries.extractive import Passage, centrality, likeness, most_telling
+from tests.support.memory import ALICE, StoppedClock, add_text, memory_in
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 HALF_LIFE = timedelta(days=90)
@@ -80,3 +82,21 @@ def test_the_order_is_the_same_every_time() -> None:
     passages = [Passage(f"Sentence {number} about Rex", days_ago(number)) for number in range(40)]
     first = most_telling(passages, 200, now=NOW, half_life=HALF_LIFE)
     assert all(most_telling(passages, 200, now=NOW, half_life=HALF_LIFE) == first for _ in range(3))
+
+
+@pytest.mark.anyio
+async def test_what_has_ended_is_not_summarized_beside_what_says_so(tmp_path: Path) -> None:
+    clock = StoppedClock()
+    async with memory_in(tmp_path, clock) as memory:
+        for text in ("Mira is allergic to hazelnuts", "Mira flies to Cremona on 4 December", "Jonas works for Volvo"):
+            await add_text(memory, text)
+        clock.forward(days=2)
+        later = ("Mira is allergic to walnuts, not hazelnuts", "The Cremona trip is cancelled", "Jonas has resigned")
+        for text in later:
+            await add_text(memory, text)
+        summary = (await memory.summary(ALICE)).text
+    assert [line.split(" ", 2)[2] for line in summary.splitlines()] == [
+        "Mira is allergic to walnuts, not hazelnuts",
+        "Jonas has resigned",
+        "The Cremona trip is cancelled",
+    ]

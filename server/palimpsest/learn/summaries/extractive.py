@@ -16,9 +16,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import numpy as np
+import numpy.typing as npt
 
 from palimpsest.core.protocols import Vector
 from palimpsest.recall.features import TINY, Column, Matrix, stacked
+from palimpsest.text.relation_updates import may_end, says_ended
 from palimpsest.text.tokenizer import count_tokens, query_tokens, search_tokens
 
 ALIKE = 0.1
@@ -53,7 +55,8 @@ def most_telling(
     """Return the positions of the texts that say most and fit a token count together, the most telling first.
 
     With `now` and `half_life`, a text that was said so long ago has half the recency of a new one; else time does not
-    count. A text that repeats a chosen one is left out, and so is one that does not fit; shorter ones may follow it.
+    count. A text is left out if it repeats a chosen one, if a later one says that it has ended, or if it does not fit;
+    shorter ones may follow that.
     Of equals the first comes first. `sorted` brings the result into the order of the passages.
     """
     if not passages:
@@ -65,7 +68,7 @@ def most_telling(
     if now is not None and half_life is not None:
         worth *= LEAST_RECENCY + (1 - LEAST_RECENCY) * _recency(passages, now, half_life)
     costs = np.array([passage.tokens or count_tokens(passage.text) for passage in passages])
-    is_open = np.ones(len(passages), dtype=np.bool_)
+    is_open = ~ended([(passage.text, passage.at) for passage in passages])
     covered = np.zeros(len(passages))
     chosen: list[int] = []
     while np.any(is_open := is_open & (costs <= max_tokens)):
@@ -77,6 +80,17 @@ def most_telling(
         is_open &= said[:, best] < REDUNDANT
         is_open[best] = False
     return chosen
+
+
+def ended(texts: Sequence[tuple[str, datetime | None]]) -> npt.NDArray[np.bool_]:
+    """Return for each text whether one that was said later says that it has ended: shape (n,)."""
+    has_ended = np.zeros(len(texts), dtype=np.bool_)
+    for later, until in texts:
+        if until is not None and may_end(later):
+            for place, (text, at) in enumerate(texts):
+                if at is not None and at < until and not has_ended[place]:
+                    has_ended[place] = says_ended(later, text)
+    return has_ended
 
 
 def centrality(resemblance: Matrix) -> Column:
