@@ -31,7 +31,7 @@ WORD = re.compile(r"[^\W\d_]{4,}")
 def recalled(stored: Memory) -> str:
     """Return what is recalled for a prompt if a search finds the memory, and a message of the same text."""
     said = Message("m1", SCOPE, "user", stored.text, NOW, NOW)
-    hits = [memory_hit(stored, stored.text, (), 1.0), message_hit(said, 1.0)]
+    hits = [memory_hit(stored), message_hit(said)]
 
     def search(_query: SearchQuery) -> SearchResult:
         return SearchResult(tuple(hits), confident=True)

@@ -1,24 +1,17 @@
-"""What a reply shows of the hits: those that are relevant, within the token budget, cut and not dropped."""
+"""What a reply shows of the hits: within the token budget, cut and not dropped, and nothing twice."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from palimpsest.core.models import Hit
-from palimpsest.recall.hits import (
-    CUT_LINE_TOKENS,
-    LINE_TOKENS,
-    MAX_WEAK,
-    MIN_CUT_TOKENS,
-    cut_to_fit,
-    hit_tokens,
-    irrelevant_note,
-    relevant,
-    strongest,
-    within_budget,
-)
+from palimpsest.recall.fold import FOLLOWED, FoldWords, fold, holds_more, memories_first, same_words_key
+from palimpsest.recall.hits import CUT_LINE_TOKENS, LINE_TOKENS, MIN_CUT_TOKENS, cut_to_fit, hit_tokens, within_budget
 from palimpsest.text.display import visible
 from palimpsest.text.tokenizer import count_tokens
 from tests.support.scripted_model import NOW
@@ -26,9 +19,14 @@ from tests.support.scripted_model import NOW
 SMALLEST_BUDGET = 50
 
 
-def hit(hit_id: str, text: str = "tea", relevance: float = 0.0) -> Hit:
-    """Return a memory as a hit."""
-    return Hit(hit_id, "memory", text, 0.5, NOW, NOW, NOW, relevance=relevance)
+def memory(hit_id: str, text: str, *message_ids: str, score: float = 0.4) -> Hit:
+    """Return a memory that was learned from messages."""
+    return Hit(hit_id, "memory", text, score, NOW, NOW, NOW, message_ids=message_ids, sources=message_ids)
+
+
+def message(hit_id: str, text: str, name: str = "") -> Hit:
+    """Return a message."""
+    return Hit(hit_id, "message", text, 0.9, NOW, NOW, NOW, role="user", name=name, message_ids=(hit_id,))
 
 
 def words(tokens: int) -> str:
@@ -36,31 +34,29 @@ def words(tokens: int) -> str:
     return "tea " * tokens
 
 
-def ids(hits: list[Hit]) -> list[str]:
+def ids(hits: Sequence[Hit]) -> list[str]:
     return [hit.id for hit in hits]
 
 
 def test_hits_that_fit_are_shown_whole() -> None:
     """The budget changes nothing if there is enough room, down to the last token."""
-    hits = [hit("a", words(40)), hit("b", words(5))]
+    hits = [memory("a", words(40)), memory("b", words(5))]
     assert within_budget(hits, sum(map(hit_tokens, hits))) == hits
     assert within_budget([], 0) == []
+    # Even an empty text costs the id and the date on its line.
+    assert 0 < hit_tokens(memory("a", "")) < hit_tokens(memory("a", "x" * 40)) == hit_tokens(memory("b", "x" * 40))
 
 
 def test_the_best_hit_is_cut_if_it_is_too_long() -> None:
-    """The hit that probably answers is never left out, and says how long its text is."""
+    """It says how long its text is. Short hits below it are shown whole, if they need at most half of the room."""
     text = words(5_000)
-    (best,) = within_budget([hit("a", text)], 800)
+    (best,) = within_budget([memory("a", text)], 800)
     assert best.length == len(text)
     assert best.text.endswith("…")
     assert text.startswith(best.text[:-1])
     assert 790 < hit_tokens(best) <= 800
-
-
-def test_a_cut_hit_leaves_those_below_it_the_room_they_need() -> None:
-    """Short hits below a long one are shown whole, as long as they need no more than half of the room."""
-    below = [hit(name, words(20)) for name in "bcde"]
-    first, *others = within_budget([hit("a", words(5_000)), *below], 800)
+    below = [memory(name, words(20)) for name in "bcde"]
+    first, *others = within_budget([memory("a", text), *below], 800)
     assert others == below
     assert first.length is not None
     assert hit_tokens(first) + sum(map(hit_tokens, others)) == pytest.approx(800, abs=2)
@@ -68,16 +64,12 @@ def test_a_cut_hit_leaves_those_below_it_the_room_they_need() -> None:
 
 def test_several_long_hits_share_the_room() -> None:
     """Each shows a beginning, the better ones a longer one; what has no useful room is left out."""
-    shown = within_budget([hit(name, words(5_000)) for name in "abcdefgh"], 800)
+    shown = within_budget([memory(name, words(5_000)) for name in "abcdefgh"], 800)
     lengths = [len(hit.text) for hit in shown]
     assert ids(shown) == list("abcd")
     assert lengths == sorted(lengths, reverse=True)
     assert all(hit_tokens(hit) >= MIN_CUT_TOKENS + LINE_TOKENS for hit in shown)
-
-
-def test_a_later_hit_without_useful_room_is_left_out_and_a_shorter_one_still_shown() -> None:
-    """A few words of a long text help nobody; a short hit below it may."""
-    hits = [hit("a", words(40)), hit("b", words(500)), hit("c", words(3))]
+    hits = [memory("a", words(40)), memory("b", words(500)), memory("c", words(3))]
     room_for_two = hit_tokens(hits[0]) + hit_tokens(hits[2])
     assert ids(within_budget(hits, room_for_two)) == ["a", "c"]
     assert ids(within_budget(hits, room_for_two - 1)) == ["a"]
@@ -88,45 +80,146 @@ def test_a_later_hit_without_useful_room_is_left_out_and_a_shorter_one_still_sho
 @given(st.lists(st.integers(0, 400), max_size=12), st.integers(SMALLEST_BUDGET, 1_000))
 def test_the_budget_holds_and_the_order_stays(sizes: list[int], budget: int) -> None:
     """For hits of every length: the sum fits, the best hit is there, and the order is that of the search."""
-    hits = [hit(f"{place:02}", words(size)) for place, size in enumerate(sizes)]
+    hits = [memory(f"{place:02}", words(size)) for place, size in enumerate(sizes)]
     shown = within_budget(hits, budget)
     assert sum(map(hit_tokens, shown)) <= budget
     assert ids(shown) == sorted(ids(shown))
     assert ids(shown[:1]) == ids(hits[:1])
 
 
-def test_a_hit_costs_its_text_and_its_line() -> None:
-    """Even an empty text costs the id and the date on its line."""
-    assert 0 < hit_tokens(hit("a", "")) < hit_tokens(hit("a", "x" * 40)) == hit_tokens(hit("b", "x" * 40))
-
-
-def test_hits_below_the_smallest_relevance_are_left_out() -> None:
-    """The setting's value itself is still relevant enough, and 0 leaves nothing out."""
-    hits = [hit("a", relevance=0.9), hit("b", relevance=0.5), hit("c", relevance=0.49), hit("d")]
-    assert ids(relevant(hits, 0.5)) == ["a", "b"]
-    assert relevant(hits, 0.0) == hits
-    assert relevant(hits, 1.0) == []
-
-
-@pytest.mark.parametrize(("count", "beginning"), [(1, "1 hit is left out"), (3, "3 hits are left out")])
-def test_the_reply_says_how_many_were_not_relevant_enough(count: int, beginning: str) -> None:
-    """The note names the setting, so that a person can change it."""
-    note = irrelevant_note(count, 0.25)
-    assert note.startswith(beginning)
-    assert note.endswith("min_relevance = 0.25")
-
-
-@pytest.mark.parametrize("count", [0, 3, MAX_WEAK, 10])
-def test_at_most_five_weak_matches_are_shown(count: int) -> None:
-    """The best ones, in their order."""
-    hits = [hit(str(place)) for place in range(count)]
-    assert strongest(hits) == hits[:5]
-
-
 def test_control_characters_count_as_the_escapes_that_are_shown() -> None:
     """Guards the token budget: a text of escapes is four times as long in a reply as it is stored."""
-    steering = hit("a", "\x1b" * 1_000)
+    steering = memory("a", "\x1b" * 1_000)
     assert hit_tokens(steering) == 1_000 + LINE_TOKENS
     cut = cut_to_fit(steering, 100)
     assert hit_tokens(cut) <= 100
     assert count_tokens(visible(cut.text)) > 50
+
+
+SAME_WORDS = (
+    ("Tea at five", "tea  at\nFIVE."),
+    ("Tea, at five!", "Tea at five"),
+    ("\uff34\uff45\uff41 at five", "tea at five"),
+    ("Straße 5", "STRASSE 5"),
+    ("用户住在上海。", "用户住在上海"),
+    ("¿Dónde vive?", "dónde vive"),
+    ("...", "..."),
+)
+OTHER_WORDS = (
+    ("User's locker is 4711", "User's locker is 4712"),
+    ("It was -5 degrees", "It was 5 degrees"),
+    ("User codes in C#", "User codes in C"),
+    ("The budget is 1,5", "The budget is 15"),
+    ("Ana is 30", "Ana is 3 0"),
+    ("User lives in Nice", "User lived in Nice"),
+    ("Tea 👍", "Tea 👎"),
+    ("...", "!!!"),
+)
+
+
+def test_the_same_words_are_shown_once() -> None:
+    """Case, punctuation and white space make no difference, in every script; any other difference makes two hits."""
+    for text, other in SAME_WORDS:
+        assert same_words_key(text) == same_words_key(other)
+        assert ids(fold([memory("a", text), memory("b", "No tea"), memory("c", other)])) == ["a", "b"], text
+    for text, other in OTHER_WORDS:
+        assert ids(fold([memory("a", text), memory("b", other)])) == ["a", "b"], text
+    facts = [memory("a", "Ana has a cat", "1", "2"), memory("b", "Ana has a dog", "2"), memory("c", "Ana sings")]
+    assert ids(fold(facts)) == ["a", "b", "c"], "two facts of one message are two hits"
+    assert fold([]) == []
+    # Who said it may be the answer. The same person, or a memory of the same words, is a repetition.
+    said = [message("1", "Me too!", "Ana"), message("2", "Me too", "Ben"), message("3", "me too", "Ana")]
+    assert ids(fold([*said, memory("4", "Me too")])) == ["1", "2"]
+
+
+REX = message("t1", "We named our new dog Rex!")
+REX_MEMORY = memory("m1", "User's dog is named Rex.", "t1")
+MOVED = message("t2", "I moved to Lyon in May and work at the bakery in Rue Mercière, my sister Eva found it.")
+MOVED_MEMORY = memory("m2", "User moved to Lyon.", "t2")
+SINGS, STRANGER = memory("x", "User sings"), memory("s", "The neighbour's dog is named Rex, a new dog.", "t9")
+BOTH = message("t", "My brother Tom plays the cello and my aunt Mia breeds alpacas")
+TOM, MIA = memory("a", "User's brother Tom plays the cello", "t"), memory("b", "User's aunt Mia breeds alpacas", "t")
+
+
+def test_a_message_folds_into_the_memories_that_hold_all_of_it() -> None:
+    """A memory takes the place of its message, also one that was not read yet; one that holds more stays."""
+    cases: tuple[tuple[list[Hit], list[Hit], list[str]], ...] = (
+        ([REX_MEMORY, REX], [], ["m1"]),
+        ([REX, SINGS], [REX_MEMORY], ["m1", "x"]),
+        ([REX, SINGS, REX_MEMORY], [REX_MEMORY], ["m1", "x"]),
+        ([MOVED, MOVED_MEMORY], [], ["t2", "m2"]),
+        ([MOVED_MEMORY, MOVED], [], ["m2", "t2"]),
+        ([MOVED], [MOVED_MEMORY], ["t2"]),
+        ([STRANGER, REX], [], ["s", "t1"]),  # a memory with other sources may be about somebody else
+        ([TOM, MIA, BOTH], [], ["a", "b"]),
+        ([TOM, BOTH, MIA], [], ["a", "b"]),
+        ([TOM, BOTH], [], ["a", "t"]),
+    )
+    for hits, below, expected in cases:
+        assert ids(fold(hits, below)) == expected, hits
+    first, second = fold([replace(REX, relevance=0.8), SINGS, REX_MEMORY])
+    assert (first.id, first.text, first.sources) == ("m1", REX_MEMORY.text, ("t1",))
+    assert (first.score, first.relevance) == (0.9, 0.8), "the order of the scores stays"
+    assert second == SINGS
+
+
+HOLDS_MORE = (
+    ("I'm allergic to peanuts", "User is allergic to peanuts.", False),
+    ("Hey! I am allergic to peanuts, cashews and pistachios", "User is allergic to peanuts.", True),
+    ("My sister is vegetarian", "User is vegetarian.", True),
+    ("My locker is number 4711", "User has a locker with a number.", True),
+    ("Where do I keep the keys?", "User asked where to keep the keys.", False),
+    ("Ich bin gegen Erdnüsse allergisch", "Nutzer ist allergisch gegen Erdnüsse.", False),
+    ("Meine Schwester Eva ist gegen Erdnüsse allergisch", "Nutzer ist allergisch gegen Erdnüsse.", True),
+    ("Ich wohne jetzt in Köln und arbeite bei der Stadt", "Nutzer wohnt in Köln.", True),
+    ("我对花生过敏", "用户对花生过敏。", False),
+    ("我对花生过敏。我妹妹对猫毛过敏", "用户对花生过敏。", True),
+    ("Я работаю врачом в Казани", "Пользователь работает врачом в Казани", False),
+    ("Я работаю врачом в Казани, раньше жил в Москве", "Пользователь работает врачом", True),
+    ("Mm. " * 100, "User agrees", True),
+    ("Oh, is it?", "", True),
+)
+
+
+def test_a_message_holds_more_if_its_memories_lack_its_words() -> None:
+    """Rewording to the third person is no loss; another person, place or number is, and a word that is asked for."""
+    for said, remembered, more in HOLDS_MORE:
+        assert holds_more(message("t", said), [memory("m", remembered, "t")], FoldWords()) == more, said
+    told = message("t", "Ana here: my sister Eva likes hiking in the Alps around Zermatt", name="Ana")
+    learned = memory("m", "User's sister Eva likes hiking in the Alps.", "t")
+    cases = (("Who goes to Zermatt?", ["t"]), ("Who likes hiking?", ["m"]), ("What does Ana like?", ["m"]))
+    for query, expected in cases:
+        assert ids(fold([told], [learned], FoldWords.of([told], query))) == expected, query
+
+
+BIKE = message("t", "Finally! The Brompton is mine, 900 euros at Velo Sommer, I rode it home through the rain")
+BOUGHT = memory("m", "User bought a Brompton bike.", "t")
+SONG, PAINTS = memory("a", "User sings.", score=0.6), memory("b", "User paints.", score=0.5)
+RODE = memory("r", "User rode home through the rain.", "t")
+SAME = memory("s", "user bought a Brompton bike", "t9")
+OWN, PRICE = "Does the user own a Brompton?", "How many euros was the Brompton?"
+ABOVE = [memory(f"x{number}", f"User sings song {number}.", score=0.95) for number in range(FOLLOWED)]
+SAID = message("d", "Daniel, my brother, lives in Bergen.")
+BROTHER, WRIST = memory("b", "User's brother lives in Bergen.", "d"), memory("w", "Daniel broke his wrist.")
+PLACES: tuple[tuple[list[Hit], list[Hit], str, list[str]], ...] = (
+    ([BIKE, SONG, BOUGHT, PAINTS], [], OWN, ["m", "a", "t", "b"]),
+    ([BIKE, SONG, BOUGHT, PAINTS], [], PRICE, ["t", "m", "a", "b"]),  # the memory lacks the price
+    ([BIKE, SONG], [BOUGHT], OWN, ["m", "a", "t"]),
+    ([BIKE, SONG], [BOUGHT], PRICE, ["t", "m", "a"]),
+    ([*ABOVE, BIKE, SONG, BOUGHT], [], PRICE, [*ids(ABOVE), "t", "a", "m"]),  # it would take the place of another hit
+    ([BOUGHT, BIKE, RODE], [], "What about the rain?", ["m", "t", "r"]),
+    ([BIKE, SAME], [BOUGHT], OWN, ["t", "s"]),  # nothing is shown twice
+    ([SAID, WRIST], [BROTHER], "Daniel", ["d", "w"]),  # without the one word that was asked for it stays below
+    ([SAID, WRIST], [BROTHER], "Who is Daniel?", ["d", "w"]),
+    ([replace(SAID, name="Daniel"), WRIST, BROTHER], [], "Daniel", ["d", "w", "b"]),
+)
+
+
+def test_memories_come_before_the_messages_they_were_learned_from() -> None:
+    """A memory that has all that was asked for takes the place of its message, else it follows. No other hit moves."""
+    for hits, below, query, expected in PLACES:
+        placed = memories_first(hits, below, FoldWords.of(hits, query))
+        assert ids(placed) == expected, (query, ids(hits))
+    hits = PLACES[0][0]
+    scores = [hit.score for hit in memories_first(hits, (), FoldWords.of(hits, OWN))]
+    assert scores == [hit.score for hit in hits]

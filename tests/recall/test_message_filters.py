@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncGenerator, Generator, Mapping
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -42,7 +42,6 @@ SAID = (
     ("paper", PAGE, "", PAGE_TEXT, "2026-04-01T09:00:00Z"),
 )
 
-
 FOUND: list[tuple[dict[str, Any], set[str]]] = [
     ({}, {BREAD, WEEK, BOAT, FINE, GREEN}),
     ({"role": PAGE}, {PAGE_TEXT}),
@@ -70,33 +69,32 @@ FOUND: list[tuple[dict[str, Any], set[str]]] = [
 """Filters on messages and what they leave."""
 
 
+def store(memory: Memory, client: str, name: str, messages: Sequence[Message]) -> Sequence[Message]:
+    """Store the messages of a conversation with their vectors, and return them as they are stored."""
+    embedder, texts = memory.engine.embedder, [message.content for message in messages]
+    write = Write(
+        ALICE,
+        Provenance("test"),
+        messages=tuple(messages),
+        conversation=Conversation(client, name, name),
+        vectors=dict(zip(texts, embedder.embed_passages(texts), strict=True)),
+        embedder=embedder.fingerprint,
+    )
+    return memory.engine.ledger.apply(write).messages
+
+
 async def stored(memory: Memory) -> dict[str, Message]:
     """Store two conversations and a document, and return the messages by text."""
     by_text: dict[str, Message] = {}
-    for name in ("bread", "boat", "paper"):
-        given = [
-            {"role": "user", "content": text, "name": speaker, "at": at}
-            for of, _, speaker, text, at in SAID
-            if of == name
-        ]
-        roles = {text: role for _, role, _, text, _ in SAID}
-        messages = [
-            Message(m.id, m.scope, roles[m.content], m.content, m.said_at, m.created_at, m.name)
-            for m in messages_from(*given, at=memory.engine.clock())
-        ]
-        messages = [replace(m, external_id="document:3af0:1") if m.role == PAGE else m for m in messages]
-        client = "document" if name == "paper" else "chat"
-        embedder = memory.engine.embedder
-        texts = [message.content for message in messages]
-        write = Write(
-            ALICE,
-            Provenance("test"),
-            messages=tuple(messages),
-            conversation=Conversation(client, name, name),
-            vectors=dict(zip(texts, embedder.embed_passages(texts), strict=True)),
-            embedder=embedder.fingerprint,
-        )
-        by_text |= {message.content: message for message in memory.engine.ledger.apply(write).messages}
+    for name, client in (("bread", "chat"), ("boat", "chat"), ("paper", "document")):
+        messages: list[Message] = []
+        for of, role, speaker, text, at in SAID:
+            if of == name:
+                given = {"role": "user", "content": text, "name": speaker, "at": at}
+                (message,) = messages_from(given, at=memory.engine.clock())
+                external_id = "document:3af0:1" if role == PAGE else message.external_id
+                messages.append(replace(message, role=role, external_id=external_id))
+        by_text |= {message.content: message for message in store(memory, client, name, messages)}
     return by_text
 
 
@@ -131,46 +129,46 @@ async def shown(memory: Memory, filters: Mapping[str, Any], scope: Scope = ALICE
     return texts
 
 
-@pytest.mark.few_by_day(1)
-@pytest.mark.parametrize(("condition", "expected"), FOUND, ids=[str(condition) for condition, _ in FOUND])
-async def test_messages_are_found_by_who_said_what_and_when(
-    memory: Memory, condition: dict[str, Any], expected: set[str]
-) -> None:
-    await stored(memory)
-    assert await shown(memory, {"kind": "message", **condition}) == expected
+async def pages_of(memory: Memory, filters: dict[str, Any], limit: int) -> tuple[list[str], list[str]]:
+    """Return the texts of all pages of a list, and their notes."""
+    texts: list[str] = []
+    notes: list[str] = []
+    cursor: str | None = None
+    for _ in range(12):
+        page = await memory.list(ALICE, filters=filters, limit=limit, cursor=cursor)
+        texts += [hit.text for hit in page.hits]
+        notes += page.notes
+        if (cursor := page.cursor) is None:
+            return texts, notes
+    raise AssertionError("the list does not end")
 
 
-async def test_pages_of_documents_are_found_where_no_kind_is_asked_for(memory: Memory) -> None:
-    """A search finds everything; what asks for messages means those of conversations."""
-    await stored(memory)
+async def test_messages_are_found_by_who_said_what_and_when(memory: Memory) -> None:
+    """A search finds everything; what asks for messages means those of conversations, unless it names a role."""
+    messages = await stored(memory)
+    for condition, expected in FOUND:
+        assert await shown(memory, {"kind": "message", **condition}) == expected, condition
     assert PAGE_TEXT in {hit.text for hit in (await memory.search(ALICE, "rye bread")).hits}
     assert [row.title for row in (await memory.conversations.list(ALICE)).conversations] == ["boat", "bread"]
-
-
-@pytest.mark.few_by_day(1)
-async def test_messages_are_found_among_more_pages_than_a_search_looks_at(memory: Memory) -> None:
-    """Guards a short way: the first candidates are tested alone, but only if enough of them are messages."""
-    messages = await stored(memory)
-    now, engine = memory.engine.clock(), memory.engine
-    texts = [f"Bread and boats, page {number}" for number in range(1, 401)]
-    pages = tuple(
+    # The first candidates are tested alone, but only if enough of them are messages.
+    now = memory.engine.clock()
+    contents = [f"Bread and boats, page {number}" for number in range(400)]
+    pages = [
         Message(str(uuid.uuid4()), ALICE, PAGE, text, now, now, external_id=f"document:77ab:{number}")
-        for number, text in enumerate(texts, start=1)
-    )
-    vectors = dict(zip(texts, engine.embedder.embed_passages(texts), strict=True))
-    book = Conversation("document", "book", "book")
-    engine.ledger.apply(
-        Write(
-            ALICE,
-            Provenance("test"),
-            messages=pages,
-            conversation=book,
-            vectors=vectors,
-            embedder=engine.embedder.fingerprint,
-        )
-    )
+        for number, text in enumerate(contents, start=1)
+    ]
+    store(memory, "document", "book", pages)
     assert await shown(memory, {"kind": "message"}) == messages.keys() - {PAGE_TEXT}
     assert await shown(memory, {"kind": "message", "role": "assistant"}) == {WEEK, FINE}
+    # An import stores old conversations last. Pages go from the last one said, and show nothing twice.
+    old = messages_from({"role": "user", "content": "Long ago", "at": "2020-01-01"}, at=memory.engine.clock())
+    await memory.add_messages(old, infer=False)
+    for extra in ({}, {"NOT": {"tags": "none"}}):
+        texts, _ = await pages_of(memory, {"kind": "message", **extra}, 1)
+        assert texts == [GREEN, FINE, BOAT, WEEK, BREAD, "Long ago"]
+    for cursor in ("", "x", "/", "5", "2026-01-01/x", "x/5", "2026-13-01/5"):
+        with pytest.raises(InputError, match="is not a cursor"):
+            await memory.list(ALICE, filters={"kind": "message"}, cursor=cursor)
 
 
 async def test_a_search_for_messages_makes_no_list_of_all_of_them(tmp_path: Path) -> None:
@@ -188,7 +186,6 @@ async def test_a_search_for_messages_makes_no_list_of_all_of_them(tmp_path: Path
         assert max(counts) <= counts[0] + 1
 
 
-@pytest.mark.few_by_day(1)
 async def test_a_conversation_is_named_by_its_id_or_that_of_a_message(memory: Memory) -> None:
     """A hit shows the id of a message, so that of its conversation need not be known."""
     messages = await stored(memory)
@@ -223,76 +220,36 @@ async def test_a_wrong_conversation_or_speaker_is_told_with_the_known_ones(memor
             await memory.list(ALICE, filters=filters)
         with pytest.raises(PalimpsestError, match=text):
             await memory.search(ALICE, "boat", filters=filters)
-    page = await memory.list(ALICE, filters={"kind": "message", "speaker": "Bobb"})
-    assert page.notes == ("nobody here is called 'Bobb'; did you mean 'Bob'?",)
-    page = await memory.list(ALICE, filters={"kind": "message", "speaker": "Zed"})
-    assert page.notes == ("nobody here is called 'Zed'; known are 'Ana', 'Bob'",)
-
-
-async def test_another_project_is_not_filtered_on(memory: Memory) -> None:
-    messages = await stored(memory)
-    message = messages_from(
-        {"role": "user", "content": "Roof it", "name": "Odile"}, scope=SHED, at=memory.engine.clock()
-    )
-    shed = await memory.add_messages(message, infer=False)
-    assert shed.kept_messages == 1
+    for name, hint in (("Bobb", "did you mean 'Bob'?"), ("Zed", "known are 'Ana', 'Bob'")):
+        page = await memory.list(ALICE, filters={"kind": "message", "speaker": name})
+        assert page.notes == (f"nobody here is called '{name}'; {hint}",)
+    # What belongs to another project is not filtered on.
+    said = {"role": "user", "content": "Roof it", "name": "Odile"}
+    await memory.add_messages(messages_from(said, scope=SHED, at=memory.engine.clock()), infer=False)
     (hit,) = (await memory.list(SHED, filters={"kind": "message", "speaker": "Odile"})).hits
     with pytest.raises(MemoryNotFoundError):
         await memory.list(ALICE, filters={"session": hit.id})
     page = await memory.list(ALICE, filters={"kind": "message", "speaker": "Odile"})
     assert page.hits == ()
     assert "'Ana', 'Bob'" in page.notes[0]
-    assert messages[BREAD].session_id != hit.session
-
-
-async def test_a_list_of_messages_is_read_in_pages_from_the_last_one_said(memory: Memory) -> None:
-    """Guards the order: an import stores old conversations last, and a page shows nothing twice."""
-    await stored(memory)
-    old = messages_from({"role": "user", "content": "Long ago", "at": "2020-01-01"}, at=memory.engine.clock())
-    await memory.add_messages(old, infer=False)
-    conditions: tuple[dict[str, Any], ...] = ({}, {"NOT": {"tags": "none"}})
-    for condition in conditions:
-        filters = {"kind": "message", **condition}
-        texts: list[str] = []
-        cursor: str | None = None
-        for _ in range(6):
-            page = await memory.list(ALICE, filters=filters, limit=1, cursor=cursor)
-            texts += [hit.text for hit in page.hits]
-            cursor = page.cursor
-        assert cursor is None
-        assert texts == [GREEN, FINE, BOAT, WEEK, BREAD, "Long ago"]
-
-
-@pytest.mark.parametrize("cursor", ["", "x", "/", "5", "2026-01-01/x", "x/5", "2026-13-01/5"])
-async def test_a_cursor_of_another_list_is_refused(tmp_path: Path, cursor: str) -> None:
-    async with memory_in(tmp_path) as memory:
-        with pytest.raises(InputError, match="is not a cursor"):
-            await memory.list(ALICE, filters={"kind": "message"}, cursor=cursor)
 
 
 async def test_a_page_compares_a_bounded_number_of_entries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Guards a filter that drops nearly everything: the page ends early, says so, and the cursor goes on."""
     monkeypatch.setattr("palimpsest.recall.listing.MAX_TESTED", 4)
     monkeypatch.setattr("palimpsest.recall.listing.FILTERED_BATCH", 2)
-    clock = StoppedClock()
-    async with memory_in(tmp_path, clock) as memory:
-        first = store_memory(memory, "The first one", metadata={"topic": "boats"})
+    async with memory_in(tmp_path) as memory:
+        store_memory(memory, "The first one", metadata={"topic": "boats"})
         for number in range(9):
             store_memory(memory, f"Memory {number}")
         for limit in (1, 2):
-            texts: list[str] = []
-            cursor: str | None = None
-            for _ in range(10):
-                page = await memory.list(ALICE, filters={"topic": "boats"}, limit=limit, cursor=cursor)
-                texts += [hit.id for hit in page.hits]
-                cursor = page.cursor
-                if cursor is None:
-                    break
-                assert page.notes[0].endswith("entries were compared with the filter; the cursor goes on")
-            assert texts == [first]
-        newest = store_memory(memory, "The newest one", metadata={"topic": "boats"})
+            texts, notes = await pages_of(memory, {"topic": "boats"}, limit)
+            assert texts == ["The first one"]
+            assert notes
+            assert all(note.endswith("entries were compared with the filter; the cursor goes on") for note in notes)
+        store_memory(memory, "The newest one", metadata={"topic": "boats"})
         page = await memory.list(ALICE, filters={"topic": "boats"}, limit=1)
-        assert [hit.id for hit in page.hits] == [newest]
+        assert [hit.text for hit in page.hits] == ["The newest one"]
         assert page.cursor is not None
 
 

@@ -448,7 +448,7 @@ class TimeLine:
             place = {memory_id: number for number, memory_id in near}
             then = history.memories_at(conn, scope, instant, list(place))
             then.sort(key=lambda memory: place[memory.id], reverse=True)
-            hits = [memory_hit(memory, memory.text, (), 0.0).in_zone(self._zone) for memory in then]
+            hits = [memory_hit(memory).in_zone(self._zone) for memory in then]
             return Believed(tuple(hits), near[-1][0] if len(near) == limit else None)
 
         return await self._engine.read(read)

@@ -15,7 +15,7 @@ from palimpsest.core.protocols import Vector
 from palimpsest.core.threads import end_if_cancelled
 from palimpsest.learn.commit import WriteResult
 from palimpsest.learn.engine import Engine
-from palimpsest.recall.similar import AlikeMemory, NewText, SimilarMemory, alike, near_duplicates, similar_memories
+from palimpsest.recall.similar import NewText, SimilarMemory, near_duplicates, similar_memories
 from palimpsest.store import entries
 from palimpsest.store import memories as memory_queries
 from palimpsest.store.graph.entities import as_shown
@@ -91,7 +91,7 @@ class _Pair:
     likeness: float
 
 
-_Test: TypeAlias = Callable[[Memory, AlikeMemory], bool]
+_Test: TypeAlias = Callable[[Memory, SimilarMemory], bool]
 
 
 def repeating(engine: Engine, scope: Scope, before: int | None) -> AlikePage:
@@ -114,14 +114,14 @@ def nearest(engine: Engine, memory: Memory) -> Sequence[NearMemory]:
     return [NearMemory(item.memory, item.likeness) for item in others[:NEAREST]]
 
 
-def _repeats(newer: Memory, other: AlikeMemory) -> bool:
+def _repeats(newer: Memory, other: SimilarMemory) -> bool:
     """Return whether two memories say nearly the same: neither names a number that the other has not."""
     if _numbers(newer.text) != _numbers(other.memory.text):
         return False
     return other.same >= other.replaced or not _contradicts(newer, other)
 
 
-def _contradicts(newer: Memory, other: AlikeMemory) -> bool:
+def _contradicts(newer: Memory, other: SimilarMemory) -> bool:
     """Return whether a newer memory says something else in place of an older one: each has words of its own."""
     words, older_words = (frozenset(query_tokens(text)) for text in (newer.text, other.memory.text))
     return other.replaced > 0 and bool(words - older_words) and bool(older_words - words)
@@ -162,7 +162,7 @@ def _pairs_of(
     row, memory = newer
     if has_expired(memory.metadata, engine.clock()):
         return []
-    found = alike(engine.ledger, engine.embedder, engine.index, scope, text, MAX_ALIKE)
+    found = near_duplicates(engine.ledger, engine.embedder, engine.index, scope, text, MAX_ALIKE)
     if not found:
         return []
     with engine.ledger.read() as conn:

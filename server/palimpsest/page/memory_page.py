@@ -235,7 +235,7 @@ def _form(request: Request, stored: Memory, fields: Mapping[str, Any], problem: 
 def _hit(request: Request, scope: Scope, stored: Memory, done: str, edit: int) -> Response:
     values: dict[str, Any] = {
         "scope": scope,
-        "hit": memory_hit(stored, stored.text, (), 0.0),
+        "hit": memory_hit(stored),
         "question": "",
         "explain": False,
         "done": done,

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from importlib.resources import files
-from typing import Any, NamedTuple, Protocol, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -247,19 +247,11 @@ def centred_vectors(
 # Order candidates by a score that is a sum of parts.
 #
 # Nothing here reads or writes. Because a score is a sum of named parts, every place in the order can be explained.
-# Which parts there are is up to a scoring: `scoring.SearchScoring` for searches, `similar.LikenessScoring` for near-
-# duplicates. A new feature is a column of `Candidates` and a part of a scoring.
+# Searches are scored by `score.SearchScoring`, near-duplicates by `similar.likeness_parts`. A new feature is a column
+# of `Candidates` and a part of a score.
 
 Column: TypeAlias = npt.NDArray[Any]
 """One number for each candidate: shape (n,), float32 or float64."""
-
-
-class Scoring(Protocol):
-    """Score candidates for one purpose. Pure: the same candidates always get the same scores."""
-
-    def parts(self, candidates: Candidates) -> dict[str, Column]:
-        """Return what speaks for and against each candidate, by name; the score is their sum."""
-        ...
 
 
 class Ranked(NamedTuple):
@@ -280,15 +272,16 @@ class Ranked(NamedTuple):
         return {name: float(column[self.row]) for name, column in self.columns.items()}
 
 
-def rank(candidates: Candidates, scoring: Scoring) -> list[Ranked]:
+def rank(candidates: Candidates, parts_of: Callable[[Candidates], Mapping[str, Column]]) -> list[Ranked]:
     """Return the candidates, best first; those of equal score by their number.
 
+    `parts_of` returns what speaks for and against each candidate, by name; the score is the sum of these parts.
     Adding normalized scores beats reciprocal-rank fusion here (Bruch et al. 2023 find the same).
     """
     entries = candidates.entries
     if not entries:
         return []
-    columns = scoring.parts(candidates)
+    columns = parts_of(candidates)
     scores = cast("Column", np.sum(list(columns.values()), axis=0))
     order = cast("list[int]", np.lexsort((np.array([candidate.seq for candidate in entries]), -scores)).tolist())
     return [Ranked(entries[row], float(scores[row]), row, columns) for row in order]
@@ -368,14 +361,14 @@ def shared_words(words: Sequence[Set[str]]) -> Matrix:
     """
     frequency = Counter(word for text_words in words for word in text_words)
     weights = np.array([math.log(1 + len(words) / (1 + count)) for count in frequency.values()], dtype=np.float32)
-    has_word = _has_word(words, list(frequency))
+    has_word = _has_word(words, frequency)
     common = (has_word * weights) @ has_word.T
     totals = common.diagonal()
     lighter = np.minimum(totals[:, np.newaxis], totals[np.newaxis, :])
     return np.divide(common, lighter, out=np.zeros_like(common), where=lighter > 0)
 
 
-def _has_word(words: Sequence[Set[str]], columns: Sequence[str]) -> Matrix:
+def _has_word(words: Sequence[Set[str]], columns: Iterable[str]) -> Matrix:
     """Return 1 for each text and word that the text has, else 0: shape (n, number of columns)."""
     order = {word: column for column, word in enumerate(columns)}
     has_word = np.zeros((len(words), len(order)), dtype=np.float32)
@@ -396,7 +389,7 @@ def _ended(texts: Sequence[str], is_older: Matrix) -> Matrix:
 
 def _differ_by_one(words: Sequence[Set[str]]) -> Matrix:
     """Return 1 for each pair of texts that have all words but one in common, and two or more in common; else 0."""
-    has_word = _has_word(words, list(frozenset[str]().union(*words)))
+    has_word = _has_word(words, frozenset[str]().union(*words))
     common = has_word @ has_word.T
     sizes = common.diagonal()
     larger = np.maximum(sizes[:, np.newaxis], sizes[np.newaxis, :])

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from palimpsest.core.models import Hit
 from palimpsest.text.tokenizer import query_tokens, search_tokens
 
-# Folding: a reply says nothing twice, and leaves out nothing that it does not say.
+# Folding drops the hits whose content another hit already shows.
 #
 # A hit folds into another one only if its words are the same. A message folds into the memories that were learned
 # from it, unless it holds more than they do.
@@ -81,7 +81,7 @@ def _shown_for(hit: Hit, above: Sequence[Hit], below: Sequence[Hit], words: Fold
         return None
     for memory in _memories_of(hit, below):
         if not holds_more(hit, (*memories, memory), words):
-            return replace(memory, score=hit.score, relevance=hit.relevance, score_parts=hit.score_parts)
+            return _in_place_of(memory, hit)
     return hit
 
 
@@ -98,16 +98,15 @@ def holds_more(message: Hit, memories: Sequence[Hit], words: FoldWords) -> bool:
     text = "\n".join(memory.text for memory in memories)
     if len(message.text) > MAX_RATIO * len(text):
         return True
-    content = {token for token in query_tokens(message.text) if not _is_letter(token)} - words.names
+    content = {
+        token
+        for token in query_tokens(message.text)
+        if not (len(token) == 1 and token.isascii() and token.isalpha())  # what is left of "I'm" and "don't"
+    } - words.names
     missing = content.difference(search_tokens(text))
     if missing & words.query or any(char.isdigit() for token in missing for char in token):
         return True
     return len(missing) > (1 - MIN_COVERED) * len(content)
-
-
-def _is_letter(token: str) -> bool:
-    """Return whether a token is a single ASCII letter, which is what is left of "I'm" and "don't"."""
-    return len(token) == 1 and token.isascii() and token.isalpha()
 
 
 def same_words_key(text: str) -> str:
@@ -164,7 +163,7 @@ def memories_first(hits: Sequence[Hit], memories_below: Sequence[Hit], words: Fo
 def _place_memory(placed: list[Hit], place: int, spare: list[Hit], words: FoldWords) -> None:
     """Put a memory of the message at a place there, or directly below it. It may come from `spare`."""
     message = placed[place]
-    memories = [hit for hit in (*placed[place + 1 :], *spare) if hit.kind == "memory" and message.id in hit.message_ids]
+    memories = _memories_of(message, (*placed[place + 1 :], *spare))
     common = words.query & set(query_tokens(message.text))
     asked = common - words.names or common
     holder = next((memory for memory in memories if asked <= set(search_tokens(memory.text))), None)

@@ -8,7 +8,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import datetime, tzinfo
 from itertools import accumulate, pairwise
-from typing import Any, TypeAlias
+from typing import Any
 
 from sqlalchemy import Connection
 
@@ -24,7 +24,7 @@ from palimpsest.store import messages as message_queries
 from palimpsest.store.database import FullText
 from palimpsest.store.graph.entities import owners_mentioning
 from palimpsest.store.messages import MessageBounds
-from palimpsest.text.display import ELLIPSIS, counted, shorten_to_tokens, visible
+from palimpsest.text.display import ELLIPSIS, shorten_to_tokens, visible
 from palimpsest.text.tokenizer import count_tokens, query_tokens, search_tokens
 
 # Memories and messages as hits: what a search or a listing returns, and what a filter sees.
@@ -45,18 +45,14 @@ MIN_CUT_TOKENS = 60
 """How much of another hit is shown at least, or it is left out. Set by hand: about three sentences, which are enough to
 see what a text is about; less would take room from shorter hits and say little."""
 
-MAX_WEAK = 5
-"""How many hits are shown at most if probably none answers. Set by hand: enough for an answer in other words, and few
-enough that an agent does not read a page of what it did not ask for."""
 
-
-def memory_hit(memory: Memory, text: str, sources: Sequence[Message], score: float) -> Hit:
-    """Return a memory as a hit."""
+def memory_hit(memory: Memory, sources: Sequence[Message] = ()) -> Hit:
+    """Return a memory as a hit without a score; `sources` are the messages it was learned from."""
     return Hit(
         id=memory.id,
         kind="memory",
-        text=text,
-        score=score,
+        text=memory.text,
+        score=0.0,
         at=memory.at,
         at_precision=memory.at_precision,
         created_at=memory.created_at,
@@ -72,13 +68,13 @@ def memory_hit(memory: Memory, text: str, sources: Sequence[Message], score: flo
     )
 
 
-def message_hit(message: Message, score: float, document: DocumentPage | None = None) -> Hit:
-    """Return a message as a hit; `document` says which page it is, if it is one."""
+def message_hit(message: Message, document: DocumentPage | None = None) -> Hit:
+    """Return a message as a hit without a score; `document` says which page it is, if it is one."""
     return Hit(
         id=message.id,
         kind="message",
         text=message.content,
-        score=score,
+        score=0.0,
         at=message.said_at,
         created_at=message.created_at,
         updated_at=message.created_at,
@@ -92,30 +88,30 @@ def message_hit(message: Message, score: float, document: DocumentPage | None = 
     )
 
 
+def memory_hits(conn: Connection, memories: Sequence[Memory]) -> list[Hit]:
+    """Return memories as hits with the messages they were learned from, in their order."""
+    sources = message_queries.sources_of(conn, [memory.id for memory in memories])
+    return [memory_hit(memory, sources.get(memory.id, ())) for memory in memories]
+
+
 def message_hits(conn: Connection, messages: Sequence[Message]) -> list[Hit]:
     """Return messages as hits, in their order. Pages of documents take one more query."""
     pages = [message.id for message in messages if message.role == PAGE]
     places = documents.places(conn, pages) if pages else {}
-    return [message_hit(message, 0.0, places.get(message.id)) for message in messages]
-
-
-HitTest: TypeAlias = Callable[[Hit], bool]
+    return [message_hit(message, places.get(message.id)) for message in messages]
 
 
 def hits_of(conn: Connection, candidates: Sequence[Candidate]) -> dict[int, Hit]:
     """Return the hits of candidates by entry number; those deleted or erased meanwhile are left out."""
     memory_ids = [candidate.owner_id for candidate in candidates if candidate.kind == "memory"]
     message_ids = [candidate.owner_id for candidate in candidates if candidate.kind == "message"]
-    memories = memory_queries.memories_by_id(conn, memory_ids)
-    messages = message_queries.messages_by_id(conn, message_ids)
-    sources = message_queries.sources_of(conn, memory_ids)
-    hits = {
-        memory.id: memory_hit(memory, memory.text, sources.get(memory.id, ()), 0.0)
-        for memory in memories.values()
-        if memory.deleted_at is None
-    }
-    living = [message for message in messages.values() if message.deleted_at is None]
-    hits |= {hit.id: hit for hit in message_hits(conn, living)}
+    memories = memory_queries.memories_by_id(conn, memory_ids).values()
+    messages = message_queries.messages_by_id(conn, message_ids).values()
+    living = [
+        *memory_hits(conn, [memory for memory in memories if memory.deleted_at is None]),
+        *message_hits(conn, [message for message in messages if message.deleted_at is None]),
+    ]
+    hits = {hit.id: hit for hit in living}
     return {candidate.seq: hits[candidate.owner_id] for candidate in candidates if candidate.owner_id in hits}
 
 
@@ -124,32 +120,16 @@ def hits_at(conn: Connection, scope: Scope, instant: datetime) -> list[Hit]:
 
     Messages with a fact that had been forgotten by then are left out.
     """
-    memories = {memory.id: memory for memory in history.memories_at(conn, scope, instant)}
-    sources = message_queries.sources_of(conn, list(memories))
-    hits = [memory_hit(memory, memory.text, sources.get(memory.id, ()), 0.0) for memory in memories.values()]
+    memories = history.memories_at(conn, scope, instant)
+    hits = memory_hits(conn, memories)
+    ids = {memory.id for memory in memories}
     messages = history.messages_at(conn, scope, instant)
     citing = memory_queries.memories_from(conn, [message.id for message in messages])
     for hit in message_hits(conn, messages):
         facts = [fact for fact in citing.get(hit.id, ()) if fact.created_at <= instant]
-        if not any(fact.id not in memories and fact.is_forgotten for fact in facts):
+        if not any(fact.id not in ids and fact.is_forgotten for fact in facts):
             hits.append(hit)
     return hits
-
-
-def relevant(hits: Sequence[Hit], min_relevance: float) -> list[Hit]:
-    """Return the hits whose relevance is at least `min_relevance`."""
-    return [hit for hit in hits if hit.relevance >= min_relevance]
-
-
-def irrelevant_note(count: int, min_relevance: float) -> str:
-    """Return the note on how many hits `relevant` left out."""
-    left_out = f"{counted(count, 'hit')} {'is' if count == 1 else 'are'} left out"
-    return f"{left_out} because the relevance is below the setting min_relevance = {min_relevance:g}"
-
-
-def strongest(hits: Sequence[Hit]) -> list[Hit]:
-    """Return the hits to show if probably nothing that is stored answers the query: the best few."""
-    return list(hits[:MAX_WEAK])
 
 
 def within_budget(hits: Sequence[Hit], max_tokens: int) -> list[Hit]:
@@ -209,7 +189,7 @@ class HitFilter:
     within them match.
     """
 
-    test: HitTest
+    test: Callable[[Hit], bool]
     kinds: AbstractSet[str]
     messages: MessageBounds
     is_exact: bool
@@ -243,17 +223,31 @@ def hit_filter(
         plain("session", text): message_queries.find_conversation(conn, scope, text, zone, deleted=is_past)
         for text in texts_of(filters, "session")
     }
+    learned = message_queries.memories_of_sessions(conn, sessions.values()) if sessions else {}
+    words = {plain("words", text): frozenset(search_tokens(text)) for text in texts_of(filters, "words")}
     names, fields = texts_of(filters, "entity"), fields_named(filters)
     owners = owners_mentioning(conn, scope, names, as_of) if names else {}
-    looked_up = _LookedUp(
-        fields,
-        faded() if FADED in fields else frozenset[str](),
-        owners,
-        sessions,
-        message_queries.memories_of_sessions(conn, sessions.values()) if sessions else {},
-        {plain("words", text): frozenset(search_tokens(text)) for text in texts_of(filters, "words")},
-        zone,
-    )
+    faded_ids = faded() if FADED in fields else frozenset[str]()
+
+    def record(hit: Hit) -> dict[str, Any]:
+        """Return what the filter sees of a hit."""
+        tokens = frozenset(search_tokens(hit.text)) if words else frozenset[str]()
+        return {
+            "role": hit.role,
+            "kind": hit.kind,
+            "tags": hit.tags,
+            "metadata": hit.metadata,
+            "at": span_of(hit.at, hit.at_precision, zone) if "at" in fields else None,
+            "created_at": span_of(hit.created_at, "") if "created_at" in fields else None,
+            "speaker": plain("speaker", hit.name) if "speaker" in fields else None,
+            FADED: hit.id in faded_ids,
+            "entity": [name for name, mentioning in owners.items() if hit.id in mentioning],
+            "session": [
+                text for text, session in sessions.items() if hit.session == session or hit.id in learned[session]
+            ],
+            "words": [text for text, sought in words.items() if sought and sought <= tokens],
+        }
+
     bounds = bounds_of(filters, zone)
     speakers = _names_of(conn, scope, bounds.speakers)
     messages = MessageBounds(
@@ -269,45 +263,7 @@ def hit_filter(
         bounds.has_pages,
     )
     is_exact = bounds.is_exact and (bounds.speakers is None) == (speakers is None)
-    return HitFilter(lambda hit: test(looked_up.record(hit)), bounds.kinds, messages, is_exact)
-
-
-@dataclass(frozen=True, slots=True)
-class _LookedUp:
-    """What a filter names, as it is found in the ledger.
-
-    `faded` are the ids of what faded, if the filter asks for them, and `owners` those of what mentions the entity of
-    each name. `sessions` are the conversations by the texts that name them, `learned` the ids of the memories that were
-    learned in each, and `words` the search tokens of each text.
-    """
-
-    fields: AbstractSet[str]
-    faded: AbstractSet[str]
-    owners: Mapping[str, AbstractSet[str]]
-    sessions: Mapping[str, str]
-    learned: Mapping[str, AbstractSet[str]]
-    words: Mapping[str, AbstractSet[str]]
-    zone: tzinfo
-
-    def record(self, hit: Hit) -> dict[str, Any]:
-        """Return what the filter sees of a hit."""
-        record: dict[str, Any] = {"role": hit.role, "kind": hit.kind, "tags": hit.tags, "metadata": hit.metadata}
-        if "at" in self.fields:
-            record["at"] = span_of(hit.at, hit.at_precision, self.zone)
-        if "created_at" in self.fields:
-            record["created_at"] = span_of(hit.created_at, "")
-        if "speaker" in self.fields:
-            record["speaker"] = plain("speaker", hit.name)
-        record[FADED] = hit.id in self.faded
-        record["entity"] = [name for name, mentioning in self.owners.items() if hit.id in mentioning]
-        record["session"] = [text for text, session in self.sessions.items() if self._is_of(hit, session)]
-        if self.words:
-            tokens = frozenset(search_tokens(hit.text))
-            record["words"] = [text for text, words in self.words.items() if words and words <= tokens]
-        return record
-
-    def _is_of(self, hit: Hit, session: str) -> bool:
-        return hit.session == session or hit.id in self.learned[session]
+    return HitFilter(lambda hit: test(record(hit)), bounds.kinds, messages, is_exact)
 
 
 def _names_of(conn: Connection, scope: Scope, speakers: AbstractSet[str] | None) -> Collection[str] | None:
@@ -331,13 +287,13 @@ def _entries_with(conn: Connection, full_text: FullText, scope: Scope, bounds: B
         return None  # every text is read instead
 
 
-def passing(conn: Connection, scope: Scope, found: HitFilter) -> set[int]:
-    """Return the living entries of the scope that pass a filter."""
+def entries_matching(conn: Connection, scope: Scope, found: HitFilter) -> set[int]:
+    """Return the living entries of the scope that match a filter."""
     entries: set[int] = set()
     if "memory" in found.kinds:
         for seq, memory in entry_queries.living_memories(conn, scope):
             end_if_cancelled()
-            if found.test(memory_hit(memory, memory.text, (), 0.0)):
+            if found.test(memory_hit(memory)):
                 entries.add(seq)
     if "message" not in found.kinds:
         return entries
@@ -345,7 +301,7 @@ def passing(conn: Connection, scope: Scope, found: HitFilter) -> set[int]:
         return entries | message_queries.message_entries(conn, scope, found.messages)
     for seq, message in message_queries.living_messages(conn, scope, found.messages):
         end_if_cancelled()
-        if found.test(message_hit(message, 0.0)):
+        if found.test(message_hit(message)):
             entries.add(seq)
     return entries
 

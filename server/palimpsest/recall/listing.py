@@ -16,7 +16,7 @@ from palimpsest.core.errors import InputError
 from palimpsest.core.filters import MESSAGES
 from palimpsest.core.models import Hit, Scope, has_expired
 from palimpsest.core.threads import end_if_cancelled
-from palimpsest.recall.hits import HitFilter, cut_to_fit, hit_filter, hit_tokens, memory_hit, message_hits
+from palimpsest.recall.hits import HitFilter, cut_to_fit, hit_filter, hit_tokens, memory_hits, message_hits
 from palimpsest.recall.retention import OFF, Forgetting, faded_owners
 from palimpsest.store import memories
 from palimpsest.store import messages as message_queries
@@ -71,116 +71,95 @@ def page(
     """
     now = ledger.now(scope.user_id)
     with ledger.read() as conn:
-        beside = 0
+        deleted_messages = 0
         if deleted and not filters and not cursor:
-            beside = message_queries.count_deleted_messages(conn, scope)
-        faded = partial(faded_owners, conn, scope, forgetting, now)
-        filtered = partial(hit_filter, conn, ledger.full_text, scope, deleted=deleted, faded=faded)
-        found = filtered(filters, now.tzinfo or UTC) if filters else None
-        source = _Source(conn, scope, found, now, deleted=deleted)
-        position = source.position(cursor)
-        size = FILTERED_BATCH if source.is_tested else limit + 1
+            deleted_messages = message_queries.count_deleted_messages(conn, scope)
+        found = None
+        if filters:
+            faded = partial(faded_owners, conn, scope, forgetting, now)
+            zone = now.tzinfo or UTC
+            found = hit_filter(conn, ledger.full_text, scope, filters, zone, deleted=deleted, faded=faded)
+        is_of_messages = found is not None and found.kinds == MESSAGES
+        # The ledger cannot look up all that other filters ask.
+        is_tested = found is not None and not (is_of_messages and found.is_exact)
+        listed = partial(
+            _messages if is_of_messages else partial(_memories, now=now), conn, scope, found, deleted=deleted
+        )
+        position = None if cursor is None else _position(cursor, is_of_messages=is_of_messages)
+        size = FILTERED_BATCH if is_tested else limit + 1
         hits: list[Hit] = []
         last = position
         left, tested = max_tokens, 0
         while True:
             end_if_cancelled()
-            batch = source.read(size, position)
+            batch = listed(size, position)
             for at, hit in batch:
                 if hit is None:
                     continue
                 if not hits:
                     hit = cut_to_fit(hit, max_tokens)  # noqa: PLW2901 - the rest of the text is not used
                 elif len(hits) == limit or hit_tokens(hit) > left:
-                    return Page(tuple(hits), source.cursor(last), deleted_messages=beside)
+                    return Page(tuple(hits), _cursor(last), deleted_messages=deleted_messages)
                 hits.append(hit)
                 left -= hit_tokens(hit)
                 last = at
             if len(batch) < size:
-                if hits or cursor or deleted or source.is_of_messages:
-                    return Page(tuple(hits), deleted_messages=beside)
-                return _empty(conn, scope)
+                if hits or cursor or deleted or is_of_messages or memories.count_memories(conn, scope):
+                    return Page(tuple(hits), deleted_messages=deleted_messages)
+                conversations, messages = message_queries.count_conversations(conn, scope)
+                return Page((), conversations=conversations, messages=messages)
             position = batch[-1][0]
             tested += size
-            if source.is_tested and tested >= MAX_TESTED:
-                return Page(tuple(hits), source.cursor(position), () if len(hits) == limit else (_NOT_DONE,))
+            if is_tested and tested >= MAX_TESTED:
+                return Page(tuple(hits), _cursor(position), () if len(hits) == limit else (_NOT_DONE,))
 
 
 _NOT_DONE = f"{MAX_TESTED:,} entries were compared with the filter; the cursor goes on"
 
 
-def _empty(conn: Connection, scope: Scope) -> Page:
-    """Return an empty page, which says what there is besides if the scope has no memories."""
-    if memories.count_memories(conn, scope):
-        return Page(())
-    conversations, messages = message_queries.count_conversations(conn, scope)
-    return Page((), conversations=conversations, messages=messages)
+def _position(cursor: str, *, is_of_messages: bool) -> Position:
+    """Return where a page begins, from the cursor of the page before it. Raises InputError."""
+    at, _, row = cursor.rpartition("/")
+    is_row = row.isdecimal() and len(row) <= MAX_CURSOR_DIGITS
+    if is_row and bool(at) == is_of_messages:
+        with suppress(InputError):
+            return MessagePosition(parse_instant(at, "cursor"), int(row)) if at else int(row)
+    raise InputError(f"'{cursor}' is not a cursor of this list. Use the one that the previous page ended with.")
 
 
-@dataclass(frozen=True, slots=True)
-class _Source:
-    """What a list is made of: memories, or messages if the filter asks for them and nothing else."""
+def _cursor(position: Position | None) -> str:
+    """Return the cursor for what comes after a position."""
+    return f"{exact_iso(position.said_at)}/{position.row}" if isinstance(position, tuple) else str(position)
 
-    conn: Connection
-    scope: Scope
-    found: HitFilter | None
-    now: datetime
-    deleted: bool
 
-    @property
-    def is_tested(self) -> bool:
-        """Return whether what is read has to be tested, because the ledger cannot look up all that the filter asks."""
-        return self.found is not None and not (self.is_of_messages and self.found.is_exact)
+def _messages(
+    conn: Connection, scope: Scope, found: HitFilter | None, size: int, after: Position | None, *, deleted: bool
+) -> list[tuple[Position, Hit | None]]:
+    """Return the next messages with their positions; None for one that does not match or says what was forgotten."""
+    bounds = EVERY_MESSAGE if found is None else found.messages
+    after = cast("MessagePosition | None", after)
+    batch = message_queries.list_messages(conn, scope, size, after=after, deleted=deleted, bounds=bounds)
+    hits = {hit.id: hit for hit in message_hits(conn, [message for _, message in batch])}
+    matching = [message for _, message in batch if found is None or found.test(hits[message.id])]
+    kept = {message.id for message in message_queries.without_forgotten(conn, matching)}
+    return [(position, hits[message.id] if message.id in kept else None) for position, message in batch]
 
-    @property
-    def is_of_messages(self) -> bool:
-        """Return whether the list is one of messages."""
-        return self.found is not None and self.found.kinds == MESSAGES
 
-    def position(self, cursor: str | None) -> Position | None:
-        """Return where a page begins, from the cursor of the page before it. Raises InputError."""
-        if cursor is None:
-            return None
-        at, _, row = cursor.rpartition("/")
-        is_row = row.isdecimal() and len(row) <= MAX_CURSOR_DIGITS
-        if is_row and bool(at) == self.is_of_messages:
-            with suppress(InputError):
-                return MessagePosition(parse_instant(at, "cursor"), int(row)) if at else int(row)
-        raise InputError(f"'{cursor}' is not a cursor of this list. Use the one that the previous page ended with.")
-
-    def cursor(self, position: Position | None) -> str:
-        """Return the cursor for what comes after a position."""
-        return f"{exact_iso(position.said_at)}/{position.row}" if isinstance(position, tuple) else str(position)
-
-    def read(self, size: int, after: Position | None) -> list[tuple[Position, Hit | None]]:
-        """Return the next entries with their positions; None for what the list does not show."""
-        if self.is_of_messages:
-            return self._messages(size, cast("MessagePosition | None", after))
-        return self._memories(size, cast("int | None", after))
-
-    def _messages(self, size: int, after: MessagePosition | None) -> list[tuple[Position, Hit | None]]:
-        """Return messages. One that says what was forgotten is not shown."""
-        bounds = EVERY_MESSAGE if self.found is None else self.found.messages
-        batch = message_queries.list_messages(
-            self.conn, self.scope, size, after=after, deleted=self.deleted, bounds=bounds
-        )
-        hits = {hit.id: hit for hit in message_hits(self.conn, [message for _, message in batch])}
-        matching = [message for _, message in batch if self._matches(hits[message.id])]
-        kept = {message.id for message in message_queries.without_forgotten(self.conn, matching)}
-        return [(position, hits[message.id] if message.id in kept else None) for position, message in batch]
-
-    def _memories(self, size: int, before: int | None) -> list[tuple[Position, Hit | None]]:
-        batch = memories.list_memories(self.conn, self.scope, size, before=before, deleted=self.deleted)
-        sources = message_queries.sources_of(self.conn, [memory.id for _, memory in batch])
-        hits = [
-            (row, replace(memory_hit(memory, memory.text, sources.get(memory.id, ()), 0.0), superseded_by=successor))
-            for row, memory in batch
-            for successor in [memory.superseded_by or "" if self.deleted else ""]
-        ]
-        return [(row, hit if self._is_current(hit) and self._matches(hit) else None) for row, hit in hits]
-
-    def _is_current(self, hit: Hit) -> bool:
-        return self.deleted or not has_expired(hit.metadata, self.now)
-
-    def _matches(self, hit: Hit) -> bool:
-        return self.found is None or self.found.test(hit)
+def _memories(
+    conn: Connection,
+    scope: Scope,
+    found: HitFilter | None,
+    size: int,
+    before: Position | None,
+    *,
+    deleted: bool,
+    now: datetime,
+) -> list[tuple[Position, Hit | None]]:
+    """Return the next memories with their positions; None for one that does not match or has expired."""
+    batch = memories.list_memories(conn, scope, size, before=cast("int | None", before), deleted=deleted)
+    hits = memory_hits(conn, [memory for _, memory in batch])
+    if deleted:
+        pairs = zip(hits, batch, strict=True)
+        hits = [replace(hit, superseded_by=memory.superseded_by or "") for hit, (_, memory) in pairs]
+    is_shown = [(deleted or not has_expired(hit.metadata, now)) and (found is None or found.test(hit)) for hit in hits]
+    return [(row, hit if shown else None) for (row, _), hit, shown in zip(batch, hits, is_shown, strict=True)]

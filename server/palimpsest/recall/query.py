@@ -1,11 +1,10 @@
-"""A query taken apart: words, people, dates, and whether it asks about the past."""
+"""Parse a query: its words, people and dates, and whether it asks about the past."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, tzinfo
-from typing import NamedTuple
 
 from sqlalchemy import Connection
 
@@ -15,8 +14,6 @@ from palimpsest.text.dates.date_finder import dates_in
 from palimpsest.text.dates.date_spans import DateSpan
 from palimpsest.text.stopwords import asks_for_the_past
 from palimpsest.text.tokenizer import is_english_query, query_tokens, search_tokens
-
-# A query taken apart: its words, the people it names, its dates, and whether it asks about the past.
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,17 +57,12 @@ class ParsedQuery:
         )
 
     @property
-    def tokens(self) -> frozenset[str]:
-        """Return the words and the names."""
-        return frozenset(self.words) | self.names
-
-    @property
     def numbers(self) -> Sequence[str]:
         """Return the words that hold a digit: versions, ports, codes, years."""
         return [word for word in self.words if any(char.isdigit() for char in word)]
 
 
-# How well the dates of a question agree with an entry: with when it was said, what it tells of, and when it holds.
+# How well the dates of a query agree with an entry: with when it was said, and with the dates in its text.
 
 EXACT = timedelta(days=10)
 """A date up to this long is exact. Set by hand: a week and a third of a month are, a month is not."""
@@ -104,45 +96,20 @@ OTHER_YEAR = 0.5
 DAYS_OF_A_YEAR = 365.2425
 
 
-class DateMatch(NamedTuple):
-    """How well an entry agrees with the dates of a question, each from 0 to 1; all are 0 for a question without dates.
+def said_match(dates: Sequence[DateSpan], at: datetime) -> float:
+    """Return how well the best of some dates agrees with the time at which something was said, from 0 to 1.
 
-    `said` compares them with when the entry was said, `told` with the dates in its text and with when it happened,
-    `holds` with the time in which it holds.
+    The year of a date may only be guessed.
     """
-
-    said: float = 0.0
-    told: float = 0.0
-    holds: float = 0.0
+    return max(_said(span, at) for span in dates)
 
 
-def date_match(
-    question: Sequence[DateSpan],
-    said_at: datetime,
-    text: Sequence[DateSpan] = (),
-    *,
-    happened_at: datetime | None = None,
-    valid_from: datetime | None = None,
-    valid_until: datetime | None = None,
-) -> DateMatch:
-    """Compare the dates of a question with an entry; of several dates the best agreement counts.
-
-    `text` are the dates in the entry's text, read at `said_at`. Without `valid_from` the entry holds from `said_at` on.
-    """
-    if not question:
-        return DateMatch()
-    told = [_told(span, other) for span in question for other in text]
-    if happened_at is not None:
-        told += [_agreement(span, happened_at) for span in question]
-    return DateMatch(
-        said=max(_said(span, said_at) for span in question),
-        told=max(told, default=0.0),
-        holds=float(any(_holds(span, valid_from or said_at, valid_until) for span in question)),
-    )
+def text_match(dates: Sequence[DateSpan], in_text: Sequence[DateSpan]) -> float:
+    """Return how well the best of some dates agrees with the dates in a text, from 0 to 1."""
+    return max((_match_of_dates(span, other) for span in dates for other in in_text), default=0.0)
 
 
 def _said(span: DateSpan, at: datetime) -> float:
-    """Return how well the time at which something was said agrees with a date, whose year may only be guessed."""
     years = span.start.year - at.year
     if not years or not span.is_year_guessed or span.relation != "in":
         return _agreement(span, at)
@@ -163,8 +130,8 @@ def _agreement(span: DateSpan, at: datetime) -> float:
     return NEAR if span.start + NEAR_FROM <= at <= span.end + NEAR_TO else 0.0
 
 
-def _told(span: DateSpan, other: DateSpan) -> float:
-    """Return how well a date in a text agrees with a date of a question."""
+def _match_of_dates(span: DateSpan, other: DateSpan) -> float:
+    """Return how well a date in a text agrees with a date of a query."""
     years = span.start.year - other.start.year
     if not years or not (span.is_year_guessed or other.is_year_guessed):
         return _overlap(span, other)
@@ -181,11 +148,3 @@ def _overlap(span: DateSpan, other: DateSpan) -> float:
     if length <= max(span.end - span.start, EXACT):
         return 1.0
     return COARSE if length <= COARSE_TO else 0.0
-
-
-def _holds(span: DateSpan, start: datetime, end: datetime | None) -> bool:
-    """Return whether something that holds from `start` to `end` does so at a date, before it, or since."""
-    if span.relation == "before":
-        return start < span.start
-    has_not_ended = end is None or end > span.start
-    return has_not_ended and (span.relation == "since" or start < span.end)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -97,20 +97,25 @@ def signs_of_best(
     rows = [item.row for item in ranked]
     found = frozenset[str]().union(*(candidates.words_in_context[row] for row in rows))
     unknown = [word for word in query.words if word not in found]
+    total = sum(candidates.weights.values())
+    highest = 0.0
+    if candidates.vectors is not None and candidates.query_vector is not None:
+        highest = float((candidates.vectors @ candidates.query_vector)[rows].max())
+    least_similar = least_similar_word(embedder, query.text, text) if query.is_english else None
     signs = {
-        "highest meaning": float(_cosines(candidates)[rows].max()),
+        "highest meaning": highest,
         # Many questions name nobody, and what faded answers as well as before.
         "score": best.score - best.parts.get("speaker", 0.0) - best.parts.get("faded", 0.0),
         "lead": best.score - second,
         "coverage": float(coverage(candidates, [candidates.words[best.row]])[0]),
         "rarest missing word": _rarest_missing(candidates, best.row),
-        "unknown words": _share(candidates.weights, unknown),
+        "unknown words": sum(candidates.weights.get(word, 0.0) for word in unknown) / total if total else 0.0,
         "unknown name": float(_has_unknown_name(query, candidates, found)),
         "found name": float(_has_found_name(query, text)),
         "length": math.log1p(len(query.text)),
         "missed number": float(_misses_number(query.text, text)),
         "missed answer": float(_misses_answer(query.text, text)),
-        "least similar word": _least_similar_word(query, embedder, text),
+        "least similar word": 1.0 if least_similar is None else least_similar,
     }
     small = 1 / (1 + candidates.collection / FEW)
     return signs | {SMALL: small} | {f"{SMALL}, {name}": small * signs[name] for name in IN_SMALL_MEMORIES}
@@ -121,17 +126,6 @@ def _scores_without(ranked: Sequence[Ranked], *parts: str) -> Column:
     columns, rows = ranked[0].columns, [item.row for item in ranked]
     scores = np.array([item.score for item in ranked])
     return scores - sum(columns[name][rows] for name in parts if name in columns)
-
-
-def _cosines(candidates: Candidates) -> Column:
-    if candidates.vectors is None or candidates.query_vector is None:
-        return np.zeros(len(candidates.entries), dtype=np.float32)
-    return candidates.vectors @ candidates.query_vector
-
-
-def _share(weights: Mapping[str, float], words: Sequence[str]) -> float:
-    total = sum(weights.values())
-    return sum(weights.get(word, 0.0) for word in words) / total if total else 0.0
 
 
 def _has_all_words(query: ParsedQuery, candidates: Candidates, ranked: Sequence[Ranked]) -> bool:
@@ -189,12 +183,6 @@ def _misses_answer(question: str, text: str) -> bool:
     asked = set(search_tokens(question))
     rest = " ".join(word for word in text.split() if not asked.issuperset(search_tokens(word)))
     return any(not can_hold(rest, kind) for kind in asked_types(question))
-
-
-def _least_similar_word(query: ParsedQuery, embedder: Embedder, text: str) -> float:
-    """Return how similar the query's word that matches worst is to its nearest word of the text; 1 if it is unknown."""
-    similarity = least_similar_word(embedder, query.text, text) if query.is_english else None
-    return 1.0 if similarity is None else similarity
 
 
 def _probability(logit: float) -> float:

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, tzinfo
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 from sqlalchemy import Connection
 
 from palimpsest.core.clock import in_zone
-from palimpsest.core.filters import FADED, fields_filtered
+from palimpsest.core.filters import FADED
 from palimpsest.core.models import PINNED, USER_NAME, Candidate, Scope, tags_given
 from palimpsest.recall.features import Column, Ranked
 from palimpsest.store import usage
@@ -87,19 +88,11 @@ def fading_of(trace: Trace, forgetting: Forgetting, now: datetime) -> Fading:
         return Fading(1.0, trace.strength, days, tag, trace.last_at, trace.used_at, None, kept_by)
     scale = trace.strength * days
     retention = math.exp(-max((now - trace.last_at).total_seconds(), 0.0) / SECONDS_A_DAY / scale)
-    return Fading(
-        retention, trace.strength, days, tag, trace.last_at, trace.used_at, _fades_at(trace, scale, forgetting.bound)
-    )
-
-
-def _fades_at(trace: Trace, scale: float, bound: float) -> datetime | None:
-    """Return when R falls below the bound; None if it never does."""
-    if bound <= 0:
-        return None
-    try:
-        return trace.last_at + timedelta(days=-math.log(bound) * scale)
-    except OverflowError:  # beyond the year 9999
-        return None
+    fades_at = None
+    if forgetting.bound > 0:
+        with suppress(OverflowError):  # beyond the year 9999
+            fades_at = trace.last_at + timedelta(days=-math.log(forgetting.bound) * scale)
+    return Fading(retention, trace.strength, days, tag, trace.last_at, trace.used_at, fades_at)
 
 
 def _days(trace: Trace, forgetting: Forgetting) -> tuple[float, str]:
@@ -151,16 +144,6 @@ def faded_owners(conn: Connection, scope: Scope, forgetting: Forgetting, now: da
     """
     best = retentions(usage.traces_in(conn, scope), forgetting, now)
     return frozenset(owner for owner, retention in best.items() if retention < forgetting.bound)
-
-
-def asks_for_faded(filters: Mapping[str, Any]) -> bool:
-    """Return whether a valid filter says which memories it wants, those that faded or the others."""
-    return FADED in fields_filtered(filters)
-
-
-def remembered(ranked: Sequence[Ranked], retention: Column, bound: float) -> list[Ranked]:
-    """Return the ranked candidates that are not faded."""
-    return [item for item in ranked if retention[item.row] >= bound]
 
 
 def left_out_note(ranked: Sequence[Ranked], kept: Sequence[Ranked], limit: int, threshold: float) -> tuple[str, ...]:

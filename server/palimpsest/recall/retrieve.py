@@ -19,7 +19,6 @@ from palimpsest.core.models import Candidate, Hit, Scope
 from palimpsest.core.protocols import Embedder, Vector
 from palimpsest.index.sync import IndexHits
 from palimpsest.recall.features import (
-    KINDS,
     CandidateRequest,
     Candidates,
     Centre,
@@ -29,7 +28,7 @@ from palimpsest.recall.features import (
     rarity,
     stacked,
 )
-from palimpsest.recall.hits import HitFilter, hits_at, passing
+from palimpsest.recall.hits import HitFilter, entries_matching, hits_at
 from palimpsest.store import documents, links, memories
 from palimpsest.store import entries as entry_queries
 from palimpsest.store import messages as message_queries
@@ -49,17 +48,27 @@ MAX_EMBEDDED = 32
 
 def candidates_at(ledger: Ledger, embedder: Embedder, request: CandidateRequest, instant: datetime) -> Candidates:
     """Return everything that was believed at an instant as candidates; some texts without a vector are embedded now."""
+    known: dict[str, Vector] = {}
     with ledger.read() as conn:
         hits = hits_at(conn, request.scope, instant)
         hits = [hit for hit in hits if request.filter is None or request.filter.test(hit)]
         entries = [_past_candidate(seq, hit) for seq, hit in enumerate(hits)]
-        known = _vectors_still_valid(conn, embedder.fingerprint, hits, entries) if request.vector is not None else {}
+        if request.vector is not None:
+            current = memories.memories_by_id(conn, [hit.id for hit in hits if hit.kind == "memory"])
+            unchanged = [
+                entry
+                for entry, hit in zip(entries, hits, strict=True)
+                if hit.kind == "message" or current[hit.id].text == hit.text
+            ]
+            known = own_vectors(conn, embedder.fingerprint, unchanged)
     vectors = query_vector = None
     has_vector = np.zeros(len(hits), dtype=np.bool_)
     errors: list[EmbedderError] = []
     if request.vector is not None:
+        missing = [hit for hit in hits if hit.id not in known][-MAX_EMBEDDED:]
         try:
-            known = _completed(embedder, hits, known)
+            embedded = embedder.embed_passages([hit.text for hit in missing]) if missing else ()
+            known |= zip([hit.id for hit in missing], embedded, strict=True)
         except EmbedderError as error:
             errors.append(error)
         raw, has_vector = stacked([known.get(hit.id) for hit in hits])
@@ -95,57 +104,15 @@ def _past_candidate(seq: int, hit: Hit) -> Candidate:
     return Candidate(seq, hit.kind, hit.id, hit.at, hit.name, "", chars, is_question, text, is_page)
 
 
-def _vectors_still_valid(
-    conn: Connection, embedder: str, hits: Sequence[Hit], entries: Sequence[Candidate]
-) -> dict[str, Vector]:
-    """Return the stored vectors of hits whose text has not changed since."""
-    current = memories.memories_by_id(conn, [hit.id for hit in hits if hit.kind == "memory"])
-    unchanged = [
-        candidate
-        for candidate, hit in zip(entries, hits, strict=True)
-        if hit.kind == "message" or current[hit.id].text == hit.text
-    ]
-    return own_vectors(conn, embedder, unchanged)
-
-
-def _completed(embedder: Embedder, hits: Sequence[Hit], known: Mapping[str, Vector]) -> dict[str, Vector]:
-    """Return the known vectors and those of the last texts that have none, by id. Raises EmbedderError."""
-    missing = [hit for hit in hits if hit.id not in known][-MAX_EMBEDDED:]
-    embedded = embedder.embed_passages([hit.text for hit in missing]) if missing else ()
-    return {**known, **dict(zip([hit.id for hit in missing], embedded, strict=True))}
-
-
 # Follow the links of memories one hop (A-Mem, section 3.4): what a candidate is linked with is a candidate too.
 
 MAX_ADDED = 40
 """How many candidates are added because they are linked with one. Set by hand: half of those that the meaning finds."""
 
-ReadRows = Callable[[Sequence[int]], Sequence[CandidateRow]]
-"""Reads those entries that are living and visible."""
-
-
-def with_linked(
-    conn: Connection, rows: Sequence[CandidateRow], read: ReadRows | None
-) -> tuple[list[CandidateRow], list[tuple[int, int]]]:
-    """Return candidates with those that are linked with one, by number, and the pairs of linked rows.
-
-    Nothing is added without `read`. A pair is in the list in both directions.
-    """
-    ids = [row.candidate.owner_id for row in rows if row.candidate.kind == "memory"]
-    linked = links.entries_linked_with(conn, ids) if ids else []
-    known = {row.candidate.seq for row in rows}
-    missing = list(dict.fromkeys(seq for _, _, seq in linked if seq not in known))[:MAX_ADDED]
-    added = read(missing) if missing and read is not None else ()
-    candidates = sorted((*rows, *added), key=lambda row: row.candidate.seq)
-    place = {row.candidate.owner_id: number for number, row in enumerate(candidates) if row.candidate.kind == "memory"}
-    pairs = [(place[one], place[other]) for one, other, _ in linked if one in place and other in place]
-    return candidates, sorted({pair for one, other in pairs for pair in ((one, other), (other, one))})
-
-
 # Retrieve the candidates of a query from the ledger.
 #
 # Search, search at an instant and the comparison of near-duplicates all take their candidates from `retrieve` and
-# order them with `ranking.rank`. The vector index and the full text only propose entries. The ledger decides which
+# order them with `features.rank`. The vector index and the full text only propose entries. The ledger decides which
 # of them are living and visible to the scope, and supplies everything they are ranked by. An index that lags or errs
 # therefore costs a candidate, never a wrong hit.
 
@@ -196,10 +163,22 @@ def retrieve(ledger: Ledger, embedder: Embedder, index: NearestEntries, request:
         return candidates_at(ledger, embedder, request, request.as_of)
     index_hits = _query_index(ledger, embedder.fingerprint, index, request)
     with ledger.read() as conn:
-        text = _FullTextSearch(conn, ledger.full_text, request.scope.user_id)
         stored = entry_queries.centre(conn, request.scope.user_id, embedder.fingerprint)
+        centre = Centre.of(embedder.fingerprint, stored.entries, stored.mean)
+        vector = None if request.vector is None else _centred_query(request.vector, request, centre)
         now = ledger.now(request.scope.user_id)
-        search = _LivingSearch(conn, embedder.fingerprint, index, index_hits, request, text, now, stored)
+        search = _LivingSearch(
+            conn,
+            embedder.fingerprint,
+            ledger.full_text,
+            index,
+            index_hits,
+            request,
+            vector,
+            centre.passage,
+            stored,
+            now,
+        )
         return search.candidates()
 
 
@@ -221,96 +200,80 @@ def _centred_query(vector: Vector, request: CandidateRequest, centre: Centre) ->
 
 
 @dataclass(slots=True)
-class _FullTextSearch:
-    """The full text of one connection. After a failure it finds nothing, and `errors` holds the reason."""
-
-    conn: Connection
-    full_text: FullText
-    user_id: str
-    errors: list[FullTextError] = field(default_factory=list[FullTextError])
-
-    def frequency(self, words: Sequence[str]) -> Mapping[str, int]:
-        """Return in about how many entries each word occurs."""
-        return self._read(lambda: self.full_text.document_counts(self.conn, self.user_id, words), {})
-
-    def widened(self, scope: Scope, user_entries: int) -> Scope | None:
-        """Return the scope to search first, because it is faster."""
-        return self.full_text.widened(self.conn, scope, user_entries)
-
-    def search(
-        self, scope: Scope | None, words: Sequence[str], limit: int | None, frequency: Mapping[str, int]
-    ) -> dict[int, float]:
-        """Return BM25 scores by entry."""
-        return self._read(lambda: self.full_text.search(self.conn, scope, words, limit, frequency), {})
-
-    def words(self, seqs: Sequence[int], query_words: frozenset[str]) -> Mapping[int, FoundWords]:
-        """Return which words of the query occur in each entry and in its context."""
-        return self._read(lambda: self.full_text.words_in(self.conn, seqs, query_words), {})
-
-    def _read(self, read: Callable[[], _T], nothing: _T) -> _T:
-        if self.errors:
-            return nothing
-        try:
-            return read()
-        except FullTextError as error:
-            self.errors.append(error)
-            return nothing
-
-
-@dataclass(frozen=True, slots=True)
 class _LivingSearch:
-    """The retrieval of living entries over one connection."""
+    """The retrieval of living entries over one connection.
+
+    `vector` is the centred vector of the query, and `mean` what stored vectors are centred by. After a failure of the
+    full text it finds nothing, and `errors` holds the reason.
+    """
 
     conn: Connection
     embedder: str
+    full_text: FullText
     index: NearestEntries
     index_hits: IndexHits | None
     request: CandidateRequest
-    text: _FullTextSearch
-    now: datetime
+    vector: Vector | None
+    mean: Vector | None
     stored: entry_queries.Centre
+    now: datetime
+    errors: list[FullTextError] = field(default_factory=list[FullTextError])
+    frequency: Mapping[str, int] = field(default_factory=dict[str, int])
 
     def candidates(self) -> Candidates:
         """Return the candidates with their features."""
-        conn, request = self.conn, self.request
-        stored = self.stored
-        centre = Centre.of(self.embedder, stored.entries, stored.mean)
-        query_vector = None if request.vector is None else _centred_query(request.vector, request, centre)
-        frequency = self.text.frequency(request.words)
-        rows, bm25 = self._select(query_vector, centre.passage, stored.entries, frequency)
-        rows, outdated = _without_deleted_facts(conn, rows)
+        conn, request, stored = self.conn, self.request, self.stored
+        self.frequency = self._from_full_text(
+            lambda: self.full_text.document_counts(conn, request.scope.user_id, request.words), {}
+        )
+        rows, bm25 = self._select()
+        message_ids = [row.candidate.owner_id for row in rows if row.candidate.kind == "message"]
+        outdated, forgotten = message_queries.outdated_or_forgotten(conn, message_ids)
+        rows = [row for row in rows if row.candidate.owner_id not in forgotten]
         rows, connected = self._with_linked(rows) if request.follows_links else (rows, [])
-        vectors, has_vector = _centred_rows([row.vector for row in rows], centre.passage)
+        vectors, has_vector = _centred_rows([row.vector for row in rows], self.mean)
         contexts = vectors  # as they are, unless a text has a context
         if any(row.key for row in rows):
-            contexts, _ = _centred_rows([row.key or row.vector for row in rows], centre.passage)
+            contexts, _ = _centred_rows([row.key or row.vector for row in rows], self.mean)
         words = self._words(rows)
+        entries = [row.candidate for row in rows]
+        memory_ids = [entry.owner_id for entry in entries if entry.kind == "memory"]
+        has_both = 0 < len(memory_ids) < len(entries)
         return Candidates(
-            [row.candidate for row in rows],
+            entries,
             vectors,
             contexts,
             has_vector,
-            query_vector,
-            np.array([bm25.get(row.candidate.seq, 0.0) for row in rows], dtype=np.float32),
-            [found.passage if row.candidate.is_page else found.own for row, found in zip(rows, words, strict=True)],
+            self.vector,
+            np.array([bm25.get(entry.seq, 0.0) for entry in entries], dtype=np.float32),
+            [found.passage if entry.is_page else found.own for entry, found in zip(entries, words, strict=True)],
             [found.anywhere for found in words],
-            rarity(frequency, request.words, stored.entries),
+            rarity(self.frequency, request.words, stored.entries),
             stored.entries,
-            outdated,
-            self._linked(rows),
-            errors=tuple(self.text.errors),
+            frozenset(outdated),
+            linked_rows(entries, memories.messages_of(conn, memory_ids)) if has_both else [],
+            errors=tuple(self.errors),
             connected=connected,
         )
 
     def _with_linked(self, rows: Sequence[CandidateRow]) -> tuple[list[CandidateRow], list[tuple[int, int]]]:
-        """Return candidates with what they are linked with, and the pairs. A filter has chosen from all before."""
-        if self.request.filter is not None:
-            return with_linked(self.conn, rows, None)
-        return with_linked(self.conn, rows, lambda seqs: list(self._rows(seqs, ()).values()))
+        """Return candidates with those that are linked with one, by number, and the pairs of linked rows.
 
-    def _select(
-        self, query_vector: Vector | None, mean: Vector | None, entries: int, frequency: Mapping[str, int]
-    ) -> tuple[list[CandidateRow], Mapping[int, float]]:
+        Nothing is added to what a filter has chosen. A pair is in the list in both directions.
+        """
+        ids = [row.candidate.owner_id for row in rows if row.candidate.kind == "memory"]
+        linked = links.entries_linked_with(self.conn, ids) if ids else []
+        known = {row.candidate.seq for row in rows}
+        missing = list(dict.fromkeys(seq for _, _, seq in linked if seq not in known))[:MAX_ADDED]
+        added = self._rows(missing, ()).values() if missing and self.request.filter is None else ()
+        all_rows = sorted((*rows, *added), key=lambda row: row.candidate.seq)
+        place = {
+            row.candidate.owner_id: number for number, row in enumerate(all_rows) if row.candidate.kind == "memory"
+        }
+        pairs = [(place[one], place[other]) for one, other, _ in linked if one in place and other in place]
+        return all_rows, sorted({pair for one, other in pairs for pair in ((one, other), (other, one))})
+
+    def _select(self) -> tuple[list[CandidateRow], Mapping[int, float]]:
         """Return the candidates by meaning and by words, by number, and their BM25 scores.
 
         Both searches look beyond the scope first, which is faster. If the scope sees too little of what they return,
@@ -318,50 +281,43 @@ class _LivingSearch:
         """
         scope, pool = self.request.scope, self.request.pool
         if self.request.filter is not None:
-            nearest, bm25 = self._passing(self.request.filter, query_vector, mean, entries, frequency)
+            nearest, bm25 = self._matching(self.request.filter)
             return list(self._rows(nearest, bm25).values()), bm25
-        widened = self.text.widened(scope, entries)
-        bm25 = self._pool_by_words(widened, frequency)
+        wide_scope = self.full_text.widened(self.conn, scope, self.stored.entries)
+        bm25 = self._pool_by_words(wide_scope)
         indexed = self._indexed(pool.by_meaning)
-        nearest = self._scanned(query_vector, mean, pool.by_meaning) if indexed is None else indexed
+        nearest = self._scanned(pool.by_meaning) if indexed is None else indexed
         rows = self._rows(nearest, bm25)
         visible = {seq for seq, row in rows.items() if self._has_requested_kind(row)}
         scan_again = indexed is not None and not _is_enough(indexed, visible, pool.by_meaning)
-        search_again = widened != scope and not _is_enough(bm25, rows.keys(), pool.by_words)
+        search_again = wide_scope != scope and not _is_enough(bm25, rows.keys(), pool.by_words)
         if scan_again:
-            nearest = self._scanned(query_vector, mean, pool.by_meaning)
+            nearest = self._scanned(pool.by_meaning)
         if search_again:
-            bm25 = self._pool_by_words(scope, frequency)
+            bm25 = self._pool_by_words(scope)
         if scan_again or search_again:
             rows = self._rows(nearest, bm25)
         kept = [seq for seq in nearest if seq in rows and self._has_requested_kind(rows[seq])][: pool.kept]
         chosen = {*kept, *bm25}
         return [row for seq, row in rows.items() if seq in chosen and self._has_requested_kind(row)], bm25
 
-    def _passing(
-        self,
-        found: HitFilter,
-        query_vector: Vector | None,
-        mean: Vector | None,
-        entries: int,
-        frequency: Mapping[str, int],
-    ) -> tuple[list[int], Mapping[int, float]]:
-        """Return the nearest entries that pass a filter, nearest first, and the BM25 scores of those with words."""
+    def _matching(self, found: HitFilter) -> tuple[list[int], Mapping[int, float]]:
+        """Return the nearest entries that match a filter, nearest first, and the BM25 scores of those with words."""
         scope, pool = self.request.scope, self.request.pool
         if found.leaves_most_messages:
             meant, worded = pool.by_meaning * TESTED_POOLS, pool.by_words * TESTED_POOLS
-            bm25 = self._by_words(self.text.widened(scope, entries), worded, frequency)
+            bm25 = self._by_words(self.full_text.widened(self.conn, scope, self.stored.entries), worded)
             indexed = self._indexed(meant)
-            nearest = self._scanned(query_vector, mean, meant) if indexed is None else indexed
+            nearest = self._scanned(meant) if indexed is None else indexed
             messages = message_queries.message_entries_among(self.conn, scope, found.messages, {*nearest, *bm25})
             near = self._first([seq for seq in nearest if seq in messages], pool.by_meaning)
             with_words = self._first([seq for seq in _best_first(bm25) if seq in messages], pool.by_words)
             has_near = len(nearest) < meant or len(near) >= pool.by_meaning
             if has_near and (len(bm25) < worded or len(with_words) >= pool.by_words):
                 return near, {seq: bm25[seq] for seq in with_words}
-        allowed = passing(self.conn, scope, found)
-        bm25 = self._by_words(scope, None, frequency)
-        nearest = self._scanned(query_vector, mean, pool.by_meaning, allowed)
+        allowed = entries_matching(self.conn, scope, found)
+        bm25 = self._by_words(scope, None)
+        nearest = self._scanned(pool.by_meaning, allowed)
         return nearest, {seq: score for seq, score in bm25.items() if seq in allowed}
 
     def _rows(self, nearest: Iterable[int], bm25: Iterable[int]) -> dict[int, CandidateRow]:
@@ -400,11 +356,9 @@ class _LivingSearch:
             return None  # so many are pages of documents that what people said is not among them
         return [*first, *changed]
 
-    def _scanned(
-        self, query_vector: Vector | None, mean: Vector | None, limit: int, allowed: AbstractSet[int] | None = None
-    ) -> list[int]:
+    def _scanned(self, limit: int, allowed: AbstractSet[int] | None = None) -> list[int]:
         """Return the nearest entries that the scope sees, nearest first, by comparing with all of them."""
-        if query_vector is None:
+        if self.vector is None:
             return []
         cosines: list[Vector] = []
         seqs: list[int] = []
@@ -413,7 +367,7 @@ class _LivingSearch:
         else:
             batches = entry_queries.scope_keys(self.conn, self.request.scope, self.embedder, self.request.kind)
         for batch, keys in batches:
-            cosines.append(centred(keys, mean) @ query_vector)
+            cosines.append(centred(keys, self.mean) @ self.vector)
             seqs += batch
         if not seqs:
             return []
@@ -421,36 +375,41 @@ class _LivingSearch:
         nearest = (seqs[row] for row in order if allowed is None or seqs[row] in allowed)
         return self._first(nearest, limit)
 
-    def _pool_by_words(self, scope: Scope | None, frequency: Mapping[str, int]) -> dict[int, float]:
+    def _pool_by_words(self, scope: Scope | None) -> dict[int, float]:
         """Return the BM25 scores of the best entries by words, as many as the request wants."""
         wanted = self.request.pool.by_words
         if not self.stored.has_pages:
-            return self._by_words(scope, wanted, frequency)
+            return self._by_words(scope, wanted)
         for limit in (TESTED_POOLS * wanted, None):
-            found = self._by_words(scope, limit, frequency)
+            found = self._by_words(scope, limit)
             first = self._first(_best_first(found), wanted)
             if limit is None or len(found) < limit or len(first) >= wanted:
                 break
         return {seq: found[seq] for seq in first}
 
-    def _by_words(self, scope: Scope | None, limit: int | None, frequency: Mapping[str, int]) -> dict[int, float]:
+    def _by_words(self, scope: Scope | None, limit: int | None) -> dict[int, float]:
         """Return BM25 scores by entry."""
-        return self.text.search(scope, self.request.words, limit, frequency)
-
-    def _linked(self, rows: Sequence[CandidateRow]) -> list[tuple[int, int]]:
-        entries = [row.candidate for row in rows]
-        if len({entry.kind for entry in entries}) < len(KINDS):
-            return []
-        memory_ids = [entry.owner_id for entry in entries if entry.kind == "memory"]
-        return linked_rows(entries, memories.messages_of(self.conn, memory_ids))
+        words = self.request.words
+        return self._from_full_text(
+            lambda: self.full_text.search(self.conn, scope, words, limit, self.frequency), dict[int, float]()
+        )
 
     def _words(self, rows: Sequence[CandidateRow]) -> list[FoundWords]:
         if self.request.whole_texts:
             texts = [frozenset(search_tokens(row.candidate.text)) for row in rows]
             return [FoundWords(words, words) for words in texts]
         sought = frozenset(self.request.words) | self.request.names
-        found = self.text.words([row.candidate.seq for row in rows], sought)
-        return [found.get(row.candidate.seq, FoundWords()) for row in rows]
+        seqs = [row.candidate.seq for row in rows]
+        found = self._from_full_text(lambda: self.full_text.words_in(self.conn, seqs, sought), dict[int, FoundWords]())
+        return [found.get(seq, FoundWords()) for seq in seqs]
+
+    def _from_full_text(self, read: Callable[[], _T], nothing: _T) -> _T:
+        if not self.errors:
+            try:
+                return read()
+            except FullTextError as error:
+                self.errors.append(error)
+        return nothing
 
 
 def _centred_rows(blobs: Sequence[bytes | None], mean: Vector | None) -> tuple[Vector | None, npt.NDArray[np.bool_]]:
@@ -472,10 +431,3 @@ def _is_enough(proposed: Iterable[int], visible: AbstractSet[int], limit: int) -
     """Return whether a search beyond the scope returned enough entries that are visible to the scope."""
     proposed = list(proposed)
     return len(proposed) < limit or len(visible & set(proposed)) >= MIN_VISIBLE_SHARE * limit
-
-
-def _without_deleted_facts(conn: Connection, rows: Sequence[CandidateRow]) -> tuple[list[CandidateRow], frozenset[str]]:
-    """Drop messages with a forgotten fact. Return the rest, and the messages whose facts are all outdated."""
-    message_ids = [row.candidate.owner_id for row in rows if row.candidate.kind == "message"]
-    outdated, forgotten = message_queries.outdated_or_forgotten(conn, message_ids)
-    return [row for row in rows if row.candidate.owner_id not in forgotten], frozenset(outdated)

@@ -8,7 +8,7 @@ which makes features with different units comparable.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, time
 from functools import lru_cache, partial
@@ -21,7 +21,7 @@ from palimpsest.core.models import Candidate
 from palimpsest.core.protocols import Embedder, Vector
 from palimpsest.recall.features import Candidates, Column, Matrix, Weights, replacement_probability
 from palimpsest.recall.fold import same_words_key
-from palimpsest.recall.query import DateMatch, ParsedQuery, date_match
+from palimpsest.recall.query import ParsedQuery, said_match, text_match
 from palimpsest.recall.retention import WEIGHT
 from palimpsest.text.dates.date_finder import dates_in
 from palimpsest.text.stopwords import asked_types, can_hold
@@ -221,12 +221,9 @@ def _have_common_words(candidates: Candidates, newer: int, older: int) -> bool:
     of_older = weights.keys() & candidates.words[older]
     of_both = of_older & candidates.words[newer]
     rarest = max((weights[word] for word in of_both), default=0.0)
-    is_identifying = rarest >= IDENTIFYING * math.log(1 + max(candidates.collection, 1))  # as in `rarity`
-    return is_identifying and _weight(weights, of_both) >= SAME_WORDS * _weight(weights, of_older)
-
-
-def _weight(weights: Mapping[str, float], words: Iterable[str]) -> float:
-    return sum(weights[word] for word in words)
+    if rarest < IDENTIFYING * math.log(1 + max(candidates.collection, 1)):  # as in `rarity`
+        return False
+    return sum(weights[word] for word in of_both) >= SAME_WORDS * sum(weights[word] for word in of_older)
 
 
 def replacements(
@@ -252,10 +249,11 @@ def _is_asked_for(query: ParsedQuery, entries: Sequence[Candidate]) -> Matrix:
     for number in query.numbers:
         has_number = np.array([number in _words_of(text) for text in texts])
         is_asked_for |= np.outer(~has_number, has_number)
-    asked = same_words_key(query.text)
-    if len(asked.split()) >= MIN_EXACT_WORDS or not asked.isascii():
-        is_exact = np.array([_has_words(_key_of(text), asked) for text in texts])
-        is_asked_for |= np.outer(~is_exact, is_exact)
+    exact = same_words_key(query.text)
+    if len(exact.split()) >= MIN_EXACT_WORDS or not exact.isascii():
+        space = " " if " " in exact else ""  # whole words, if the script divides them by spaces
+        has_exact = np.array([f"{space}{exact}{space}" in f"{space}{_key_of(text)}{space}" for text in texts])
+        is_asked_for |= np.outer(~has_exact, has_exact)
     return is_asked_for
 
 
@@ -264,14 +262,7 @@ def _words_of(text: str) -> frozenset[str]:
     return frozenset(search_tokens(text))
 
 
-@lru_cache(maxsize=KEPT_TEXTS)
-def _key_of(text: str) -> str:
-    return same_words_key(text)
-
-
-def _has_words(text: str, asked: str) -> bool:
-    """Return whether a text holds words one after the other; whole words, if the script divides them by spaces."""
-    return f" {asked} " in f" {text} " if " " in asked else asked in text
+_key_of = lru_cache(maxsize=KEPT_TEXTS)(same_words_key)
 
 
 def _may_be_replaced(entries: Sequence[Candidate]) -> Matrix:
@@ -404,9 +395,12 @@ class SearchScoring:
         }
         features = {name: feature() for name, feature in functions.items() if self._is_used(name)}
         if query.dates and (self._is_used("said") or self._is_used("told")):
-            matches = [_date_match(query, entry) for entry in candidates.entries]
-            features["said"] = np.array([match.said for match in matches])
-            features["told"] = np.array([match.told for match in matches])
+            times = [_local_time(query, entry) for entry in candidates.entries]
+            texts = [
+                dates_in(entry.text, at, guesses=True) for entry, at in zip(candidates.entries, times, strict=True)
+            ]
+            features["said"] = np.array([said_match(query.dates, at) for at in times])
+            features["told"] = np.array([text_match(query.dates, dates) for dates in texts])
         return features
 
     def _guess(self, candidates: Candidates, meanings: Column) -> Column:
@@ -505,21 +499,22 @@ def _number(query: ParsedQuery, candidates: Candidates) -> Column:
 
 def _verbatim(query: ParsedQuery, candidates: Candidates) -> Column:
     """Return 1 for candidates whose text is the query, but for punctuation, case and white space; else 0."""
-    asked, words, most = same_words_key(query.text), frozenset(query.words), MAX_RATIO * len(query.text)
+    key, words, most = same_words_key(query.text), frozenset(query.words), MAX_RATIO * len(query.text)
     return np.array(
         [
-            words <= own and len(entry.text) <= most and same_words_key(entry.text) == asked
+            words <= own and len(entry.text) <= most and same_words_key(entry.text) == key
             for entry, own in zip(candidates.entries, candidates.words, strict=True)
         ],
         dtype=np.float32,
     )
 
 
-def _date_match(query: ParsedQuery, entry: Candidate) -> DateMatch:
-    # What is known to the day is stored as that day's beginning in UTC, and is that day in every zone.
-    is_day = entry.at.time() == time()
-    at = entry.at.replace(tzinfo=query.zone) if is_day else in_zone(entry.at, query.zone)
-    return date_match(query.dates, at, dates_in(entry.text, at, guesses=True))
+def _local_time(query: ParsedQuery, entry: Candidate) -> datetime:
+    """Return when an entry was said, as a time of the zone of the query.
+
+    What is known to the day is stored as that day's beginning in UTC, and is that day in every zone.
+    """
+    return entry.at.replace(tzinfo=query.zone) if entry.at.time() == time() else in_zone(entry.at, query.zone)
 
 
 def _length(chars: Column) -> Column:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -19,8 +19,8 @@ from typing import Any
 from sqlalchemy import Connection
 
 from palimpsest.core.errors import EmbedderError
-from palimpsest.core.filters import MAX_SHOWN_CHARS, METADATA, fields_filtered, metadata_keys, narrows, texts_of
-from palimpsest.core.models import Candidate, Entity, Hit, KnownRelation, Scope, name_key, relation_key
+from palimpsest.core.filters import FADED, MAX_SHOWN_CHARS, METADATA, fields_filtered, metadata_keys, narrows, texts_of
+from palimpsest.core.models import Entity, Hit, KnownRelation, Scope, name_key, relation_key
 from palimpsest.core.protocols import Embedder, Vector
 from palimpsest.core.validation import MAX_TOKENS
 from palimpsest.recall.features import CandidateRequest, Candidates, PoolSize, Ranked, rank, squash, weights_for
@@ -31,9 +31,6 @@ from palimpsest.recall.hits import (
     hit_filter,
     hit_tokens,
     hits_of,
-    irrelevant_note,
-    relevant,
-    strongest,
     with_passages,
     within_budget,
 )
@@ -42,10 +39,8 @@ from palimpsest.recall.relevance import Relevance, relevance_of
 from palimpsest.recall.retention import (
     OFF,
     Forgetting,
-    asks_for_faded,
     faded_owners,
     left_out_note,
-    remembered,
     retention_of,
 )
 from palimpsest.recall.retrieve import NearestEntries, retrieve
@@ -58,7 +53,7 @@ from palimpsest.store.graph.identity import roots_of
 from palimpsest.store.graph.relations import relations_found, relations_of
 from palimpsest.store.ledger import Ledger
 from palimpsest.store.memories import expired_ids
-from palimpsest.text.display import shorten, visible
+from palimpsest.text.display import counted, shorten, visible
 from palimpsest.text.tokenizer import count_tokens, query_tokens
 
 # The relations that a search shows beside its hits: those of the entities that the question names.
@@ -110,20 +105,6 @@ def find_relations(conn: Connection, request: RelationRequest) -> tuple[KnownRel
     near = [*_relations_of(conn, request, others), *_relations_of(conn, hits, own)]
     far = _relations_of(conn, request, _neighbours(conn, near, {*own, *others})) if request.hops > 1 else []
     return _first((near, far), request.memory_ids)
-
-
-def merged(relations: Iterable[KnownRelation], memory_ids: Sequence[str]) -> tuple[KnownRelation, ...]:
-    """Return the relations of several searches as those of one, given their hits."""
-    return _first((list(relations),), memory_ids)
-
-
-def fitting(relations: Sequence[KnownRelation], max_tokens: int) -> tuple[KnownRelation, ...]:
-    """Return the relations that fit `max_tokens` together."""
-    kept: list[KnownRelation] = []
-    for relation in relations:
-        if relation_tokens([*kept, relation]) <= max_tokens:
-            kept.append(relation)
-    return tuple(kept)
 
 
 def relation_tokens(relations: Iterable[KnownRelation]) -> int:
@@ -282,6 +263,10 @@ PASSAGE_TOKENS = 100
 """How much of the best page is judged, if a page is the best. Set by hand: about 400 characters, as much as is
 read of other texts."""
 
+MAX_WEAK = 5
+"""How many hits are shown at most if probably none answers. Set by hand: enough for an answer in other words, and few
+enough that an agent does not read a page of what it did not ask for."""
+
 SPARE = 3
 """How many more hits than the limit are read at once, because some fold into others."""
 
@@ -336,7 +321,7 @@ class SearchResult:
 def search(ledger: Ledger, embedder: Embedder, index: NearestEntries, query: SearchQuery) -> SearchResult:
     """Search the memory. Blocking: call it in a worker thread. Raises InputError and LedgerError."""
     ranking = rank_query(ledger, embedder, index, query)
-    hits = _hits(ledger, ranking.candidates, ranking.ranked, query)
+    hits = _hits(ledger, ranking, query)
     hits = with_passages(hits, ranking.candidates.weights, query.max_tokens)
     return _result(hits, _relations(ledger, ranking, hits, query), query, ranking)
 
@@ -358,7 +343,7 @@ def search_all_projects(ledger: Ledger, embedder: Embedder, index: NearestEntrie
     hits = list(best.values())[: query.limit]
     hits = with_passages(hits, dict.fromkeys(query_tokens(query.text), 1.0), query.max_tokens)
     names = sum(count_tokens(hit.project) for hit in hits if hit.project != query.scope.project)
-    relations = merged((found for result in results for found in result.relations), [hit.id for hit in hits])
+    relations = _first(([found for result in results for found in result.relations],), [hit.id for hit in hits])
     kept, relations = _within_budget(hits, relations, query.max_tokens - names)
     notes = tuple(dict.fromkeys(note for result in results for note in result.notes))
     confident = any(result.confident for result in results)
@@ -372,16 +357,15 @@ def search_all_projects(ledger: Ledger, embedder: Embedder, index: NearestEntrie
 class Ranking:
     """The candidates of a query, their order, and how they were scored.
 
-    `confident` is False if probably none of them answers. `notes` say what is degraded. `entities` are those that the
-    query names. With `is_whole` a filter was set, and all that it leaves is ranked, unless that is more than a pool.
+    `notes` say what is degraded. `entities` are those that the query names. With `is_whole` a filter was set, and all
+    that it leaves is ranked, unless that is more than a pool.
     """
 
     candidates: Candidates
     scoring: SearchScoring
     ranked: Sequence[Ranked]
-    confident: bool
+    relevance: Relevance
     notes: tuple[str, ...] = ()
-    threshold: float = 0.0
     entities: Sequence[Entity] = ()
     is_whole: bool = False
 
@@ -414,22 +398,23 @@ def rank_query(ledger: Ledger, embedder: Embedder, index: NearestEntries, query:
         follows_links=query.follows_links,
     )
     candidates = retrieve(ledger, embedder, index, request)
-    notes += [_note(error) for error in candidates.errors]
+    notes += [
+        f"searched by {'words' if isinstance(error, EmbedderError) else 'meaning'} only: {error}"
+        for error in candidates.errors
+    ]
     retention = None
     if query.as_of is None and query.forgetting.mode != "off":
         with ledger.read() as conn:
             retention = retention_of(conn, candidates.entries, query.forgetting, now)
     scoring = SearchScoring(parsed, now, weights_for(embedder.fingerprint), embedder, retention)
-    ranked, relevance = _with_relevance(ledger, scoring, candidates, rank(candidates, scoring))
-    if retention is not None and query.forgetting.mode == "archive" and not asks_for_faded(query.filters):
-        kept = remembered(ranked, retention, query.forgetting.bound)
+    ranked, relevance = _with_relevance(ledger, scoring, candidates, rank(candidates, scoring.parts))
+    if retention is not None and query.forgetting.mode == "archive" and FADED not in fields_filtered(query.filters):
+        kept = [item for item in ranked if retention[item.row] >= query.forgetting.bound]
         notes += left_out_note(ranked, kept, query.limit, relevance.threshold) if relevance.confident else ()
         ranked, relevance = _with_relevance(ledger, scoring, candidates, kept)
     # What has no vector is found by its words alone, and may be missing.
     is_whole = narrows(query.filters) and vector is not None and not notes
-    return Ranking(
-        candidates, scoring, ranked, relevance.confident, tuple(notes), relevance.threshold, entities, is_whole
-    )
+    return Ranking(candidates, scoring, ranked, relevance, tuple(notes), entities, is_whole)
 
 
 def _with_relevance(
@@ -501,86 +486,77 @@ def _within_budget(
     least = max_tokens // ROOM_SHARE
     if hits and hit_tokens(hits[0]) <= max_tokens - least:
         room = max(room, least)
-    relations = fitting(relations, room)
-    return within_budget(hits, max_tokens - relation_tokens(relations)), relations
+    fitting: list[KnownRelation] = []
+    for relation in relations:
+        if relation_tokens([*fitting, relation]) <= room:
+            fitting.append(relation)
+    return within_budget(hits, max_tokens - relation_tokens(fitting)), tuple(fitting)
 
 
 def _result(
     hits: Sequence[Hit], relations: tuple[KnownRelation, ...], query: SearchQuery, ranking: Ranking
 ) -> SearchResult:
     """Return the hits that a reply shows, best first, and what it leaves out."""
-    notes, confident = ranking.notes, ranking.confident
+    notes, relevance = ranking.notes, ranking.relevance
     best = hits[: query.limit]
-    shown = relevant(best, query.min_relevance)
-    if irrelevant := len(best) - len(shown):
-        notes = (*notes, irrelevant_note(irrelevant, query.min_relevance))
+    shown = [hit for hit in best if hit.relevance >= query.min_relevance]
+    if weak := len(best) - len(shown):
+        notes = (
+            *notes,
+            f"{counted(weak, 'hit')} {'is' if weak == 1 else 'are'} left out because the relevance is below the "
+            f"setting min_relevance = {query.min_relevance:g}",
+        )
     kept, kept_relations = _within_budget(shown, relations, query.max_tokens)
     shows_all = ranking.is_whole and len(ranking.ranked) <= query.limit and len(kept) == len(hits)
-    if not confident and not shows_all:
-        shown = strongest(shown)
+    if not relevance.confident and not shows_all:
+        shown = shown[:MAX_WEAK]
         kept, kept_relations = _within_budget(shown, relations, query.max_tokens)
     omitted = len(shown) - len(kept)
-    return SearchResult(tuple(kept), omitted, notes, confident, ranking.threshold, kept_relations, shows_all)
+    return SearchResult(
+        tuple(kept), omitted, notes, relevance.confident, relevance.threshold, kept_relations, shows_all
+    )
 
 
-def _note(error: Exception) -> str:
-    by = "words" if isinstance(error, EmbedderError) else "meaning"
-    return f"searched by {by} only: {error}"
-
-
-def _hits(ledger: Ledger, candidates: Candidates, ranked: Sequence[Ranked], query: SearchQuery) -> list[Hit]:
-    """Return the best hits, folded, in batches until there are as many as the limit."""
-    past = candidates.past
-    if past is not None:
-        memories = [hit for hit in past.values() if hit.kind == "memory"]
-        return _read_in_batches(lambda _: past, lambda ids: _ids_citing(memories, ids), ranked, query)
-    with ledger.read() as conn:
-        return _read_in_batches(partial(hits_of, conn), partial(_ids_learned_from, conn), ranked, query)
-
-
-def _ids_citing(memories: Sequence[Hit], message_ids: Sequence[str]) -> set[str]:
-    return {memory.id for memory in memories if not set(message_ids).isdisjoint(memory.message_ids)}
-
-
-def _ids_learned_from(conn: Connection, message_ids: Sequence[str]) -> set[str]:
-    by_message = memory_queries.memories_from(conn, message_ids)
-    return {memory.id for memories in by_message.values() for memory in memories}
-
-
-def _read_in_batches(
-    read: Callable[[Sequence[Candidate]], Mapping[int, Hit]],
-    learned_from: Callable[[Sequence[str]], Set[str]],
-    ranked: Sequence[Ranked],
-    query: SearchQuery,
-) -> list[Hit]:
-    """Return the folded hits of the first candidates, memories before their messages.
+def _hits(ledger: Ledger, ranking: Ranking, query: SearchQuery) -> list[Hit]:
+    """Return the best hits, folded, memories before their messages, in batches until there are as many as the limit.
 
     The memories of a message are read with it, however far below it they stand.
     """
+    ranked, past = ranking.ranked, ranking.candidates.past
     hits: list[Hit] = []
     memories_below: list[Hit] = []
     folded: list[Hit] = []
     size = query.limit + SPARE
-    for start in range(0, len(ranked), size):
-        batch, rest = ranked[start : start + size], ranked[start + size :]
-        hits += _read(read, batch, query)
-        memory_ids = learned_from([item.candidate.owner_id for item in batch if item.candidate.kind == "message"])
-        memories_below += _read(read, [item for item in rest if item.candidate.owner_id in memory_ids], query)
-        words = FoldWords.of(hits, query.text)
-        folded = memories_first(fold(hits, memories_below, words), memories_below, words)
-        if len(folded) >= query.limit:
-            break
+    with ledger.read() as conn:
+        for start in range(0, len(ranked), size):
+            batch, rest = ranked[start : start + size], ranked[start + size :]
+            hits += _read(conn, past, batch, query)
+            message_ids = {item.candidate.owner_id for item in batch if item.candidate.kind == "message"}
+            if past is None:
+                by_message = memory_queries.memories_from(conn, list(message_ids))
+                memory_ids = {memory.id for memories in by_message.values() for memory in memories}
+            else:
+                learned = (hit for hit in past.values() if hit.kind == "memory")
+                memory_ids = {hit.id for hit in learned if not message_ids.isdisjoint(hit.message_ids)}
+            below = [item for item in rest if item.candidate.owner_id in memory_ids]
+            memories_below += _read(conn, past, below, query)
+            words = FoldWords.of(hits, query.text)
+            folded = memories_first(fold(hits, memories_below, words), memories_below, words)
+            if len(folded) >= query.limit:
+                break
     return folded
 
 
-def _read(
-    read: Callable[[Sequence[Candidate]], Mapping[int, Hit]], ranked: Sequence[Ranked], query: SearchQuery
-) -> list[Hit]:
-    by_seq = read([item.candidate for item in ranked])
-    return [_scored(by_seq, item, query) for item in ranked if item.candidate.seq in by_seq]
-
-
-def _scored(by_seq: Mapping[int, Hit], ranked: Ranked, query: SearchQuery) -> Hit:
-    parts = ranked.parts if query.explain else {}
-    score, relevance = squash(ranked.score), ranked.relevance
-    return replace(by_seq[ranked.candidate.seq], score=score, relevance=relevance, score_parts=parts)
+def _read(conn: Connection, past: Mapping[int, Hit] | None, ranked: Sequence[Ranked], query: SearchQuery) -> list[Hit]:
+    """Return ranked candidates as hits, without those that were deleted meanwhile."""
+    by_seq = hits_of(conn, [item.candidate for item in ranked]) if past is None else past
+    return [
+        replace(
+            by_seq[item.candidate.seq],
+            score=squash(item.score),
+            relevance=item.relevance,
+            score_parts=item.parts if query.explain else {},
+        )
+        for item in ranked
+        if item.candidate.seq in by_seq
+    ]

@@ -1,4 +1,4 @@
-"""Find the memories that a new one repeats or contradicts, which an agent is told of."""
+"""Find the memories that resemble a text, and those that a new one repeats or contradicts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import cast
 
 import numpy as np
 
-from palimpsest.core.models import Candidate, Kind, Memory, Message, Scope
+from palimpsest.core.models import Kind, Memory, Message, Scope
 from palimpsest.core.protocols import Embedder, Vector
 from palimpsest.recall.features import (
     THRESHOLD,
@@ -34,8 +34,6 @@ from palimpsest.store import messages as message_queries
 from palimpsest.store.ledger import Ledger
 from palimpsest.text.tokenizer import search_tokens
 
-# Find the memories that resemble a text: decisions are made on them, and agents are warned of near-duplicates.
-
 NEAREST = 50
 """How many entries the index is asked for. Messages are among them, and only memories are kept. Set by hand."""
 
@@ -46,26 +44,28 @@ likeness. Set by hand."""
 
 @dataclass(frozen=True, slots=True)
 class SimilarMemory:
-    """A memory and how much it resembles a text: 0 if unrelated, about 0.3 for the same subject, 1 for the same."""
+    """A memory and how much it resembles a text: 0 if unrelated, about 0.3 for the same subject, 1 for the same.
+
+    For a near-duplicate, `same` is how much it looks as if both say the same, and `replaced` how probable it is that
+    the newer text replaces it; each is 0 if it is too little to be named. `likeness` is the greater of the two.
+    """
 
     memory: Memory
     likeness: float
+    same: float = 0.0
+    replaced: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class LikenessScoring:
-    """The scoring of whole texts: the mean of the cosine and of the share of the words in common.
+def likeness_parts(candidates: Candidates) -> dict[str, Column]:
+    """Return the two halves of the likeness of whole texts: of the cosine and of the share of the words in common.
 
     A candidate without a vector is scored by its words alone.
     """
-
-    def parts(self, candidates: Candidates) -> dict[str, Column]:
-        """Return the two halves of the likeness."""
-        shared = np.array([_shared_words(candidates.weights, words) for words in candidates.words])
-        if candidates.vectors is None or candidates.query_vector is None:
-            return {"words": shared}
-        cosines = candidates.vectors @ candidates.query_vector
-        return {"meaning": cosines / 2, "words": np.where(candidates.has_vector, shared / 2, shared)}
+    shared = np.array([_shared_words(candidates.weights, words) for words in candidates.words])
+    if candidates.vectors is None or candidates.query_vector is None:
+        return {"words": shared}
+    cosines = candidates.vectors @ candidates.query_vector
+    return {"meaning": cosines / 2, "words": np.where(candidates.has_vector, shared / 2, shared)}
 
 
 def similar_memories(
@@ -150,7 +150,7 @@ def _ranked(
         candidates = retrieve(ledger, embedder, index, request)
         for error in candidates.errors:
             raise error
-        best = [item for item in rank(candidates, LikenessScoring()) if not item.candidate.is_page][:limit]
+        best = [item for item in rank(candidates, likeness_parts) if not item.candidate.is_page][:limit]
         found[text] = [(item.candidate.owner_id, item.score) for item in best]
     return found
 
@@ -186,38 +186,10 @@ class NewText:
     vector: Vector | None
 
 
-@dataclass(frozen=True, slots=True)
-class AlikeMemory:
-    """A memory that a newer text may make superfluous.
-
-    `same` is how much it looks as if both say the same, `replaced` how probable it is that the newer one replaces it;
-    each is 0 if it is too little to be named.
-    """
-
-    memory: Memory
-    same: float
-    replaced: float
-
-    @property
-    def likeness(self) -> float:
-        """Return how probable it is that only one of the two is needed."""
-        return max(self.same, self.replaced)
-
-
 def near_duplicates(
     ledger: Ledger, embedder: Embedder, index: NearestEntries, scope: Scope, new: NewText, limit: int
 ) -> list[SimilarMemory]:
     """Return the memories visible to the scope that a new text repeats or probably replaces, the likeliest first.
-
-    Blocking. Raises as `alike`.
-    """
-    return [SimilarMemory(item.memory, item.likeness) for item in alike(ledger, embedder, index, scope, new, limit)]
-
-
-def alike(
-    ledger: Ledger, embedder: Embedder, index: NearestEntries, scope: Scope, new: NewText, limit: int
-) -> list[AlikeMemory]:
-    """Return the same memories, each with what makes it one of them.
 
     Punctuation, case and white space make no difference. Blocking. Raises LedgerError; a damaged full text is one too.
     """
@@ -234,18 +206,14 @@ def alike(
     likeness = np.maximum(same, replaced)
     likeness[row] = 0.0
     order = cast("list[int]", np.argsort(-likeness, kind="stable").tolist())[:limit]
-    chosen = {
-        candidates.entries[number].owner_id: (float(same[number]), float(replaced[number]))
-        for number in order
-        if likeness[number] > 0
-    }
+    chosen = {candidates.entries[number].owner_id: number for number in order if likeness[number] > 0}
     with ledger.read() as conn:
         memories = memory_queries.memories_by_id(conn, sorted(chosen))
-    return [AlikeMemory(memories[owner], *parts) for owner, parts in chosen.items() if _lives(memories.get(owner))]
-
-
-def _lives(memory: Memory | None) -> bool:
-    return memory is not None and memory.deleted_at is None
+    return [
+        SimilarMemory(memories[owner], float(likeness[number]), float(same[number]), float(replaced[number]))
+        for owner, number in chosen.items()
+        if owner in memories and memories[owner].deleted_at is None
+    ]
 
 
 def _likeness(candidates: Candidates, new: int, weights: Mapping[str, float]) -> tuple[Matrix, Matrix]:
@@ -253,18 +221,13 @@ def _likeness(candidates: Candidates, new: int, weights: Mapping[str, float]) ->
 
     Both have the shape (n,).
     """
-    entries = candidates.entries
-    texts = [entry.text for entry in entries]
+    texts = [entry.text for entry in candidates.entries]
     is_same = np.array([key == same_words_key(texts[new]) for key in map(same_words_key, texts)], dtype=np.float32)
     if candidates.vectors is None:
         return is_same, np.zeros_like(is_same)
-    is_older = _is_older(entries, new)
+    # All others are older than the new one.
+    times = [(number == new, entry.at, entry.seq) for number, entry in enumerate(candidates.entries)]
+    is_older = np.array([[older < newer for older in times] for newer in times])
     replaced = replacement_probability(candidates.vectors, candidates.words, texts, is_older, weights)[new]
     cosines = candidates.vectors @ candidates.vectors[new]
     return np.maximum(is_same, np.where(cosines >= SAME_MEANING, cosines, 0.0)), replaced
-
-
-def _is_older(entries: Sequence[Candidate], new: int) -> Matrix:
-    """Return whether the memory of a column is older than that of a row; all are older than the new one."""
-    times = [(number == new, entry.at, entry.seq) for number, entry in enumerate(entries)]
-    return np.array([[older < newer for older in times] for newer in times])
