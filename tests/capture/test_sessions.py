@@ -1,20 +1,96 @@
-"""`palimpsest learn --claude-code` and `--codex` take in old sessions, each message once, into the right project."""
+"""Commands take in what hooks captured and old sessions, each message once, into the right project."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from palimpsest.core.files import files_below
+from palimpsest.hooks import spool
+from palimpsest.hooks.intake import SessionsRequest
 from tests.support.command_line import palimpsest, palimpsest_json
-from tests.support.sessions import ClaudeSession, codex_message, codex_rollout, spooled
+from tests.support.ledger_access import ignore_progress
+from tests.support.memory import memory_in
+from tests.support.sessions import ClaudeSession, codex_message, codex_rollout, kept, spooled, waiting
 
 AUTO = {"PALIMPSEST_PROJECT": "auto"}
+VAULT = "The deploy key is in the vault"
 
 
 def texts(folder: Path, *arguments: str) -> list[str]:
     """Return the texts of all messages, in the order in which they were stored."""
     log = palimpsest_json(folder, "log", "--limit", "100", *arguments)["changes"]
     return sorted(step["after"] for edit in log for step in edit["steps"] if step["event"] == "ADD")
+
+
+def test_a_command_takes_in_before_it_works(tmp_path: Path) -> None:
+    """Not one with an option that names a scope, which says nothing about where the session was held."""
+    data = tmp_path / "data"
+    spooled(data, "prompt", VAULT)
+    for option in ("--user", "--project"):
+        palimpsest(tmp_path, option, "other", "list")
+    assert len(waiting(data)) == 1
+    assert "in the vault" in palimpsest(tmp_path, "search", "where is the deploy key?")
+    assert waiting(data) == []
+    # An undo means the last edit of the person; what hooks captured can be undone by its number.
+    palimpsest(tmp_path, "add", "Ana likes tea")
+    spooled(data, "prompt", "captured meanwhile")
+    assert "Ana likes tea" in palimpsest(tmp_path, "undo")
+    [_, captured, *_] = palimpsest_json(tmp_path, "log")["changes"]
+    assert "captured meanwhile" in palimpsest(tmp_path, "undo", "--change", str(captured["change"]))
+
+
+def test_a_spool_that_cannot_be_taken_in_is_one_note(tmp_path: Path) -> None:
+    """The command does its work all the same."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "hooks").write_text("a file where the folder should be")
+    assert palimpsest(tmp_path, "add", "Ana likes tea", answer=" ").count("what hooks captured waits") == 1
+    assert "Ana likes tea" in palimpsest(tmp_path, "list")
+
+
+def test_doctor_names_what_waits_and_what_could_not_be_read(tmp_path: Path) -> None:
+    """Counts, reasons and where to look."""
+
+    def finding(code: int) -> tuple[bool, str]:
+        findings = json.loads(palimpsest(tmp_path, "doctor", "--json", code=code))["findings"]
+        return next((finding["ok"], finding["text"]) for finding in findings if finding["part"] == "capture")
+
+    assert finding(0) == (True, "hooks = on; waiting: 0 records")
+    data = tmp_path / "data"
+    session = ClaudeSession(tmp_path / "t.jsonl")
+    session.other("hologram")
+    spooled(data, "end", transcript=str(session.path))
+    (Path(spool.spool_dir(str(data))) / "1-1-a.json").write_text("{")
+    spool.note_refusal(str(data), "large")
+    palimpsest(tmp_path, "list")
+    spooled(data, "prompt", "said after")
+    ok, text = finding(1)
+    assert not ok
+    for part in (
+        "waiting: 1 record;",
+        "cannot be read: 1 record in",
+        "not kept: 1 time, the client gave more",
+        "unknown in transcripts of claude-code, and left out: hologram (1)",
+    ):
+        assert part in text
+
+
+def test_hooks_are_told_the_settings(tmp_path: Path) -> None:
+    """The file is written when a memory is opened, if it says something new. No file means the defaults."""
+    file = Path(spool.settings_file(str(tmp_path / "data")))
+    palimpsest(tmp_path, "list")
+    assert not file.exists()
+    for mode in ("off", "on"):
+        settings = {"PALIMPSEST_HOOKS": mode, "PALIMPSEST_HOOKS_EXCLUDED_FOLDERS": '["/secret"]'}
+        palimpsest(tmp_path, "list", settings=settings)
+        written = file.stat()
+        assert json.loads(file.read_text("utf-8")) == {"mode": mode, "excluded_folders": ["/secret"]}
+        palimpsest(tmp_path, "list", settings=settings)
+        assert file.stat().st_mtime_ns == written.st_mtime_ns
+        assert file.stat().st_mode & 0o777 == 0o600
 
 
 def claude_sessions(folder: Path) -> None:
@@ -43,100 +119,110 @@ def claude_sessions(folder: Path) -> None:
     ClaudeSession(projects / "-tmp" / "agent-1.jsonl", "b1").user("a subagent's own file")
 
 
-class TestClaudeCode:
-    def test_sessions_go_to_their_projects_once(self, tmp_path: Path) -> None:
-        """A dry run says what comes, a second run brings nothing, and one undo for each project takes it back."""
-        claude_sessions(tmp_path)
-        dry = palimpsest_json(tmp_path, "learn", "--claude-code", "--dry-run", settings=AUTO)
-        assert dry["projects"] == {
-            "app": {"conversations": 1, "messages": 3},
-            "": {"conversations": 1, "messages": 3},
-        }
-        assert dry["examples"][0] == "Our staging port is 7443."
-        assert dry["left_out"]["thinking"] == 1
-        assert palimpsest_json(tmp_path, "log", settings=AUTO)["changes"] == []
-        done = palimpsest_json(tmp_path, "learn", "--claude-code", settings=AUTO)
-        assert (done["projects"], len(done["edits"])) == (dry["projects"], 2)
-        assert texts(tmp_path, "--project", "app") == sorted(
-            ["Our staging port is 7443.", "Noted: 7443.", "und auf 日本語", "yes", "yes", "yes"]
-        )
-        again = palimpsest_json(tmp_path, "learn", "--claude-code", settings=AUTO)
-        assert (again["projects"], again["known"], again["edits"]) == ({}, 6, [])
-
-    def test_what_an_undo_took_away_comes_back(self, tmp_path: Path) -> None:
-        """One undo takes all of a scope back; taking in again restores it, and adds nothing twice."""
-        claude_sessions(tmp_path)
-        palimpsest(tmp_path, "learn", "--claude-code")
-        assert "7443" in palimpsest(tmp_path, "search", "staging port")
-        palimpsest(tmp_path, "undo")
-        assert "7443" not in palimpsest(tmp_path, "search", "staging port")
-        again = palimpsest_json(tmp_path, "learn", "--claude-code")
-        assert (again["projects"], again["restored"]) == ({}, 6)
-        assert "7443" in palimpsest(tmp_path, "search", "staging port")
-
-    def test_only_what_was_said_since_a_day(self, tmp_path: Path) -> None:
-        """The sessions are of 8 May 2026."""
-        claude_sessions(tmp_path)
-        for since, expected in (("2026-05-09", 0), ("2026-05-08T09:00:06", 2), ("2026-05-08", 4)):
-            done = palimpsest_json(tmp_path, "learn", "--claude-code", "--since", since)
-            assert sum(project["messages"] for project in done["projects"].values()) == expected
-
-    def test_what_hooks_captured_comes_first(self, tmp_path: Path) -> None:
-        """The command takes the spool in, and the transcript of the same session brings only the rest."""
-        claude_sessions(tmp_path)
-        spooled(tmp_path / "data", "prompt", "Our staging port is 7443.", session="a1", message_id="p1:1")
-        done = palimpsest_json(tmp_path, "learn", "--claude-code")
-        assert done["projects"][""]["messages"] == 5
-        assert texts(tmp_path).count("Our staging port is 7443.") == 1
-
-    def test_wrong_options_are_refused(self, tmp_path: Path) -> None:
-        """Each with what to do, and a folder without sessions too."""
-        for arguments, expected in (
-            ((), "give one of"),
-            (("--claude-code", "--codex"), "give one of"),
-            (("--codex", "--temporary"), "go with a file"),
-            (("file.json", "--dry-run"), "go with sessions"),
-            (("--codex", "--folder", str(tmp_path)), "there are no sessions of codex"),
-            (("--codex", "--since", "soon"), "--since"),
-        ):
-            assert expected in palimpsest(tmp_path, "learn", *arguments, code=1)
+def test_sessions_go_to_their_projects_once(tmp_path: Path) -> None:
+    """A dry run says what comes, a second run brings nothing, and one undo for each project takes it back."""
+    claude_sessions(tmp_path)
+    learn = ("learn", "--claude-code")
+    dry = palimpsest_json(tmp_path, *learn, "--dry-run", settings=AUTO)
+    of_each = {"conversations": 1, "messages": 3}
+    assert dry["projects"] == {"app": of_each, "": of_each}
+    assert dry["examples"][0] == "Our staging port is 7443."
+    assert dry["left_out"]["thinking"] == 1
+    assert palimpsest_json(tmp_path, "log", settings=AUTO)["changes"] == []
+    done = palimpsest_json(tmp_path, *learn, settings=AUTO)
+    assert (done["projects"], len(done["edits"])) == (dry["projects"], 2)
+    stored = ["Our staging port is 7443.", "Noted: 7443.", "und auf 日本語", "yes", "yes", "yes"]
+    assert texts(tmp_path, "--project", "app") == sorted(stored)
+    again = palimpsest_json(tmp_path, *learn, settings=AUTO)
+    assert (again["projects"], again["known"], again["edits"]) == ({}, 6, [])
 
 
-class TestCodex:
-    def test_rollouts_of_all_versions_are_read(self, tmp_path: Path) -> None:
-        """What Codex adds to prompts is left out, subagents too, and a fork repeats nothing."""
-        day = tmp_path / ".codex" / "sessions" / "2026" / "05" / "08"
-        said: list[dict[str, Any]] = [
-            codex_message("developer", "<permissions instructions>x</permissions instructions>"),
-            codex_message("user", "# AGENTS.md instructions for /a", "<environment_context>x</environment_context>"),
-            codex_message("user", "# Context from my IDE setup:\n\n## Open tabs\n\n## My request for Codex:\nuse tabs"),
-            {"type": "event_msg", "payload": {"type": "user_message", "message": "use tabs"}},
-            {"type": "response_item", "payload": {"type": "reasoning", "summary": []}},
-            {"type": "response_item", "payload": {"type": "function_call", "name": "shell", "call_id": "1"}},
-            codex_message("assistant", "I use tabs now."),
-            {"type": "compacted", "payload": {"message": "they like tabs"}},
-        ]
-        codex_rollout(day / "rollout-2026-05-08T09-00-00-c1.jsonl", said)
-        fork = [
-            {"type": "session_meta", "payload": {"id": "c1", "cwd": "/a"}},
-            *said,
-            codex_message("user", "no, spaces"),
-        ]
-        codex_rollout(day / "rollout-2026-05-08T10-00-00-c2.jsonl", fork, session="c2", forked_from_id="c1")
-        spawned = {"subagent": {"thread_spawn": {"parent_thread_id": "c1", "depth": 1}}}
-        codex_rollout(
-            day / "rollout-2026-05-08T11-00-00-c3.jsonl",
-            [codex_message("user", "a task")],
-            session="c3",
-            source=spawned,
-        )
-        old = day / "rollout-2025-06-01T00-00-00-c4.jsonl"
-        old.write_text(
-            '{"id": "c4", "timestamp": "2025-06-01T00:00:00Z", "instructions": null}\n{"record_type": "state"}\n'
-            '{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "an old one"}]}\n'
-        )
-        done = palimpsest_json(tmp_path, "learn", "--codex")
-        assert done["projects"] == {"": {"conversations": 3, "messages": 4}}
-        assert texts(tmp_path) == sorted(["use tabs", "I use tabs now.", "no, spaces", "an old one"])
-        assert "lines of unknown types" not in done["left_out"]
-        assert palimpsest_json(tmp_path, "learn", "--codex")["projects"] == {}
+def test_what_an_undo_took_away_comes_back(tmp_path: Path) -> None:
+    """What hooks captured comes first, and the transcript of the session brings only the rest."""
+    claude_sessions(tmp_path)
+    spooled(tmp_path / "data", "prompt", "Our staging port is 7443.", session="a1", message_id="p1:1")
+    # The sessions are of 8 May 2026.
+    for since, expected in (("2026-05-09", 0), ("2026-05-08T09:00:06", 2), ("2026-05-08", 5)):
+        dry = palimpsest_json(tmp_path, "learn", "--claude-code", "--since", since, "--dry-run")
+        assert sum(project["messages"] for project in dry["projects"].values()) == expected
+    done = palimpsest_json(tmp_path, "learn", "--claude-code")
+    assert done["projects"][""]["messages"] == 5
+    assert texts(tmp_path).count("Our staging port is 7443.") == 1
+    palimpsest(tmp_path, "undo")
+    assert "Noted" not in palimpsest(tmp_path, "search", "noted 7443")
+    again = palimpsest_json(tmp_path, "learn", "--claude-code")
+    assert (again["projects"], again["restored"]) == ({}, 5)
+    assert "Noted: 7443" in palimpsest(tmp_path, "search", "noted 7443")
+
+
+def test_wrong_options_are_refused(tmp_path: Path) -> None:
+    """Each with what to do, and a folder without sessions too."""
+    for arguments, expected in (
+        ((), "give one of"),
+        (("--claude-code", "--codex"), "give one of"),
+        (("--codex", "--temporary"), "go with a file"),
+        (("file.json", "--dry-run"), "go with sessions"),
+        (("--codex", "--folder", str(tmp_path)), "there are no sessions of codex"),
+        (("--codex", "--since", "soon"), "--since"),
+    ):
+        assert expected in palimpsest(tmp_path, "learn", *arguments, code=1)
+
+
+def test_rollouts_of_all_versions_of_codex_are_read(tmp_path: Path) -> None:
+    """What Codex adds to prompts is left out, subagents too, and a fork repeats nothing."""
+    day = tmp_path / ".codex" / "sessions" / "2026" / "05" / "08"
+    said: list[dict[str, Any]] = [
+        codex_message("developer", "<permissions instructions>x</permissions instructions>"),
+        codex_message("user", "# AGENTS.md instructions for /a", "<environment_context>x</environment_context>"),
+        codex_message("user", "# Context from my IDE setup:\n\n## Open tabs\n\n## My request for Codex:\nuse tabs"),
+        {"type": "event_msg", "payload": {"type": "user_message", "message": "use tabs"}},
+        {"type": "response_item", "payload": {"type": "reasoning", "summary": []}},
+        {"type": "response_item", "payload": {"type": "function_call", "name": "shell", "call_id": "1"}},
+        codex_message("assistant", "I use tabs now."),
+        {"type": "compacted", "payload": {"message": "they like tabs"}},
+    ]
+    codex_rollout(day / "rollout-2026-05-08T09-00-00-c1.jsonl", said)
+    fork = [{"type": "session_meta", "payload": {"id": "c1", "cwd": "/a"}}, *said, codex_message("user", "no, spaces")]
+    codex_rollout(day / "rollout-2026-05-08T10-00-00-c2.jsonl", fork, session="c2", forked_from_id="c1")
+    spawned = {"subagent": {"thread_spawn": {"parent_thread_id": "c1", "depth": 1}}}
+    subagent = day / "rollout-2026-05-08T11-00-00-c3.jsonl"
+    codex_rollout(subagent, [codex_message("user", "a task")], session="c3", source=spawned)
+    (day / "rollout-2025-06-01T00-00-00-c4.jsonl").write_text(
+        '{"id": "c4", "timestamp": "2025-06-01T00:00:00Z", "instructions": null}\n{"record_type": "state"}\n'
+        '{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "an old one"}]}\n'
+    )
+    done = palimpsest_json(tmp_path, "learn", "--codex")
+    assert done["projects"] == {"": {"conversations": 3, "messages": 4}}
+    assert texts(tmp_path) == sorted(["use tabs", "I use tabs now.", "no, spaces", "an old one"])
+    assert "lines of unknown types" not in done["left_out"]
+    assert palimpsest_json(tmp_path, "learn", "--codex")["projects"] == {}
+
+
+@pytest.mark.anyio
+async def test_a_transcript_does_not_bring_back_what_a_purge_erased(tmp_path: Path) -> None:
+    """A hook's record and its line in a transcript have two ids; a session that goes on in a new file has copies.
+
+    The same words are kept when they are said again: a purge forbids nobody to say it later.
+    """
+    data, client, diagnosis = tmp_path / "data", tmp_path / "client", "The diagnosis is hypertension."
+    session = ClaudeSession(client / "p" / "s1.jsonl")
+    async with memory_in(data) as memory:
+        spooled(data, "prompt", diagnosis, transcript=str(session.path), at=session.now)
+        spooled(data, "prompt", "go on", session="s0", at=session.now)
+        session.user(diagnosis)
+        session.assistant("I wish you all the best.")
+        spooled(data, "reply", "I wish you all the best.", transcript=str(session.path), at=session.now)
+        await memory.capture.take_in()
+        assert len(kept(memory)) == 3
+        await memory.care.purge(memory.scope, None)
+        copy = ClaudeSession(client / "p" / "s2.jsonl", "s2")
+        for line in session.lines:
+            copy.write({**line, "sessionId": "s2"})
+        copy.user("What else is new?")
+        for number in range(600):
+            copy.other("progress", number=number)
+        copy.user("go on")
+        result = await memory.capture.take_in_sessions(SessionsRequest("claude-code", client), ignore_progress)
+        assert kept(memory) == [("user", "What else is new?"), ("user", "go on")]
+        assert result.messages.total() == 2
+    assert [file for file in files_below(data) if b"hypertension" in file.read_bytes()] == []

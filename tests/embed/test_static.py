@@ -1,17 +1,24 @@
-"""The embedder that comes with the package. It has static vectors and needs no key and no network."""
+"""The embedder that comes with the package, which needs no key and no network, and the cache of questions."""
 
 from __future__ import annotations
 
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
+from palimpsest.core.errors import EmbedderError
+from palimpsest.core.protocols import Vector
 from palimpsest.embed.static import StaticEmbedder
+from palimpsest.embed.workers import KEPT, QuestionCache
+from palimpsest.text.tokenizer import QUESTION_WORDS
 from tests.support.new_interpreter import output_of
+from tests.support.watched_embedder import WholeTextEmbedder
 
 DOG = "My dog is a golden retriever."
 CODE_WITHOUT_SOCKETS = """
+import logging
 import socket
 
 class Closed(socket.socket):
@@ -19,17 +26,17 @@ class Closed(socket.socket):
         raise AssertionError("the local embedder opened a socket")
 
 socket.socket = Closed
-from palimpsest.embed.static import StaticEmbedder
-print(StaticEmbedder().embed_passages(["no network is needed"]).shape)
-"""
-CODE_THAT_PRINTS_THE_ROOT_LOGGER = """
-import logging
-
 logging.getLogger().setLevel(logging.ERROR)
 from palimpsest.embed.static import StaticEmbedder
-StaticEmbedder()
+print(StaticEmbedder().embed_passages(["no network is needed"]).shape)
 print(logging.getLogger().level == logging.ERROR, logging.getLogger().handlers)
 """
+TEXTS = ("hello", " ", "\x00", "日本語のテキスト", "🧑‍🚀" * 40, "a" * 8_001, "word " * 200_000, "x" * 1_000_000)
+RELATED = (
+    (DOG, "The puppy loves to play fetch.", "Interest rates rose last quarter."),
+    ("She moved to Berlin.", "He relocated to Munich.", "The soup needs more salt."),
+    ("What does he do for work?", "He is employed as an engineer.", "It rained all night."),
+)
 
 
 @pytest.fixture(scope="module")
@@ -37,69 +44,32 @@ def embedder() -> StaticEmbedder:
     return StaticEmbedder()
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "hello",
-        " ",
-        "\x00",
-        "日本語のテキスト",
-        "🧑‍🚀" * 40,
-        "a" * 8_001,
-        pytest.param("word " * 200_000, id="one megabyte of words"),
-        pytest.param("x" * 1_000_000, id="one megabyte without a space"),
-    ],
-)
-def test_every_text_becomes_a_vector_of_length_one(embedder: StaticEmbedder, text: str) -> None:
-    """Guards unit vectors for any language, any character and any length."""
-    vectors = embedder.embed_passages([text])
-    assert vectors.shape == (1, 256)
-    assert vectors.dtype == np.float32
-    assert np.linalg.norm(vectors[0]) == pytest.approx(1.0, abs=1e-5)
-
-
-def test_an_empty_text_has_a_finite_vector(embedder: StaticEmbedder) -> None:
-    """Guards against a division by zero: its NaN would spoil the mean of a user's vectors."""
-    vectors = embedder.embed_passages(["", DOG])
-    assert vectors.shape == (2, 256)
-    assert np.isfinite(vectors).all()
-
-
-def test_an_empty_list_has_no_vectors(embedder: StaticEmbedder) -> None:
-    """Guards an empty batch, which the model itself does not accept."""
+def test_every_text_becomes_a_vector_of_length_one(embedder: StaticEmbedder) -> None:
+    """For any language, character and length. An empty text has a finite one: NaN would spoil the mean of a user."""
+    for text in TEXTS:
+        (vector,) = vectors = embedder.embed_passages([text])
+        assert (vectors.shape, vectors.dtype) == ((1, 256), np.float32)
+        assert np.linalg.norm(vector) == pytest.approx(1.0, abs=1e-5), text[:20]
+    assert np.isfinite(embedder.embed_passages(["", DOG])).all()
     assert embedder.embed_passages([]).shape == (0, 256)
 
 
-def test_the_order_is_kept_whatever_the_lengths_are(embedder: StaticEmbedder) -> None:
-    """Guards the sorting by length: each text has the same vector as if it is embedded alone."""
+def test_a_text_has_the_same_vector_alone_among_others_and_in_every_embedder(embedder: StaticEmbedder) -> None:
+    """Vectors of two runs are compared with each other."""
     texts = [f"topic {i} " * (1 + (i * 37) % 90) for i in range(120)]
-    together = embedder.embed_passages(texts)
     alone = np.stack([embedder.embed_passages([text])[0] for text in texts])
-    np.testing.assert_allclose(together, alone, atol=1e-5)
-
-
-def test_the_same_text_has_the_same_vector_in_every_embedder(embedder: StaticEmbedder) -> None:
-    """Guards the fingerprint: vectors of two runs are compared with each other."""
-    other_embedder = StaticEmbedder()
-    np.testing.assert_array_equal(embedder.embed_passages([DOG, "x"]), other_embedder.embed_passages([DOG, "x"]))
-    assert embedder.fingerprint == other_embedder.fingerprint
+    np.testing.assert_allclose(embedder.embed_passages(texts), alone, atol=1e-5)
+    other = StaticEmbedder()
+    np.testing.assert_array_equal(embedder.embed_passages([DOG, "x"]), other.embed_passages([DOG, "x"]))
+    assert embedder.fingerprint == other.fingerprint
     assert embedder.fingerprint.endswith(":256")
 
 
-@pytest.mark.parametrize(
-    ("text", "related", "unrelated"),
-    [
-        (DOG, "The puppy loves to play fetch.", "Interest rates rose last quarter."),
-        ("She moved to Berlin.", "He relocated to Munich.", "The soup needs more salt."),
-        ("What does he do for work?", "He is employed as an engineer.", "It rained all night."),
-    ],
-)
-def test_a_related_text_is_nearer_than_another(
-    embedder: StaticEmbedder, text: str, related: str, unrelated: str
-) -> None:
+def test_a_related_text_is_nearer_than_another(embedder: StaticEmbedder) -> None:
     """Guards the meaning of the vectors."""
-    query, near, far = embedder.embed_passages([text, related, unrelated])
-    assert query @ near > query @ far + 0.1
+    for text, related, unrelated in RELATED:
+        query, near, far = embedder.embed_passages([text, related, unrelated])
+        assert query @ near > query @ far + 0.1, text
 
 
 def test_one_long_text_among_many_does_not_exhaust_the_memory(embedder: StaticEmbedder) -> None:
@@ -114,11 +84,60 @@ def test_one_long_text_among_many_does_not_exhaust_the_memory(embedder: StaticEm
     assert peak < 100_000_000
 
 
-def test_no_network_is_needed() -> None:
-    """Guards the default embedder: the first start opens no socket."""
-    assert output_of(CODE_WITHOUT_SOCKETS) == "(1, 256)"
+def test_no_network_is_needed_and_the_root_logger_is_not_changed() -> None:
+    """The package wordllama changes the logger when it is imported."""
+    assert output_of(CODE_WITHOUT_SOCKETS) == "(1, 256)\nTrue []"
 
 
-def test_the_root_logger_is_not_changed() -> None:
-    """Guards the application's logging against the wordllama package, which changes it when it is imported."""
-    assert output_of(CODE_THAT_PRINTS_THE_ROOT_LOGGER) == "True []"
+class Counting(WholeTextEmbedder):
+    """An embedder that counts its calls and can fail."""
+
+    fingerprint = "counting"
+
+    def __init__(self) -> None:
+        self.questions: list[str] = []
+        self.fails = False
+
+    def embed_query(self, text: str) -> Vector:
+        """Return a vector that depends on the length of the question."""
+        self.questions.append(text)
+        if self.fails:
+            raise EmbedderError("the embedder failed")
+        return np.array([len(text), 1], dtype=np.float32)
+
+
+def test_a_question_is_embedded_once() -> None:
+    """Agents ask the same again. A kept vector cannot be changed, a failure is not kept, a long question is cut."""
+    embedder = Counting()
+    cache = QuestionCache(embedder)
+    first, again, other = (cache.embed_query(text) for text in ("Who?", "Who?", "Where?"))
+    assert embedder.questions == ["Who?", "Where?"]
+    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(first, other)
+    with pytest.raises(ValueError, match="read-only"):
+        first[0] = 0
+    embedder.fails = True
+    with pytest.raises(EmbedderError):
+        cache.embed_query("When?")
+    embedder.fails = False
+    assert cache.embed_query("When?").tolist() == [5, 1]
+    embedder.questions.clear()
+    page = "word " * 5_000
+    np.testing.assert_array_equal(cache.embed_query(page), cache.embed_query(page + "and more"))
+    (question,) = embedder.questions
+    assert len(question.split()) == QUESTION_WORDS
+
+
+def test_the_question_asked_longest_ago_is_dropped() -> None:
+    """The memory of a server that runs for months is bounded. Its calls run in several threads."""
+    embedder = Counting()
+    cache = QuestionCache(embedder)
+    for text in (*map(str, range(KEPT)), "0", "one more"):
+        cache.embed_query(text)
+    embedder.questions.clear()
+    for text in ("0", "one more", "1"):
+        cache.embed_query(text)
+    assert embedder.questions == ["1"]
+    texts = [str(10**digits) for digits in range(50)] * 20
+    with ThreadPoolExecutor(8) as pool:
+        assert [vector[0] for vector in pool.map(cache.embed_query, texts)] == [len(text) for text in texts]

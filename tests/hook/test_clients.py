@@ -10,7 +10,7 @@ import pytest
 
 from palimpsest.hooks import spool
 from scripted_recall import answering, says
-from tests.support.hook_program import hook_environment, run_hook, spooled
+from tests.support.hook_program import handle_hook, spooled
 
 PROMPT = "Which database does the billing service use?"
 REPLY = "It uses PostgreSQL 16."
@@ -84,21 +84,9 @@ PROMPTS: dict[str, dict[str, Any]] = {
     "vscode": {**VSCODE, "hookEventName": "UserPromptSubmit", "prompt": PROMPT},
 }
 REPLIES: dict[str, dict[str, Any]] = {
-    "claude-code": {
-        **CLAUDE,
-        "hook_event_name": "Stop",
-        "prompt_id": "p-1",
-        "stop_hook_active": False,
-        "last_assistant_message": REPLY,
-    },
+    "claude-code": {**CLAUDE, "hook_event_name": "Stop", "prompt_id": "p-1", "last_assistant_message": REPLY},
     "codex": {**CODEX, "hook_event_name": "Stop", "stop_hook_active": True, "last_assistant_message": REPLY},
-    "gemini": {
-        **GEMINI,
-        "hook_event_name": "AfterAgent",
-        "prompt": PROMPT,
-        "prompt_response": REPLY,
-        "stop_hook_active": False,
-    },
+    "gemini": {**GEMINI, "hook_event_name": "AfterAgent", "prompt": PROMPT, "prompt_response": REPLY},
     "cursor": {**CURSOR, "hook_event_name": "afterAgentResponse", "text": REPLY},
 }
 COMPACTIONS: dict[str, dict[str, Any]] = {
@@ -115,20 +103,30 @@ ENDS: dict[str, dict[str, Any]] = {
 }
 
 
-def write_brief(data_dir: Path, text: str, folder: str = "", user: str = "", key: str = "k1") -> None:
-    """Write a brief as a server does."""
-    file, folders = Path(spool.brief_file(str(data_dir), key)), Path(spool.folders_file(str(data_dir)))
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps({"v": 1, "text": text, "ids": [f"id-{key}"]}))
-    known: dict[str, dict[str, str]] = json.loads(folders.read_text())["users"] if folders.exists() else {}
-    known.setdefault(user, {})[folder] = key
-    folders.write_text(json.dumps({"v": 1, "users": known}))
+def write_brief(data_dir: Path, text: str) -> None:
+    """Write the brief of all folders as a server does."""
+    for file, content in (
+        (spool.brief_file(str(data_dir), "k1"), {"v": 1, "text": text, "ids": ["m1"]}),
+        (spool.folders_file(str(data_dir)), {"v": 1, "users": {"": {"": "k1"}}}),
+    ):
+        Path(file).parent.mkdir(parents=True, exist_ok=True)
+        Path(file).write_text(json.dumps(content))
+
+
+def records_of(folder: Path, *payloads: dict[str, Any], client: str = "", **variables: str) -> list[dict[str, Any]]:
+    """Return what the hook keeps of some payloads in a folder, for which it prints nothing."""
+    arguments = ("--client", client) if client else ()
+    for payload in payloads:
+        assert handle_hook(folder / "data", payload, *arguments, **variables) is None
+    return spooled(folder / "data")
 
 
 @pytest.mark.parametrize("client", PROMPTS)
-def test_a_prompt_is_spooled(tmp_path: Path, client: str) -> None:
-    assert run_hook(tmp_path / "data", PROMPTS[client], "--client", client, "--user", "ada") is None
-    (record,) = spooled(tmp_path / "data")
+def test_what_the_events_of_a_client_become(tmp_path: Path, client: str) -> None:
+    """A prompt is kept and answered in the client's form, a reply is kept, and a session begins with the brief."""
+    data_dir = tmp_path / "data"
+    assert handle_hook(data_dir, PROMPTS[client], "--client", client, "--user", "ada") is None
+    (record,) = spooled(data_dir)
     assert record.pop("at").endswith("+00:00")
     assert record.pop("message_id").rpartition(":")[0] == TURNS[client]
     assert record == {
@@ -143,85 +141,59 @@ def test_a_prompt_is_spooled(tmp_path: Path, client: str) -> None:
         "user": "ada",
         "detail": "",
     }
-
-
-@pytest.mark.parametrize("client", REPLIES)
-def test_a_reply_is_spooled_and_nothing_is_printed(tmp_path: Path, client: str) -> None:
-    with answering(tmp_path / "data", says(BLOCK, "m1")) as requests:
-        assert run_hook(tmp_path / "data", REPLIES[client], "--client", client) is None
-    (record,) = spooled(tmp_path / "data")
-    assert (record["event"], record["role"], record["text"]) == ("reply", "assistant", REPLY)
-    assert (record["client"], record["session"]) == (client, SESSIONS[client])
-    assert requests == []
-
-
-@pytest.mark.parametrize(
-    ("events", "kind", "detail"),
-    [(COMPACTIONS, "compact", "auto"), (ENDS, "end", None), (STARTS, "start", None)],
-    ids=["compact", "end", "start"],
-)
-def test_other_events_are_spooled_without_text(
-    tmp_path: Path, events: dict[str, dict[str, Any]], kind: str, detail: str | None
-) -> None:
-    for client, payload in events.items():
-        data_dir = tmp_path / client / "data"
-        assert run_hook(data_dir, payload, "--client", client) is None
-        (record,) = spooled(data_dir)
-        assert (record["client"], record["event"], record["session"]) == (client, kind, SESSIONS[client])
-        assert record["detail"] == (detail or payload.get("source") or payload.get("reason") or "")
-        assert "text" not in record
-
-
-@pytest.mark.parametrize("client", STARTS)
-def test_a_session_begins_with_the_brief(tmp_path: Path, client: str) -> None:
-    write_brief(tmp_path / "data", BRIEF)
-    printed = run_hook(tmp_path / "data", STARTS[client], "--client", client)
-    if client == "cursor":
-        assert printed == {"additional_context": BRIEF}
-    else:
-        assert printed == {"hookSpecificOutput": {"hookEventName": "SessionStart", "additionalContext": BRIEF}}
-
-
-@pytest.mark.parametrize("client", PROMPTS)
-def test_a_prompt_is_answered_in_the_clients_form(tmp_path: Path, client: str) -> None:
-    with answering(tmp_path / "data", says(BLOCK, "m1")):
-        printed = run_hook(tmp_path / "data", PROMPTS[client], "--client", client)
+    with answering(data_dir, says(BLOCK, "m1")) as requests:
+        printed = handle_hook(data_dir, PROMPTS[client], "--client", client)
+        assert len(requests) == (client != "vscode")
+        if client in REPLIES:
+            assert handle_hook(data_dir, REPLIES[client], "--client", client) is None
+            reply = spooled(data_dir)[-1]
+            assert [reply[key] for key in ("event", "role", "text", "client", "session")] == [
+                "reply",
+                "assistant",
+                REPLY,
+                client,
+                SESSIONS[client],
+            ]
+            assert len(requests) == (client != "vscode")
     name = "BeforeAgent" if client == "gemini" else "UserPromptSubmit"
     forms: dict[str, dict[str, Any] | None] = {
         "cursor": {"continue": True, "additional_context": BLOCK},
         "vscode": None,
     }
-    claude_form = {"hookSpecificOutput": {"hookEventName": name, "additionalContext": BLOCK}}
-    assert printed == forms.get(client, claude_form)
+    assert printed == forms.get(client, {"hookSpecificOutput": {"hookEventName": name, "additionalContext": BLOCK}})
+
+    write_brief(data_dir, BRIEF)
+    printed = handle_hook(data_dir, STARTS[client], "--client", client)
+    claude_form = {"hookSpecificOutput": {"hookEventName": "SessionStart", "additionalContext": BRIEF}}
+    assert printed == ({"additional_context": BRIEF} if client == "cursor" else claude_form)
 
 
-def test_a_payload_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
-    run_hook(tmp_path / "data", b"\xef\xbb\xbf" + json.dumps(PROMPTS["cursor"]).encode(), "--client", "cursor")
-    assert [record["text"] for record in spooled(tmp_path / "data")] == [PROMPT]
+@pytest.mark.parametrize(("events", "kind"), [(COMPACTIONS, "compact"), (ENDS, "end"), (STARTS, "start")])
+def test_other_events_are_spooled_without_text(tmp_path: Path, events: dict[str, dict[str, Any]], kind: str) -> None:
+    for client, payload in events.items():
+        (record,) = records_of(tmp_path / client, payload, client=client)
+        assert (record["client"], record["event"], record["session"]) == (client, kind, SESSIONS[client])
+        assert record["detail"] == next((payload[key] for key in ("trigger", "source", "reason") if key in payload), "")
+        assert "text" not in record
 
 
-def test_an_identical_prompt_of_another_turn_has_another_id(tmp_path: Path) -> None:
-    for turn in ("p-1", "p-1", "p-2"):
-        run_hook(tmp_path / "data", {**PROMPTS["claude-code"], "prompt_id": turn})
-    first, again, later = (record["message_id"] for record in spooled(tmp_path / "data"))
-    assert first == again != later
+def test_which_messages_have_one_id(tmp_path: Path) -> None:
+    """An identical prompt of another turn has another id, and so has a second reply of a turn, after another hook."""
+    claude = PROMPTS["claude-code"]
+    first, again, later = records_of(tmp_path / "a", *({**claude, "prompt_id": turn} for turn in ("p-1", "p-1", "p-2")))
+    assert first["message_id"] == again["message_id"] != later["message_id"]
+    replies = [{**REPLIES["codex"], "last_assistant_message": text} for text in (REPLY, "And Redis for the queue.")]
+    assert len({record["message_id"] for record in records_of(tmp_path / "b", *replies, client="codex")}) == 2
+    without_turn = {key: value for key, value in claude.items() if key != "prompt_id"}
+    assert [record["message_id"] for record in records_of(tmp_path / "c", without_turn)] == [""]
+    with_mark = b"\xef\xbb\xbf" + json.dumps(PROMPTS["cursor"]).encode()
+    handle_hook(tmp_path / "d", with_mark, "--client", "cursor")
+    assert [record["text"] for record in spooled(tmp_path / "d")] == [PROMPT]
 
 
-def test_two_replies_of_one_turn_have_two_ids(tmp_path: Path) -> None:
-    """Guards a turn that another hook continues: Stop comes twice, with the same turn."""
-    for text in (REPLY, "And Redis for the queue."):
-        run_hook(tmp_path / "data", {**REPLIES["codex"], "last_assistant_message": text}, "--client", "codex")
-    assert len({record["message_id"] for record in spooled(tmp_path / "data")}) == 2
-
-
-def test_a_client_without_turns_gives_no_id(tmp_path: Path) -> None:
-    run_hook(tmp_path / "data", {key: value for key, value in PROMPTS["claude-code"].items() if key != "prompt_id"})
-    assert [record["message_id"] for record in spooled(tmp_path / "data")] == [""]
-
-
-@pytest.mark.parametrize(
-    "payload",
-    [
+def test_what_is_no_message_of_this_conversation_is_left_out(tmp_path: Path) -> None:
+    """Subagents, tools, and sessions that a program drives: `claude -p` in somebody's hook runs our hooks again."""
+    payloads: tuple[dict[str, Any], ...] = (
         {**PROMPTS["claude-code"], "agent_id": "a1", "agent_type": "Explore"},
         {**REPLIES["claude-code"], "agent_id": "a1"},
         {**REPLIES["claude-code"], "hook_event_name": "SubagentStop", "agent_transcript_path": "/x"},
@@ -230,76 +202,50 @@ def test_a_client_without_turns_gives_no_id(tmp_path: Path) -> None:
         {**CLAUDE, "hook_event_name": "Notification", "message": "waiting"},
         {**CURSOR, "hook_event_name": "stop", "status": "completed", "loop_count": 0},
         {**REPLIES["codex"], "last_assistant_message": None},
-    ],
-)
-def test_what_is_no_message_of_this_conversation_is_left_out(tmp_path: Path, payload: dict[str, Any]) -> None:
-    assert run_hook(tmp_path / "data", payload) is None
-    assert spooled(tmp_path / "data") == []
-
-
-@pytest.mark.parametrize("entrypoint", ["sdk-cli", "sdk-py", "sdk-ts"])
-def test_a_session_that_a_program_drives_is_left_out(tmp_path: Path, entrypoint: str) -> None:
-    """Guards against recursion: `claude -p` in somebody's hook runs our hooks again."""
+    )
+    for payload in payloads:
+        assert records_of(tmp_path, payload) == [], payload
     write_brief(tmp_path / "data", BRIEF)
-    env = hook_environment(tmp_path / "data", CLAUDE_CODE_ENTRYPOINT=entrypoint)
-    for payload in (STARTS["claude-code"], PROMPTS["claude-code"], REPLIES["claude-code"]):
-        assert run_hook(tmp_path / "data", payload, env=env) is None
-    assert spooled(tmp_path / "data") == []
+    of_session = (STARTS["claude-code"], PROMPTS["claude-code"], REPLIES["claude-code"])
+    for entrypoint in ("sdk-cli", "sdk-py", "sdk-ts"):
+        assert records_of(tmp_path, *of_session, CLAUDE_CODE_ENTRYPOINT=entrypoint) == []
 
 
-def test_claude_code_in_a_terminal_of_another_client_is_claude_code(tmp_path: Path) -> None:
-    """Guards that the environment, which is inherited, does not name the host."""
-    env = hook_environment(tmp_path / "data", CURSOR_TRACE_ID="x", CURSOR_VERSION="3.20", TERM_PROGRAM="vscode")
-    run_hook(tmp_path / "data", PROMPTS["claude-code"], "--client", "claude-code", env=env)
-    assert [record["client"] for record in spooled(tmp_path / "data")] == ["claude-code"]
+def test_the_payload_tells_the_client(tmp_path: Path) -> None:
+    """The environment is inherited by the terminals of other clients, and does not name the host."""
+    inherited = {"CURSOR_TRACE_ID": "x", "CURSOR_VERSION": "3.20", "TERM_PROGRAM": "vscode"}
+    snake_case = {"hook_event_name": "UserPromptSubmit", "session_id": "vs-1", "timestamp": "2026-10-01T08:00Z"}
+    cases: tuple[tuple[dict[str, Any], dict[str, str], str], ...] = (
+        (PROMPTS["claude-code"], inherited, "claude-code"),
+        (PROMPTS["vscode"], {}, "vscode"),
+        ({**snake_case, "prompt": PROMPT}, {}, "vscode"),
+    )
+    for number, (payload, variables, client) in enumerate(cases):
+        (record,) = records_of(tmp_path / str(number), payload, client="claude-code", **variables)
+        assert (record["client"], record["session"]) == (client, SESSIONS[client])
+    for name in ("SessionStart", "sessionStart"):
+        write_brief(tmp_path / name, BRIEF)
+        printed = handle_hook(tmp_path / name, {**STARTS["cursor"], "hook_event_name": name}, "--client", "claude-code")
+        assert printed == {"hookSpecificOutput": {"hookEventName": "SessionStart", "additionalContext": BRIEF}}
+        assert [record["client"] for record in spooled(tmp_path / name)] == ["cursor"]
 
 
-@pytest.mark.parametrize("name", ["SessionStart", "sessionStart"])
-def test_cursor_with_claude_codes_hooks_alone_is_remembered_as_cursor(tmp_path: Path, name: str) -> None:
-    write_brief(tmp_path / "data", BRIEF)
-    payload = {**STARTS["cursor"], "hook_event_name": name}
-    printed = run_hook(tmp_path / "data", payload, "--client", "claude-code")
-    assert printed == {"hookSpecificOutput": {"hookEventName": "SessionStart", "additionalContext": BRIEF}}
-    assert [record["client"] for record in spooled(tmp_path / "data")] == ["cursor"]
-
-
-@pytest.mark.parametrize("place", ["home", "project"])
-@pytest.mark.parametrize("arguments", [" --client cursor", '", "args": ["--client", "cursor"], "x": "'])
-def test_cursor_with_hooks_of_its_own_runs_ours_once(tmp_path: Path, place: str, arguments: str) -> None:
-    folder = {"home": tmp_path, "project": tmp_path / "app"}[place]
-    file = folder / ".cursor" / "hooks.json"
-    file.parent.mkdir(parents=True)
-    file.write_text(f'{{"hooks": {{"beforeSubmitPrompt": [{{"command": "/opt/palimpsest-hook{arguments}"}}]}}}}')
-    payload = {**PROMPTS["cursor"], "workspace_roots": [str(tmp_path / "app")]}
-    with answering(tmp_path / "data", says(BLOCK, "m1")) as requests:
-        assert run_hook(tmp_path / "data", payload, "--client", "claude-code") is None
-        assert run_hook(tmp_path / "data", payload) is None
-        assert run_hook(tmp_path / "data", payload, "--client", "cursor") is not None
-    assert len(requests) == len(spooled(tmp_path / "data")) == 1
-
-
-@pytest.mark.parametrize("command", ["notify --client cursor", "palimpsest-hook --client claude-code"])
-def test_other_hooks_in_cursor_do_not_silence_ours(tmp_path: Path, command: str) -> None:
-    """Guards a copy of Claude Code's hooks in Cursor's file, which is then the only one."""
-    (tmp_path / ".cursor").mkdir()
-    (tmp_path / ".cursor" / "hooks.json").write_text(json.dumps({"hooks": {"stop": [{"command": command}]}}))
-    run_hook(tmp_path / "data", PROMPTS["cursor"], "--client", "claude-code")
-    assert len(spooled(tmp_path / "data")) == 1
-
-
-@pytest.mark.parametrize(
-    "payload",
-    [
-        PROMPTS["vscode"],
-        {
-            "hook_event_name": "UserPromptSubmit",
-            "session_id": "vs-1",
-            "timestamp": "2026-10-01T08:00Z",
-            "prompt": PROMPT,
-        },
-    ],
-    ids=["camelCase", "snake_case"],
-)
-def test_vs_code_with_claude_codes_hooks_is_remembered_as_vs_code(tmp_path: Path, payload: dict[str, Any]) -> None:
-    run_hook(tmp_path / "data", payload, "--client", "claude-code")
-    assert [(record["client"], record["session"]) for record in spooled(tmp_path / "data")] == [("vscode", "vs-1")]
+def test_cursor_with_hooks_of_its_own_runs_ours_once(tmp_path: Path) -> None:
+    """Its file may be in the home folder or the project. Other hooks, and a copy of Claude Code's, do not count."""
+    commands = ("palimpsest-hook --client cursor", 'palimpsest-hook", "args": ["--client", "cursor"], "x": "')
+    for number, (place, command) in enumerate((place, command) for place in (".", "app") for command in commands):
+        home = tmp_path / str(number)
+        file = home / place / ".cursor" / "hooks.json"
+        file.parent.mkdir(parents=True)
+        file.write_text(f'{{"hooks": {{"beforeSubmitPrompt": [{{"command": "/opt/{command}"}}]}}}}')
+        payload = {**PROMPTS["cursor"], "workspace_roots": [str(home / "app")]}
+        with answering(home / "data", says(BLOCK, "m1")) as requests:
+            assert handle_hook(home / "data", payload, "--client", "claude-code") is None
+            assert handle_hook(home / "data", payload) is None
+            assert handle_hook(home / "data", payload, "--client", "cursor") is not None
+        assert len(requests) == len(spooled(home / "data")) == 1
+    for command in ("notify --client cursor", "palimpsest-hook --client claude-code"):
+        home = tmp_path / command.split()[0]
+        (home / ".cursor").mkdir(parents=True)
+        (home / ".cursor" / "hooks.json").write_text(json.dumps({"hooks": {"stop": [{"command": command}]}}))
+        assert len(records_of(home, PROMPTS["cursor"], client="claude-code")) == 1

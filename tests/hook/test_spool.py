@@ -1,4 +1,4 @@
-"""The spool: whole files for their owner only, within a bound."""
+"""The spool: whole files for their owner only, within a bound, and which part of a text is kept or asked about."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ needs_posix = pytest.mark.skipif(sys.platform == "win32", reason="POSIX permissi
 
 
 def record(text: str = "I moved to Lisbon.") -> dict[str, str | int]:
-    return spool.new_record("claude-code", "prompt", "s1", role="user", text=text, cwd="/home/nadia")
+    return spool.new_record("claude-code", "prompt", "s1", role="user", text=text)
 
 
 def spooled(data_dir: Path) -> list[Path]:
@@ -26,63 +26,35 @@ def spooled(data_dir: Path) -> list[Path]:
 
 
 def test_a_record_is_one_file_of_json(tmp_path: Path) -> None:
-    path = spool.write_record(str(tmp_path), record())
+    path = spool.write_record(str(tmp_path), record("half a pair, which has no UTF-8: \ud83d"))
     assert [str(file) for file in spooled(tmp_path)] == [path]
-    content = json.loads(Path(path).read_text("utf-8"))
+    content = json.loads(Path(path).read_bytes())
     at = datetime.fromisoformat(content.pop("at"))
     assert timedelta(0) <= datetime.now(UTC) - at < timedelta(minutes=5)
-    assert content == {
-        "v": 1,
-        "client": "claude-code",
-        "event": "prompt",
-        "session": "s1",
-        "message_id": "",
-        "role": "user",
-        "text": "I moved to Lisbon.",
-        "transcript": "",
-        "cwd": "/home/nadia",
-        "user": "",
-        "detail": "",
-    }
-
-
-def test_an_event_without_text_has_neither_role_nor_text() -> None:
-    assert {"role", "text"} & spool.new_record("codex", "end", "s1").keys() == set()
-
-
-def test_a_text_that_has_no_utf_8_is_kept(tmp_path: Path) -> None:
-    path = spool.write_record(str(tmp_path), record("half a pair: \ud83d"))
-    assert json.loads(Path(path).read_bytes())["text"] == "half a pair: \ud83d"
+    text = "half a pair, which has no UTF-8: \ud83d"
+    kept = {"v": 1, "client": "claude-code", "event": "prompt", "session": "s1", "role": "user", "text": text}
+    assert content == kept
 
 
 @needs_posix
 def test_only_the_owner_can_read_it(tmp_path: Path) -> None:
-    path = Path(spool.write_record(str(tmp_path / "new"), record()))
-    modes = {stat.S_IMODE(os.stat(place).st_mode) for place in (path.parent, path.parent.parent)}
-    assert modes == {0o700}
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-
-
-@needs_posix
-def test_an_open_folder_is_closed(tmp_path: Path) -> None:
-    folder = Path(spool.spool_dir(str(tmp_path)))
-    folder.mkdir(parents=True)
-    folder.chmod(0o755)
-    folder.parent.chmod(0o755)
-    spool.write_record(str(tmp_path), record())
-    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-
-
-@needs_posix
-@pytest.mark.parametrize("level", ["hooks", "hooks/spool"])
-def test_a_link_in_place_of_the_folder_is_not_followed(tmp_path: Path, level: str) -> None:
+    """Also in a folder that was open to others. A link in place of a folder is not followed."""
+    opened = Path(spool.spool_dir(str(tmp_path / "open")))
+    opened.mkdir(parents=True)
+    for folder in (opened, opened.parent):
+        folder.chmod(0o755)
+    for name in ("new", "open"):
+        path = Path(spool.write_record(str(tmp_path / name), record()))
+        modes = [stat.S_IMODE(os.stat(place).st_mode) for place in (path, path.parent, path.parent.parent)]
+        assert modes == [0o600, 0o700, 0o700], name
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir(mode=0o700)
-    link = tmp_path / "data" / level
-    link.parent.mkdir(parents=True, mode=0o700)
-    link.symlink_to(elsewhere)
-    with pytest.raises(OSError, match="exists"):
-        spool.write_record(str(tmp_path / "data"), record())
+    for number, level in enumerate(("hooks", "hooks/spool")):
+        link = tmp_path / str(number) / level
+        link.parent.mkdir(parents=True, mode=0o700)
+        link.symlink_to(elsewhere)
+        with pytest.raises(OSError, match="exists"):
+            spool.write_record(str(tmp_path / str(number)), record())
     assert list(elsewhere.iterdir()) == []
 
 
@@ -95,40 +67,90 @@ def test_many_writers_lose_nothing(tmp_path: Path) -> None:
     assert {json.loads(file.read_bytes())["text"] for file in spooled(tmp_path)} == {f"text {n}" for n in range(100)}
 
 
-def test_a_spool_with_too_many_files_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spool, "MAX_FILES", 3)
-    for _ in range(3):
-        spool.write_record(str(tmp_path), record())
-    with pytest.raises(spool.SpoolFullError):
-        spool.write_record(str(tmp_path), record())
-    assert len(spooled(tmp_path)) == 3
-
-
-def test_a_spool_with_too_many_bytes_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_spool_with_too_many_files_or_bytes_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spool, "FEW_FILES", 1)
-    monkeypatch.setattr(spool, "MAX_SPOOL_BYTES", 2_000)
-    spool.write_record(str(tmp_path), record("x" * 1_000))
-    spool.write_record(str(tmp_path), record("x" * 1_000))
-    with pytest.raises(spool.SpoolFullError):
-        spool.write_record(str(tmp_path), record())
-    assert len(spooled(tmp_path)) == 2
+    for name, limit, value, size in (("a", "MAX_FILES", 3, 1), ("b", "MAX_SPOOL_BYTES", 2_000, 600)):
+        monkeypatch.setattr(spool, limit, value)
+        for _ in range(3):
+            spool.write_record(str(tmp_path / name), record("x" * size))
+        with pytest.raises(spool.SpoolFullError):
+            spool.write_record(str(tmp_path / name), record())
+        assert len(spooled(tmp_path / name)) == 3
+        monkeypatch.setattr(spool, limit, 10**9)
 
 
 def test_a_refusal_is_noted(tmp_path: Path) -> None:
-    spool.note_refusal(str(tmp_path), "full")
-    spool.note_refusal(str(tmp_path), "large")
+    for reason in ("full", "large"):
+        spool.note_refusal(str(tmp_path), reason)
     lines = Path(spool.refused_file(str(tmp_path))).read_text("utf-8").splitlines()
     assert [line.split(" ")[1] for line in lines] == ["full", "large"]
     assert datetime.fromisoformat(lines[0].split(" ")[0]).utcoffset() == timedelta(0)
 
 
-def test_a_short_path_lies_in_the_data_directory() -> None:
-    assert spool.sockets_dir("/home/a/data") == os.path.join("/home/a/data", "hooks", "sockets")
-
-
 @needs_posix
-def test_a_long_path_is_replaced_by_a_short_one_of_its_own() -> None:
+def test_a_long_path_of_sockets_is_replaced_by_a_short_one_of_its_own() -> None:
+    assert spool.sockets_dir("/home/a/data") == os.path.join("/home/a/data", "hooks", "sockets")
     long = spool.sockets_dir("/home/" + "a" * 90)
     assert len(long) < 70
     assert long != spool.sockets_dir("/home/" + "b" * 90)
     assert f"palimpsest-{os.getuid()}" in long
+
+
+KEPT = (
+    ("The door code is <private>4711</private>, and I live in Lisbon.", "The door code is , and I live in Lisbon."),
+    ("<private>all of it</private>", ""),
+    ("a <PRIVATE>b</Private> c", "a  c"),
+    ("a <private>b <private>c</private> d</private> e", "a  e"),
+    ("a <private>b", "a"),
+    ("a </private> b", "a </private> b"),
+    ("<private>a</private> b <private>c</private> d", "b  d"),
+    ("<palimpsest-memory>\nold\n</palimpsest-memory>\nI moved.", "I moved."),
+    ("What does <palimpsest-memory> mean?", "What does <palimpsest-memory> mean?"),
+    ("<palimpsest-memory><private></palimpsest-memory> b", "b"),
+    ("1 < 2 and <b>bold</b>", "1 < 2 and <b>bold</b>"),
+    ("  \n ", ""),
+    # Commands and notifications.
+    ("/clear", ""),
+    ("/palimpsest:recall", ""),
+    ("!ls -l", ""),
+    ("<task-notification>\n<task-id>b1</task-id>\n</task-notification>", ""),
+    ("<command-name>/model</command-name>", ""),
+    ("<local-command-stdout>done</local-command-stdout>", ""),
+    ("<system-reminder>Do not…</system-reminder>", ""),
+    ("[Request interrupted by user]", ""),
+    # Words of people.
+    ("/plan We use Postgres from now on.", "/plan We use Postgres from now on."),
+    ("/etc/hosts is wrong", "/etc/hosts is wrong"),
+    ("yes", "yes"),
+    ("a" * 250_000, "a" * 100_000 + "… (250000 characters)"),
+)
+QUESTIONS = (
+    ("Which database do we use?", "Which database do we use?"),
+    ("a" * 19, ""),
+    ("a" * 20, "a" * 20),
+    ("/plan the move to Postgres", ""),
+    ("!git log --oneline --graph", ""),
+    ("a" * 9_000, "a" * 4_000),
+)
+BLOCKS = (
+    ("<palimpsest-memory>\nx\n</palimpsest-memory>", True),
+    ("x", False),
+    ("<palimpsest-memory>\nx", False),
+    ("<palimpsest-memory>" + "x" * 9_000 + "</palimpsest-memory>", False),
+)
+
+
+def test_what_of_a_text_is_kept_asked_and_injected() -> None:
+    """Private parts, our own blocks, commands and notifications are not kept; short prompts are not asked about."""
+    for text, kept in KEPT:
+        assert spool.kept_part(text) == kept, text[:60]
+    for prompt, question in QUESTIONS:
+        assert spool.question(prompt) == question, prompt[:60]
+    for text, is_ours in BLOCKS:
+        assert spool.is_block(text) is is_ours, text[:60]
+    cut = spool.injected("<palimpsest-memory>\n" + "Ada lives in Lisbon.\n" * 1_000 + "</palimpsest-memory>")
+    assert len(cut) < 8_100
+    assert cut.endswith("\nAda lives in Lisbon.\n</palimpsest-memory>")
+    # A text full of tags is read once: the watchdog cannot end the process while a regular expression runs for minutes.
+    assert spool.without_private("<private>" * 200_000) == ""
+    assert spool.without_private("<palimpsest-memory>" * 200_000) == "<palimpsest-memory>" * 200_000

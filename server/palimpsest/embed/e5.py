@@ -25,6 +25,7 @@ import numpy as np
 
 from palimpsest.core.errors import EmbedderError
 from palimpsest.core.protocols import Embedder, Vector
+from palimpsest.core.validation import well_formed
 from palimpsest.embed.workers import Workers
 from palimpsest.text.tokenizer import windows
 
@@ -59,10 +60,8 @@ class E5Embedder:
 
     def __init__(self, load_static: Callable[[], Embedder | None] = lambda: None) -> None:
         self._engine = _engine()
-        self._load_static = load_static
+        self._load_static = functools.cache(load_static)
         self._static_lock = threading.Lock()
-        self._static: Embedder | None = None
-        self._static_is_loaded = False
 
     @property
     def fingerprint(self) -> str:
@@ -77,11 +76,7 @@ class E5Embedder:
     def embed_passages(self, texts: Sequence[str], *, background: bool = False) -> Vector:
         """Return unit vectors of shape (len(texts), 384). Only the first window of a long text is read."""
         work = [partial(self._embed, text, is_query=False) for text in texts]
-        if background:
-            vectors = self._engine.workers.background(work)
-        else:
-            vectors = [self._engine.workers.urgent(PASSAGE, piece) for piece in work]
-        return np.stack(vectors) if vectors else np.zeros((0, DIMS), dtype=np.float32)
+        return self._engine.workers.vectors(PASSAGE, work, DIMS, background=background)
 
     def windows(self, text: str) -> list[str]:
         """Return the windows in which a text is embedded, each of up to 256 tokens."""
@@ -90,9 +85,8 @@ class E5Embedder:
     def embed_words(self, words: Sequence[str]) -> Vector | None:
         """Return the static vectors of single words, of shape (len(words), dims); None if there are none."""
         with self._static_lock:
-            if not self._static_is_loaded:
-                self._static, self._static_is_loaded = self._load_static(), True
-        return None if self._static is None else self._static.embed_words(words)
+            static = self._load_static()
+        return None if static is None else static.embed_words(words)
 
     def _fits(self, text: str) -> bool:
         clean = _clean(text)
@@ -151,7 +145,8 @@ def _engine() -> _Engine:
         raise _unusable(str(error)) from error
     if loaded.dim != DIMS:
         raise _unusable(f"its vectors have {loaded.dim} dimensions, not {DIMS}")
-    return _Engine(library, model, _cores())
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return _Engine(library, model, cores)
 
 
 def _unusable(why: str) -> EmbedderError:
@@ -187,14 +182,10 @@ def _passive_waiting() -> Generator[None]:
             del os.environ[WAIT_POLICY]
 
 
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def _clean(text: str) -> str:
     """Return a text that the engine can take: composed (NFKC), valid Unicode, and without NUL.
 
     The model's own tokenizer composes characters too. It replaces one by up to 18 others, for which the engine's buffer
     is too small; after the composition it replaces none by more than its bytes allow.
     """
-    return unicodedata.normalize("NFKC", text).replace("\0", " ").encode("utf-8", "replace").decode("utf-8")
+    return well_formed(unicodedata.normalize("NFKC", text).replace("\0", " "))

@@ -10,7 +10,6 @@ import hashlib
 import importlib
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar, cast
@@ -19,6 +18,7 @@ import numpy as np
 
 from palimpsest.core.errors import EmbedderError
 from palimpsest.core.protocols import Vector
+from palimpsest.core.validation import well_formed
 from palimpsest.embed.workers import Workers
 from palimpsest.text.tokenizer import windows
 
@@ -46,27 +46,28 @@ TINY = 1e-9
 _T = TypeVar("_T")
 
 
-@dataclass(frozen=True, slots=True)
-class OnnxSettings:
-    """What the settings say about a folder. None leaves it to the files of the folder."""
-
-    query_prefix: str | None = None
-    passage_prefix: str | None = None
-    pooling: Pooling | None = None
-    max_tokens: int | None = None
-
-
 class OnnxEmbedder:
-    """The model in a folder. Raises EmbedderError if a file is missing, or is not what it should be."""
+    """The model in a folder. What is None is read from the files of the folder.
 
-    def __init__(self, folder: Path, settings: OnnxSettings) -> None:
+    Raises EmbedderError if a file is missing, or is not what it should be.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        query_prefix: str | None = None,
+        passage_prefix: str | None = None,
+        pooling: Pooling | None = None,
+        max_tokens: int | None = None,
+    ) -> None:
         self._folder = folder
         model = _model_file(folder)
         prompts: dict[str, str] = _read(folder, "config_sentence_transformers.json").get("prompts") or {}
-        self._query_prefix = _first(settings.query_prefix, prompts.get("query"), "")
-        self._passage_prefix = _first(settings.passage_prefix, prompts.get("passage"), prompts.get("document"), "")
-        self._pooling: Pooling = settings.pooling or _pooling(folder)
-        self._max_tokens = settings.max_tokens or min(_max_tokens(folder), MAX_TOKENS)
+        self._query_prefix = _first(query_prefix, prompts.get("query"), "")
+        self._passage_prefix = _first(passage_prefix, prompts.get("passage"), prompts.get("document"), "")
+        self._pooling: Pooling = pooling or _pooling(folder)
+        self._max_tokens = max_tokens or min(_max_tokens(folder), MAX_TOKENS)
         self._tokenizer: Any = self._mapped(lambda: _tokenizer(folder / "tokenizer.json", self._max_tokens))
         self._session: Any = self._mapped(lambda: _session(model))
         self._inputs = {item.name for item in self._session.get_inputs()}
@@ -88,11 +89,7 @@ class OnnxEmbedder:
     def embed_passages(self, texts: Sequence[str], *, background: bool = False) -> Vector:
         """Return unit vectors of shape (len(texts), dims). Raises EmbedderError."""
         work = [partial(self._vector, self._passage_prefix + text) for text in texts]
-        if background:
-            vectors = self._workers.background(work)
-        else:
-            vectors = [self._workers.urgent(PASSAGE, piece) for piece in work]
-        return np.stack(vectors) if vectors else np.zeros((0, self._dims), dtype=np.float32)
+        return self._workers.vectors(PASSAGE, work, self._dims, background=background)
 
     def windows(self, text: str) -> list[str]:
         """Return the windows in which a text is embedded, each within the model's token limit."""
@@ -103,12 +100,12 @@ class OnnxEmbedder:
         del words
 
     def _fits(self, text: str) -> bool:
-        encoding = self._mapped(lambda: self._tokenizer.encode(_valid(self._passage_prefix + text)))
+        encoding = self._mapped(lambda: self._tokenizer.encode(well_formed(self._passage_prefix + text)))
         return not encoding.overflowing
 
     def _vector(self, text: str) -> Vector:
         """Return the unit vector of a text with its prefix, of shape (dims,)."""
-        cut = _valid(text[: MAX_TOKEN_CHARS * self._max_tokens])
+        cut = well_formed(text[: MAX_TOKEN_CHARS * self._max_tokens])
         output, mask = self._mapped(lambda: self._run(cut))
         if output.ndim == 3:  # noqa: PLR2004 - one vector for each token
             if not mask.any():  # an empty text, and a model without special tokens
@@ -216,8 +213,3 @@ def _digest(model: Path, how: str) -> str:
         with file.open("rb") as stream:
             digest.update(hashlib.file_digest(stream, "sha256").digest())
     return digest.hexdigest()[:16]
-
-
-def _valid(text: str) -> str:
-    """Return a text without lone surrogates, which the tokenizer refuses."""
-    return text.encode("utf-8", "replace").decode("utf-8")

@@ -7,11 +7,13 @@ import os
 import queue
 import sys
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import lru_cache
 from typing import Any, TypeVar
+
+import numpy as np
 
 from palimpsest.core.protocols import Embedder, Vector
 from palimpsest.text.tokenizer import first_words
@@ -33,7 +35,8 @@ _MAX_REST = 1.0
 class Workers:
     """One urgent thread and `background_threads` slow ones. They start at the first work and never keep a process.
 
-    `prepare` runs first in each thread and is told whether the thread is a slow one.
+    `prepare` runs first in each thread and is given whether the thread is a slow one. `waiting` is how many callers
+    wait for urgent work.
     """
 
     def __init__(self, background_threads: int, prepare: Callable[[bool], None]) -> None:
@@ -42,23 +45,18 @@ class Workers:
         self._lock = threading.Lock()
         self._reset()
 
-    @property
-    def waiting(self) -> int:
-        """Return how many callers wait for urgent work."""
-        return self._waiting
-
     def urgent(self, rank: int, work: Callable[[], _T]) -> _T:
         """Run work in the urgent thread and return its result. Work of a lower rank goes first."""
         self._start()
         future: Future[_T] = Future()
         with self._busy:
-            self._waiting += 1
+            self.waiting += 1
         try:
             self._urgent.put((rank, next(self._numbers), future, work))
             return future.result()
         finally:
             with self._busy:
-                self._waiting -= 1
+                self.waiting -= 1
                 self._busy.notify_all()
 
     def background(self, work: Sequence[Callable[[], _T]]) -> list[_T]:
@@ -69,13 +67,19 @@ class Workers:
             self._slow.put((future, piece))
         return [future.result() for future in futures]
 
+    def vectors(self, rank: int, work: Sequence[Callable[[], Vector]], dims: int, *, background: bool) -> Vector:
+        """Return the vectors that pieces of work compute, of shape (len(work), dims)."""
+        if not work:
+            return np.zeros((0, dims), dtype=np.float32)
+        return np.stack(self.background(work) if background else [self.urgent(rank, piece) for piece in work])
+
     def _reset(self) -> None:
         self._process: int | None = None
         self._numbers = itertools.count()
         self._urgent: queue.PriorityQueue[tuple[int, int, Future[Any], Callable[[], Any]]] = queue.PriorityQueue()
         self._slow: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = queue.SimpleQueue()
         self._busy = threading.Condition()
-        self._waiting = 0
+        self.waiting = 0
 
     def _start(self) -> None:
         """Start the threads, again in a forked process: a fork copies none of them."""
@@ -102,7 +106,7 @@ class Workers:
         while True:
             future, work = self._slow.get()
             with self._busy:
-                self._busy.wait_for(lambda: not self._waiting, timeout=_MAX_REST)
+                self._busy.wait_for(lambda: not self.waiting, timeout=_MAX_REST)
             _fulfil(future, work)
 
 
@@ -134,8 +138,7 @@ class QuestionCache:
 
     def __init__(self, embedder: Embedder) -> None:
         self._embedder = embedder
-        self._lock = threading.Lock()
-        self._vectors: OrderedDict[tuple[str, str], Vector] = OrderedDict()
+        self._kept = lru_cache(KEPT)(self._embed)
 
     @property
     def fingerprint(self) -> str:
@@ -144,18 +147,7 @@ class QuestionCache:
 
     def embed_query(self, text: str) -> Vector:
         """Return the unit vector of a question, of shape (dims,). It cannot be written to."""
-        key = (self.fingerprint, first_words(text))
-        with self._lock:
-            if key in self._vectors:
-                self._vectors.move_to_end(key)
-                return self._vectors[key]
-        vector = self._embedder.embed_query(key[1])
-        vector.flags.writeable = False
-        with self._lock:
-            self._vectors[key] = vector
-            if len(self._vectors) > KEPT:
-                self._vectors.popitem(last=False)
-        return vector
+        return self._kept(self.fingerprint, first_words(text))
 
     def embed_passages(self, texts: Sequence[str], *, background: bool = False) -> Vector:
         """Return the unit vectors of passages, of shape (len(texts), dims)."""
@@ -168,3 +160,8 @@ class QuestionCache:
     def embed_words(self, words: Sequence[str]) -> Vector | None:
         """Return the unit vectors of words, of shape (len(words), dims), if there are any."""
         return self._embedder.embed_words(words)
+
+    def _embed(self, _fingerprint: str, text: str) -> Vector:
+        vector = self._embedder.embed_query(text)
+        vector.flags.writeable = False
+        return vector

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, tzinfo
 
 import numpy as np
@@ -21,7 +21,6 @@ from palimpsest.core.models import (
     Memory,
     Message,
     Scope,
-    Summary,
     has_expired,
     name_key,
     relation_key,
@@ -113,19 +112,19 @@ def beginning(lines: Sequence[str], max_tokens: int) -> list[str]:
     return kept
 
 
-def within(lines: Sequence[str], max_tokens: int) -> tuple[list[int], int]:
-    """Return the positions of the lines that fit a token count together, and what they cost.
-
-    A line that does not fit is left out, and shorter ones below it may still fit.
-    """
+def fitting(costs: Sequence[int], room: int) -> list[int]:
+    """Return the positions of what fits into a room together. What is left out may be followed by what still fits."""
     kept: list[int] = []
-    cost = 0
-    for position, line in enumerate(lines):
-        tokens = count_tokens(f"{line}\n")
-        if cost + tokens <= max_tokens:
+    for position, cost in enumerate(costs):
+        if cost <= room:
             kept.append(position)
-            cost += tokens
-    return kept, cost
+            room -= cost
+    return kept
+
+
+def line_tokens(lines: Iterable[str]) -> list[int]:
+    """Return what each of some lines costs with its line break, in tokens."""
+    return [count_tokens(f"{line}\n") for line in lines]
 
 
 # Which memories say most about a user, if only a few can be shown, and which of them must never be left out.
@@ -149,44 +148,32 @@ SOON = timedelta(days=30)
 
 def in_project_order(memories: Sequence[Memory]) -> tuple[list[Memory], list[Memory]]:
     """Return the rules and commands of a project, and its other memories, each in the order they came."""
-    rules = [memory for memory in memories if _is_rule_of_project(memory)]
-    ids = {memory.id for memory in rules}
-    return rules, [memory for memory in memories if memory.id not in ids]
+    groups: tuple[list[Memory], list[Memory]] = [], []
+    for memory in memories:
+        is_worded = portrait_signs.RULES.count(memory.text) + portrait_signs.COMMANDS.count(memory.text) > 0
+        groups[0 if is_worded or "`" in memory.text or is_rule(memory, "") else 1].append(memory)
+    return groups
 
 
-def _is_rule_of_project(memory: Memory) -> bool:
-    is_worded = portrait_signs.RULES.count(memory.text) + portrait_signs.COMMANDS.count(memory.text) > 0
-    return is_worded or "`" in memory.text or is_rule(memory, "")
-
-
-def most_telling(
+def rank_by_worth(
     memories: Sequence[Memory], times_said: Mapping[str, int], user_name: str, now: datetime
 ) -> list[Memory]:
-    """Return memories, the most telling first: by rank, then about the user, lasting, often said and new.
+    """Return memories by rank, and then those first that are about the user, lasting, often said and new.
 
     `times_said` is how many messages each was learned from, by its id. `user_name` may be "".
     """
 
     def place(memory: Memory) -> tuple[int, float, float]:
-        worth = _worth(memory, times_said.get(memory.id, 0), user_name, now)
+        age = max(now - memory.stated_at, timedelta())
+        worth = 0.5 * math.log2(1 + times_said.get(memory.id, 0)) + 2 ** (-age / FADES_WITHIN)
+        worth += ABOUT_USER if is_about(memory, user_name) else 0.0
+        is_worded = memory.happened_at is None and any(words.count(memory.text) for words in _LASTING)
+        worth += IS_LASTING if is_worded or not LASTING.isdisjoint(memory.all_tags) else 0.0
+        if memory.happened_at is not None:
+            worth += IS_SOON if now <= memory.happened_at <= now + SOON else IS_PAST
         return rank_of(memory, user_name), -worth, -memory.stated_at.timestamp()
 
     return sorted(memories, key=place)
-
-
-def _worth(memory: Memory, times_said: int, user_name: str, now: datetime) -> float:
-    age = max(now - memory.stated_at, timedelta())
-    worth = 0.5 * math.log2(1 + times_said) + 2 ** (-age / FADES_WITHIN)
-    worth += ABOUT_USER if is_about(memory, user_name) else 0.0
-    worth += IS_LASTING if _is_lasting(memory) else 0.0
-    if memory.happened_at is not None:
-        worth += IS_SOON if now <= memory.happened_at <= now + SOON else IS_PAST
-    return worth
-
-
-def _is_lasting(memory: Memory) -> bool:
-    is_worded = memory.happened_at is None and any(words.count(memory.text) for words in _LASTING)
-    return is_worded or not LASTING.isdisjoint(memory.all_tags)
 
 
 # Leave out what a newer memory contradicts, so that no two that contradict each other are shown side by side.
@@ -238,16 +225,12 @@ def _by_relations(memories: Sequence[Memory]) -> frozenset[str]:
     newest: dict[tuple[str, str], frozenset[str]] = {}
     contradicted: set[str] = set()
     for memory in reversed(memories):
-        for place, values in _single_values(memory).items():
-            if newest.setdefault(place, values).isdisjoint(values):
+        for key, values in _relations(memory).items():
+            # A relation with several destinations tells of a change.
+            is_single = key[1] in SINGLE_VALUED and len(values) == 1
+            if is_single and newest.setdefault(key, values).isdisjoint(values):
                 contradicted.add(memory.id)
     return frozenset(contradicted)
-
-
-def _single_values(memory: Memory) -> Mapping[tuple[str, str], frozenset[str]]:
-    # One with several destinations tells of a change.
-    stated = _relations(memory).items()
-    return {key: names for key, names in stated if key[1] in SINGLE_VALUED and len(names) == 1}
 
 
 def _relations(memory: Memory) -> Mapping[tuple[str, str], frozenset[str]]:
@@ -261,7 +244,7 @@ def _relations(memory: Memory) -> Mapping[tuple[str, str], frozenset[str]]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _Claim:
     """What decides whether a memory contradicts another one. `relations` are those that may have several values."""
 
     id: str
@@ -277,7 +260,7 @@ class _Told:
     is_change: bool
 
     @classmethod
-    def of(cls, memory: Memory) -> _Told:
+    def of(cls, memory: Memory) -> _Claim:
         text, words = memory.text, search_tokens(memory.text)
         return cls(
             memory.id,
@@ -293,12 +276,12 @@ class _Told:
             change_words(text) > 0,
         )
 
-    def denies(self, other: _Told) -> bool:
+    def denies(self, other: _Claim) -> bool:
         """Return whether two say the same of one matter, but one of them with a negation."""
         common = len(self.matter & other.matter)
         return self.is_denial != other.is_denial and common >= max(SAME_MATTER * len(self.matter | other.matter), 1)
 
-    def says_otherwise(self, older: _Told) -> bool:
+    def says_otherwise(self, older: _Claim) -> bool:
         """Return whether this one says something else in place of an older one, and not something besides it."""
         if not (self.words - older.words and older.words - self.words) or self.is_addition:
             return False
@@ -318,18 +301,18 @@ class _Told:
 def _by_texts(memories: Sequence[Memory], vectors: Mapping[str, Vector], embedder: str) -> frozenset[str]:
     """Return those that a newer one probably replaces, judged by their words and vectors. The oldest comes first."""
     texts = [memory.text for memory in memories]
-    told = [_Told.of(memory) for memory in memories]
+    claims = [_Claim.of(memory) for memory in memories]
     weights = weights_for(embedder).replacement
     nothing = np.zeros_like(next(iter(vectors.values()), np.zeros(1, np.float32)))
     known = np.stack([vectors.get(memory.id, nothing) for memory in memories])
     is_older = np.tri(len(memories), k=-1, dtype=bool)
-    words = [item.words for item in told]
+    words = [item.words for item in claims]
     replaced = replacement_probability(known, words, texts, is_older, weights) >= weights[THRESHOLD]
     contradicted: set[str] = set()
-    for newer, item in enumerate(told):
+    for newer, item in enumerate(claims):
         contradicted.update(
             older.id
-            for place, older in enumerate(told[:newer])
+            for place, older in enumerate(claims[:newer])
             if older.id not in contradicted
             and (item.denies(older) or (replaced[newer, place] and item.says_otherwise(older)))
         )
@@ -401,9 +384,10 @@ def read_sources(ledger: Ledger, conn: Connection, scope: Scope, now: datetime, 
     of_project = memory_queries.newest_of_project(conn, scope, MAX_OF_PROJECT) if scope.project else []
     naming = memory_queries.memories_telling_name(conn, scope)[:1]
     pinned = pinned_memories(conn, scope)
-    known = _shown(pinned, _never_yielding(ledger, conn, scope), naming, newest, of_project)
+    found = (*pinned, *_never_yielding(ledger, conn, scope), *naming, *newest, *of_project)
+    known = [memory for memory in {memory.id: memory for memory in found}.values() if not _is_left_out(memory)]
     times_said = Counter(owner for owner, _ in memory_queries.messages_of(conn, [memory.id for memory in known]))
-    ranked = most_telling(known, times_said, name, now)
+    ranked = rank_by_worth(known, times_said, name, now)
     contradicted = without_contradicted(conn, embedder, user_scope, [*pinned, *ranked, *of_project], now)
     held = [memory for memory in ranked if memory.id not in contradicted]
     ranks = {memory.id: rank_of(memory, name) for memory in held}
@@ -446,13 +430,8 @@ def _is_set_apart(memory: Memory) -> bool:
     return is_pinned(memory.metadata) or bool(memory.scope.project)
 
 
-def _shown(*groups: Iterable[Memory]) -> list[Memory]:
-    """Return memories, each once, that hold for long and say something."""
-    memories = {memory.id: memory for group in groups for memory in group}
-    return [memory for memory in memories.values() if not _is_left_out(memory)]
-
-
 def _is_left_out(memory: Memory) -> bool:
+    """Return whether a memory expires, or says nothing that somebody told and that may be shown."""
     return EXPIRES_AT in memory.metadata or is_unconfirmed(memory.metadata) or says_only_secrets(memory.text)
 
 
@@ -469,14 +448,13 @@ def _never_yielding(ledger: Ledger, conn: Connection, scope: Scope) -> list[Memo
 
 def _profile(conn: Connection, scope: Scope, contradicted: frozenset[str]) -> tuple[str, ...]:
     """Return the lines of what was written of the user, unless it rests on what is contradicted or not confirmed."""
-    written = (summaries.current_summary(conn, scope, kind) for kind in KINDS)
-    text = next((summary.text for summary in written if summary and _holds(conn, summary, contradicted)), "")
-    return tuple(line for line in map(plain, text.splitlines()) if line)
-
-
-def _holds(conn: Connection, summary: Summary, contradicted: frozenset[str]) -> bool:
-    behind = memory_queries.memories_by_id(conn, summaries.memories_behind(conn, summary.scope, summary.kind))
-    return contradicted.isdisjoint(behind) and not any(is_unconfirmed(memory.metadata) for memory in behind.values())
+    for kind in KINDS:
+        if summary := summaries.current_summary(conn, scope, kind):
+            behind = memory_queries.memories_by_id(conn, summaries.memories_behind(conn, summary.scope, summary.kind))
+            is_confirmed = not any(is_unconfirmed(memory.metadata) for memory in behind.values())
+            if is_confirmed and contradicted.isdisjoint(behind):
+                return tuple(line for line in map(plain, summary.text.splitlines()) if line)
+    return ()
 
 
 # The server's instructions with the most important memories. Some clients show only their first 512 characters.
@@ -513,9 +491,9 @@ def instructions_with(sources: Sources) -> str:
     about = _about(sources)
     room = HEAD_CHARS - len(f"{HEAD}\n\n{KNOWN}\n")
     every = (*first, *pinned, *helpful, *of_project, *about)
-    shown = _fitting(every, room, len)
+    shown = _fitting(every, room)
     if first[1:2] and first[1] not in shown:  # the name took the room of what somebody's safety depends on
-        shown = _fitting(tuple(dict.fromkeys((first[1], *every))), room, len)
+        shown = _fitting(tuple(dict.fromkeys((first[1], *every))), room)
     head = f"{HEAD}\n\n{_headed(KNOWN, shown)}" if shown else HEAD
     text = f"{head.rstrip()}\n\n{REST}\n"
     if len(text.encode()) > MAX_BYTES:  # the head's characters may take four bytes each
@@ -524,8 +502,8 @@ def instructions_with(sources: Sources) -> str:
     for heading, lines in groups:
         rest = [line for line in lines if line not in shown]
         room = MAX_BYTES - len(f"{text}\n{heading}\n".encode())
-        fitting = _fitting(rest, room, lambda line: len(line.encode()))
-        text += f"\n{_headed(heading, fitting)}" if fitting else ""
+        more = [rest[place] for place in fitting([len(line.encode()) + 1 for line in rest], room)]
+        text += f"\n{_headed(heading, more)}" if more else ""
     return text
 
 
@@ -546,15 +524,9 @@ def _headed(heading: str, lines: Sequence[str]) -> str:
     return "".join(f"{line}\n" for line in (heading, *lines))
 
 
-def _fitting(lines: Sequence[str], room: int, size: Callable[[str], int]) -> list[str]:
-    """Return the lines that fit together with their line breaks; shorter ones may follow one that does not fit."""
-    kept: list[str] = []
-    for line in lines:
-        cost = size(line) + 1
-        if cost <= room:
-            kept.append(line)
-            room -= cost
-    return kept
+def _fitting(lines: Sequence[str], chars: int) -> list[str]:
+    """Return the lines that fit into so many characters together, with their line breaks."""
+    return [lines[place] for place in fitting([len(line) + 1 for line in lines], chars)]
 
 
 # The brief of a session: what never yields, what holds in the project, who the user is, where the last one ended.
@@ -581,37 +553,60 @@ BRIEF_INTRODUCTION = (
 
 
 @dataclass(frozen=True, slots=True)
-class Brief:
-    """The text of a brief, "" if nothing is known, and the ids of the memories and messages in it."""
+class ContextBlock:
+    """A text that is put before a model, "" for nothing, and the ids of the memories and messages in it."""
 
     text: str = ""
     ids: tuple[str, ...] = ()
 
 
-def session_brief(sources: Sources, project: str) -> Brief:
+NOTHING = ContextBlock()
+
+
+@dataclass(slots=True)
+class _Writer:
+    """Writes lines while there is room, and keeps the ids of what it has written. `room` is in tokens."""
+
+    room: int
+    ids: list[str] = field(default_factory=list[str])
+
+    def memories(self, memories: Sequence[Memory], room: int, *, is_lasting: bool = False) -> list[str]:
+        """Return the lines of the memories that fit into a room."""
+        texts = [(memory, shorten_to_tokens(plain(memory.text), MEMORY_TOKENS)) for memory in memories]
+        return self.write(memories, [dated(memory, text, is_lasting=is_lasting) for memory, text in texts], room)
+
+    def write(self, owners: Sequence[Memory | Message | Hit], lines: Sequence[str], room: int) -> list[str]:
+        """Return the lines that fit into a room, one for each memory or message."""
+        costs = line_tokens(lines)
+        kept = fitting(costs, room)
+        self.room -= sum(costs[place] for place in kept)
+        self.ids += [owners[place].id for place in kept]
+        return [lines[place] for place in kept]
+
+
+def session_brief(sources: Sources, project: str) -> ContextBlock:
     """Return the brief of a session in a project, or in none."""
-    left = MAX_BRIEF_TOKENS - count_tokens("\n".join((BLOCK_BEGIN, BRIEF_INTRODUCTION, BLOCK_END, "")))
-    ending, cost = _last_session(sources.last_words)
     about, of_project, more = "About the user:", _project_heading(project), "More about the user:"
-    left -= cost + sum(count_tokens(f"{heading}\n") for heading in (about, of_project, more))
-    first, first_ids, cost = _memory_lines(sources.first, min(FIRST_TOKENS, left), is_lasting=True)
-    left -= cost
-    pinned, pinned_ids, cost = _pinned_lines(sources.pinned, min(PINNED_TOKENS, left - LEAST_REST))
-    left -= cost
-    helpful, help_ids, cost = _memory_lines(sources.help, left // 3)
-    left -= cost
-    rules, rule_ids, cost = _memory_lines(sources.rules, left * 2 // 3)
-    left -= cost
-    for_user = left // 2 if sources.of_project else left
+    frame = count_tokens("\n".join((BLOCK_BEGIN, BRIEF_INTRODUCTION, BLOCK_END, "")))
+    ending = _last_session(sources.last_words)
+    writer = _Writer(MAX_BRIEF_TOKENS - frame - sum(line_tokens((*ending, about, of_project, more))))
+    first = writer.memories(sources.first, min(FIRST_TOKENS, writer.room), is_lasting=True)
+    pinned = [dated(memory, plain(memory.text)) for memory in sources.pinned]
+    shown = writer.write(sources.pinned, pinned, min(PINNED_TOKENS, writer.room - LEAST_REST))
+    if len(shown) < len(pinned):
+        shown.append(f"({len(pinned) - len(shown)} more pinned: get_summary shows them)")
+        writer.room -= line_tokens(shown)[-1]
+    helpful = writer.memories(sources.help, writer.room // 3)
+    rules = writer.memories(sources.rules, writer.room * 2 // 3)
+    for_user = writer.room // 2 if sources.of_project else writer.room
     if sources.profile:
-        telling, telling_ids = beginning(sources.profile, for_user), ()
-        cost = sum(count_tokens(f"{line}\n") for line in telling)
+        telling = beginning(sources.profile, for_user)
+        writer.room -= sum(line_tokens(telling))
     else:
-        telling, telling_ids, cost = _memory_lines(sources.telling, for_user)
-    left -= cost
-    others, other_ids, _ = _memory_lines(sources.of_project, left)
+        telling = writer.memories(sources.telling, for_user)
+    others = writer.memories(sources.of_project, writer.room)
     has_project = bool(rules or others)
-    about_user = (*first, *pinned, *helpful, *(() if has_project else telling))
+    about_user = (*first, *shown, *helpful, *(() if has_project else telling))
     lines = [
         *_section(about, about_user),
         *_section(of_project, (*rules, *others)),
@@ -619,10 +614,9 @@ def session_brief(sources: Sources, project: str) -> Brief:
         *ending,
     ]
     if not lines:
-        return Brief()
-    ending_ids = tuple(message.id for message in sources.last_words)
-    ids = (*first_ids, *pinned_ids, *help_ids, *rule_ids, *other_ids, *telling_ids, *ending_ids)
-    return Brief("\n".join((BLOCK_BEGIN, BRIEF_INTRODUCTION, *lines, BLOCK_END)), ids)
+        return NOTHING
+    ids = (*writer.ids, *(message.id for message in sources.last_words))
+    return ContextBlock("\n".join((BLOCK_BEGIN, BRIEF_INTRODUCTION, *lines, BLOCK_END)), ids)
 
 
 def _project_heading(project: str) -> str:
@@ -633,35 +627,14 @@ def _section(heading: str, lines: Sequence[str]) -> list[str]:
     return [heading, *lines] if lines else []
 
 
-def _pinned_lines(memories: Sequence[Memory], max_tokens: int) -> tuple[list[str], tuple[str, ...], int]:
-    """Return the lines of the pinned block that fit, whole and in order, the ids of these, and what they cost."""
-    lines = [dated(memory, plain(memory.text)) for memory in memories]
-    kept, cost = within(lines, max_tokens)
-    shown = [lines[position] for position in kept]
-    if len(kept) < len(lines):
-        rest = f"({len(lines) - len(kept)} more pinned: get_summary shows them)"
-        shown, cost = [*shown, rest], cost + count_tokens(f"{rest}\n")
-    return shown, tuple(memories[position].id for position in kept), cost
-
-
-def _memory_lines(
-    memories: Sequence[Memory], max_tokens: int, *, is_lasting: bool = False
-) -> tuple[list[str], tuple[str, ...], int]:
-    """Return the lines of the memories that fit, the ids of these, and what they cost."""
-    texts = [(memory, shorten_to_tokens(plain(memory.text), MEMORY_TOKENS)) for memory in memories]
-    lines = [dated(memory, text, is_lasting=is_lasting) for memory, text in texts]
-    kept, cost = within(lines, max_tokens)
-    return [lines[position] for position in kept], tuple(memories[position].id for position in kept), cost
-
-
-def _last_session(messages: Sequence[Message]) -> tuple[list[str], int]:
-    """Return the lines about where the last session ended, and what they cost."""
+def _last_session(messages: Sequence[Message]) -> list[str]:
+    """Return the lines about where the last session ended."""
     if not messages:
-        return [], 0
+        return []
     newest = max(message.said_at for message in messages)
     lines = [f"The last conversation ended on {shown_date(newest)}:"]
     lines += [f'- {message.role}: "{shorten_to_tokens(plain(message.content), LAST_TOKENS)}"' for message in messages]
-    return lines, sum(count_tokens(f"{line}\n") for line in lines)
+    return lines
 
 
 # What is recalled for a prompt: the few memories and messages that probably matter to it, as facts.
@@ -708,17 +681,6 @@ class RecallRequest:
     shown: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What a session is shown, and the ids of the memories and messages in it."""
-
-    text: str = ""
-    ids: tuple[str, ...] = ()
-
-
-NOTHING = Answer()
-
-
 def least_score(fingerprint: str) -> float:
     """Return the score from which on a memory is shown unasked, for the embedder with this fingerprint."""
     return squash(LEAST_SCORES[weights_name(fingerprint)])
@@ -731,7 +693,7 @@ def answer(
     now: datetime,
     floor: float,
     score: float,
-) -> Answer:
+) -> ContextBlock:
     """Return what is recalled for a prompt, or nothing unless the search is confident. Blocking.
 
     Hits whose relevance is below `floor` are left out, as are weak matches. Of many, memories whose score is below
@@ -763,13 +725,13 @@ def _useful(result: SearchResult, request: RecallRequest, now: datetime, floor: 
     memories = [
         hit for hit in result.hits if hit.kind == "memory" and (hit.id in request.shown or hit.relevance >= least)
     ]
-    told = {message_id for hit in memories for message_id in hit.message_ids}
+    repeated = {message_id for hit in memories for message_id in hit.message_ids}
     score = score if len(result.hits) >= FEW_HITS else 0.0
     return [
         hit
         for hit in result.hits
         if hit.relevance >= least
-        and (is_question and hit.id not in told if hit.kind == "message" else hit.score >= score)
+        and (is_question and hit.id not in repeated if hit.kind == "message" else hit.score >= score)
         and hit.document is None
         and not is_unconfirmed(hit.metadata)
         and not says_only_secrets(hit.text)
@@ -779,37 +741,27 @@ def _useful(result: SearchResult, request: RecallRequest, now: datetime, floor: 
 
 def _is_known(hit: Hit, request: RecallRequest, now: datetime) -> bool:
     """Return whether a hit is of no use: it was shown, or said in the session or by the prompt, or it is outdated."""
-    return (
+    session = f"{request.client}:{request.session}:"
+    return bool(
         hit.id in request.shown
-        or (hit.kind == "message" and _is_of_session(hit.sources, request))
+        or (hit.kind == "message" and request.session and any(source.startswith(session) for source in hit.sources))
         or _plain_words(hit.text) in _plain_words(request.prompt)
         or has_expired(hit.metadata, now)
     )
-
-
-def _is_of_session(sources: Collection[str], request: RecallRequest) -> bool:
-    beginning = f"{request.client}:{request.session}:"
-    return bool(request.session) and any(source.startswith(beginning) for source in sources)
 
 
 def _plain_words(text: str) -> str:
     return " ".join(text.casefold().split()).rstrip(".!?")
 
 
-def _answer_of(hits: Sequence[Hit]) -> Answer:
+def _answer_of(hits: Sequence[Hit]) -> ContextBlock:
     """Return hits as an answer, the best first, as many as fit."""
-    frame = count_tokens("\n".join((BLOCK_BEGIN, RECALL_INTRODUCTION, BLOCK_END, "")))
-    lines: list[str] = []
-    ids: list[str] = []
-    left = MAX_RECALL_TOKENS - frame
-    for hit in within_budget(hits, left):
-        line = _line(hit)
-        cost = count_tokens(f"{line}\n")
-        if cost <= left:  # a speaker's name may be long
-            lines.append(line)
-            ids.append(hit.id)
-            left -= cost
-    return Answer("\n".join((BLOCK_BEGIN, RECALL_INTRODUCTION, *lines, BLOCK_END)), tuple(ids)) if lines else NOTHING
+    writer = _Writer(MAX_RECALL_TOKENS - count_tokens("\n".join((BLOCK_BEGIN, RECALL_INTRODUCTION, BLOCK_END, ""))))
+    shown = within_budget(hits, writer.room)
+    lines = writer.write(shown, [_line(hit) for hit in shown], writer.room)  # a speaker's name may be long
+    if not lines:
+        return NOTHING
+    return ContextBlock("\n".join((BLOCK_BEGIN, RECALL_INTRODUCTION, *lines, BLOCK_END)), tuple(writer.ids))
 
 
 def _line(hit: Hit) -> str:

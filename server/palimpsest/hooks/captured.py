@@ -14,6 +14,7 @@ from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, cast
 
@@ -26,7 +27,15 @@ from palimpsest.core.settings import Settings
 from palimpsest.core.validation import trimmed, well_formed
 from palimpsest.hooks import spool
 from palimpsest.hooks.spool import VERSION, hashed, kept_part, make_private_folder, without_private
-from palimpsest.hooks.transcripts import FORMATS, Counts, Offsets, Place, Reading, SaidLine, read_transcript
+from palimpsest.hooks.transcripts import (
+    FORMATS,
+    Counts,
+    Offsets,
+    Reading,
+    ReadPosition,
+    TranscriptMessage,
+    read_transcript,
+)
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.sanitize import Cleaner, sanitize_messages, without_recalled_blocks
 from palimpsest.store.messages import SAME_TIME, StoredMessage
@@ -104,7 +113,9 @@ def read_records(files: Sequence[Path], user_id: str) -> list[Spooled]:
             value = json.loads(file.read_bytes())
             if _is_newer(value):
                 continue
-            record = Record.model_validate(_well_formed(value))
+            # Clients may send lone surrogates, which no file accepts.
+            texts = {key: well_formed(text) if isinstance(text, str) else text for key, text in value.items()}
+            record = Record.model_validate(texts)
         except FileNotFoundError:  # a purge of another process removed it
             continue
         except OSError as error:
@@ -118,10 +129,10 @@ def read_records(files: Sequence[Path], user_id: str) -> list[Spooled]:
     return records
 
 
-def remove_records(files: Sequence[Path]) -> None:
-    """Remove the files of records that are in the ledger."""
-    for file in files:
-        file.unlink(missing_ok=True)
+def remove_records(spooled: Iterable[Spooled]) -> None:
+    """Remove the files of records."""
+    for item in spooled:
+        item.file.unlink(missing_ok=True)
 
 
 def remove_leftovers(data_dir: Path) -> None:
@@ -150,11 +161,6 @@ def _is_newer(value: Any) -> bool:
     if not isinstance(version, int) or version < VERSION:
         raise ValueError("the record has no version")
     return version > VERSION
-
-
-def _well_formed(value: dict[str, Any]) -> dict[str, Any]:
-    """Return a record without lone surrogates, which clients may send and no file accepts."""
-    return {key: well_formed(text) if isinstance(text, str) else text for key, text in value.items()}
 
 
 def _set_aside(file: Path) -> None:
@@ -216,44 +222,16 @@ def is_excluded(folder: str, excluded: Sequence[str]) -> bool:
 
 # What of a captured text is kept: what a person or the assistant said, without what clients and we put into it.
 
-_CLIENTS = (
-    "system-reminder",
-    "command-name",
-    "command-message",
-    "command-args",
-    "command-contents",
-    "local-command-stdout",
-    "local-command-stderr",
-    "local-command-caveat",
-    "bash-input",
-    "bash-stdout",
-    "bash-stderr",
-    "task-notification",
-    "user-prompt-submit-hook",
-    "user-memory-input",
-    "ide_selection",
-    "ide_opened_file",
-    "ide_diagnostics",
-    "environment_context",
-    "user_instructions",
-    "turn_aborted",
-    "permissions instructions",
-    "recommended_plugins",
-    "skills_instructions",
-    "plugins_instructions",
-    "apps_instructions",
-    "app-context",
-    "collaboration_mode",
-    "subagent_notification",
-    "user_shell_command",
-    "hook_prompt",
-    "hook_context",
+_CLIENTS_TAGS = (
+    r"system-reminder|command-(?:name|message|args|contents)|local-command-(?:stdout|stderr|caveat)"
+    r"|bash-(?:input|stdout|stderr)|task-notification|user-prompt-submit-hook|user-memory-input"
+    r"|ide_(?:selection|opened_file|diagnostics)|environment_context|user_instructions|turn_aborted"
+    r"|permissions instructions|recommended_plugins|(?:skills|plugins|apps)_instructions|app-context"
+    r"|collaboration_mode|subagent_notification|user_shell_command|hook_prompt|hook_context"
 )
-"""Blocks that clients put into prompts. A tag without its end is what a person wrote about it."""
+"""The tags of blocks that clients put into prompts. A tag without its end is what a person wrote about it."""
 
-
-_NAMES = "|".join(map(re.escape, _CLIENTS))
-_TAG = re.compile(rf"<(?P<end>/?)(?P<name>{_NAMES})(?=[\s/>])[^<>]{{0,300}}>", re.IGNORECASE)
+_TAG = re.compile(rf"<(?P<end>/?)(?P<name>{_CLIENTS_TAGS})(?=[\s/>])[^<>]{{0,300}}>", re.IGNORECASE)
 
 _NOT_SAID = re.compile(
     r"\[Request interrupted by user[^\]]*\]"
@@ -265,7 +243,7 @@ _NOT_SAID = re.compile(
 """Whole texts that clients write in the name of a person or the assistant."""
 
 
-def said(role: str, text: str) -> str:
+def clean_text(role: str, text: str) -> str:
     """Return what somebody said in a text; "" if nothing is left. The hook leaves out what it can tell."""
     words = without_recalled_blocks(without_clients_blocks(without_private(text)))
     kept = trimmed(kept_part(words) if role == "user" else words)
@@ -288,7 +266,7 @@ def without_clients_blocks(text: str) -> str:
     return "".join([*kept, text[kept_to:]])
 
 
-# Decide which of the things that were met are new: each message is kept once, whoever brought it.
+# Deduplicate captured messages: each is kept once, whoever brought it.
 #
 # A message may come from a hook, from a transcript, or from both. A hook's has the id that the client gave it, a
 # transcript's that of its line, and the two differ. So equal texts of a session are counted: the third "yes" of a
@@ -303,63 +281,66 @@ NAME_CHARS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Met:
-    """A message that was met, in a transcript (`is_line`) or in what a client gave to its hook.
+class Captured:
+    """A message that was captured, from a transcript (`is_line`) or from what a client gave to its hook.
 
     `client` and `session` are where it was said, `origin` the session that this one was forked from, or "". `counts`
-    are those of the transcript, which deciding changes.
+    are those of the transcript, which deduplication changes. Until it is cleaned, the external id of the message is the
+    one that the client gave.
     """
 
     message: Message
     client: str
     session: str
     counts: Counts
-    is_line: bool
+    is_line: bool = False
     origin: str = ""
 
 
 @dataclass(slots=True)
-class Decided:
-    """What is to be stored, in the order in which it was met, and what is stored but deleted."""
+class Deduplicated:
+    """What is to be stored, in the order in which it was captured, and what is stored but deleted."""
 
-    new: list[Met]
+    new: list[Captured]
     deleted: list[StoredMessage]
     known: int = 0
 
 
-def decide(met: Sequence[Met], stored: Iterable[StoredMessage], purged: AbstractSet[str]) -> Decided:
+def deduplicate(
+    captured: Sequence[Captured], stored: Iterable[StoredMessage], purged: AbstractSet[str]
+) -> Deduplicated:
     """Return what is new.
 
-    `stored` are the captured messages of the user with the texts that were met, and `purged` the ids of those that were
+    `stored` are the captured messages of the user with these texts, and `purged` the ids of those that were
     erased: a transcript that is read again does not bring them back.
     """
     by_text: defaultdict[str, list[StoredMessage]] = defaultdict(list)
     for item in stored:
         by_text[_text_key(item.role, item.content_hash)].append(item)
-    decided = Decided([], [])
-    for item in met:
+    result = Deduplicated([], [])
+    for item in captured:
         message = item.message
         digest = content_hash(message.content)
         equal = by_text[_text_key(message.role, digest)]
         same = next((other for other in equal if other.external_id == message.external_id), None)
         is_counted_as_new = _is_new_line(item, digest, equal) if item.is_line else _is_new_payload(item, digest, same)
         if is_counted_as_new and same is None and message.id not in purged:
-            decided.new.append(item)
+            result.new.append(item)
             equal.append(StoredMessage(message.id, message.external_id, message.role, digest, message.said_at))
             continue
-        decided.known += 1
+        result.known += 1
         if same is not None and same.deleted_at is not None:
-            decided.deleted.append(same)
-    return decided
+            result.deleted.append(same)
+    return result
 
 
-def count_before(met: Iterable[Met]) -> None:
+def count_before(captured: Iterable[Captured]) -> None:
     """Count lines that were read before."""
-    for item in met:
+    for item in captured:
         _count_line(item, content_hash(item.message.content))
 
 
-def _count_line(item: Met, digest: str) -> int:
+def _count_line(item: Captured, digest: str) -> int:
     """Count a line, and return how many equal ones came before it."""
     key = _count_key(item.session, item.message.role, digest)
     in_lines, records = item.counts.get(key, (0, ()))
@@ -367,7 +348,7 @@ def _count_line(item: Met, digest: str) -> int:
     return in_lines
 
 
-def _is_new_line(item: Met, digest: str, equal: Sequence[StoredMessage]) -> bool:
+def _is_new_line(item: Captured, digest: str, equal: Sequence[StoredMessage]) -> bool:
     """Return whether a line of a transcript is new, and count it."""
     before = _count_line(item, digest)
     own = (session_prefix(item.client, item.session), session_prefix(item.client, item.origin or item.session))
@@ -386,7 +367,7 @@ def _is_copy(message: Message, other: StoredMessage) -> bool:
     return is_same_line or abs(other.said_at - message.said_at) <= SAME_TIME
 
 
-def _is_new_payload(item: Met, digest: str, same: StoredMessage | None) -> bool:
+def _is_new_payload(item: Captured, digest: str, same: StoredMessage | None) -> bool:
     """Return whether what a client gave to its hook is new, and note it: a line may have brought it before."""
     key = _count_key(item.session, item.message.role, digest)
     in_lines, records = item.counts.get(key, (0, ()))
@@ -418,79 +399,60 @@ class Transcript:
     client: str
     path: Path
     counts: Counts
-    place: Place
+    position: ReadPosition
     reading: Reading | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """A text as it was met, before secrets are replaced. The fields are those of `Met` and of a message."""
-
-    scope: Scope
-    client: str
-    session: str
-    message_id: str
-    role: str
-    text: str
-    at: datetime
-    counts: Counts
-    is_line: bool = False
-    origin: str = ""
 
 
 @dataclass(slots=True)
 class Gathered:
-    """What was met, in the order in which it is to be decided about; the transcripts, and the titles of sessions."""
+    """What was captured, in the order in which it is deduplicated; the transcripts, and the titles of sessions."""
 
-    met: list[Met] = field(default_factory=list[Met])
+    captured: list[Captured] = field(default_factory=list[Captured])
     transcripts: list[Transcript] = field(default_factory=list[Transcript])
     titles: dict[tuple[str, str], str] = field(default_factory=dict[tuple[str, str], str])
 
     def note(self, offsets: Offsets) -> None:
         """Write down how far the transcripts were read."""
         for item in self.transcripts:
-            offsets.move(item.path, item.place, item.counts)
+            offsets.move(item.path, item.position, item.counts)
             if item.reading is not None:
-                offsets.count_unknown(item.client, item.reading.notes.unknown)
+                offsets.count_unknown(item.client, item.reading.info.unknown)
 
 
 def gather(engine: Engine, settings: Settings, records: Sequence[Record], offsets: Offsets) -> Gathered:
     """Return what records say, and then what is new in their transcripts. Raises LedgerError."""
     gathered = Gathered()
-    told: list[Told] = []
     counts = {
         record.transcript: offsets.counts(Path(record.transcript))
         for record in records
         if record.client in FORMATS and Path(record.transcript).is_absolute()
     }
     to_read = {record.transcript: record for record in records if record.event in READ_AT}
+    captured: list[Captured] = []
     for record in records:
         if record.role and record.text:
             scope, known = scope_of(engine, settings, record.cwd), counts.get(record.transcript)
-            met = Counts() if known is None else known
-            told.append(
-                Told(scope, record.client, record.session, record.message_id, record.role, record.text, record.at, met)
-            )
-    lines: list[Told] = []
+            message = _message(scope, record.message_id, record.role, record.text, record.at)
+            captured.append(Captured(message, record.client, record.session, Counts() if known is None else known))
     for name, known in counts.items():
         path, record = Path(name), to_read.get(name)
         if record is not None:
-            lines += _read(engine, settings, record, offsets, known, gathered)
+            captured += _read(engine, settings, record, offsets, known, gathered)
         elif known is not None:
-            gathered.transcripts.append(Transcript("", path, known, offsets.place(path)))
-    gathered.met = without_secrets(engine, [*told, *lines])
+            gathered.transcripts.append(Transcript("", path, known, offsets.position(path)))
+    gathered.captured = cleaned(engine, captured)
     return gathered
 
 
 def _read(
     engine: Engine, settings: Settings, record: Record, offsets: Offsets, counts: Counts | None, gathered: Gathered
-) -> list[Told]:
+) -> list[Captured]:
     """Return what is new in the transcript of a record's session. One that cannot be read is met again later."""
     path = Path(record.transcript)
     try:
         if not path.is_file():  # a pipe would be waited for
             return []
-        reading = read_transcript(record.client, path, offsets.place(path), with_before=counts is None)
+        reading = read_transcript(record.client, path, offsets.position(path), with_before=counts is None)
     except (OSError, ValueError) as error:  # ValueError: no file has such a path
         logger.info("the transcript %s cannot be read: %s", path, error)
         return []
@@ -498,74 +460,68 @@ def _read(
     if reading.is_anew:
         known.forget_lines()
     scope = scope_of(engine, settings, record.cwd)
-    before = told_by(reading.before, reading, record.client, record.session, scope, record.at, known)
-    count_before(without_secrets(engine, before))
-    gathered.transcripts.append(Transcript(record.client, path, known, reading.place, reading))
+    captured_from = partial(from_transcript, reading, record.client, record.session, scope, record.at, known)
+    count_before(cleaned(engine, captured_from(reading.before)))
+    gathered.transcripts.append(Transcript(record.client, path, known, reading.position, reading))
     note_title(engine, gathered, record.client, record.session, reading)
-    return told_by(reading.new, reading, record.client, record.session, scope, record.at, known)
+    return captured_from(reading.new)
 
 
 def note_title(engine: Engine, gathered: Gathered, client: str, session: str, reading: Reading) -> None:
     """Note the title of a session, without secrets."""
-    if reading.notes.title:
-        gathered.titles[client, session] = Cleaner(engine).text(reading.notes.title)
+    if reading.info.title:
+        gathered.titles[client, session] = Cleaner(engine).text(reading.info.title)
 
 
-def told_by(
-    lines: Iterable[SaidLine],
+def from_transcript(
     reading: Reading,
     client: str,
     session: str,
     scope: Scope,
     at: datetime,
     counts: Counts,
-) -> list[Told]:
-    """Return what the lines of a transcript tell. `at` is the time of those that have none."""
-    if reading.notes.is_subagent:
+    lines: Iterable[TranscriptMessage],
+) -> list[Captured]:
+    """Return the messages of a transcript as captured ones. `at` is the time of those that have none."""
+    if reading.info.is_subagent:
         return []
     return [
-        Told(
-            scope,
+        Captured(
+            _message(scope, redact(line.message_id).text, line.role, line.text, line.at or at),
             client,
             redact(line.session or session).text,
-            redact(line.message_id).text,
-            line.role,
-            line.text,
-            line.at or at,
             counts,
             is_line=True,
-            origin=reading.notes.origin,
+            origin=reading.info.origin,
         )
         for line in lines
     ]
 
 
-def without_secrets(engine: Engine, told: Sequence[Told]) -> list[Met]:
-    """Return what was said in texts, without secrets and without what came from this memory. Raises LedgerError."""
+def _message(scope: Scope, external_id: str, role: str, text: str, at: datetime) -> Message:
+    return Message("", scope, role, text, at, at, external_id=external_id)
+
+
+def cleaned(engine: Engine, captured: Sequence[Captured]) -> list[Captured]:
+    """Return what was said, without secrets and without what came from this memory. Raises LedgerError."""
     now = engine.clock()
     by_scope: dict[Scope, list[Message]] = {}
-    for number, item in enumerate(told):
-        text = said(item.role, item.text)
-        if text:
-            message = Message(str(number), item.scope, item.role, text, item.at, now)
-            by_scope.setdefault(item.scope, []).append(message)
+    for number, item in enumerate(captured):
+        message = item.message
+        if text := clean_text(message.role, message.content):
+            numbered = replace(message, id=str(number), content=text, created_at=now, external_id="")
+            by_scope.setdefault(message.scope, []).append(numbered)
     texts = {
         int(message.id): message.content
         for scope, messages in by_scope.items()
         for message in sanitize_messages(engine, scope, messages, ()).messages
     }
-    return [_met(told[number], texts[number], now) for number in sorted(texts)]
-
-
-def _met(told: Told, text: str, now: datetime) -> Met:
-    name = external_id(told.client, told.session, told.message_id, told.role, text)
-    message = Message(
-        message_id(told.scope.user_id, name, told.role, text),
-        told.scope,
-        told.role,
-        text,
-        told.at,
-        now,
-        external_id=name,
-    )
-    return Met(message, told.client, told.session, told.counts, told.is_line, told.origin)
+    found: list[Captured] = []
+    for number, text in sorted(texts.items()):
+        item = captured[number]
+        message = item.message
+        name = external_id(item.client, item.session, message.external_id, message.role, text)
+        own_id = message_id(message.scope.user_id, name, message.role, text)
+        message = replace(message, id=own_id, content=text, created_at=now, external_id=name)
+        found.append(replace(item, message=message))
+    return found

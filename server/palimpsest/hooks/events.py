@@ -1,4 +1,4 @@
-"""Turn an event of a client into a record in the spool and an answer. Standard library alone."""
+"""Turn an event of a client into a record in the spool and a reply. Standard library alone."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # a hook loads it only for a question
     import socket
 
-# What each client tells its hooks, and the form in which it takes an answer.
+# What each client gives to its hooks, and the form in which it takes a reply.
 #
 # The names are those of the clients' documentation: Claude Code, Codex (`codex-rs/hooks/schema`), Gemini CLI, Cursor
 # and VS Code, whose fields are in camelCase.
@@ -81,7 +81,8 @@ class Event:
         self.text = first_text(payload, text_field)
         self.detail = first_text(payload, detail_field)
         self.transcript = first_text(payload, "transcript_path", "transcriptPath")
-        self.cwd = first_text(payload, "cwd") or _first_root(payload)
+        roots = texts_in(payload.get("workspace_roots"))  # Cursor's, whose payloads often have an empty `cwd`
+        self.cwd = first_text(payload, "cwd") or (roots[0] if roots else "")
 
     @property
     def role(self) -> str:
@@ -146,12 +147,6 @@ def _event_name(payload: dict[str, object]) -> str:
     return name[:1].lower() + name[1:]
 
 
-def _first_root(payload: dict[str, object]) -> str:
-    """Return the first folder of Cursor's workspace, whose payloads often have an empty `cwd`."""
-    roots = texts_in(payload.get("workspace_roots"))
-    return roots[0] if roots else ""
-
-
 # What the hook finds for a session: the brief it begins with, running servers, and the memories that it was shown.
 
 MAX_SERVERS = 8
@@ -159,6 +154,8 @@ MAX_SERVERS = 8
 MAX_SHOWN_BYTES = 1024 * 1024
 MAX_SHOWN = 500
 """The newest ids of a session that go into a request. A session that has seen more has been compacted long ago."""
+CONTEXT_LOST = ("clear", "compact")
+"""Sources and reasons of a session whose model no longer sees what it was shown."""
 SHOWN_SECONDS = 30 * 24 * 3600
 """Claude Code keeps transcripts for 30 days, so an older session can no longer be resumed."""
 
@@ -216,23 +213,22 @@ def note_shown(data_dir: str, client: str, session: str, ids: list[str]) -> None
         append_line(spool.shown_file(data_dir, client, session), "\n".join(ids))
 
 
-def forget_shown(data_dir: str, client: str, session: str) -> None:
-    """Forget what a session was shown, because its model no longer sees it. Raises OSError."""
-    path = spool.shown_file(data_dir, client, session)
-    if os.path.exists(path):
-        os.unlink(path)
+def forget_shown(data_dir: str, event: Event) -> None:
+    """Forget what a session was shown when its context is thrown away, and old sessions when a new one begins.
 
-
-def forget_old_sessions(data_dir: str) -> None:
-    """Remove the lists of sessions that can no longer be resumed. Raises OSError."""
+    Raises OSError.
+    """
+    if event.kind == "compact" or (event.kind in ("start", "end") and event.detail in CONTEXT_LOST):
+        path = spool.shown_file(data_dir, event.client, event.session)
+        if os.path.exists(path):
+            os.unlink(path)
     folder = spool.shown_dir(data_dir)
-    if not os.path.isdir(folder):
-        return
-    oldest = time.time() - SHOWN_SECONDS
-    with os.scandir(folder) as entries:
-        old = [entry.path for entry in entries if entry.stat(follow_symlinks=False).st_mtime < oldest]
-    for path in old:
-        os.unlink(path)
+    if event.kind == "start" and os.path.isdir(folder):
+        oldest = time.time() - SHOWN_SECONDS
+        with os.scandir(folder) as entries:
+            old = [entry.path for entry in entries if entry.stat(follow_symlinks=False).st_mtime < oldest]
+        for path in old:
+            os.unlink(path)
 
 
 def is_within(place: str, folder: str) -> bool:
@@ -291,11 +287,6 @@ class Options:
         self.started_by_program = environment.get(ENTRYPOINT_VARIABLE, "").startswith(PROGRAM_ENTRYPOINT)
 
 
-def process_options() -> Options:
-    """Return the options of this process."""
-    return Options(sys.argv[1:], dict(os.environ))
-
-
 def mode_in(options: Options, folder: str) -> str:
     """Return on, off, capture or recall for a session in a folder.
 
@@ -348,7 +339,8 @@ def ask(servers: list[str], request: dict[str, object], deadline: float) -> Inje
             continue  # a server that has gone, or one that is just starting
         with connection:
             line = json.dumps({"v": VERSION, "token": token, **request})
-            _send(connection, f"{line}\n".encode(), deadline)
+            connection.settimeout(_left(deadline))
+            connection.sendall(f"{line}\n".encode())
             reply = parsed_object(_receive_line(connection, deadline))
         if reply.get("is_ready") is not False:
             return _injection_of(reply)
@@ -373,11 +365,6 @@ def _connect(path: str, deadline: float) -> tuple[socket.socket, str]:
         connection.close()
         raise
     return connection, ""
-
-
-def _send(connection: socket.socket, line: bytes, deadline: float) -> None:
-    connection.settimeout(_left(deadline))
-    connection.sendall(line)
 
 
 def _receive_line(connection: socket.socket, deadline: float) -> bytes:
@@ -414,28 +401,16 @@ def _injection_of(reply: dict[str, object]) -> Injection | None:
 
 CONTEXT_KEPT = ("resume", "fork")
 """Sources of a session whose model still sees what it was shown before."""
-CONTEXT_LOST = ("clear", "compact")
 HOOK_FILES = ("hooks.json", "settings.json", "config.toml")
 MAX_HOOKS_FILE = 1024 * 1024
 
 
-class Taken:
-    """An event that was taken in, and what is needed to answer it."""
-
-    __slots__ = ("event", "host", "options")
-
-    def __init__(self, options: Options, host: str, event: Event) -> None:
-        self.options = options
-        self.host = host
-        self.event = event
-
-
-def take_in(stdin: bytes | None) -> Taken | None:
+def handle_event(stdin: bytes | None) -> tuple[Options, Event] | None:
     """Spool the event on stdin and return it if it may be answered. `stdin` is None if it was too much to read.
 
     Raises OSError if the data directory cannot be written.
     """
-    options = process_options()
+    options = Options(sys.argv[1:], dict(os.environ))
     if options.started_by_program:
         return None
     if stdin is None:
@@ -444,25 +419,24 @@ def take_in(stdin: bytes | None) -> Taken | None:
         payload = parsed_object(stdin)
     except (ValueError, RecursionError):
         return _refused(options, "unreadable")
-    host = host_of(payload, options.client)
-    event = read_event(payload, host)
-    if event is None or is_foreign_copy(options.client, host, event.cwd):
+    client = host_of(payload, options.client)
+    event = read_event(payload, client)
+    if event is None or is_foreign_copy(options.client, client, event.cwd):
         return None
     if not event.session:
         return _refused(options, "unreadable")
     mode = mode_in(options, event.cwd)
     if mode in CAPTURING:
         _capture(options, event)
-    _forget_shown(options, event)
-    return Taken(options, host, event) if mode in RECALLING else None
+    forget_shown(options.data_dir, event)
+    return (options, event) if mode in RECALLING else None
 
 
-def answer_to(taken: Taken, deadline: float) -> bytes:
+def build_reply(options: Options, event: Event, deadline: float) -> bytes:
     """Return what to print for an event, b"" for nothing. `deadline` is a time of `time.monotonic`.
 
     Raises OSError and ValueError if a server cannot be asked, or does not answer as it should.
     """
-    options, event = taken.options, taken.event
     if event.kind == "start" and event.detail not in CONTEXT_KEPT:
         found = find_brief(options.data_dir, options.user, event.cwd)
     elif event.kind == "prompt":
@@ -473,7 +447,7 @@ def answer_to(taken: Taken, deadline: float) -> bytes:
         return b""
     note_shown(options.data_dir, event.client, event.session, found.ids)
     text = spool.injected(found.text)
-    return json.dumps(answer(options.client or taken.host, event.kind, text)).encode()
+    return json.dumps(answer(options.client or event.client, event.kind, text)).encode()
 
 
 def is_foreign_copy(installed_for: str, host: str, folder: str) -> bool:
@@ -485,17 +459,16 @@ def is_foreign_copy(installed_for: str, host: str, folder: str) -> bool:
     if place is None or installed_for == host:
         return False
     own = re.compile(rb"--client[\s\"',]+" + host.encode())
-    homes = (os.path.expanduser("~"), folder)
-    return any(_has_ours(os.path.join(home, place, name), own) for home in homes for name in HOOK_FILES)
-
-
-def _has_ours(path: str, own: re.Pattern[bytes]) -> bool:
-    try:
-        with open(path, "rb") as file:
-            content = file.read(MAX_HOOKS_FILE)
-    except OSError:
-        return False
-    return b"palimpsest-hook" in content and own.search(content) is not None
+    for home in (os.path.expanduser("~"), folder):
+        for name in HOOK_FILES:
+            try:
+                with open(os.path.join(home, place, name), "rb") as file:
+                    content = file.read(MAX_HOOKS_FILE)
+            except OSError:
+                continue
+            if b"palimpsest-hook" in content and own.search(content) is not None:
+                return True
+    return False
 
 
 def _refused(options: Options, reason: str) -> None:
@@ -509,47 +482,29 @@ def _capture(options: Options, event: Event) -> None:
     kept = spool.kept_part(event.text)
     if event.role and not kept:
         return
-    record = spool.new_record(
-        event.client,
-        event.kind,
-        event.session,
-        message_id=event.message_id(kept) if event.role else "",
-        role=event.role,
-        text=kept,
-        transcript=event.transcript,
-        cwd=event.cwd,
-        user=options.user,
-        detail=event.detail,
-    )
+    said = {"role": event.role, "text": kept, "message_id": event.message_id(kept)} if event.role else {}
+    where = {"transcript": event.transcript, "cwd": event.cwd, "user": options.user, "detail": event.detail}
+    record = spool.new_record(event.client, event.kind, event.session, **said, **where)
     try:
         spool.write_record(options.data_dir, record)
     except spool.SpoolFullError:
         spool.note_refusal(options.data_dir, "full")
 
 
-def _forget_shown(options: Options, event: Event) -> None:
-    """Forget what a session was shown when its context is thrown away, and old sessions when a new one begins."""
-    if event.kind == "compact" or (event.kind in ("start", "end") and event.detail in CONTEXT_LOST):
-        forget_shown(options.data_dir, event.client, event.session)
-    if event.kind == "start":
-        forget_old_sessions(options.data_dir)
-
-
 def _recalled(options: Options, event: Event, deadline: float) -> Injection | None:
     """Return what a running server says about a prompt."""
-    asked = spool.question(spool.kept_part(event.text))
-    if not asked or event.client not in TAKES_RECALLED:
+    prompt = spool.question(spool.kept_part(event.text))
+    if not prompt or event.client not in TAKES_RECALLED:
         return None
     servers = find_servers(options.data_dir)
     if not servers:
         return None
-
     request: dict[str, object] = {
         "user": options.user,
         "client": event.client,
         "session": event.session,
         "cwd": event.cwd,
-        "prompt": asked,
+        "prompt": prompt,
         "shown": shown_ids(options.data_dir, event.client, event.session),
     }
     return ask(servers, request, deadline)

@@ -16,8 +16,6 @@ import platformdirs
 from palimpsest import __version__
 from palimpsest.hooks import spool
 
-# The server's instructions without memories. This module imports nothing, because the handshake waits for it.
-
 HEAD = """\
 Long-term memory of this user across conversations. Search (search_memories) before you answer anything that may \
 depend on who the user is, what they prefer, or what was decided or done before, and at the start of a task. Add \
@@ -74,7 +72,9 @@ def launch_of(config: Path | None, overrides: Mapping[str, Any]) -> Launch | Non
     try:
         file = _settings_file(config, overrides, variables)
         data_dir = _data_dir(overrides, variables, file)
-        place = (__version__, spool.hashed(INSTRUCTIONS), _system_user(), str(data_dir), *_stamp(file))
+        status = None if file is None else file.stat()
+        stamp = ("",) if status is None else (str(file), str(status.st_mtime_ns), str(status.st_size))
+        place = (__version__, spool.hashed(INSTRUCTIONS), _system_user(), str(data_dir), *stamp)
         parts = (*place, *_chosen(overrides), *_chosen(variables))
         folder = str(Path.cwd())
     except (OSError, ValueError, TypeError):  # the settings will say what is wrong with it
@@ -104,13 +104,6 @@ def _data_dir(overrides: Mapping[str, Any], variables: Mapping[str, str], file: 
     if not chosen:
         chosen = platformdirs.user_data_path("palimpsest", appauthor=False)
     return Path(str(chosen)).expanduser().absolute()  # pyright: ignore[reportUnknownArgumentType] - see above
-
-
-def _stamp(file: Path | None) -> tuple[str, ...]:
-    if file is None:
-        return ("",)
-    status = file.stat()
-    return (str(file), str(status.st_mtime_ns), str(status.st_size))
 
 
 def _system_user() -> str:

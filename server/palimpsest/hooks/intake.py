@@ -6,15 +6,15 @@ import json
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import anyio
 from filelock import Timeout
-from sqlalchemy import Connection
 
 from palimpsest.core.errors import InputError, LedgerError
 from palimpsest.core.files import file_lock, replace_file
@@ -25,21 +25,21 @@ from palimpsest.core.threads import in_background
 from palimpsest.core.validation import one_line
 from palimpsest.hooks import captured, spool
 from palimpsest.hooks.captured import (
-    Decided,
+    Captured,
+    Deduplicated,
     Gathered,
-    Met,
     Transcript,
+    cleaned,
     count_before,
-    decide,
+    deduplicate,
+    from_transcript,
     gather,
     is_excluded,
     note_title,
     scope_of,
-    told_by,
-    without_secrets,
 )
 from palimpsest.hooks.spool import make_private_folder
-from palimpsest.hooks.transcripts import FORMATS, Counts, Offsets, Place, read_transcript
+from palimpsest.hooks.transcripts import FORMATS, Counts, Offsets, ReadPosition, read_transcript
 from palimpsest.learn.commit import apply_write
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.entity_resolution import with_named_facts
@@ -56,7 +56,7 @@ from palimpsest.text.display import counted
 from palimpsest.text.intents import StandingKind, standing_statements
 from palimpsest.text.redaction import says_only_secrets
 
-# Tell hooks what they must know of the settings: they cannot read settings files. Blocking.
+# Write what hooks must know of the settings: they cannot read settings files. Blocking.
 
 logger = logging.getLogger(__name__)
 
@@ -96,14 +96,17 @@ _TAGS: Mapping[StandingKind, tuple[str, ...]] = {
 
 
 async def store(
-    engine: Engine, new: Sequence[Met], titles: Mapping[tuple[str, str], str], caller: str, edits: dict[Scope, int]
+    engine: Engine, new: Sequence[Captured], titles: Mapping[tuple[str, str], str], caller: str, edits: dict[Scope, int]
 ) -> None:
     """Store messages in the order in which they were said, a few hundred in a transaction. Raises LedgerError.
 
     `titles` are those of sessions, by client and session. `edits` has the number of the edit of each scope that has
     one, and gets those of the others.
     """
-    for scope, (client, session), messages in _conversations(new):
+    conversations: dict[tuple[Scope, str, str], list[Message]] = {}
+    for item in sorted(new, key=lambda item: item.message.said_at):
+        conversations.setdefault((item.message.scope, item.client, item.session), []).append(item.message)
+    for (scope, client, session), messages in conversations.items():
         conversation = Conversation(client, session, titles.get((client, session), ""))
         for chunk in chunks(messages):
             provenance = Provenance(STAGE, caller=caller)
@@ -145,35 +148,22 @@ async def _keep_statements(engine: Engine, messages: Sequence[Message], caller: 
 
 async def restore_undone(engine: Engine, deleted: Sequence[StoredMessage], caller: str, edits: dict[Scope, int]) -> int:
     """Bring back the messages that an undo took away; return how many. What somebody deleted stays deleted."""
-
-    def undone() -> dict[Scope, list[str]]:
-        with engine.ledger.read() as conn:
-            return message_queries.undone(conn, [message.id for message in deleted])
-
-    by_scope = await engine.run(undone) if deleted else {}
-    for scope, ids in by_scope.items():
-        for chunk in chunks(ids):
+    ids = [message.id for message in deleted]
+    by_scope = await engine.read(lambda conn: message_queries.undone(conn, ids)) if ids else {}
+    for scope, undone in by_scope.items():
+        for chunk in chunks(undone):
             back = tuple(Decision(Event.ADD, memory_id=message_id, kind="message") for message_id in chunk)
             write = Write(scope, Provenance(STAGE, caller=caller), decisions=back, edit=edits.get(scope))
             edits[scope] = (await apply_write(engine, write)).edit
     return sum(map(len, by_scope.values()))
 
 
-def _conversations(new: Sequence[Met]) -> Iterator[tuple[Scope, tuple[str, str], list[Message]]]:
-    """Yield the messages of each conversation in each scope, in the order in which they were said."""
-    grouped: dict[tuple[Scope, str, str], list[Message]] = {}
-    for met in sorted(new, key=lambda met: met.message.said_at):
-        grouped.setdefault((met.message.scope, met.client, met.session), []).append(met.message)
-    for (scope, client, session), messages in grouped.items():
-        yield scope, (client, session), messages
-
-
 # Take the spool in: what people and assistants said, each message once.
 #
 # One process at a time does it, by a lock of the operating system. Records go in order of their names, in batches.
-# What a batch brings is decided first and then written. A file is removed only when the ledger has what it holds,
-# and how far a transcript was read is written down before that. So whoever is killed at any point leaves work that
-# the next one finds, and what is met twice is recognized.
+# A batch is deduplicated first and then written. A file is removed only when the ledger has what it holds, and how far
+# a transcript was read is written down before that. So a process that is killed at any point leaves work that the next
+# one finds, and what is captured twice is recognized.
 
 BATCH = 100
 """Records that are taken in together. Set by hand: some minutes of work, and a transaction of a tenth of a second."""
@@ -216,7 +206,11 @@ async def take_in(engine: Engine, settings: Settings, seconds: float | None = No
         if not await engine.run(lambda: enter_lock(stack, settings.data_dir, patience)):
             return replace(intake, is_busy=True)
         passed: set[Path] = set()
-        while files := await engine.run(lambda: _next_files(settings.data_dir, passed)):
+        while True:
+            waiting = await engine.run(lambda: captured.waiting_files(settings.data_dir))
+            files = [file for file in waiting if file not in passed][:BATCH]
+            if not files:
+                break
             await _take_batch(engine, settings, files, intake)
             passed.update(files)
             if seconds is not None and time.monotonic() - began > seconds:
@@ -237,13 +231,12 @@ async def empty_spool(engine: Engine, settings: Settings, erased: Scope | None) 
                 "another process is taking in what hooks captured, so nothing was erased yet. Try again in a minute"
             )
     elif erased is not None:
-        await engine.run(lambda: _remove_spooled(engine, settings, erased))
 
+        def remove() -> None:
+            spooled = captured.read_records(captured.waiting_files(settings.data_dir), settings.user_id)
+            captured.remove_records(item for item in spooled if scope_of(engine, settings, item.record.cwd) == erased)
 
-def _remove_spooled(engine: Engine, settings: Settings, scope: Scope) -> None:
-    """Remove what was said in a scope from the spool."""
-    spooled = captured.read_records(captured.waiting_files(settings.data_dir), settings.user_id)
-    captured.remove_records([item.file for item in spooled if scope_of(engine, settings, item.record.cwd) == scope])
+        await engine.run(remove)
 
 
 def enter_lock(stack: ExitStack, data_dir: Path, seconds: float = 0) -> bool:
@@ -262,80 +255,64 @@ def enter_lock(stack: ExitStack, data_dir: Path, seconds: float = 0) -> bool:
     return True
 
 
-def _next_files(data_dir: Path, passed: set[Path]) -> list[Path]:
-    return [file for file in captured.waiting_files(data_dir) if file not in passed][:BATCH]
-
-
 async def _take_batch(engine: Engine, settings: Settings, files: Sequence[Path], intake: Intake) -> None:
     spooled = await engine.run(lambda: captured.read_records(files, settings.user_id))
     excluded = settings.hooks_excluded_folders
     records = [item.record for item in spooled if not is_excluded(item.record.cwd, excluded)]
     offsets = await engine.run(lambda: Offsets.load(settings.data_dir))
     gathered = await engine.run(lambda: gather(engine, settings, records, offsets))
-    decided = await engine.run(lambda: decide(gathered.met, *known_of(engine, settings.user_id, gathered)))
+    found = await engine.run(lambda: find_new(engine, settings.user_id, gathered.captured))
     edits: dict[Scope, int] = {}
-    await store(engine, decided.new, gathered.titles, HOOKS, edits)
-    if engine.model is not None and not engine.is_model_borrowed:
-        ended = {(record.client, record.session) for record in records if record.event in ENDS}
-        for client, session in dict.fromkeys((record.client, record.session) for record in records):
-            await queue_learning(engine, settings, client, session, is_over=(client, session) in ended)
-    await engine.run(lambda: _finish(offsets, gathered, spooled))
-    intake.records += len(spooled)
-    intake.kept += len(decided.new)
-    intake.scopes.update(edits)
+    await store(engine, found.new, gathered.titles, HOOKS, edits)
+    ended = {(record.client, record.session) for record in records if record.event in ENDS}
+    sessions = dict.fromkeys((record.client, record.session) for record in records)
+    await queue_learning(engine, settings, {session: session in ended for session in sessions})
 
-
-async def queue_learning(engine: Engine, settings: Settings, client: str, session: str, *, is_over: bool) -> int:
-    """Let facts be learned from a session that is over, or that has said much; return from how many messages."""
-    minimum = 1 if is_over else LEARN_AT
-    return await engine.write(
-        lambda: engine.ledger.run_for(
-            settings.user_id,
-            job_queries.queue_session,
-            settings.user_id,
-            client,
-            session,
-            minimum,
-            engine.ledger.clock(),
-        )
-    )
-
-
-def known_of(engine: Engine, user_id: str, gathered: Gathered) -> tuple[list[message_queries.StoredMessage], set[str]]:
-    """Return the stored messages with the texts that were met, and which of those that were met were purged."""
-    hashes = list(dict.fromkeys(content_hash(met.message.content) for met in gathered.met))
-    with engine.ledger.read() as conn:
-        stored = message_queries.with_texts(conn, user_id, hashes)
-        return stored, _purged(conn, gathered.met)
-
-
-def _purged(conn: Connection, met: Sequence[Met]) -> set[str]:
-    """Return the ids of what was met and was purged: by its id and, for lines of transcripts, by what they say then."""
-    ids = {
-        item.message.id: (
-            item.message.id,
-            *(_said_then(item.message) if item.is_line else ()),
-        )
-        for item in met
-    }
-    purged = message_queries.purged(conn, list({name for names in ids.values() for name in names}))
-    return {message_id for message_id, names in ids.items() if not purged.isdisjoint(names)}
-
-
-def _said_then(message: Message) -> tuple[str, ...]:
-    digest = content_hash(message.content)
-    return message_queries.said_then(message.scope.user_id, message.external_id, message.role, digest, message.said_at)
-
-
-def _finish(offsets: Offsets, gathered: Gathered, spooled: Sequence[captured.Spooled]) -> None:
-    """Write down how far the transcripts were read, and remove the records. The ledger has what they hold."""
-    try:
+    def finish() -> None:
+        """Write down how far the transcripts were read, and remove the records. The ledger has what they hold."""
         gathered.note(offsets)
         if gathered.transcripts:
             offsets.save()
-    except OSError as error:
-        logger.warning("%s cannot be written, so transcripts will be read again: %s", offsets.file, error)
-    captured.remove_records([item.file for item in spooled])
+        captured.remove_records(spooled)
+
+    await engine.run(finish)
+    intake.records += len(spooled)
+    intake.kept += len(found.new)
+    intake.scopes.update(edits)
+
+
+async def queue_learning(engine: Engine, settings: Settings, sessions: Mapping[tuple[str, str], bool]) -> int:
+    """Let facts be learned from sessions that are over (True), or that have said much; return from how many messages.
+
+    A session is named by its client and its id. Nothing is queued without a model of the settings.
+    """
+    if engine.model is None or engine.is_model_borrowed:
+        return 0
+    queued, user, queue = 0, settings.user_id, job_queries.queue_session
+    for (client, session), is_over in sessions.items():
+        parts = (user, client, session, 1 if is_over else LEARN_AT, engine.ledger.clock())
+        queued += await engine.write(partial(engine.ledger.run_for, user, queue, *parts))
+    return queued
+
+
+def find_new(engine: Engine, user_id: str, found: Sequence[Captured]) -> Deduplicated:
+    """Return what of the captured messages is neither stored nor was purged. Blocking.
+
+    A purged message is known by its id and, if it is a line of a transcript, by what it says at its time.
+    """
+    hashes = list(dict.fromkeys(content_hash(item.message.content) for item in found))
+    names: dict[str, set[str]] = {}
+    for item in found:
+        message = item.message
+        names[message.id] = {message.id}
+        if item.is_line:
+            digest = content_hash(message.content)
+            known_by = (message.external_id, message.role, digest, message.said_at)
+            names[message.id].update(message_queries.said_then(message.scope.user_id, *known_by))
+    with engine.ledger.read() as conn:
+        stored = message_queries.with_texts(conn, user_id, hashes)
+        purged = message_queries.purged(conn, list(set[str]().union(*names.values())))
+    return deduplicate(found, stored, {own for own, others in names.items() if not purged.isdisjoint(others)})
 
 
 # What a person should know about what hooks captured. Blocking.
@@ -360,33 +337,28 @@ def status(settings: Settings, ledger: Ledger, now: datetime) -> Status:
     """Return what waits, what could not be read, and whether the model was asked as often as it may be today."""
     data_dir = settings.data_dir
     damaged = captured.damaged_files(data_dir)
-    said = [f"hooks = {settings.hooks}", f"waiting: {counted(len(captured.waiting_files(data_dir)), 'record')}"]
+    parts = [f"hooks = {settings.hooks}", f"waiting: {counted(len(captured.waiting_files(data_dir)), 'record')}"]
     if damaged:
         folder = damaged[0].parent
-        said.append(f"set aside because they cannot be read: {counted(len(damaged), 'record')} in {folder}")
-    refused = _refused(data_dir)
-    said += [f"not kept: {counted(number, 'time')}, {REASONS.get(why, why)}" for why, number in refused.items()]
+        parts.append(f"set aside because they cannot be read: {counted(len(damaged), 'record')} in {folder}")
+    try:
+        lines = Path(spool.refused_file(str(data_dir))).read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        lines = []
+    refused = Counter(line.partition(" ")[2] for line in lines)
+    parts += [f"not kept: {counted(number, 'time')}, {REASONS.get(why, why)}" for why, number in refused.items()]
     for client, unknown in Offsets.load(data_dir).unknown.items():
         listed = ", ".join(f"{name} ({number})" for name, number in sorted(unknown.items()))
-        said.append(f"unknown in transcripts of {client}, and left out: {listed}")
+        parts.append(f"unknown in transcripts of {client}, and left out: {listed}")
     limit = settings.learn.captured_calls_per_day
     with ledger.read() as conn:
         calls = message_queries.calls_on(conn, now)
     if calls >= limit and settings.hooks in CAPTURING and calls:
-        said.append(
+        parts.append(
             f"the {counted(limit, 'call')} of the model for today were made (learn.captured_calls_per_day); the rest "
             "is learned tomorrow (UTC)"
         )
-    return Status("; ".join(said), ok=not damaged)
-
-
-def _refused(data_dir: Path) -> Counter[str]:
-    """Return how often hooks kept nothing, by reason."""
-    try:
-        lines = Path(spool.refused_file(str(data_dir))).read_text("utf-8").splitlines()
-    except (OSError, UnicodeDecodeError):
-        return Counter()
-    return Counter(line.partition(" ")[2] for line in lines)
+    return Status("; ".join(parts), ok=not damaged)
 
 
 # Take the spool in while a server runs.
@@ -481,22 +453,19 @@ async def take_in_sessions(
     if not files:
         raise InputError(f"there are no sessions of {request.client} in {folder}. Nothing was taken in. Use --folder")
     result = SessionsResult(folder)
+    busy = LedgerError("another process is taking in what hooks captured. Nothing was taken in. Try again in a minute")
     if not request.is_dry_run and (await take_in(engine, settings, patience=PATIENCE)).is_busy:
-        raise _busy()
+        raise busy
     with ExitStack() as stack:
         if not await engine.run(lambda: enter_lock(stack, settings.data_dir, PATIENCE)):
-            raise _busy()
+            raise busy
         offsets = await engine.run(lambda: Offsets.load(settings.data_dir))
         for number, file in enumerate(files, 1):
             await _take_session(engine, settings, request, file, offsets, result)
             progress(number, len(files))
         if not request.is_dry_run:
-            await engine.run(lambda: _save(offsets))
+            await engine.run(offsets.save)
     return result
-
-
-def _busy() -> LedgerError:
-    return LedgerError("another process is taking in what hooks captured. Nothing was taken in. Try again in a minute")
 
 
 async def _take_session(
@@ -506,15 +475,20 @@ async def _take_session(
     gathered = await engine.run(lambda: _gathered(engine, settings, request, file, offsets, result))
     if gathered is None:
         return
-    decided = await engine.run(lambda: decide(gathered.met, *known_of(engine, settings.user_id, gathered)))
-    _count(decided, result)
+    found = await engine.run(lambda: find_new(engine, settings.user_id, gathered.captured))
+    result.known += found.known
+    for scope, _, _ in {(item.message.scope, item.client, item.session) for item in found.new}:
+        result.conversations[scope.project] += 1
+    for item in found.new:
+        result.messages[item.message.scope.project] += 1
+        if len(result.examples) < EXAMPLES and item.message.role == "user":
+            result.examples.append(one_line(item.message.content))
     if request.is_dry_run:
         return
-    await store(engine, decided.new, gathered.titles, request.caller, result.edits)
-    result.restored += await restore_undone(engine, decided.deleted, request.caller, result.edits)
-    if engine.model is not None and not engine.is_model_borrowed:
-        for client, session in dict.fromkeys((met.client, met.session) for met in decided.new):
-            result.queued += await queue_learning(engine, settings, client, session, is_over=True)
+    await store(engine, found.new, gathered.titles, request.caller, result.edits)
+    result.restored += await restore_undone(engine, found.deleted, request.caller, result.edits)
+    over = dict.fromkeys(((item.client, item.session) for item in found.new), True)
+    result.queued += await queue_learning(engine, settings, over)
     gathered.note(offsets)
 
 
@@ -526,47 +500,28 @@ def _gathered(
         written_at = datetime.fromtimestamp(file.stat().st_mtime, UTC)
         if request.since is not None and written_at < request.since:
             return None
-        reading = read_transcript(request.client, file, Place(), with_before=False)
+        reading = read_transcript(request.client, file, ReadPosition(), with_before=False)
     except OSError as error:
         logger.info("%s cannot be read: %s", file, error)
         result.left_out[UNREADABLE] += 1
         return None
-    notes = reading.notes
-    if is_excluded(notes.cwd, settings.hooks_excluded_folders):
+    info = reading.info
+    if is_excluded(info.cwd, settings.hooks_excluded_folders):
         result.left_out[EXCLUDED] += 1
         return None
-    result.left_out.update(notes.left_out)
-    if notes.unknown:
-        result.left_out[UNKNOWN] += notes.unknown.total()
-    session, counts = notes.session or file.stem, offsets.counts(file) or Counts()
+    result.left_out.update(info.left_out)
+    if info.unknown:
+        result.left_out[UNKNOWN] += info.unknown.total()
+    session, counts = info.session or file.stem, offsets.counts(file) or Counts()
     counts.forget_lines()
-    told = told_by(
-        reading.new, reading, request.client, session, scope_of(engine, settings, notes.cwd), written_at, counts
-    )
+    scope = scope_of(engine, settings, info.cwd)
+    found = from_transcript(reading, request.client, session, scope, written_at, counts, reading.new)
     since = request.since or OLDEST
-    count_before(without_secrets(engine, [item for item in told if item.at < since]))
-    gathered = Gathered(without_secrets(engine, [item for item in told if item.at >= since]))
+    count_before(cleaned(engine, [item for item in found if item.message.said_at < since]))
+    gathered = Gathered(cleaned(engine, [item for item in found if item.message.said_at >= since]))
     note_title(engine, gathered, request.client, session, reading)
-    gathered.transcripts.append(Transcript(request.client, file, counts, reading.place))
+    gathered.transcripts.append(Transcript(request.client, file, counts, reading.position))
     return gathered
-
-
-def _count(decided: Decided, result: SessionsResult) -> None:
-    """Count what is new, by project."""
-    result.known += decided.known
-    for scope, _, _ in {(met.message.scope, met.client, met.session) for met in decided.new}:
-        result.conversations[scope.project] += 1
-    for met in decided.new:
-        result.messages[met.message.scope.project] += 1
-        if len(result.examples) < EXAMPLES and met.message.role == "user":
-            result.examples.append(one_line(met.message.content))
-
-
-def _save(offsets: Offsets) -> None:
-    try:
-        offsets.save()
-    except OSError as error:
-        logger.warning("%s cannot be written, so transcripts will be read again: %s", offsets.file, error)
 
 
 # What hooks captured, and the old sessions of clients, as `memory.capture`.
@@ -586,18 +541,17 @@ class Capture:
         """Take in what hooks left in the spool, for at most about `seconds`; nothing if the settings say so."""
         if self._settings.hooks not in CAPTURING:
             return Intake()
-        return await self._and_follow(await take_in(self._engine, self._settings, seconds))
+        intake = await take_in(self._engine, self._settings, seconds)
+        await self._follow(intake.scopes)
+        return intake
 
     async def take_in_sessions(self, request: SessionsRequest, progress: Progress) -> SessionsResult:
         """Take in the old sessions of a client, each into the project of its folder. Each message is kept once."""
         result = await take_in_sessions(self._engine, self._settings, request, progress)
-        if self._after_write is not None:
-            for scope in result.edits:
-                await self._after_write(scope)
+        await self._follow(result.edits)
         return result
 
-    async def _and_follow(self, intake: Intake) -> Intake:
+    async def _follow(self, scopes: Iterable[Scope]) -> None:
         if self._after_write is not None:
-            for scope in intake.scopes:
+            for scope in scopes:
                 await self._after_write(scope)
-        return intake

@@ -32,10 +32,10 @@ def main() -> None:
         _thread.start_new_thread(_end_after_limit, (unfinished,))
         stdin = _read_stdin()
         with unfinished:
-            from palimpsest.hooks.events import answer_to, take_in  # noqa: PLC0415 - the watchdog must run before
+            from palimpsest.hooks.events import build_reply, handle_event  # noqa: PLC0415 - the watchdog must run before
 
-            taken = take_in(stdin)
-        answer = answer_to(taken, started_at + ANSWER_LIMIT) if taken is not None else b""
+            call = handle_event(stdin)
+        answer = build_reply(*call, started_at + ANSWER_LIMIT) if call is not None else b""
         if answer:
             unfinished.acquire()  # and never released, because the process ends here
             os.write(STDOUT, answer)

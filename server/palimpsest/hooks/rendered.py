@@ -6,9 +6,8 @@ import json
 import logging
 import time
 from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +25,7 @@ from palimpsest.core.threads import Threads, in_background
 from palimpsest.hooks import spool
 from palimpsest.hooks.brief import (
     NOTHING,
-    Answer,
-    Brief,
+    ContextBlock,
     RecallRequest,
     answer,
     instructions_with,
@@ -133,7 +131,7 @@ class RenderedFiles:
             json.dumps({"v": VERSION, "users": users, "projects": folders.projects}),
         )
 
-    def write_brief(self, key: str, brief: Brief, at: str) -> None:
+    def write_brief(self, key: str, brief: ContextBlock, at: str) -> None:
         """Write the brief of a key, or remove its file if there is nothing to say."""
         path = Path(spool.brief_file(self._data_dir, key))
         if not brief.text:
@@ -263,17 +261,18 @@ class Renderer:
             newest = summaries.newest_number(conn, self._scope.user_id)
             return LedgerState(entries.epoch(conn), entries.newest_log_number(conn), newest)
 
-    def has_changed_since(self, state: LedgerState) -> bool:
-        """Return whether anything of the user may have changed since a state. Raises LedgerError."""
+    def is_outdated(self, state: LedgerState) -> bool:
+        """Return whether a brief is missing, or anything of the user may have changed since it was rendered at a state.
+
+        Raises OSError and LedgerError.
+        """
+        if any(not self._files.has_brief(key) for key in self._rendered):
+            return True
         with self._ledger.read() as conn:
             newest = summaries.newest_number(conn, self._scope.user_id)
             if entries.epoch(conn) != state.epoch or newest != state.summary_number:
                 return True
             return bool(entries.entries_changed_since(conn, self._scope.user_id, state.log_number, 1))
-
-    def is_missing(self) -> bool:
-        """Return whether a brief that this process rendered is no longer there. Raises OSError."""
-        return any(not self._files.has_brief(key) for key in self._rendered)
 
     def is_only_user(self) -> bool:
         """Return whether nobody else's sessions begin with memories from this data directory. Raises OSError."""
@@ -315,16 +314,16 @@ class Renderer:
         now = self._clock()
         scopes = [replace(self._scope, project=folders.projects.get(key, "")) for key in folders.keys_of(user)]
         # Another agent's or run's keys are rendered by its server.
-        own = [scope for scope in scopes if _key(scope) in folders.keys_of(user)]
-        self._rendered = frozenset(_key(scope) for scope in own if self._render_brief(scope, now))
-
-    def _render_brief(self, scope: Scope, now: datetime) -> bool:
-        """Render the brief of a scope, and return whether there is anything to say."""
-        with self._ledger.read() as conn:
-            sources = read_sources(self._ledger, conn, scope, now, self._embedder)
-        brief = session_brief(sources, scope.project)
-        self._files.write_brief(_key(scope), brief, iso(now))
-        return bool(brief.text)
+        rendered: set[str] = set()
+        for scope in scopes:
+            key = _key(scope)
+            if key in folders.keys_of(user):
+                with self._ledger.read() as conn:
+                    sources = read_sources(self._ledger, conn, scope, now, self._embedder)
+                brief = session_brief(sources, scope.project)
+                self._files.write_brief(key, brief, iso(now))
+                rendered.update([key] if brief.text else [])
+        self._rendered = frozenset(rendered)
 
     def _render_instructions(self) -> None:
         """Render the instructions for all ways to start a server that works in the same scope.
@@ -334,10 +333,10 @@ class Renderer:
         """
         general, launch = replace(self.default_scope, project=""), self._launch
         of_all = () if launch is None else (launch.general,)
+        own = () if launch is None else (launch.key,)
         if general != self.default_scope:
             self._write_instructions(general, of_all)
             of_all = ()
-        own = () if launch is None else (launch.key,)
         self._write_instructions(self.default_scope, (*sorted(self._launches), *of_all, *own))
         if self._scope != self.default_scope:
             self._write_instructions(self._scope, () if launch is None else (launch.in_folder,))
@@ -437,36 +436,31 @@ class Briefs:
 
         Return notes on what could not be removed.
         """
-        notes: tuple[str, ...] = ()
-        if any(outcome.event in (Event.UPDATE, Event.DELETE) or outcome.replaced for outcome in outcomes):
-            notes = await self._remove(user)
         self._woken.set()
-        return notes
-
-    async def after_work(self, outcomes: Sequence[Outcome]) -> None:
-        """Follow work in the background, of which nobody waits for notes. It may also have written a summary."""
-        for user in {outcome.memory.scope.user_id for outcome in outcomes}:
-            for note in await self.after_write(user, outcomes):
-                logger.warning("%s", note)
-        self.wake()
+        if any(outcome.event in (Event.UPDATE, Event.DELETE) or outcome.replaced for outcome in outcomes):
+            try:
+                await self._engine.run(lambda: self._renderer.remove(user))
+            except OSError as error:
+                note = "what new sessions begin with may still name it, because a file could not be removed"
+                return (f"{note}: {error}",)
+            self._rendered = None
+            self._woken.set()
+        return ()
 
     def before(self, on_learned: OnLearned) -> OnLearned:
-        """Return a function that follows work in the background, and then passes on what was learned."""
+        """Return a function that follows work in the background, and then passes on what was learned.
+
+        Nobody waits for its notes. It may also have written a summary.
+        """
 
         async def follow(outcomes: Sequence[Outcome]) -> None:
-            await self.after_work(outcomes)
+            for user in {outcome.memory.scope.user_id for outcome in outcomes}:
+                for note in await self.after_write(user, outcomes):
+                    logger.warning("%s", note)
+            self.wake()
             await on_learned(outcomes)
 
         return follow
-
-    async def _remove(self, user: str) -> tuple[str, ...]:
-        try:
-            await self._engine.run(lambda: self._renderer.remove(user))
-        except OSError as error:
-            return (f"what new sessions begin with may still name it, because a file could not be removed: {error}",)
-        self._rendered = None
-        self._woken.set()
-        return ()
 
     def wake(self) -> None:
         """Render soon, because something was written."""
@@ -486,7 +480,7 @@ class Briefs:
         self._rendered = None
         self._woken.set()
 
-    async def answer(self, request: RecallRequest) -> Answer:
+    async def answer(self, request: RecallRequest) -> ContextBlock:
         """Return what is recalled for a prompt; nothing for another user's. Raises OSError and PalimpsestError."""
         user, engine = self._settings.user_id, self._engine
         if self._settings.hooks not in GIVING_MODES or request.user not in ("", user):
@@ -513,15 +507,13 @@ class Briefs:
         if folder not in self._projects:
             limit = self._threads.limits[-1]  # the folder may be on a network drive that does not answer
             repository = await anyio.to_thread.run_sync(_repository_at, folder, limiter=limit, abandon_on_cancel=True)
-            self.learn_folder(folder, await self._threads.run(lambda: self._project_at(repository)))
+            project = ""
+            with suppress(InputError):  # its name is not valid in a scope
+                ledger, user = self._engine.ledger, self._settings.user_id
+                project = await self._threads.run(lambda: ledger.project_of(user, repository))
+            self.learn_folder(folder, project)
         project = self._projects[folder]
         return await self._threads.run(lambda: self._current_name(project))
-
-    def _project_at(self, repository: Repository) -> str:
-        try:
-            return self._engine.ledger.project_of(self._settings.user_id, repository)
-        except InputError:  # its name is not valid in a scope
-            return ""
 
     def _current_name(self, project: str) -> str:
         """Return the name that a project has now, if it was moved."""
@@ -529,14 +521,11 @@ class Briefs:
 
     async def _render_if_needed(self) -> None:
         try:
-            if await self._threads.run(self._is_outdated):
+            rendered = self._rendered
+            if rendered is None or await self._threads.run(lambda: self._renderer.is_outdated(rendered)):
                 await self.render()
         except (OSError, LedgerError) as error:
             logger.warning("what new sessions begin with is not up to date: %s", error)
-
-    def _is_outdated(self) -> bool:
-        rendered = self._rendered
-        return rendered is None or self._renderer.has_changed_since(rendered) or self._renderer.is_missing()
 
 
 def _repository_at(folder: str) -> Repository:

@@ -322,39 +322,14 @@ def utc_now() -> str:
     return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(now // 10**9))}.{now // 1000 % 10**6:06d}+00:00"
 
 
-def new_record(  # noqa: PLR0913 - a record has so many fields, and those after the third are passed by name
-    client: str,
-    event: str,
-    session: str,
-    *,
-    message_id: str = "",
-    role: str = "",
-    text: str = "",
-    transcript: str = "",
-    cwd: str = "",
-    user: str = "",
-    detail: str = "",
-) -> dict[str, str | int]:
+def new_record(client: str, event: str, session: str, **fields: str) -> dict[str, str | int]:
     """Return a record of the spool, at the present time.
 
-    `event` is prompt, reply, compact, end or start. `role` (user or assistant) and `text` are only in records of a
-    prompt or a reply. `message_id` is "" if the client gives none, `user` is "" for the user of the settings, and
-    `detail` is the source, trigger or reason that the client gave.
+    `event` is prompt, reply, compact, end or start. The other fields are `role` (user or assistant) and `text`, for a
+    prompt or a reply; `message_id`, if the client gives one; `transcript` and `cwd`; `user`, "" for the user of the
+    settings; and `detail`, the source, trigger or reason that the client gave.
     """
-    said: dict[str, str | int] = {"role": role, "text": text} if role else {}
-    return {
-        "v": VERSION,
-        "client": client,
-        "event": event,
-        "session": session,
-        "message_id": message_id,
-        **said,
-        "transcript": transcript,
-        "cwd": cwd,
-        "at": utc_now(),
-        "user": user,
-        "detail": detail,
-    }
+    return {"v": VERSION, "client": client, "event": event, "session": session, "at": utc_now(), **fields}
 
 
 def write_record(data_dir: str, record: dict[str, str | int]) -> str:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, BinaryIO, TypeAlias, cast
+from typing import Any, BinaryIO, cast
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from palimpsest.core.clock import parse_instant
 from palimpsest.core.errors import InputError
@@ -25,9 +26,6 @@ from palimpsest.hooks.spool import hashed, make_private_folder
 
 # What every reader of a transcript returns.
 
-LeftOut: TypeAlias = Counter[str]
-"""How much of a transcript was left out, by reason."""
-
 TOOLS = "tool calls and their results"
 THINKING = "thinking"
 ADDED = "what the client added: reminders, commands and their output"
@@ -37,8 +35,8 @@ NO_TEXT = "images and other things without text"
 
 
 @dataclass(frozen=True, slots=True)
-class SaidLine:
-    """A line of a transcript that says something. `message_id` is the client's, or made of what the line holds.
+class TranscriptMessage:
+    """A message of a transcript. `message_id` is the client's, or made of what the line holds.
 
     `text` is as it stands in the transcript. `session` is the one that the line names, or "".
     """
@@ -48,23 +46,27 @@ class SaidLine:
     role: str
     text: str
     at: datetime | None
-    cwd: str = ""
 
 
 @dataclass(slots=True)
-class Notes:
-    """What a reader noticed: what it left out, what it does not know by type, and what holds for the whole file.
+class TranscriptInfo:
+    """What a reader left out, by reason, and does not know, by type, and what holds for the whole file.
 
     `title` is the name of the session, `session` its id, and `is_subagent` says that nobody spoke in it.
     """
 
-    left_out: LeftOut = field(default_factory=Counter[str])
-    unknown: LeftOut = field(default_factory=Counter[str])
+    left_out: Counter[str] = field(default_factory=Counter[str])
+    unknown: Counter[str] = field(default_factory=Counter[str])
     title: str = ""
     session: str = ""
     cwd: str = ""
     origin: str = ""
     is_subagent: bool = False
+
+    def clear_counts(self) -> None:
+        """Forget what was left out and not known, because it was counted by an earlier reading."""
+        self.left_out.clear()
+        self.unknown.clear()
 
 
 def object_of(value: Any) -> dict[str, Any]:
@@ -78,8 +80,16 @@ def list_of(value: Any) -> list[Any]:
 
 
 def text_of(value: Any) -> str:
-    """Return a JSON text, and "" for anything else."""
-    return value if isinstance(value, str) else ""
+    """Return a JSON text without lone surrogates, which no file accepts, and "" for anything else."""
+    return well_formed(value) if isinstance(value, str) else ""
+
+
+def text_of_blocks(content: Any) -> str:
+    """Return the text of a message's content: a text, or a list of blocks."""
+    if isinstance(content, str):
+        return text_of(content)
+    blocks = [object_of(block) for block in list_of(content)]
+    return "\n".join(text_of(block.get("text")) for block in blocks if block.get("type") == "text")
 
 
 def instant_of(value: Any) -> datetime | None:
@@ -95,30 +105,10 @@ def instant_of(value: Any) -> datetime | None:
 # The form is internal to Claude Code and is read as it was seen until version 2.1. `content` is a text, or a list of
 # blocks. An assistant's message has a line for each block.
 
-_SILENT_CLAUDE_CODE = frozenset(
-    {
-        "agent-color",
-        "agent-name",
-        "agent-setting",
-        "attribution-snapshot",
-        "bridge-session",
-        "content-replacement",
-        "cost-state",
-        "file-history-snapshot",
-        "last-prompt",
-        "mode",
-        "permission-mode",
-        "pr-link",
-        "progress",
-        "queue-operation",
-        "saved_hook_context",
-        "speculation-accept",
-        "summary",
-        "system",
-        "tag",
-        "task-summary",
-        "worktree-state",
-    }
+_SILENT_CLAUDE_CODE = re.compile(
+    r"agent-(?:color|name|setting)|attribution-snapshot|bridge-session|content-replacement|cost-state"
+    r"|file-history-snapshot|last-prompt|mode|permission-mode|pr-link|progress|queue-operation|saved_hook_context"
+    r"|speculation-accept|summary|system|tag|task-summary|worktree-state"
 )
 """Types of lines that say nothing."""
 
@@ -126,16 +116,11 @@ _TITLES = {"ai-title": "aiTitle", "custom-title": "customTitle"}
 """Types of lines with the title of the session, and their keys."""
 
 _BLOCKS = {
-    "thinking": THINKING,
-    "redacted_thinking": THINKING,
-    "tool_use": TOOLS,
-    "tool_result": TOOLS,
-    "tool_reference": TOOLS,
-    "server_tool_use": TOOLS,
-    "web_search_tool_result": TOOLS,
-    "image": NO_TEXT,
-    "document": NO_TEXT,
+    **dict.fromkeys(("thinking", "redacted_thinking"), THINKING),
+    **dict.fromkeys(("tool_use", "tool_result", "tool_reference", "server_tool_use", "web_search_tool_result"), TOOLS),
+    **dict.fromkeys(("image", "document"), NO_TEXT),
 }
+"""What blocks other than texts are."""
 
 
 def claude_code_files(folder: Path) -> list[Path]:
@@ -143,54 +128,54 @@ def claude_code_files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob("*/*.jsonl") if not path.name.startswith("agent-"))
 
 
-def claude_code_lines(line: dict[str, Any], notes: Notes) -> Iterator[SaidLine]:
+def claude_code_lines(line: dict[str, Any], info: TranscriptInfo) -> Iterator[TranscriptMessage]:
     """Yield what a line of a transcript says, and note the rest."""
     kind = text_of(line.get("type"))
-    notes.cwd = notes.cwd or text_of(line.get("cwd"))
-    notes.session = notes.session or text_of(line.get("sessionId"))
+    info.cwd = info.cwd or text_of(line.get("cwd"))
+    info.session = info.session or text_of(line.get("sessionId"))
     if kind in _TITLES:
-        notes.title = text_of(line.get(_TITLES[kind])) or notes.title
+        info.title = text_of(line.get(_TITLES[kind])) or info.title
     elif kind in ("user", "assistant"):
-        text = _claude_code_text(line, kind, notes)
+        text = _claude_code_text(line, kind, info)
         if text:
             yield _said(line, kind, text)
     elif kind == "attachment":
-        text = _queued_prompt(object_of(line.get("attachment")))
+        # What the user typed while the assistant worked. Other attachments say nothing.
+        attachment = object_of(line.get("attachment"))
+        is_prompt = attachment.get("type") == "queued_command" and attachment.get("commandMode") == "prompt"
+        is_by_person = object_of(attachment.get("origin")).get("kind", "human") == "human"
+        text = text_of_blocks(attachment.get("prompt")) if is_prompt and is_by_person else ""
         if text and not line.get("isSidechain"):
             yield _said(line, "user", text)
-    elif kind not in _SILENT_CLAUDE_CODE:
-        notes.unknown[kind or "no type"] += 1
+    elif not _SILENT_CLAUDE_CODE.fullmatch(kind):
+        info.unknown[kind or "no type"] += 1
 
 
-def _said(line: dict[str, Any], role: str, text: str) -> SaidLine:
+def _said(line: dict[str, Any], role: str, text: str) -> TranscriptMessage:
     message_id = text_of(line.get("uuid")) or hashed(role, text, text_of(line.get("timestamp")))
     origin = text_of(object_of(line.get("forkedFrom")).get("sessionId"))
     session = origin or text_of(line.get("sessionId"))
-    return SaidLine(message_id, session, role, text, instant_of(line.get("timestamp")), text_of(line.get("cwd")))
+    return TranscriptMessage(message_id, session, role, text, instant_of(line.get("timestamp")))
 
 
-def _claude_code_text(line: dict[str, Any], role: str, notes: Notes) -> str:
+def _claude_code_text(line: dict[str, Any], role: str, info: TranscriptInfo) -> str:
     """Return the text of a line of the user or the assistant; "" if they did not say it."""
     reason = _not_said(line)
     if reason:
-        notes.left_out[reason] += 1
+        info.left_out[reason] += 1
         return ""
     content = object_of(line.get("message")).get("content")
-    if isinstance(content, str):
-        return content
-    if not isinstance(content, list):
-        notes.unknown[f"{role} without content"] += 1
+    if not isinstance(content, str | list):
+        info.unknown[f"{role} without content"] += 1
         return ""
-    blocks = [object_of(block) for block in list_of(content)]
-    for block in blocks:
-        kind = text_of(block.get("type"))
+    kinds = [text_of(object_of(block).get("type")) for block in list_of(content)]
+    for kind in kinds:
         if kind in _BLOCKS:
-            notes.left_out[_BLOCKS[kind]] += 1
+            info.left_out[_BLOCKS[kind]] += 1
         elif kind != "text":
-            notes.unknown[f"{role}: {kind or 'no type'}"] += 1
-    if any(block.get("type") == "tool_result" for block in blocks):
-        return ""  # what stands beside a result was added by the client
-    return "\n".join(text_of(block.get("text")) for block in blocks if block.get("type") == "text")
+            info.unknown[f"{role}: {kind or 'no type'}"] += 1
+    # What stands beside a result was added by the client.
+    return "" if "tool_result" in kinds else text_of_blocks(content)
 
 
 def _not_said(line: dict[str, Any]) -> str:
@@ -212,19 +197,6 @@ def _not_said(line: dict[str, Any]) -> str:
     return ""
 
 
-def _queued_prompt(attachment: dict[str, Any]) -> str:
-    """Return what the user typed while the assistant worked; other attachments say nothing."""
-    origin = object_of(attachment.get("origin")).get("kind", "human")
-    is_prompt = attachment.get("type") == "queued_command" and attachment.get("commandMode") == "prompt"
-    if not is_prompt or origin != "human":
-        return ""
-    prompt = attachment.get("prompt")
-    if isinstance(prompt, str):
-        return prompt
-    blocks = [object_of(block) for block in list_of(prompt)]
-    return "\n".join(text_of(block.get("text")) for block in blocks if block.get("type") == "text")
-
-
 # Codex's rollouts: JSON lines `{timestamp, type, payload}`; until the summer of 2025 the payload alone.
 #
 # The types are those of `RolloutItem` and `ResponseItem` in codex-rs/protocol, until version 0.160. What was said is
@@ -235,17 +207,10 @@ _SILENT_CODEX = frozenset({"event_msg", "turn_context", "world_state", "token_us
 
 _ITEMS = {
     "reasoning": THINKING,
-    "compaction": SUMMARIES,
-    "compaction_summary": SUMMARIES,
-    "local_shell_call": TOOLS,
-    "function_call": TOOLS,
-    "function_call_output": TOOLS,
-    "custom_tool_call": TOOLS,
-    "custom_tool_call_output": TOOLS,
-    "tool_search_call": TOOLS,
-    "tool_search_output": TOOLS,
-    "web_search_call": TOOLS,
-    "mcp_call": TOOLS,
+    **dict.fromkeys(("compaction", "compaction_summary"), SUMMARIES),
+    **dict.fromkeys(("local_shell_call", "function_call", "function_call_output", "custom_tool_call"), TOOLS),
+    **dict.fromkeys(("custom_tool_call_output", "tool_search_call", "tool_search_output"), TOOLS),
+    **dict.fromkeys(("web_search_call", "mcp_call"), TOOLS),
     "image_generation_call": NO_TEXT,
     "ghost_snapshot": ADDED,
 }
@@ -273,62 +238,62 @@ def codex_files(folder: Path) -> list[Path]:
     return sorted(folder.rglob("rollout-*.jsonl"))
 
 
-def codex_lines(line: dict[str, Any], notes: Notes) -> Iterator[SaidLine]:
+def codex_lines(line: dict[str, Any], info: TranscriptInfo) -> Iterator[TranscriptMessage]:
     """Yield what a line of a rollout says, and note the rest."""
     kind = text_of(line.get("type"))
     payload = object_of(line.get("payload"))
     if kind == "session_meta":
-        _begin(payload, notes)
+        _begin(payload, info)
     elif kind == "compacted":
-        notes.left_out[SUMMARIES] += 1
+        info.left_out[SUMMARIES] += 1
     elif kind == "response_item":
-        yield from _item(payload, text_of(line.get("timestamp")), notes)
+        yield from _item(payload, text_of(line.get("timestamp")), info)
     elif kind == "message" or kind in _ITEMS:
-        yield from _item(line, text_of(line.get("timestamp")), notes)
+        yield from _item(line, text_of(line.get("timestamp")), info)
     elif not kind and "id" in line and "timestamp" in line:
-        _begin(line, notes)  # the first line of old rollouts
+        _begin(line, info)  # the first line of old rollouts
     elif kind not in _SILENT_CODEX and line.get("record_type") != "state":
-        notes.unknown[kind or "no type"] += 1
+        info.unknown[kind or "no type"] += 1
 
 
-def _begin(meta: dict[str, Any], notes: Notes) -> None:
+def _begin(meta: dict[str, Any], info: TranscriptInfo) -> None:
     """Note what the first line says of the session. A fork also has that of the session it was made from."""
-    if notes.session:
+    if info.session:
         return
-    notes.session = text_of(meta.get("id")) or text_of(meta.get("session_id"))
-    notes.cwd = text_of(meta.get("cwd"))
-    notes.origin = text_of(meta.get("forked_from_id"))
-    notes.is_subagent = bool(object_of(meta.get("source")).keys() & {"subagent", "internal"})
+    info.session = text_of(meta.get("id")) or text_of(meta.get("session_id"))
+    info.cwd = text_of(meta.get("cwd"))
+    info.origin = text_of(meta.get("forked_from_id"))
+    info.is_subagent = bool(object_of(meta.get("source")).keys() & {"subagent", "internal"})
 
 
-def _item(item: dict[str, Any], timestamp: str, notes: Notes) -> Iterator[SaidLine]:
+def _item(item: dict[str, Any], timestamp: str, info: TranscriptInfo) -> Iterator[TranscriptMessage]:
     kind, role = text_of(item.get("type")), text_of(item.get("role"))
     if kind in _ITEMS:
-        notes.left_out[_ITEMS[kind]] += 1
+        info.left_out[_ITEMS[kind]] += 1
     elif kind != "message":
-        notes.unknown[f"response_item: {kind or 'no type'}"] += 1
+        info.unknown[f"response_item: {kind or 'no type'}"] += 1
     elif role not in ("user", "assistant"):
-        notes.left_out[ADDED] += 1
+        info.left_out[ADDED] += 1
     else:
-        text = "\n".join(text for part in list_of(item.get("content")) if (text := _codex_text(object_of(part), notes)))
+        text = "\n".join(text for part in list_of(item.get("content")) if (text := _codex_text(object_of(part), info)))
         if text:
             message_id = text_of(item.get("id")) or hashed(role, text, timestamp)
-            yield SaidLine(message_id, "", role, text, instant_of(timestamp))
+            yield TranscriptMessage(message_id, "", role, text, instant_of(timestamp))
 
 
-def _codex_text(part: dict[str, Any], notes: Notes) -> str:
+def _codex_text(part: dict[str, Any], info: TranscriptInfo) -> str:
     """Return the text of a part of a message; "" if it has none, or if Codex added it."""
     kind, text = text_of(part.get("type")), text_of(part.get("text"))
     if kind not in ("input_text", "output_text", "text"):
         if kind in ("input_image", "input_file", "input_audio"):
-            notes.left_out[NO_TEXT] += 1
+            info.left_out[NO_TEXT] += 1
         else:
-            notes.unknown[f"message: {kind or 'no type'}"] += 1
+            info.unknown[f"message: {kind or 'no type'}"] += 1
         return ""
     if text.lstrip().startswith(_CONTEXT):
         text = text.partition(_REQUEST)[2]
     if text.lstrip().startswith(_ADDED):
-        notes.left_out[ADDED] += 1
+        info.left_out[ADDED] += 1
         return ""
     return text
 
@@ -354,7 +319,7 @@ class Format:
 
     folder: str
     files_in: Callable[[Path], list[Path]]
-    lines_of: Callable[[dict[str, Any], Notes], Iterator[SaidLine]]
+    lines_of: Callable[[dict[str, Any], TranscriptInfo], Iterator[TranscriptMessage]]
 
 
 FORMATS = {
@@ -364,26 +329,29 @@ FORMATS = {
 """The clients whose transcripts can be read. Others say everything in what they give to their hooks."""
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """How far a transcript was read: its first `offset` bytes, whose beginning has the hash `head`."""
+class ReadPosition(BaseModel):
+    """How far a transcript was read: its first `offset` bytes, whose beginning has the hash `head`.
+
+    `counts` are those of its texts, None if they have to be counted again.
+    """
 
     offset: int = 0
     head: str = ""
+    counts: dict[str, tuple[int, tuple[str, ...]]] | None = None
 
 
 @dataclass(slots=True)
 class Reading:
-    """What was said before the place from which the reading began, and after it, and how far it went."""
+    """What was said before the position from which the reading began, and after it, and how far it went."""
 
-    before: list[SaidLine] = field(default_factory=list[SaidLine])
-    new: list[SaidLine] = field(default_factory=list[SaidLine])
-    notes: Notes = field(default_factory=Notes)
-    place: Place = Place()
+    before: list[TranscriptMessage] = field(default_factory=list[TranscriptMessage])
+    new: list[TranscriptMessage] = field(default_factory=list[TranscriptMessage])
+    info: TranscriptInfo = field(default_factory=TranscriptInfo)
+    position: ReadPosition = field(default_factory=ReadPosition)
     is_anew: bool = False
 
 
-def read_transcript(client: str, path: Path, since: Place, *, with_before: bool) -> Reading:
+def read_transcript(client: str, path: Path, since: ReadPosition, *, with_before: bool) -> Reading:
     """Read what is new in a transcript, and with `with_before` also what was read before.
 
     If the file was truncated or replaced since, all of it is new. Raises OSError.
@@ -395,18 +363,16 @@ def read_transcript(client: str, path: Path, since: Place, *, with_before: bool)
         offset = 0 if reading.is_anew else since.offset
         begin = 0 if with_before else offset
         if begin:
-            _parse(client, stream.readline(MAX_LINE_BYTES), reading.notes)  # it names the session
-            reading.notes.left_out.clear()
-            reading.notes.unknown.clear()
+            _parse(client, stream.readline(MAX_LINE_BYTES), reading.info)  # it names the session
+            reading.info.clear_counts()
         stream.seek(begin)
         for line in _whole_lines(stream):
             is_new = stream.tell() > offset
-            notes = reading.notes if is_new else Notes()
-            (reading.new if is_new else reading.before).extend(_parse(client, line, notes))
+            (reading.new if is_new else reading.before).extend(_parse(client, line, reading.info))
             if not is_new:
-                _take_over(notes, reading.notes)
+                reading.info.clear_counts()
             begin = stream.tell()
-        reading.place = Place(begin, _head(stream, begin))
+        reading.position = ReadPosition(offset=begin, head=_head(stream, begin))
     return reading
 
 
@@ -437,7 +403,7 @@ def _skip_line(stream: BinaryIO) -> bool:
     return False
 
 
-def _parse(client: str, line: bytes, notes: Notes) -> list[SaidLine]:
+def _parse(client: str, line: bytes, info: TranscriptInfo) -> list[TranscriptMessage]:
     if not line.strip():
         return []
     try:
@@ -445,29 +411,9 @@ def _parse(client: str, line: bytes, notes: Notes) -> list[SaidLine]:
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
-        notes.unknown[NOT_JSON] += 1
+        info.unknown[NOT_JSON] += 1
         return []
-    said = FORMATS[client].lines_of(cast("dict[str, Any]", value), notes)
-    return [
-        SaidLine(
-            well_formed(line.message_id),
-            well_formed(line.session),
-            line.role,
-            well_formed(line.text),
-            line.at,
-            well_formed(line.cwd),
-        )
-        for line in said
-    ]
-
-
-def _take_over(old: Notes, new: Notes) -> None:
-    """Take over what lines that were read before say of the whole file."""
-    new.title = old.title or new.title
-    new.session = new.session or old.session
-    new.cwd = new.cwd or old.cwd
-    new.origin = new.origin or old.origin
-    new.is_subagent = new.is_subagent or old.is_subagent
+    return list(FORMATS[client].lines_of(cast("dict[str, Any]", value), info))
 
 
 # How far transcripts were read, in `transcripts.json`. Only the holder of the intake's lock reads and writes it.
@@ -493,74 +439,56 @@ class Counts(dict[str, tuple[int, tuple[str, ...]]]):
         self.update({key: (0, records) for key, (_, records) in self.items()})
 
 
-class _File(BaseModel):
-    offset: int
-    head: str
-    counts: dict[str, tuple[int, tuple[str, ...]]] | None = None
-
-
-class _State(BaseModel):
-    files: dict[str, _File] = {}
-    unknown: dict[str, dict[str, int]] = {}
-
-
-@dataclass(slots=True)
-class Offsets:
+class Offsets(BaseModel):
     """How far each transcript was read, by its path, and how many lines of unknown types were met, by client."""
 
-    file: Path
-    _state: _State = field(default_factory=_State)
+    file: Path = Field(Path(), exclude=True)
+    files: dict[str, ReadPosition] = {}
+    unknown: dict[str, dict[str, int]] = {}
 
     @classmethod
     def load(cls, data_dir: Path) -> Offsets:
         """Return what is written down. If that is damaged, all transcripts are read anew, and nothing is kept twice."""
         file = Path(spool.transcripts_file(str(data_dir)))
         try:
-            return cls(file, _State.model_validate_json(file.read_bytes()))
+            return cls.model_validate_json(file.read_bytes()).model_copy(update={"file": file})
         except FileNotFoundError:
-            return cls(file)
+            return cls(file=file)
         except (OSError, ValidationError) as error:
             logger.warning("%s cannot be read, so transcripts are read from their beginning: %s", file, error)
-            return cls(file)
+            return cls(file=file)
 
-    def place(self, path: Path) -> Place:
+    def position(self, path: Path) -> ReadPosition:
         """Return how far a transcript was read."""
-        known = self._state.files.get(str(path))
-        return Place() if known is None else Place(known.offset, known.head)
+        return self.files.get(str(path)) or ReadPosition()
 
     def counts(self, path: Path) -> Counts | None:
         """Return the counts of a transcript, or None if they have to be counted again."""
-        known = self._state.files.get(str(path))
-        if known is None:
-            return Counts()
+        known = self.files.get(str(path), ReadPosition(counts={}))
         return None if known.counts is None else Counts(known.counts)
 
-    def move(self, path: Path, place: Place, counts: Counts) -> None:
+    def move(self, path: Path, position: ReadPosition, counts: Counts) -> None:
         """Note how far a transcript was read."""
-        self._state.files.pop(str(path), None)
-        self._state.files[str(path)] = _File(offset=place.offset, head=place.head, counts=dict(counts))
+        self.files.pop(str(path), None)
+        self.files[str(path)] = position.model_copy(update={"counts": dict(counts)})
 
     def count_unknown(self, client: str, unknown: Mapping[str, int]) -> None:
         """Add lines of unknown types."""
-        known = Counter(self._state.unknown.get(client, {}))
+        known = Counter(self.unknown.get(client, {}))
         known.update(unknown)
         if known:
-            self._state.unknown[client] = dict(known)
-
-    @property
-    def unknown(self) -> dict[str, dict[str, int]]:
-        """Return how many lines of each unknown type were met, by client."""
-        return self._state.unknown
+            self.unknown[client] = dict(known)
 
     def save(self) -> None:
-        """Write it down. Raises OSError."""
-        files = self._state.files
-        if len(files) > KEPT_FILES:
-            files = {name: known for name, known in files.items() if Path(name).exists()}
-        for name in list(files)[:-KEPT_COUNTS]:
-            files[name].counts = None
-        self._state.files = files
-        content: dict[str, Any] = self._state.model_dump()
-        make_private_folder(str(self.file.parent))
-        with replace_file(self.file, durable=False) as file:
-            json.dump(content, file)
+        """Write it down. A failure is logged: the transcripts are then read again, and nothing is kept twice."""
+        if len(self.files) > KEPT_FILES:
+            self.files = {name: known for name, known in self.files.items() if Path(name).exists()}
+        for name in list(self.files)[:-KEPT_COUNTS]:
+            self.files[name].counts = None
+        content: dict[str, Any] = self.model_dump()
+        try:
+            make_private_folder(str(self.file.parent))
+            with replace_file(self.file, durable=False) as file:
+                json.dump(content, file)
+        except OSError as error:
+            logger.warning("%s cannot be written, so transcripts will be read again: %s", self.file, error)

@@ -228,10 +228,15 @@ def _chosen_embedder(settings: Settings) -> Embedder:
                 timeout=config.timeout,
             )
         case "onnx" if config.model is not None:
-            from palimpsest.embed.onnx import OnnxEmbedder, OnnxSettings  # noqa: PLC0415 - slow, rarely chosen
+            from palimpsest.embed.onnx import OnnxEmbedder  # noqa: PLC0415 - slow, rarely chosen
 
-            own = OnnxSettings(config.query_prefix, config.passage_prefix, config.pooling, config.max_tokens)
-            return OnnxEmbedder(Path(config.model).expanduser(), own)
+            return OnnxEmbedder(
+                Path(config.model).expanduser(),
+                query_prefix=config.query_prefix,
+                passage_prefix=config.passage_prefix,
+                pooling=config.pooling,
+                max_tokens=config.max_tokens,
+            )
         case "static":
             return _open_static()
         case "e5":
