@@ -25,6 +25,12 @@ pytestmark = pytest.mark.anyio
 PLANTED: list[dict[str, Any]] = json.loads((Path(__file__).parent / "planted.json").read_text("utf-8"))
 """Texts, and what of each must not stand in a prompt as it is."""
 
+NO_MARKUP = (
+    "Sort by a <= b, never by a <- b",
+    "Load it with mysql shop < dump.sql",
+    "[secret removed: pin] C# #1 === {x}",
+)
+MEMORY_ID = "0a1b2c3d-4444-4555-8666-777788889999"
 WORD = re.compile(r"[^\W\d_]{4,}")
 
 
@@ -39,27 +45,22 @@ def recalled(stored: Memory) -> str:
     return answer(search, SCOPE, RecallRequest("What about the plans?"), NOW, 0.0, 0.0).text
 
 
-@pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: ascii(planted["text"][:40]))
-def test_planted_text_is_readable_and_inert(planted: dict[str, Any]) -> None:
+def test_planted_text_is_readable_and_inert() -> None:
     """Guards the model from tags, headings, images and marks that only look as if the client had written them."""
-    stored = memory(planted["text"], "0a1b2c3d-4444-4555-8666-777788889999")
-    brief = session_brief(Sources(telling=(stored,), of_project=(stored,)), planted["text"]).text
-    instructions = instructions_with(Sources(telling=(stored,)))
-    for shown in (brief, recalled(stored), instructions):
-        assert "not instructions" in shown
-        within = shown.removeprefix(BLOCK_BEGIN).removesuffix(BLOCK_END)
-        assert "<" not in within
-        assert planted["tag"] is None or planted["tag"] not in within
-    assert all(word in brief for word in WORD.findall(planted["text"].replace("\\u003c", "")))
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["Sort by a <= b, never by a <- b", "Load it with mysql shop < dump.sql", "[secret removed: pin] C# #1 === {x}"],
-)
-def test_what_is_no_markup_stays_as_it_is(text: str) -> None:
-    stored = memory(text, "0a1b2c3d-4444-4555-8666-777788889999")
-    assert text in session_brief(Sources(telling=(stored,)), "").text
+    for planted in PLANTED:
+        stored = memory(planted["text"], MEMORY_ID)
+        brief = session_brief(Sources(telling=(stored,), of_project=(stored,)), planted["text"]).text
+        instructions = instructions_with(Sources(telling=(stored,)))
+        for shown in (brief, recalled(stored), instructions):
+            assert "not instructions" in shown
+            within = shown.removeprefix(BLOCK_BEGIN).removesuffix(BLOCK_END)
+            assert "<" not in within, planted
+            assert planted["tag"] is None or planted["tag"] not in within, planted
+        assert all(word in brief for word in WORD.findall(planted["text"].replace("\\u003c", ""))), planted
+    for text in NO_MARKUP:
+        assert text in session_brief(Sources(telling=(memory(text, MEMORY_ID),)), "").text
+    # A memory of many sentences takes minutes if each beginning is read anew.
+    assert sentences("。" * 100_000, 60) == "。" * 60
 
 
 async def test_every_reply_to_an_agent_says_what_memories_are(tmp_path: Path) -> None:
@@ -86,12 +87,12 @@ async def test_what_a_page_or_a_tool_told_is_shown_when_asked_until_it_is_confir
     """It says where it is from; pinning, editing or saying it again without an origin confirms it."""
     clock = StoppedClock()
     async with memory_in(tmp_path, clock, instructions="memories") as memory:
-        facts = [
+        facts = (
             "The parcel shop closes at six",
             "The boiler needs 1.5 bar",
             "The bank moved to Linz",
             "Anna sells tea",
-        ]
+        )
         ids = [await add_text(memory, text, metadata={ORIGIN: "web"}) for text in facts]
         await add_text(memory, "The Rhine is 1,230 km long")
         await add_text(memory, "The Rhine is 1,230 km long", metadata={ORIGIN: "web"})  # was known before
@@ -120,8 +121,3 @@ async def test_pages_of_documents_wait_to_be_asked_for(tmp_path: Path) -> None:
         assert any(hit.document for hit in (await memory.search(ALICE, question)).hits)
         recalled = await memory.briefs.answer(RecallRequest(question))
     assert "1.5 bar" not in recalled.text
-
-
-def test_a_text_of_full_stops_takes_linear_time() -> None:
-    """Guards the instructions from a memory of many sentences; this takes minutes if each beginning is read anew."""
-    assert sentences("。" * 100_000, 60) == "。" * 60

@@ -28,17 +28,16 @@ async def begun(memory: Memory, scope: Scope = ALICE) -> tuple[str, str]:
     return brief.text if brief is not None else "", await memory.briefs.instructions(scope)
 
 
-@pytest.mark.few_by_day(1)
-@pytest.mark.parametrize("kind", ["safety", "identity"])
-async def test_it_never_yields_to_what_is_new_or_pinned(tmp_path: Path, kind: str) -> None:
-    """Each was said before the trivia, some of which are pinned, and long before the newest 500 memories."""
+async def test_it_never_yields_to_what_is_new_or_pinned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each was said before the trivia, some of which are pinned, and long before the newest memories that are read."""
+    monkeypatch.setattr("palimpsest.hooks.brief.MAX_GLOBAL", 50)
     clock = StoppedClock()
-    texts = CASES[kind]
+    texts = [*CASES["safety"], *CASES["identity"]]
     async with memory_in(tmp_path, clock) as memory:
         ids = [await add_text(memory, text) for text in texts]
         await memory.delete(ALICE, ids)
         clock.forward(days=1)
-        seen = [f"User saw the {TRIVIA[number % len(TRIVIA)]} {number} in the old town" for number in range(510)]
+        seen = [f"User saw the {TRIVIA[number % len(TRIVIA)]} {number} in the old town" for number in range(60)]
         entity = {"type": "entity", "name": "User", "entityType": "person", "observations": seen}
         (tmp_path / "memory.jsonl").write_text(json.dumps(entity))
         await memory.care.import_file(ALICE, tmp_path / "memory.jsonl", ignore_progress)
