@@ -304,7 +304,7 @@ TOLD = (
     ("what happened in March 2025", "The office moved last month", "2025-04-20", 1),
     ("what happened in March 2025", "The office moved on 5 June 2025", "2025-06-20", 0),
     ("whose birthday is in October", "Amara's birthday is 3 October", "2024-01-20", 1),
-    ("wohin verreisen wir im Sommer", "Im Juli 2026 wandert die Familie in Südtirol", "2026-01-20", 1.0),
+    ("wohin verreisen wir im Sommer", "Im Juli 2026 wandert die Familie in Südtirol", "2026-01-20", 1),
     ("was war im Juli", "Im Juli 2024 war die Familie in Südtirol", "2024-01-20", 0.5),
     ("what happened in March", "The office is blue", "2026-03-05", 0),
 )
