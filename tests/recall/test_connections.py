@@ -25,7 +25,7 @@ from palimpsest.recall.retrieve import retrieve
 from tests.support.ledger_access import write_decisions
 from tests.support.memory import ALICE, StoppedClock, add_text, llm_settings, memory_in, messages_from
 from tests.support.open_connections import count_connections
-from tests.support.watched_embedder import WatchedEmbedder, watched
+from tests.support.watched_embedder import watched
 
 pytestmark = pytest.mark.anyio
 
@@ -86,43 +86,34 @@ async def test_no_connection_is_in_use_while_texts_are_embedded_or_a_model_is_as
     assert set(in_use) == {0}
 
 
+async def test_a_search_shows_one_state_of_the_ledger(tmp_path: Path) -> None:
+    """What is deleted while the hits are ranked is in them, and no search after that has it."""
+    clock = StoppedClock()
+    async with memory_in(tmp_path, clock) as plain:
+        rex, _ = await fill(plain, clock)
+        deleted: list[str] = []
+        memory, embedder = watched(plain)
+
+        def delete_once() -> None:
+            if not deleted:
+                write_decisions(plain, Decision(Event.DELETE, memory_id=rex))
+                deleted.append(rex)
+
+        embedder.before_words = delete_once
+        hits = (await memory.search(ALICE, QUESTION)).hits
+        assert deleted == [rex]
+        assert (len(hits), rex in {hit.id for hit in hits}) == (4, True)
+        hits = (await memory.search(ALICE, QUESTION)).hits
+        assert (len(hits), rex in {hit.id for hit in hits}) == (3, False)
+
+
 @pytest.mark.parametrize("erased", [False, True], ids=["deleted", "erased"])
-async def test_what_is_deleted_during_a_search_is_dropped(
+async def test_what_is_deleted_during_a_comparison_is_dropped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, erased: bool
 ) -> None:
-    """A search and a comparison read their hits a second time. A search at an instant keeps those of its first read."""
+    """A comparison reads what it found a second time."""
     clock = StoppedClock()
-
-    def delete(memory: Memory, memory_id: str) -> None:
-        if erased:
-            memory.engine.ledger.purge(ALICE, [memory_id])
-        else:
-            write_decisions(memory, Decision(Event.DELETE, memory_id=memory_id))
-
-    for past in (False, True):
-        async with memory_in(tmp_path / str(past), clock) as plain:
-            rex, _ = await fill(plain, clock)
-            deleted: list[str] = []
-
-            memory, embedder = watched(plain)
-
-            def delete_once(
-                plain: Memory = plain,
-                embedder: WatchedEmbedder = embedder,
-                rex: str = rex,
-                deleted: list[str] = deleted,
-            ) -> None:
-                if embedder.queries and not deleted:  # the query is embedded already, and the candidates are read
-                    delete(plain, rex)
-                    deleted.append(rex)
-
-            embedder.before = delete_once
-            result = await memory.search(ALICE, QUESTION, as_of=clock.at if past else None)
-        assert deleted == [rex]
-        assert len(result.hits) == (4 if past else 3)
-        assert (rex in {hit.id for hit in result.hits}) is past
-
-    async with memory_in(tmp_path / "compared", clock) as memory:
+    async with memory_in(tmp_path, clock) as memory:
         rex, _ = await fill(memory, clock)
         engine, texts = memory.engine, {"User's dog is Rex": None}
         (group,) = similar.similar_memories(engine.ledger, engine.embedder, engine.index, ALICE, texts, 5).values()
@@ -130,7 +121,10 @@ async def test_what_is_deleted_during_a_search_is_dropped(
 
         def retrieve_and_delete(*arguments: Any) -> Any:
             candidates = retrieve(*arguments)
-            delete(memory, rex)
+            if erased:
+                memory.engine.ledger.purge(ALICE, [rex])
+            else:
+                write_decisions(memory, Decision(Event.DELETE, memory_id=rex))
             return candidates
 
         monkeypatch.setattr(similar, "retrieve", retrieve_and_delete)

@@ -17,10 +17,11 @@ def _nothing() -> None:
 
 @dataclass
 class WatchedEmbedder:
-    """Pass everything on to an embedder. `before` runs ahead of each call."""
+    """Pass everything on to an embedder. `before` runs ahead of texts and questions, `before_words` ahead of words."""
 
     embedder: Embedder
     before: Callable[[], None] = _nothing
+    before_words: Callable[[], None] = _nothing
     texts: list[tuple[str, ...]] = field(default_factory=list[tuple[str, ...]])
     queries: list[str] = field(default_factory=list[str])
     words: list[tuple[str, ...]] = field(default_factory=list[tuple[str, ...]])
@@ -48,7 +49,7 @@ class WatchedEmbedder:
 
     def embed_words(self, words: Sequence[str]) -> Vector | None:
         """Return the vectors of words."""
-        self.before()
+        self.before_words()
         self.words.append(tuple(words))
         return self.embedder.embed_words(words)
 

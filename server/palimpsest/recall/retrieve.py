@@ -161,38 +161,42 @@ def retrieve(ledger: Ledger, embedder: Embedder, index: NearestEntries, request:
     """
     if request.as_of is not None:
         return candidates_at(ledger, embedder, request, request.as_of)
-    index_hits = _query_index(ledger, embedder.fingerprint, index, request)
     with ledger.read() as conn:
-        stored = entry_queries.centre(conn, request.scope.user_id, embedder.fingerprint)
-        centre = Centre.of(embedder.fingerprint, stored.entries, stored.mean)
-        vector = None if request.vector is None else _centred_query(request.vector, request, centre)
-        now = ledger.now(request.scope.user_id)
-        search = _LivingSearch(
-            conn,
-            embedder.fingerprint,
-            ledger.full_text,
-            index,
-            index_hits,
-            request,
-            vector,
-            centre.passage,
-            stored,
-            now,
-        )
-        return search.candidates()
+        wanted = index_query(conn, embedder.fingerprint, request)
+    index_hits = None if wanted is None else index.query(*wanted)
+    with ledger.read() as conn:
+        return candidates_in(conn, ledger, embedder.fingerprint, index, request, index_hits)
 
 
-def _query_index(ledger: Ledger, embedder: str, index: NearestEntries, request: CandidateRequest) -> IndexHits | None:
-    """Return the user's nearest entries from the index. Return None if the scope is scanned instead."""
+def candidates_in(
+    conn: Connection,
+    ledger: Ledger,
+    embedder: str,
+    index: NearestEntries,
+    request: CandidateRequest,
+    index_hits: IndexHits | None,
+) -> Candidates:
+    """Return the candidates as one state of the ledger has them, of what the index proposed and the full text does."""
+    stored = entry_queries.centre(conn, request.scope.user_id, embedder)
+    centre = Centre.of(embedder, stored.entries, stored.mean)
+    vector = None if request.vector is None else _centred_query(request.vector, request, centre)
+    now = ledger.now(request.scope.user_id)
+    search = _LivingSearch(
+        conn, embedder, ledger.full_text, index, index_hits, request, vector, centre.passage, stored, now
+    )
+    return search.candidates()
+
+
+def index_query(conn: Connection, embedder: str, request: CandidateRequest) -> tuple[str, Vector, int] | None:
+    """Return what to ask the index: user, vector, number of entries. Return None if the scope is scanned instead."""
     if request.vector is None or not (request.filter is None or request.filter.leaves_most_messages):
         return None
-    with ledger.read() as conn:
-        if entry_queries.is_narrow(conn, request.scope):
-            return None
-        stored = entry_queries.centre(conn, request.scope.user_id, embedder)
+    if entry_queries.is_narrow(conn, request.scope):
+        return None
+    stored = entry_queries.centre(conn, request.scope.user_id, embedder)
     vector = _centred_query(request.vector, request, Centre.of(embedder, stored.entries, stored.mean))
     tested = TESTED_POOLS if stored.has_pages or request.filter is not None else 1
-    return index.query(request.scope.user_id, vector, request.pool.by_meaning * tested)
+    return request.scope.user_id, vector, request.pool.by_meaning * tested
 
 
 def _centred_query(vector: Vector, request: CandidateRequest, centre: Centre) -> Vector:

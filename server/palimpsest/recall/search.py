@@ -23,6 +23,7 @@ from palimpsest.core.filters import FADED, MAX_SHOWN_CHARS, METADATA, fields_fil
 from palimpsest.core.models import Entity, Hit, KnownRelation, Scope, name_key, relation_key
 from palimpsest.core.protocols import Embedder, Vector
 from palimpsest.core.validation import MAX_TOKENS
+from palimpsest.index.sync import IndexHits
 from palimpsest.recall.features import CandidateRequest, Candidates, PoolSize, Ranked, rank, squash, weights_for
 from palimpsest.recall.fold import FoldWords, fold, memories_first
 from palimpsest.recall.hits import (
@@ -43,7 +44,7 @@ from palimpsest.recall.retention import (
     left_out_note,
     retention_of,
 )
-from palimpsest.recall.retrieve import NearestEntries, retrieve
+from palimpsest.recall.retrieve import NearestEntries, candidates_in, index_query, retrieve
 from palimpsest.recall.score import SearchScoring
 from palimpsest.store import entries, messages
 from palimpsest.store import memories as memory_queries
@@ -319,11 +320,17 @@ class SearchResult:
 
 
 def search(ledger: Ledger, embedder: Embedder, index: NearestEntries, query: SearchQuery) -> SearchResult:
-    """Search the memory. Blocking: call it in a worker thread. Raises InputError and LedgerError."""
-    ranking = rank_query(ledger, embedder, index, query)
-    hits = _hits(ledger, ranking, query)
-    hits = with_passages(hits, ranking.candidates.weights, query.max_tokens)
-    return _result(hits, _relations(ledger, ranking, hits, query), query, ranking)
+    """Search the memory. Blocking: call it in a worker thread. Raises InputError and LedgerError.
+
+    The ledger is read before the index is asked, and after it once more for all that is shown, in one snapshot. With
+    `as_of` there is a read between, before texts of that time are embedded.
+    """
+    request = _request(ledger, embedder, index, query)
+    with ledger.read() as conn:
+        ranking = _rank(conn, ledger, embedder, index, query, request)
+        hits = _hits(conn, ranking, query)
+        hits = with_passages(hits, ranking.candidates.weights, query.max_tokens)
+        return _result(hits, _relations(conn, ranking, hits, query), query, ranking)
 
 
 def search_all_projects(ledger: Ledger, embedder: Embedder, index: NearestEntries, query: SearchQuery) -> SearchResult:
@@ -370,62 +377,99 @@ class Ranking:
     is_whole: bool = False
 
 
-def rank_query(ledger: Ledger, embedder: Embedder, index: NearestEntries, query: SearchQuery) -> Ranking:
-    """Return all candidates of a query, best first. Blocking. Raises InputError and LedgerError."""
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """A query taken apart, what the index or the past proposes for it, and notes on what is degraded."""
+
+    parsed: ParsedQuery
+    entities: Sequence[Entity]
+    candidates: CandidateRequest
+    index_hits: IndexHits | None
+    past: Candidates | None
+    notes: tuple[str, ...]
+
+
+def _request(ledger: Ledger, embedder: Embedder, index: NearestEntries, query: SearchQuery) -> _Request:
+    """Take a query apart and ask the index, with no connection open while a text is embedded or the index asked."""
     now = query.as_of or query.now
-    with ledger.read() as conn:
-        found = _filter(conn, ledger, query, now)
-        parsed = ParsedQuery.of(conn, query.scope, query.text, now)
-        entities = entities_in_text(conn, query.scope, query.text, as_of=query.as_of) if query.hops else ()
-        incomplete = entries.has_missing_vectors(conn, embedder.fingerprint)
     notes: list[str] = []
     vector: Vector | None = None
     try:
         vector = embedder.embed_query(query.text)
     except EmbedderError as error:
         notes.append(f"searched by words only: {error}")
-    if vector is not None and incomplete:
-        notes.append("some texts have no vector of this embedder yet and are found by words only")
     pool = max(POOL, 4 * query.limit)
-    request = CandidateRequest(
-        query.scope,
-        parsed.words,
-        vector,
-        PoolSize(pool, pool),
-        parsed.names,
-        filter=found,
-        as_of=query.as_of,
-        follows_links=query.follows_links,
+    with ledger.read() as conn:
+        found = _filter(conn, ledger, query, now)
+        parsed = ParsedQuery.of(conn, query.scope, query.text, now)
+        entities = entities_in_text(conn, query.scope, query.text, as_of=query.as_of) if query.hops else ()
+        if vector is not None and entries.has_missing_vectors(conn, embedder.fingerprint):
+            notes.append("some texts have no vector of this embedder yet and are found by words only")
+        request = CandidateRequest(
+            query.scope,
+            parsed.words,
+            vector,
+            PoolSize(pool, pool),
+            parsed.names,
+            filter=found,
+            as_of=query.as_of,
+            follows_links=query.follows_links,
+        )
+        wanted = None if query.as_of is not None else index_query(conn, embedder.fingerprint, request)
+    past = None if query.as_of is None else retrieve(ledger, embedder, index, request)
+    index_hits = None if wanted is None else index.query(*wanted)
+    return _Request(parsed, entities, request, index_hits, past, tuple(notes))
+
+
+def rank_query(ledger: Ledger, embedder: Embedder, index: NearestEntries, query: SearchQuery) -> Ranking:
+    """Return all candidates of a query, best first. Blocking. Raises InputError and LedgerError."""
+    request = _request(ledger, embedder, index, query)
+    with ledger.read() as conn:
+        return _rank(conn, ledger, embedder, index, query, request)
+
+
+def _rank(
+    conn: Connection,
+    ledger: Ledger,
+    embedder: Embedder,
+    index: NearestEntries,
+    query: SearchQuery,
+    request: _Request,
+) -> Ranking:
+    now = query.as_of or query.now
+    candidates = request.past or candidates_in(
+        conn, ledger, embedder.fingerprint, index, request.candidates, request.index_hits
     )
-    candidates = retrieve(ledger, embedder, index, request)
-    notes += [
-        f"searched by {'words' if isinstance(error, EmbedderError) else 'meaning'} only: {error}"
-        for error in candidates.errors
+    notes = [
+        *request.notes,
+        *(
+            f"searched by {'words' if isinstance(error, EmbedderError) else 'meaning'} only: {error}"
+            for error in candidates.errors
+        ),
     ]
     retention = None
     if query.as_of is None and query.forgetting.mode != "off":
-        with ledger.read() as conn:
-            retention = retention_of(conn, candidates.entries, query.forgetting, now)
-    scoring = SearchScoring(parsed, now, weights_for(embedder.fingerprint), embedder, retention)
-    ranked, relevance = _with_relevance(ledger, scoring, candidates, rank(candidates, scoring.parts))
+        retention = retention_of(conn, candidates.entries, query.forgetting, now)
+    scoring = SearchScoring(request.parsed, now, weights_for(embedder.fingerprint), embedder, retention)
+    ranked, relevance = _with_relevance(conn, scoring, candidates, rank(candidates, scoring.parts))
     if retention is not None and query.forgetting.mode == "archive" and FADED not in fields_filtered(query.filters):
         kept = [item for item in ranked if retention[item.row] >= query.forgetting.bound]
         notes += left_out_note(ranked, kept, query.limit, relevance.threshold) if relevance.confident else ()
-        ranked, relevance = _with_relevance(ledger, scoring, candidates, kept)
+        ranked, relevance = _with_relevance(conn, scoring, candidates, kept)
     # What has no vector is found by its words alone, and may be missing.
-    is_whole = narrows(query.filters) and vector is not None and not notes
-    return Ranking(candidates, scoring, ranked, relevance, tuple(notes), entities, is_whole)
+    is_whole = narrows(query.filters) and request.candidates.vector is not None and not notes
+    return Ranking(candidates, scoring, ranked, relevance, tuple(notes), request.entities, is_whole)
 
 
 def _with_relevance(
-    ledger: Ledger, scoring: SearchScoring, candidates: Candidates, ranked: Sequence[Ranked]
+    conn: Connection, scoring: SearchScoring, candidates: Candidates, ranked: Sequence[Ranked]
 ) -> tuple[Sequence[Ranked], Relevance]:
-    relevance = relevance_of(scoring, candidates, _with_passage(ledger, candidates, ranked))
+    relevance = relevance_of(scoring, candidates, _with_passage(conn, candidates, ranked))
     pairs = zip(ranked, relevance.of_hits, strict=True)
     return [item._replace(relevance=value) for item, value in pairs], relevance
 
 
-def _with_passage(ledger: Ledger, candidates: Candidates, ranked: Sequence[Ranked]) -> Sequence[Ranked]:
+def _with_passage(conn: Connection, candidates: Candidates, ranked: Sequence[Ranked]) -> Sequence[Ranked]:
     """Return the candidates; if the best one is a page, with its passage that answers best, in place of its beginning.
 
     That takes one more statement.
@@ -436,8 +480,7 @@ def _with_passage(ledger: Ledger, candidates: Candidates, ranked: Sequence[Ranke
     if candidates.past is not None:
         text = candidates.past[best.seq].text
     else:
-        with ledger.read() as conn:
-            pages = messages.messages_by_id(conn, [best.owner_id])
+        pages = messages.messages_by_id(conn, [best.owner_id])
         text = pages[best.owner_id].content if pages else best.text
     passage = best_passage(text, candidates.weights, PASSAGE_TOKENS)
     return [ranked[0]._replace(candidate=best._replace(text=passage)), *ranked[1:]]
@@ -451,7 +494,9 @@ def _filter(conn: Connection, ledger: Ledger, query: SearchQuery, now: datetime)
     return hit_filter(conn, ledger.full_text, query.scope, query.filters, zone, as_of=query.as_of, faded=faded)
 
 
-def _relations(ledger: Ledger, ranking: Ranking, hits: Sequence[Hit], query: SearchQuery) -> tuple[KnownRelation, ...]:
+def _relations(
+    conn: Connection, ranking: Ranking, hits: Sequence[Hit], query: SearchQuery
+) -> tuple[KnownRelation, ...]:
     """Return what is known of the entities that the query names."""
     if not ranking.entities:
         return ()
@@ -467,12 +512,11 @@ def _relations(ledger: Ledger, ranking: Ranking, hits: Sequence[Hit], query: Sea
         query.hops,
         is_filtered=bool(query.filters),
     )
-    with ledger.read() as conn:
-        relations = find_relations(conn, request)
-        if not relations or query.as_of is not None:
-            return relations
-        expired = expired_ids(conn, query.scope, query.now)
-        return tuple(relation for relation in relations if relation.memory_id not in expired)
+    relations = find_relations(conn, request)
+    if not relations or query.as_of is not None:
+        return relations
+    expired = expired_ids(conn, query.scope, query.now)
+    return tuple(relation for relation in relations if relation.memory_id not in expired)
 
 
 def _within_budget(
@@ -517,7 +561,7 @@ def _result(
     )
 
 
-def _hits(ledger: Ledger, ranking: Ranking, query: SearchQuery) -> list[Hit]:
+def _hits(conn: Connection, ranking: Ranking, query: SearchQuery) -> list[Hit]:
     """Return the best hits, folded, memories before their messages, in batches until there are as many as the limit.
 
     The memories of a message are read with it, however far below it they stand.
@@ -527,23 +571,22 @@ def _hits(ledger: Ledger, ranking: Ranking, query: SearchQuery) -> list[Hit]:
     memories_below: list[Hit] = []
     folded: list[Hit] = []
     size = query.limit + SPARE
-    with ledger.read() as conn:
-        for start in range(0, len(ranked), size):
-            batch, rest = ranked[start : start + size], ranked[start + size :]
-            hits += _read(conn, past, batch, query)
-            message_ids = {item.candidate.owner_id for item in batch if item.candidate.kind == "message"}
-            if past is None:
-                by_message = memory_queries.memories_from(conn, list(message_ids))
-                memory_ids = {memory.id for memories in by_message.values() for memory in memories}
-            else:
-                learned = (hit for hit in past.values() if hit.kind == "memory")
-                memory_ids = {hit.id for hit in learned if not message_ids.isdisjoint(hit.message_ids)}
-            below = [item for item in rest if item.candidate.owner_id in memory_ids]
-            memories_below += _read(conn, past, below, query)
-            words = FoldWords.of(hits, query.text)
-            folded = memories_first(fold(hits, memories_below, words), memories_below, words)
-            if len(folded) >= query.limit:
-                break
+    for start in range(0, len(ranked), size):
+        batch, rest = ranked[start : start + size], ranked[start + size :]
+        hits += _read(conn, past, batch, query)
+        message_ids = {item.candidate.owner_id for item in batch if item.candidate.kind == "message"}
+        if past is None:
+            by_message = memory_queries.memories_from(conn, list(message_ids))
+            memory_ids = {memory.id for memories in by_message.values() for memory in memories}
+        else:
+            learned = (hit for hit in past.values() if hit.kind == "memory")
+            memory_ids = {hit.id for hit in learned if not message_ids.isdisjoint(hit.message_ids)}
+        below = [item for item in rest if item.candidate.owner_id in memory_ids]
+        memories_below += _read(conn, past, below, query)
+        words = FoldWords.of(hits, query.text)
+        folded = memories_first(fold(hits, memories_below, words), memories_below, words)
+        if len(folded) >= query.limit:
+            break
     return folded
 
 
