@@ -7,19 +7,17 @@ import os
 import secrets
 import tempfile
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from io import TextIOWrapper
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, BinaryIO, Literal, TypeAlias, cast
+from typing import IO, Literal, TypeAlias, cast
 
 import anyio
 import anyio.to_thread
 from anyio.abc import TaskGroup
-from python_multipart.exceptions import FormParserError
-from python_multipart.multipart import MultipartParser, parse_options_header
+from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
@@ -46,19 +44,18 @@ from palimpsest.page.sign_in import MAX_UPLOAD_BYTES, UPLOAD_PATH, Visitor
 from palimpsest.server.session.lazy_memory import LazyMemory
 from palimpsest.text.display import visible
 
-if TYPE_CHECKING:
-    from python_multipart.multipart import MultipartCallbacks
-
-
-# Take in one file of a form, straight into a private file: it may be too long to be held in memory.
+# Take in one file of a form, into a private file: it may be too long to be held in memory.
 
 FIELD = "file"
 
 SECONDS = 900.0
 """How long an upload may take. Set by hand: 512 MB at 5 Mbit a second."""
 
-MAX_HEADER_BYTES = 8 * 1024
-"""How long what precedes a part of a form may be. Set by hand: more than any name of a file."""
+UPLOAD_CHUNK_BYTES = 1024 * 1024
+MAX_FIELDS = 10
+"""How many parts a form may have that are no file."""
+
+_NEW_FILE = os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_BINARY", 0)
 
 MAX_NAME_CHARS = 100
 
@@ -77,7 +74,7 @@ async def store_upload(request: Request, file: Path) -> str:
             raise InputError(
                 f"the file took longer than {SECONDS:g} seconds to arrive. Nothing was imported"
             ) from error
-        if isinstance(error, FormParserError):
+        if isinstance(error, HTTPException):
             raise InputError("the form cannot be read. Nothing was imported") from error
         if isinstance(error, OSError):
             reason = error.strerror or str(error)
@@ -86,82 +83,14 @@ async def store_upload(request: Request, file: Path) -> str:
 
 
 async def _store(request: Request, file: Path) -> str:
-    _, options = parse_options_header(request.headers.get("content-type", ""))
-    boundary = options.get(b"boundary")
-    if not boundary:
-        raise InputError("choose a file. Nothing was imported")
-    part = _FilePart()
-    parser = MultipartParser(boundary, part.callbacks())
-    with _new(file) as stream:
-        async for chunk in request.stream():
-            parser.write(chunk)
-            if part.unwritten:
-                await anyio.to_thread.run_sync(stream.write, bytes(part.unwritten))
-                part.unwritten.clear()
-        parser.finalize()
-        size = stream.tell()
-    if not part.name or not size:
-        raise InputError("choose a file that is not empty. Nothing was imported")
-    return visible(one_line(part.name.replace("\\", "/").rpartition("/")[2]))[:MAX_NAME_CHARS]
-
-
-@contextmanager
-def _new(file: Path) -> Generator[BinaryIO]:
-    flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_BINARY", 0)
-    with os.fdopen(os.open(file, flags, OWNER_ONLY), "wb") as stream:
-        yield stream
-
-
-class _FilePart:
-    """The first part of a form that is called `file`: its name, and what of it is not written yet."""
-
-    def __init__(self) -> None:
-        self.unwritten = bytearray()
-        self.name = ""
-        self._is_file = False
-        self._field = b""
-        self._value = b""
-        self._disposition = b""
-
-    def callbacks(self) -> MultipartCallbacks:
-        """Return what a parser calls."""
-        return {
-            "on_part_begin": self._begin,
-            "on_header_field": self._add_field,
-            "on_header_value": self._add_value,
-            "on_header_end": self._end_header,
-            "on_headers_finished": self._end_headers,
-            "on_part_data": self._data,
-        }
-
-    def _begin(self) -> None:
-        self._is_file, self._disposition = False, b""
-
-    def _add_field(self, data: bytes, start: int, end: int) -> None:
-        self._field = _within_bounds(self._field + data[start:end])
-
-    def _add_value(self, data: bytes, start: int, end: int) -> None:
-        self._value = _within_bounds(self._value + data[start:end])
-
-    def _end_header(self) -> None:
-        if self._field.lower() == b"content-disposition":
-            self._disposition = self._value
-        self._field = self._value = b""
-
-    def _end_headers(self) -> None:
-        _, options = parse_options_header(self._disposition)
-        if options.get(b"name") == FIELD.encode() and b"filename" in options and not self.name:
-            self._is_file, self.name = True, options[b"filename"].decode("utf-8", "replace")
-
-    def _data(self, data: bytes, start: int, end: int) -> None:
-        if self._is_file:
-            self.unwritten += data[start:end]
-
-
-def _within_bounds(header: bytes) -> bytes:
-    if len(header) > MAX_HEADER_BYTES:
-        raise InputError("the name of the file is too long. Nothing was imported")
-    return header
+    async with request.form(max_files=1, max_fields=MAX_FIELDS) as form:
+        part = form.get(FIELD)
+        if not isinstance(part, UploadFile) or not part.filename or not part.size:
+            raise InputError("choose a file that is not empty. Nothing was imported")
+        with os.fdopen(os.open(file, _NEW_FILE, OWNER_ONLY), "wb") as stream:
+            while chunk := await part.read(UPLOAD_CHUNK_BYTES):
+                await anyio.to_thread.run_sync(stream.write, chunk)
+        return visible(one_line(part.filename.replace("\\", "/").rpartition("/")[2]))[:MAX_NAME_CHARS]
 
 
 # What the page does in the background: imports, one at a time, which go on when a browser is closed.
