@@ -123,41 +123,27 @@ class TestJudge:
         assert [fault for answer in answers if (fault := owed.receive(answer))] == faults
         assert owed.complete is complete
 
-    def test_a_cancelled_request_may_be_answered_or_not(self) -> None:
-        """Guards the fuzz from waiting for what was taken back."""
-        owed = owed_for(ping("7"), cancellation(7))
-        assert owed.complete
-        assert [owed.receive(result("7")) for _ in range(2)] == ["", NOT_ASKED]
-
-    def test_a_cancellation_forgives_one_request(self) -> None:
-        """Guards the other requests with the same id, which are answered."""
+    def test_a_cancellation_forgives_one_request_for_as_long_as_any_other(self) -> None:
+        """It may be answered or not, and other requests with the same id are. One that is refused forgives nothing."""
+        for request_id in (7, "7"):
+            assert owed_for(ping("7"), cancellation(request_id)).complete
+            owed = owed_for(ping(request_id), cancellation(request_id)).after(0.0, 30.0)
+            for second in range(1, 30):
+                owed = owed.after(float(second), second + 30.0)
+            assert [owed.receive(result(request_id)) for _ in range(2)] == ["", NOT_ASKED]
+            late = owed_for(ping(request_id), cancellation(request_id)).after(0.0, 30.0).after(30.0, 60.0)
+            assert late.receive(result(request_id)) == NOT_ASKED
         owed = owed_for(ping(7), ping("7"), cancellation(7))
         assert not owed.complete
         assert owed.receive(result(7)) == ""
         assert owed.complete
         later = owed.after(0.0, 30.0)
         assert [later.receive(result("7")) for _ in range(2)] == ["", NOT_ASKED]
-
-    @pytest.mark.parametrize("request_id", [7, "7"])
-    def test_a_cancelled_request_may_be_answered_for_as_long_as_any_other(self, request_id: Any) -> None:
-        """Guards slow calls, whose answers come after those to many later requests, from being taken for a second."""
-        owed = owed_for(ping(request_id), cancellation(request_id)).after(0.0, 30.0)
-        for second in range(1, 30):
-            owed = owed.after(float(second), second + 30.0)
-        assert [owed.receive(result(request_id)) for _ in range(2)] == ["", NOT_ASKED]
-        late = owed_for(ping(request_id), cancellation(request_id)).after(0.0, 30.0).after(30.0, 60.0)
-        assert late.receive(result(request_id)) == NOT_ASKED
-
-    def test_an_answer_that_came_leaves_nothing_to_come_later(self) -> None:
-        """Guards the next requests with the id, which are not answered twice."""
-        owed = owed_for(ping(7), cancellation(7))
-        assert owed.receive(result(7)) == ""
-        assert owed.after(0.0, 30.0).receive(result(7)) == NOT_ASKED
-
-    @pytest.mark.parametrize("refused", [cancellation(7, "\ud83d"), cancellation([7]), cancellation(None)])
-    def test_a_cancellation_that_is_refused_forgives_nothing(self, refused: bytes) -> None:
-        """Guards that its request is answered."""
-        assert not owed_for(ping(7), refused).complete
+        answered = owed_for(ping(7), cancellation(7))
+        assert answered.receive(result(7)) == ""
+        assert answered.after(0.0, 30.0).receive(result(7)) == NOT_ASKED
+        for refused in (cancellation(7, "\ud83d"), cancellation([7]), cancellation(None)):
+            assert not owed_for(ping(7), refused).complete
 
     def test_a_result_is_not_taken_for_the_refusal_of_a_large_message(self) -> None:
         """Guards the wait for all answers: one that was counted for another request would come after the batch."""
@@ -167,18 +153,12 @@ class TestJudge:
         assert owed.receive(result(0)) == ""
         assert owed.complete
         assert owed.after(0.0, 30.0).receive(result(0)) == NOT_ASKED
-
-    def test_a_refusal_that_may_be_for_a_large_message_leaves_the_answer_to_its_request_to_come(self) -> None:
-        """Guards an answer that comes after the batch, because its request may have been cancelled."""
         owed = owed_for(ping(0, DEEP), ping(0), cancellation(0))
         assert owed.receive(refusal(0)) == ""
         assert owed.complete
-        later = owed.after(0.0, 30.0)
-        assert [later.receive(result(0)) for _ in range(2)] == ["", NOT_ASKED]
-        assert [owed.receive(result(0)) for _ in range(2)] == ["", NOT_ASKED]
-
-    def test_an_answer_is_for_this_batch_rather_than_for_a_cancelled_request_of_an_earlier_one(self) -> None:
-        """Guards the fuzz from waiting for the refusal of a large message that it has counted for another request."""
+        for waits in (owed.after(0.0, 30.0), owed):
+            assert [waits.receive(result(0)) for _ in range(2)] == ["", NOT_ASKED]
+        # An answer is for this batch rather than for a cancelled request of an earlier one.
         owed = owed_for(ping(0), cancellation(0)).after(0.0, 30.0)
         owed.expect(ping(0, DEEP))
         owed.expect(ping(0))

@@ -13,7 +13,6 @@ import palimpsest
 
 PACKAGE = Path(palimpsest.__file__).parent
 REPOSITORY = Path(__file__).parents[1]
-SERVER = REPOSITORY / "server"
 
 BROAD_HANDLERS = Counter(
     {
@@ -84,101 +83,85 @@ def imported_modules(path: Path) -> Iterator[str]:
             yield from (f"{'.' * node.level}{node.module or ''}.{alias.name}" for alias in node.names)
 
 
-class TestFolders:
-    def test_a_name_means_one_file_three_levels_deep_at_most(self) -> None:
-        """Guards that a file is found by its name. Only adapters share one, and only Alembic has a deeper folder."""
-        names = Counter(path.name for path in FILES.values() if path.name != "__init__.py")
-        assert {name for name, number in names.items() if number > 1} == {"openai.py"}
-        deep = {path.parent.name for path in FILES.values() if len(path.relative_to(PACKAGE).parts) > 3}
-        assert deep == {"versions"}
+def test_a_name_means_one_file_three_levels_deep_at_most() -> None:
+    """Guards that a file is found by its name, and that the architecture page names every folder.
 
-    def test_a_package_file_imports_nothing(self) -> None:
-        """Guards start-up time: importing one module never imports its siblings."""
-        importing = {
-            name
-            for name, path in PACKAGES.items()
-            if not all(isinstance(node, ast.Expr | ast.Assign) for node in parsed(path).body)
-        }
-        assert importing == set()
-
-    def test_the_architecture_page_names_every_folder(self) -> None:
-        """Guards the map of the code from falling behind the code."""
-        page = (REPOSITORY / "docs" / "architecture.md").read_text("utf-8")
-        named = set(re.findall(r"(\w+)/", page))
-        assert {folder.name for folder in FOLDERS} - named == set()
-
-    def test_no_test_module_imports_another(self) -> None:
-        """Guards that what several tests use lies in `tests/support`, under a name that says what it does."""
-        imports = {
-            f"{path.relative_to(REPOSITORY)} imports {name}"
-            for path in TEST_FILES
-            for name in imported_modules(path)
-            if re.search(r"(^|\.)test_\w+", name)
-        }
-        assert imports == set()
+    Only adapters share a name, and only Alembic has a deeper folder.
+    """
+    names = Counter(path.name for path in FILES.values() if path.name != "__init__.py")
+    assert {name for name, number in names.items() if number > 1} == {"openai.py"}
+    deep = {path.parent.name for path in FILES.values() if len(path.relative_to(PACKAGE).parts) > 3}
+    assert deep == {"versions"}
+    page = (REPOSITORY / "docs" / "architecture.md").read_text("utf-8")
+    assert {folder.name for folder in FOLDERS} - set(re.findall(r"(\w+)/", page)) == set()
 
 
-class TestCode:
-    def test_only_the_settings_read_the_environment(self) -> None:
-        """Guards that every setting has one name, one place and one check.
+def test_package_files_and_test_modules_are_not_imported_for_what_is_in_them() -> None:
+    """Guards start-up time: a package file imports nothing. What several tests use lies in `tests/support`."""
+    importing = {
+        name
+        for name, path in PACKAGES.items()
+        if not all(isinstance(node, ast.Expr | ast.Assign) for node in parsed(path).body)
+    }
+    assert importing == set()
+    imports = {
+        f"{path.relative_to(REPOSITORY)} imports {name}"
+        for path in TEST_FILES
+        for name in imported_modules(path)
+        if re.search(r"(^|\.)test_\w+", name)
+    }
+    assert imports == set()
 
-        The embedder sets a variable of OpenMP's while it is loaded, and the server one of NumPy's before it is loaded.
-        Both have no other interface for it. The hook reads the few variables that it needs itself, because it imports
-        the standard library alone. The clients' own variables say where their files are. The launch is what the
-        settings are loaded from, before they are.
-        """
-        readers = {
-            name
-            for name, path in FILES.items()
-            for node in ast.walk(parsed(path))
-            if (isinstance(node, ast.Attribute) and node.attr in {"environ", "environb", "getenv"})
-            or (isinstance(node, ast.ImportFrom) and {alias.name for alias in node.names} & {"environ", "getenv"})
-        }
-        expected = {
-            "__main__",
-            "hooks.instructions",
-            "core.settings",
-            "embed.e5",
-            "hooks.events",
-            "cli.clients.catalog",
-        }
-        assert readers == expected
 
-    def test_every_exception_is_caught_only_where_that_is_allowed(self) -> None:
-        """Guards against swallowed failures: elsewhere, handlers name the exceptions they catch."""
-        handlers = Counter(
-            name
-            for name, path in FILES.items()
-            for node in ast.walk(parsed(path))
-            if (isinstance(node, ast.ExceptHandler) and catches_everything(node))
-            or (
-                isinstance(node, ast.Call)
-                and "suppress" in names_in(node.func)
-                and any(names_in(argument) & {"Exception", "BaseException"} for argument in node.args)
-            )
+def test_only_the_settings_read_the_environment() -> None:
+    """Guards that every setting has one name, one place and one check.
+
+    The embedder sets a variable of OpenMP's while it is loaded, and the server one of NumPy's before it is loaded.
+    Both have no other interface for it. The hook reads the few variables that it needs itself, because it imports
+    the standard library alone. The clients' own variables say where their files are. The launch is what the
+    settings are loaded from, before they are.
+    """
+    readers = {
+        name
+        for name, path in FILES.items()
+        for node in ast.walk(parsed(path))
+        if (isinstance(node, ast.Attribute) and node.attr in {"environ", "environb", "getenv"})
+        or (isinstance(node, ast.ImportFrom) and {alias.name for alias in node.names} & {"environ", "getenv"})
+    }
+    expected = {
+        "__main__",
+        "hooks.instructions",
+        "core.settings",
+        "embed.e5",
+        "hooks.events",
+        "cli.clients.catalog",
+    }
+    assert readers == expected
+
+
+def test_every_exception_is_caught_only_where_that_is_allowed() -> None:
+    """Guards against swallowed failures: elsewhere, handlers name the exceptions they catch."""
+    handlers = Counter(
+        name
+        for name, path in FILES.items()
+        for node in ast.walk(parsed(path))
+        if (isinstance(node, ast.ExceptHandler) and catches_everything(node))
+        or (
+            isinstance(node, ast.Call)
+            and "suppress" in names_in(node.func)
+            and any(names_in(argument) & {"Exception", "BaseException"} for argument in node.args)
         )
-        assert handlers <= BROAD_HANDLERS, handlers - BROAD_HANDLERS
+    )
+    assert handlers <= BROAD_HANDLERS, handlers - BROAD_HANDLERS
 
-    def test_one_file_prints_what_commands_show(self) -> None:
-        """Guards the terminal: people's text goes through `cli.output`, which takes it for text and not for markup."""
-        printing = {"rich.console.Console", "rich.markup.escape", "rich.print", "typer.echo"}
-        printers = {
-            name
-            for name, path in FILES.items()
-            if printing & set(imported_modules(path))
-            or any(
-                isinstance(node, ast.Attribute) and node.attr in {"echo", "secho"} for node in ast.walk(parsed(path))
-            )
-        }
-        assert printers == {"cli.output"}
 
-    def test_no_task_is_left_in_a_comment(self) -> None:
-        """Guards against notes that stay: what is to be done belongs to the issue tracker."""
-        mark = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
-        marked = {
-            f"{path.name}: {line.strip()}"
-            for path in sorted(SERVER.rglob("*.py"))
-            for line in path.read_text("utf-8").splitlines()
-            if mark.search(line)
-        }
-        assert marked == set()
+def test_one_file_prints_what_commands_show() -> None:
+    """Guards the terminal: people's text goes through `cli.output`, which takes it for text and not for markup."""
+    printing = {"rich.console.Console", "rich.markup.escape", "rich.print", "typer.echo"}
+    printers = {
+        name
+        for name, path in FILES.items()
+        if printing & set(imported_modules(path))
+        or any(isinstance(node, ast.Attribute) and node.attr in {"echo", "secho"} for node in ast.walk(parsed(path)))
+    }
+    assert printers == {"cli.output"}
