@@ -22,37 +22,33 @@ from tests.support.page import page_in
 pytestmark = pytest.mark.anyio
 
 NIGHT = datetime(2026, 6, 12, 18, tzinfo=UTC)
-SHANGHAI: dict[str, Any] = {"timezone": "Asia/Shanghai"}
-NEW_YORK: dict[str, Any] = {"timezone": "America/New_York"}
 
 
-@pytest.mark.few_by_day(1)
-@pytest.mark.parametrize(
-    ("settings", "at", "note"),
-    [
-        (SHANGHAI, None, 'read on 2026-06-13, "yesterday" is 2026-06-12'),
-        ({"timezone": "UTC"}, None, 'read on 2026-06-12, "yesterday" is 2026-06-11'),
-        ({"timezone": "UTC"}, "2026-06-13T02:00:00+08:00", 'read on 2026-06-13, "yesterday" is 2026-06-12'),
-        (NEW_YORK, "2026-06-13T02:00:00+08:00", 'read on 2026-06-13, "yesterday" is 2026-06-12'),
-    ],
+READ = (
+    ("Asia/Shanghai", None, 'read on 2026-06-13, "yesterday" is 2026-06-12'),
+    ("UTC", None, 'read on 2026-06-12, "yesterday" is 2026-06-11'),
+    ("UTC", "2026-06-13T02:00:00+08:00", 'read on 2026-06-13, "yesterday" is 2026-06-12'),
+    ("America/New_York", "2026-06-13T02:00:00+08:00", 'read on 2026-06-13, "yesterday" is 2026-06-12'),
 )
-async def test_yesterday_is_that_of_the_user_or_of_the_call(
-    tmp_path: Path, settings: dict[str, Any], at: str | None, note: str
-) -> None:
-    said_at = None if at is None else datetime.fromisoformat(at)
-    async with memory_in(tmp_path, StoppedClock(NIGHT), **settings) as memory:
-        result = await memory.add_text(ALICE, "The boiler broke yesterday", at=said_at)
-        (hit,) = (await memory.list(ALICE)).hits
-    assert result.notes == (note,)
-    assert hit.at == NIGHT
 
 
-@pytest.mark.few_by_day(1)
-@pytest.mark.parametrize(("settings", "day", "other"), [(SHANGHAI, 13, 12), (NEW_YORK, 12, 13)])
-async def test_filters_searches_and_summaries_have_the_days_of_the_user(
-    tmp_path: Path, settings: dict[str, Any], day: int, other: int
+async def test_yesterday_is_that_of_the_user_or_of_the_call(tmp_path: Path) -> None:
+    for number, (zone, at, note) in enumerate(READ):
+        said_at = None if at is None else datetime.fromisoformat(at)
+        async with memory_in(tmp_path / str(number), StoppedClock(NIGHT), timezone=zone) as memory:
+            result = await memory.add_text(ALICE, "The boiler broke yesterday", at=said_at)
+            (hit,) = (await memory.list(ALICE)).hits
+        assert result.notes == (note,)
+        assert hit.at == NIGHT
+
+
+@pytest.mark.parametrize(("zone", "day", "other"), [("Asia/Shanghai", 13, 12), ("America/New_York", 12, 13)])
+async def test_filters_searches_summaries_and_ends_have_the_days_of_the_user(
+    tmp_path: Path, zone: str, day: int, other: int
 ) -> None:
-    async with memory_in(tmp_path, StoppedClock(NIGHT), **settings) as memory:
+    """What holds until a day ends with that day where the user is."""
+    clock = StoppedClock(NIGHT)
+    async with memory_in(tmp_path, clock, timezone=zone) as memory:
         await memory.add_text(ALICE, "The boiler broke again", infer=False)
         await memory.add_messages(messages_from(("user", "It leaks"), at=NIGHT), infer=False)
         for kind in ("memory", "message"):
@@ -66,20 +62,11 @@ async def test_filters_searches_and_summaries_have_the_days_of_the_user(
         assert "boiler" in (await memory.summary(ALICE, "day:today")).text
         for kind in (f"day:2026-06-{other}", "day:yesterday"):
             assert "Nothing was said" in (await memory.summary(ALICE, kind)).text
-
-
-@pytest.mark.few_by_day(1)
-@pytest.mark.parametrize("settings", [SHANGHAI, NEW_YORK, {"timezone": "UTC"}])
-async def test_a_date_without_a_time_is_the_same_day_everywhere(tmp_path: Path, settings: dict[str, Any]) -> None:
-    """What holds until a day ends with that day where the user is."""
-    clock = StoppedClock(NIGHT)
-    async with memory_in(tmp_path, clock, **settings) as memory:
-        zone = memory.zone
         await memory.add_text(ALICE, "The pass is valid", metadata={"expires_at": "2026-06-14"}, infer=False)
-        for text, hour in (("before", 23), ("after", 24)):
-            clock.at = datetime(2026, 6, 14, 0, 30, tzinfo=zone).astimezone(UTC)
+        for hour, count in ((23, 2), (24, 1)):
+            clock.at = datetime(2026, 6, 14, 0, 30, tzinfo=memory.zone).astimezone(UTC)
             clock.forward(hours=hour)
-            assert len((await memory.list(ALICE)).hits) == (text == "before"), text
+            assert len((await memory.list(ALICE)).hits) == count
 
 
 async def test_the_page_and_a_user_of_its_own_zone(tmp_path: Path) -> None:
@@ -141,7 +128,7 @@ async def test_an_export_of_another_zone_is_imported_as_it_was(tmp_path: Path) -
         await memory.add_text(ALICE, "The boiler broke", infer=False)
         await memory.add_text(ALICE, "The roof leaks", infer=False)
         await export_to(memory, tmp_path / "pages")
-    async with memory_in(tmp_path / "data", StoppedClock(NIGHT), **SHANGHAI) as memory:
+    async with memory_in(tmp_path / "data", StoppedClock(NIGHT), timezone="Asia/Shanghai") as memory:
         assert (await import_from(memory, tmp_path / "pages")).edit == 0
         remove_item(tmp_path / "pages", "The boiler broke")
         imported = await import_from(memory, tmp_path / "pages", deletes=True)

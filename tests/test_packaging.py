@@ -63,19 +63,9 @@ async def test_the_bundle_is_valid_and_contains_a_server_that_runs(tmp_path: Pat
     unpacked = packed(tmp_path)
     names = {path.name for path in unpacked.iterdir()}
     assert names == {"LICENSE", "NOTICE", "README.md", "manifest.json", "prompts", "pyproject.toml", "server"}
-    reply = await added(
-        StdioServerParameters(
-            command=sys.executable,
-            args=["-m", "palimpsest"],
-            env={
-                **clean_environment(tmp_path),
-                "PYTHONPATH": str(unpacked / "server"),
-                "PALIMPSEST_USER_ID": "",
-                "PALIMPSEST_PROJECT": "",
-            },
-            cwd=unpacked,
-        )
-    )
+    own = {"PYTHONPATH": str(unpacked / "server"), "PALIMPSEST_USER_ID": "", "PALIMPSEST_PROJECT": ""}
+    env = {**clean_environment(tmp_path), **own}
+    reply = await added(StdioServerParameters(command=sys.executable, args=["-m", "palimpsest"], env=env, cwd=unpacked))
     assert reply.startswith("added: [")
 
 

@@ -8,9 +8,12 @@ import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import anyio.from_thread
+import anyio.to_thread
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,8 +25,9 @@ from palimpsest.core.models import Scope, Undo
 from palimpsest.core.validation import ScopeInput, scope_from
 from palimpsest.memory import Memory
 from tests.support.environment import clean_environment
+from tests.support.ledger_access import ignore_progress
 from tests.support.mcp_client import connect_stdio, error_text, reply_results, reply_text
-from tests.support.memory import memory_in, messages_from
+from tests.support.memory import ALICE, memory_in, messages_from
 from tests.support.restricted_process import CAN_FENCE
 from tests.support.server_in_process import connect
 
@@ -43,18 +47,24 @@ ODD_NAMES = (
 REFUSED_NAMES = ["*", " * ", "al\u200bice", "al\x00ice", "al\nice", "\u202ealice", "a" * 257]
 
 
-@pytest.mark.few_by_day(1)
-@pytest.mark.parametrize("part", ["user_id", "project", "agent_id", "run_id"])
-async def test_a_name_that_looks_like_another_is_another(tmp_path: Path, part: str) -> None:
-    """Wildcards, SQL, paths, upper case and look-alikes in any part of a scope match nothing else."""
-    own_scope = replace(Scope("alice"), **{part: "alice"})
-    async with memory_in(tmp_path) as memory:
-        kept = (await memory.add_text(own_scope, "The safe stands behind the clock")).outcomes[0].memory
-        await memory.add_messages(messages_from(("user", "the clock ticks loudly"), scope=own_scope))
-        for name in ODD_NAMES:
-            await _cannot_reach(memory, replace(Scope("alice"), **{part: name}), kept.id)
-        assert [hit.text for hit in (await memory.list(own_scope)).hits] == ["The safe stands behind the clock"]
-        assert len(await memory.log(own_scope)) == 2
+async def test_a_name_that_looks_like_another_is_another(tmp_path: Path) -> None:
+    """Wildcards, SQL, paths, upper case and look-alikes in any part of a scope match nothing else.
+
+    A name that two people would write alike cannot be a scope.
+    """
+    safe = "The safe stands behind the clock"
+    for part in ("user_id", "project", "agent_id", "run_id"):
+        own_scope = replace(Scope("alice"), **{part: "alice"})
+        async with memory_in(tmp_path / part) as memory:
+            kept = (await memory.add_text(own_scope, safe)).outcomes[0].memory
+            await memory.add_messages(messages_from(("user", "the clock ticks loudly"), scope=own_scope))
+            for name in ODD_NAMES:
+                await _cannot_reach(memory, replace(Scope("alice"), **{part: name}), kept.id)
+            assert [hit.text for hit in (await memory.list(own_scope)).hits] == [safe]
+            assert len(await memory.log(own_scope)) == 2
+    for name in REFUSED_NAMES:
+        with pytest.raises(InputError):
+            scope_from(Scope("alice"), ScopeInput(project=name))
 
 
 async def _cannot_reach(memory: Memory, other: Scope, memory_id: str) -> None:
@@ -79,30 +89,24 @@ async def _cannot_reach(memory: Memory, other: Scope, memory_id: str) -> None:
     assert (await memory.delete_all(other)).outcomes == ()
 
 
-@pytest.mark.parametrize("name", REFUSED_NAMES)
-def test_a_name_that_is_empty_or_invisible_is_refused(name: str) -> None:
-    """A name that two people would write alike cannot be a scope."""
-    with pytest.raises(InputError):
-        scope_from(Scope("alice"), ScopeInput(project=name))
-
-
-@settings(max_examples=15, deadline=None, database=None)
-@given(value=st.text(max_size=40), key=st.text(min_size=1, max_size=20))
-def test_no_filter_opens_another_scope(tmp_path_factory: pytest.TempPathFactory, value: str, key: str) -> None:
+async def test_no_filter_opens_another_scope(tmp_path: Path) -> None:
     """Whatever the key and value of a filter, all hits are from the scope."""
-    import anyio  # noqa: PLC0415 - the example runs a loop of its own
 
-    async def look() -> None:
-        async with memory_in(tmp_path_factory.mktemp("filters")) as memory:
-            await memory.add_text(Scope("bob"), "Bob keeps bees", metadata={"topic": "bees"})
-            await memory.add_text(Scope("alice"), "Alice keeps goats", metadata={"topic": "goats"})
-            try:
-                result = await memory.search(Scope("alice"), "who keeps what?", filters={key: {"ne": value}})
-            except InputError:
-                return
-            assert {hit.text for hit in result.hits} <= {"Alice keeps goats"}
+    @settings(max_examples=25, deadline=None, database=None)
+    @given(value=st.text(max_size=40), key=st.text(min_size=1, max_size=20))
+    def look(value: str, key: str) -> None:
+        try:
+            result = anyio.from_thread.run(
+                partial(memory.search, filters={key: {"ne": value}}), ALICE, "who keeps what?"
+            )
+        except InputError:
+            return
+        assert {hit.text for hit in result.hits} <= {"Alice keeps goats"}
 
-    anyio.run(look)
+    async with memory_in(tmp_path) as memory:
+        await memory.add_text(Scope("bob"), "Bob keeps bees", metadata={"topic": "bees"})
+        await memory.add_text(ALICE, "Alice keeps goats", metadata={"topic": "goats"})
+        await anyio.to_thread.run_sync(look)
 
 
 async def test_an_id_of_another_user_is_unknown(tmp_path: Path) -> None:
@@ -160,29 +164,22 @@ async def test_a_secret_is_never_stored_or_sent_and_the_reply_says_so(tmp_path: 
     """Secrets in texts, messages, metadata and updates reach neither the disk nor a model."""
     secret = f"The deploy token is {TOKEN}, and the wifi password: {PASSWORD}"
     with OpenAIServer(lambda _: json.dumps({"facts": []})) as server:
-        settings_ = {"OPENAI_BASE_URL": server.base_url, "OPENAI_API_KEY": "k"}
-        async with connect(tmp_path, **settings_) as memory:
-            added = await memory.call_tool(
-                "add_memory", {"text": secret, "infer": False, "metadata": {"note": secret, "password": PASSWORD}}
-            )
-            assert "look whether others are left" in reply_text(added)
+        async with connect(tmp_path, OPENAI_BASE_URL=server.base_url, OPENAI_API_KEY="k") as memory:
+            metadata = {"note": secret, "password": PASSWORD}
+            added = await memory.call_tool("add_memory", {"text": secret, "infer": False, "metadata": metadata})
             assert "[secret removed: github token]" in reply_text(added)
-            talk = [{"role": "system", "content": secret}, {"role": "user", "content": f"Look: {secret}"}]
-            assert "look whether others are left" in reply_text(
-                await memory.call_tool("add_memory", {"messages": talk})
-            )
             (kept,) = reply_results(added)
+            talk = [{"role": "system", "content": secret}, {"role": "user", "content": f"Look: {secret}"}]
             changed = {"memory_id": kept["id"], "text": f"Now {secret}", "metadata": {"token": TOKEN}}
-            assert "look whether others are left" in reply_text(await memory.call_tool("update_memory", changed))
+            said = await memory.call_tool("add_memory", {"messages": talk})
+            for reply in (added, said, await memory.call_tool("update_memory", changed)):
+                assert "look whether others are left" in reply_text(reply)
         sent = json.dumps([request["json"] for request in server.requests])
     held = b"".join(path.read_bytes() for path in (tmp_path / "data").rglob("*") if path.is_file())
     for secret in (TOKEN, PASSWORD):
         assert secret.encode() not in held
         assert secret not in sent
-
-
-async def test_a_setting_keeps_secrets(tmp_path: Path) -> None:
-    """`keep_secrets` turns the redaction off."""
+    # A setting turns the redaction off.
     async with connect(tmp_path, PALIMPSEST_KEEP_SECRETS="true") as memory:
         added = reply_text(await memory.call_tool("add_memory", {"text": f"The wifi password: {PASSWORD}"}))
         assert PASSWORD in added
@@ -197,14 +194,12 @@ async def test_every_file_is_private(tmp_path: Path) -> None:
         reply_text(await memory.call_tool("search_memories", {"query": "door"}))
     async with memory_in(tmp_path / "data") as memory:
         await memory.care.rebuild()
-        await memory.care.export(tmp_path / "data" / "moved.jsonl", "jsonl", lambda _done, _total: None)
-        await memory.care.import_file(memory.scope, tmp_path / "data" / "moved.jsonl", lambda _done, _total: None)
+        await memory.care.export(tmp_path / "data" / "moved.jsonl", "jsonl", ignore_progress)
+        await memory.care.import_file(memory.scope, tmp_path / "data" / "moved.jsonl", ignore_progress)
     paths = [tmp_path / "data", *(tmp_path / "data").rglob("*")]
     kinds = {path.relative_to(tmp_path / "data").parts[:1] for path in paths}
     assert {("index",), ("backups",), ("moved.jsonl",)} <= kinds
-    own = [
-        path for path in paths if "index" not in path.parts[:-2]
-    ]  # within it Chroma, used as a library, writes as it likes
+    own = [path for path in paths if "index" not in path.parts[:-2]]  # within it Chroma writes as it likes
     assert [path for path in own if stat.S_IMODE(path.stat().st_mode) & 0o077] == []
 
 
