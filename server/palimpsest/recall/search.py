@@ -10,7 +10,6 @@ from __future__ import annotations
 import difflib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -21,7 +20,7 @@ from sqlalchemy import Connection
 from palimpsest.core.errors import EmbedderError
 from palimpsest.core.filters import FADED, MAX_SHOWN_CHARS, METADATA, fields_filtered, metadata_keys, narrows, texts_of
 from palimpsest.core.models import Entity, Hit, KnownRelation, Scope, name_key, relation_key
-from palimpsest.core.protocols import Embedder, Vector
+from palimpsest.core.protocols import Vector
 from palimpsest.core.validation import MAX_TOKENS
 from palimpsest.recall.features import CandidateRequest, Candidates, PoolSize, Ranked, rank, squash, weights_for
 from palimpsest.recall.fold import FoldWords, fold, memories_first
@@ -43,7 +42,7 @@ from palimpsest.recall.retention import (
     left_out_note,
     retention_of,
 )
-from palimpsest.recall.retrieve import NearestEntries, retrieve
+from palimpsest.recall.retrieve import Searchable, retrieve
 from palimpsest.recall.score import SearchScoring
 from palimpsest.store import entries, messages
 from palimpsest.store import memories as memory_queries
@@ -103,7 +102,12 @@ def find_relations(conn: Connection, request: RelationRequest) -> tuple[KnownRel
     others = [entity.id for entity in request.entities if not entity.is_user]
     hits = replace(request, memory_ids=request.shown_ids, is_filtered=True)
     near = [*_relations_of(conn, request, others), *_relations_of(conn, hits, own)]
-    far = _relations_of(conn, request, _neighbours(conn, near, {*own, *others})) if request.hops > 1 else []
+    far: list[KnownRelation] = []
+    if request.hops > 1:
+        ends = {end for found in near for end in (found.source_id, found.destination_id)} - {*own, *others}
+        # Not those of the user, who is related to everything.
+        neighbours = sorted(entity.id for entity in roots_of(conn, ends).values() if not entity.is_user)
+        far = _relations_of(conn, request, neighbours)
     return _first((near, far), request.memory_ids)
 
 
@@ -122,12 +126,6 @@ def _relations_of(conn: Connection, request: RelationRequest, entity_ids: Sequen
         candidates = set(memory_ids)
         return [found for found in past if not request.is_filtered or found.memory_id in candidates]
     return relations_found(conn, scope, entity_ids, memory_ids, limit=limit, with_newest=not request.is_filtered)
-
-
-def _neighbours(conn: Connection, relations: Iterable[KnownRelation], entity_ids: AbstractSet[str]) -> list[str]:
-    """Return what is at the other ends of relations. The user is not among them, who is related to everything."""
-    ends = {end for found in relations for end in (found.source_id, found.destination_id)} - entity_ids
-    return sorted(entity.id for entity in roots_of(conn, ends).values() if not entity.is_user)
 
 
 def _first(hops: Sequence[Sequence[KnownRelation]], memory_ids: Sequence[str]) -> tuple[KnownRelation, ...]:
@@ -179,7 +177,12 @@ def filter_notes(
         return unknown
     with ledger.read() as conn:
         known = Counter(memory_queries.metadata_keys(conn, scope, deleted=deleted))
-    return (*unknown, *_missing(doubtful, known), *_hidden(fields, known))
+    hidden = (
+        f"'{name}' is a field of every memory; the key of that name in the metadata is '{METADATA}{name}'"
+        for name in fields
+        if name in known
+    )
+    return (*unknown, *_missing(doubtful, known), *hidden)
 
 
 def _unknown_names(ledger: Ledger, scope: Scope, names: Sequence[str], *, deleted: bool | None) -> tuple[str, ...]:
@@ -243,12 +246,6 @@ def _missing(keys: Sequence[str], known: Counter[str]) -> Iterator[str]:
         else:
             others = f"keys that are used: {_quoted(names)}"
         yield f"no memory here has the key '{key}'; {others}"
-
-
-def _hidden(fields: Sequence[str], known: Counter[str]) -> Iterator[str]:
-    for name in fields:
-        if name in known:
-            yield f"'{name}' is a field of every memory; the key of that name in the metadata is '{METADATA}{name}'"
 
 
 def _quoted(names: Sequence[str]) -> str:
@@ -318,20 +315,20 @@ class SearchResult:
         return not (self.confident or self.shows_all)
 
 
-def search(ledger: Ledger, embedder: Embedder, index: NearestEntries, query: SearchQuery) -> SearchResult:
+def search(searchable: Searchable, query: SearchQuery) -> SearchResult:
     """Search the memory. Blocking: call it in a worker thread. Raises InputError and LedgerError."""
-    ranking = rank_query(ledger, embedder, index, query)
-    hits = _hits(ledger, ranking, query)
+    ranking = rank_query(searchable, query)
+    hits = _hits(searchable.ledger, ranking, query)
     hits = with_passages(hits, ranking.candidates.weights, query.max_tokens)
-    return _result(hits, _relations(ledger, ranking, hits, query), query, ranking)
+    return _result(hits, _relations(searchable.ledger, ranking, hits, query), query, ranking)
 
 
-def search_all_projects(ledger: Ledger, embedder: Embedder, index: NearestEntries, query: SearchQuery) -> SearchResult:
+def search_all_projects(searchable: Searchable, query: SearchQuery) -> SearchResult:
     """Search every project of the user in turn, and return the most relevant hits of all. Blocking, as `search`."""
-    with ledger.read() as conn:
+    with searchable.ledger.read() as conn:
         projects = {query.scope.project, *project_queries.project_names(conn, query.scope.user_id)}
     results = [
-        search(ledger, embedder, index, replace(query, scope=replace(query.scope, project=name), max_tokens=MAX_TOKENS))
+        search(searchable, replace(query, scope=replace(query.scope, project=name), max_tokens=MAX_TOKENS))
         for name in sorted(projects)
     ]
     # Scores of two searches cannot be compared, so the relevance comes first. What belongs to no project is found in
@@ -370,8 +367,9 @@ class Ranking:
     is_whole: bool = False
 
 
-def rank_query(ledger: Ledger, embedder: Embedder, index: NearestEntries, query: SearchQuery) -> Ranking:
+def rank_query(searchable: Searchable, query: SearchQuery) -> Ranking:
     """Return all candidates of a query, best first. Blocking. Raises InputError and LedgerError."""
+    ledger, embedder = searchable.ledger, searchable.embedder
     now = query.as_of or query.now
     with ledger.read() as conn:
         found = _filter(conn, ledger, query, now)
@@ -397,7 +395,7 @@ def rank_query(ledger: Ledger, embedder: Embedder, index: NearestEntries, query:
         as_of=query.as_of,
         follows_links=query.follows_links,
     )
-    candidates = retrieve(ledger, embedder, index, request)
+    candidates = retrieve(searchable, request)
     notes += [
         f"searched by {'words' if isinstance(error, EmbedderError) else 'meaning'} only: {error}"
         for error in candidates.errors
