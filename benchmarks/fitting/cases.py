@@ -177,7 +177,7 @@ def _case(
 ) -> Case:
     """Return the case of one question; `answers` are ids of memories, or external ids of turns."""
     engine = memory.engine
-    ranking = rank_query(engine.ledger, engine.embedder, engine.index, SearchQuery(scope, text, now))
+    ranking = rank_query(engine, SearchQuery(scope, text, now))
     candidates = ranking.candidates
     answers = frozenset(answers)
     sources = _sources(memory, candidates) if family in OF_CONVERSATIONS else ()

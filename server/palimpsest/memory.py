@@ -78,10 +78,10 @@ def open_parts(
         engine = Engine(
             ledger,
             embedder,
+            index,
             open_model(settings),
             prompts,
             zones.clock(clock, settings.user_id),
-            index,
             threads,
             keep_secrets=settings.keep_secrets,
             excluded_topics=settings.excludes,
@@ -125,8 +125,8 @@ def search_memory(engine: Engine, query: SearchQuery, *, all_projects: bool) -> 
     bounded("hops", query.hops, 0, MAX_HOPS)
     query = replace(query, follows_links=engine.has_links)
     if all_projects:
-        return search_all_projects(engine.ledger, engine.embedder, engine.index, query)
-    result = search(engine.ledger, engine.embedder, engine.index, query)
+        return search_all_projects(engine, query)
+    result = search(engine, query)
     deleted = False if query.as_of is None else None
     notes = filter_notes(engine.ledger, query.scope, query.filters, result.hits, deleted=deleted)
     return replace(result, notes=(*result.notes, *notes))

@@ -116,7 +116,7 @@ async def test_what_is_deleted_during_a_comparison_is_dropped(
     async with memory_in(tmp_path, clock) as memory:
         rex, _ = await fill(memory, clock)
         engine, texts = memory.engine, {"User's dog is Rex": None}
-        (group,) = similar.similar_memories(engine.ledger, engine.embedder, engine.index, ALICE, texts, 5).values()
+        (group,) = similar.similar_memories(engine, ALICE, texts, 5).values()
         assert group[0].memory.id == rex
 
         def retrieve_and_delete(*arguments: Any) -> Any:
@@ -128,7 +128,7 @@ async def test_what_is_deleted_during_a_comparison_is_dropped(
             return candidates
 
         monkeypatch.setattr(similar, "retrieve", retrieve_and_delete)
-        (rest,) = similar.similar_memories(engine.ledger, engine.embedder, engine.index, ALICE, texts, 5).values()
+        (rest,) = similar.similar_memories(engine, ALICE, texts, 5).values()
     assert rest == group[1:]
 
 

@@ -243,38 +243,21 @@ def _relations(memory: Memory) -> Mapping[tuple[str, str], frozenset[str]]:
     return {key: frozenset(names) for key, names in stated.items()}
 
 
-@dataclass(frozen=True, slots=True)
 class _Claim:
     """What decides whether a memory contradicts another one. `relations` are those that may have several values."""
 
-    id: str
-    at: datetime
-    plain: frozenset[str]
-    subject: str
-    words: frozenset[str]
-    matter: frozenset[str]
-    relations: Mapping[tuple[str, str], frozenset[str]]
-    is_denial: bool
-    is_safety: bool
-    is_addition: bool
-    is_change: bool
-
-    @classmethod
-    def of(cls, memory: Memory) -> _Claim:
+    def __init__(self, memory: Memory) -> None:
         text, words = memory.text, search_tokens(memory.text)
-        return cls(
-            memory.id,
-            memory.stated_at,
-            frozenset(text.casefold().split()),
-            words[0] if words else "",
-            frozenset(words),
-            frozenset(query_tokens(text)) - _OF_POLARITY - _OF_USER,
-            {key: names for key, names in _relations(memory).items() if key[1] not in SINGLE_VALUED},
-            is_denial(text),
-            is_safety(memory, ""),
-            _TOO.search(text) is not None,
-            change_words(text) > 0,
-        )
+        self.id, self.at = memory.id, memory.stated_at
+        self.plain = frozenset(text.casefold().split())
+        self.subject = words[0] if words else ""
+        self.words = frozenset(words)
+        self.matter = frozenset(query_tokens(text)) - _OF_POLARITY - _OF_USER
+        self.relations = {key: names for key, names in _relations(memory).items() if key[1] not in SINGLE_VALUED}
+        self.is_denial = is_denial(text)
+        self.is_safety = is_safety(memory, "")
+        self.is_addition = _TOO.search(text) is not None
+        self.is_change = change_words(text) > 0
 
     def denies(self, other: _Claim) -> bool:
         """Return whether two say the same of one matter, but one of them with a negation."""
@@ -301,7 +284,7 @@ class _Claim:
 def _by_texts(memories: Sequence[Memory], vectors: Mapping[str, Vector], embedder: str) -> frozenset[str]:
     """Return those that a newer one probably replaces, judged by their words and vectors. The oldest comes first."""
     texts = [memory.text for memory in memories]
-    claims = [_Claim.of(memory) for memory in memories]
+    claims = [_Claim(memory) for memory in memories]
     weights = weights_for(embedder).replacement
     nothing = np.zeros_like(next(iter(vectors.values()), np.zeros(1, np.float32)))
     known = np.stack([vectors.get(memory.id, nothing) for memory in memories])
@@ -488,7 +471,9 @@ def instructions_with(sources: Sources) -> str:
     first, pinned = _lines(sources.first, MEMORY_TOKENS, is_lasting=True), _lines(sources.pinned, PINNED_TOKENS)
     helpful = _lines(sources.help, MEMORY_TOKENS)
     of_project = _lines((*sources.rules, *sources.of_project), MEMORY_TOKENS)
-    about = _about(sources)
+    about = [f"- {shown}" for line in sources.profile if (shown := sentences(line, PROFILE_TOKENS))]
+    if not sources.profile:
+        about = _lines(sources.telling, MEMORY_TOKENS)
     room = HEAD_CHARS - len(f"{HEAD}\n\n{KNOWN}\n")
     every = (*first, *pinned, *helpful, *of_project, *about)
     shown = _fitting(every, room)
@@ -505,13 +490,6 @@ def instructions_with(sources: Sources) -> str:
         more = [rest[place] for place in fitting([len(line.encode()) + 1 for line in rest], room)]
         text += f"\n{_headed(heading, more)}" if more else ""
     return text
-
-
-def _about(sources: Sources) -> list[str]:
-    """Return what is known of the user beside the pinned block, a line each."""
-    if not sources.profile:
-        return _lines(sources.telling, MEMORY_TOKENS)
-    return [f"- {shown}" for line in sources.profile if (shown := sentences(line, PROFILE_TOKENS))]
 
 
 def _lines(memories: Sequence[Memory], max_tokens: int, *, is_lasting: bool = False) -> list[str]:
@@ -586,7 +564,8 @@ class _Writer:
 
 def session_brief(sources: Sources, project: str) -> ContextBlock:
     """Return the brief of a session in a project, or in none."""
-    about, of_project, more = "About the user:", _project_heading(project), "More about the user:"
+    about, more = "About the user:", "More about the user:"
+    of_project = f"About the project {shorten_to_tokens(plain(project), 30)}:"
     frame = count_tokens("\n".join((BLOCK_BEGIN, BRIEF_INTRODUCTION, BLOCK_END, "")))
     ending = _last_session(sources.last_words)
     writer = _Writer(MAX_BRIEF_TOKENS - frame - sum(line_tokens((*ending, about, of_project, more))))
@@ -617,10 +596,6 @@ def session_brief(sources: Sources, project: str) -> ContextBlock:
         return NOTHING
     ids = (*writer.ids, *(message.id for message in sources.last_words))
     return ContextBlock("\n".join((BLOCK_BEGIN, BRIEF_INTRODUCTION, *lines, BLOCK_END)), ids)
-
-
-def _project_heading(project: str) -> str:
-    return f"About the project {shorten_to_tokens(plain(project), 30)}:"
 
 
 def _section(heading: str, lines: Sequence[str]) -> list[str]:
@@ -758,13 +733,12 @@ def _answer_of(hits: Sequence[Hit]) -> ContextBlock:
     """Return hits as an answer, the best first, as many as fit."""
     writer = _Writer(MAX_RECALL_TOKENS - count_tokens("\n".join((BLOCK_BEGIN, RECALL_INTRODUCTION, BLOCK_END, ""))))
     shown = within_budget(hits, writer.room)
-    lines = writer.write(shown, [_line(hit) for hit in shown], writer.room)  # a speaker's name may be long
+    lines: list[str] = []
+    for hit in shown:
+        speaker = f" {plain(hit.name) or hit.role} said:" if hit.kind == "message" else ""
+        date = date_and_sense(hit, hit.text) if hit.kind == "memory" else hit.date
+        lines.append(f"- [{hit.id[:ID_CHARS]}] {date}{speaker} {plain(hit.text)}")
+    lines = writer.write(shown, lines, writer.room)  # a speaker's name may be long
     if not lines:
         return NOTHING
     return ContextBlock("\n".join((BLOCK_BEGIN, RECALL_INTRODUCTION, *lines, BLOCK_END)), tuple(writer.ids))
-
-
-def _line(hit: Hit) -> str:
-    speaker = f" {plain(hit.name) or hit.role} said:" if hit.kind == "message" else ""
-    date = date_and_sense(hit, hit.text) if hit.kind == "memory" else hit.date
-    return f"- [{hit.id[:ID_CHARS]}] {date}{speaker} {plain(hit.text)}"

@@ -492,7 +492,7 @@ class Briefs:
         fading = forgetting_of(self._settings)
 
         def search_ledger(query: SearchQuery) -> SearchResult:
-            return search(engine.ledger, engine.embedder, engine.index, replace(query, forgetting=fading))
+            return search(engine, replace(query, forgetting=fading))
 
         now, floor = engine.clock(), self._settings.min_relevance
         score = least_score(engine.embedder.fingerprint)

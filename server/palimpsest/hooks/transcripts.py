@@ -387,20 +387,12 @@ def _head(stream: BinaryIO, offset: int) -> str:
 def _whole_lines(stream: BinaryIO) -> Iterator[bytes]:
     """Yield the lines that have an end; of one that is too long, an empty line."""
     while line := stream.readline(MAX_LINE_BYTES):
-        if line.endswith(b"\n"):
-            yield line
-        elif len(line) < MAX_LINE_BYTES or not _skip_line(stream):
+        is_long = False
+        while len(line) == MAX_LINE_BYTES and not line.endswith(b"\n"):
+            line, is_long = stream.readline(MAX_LINE_BYTES), True
+        if not line.endswith(b"\n"):
             return
-        else:
-            yield b"-"
-
-
-def _skip_line(stream: BinaryIO) -> bool:
-    """Move to the end of the line; return whether it has one."""
-    while line := stream.readline(MAX_LINE_BYTES):
-        if line.endswith(b"\n"):
-            return True
-    return False
+        yield b"-" if is_long else line
 
 
 def _parse(client: str, line: bytes, info: TranscriptInfo) -> list[TranscriptMessage]:

@@ -109,7 +109,7 @@ def nearest(engine: Engine, memory: Memory) -> Sequence[NearMemory]:
     with engine.ledger.read() as conn:
         vectors = entries.own_vectors(conn, engine.embedder.fingerprint, "memory", [memory.id])
     vector = {memory.text: vectors.get(memory.id)}
-    found = similar_memories(engine.ledger, engine.embedder, engine.index, memory.scope, vector, NEAREST + 1)
+    found = similar_memories(engine, memory.scope, vector, NEAREST + 1)
     others = [item for item in found[memory.text] if item.memory.id != memory.id and item.memory.scope == memory.scope]
     return [NearMemory(item.memory, item.likeness) for item in others[:NEAREST]]
 
@@ -162,7 +162,7 @@ def _pairs_of(
     row, memory = newer
     if has_expired(memory.metadata, engine.clock()):
         return []
-    found = near_duplicates(engine.ledger, engine.embedder, engine.index, scope, text, MAX_ALIKE)
+    found = near_duplicates(engine, scope, text, MAX_ALIKE)
     if not found:
         return []
     with engine.ledger.read() as conn:
@@ -215,9 +215,8 @@ def _similar(
     ids = {outcome.memory.text: outcome.memory.id for outcome in outcomes if _has_new_text(outcome)}
     if not ids:
         return {}
-    parts = engine.ledger, engine.embedder, engine.index, scope
     return {
-        memory_id: near_duplicates(*parts, NewText(memory_id, text, vectors.get(text)), MAX_SHOWN)
+        memory_id: near_duplicates(engine, scope, NewText(memory_id, text, vectors.get(text)), MAX_SHOWN)
         for text, memory_id in ids.items()
     }
 

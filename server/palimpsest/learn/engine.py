@@ -21,7 +21,7 @@ from palimpsest.embed.workers import QuestionCache
 from palimpsest.index.sync import Projection
 from palimpsest.llm import decide, extract, summarize
 from palimpsest.llm.prompts import PromptFiles
-from palimpsest.recall.retrieve import NearestEntries
+from palimpsest.recall.retrieve import Searchable
 from palimpsest.store.ledger import Ledger
 from palimpsest.text.tokenizer import search_tokens
 
@@ -114,7 +114,7 @@ async def _ignore_progress(message: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Engine:
+class Engine(Searchable):
     """The parts of one open memory.
 
     `clock` shows the time in the zone of the user whom it works for.
@@ -128,12 +128,9 @@ class Engine:
     this process holds `jobs_lock`.
     """
 
-    ledger: Ledger
-    embedder: Embedder
     model: LanguageModel | None
     prompts: PromptFiles
     clock: Clock
-    index: NearestEntries
     threads: Threads
     keep_secrets: bool = False
     excluded_topics: tuple[str, ...] = ()

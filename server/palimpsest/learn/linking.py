@@ -49,7 +49,7 @@ def neighbourhoods(engine: Engine, scope: Scope, memory_ids: Sequence[str]) -> l
     new = [found[memory_id] for memory_id in memory_ids if memory_id in found]
     new = [memory for memory in new if memory.deleted_at is None and memory.scope == scope]
     vectors = {memory.text: stored.get(memory.id) for memory in new}
-    near = similar_memories(engine.ledger, engine.embedder, engine.index, scope, vectors, NEAREST + 1)
+    near = similar_memories(engine, scope, vectors, NEAREST + 1)
     return [
         Neighbourhood(memory, tuple(item for item in near[memory.text] if item.memory.id != memory.id)[:NEAREST])
         for memory in new

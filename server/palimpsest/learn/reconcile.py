@@ -248,7 +248,7 @@ def related_memories(
         return []
     known = {memory.text: stored[memory.id] for memory in memories if memory.id in stored}
     texts = [fact.text, *(memory.text for memory in memories)]
-    likeness = likeness_among(engine.ledger, engine.embedder, scope, texts, {**known, **vectors})[0, 1:]
+    likeness = likeness_among(engine, scope, texts, {**known, **vectors})[0, 1:]
     related = [
         RelatedMemory(memory, found[memory.id], float(alike)) for memory, alike in zip(memories, likeness, strict=True)
     ]
@@ -418,8 +418,7 @@ def _near_each_fact(
 ) -> list[dict[int, float]]:
     """Return for each fact the numbers of the memories to show, and their likeness."""
     texts = [fact.text for fact in facts]
-    parts = engine.ledger, engine.embedder, engine.index, scope
-    memories = similar_memories(*parts, {text: vectors.get(text) for text in texts}, NEAREST_MEMORIES)
+    memories = similar_memories(engine, scope, {text: vectors.get(text) for text in texts}, NEAREST_MEMORIES)
     near: list[dict[int, float]] = [{} for _ in texts]
     for place in range(NEAREST_MEMORIES):  # the best of each text first
         for number, text in enumerate(texts):
@@ -478,11 +477,10 @@ def _near_each_request(
 
     A project's request does not change the user's global memories. They are shown, so that the reply can name them.
     """
-    parts = engine.ledger, engine.embedder, engine.index, scope
     asked = {request.what: vectors.get(request.what) for request in requests}
     own = {source for request in requests for source in request.sources}
-    memories = similar_memories(*parts, asked, FORGETTABLE_MEMORIES)
-    messages = similar_messages(*parts, asked, FORGETTABLE_MESSAGES + len(own))
+    memories = similar_memories(engine, scope, asked, FORGETTABLE_MEMORIES)
+    messages = similar_messages(engine, scope, asked, FORGETTABLE_MESSAGES + len(own))
     near: list[dict[int, float]] = []
     partly_shown: list[frozenset[Kind]] = []
     for request in requests:
@@ -550,7 +548,7 @@ def _near_facts(
 
     With `all_listed` all facts are returned, because a request to forget may mean each of them.
     """
-    likeness = likeness_among(engine.ledger, engine.embedder, scope, [fact.text for fact in facts], vectors)
+    likeness = likeness_among(engine, scope, [fact.text for fact in facts], vectors)
     pairs = [
         (number, other)
         for number in range(len(facts))

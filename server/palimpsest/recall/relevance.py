@@ -97,7 +97,14 @@ def signs_of_best(
     rows = [item.row for item in ranked]
     found = frozenset[str]().union(*(candidates.words_in_context[row] for row in rows))
     unknown = [word for word in query.words if word not in found]
-    total = sum(candidates.weights.values())
+    weights = candidates.weights
+    total = sum(weights.values())
+    # How rare the rarest word of the query is that the best candidate lacks, from 0 to 1.
+    missing = weights.keys() - candidates.words[best.row]
+    rarest_missing, rarest = max((weights[word] for word in missing), default=0.0), math.log1p(candidates.collection)
+    names = [search_tokens(name) for name in _NAME.findall(query.text) if name[0].isupper()]
+    names = [tokens for tokens in names if tokens]
+    known, text_words = found | query.names, frozenset(search_tokens(text))
     highest = 0.0
     if candidates.vectors is not None and candidates.query_vector is not None:
         highest = float((candidates.vectors @ candidates.query_vector)[rows].max())
@@ -108,10 +115,11 @@ def signs_of_best(
         "score": best.score - best.parts.get("speaker", 0.0) - best.parts.get("faded", 0.0),
         "lead": best.score - second,
         "coverage": float(coverage(candidates, [candidates.words[best.row]])[0]),
-        "rarest missing word": _rarest_missing(candidates, best.row),
-        "unknown words": sum(candidates.weights.get(word, 0.0) for word in unknown) / total if total else 0.0,
-        "unknown name": float(_has_unknown_name(query, candidates, found)),
-        "found name": float(_has_found_name(query, text)),
+        "rarest missing word": rarest_missing / rarest if rarest else 0.0,
+        "unknown words": sum(weights.get(word, 0.0) for word in unknown) / total if total else 0.0,
+        # A capitalized word, not the first, that no candidate has; one that the text has may be all that matches.
+        "unknown name": float(any(known.isdisjoint(name) and weights.keys() & set(name) for name in names)),
+        "found name": float(any(not text_words.isdisjoint(name) for name in names)),
         "length": math.log1p(len(query.text)),
         "missed number": float(_misses_number(query.text, text)),
         "missed answer": float(_misses_answer(query.text, text)),
@@ -141,34 +149,6 @@ def _has_all_words(query: ParsedQuery, candidates: Candidates, ranked: Sequence[
         and not _misses_answer(query.text, item.candidate.text)
         for item in ranked[:TOP]
     )
-
-
-def _rarest_missing(candidates: Candidates, row: int) -> float:
-    """Return how rare the rarest word of the query is that a candidate lacks, from 0 to 1; 0 if it lacks none."""
-    missing = candidates.weights.keys() - candidates.words[row]
-    rarest = math.log1p(candidates.collection)
-    return max((candidates.weights[word] for word in missing), default=0.0) / rarest if rarest else 0.0
-
-
-def _has_unknown_name(query: ParsedQuery, candidates: Candidates, found: frozenset[str]) -> bool:
-    """Return whether the query has a capitalized word, not its first, that no candidate has."""
-    known = found | query.names
-    return any(known.isdisjoint(name) and candidates.weights.keys() & set(name) for name in _names(query.text))
-
-
-def _has_found_name(query: ParsedQuery, text: str) -> bool:
-    """Return whether the query has a capitalized word, not its first, that the text has too.
-
-    Many texts have the name of somebody one asks about. Such a text matches by its name alone.
-    """
-    words = frozenset(search_tokens(text))
-    return any(not words.isdisjoint(name) for name in _names(query.text))
-
-
-def _names(text: str) -> list[list[str]]:
-    """Return the search tokens of each capitalized word but the first."""
-    names = [search_tokens(name) for name in _NAME.findall(text) if name[0].isupper()]
-    return [tokens for tokens in names if tokens]
 
 
 def _misses_number(question: str, text: str) -> bool:

@@ -83,7 +83,10 @@ class Fading:
 
 def fading_of(trace: Trace, forgetting: Forgetting, now: datetime) -> Fading:
     """Return how well a memory is remembered."""
-    days, tag = _days(trace, forgetting)
+    # The tag that has the most days.
+    tags = _tags(trace)
+    of_tags = [(forgetting.days_by_tag[tag], tag) for tag in sorted(tags) if tag in forgetting.days_by_tag]
+    days, tag = max(of_tags, key=lambda item: item[0], default=(forgetting.days, ""))
     if kept_by := _kept_by(trace):
         return Fading(1.0, trace.strength, days, tag, trace.last_at, trace.used_at, None, kept_by)
     scale = trace.strength * days
@@ -93,12 +96,6 @@ def fading_of(trace: Trace, forgetting: Forgetting, now: datetime) -> Fading:
         with suppress(OverflowError):  # beyond the year 9999
             fades_at = trace.last_at + timedelta(days=-math.log(forgetting.bound) * scale)
     return Fading(retention, trace.strength, days, tag, trace.last_at, trace.used_at, fades_at)
-
-
-def _days(trace: Trace, forgetting: Forgetting) -> tuple[float, str]:
-    """Return the days of the tag that has the most, and the tag; or the usual days and ""."""
-    of_tags = [(forgetting.days_by_tag[tag], tag) for tag in sorted(_tags(trace)) if tag in forgetting.days_by_tag]
-    return max(of_tags, key=lambda item: item[0], default=(forgetting.days, ""))
 
 
 def _kept_by(trace: Trace) -> str:

@@ -154,49 +154,57 @@ class NearestEntries(Protocol):
         ...
 
 
-def retrieve(ledger: Ledger, embedder: Embedder, index: NearestEntries, request: CandidateRequest) -> Candidates:
+@dataclass(frozen=True, slots=True)
+class Searchable:
+    """What can be searched: a ledger, and the index of the vectors that an embedder makes of its entries."""
+
+    ledger: Ledger
+    embedder: Embedder
+    index: NearestEntries
+
+
+def retrieve(searchable: Searchable, request: CandidateRequest) -> Candidates:
     """Return the candidates of a request, ordered by number. Blocking. Raises LedgerError.
 
     No connection is open while a text is embedded or the vector index is queried.
     """
+    ledger, embedder = searchable.ledger, searchable.embedder
     if request.as_of is not None:
         return candidates_at(ledger, embedder, request, request.as_of)
     with ledger.read() as conn:
-        wanted = index_query(conn, embedder.fingerprint, request)
-    index_hits = None if wanted is None else index.query(*wanted)
+        wanted = index_query(conn, searchable, request)
+    index_hits = None if wanted is None else searchable.index.query(*wanted)
     with ledger.read() as conn:
-        return candidates_in(conn, ledger, embedder.fingerprint, index, request, index_hits)
+        return candidates_in(conn, searchable, request, index_hits)
 
 
 def candidates_in(
-    conn: Connection,
-    ledger: Ledger,
-    embedder: str,
-    index: NearestEntries,
-    request: CandidateRequest,
-    index_hits: IndexHits | None,
+    conn: Connection, searchable: Searchable, request: CandidateRequest, index_hits: IndexHits | None
 ) -> Candidates:
     """Return the candidates as one state of the ledger has them, of what the index proposed and the full text does."""
-    stored = entry_queries.centre(conn, request.scope.user_id, embedder)
-    centre = Centre.of(embedder, stored.entries, stored.mean)
+    stored, centre = stored_centre(conn, searchable, request.scope)
     vector = None if request.vector is None else _centred_query(request.vector, request, centre)
-    now = ledger.now(request.scope.user_id)
-    search = _LivingSearch(
-        conn, embedder, ledger.full_text, index, index_hits, request, vector, centre.passage, stored, now
-    )
-    return search.candidates()
+    now = searchable.ledger.now(request.scope.user_id)
+    return _LivingSearch(conn, searchable, index_hits, request, vector, centre.passage, stored, now).candidates()
 
 
-def index_query(conn: Connection, embedder: str, request: CandidateRequest) -> tuple[str, Vector, int] | None:
+def index_query(conn: Connection, searchable: Searchable, request: CandidateRequest) -> tuple[str, Vector, int] | None:
     """Return what to ask the index: user, vector, number of entries. Return None if the scope is scanned instead."""
     if request.vector is None or not (request.filter is None or request.filter.leaves_most_messages):
         return None
     if entry_queries.is_narrow(conn, request.scope):
         return None
-    stored = entry_queries.centre(conn, request.scope.user_id, embedder)
-    vector = _centred_query(request.vector, request, Centre.of(embedder, stored.entries, stored.mean))
+    stored, centre = stored_centre(conn, searchable, request.scope)
+    vector = _centred_query(request.vector, request, centre)
     tested = TESTED_POOLS if stored.has_pages or request.filter is not None else 1
     return request.scope.user_id, vector, request.pool.by_meaning * tested
+
+
+def stored_centre(conn: Connection, searchable: Searchable, scope: Scope) -> tuple[entry_queries.Centre, Centre]:
+    """Return the mean of a user's stored vectors, and the centre that vectors are compared around."""
+    fingerprint = searchable.embedder.fingerprint
+    stored = entry_queries.centre(conn, scope.user_id, fingerprint)
+    return stored, Centre.of(fingerprint, stored.entries, stored.mean)
 
 
 def _centred_query(vector: Vector, request: CandidateRequest, centre: Centre) -> Vector:
@@ -212,9 +220,7 @@ class _LivingSearch:
     """
 
     conn: Connection
-    embedder: str
-    full_text: FullText
-    index: NearestEntries
+    searchable: Searchable
     index_hits: IndexHits | None
     request: CandidateRequest
     vector: Vector | None
@@ -223,6 +229,16 @@ class _LivingSearch:
     now: datetime
     errors: list[FullTextError] = field(default_factory=list[FullTextError])
     frequency: Mapping[str, int] = field(default_factory=dict[str, int])
+
+    @property
+    def full_text(self) -> FullText:
+        """Return the full text of the ledger."""
+        return self.searchable.ledger.full_text
+
+    @property
+    def fingerprint(self) -> str:
+        """Return the fingerprint of the embedder."""
+        return self.searchable.embedder.fingerprint
 
     def candidates(self) -> Candidates:
         """Return the candidates with their features."""
@@ -327,7 +343,7 @@ class _LivingSearch:
     def _rows(self, nearest: Iterable[int], bm25: Iterable[int]) -> dict[int, CandidateRow]:
         chars = WHOLE_TEXT if self.request.whole_texts else entry_queries.READ_CHARS
         seqs = [*{*nearest, *bm25}]
-        rows = entry_queries.candidates(self.conn, self.request.scope, self.embedder, seqs, self.now, chars)
+        rows = entry_queries.candidates(self.conn, self.request.scope, self.fingerprint, seqs, self.now, chars)
         return {row.candidate.seq: row for row in rows}
 
     def _has_requested_kind(self, row: CandidateRow) -> bool:
@@ -353,7 +369,7 @@ class _LivingSearch:
         """Return the entries from the index and those it may lack. Return None if the scope is to be scanned."""
         if self.index_hits is None:
             return None
-        changed = self.index.changed_since(self.conn, self.request.scope.user_id, self.index_hits.log_number)
+        changed = self.searchable.index.changed_since(self.conn, self.request.scope.user_id, self.index_hits.log_number)
         entries = self.index_hits.entries
         first = self._first(entries, limit)
         if changed is None or len(first) < min(limit, len(entries)):
@@ -367,9 +383,9 @@ class _LivingSearch:
         cosines: list[Vector] = []
         seqs: list[int] = []
         if allowed is not None and len(allowed) <= MAX_PICKED:
-            batches = entry_queries.some_keys(self.conn, self.embedder, sorted(allowed))
+            batches = entry_queries.some_keys(self.conn, self.fingerprint, sorted(allowed))
         else:
-            batches = entry_queries.scope_keys(self.conn, self.request.scope, self.embedder, self.request.kind)
+            batches = entry_queries.scope_keys(self.conn, self.request.scope, self.fingerprint, self.request.kind)
         for batch, keys in batches:
             cosines.append(centred(keys, self.mean) @ self.vector)
             seqs += batch

@@ -346,7 +346,12 @@ class SearchScoring:
 
     def parts(self, candidates: Candidates) -> dict[str, Column]:
         """Return what speaks for and against each candidate, by name."""
-        weigh = partial(self._weighed, np.array([entry.kind == "message" for entry in candidates.entries]))
+        is_message = np.array([entry.kind == "message" for entry in candidates.entries])
+        of_message, of_memory = self.weights.message, self.weights.memory
+
+        def weigh(name: str, feature: Column) -> Column:
+            return np.where(is_message, of_message.get(name, 0.0), of_memory.get(name, 0.0)) * feature
+
         parts = {name: weigh(name, column) for name, column in self.features(candidates).items()}
         outdated = [entry.owner_id in candidates.outdated for entry in candidates.entries]
         parts["superseded"] = -SUPERSEDED * np.array(outdated, dtype=np.float32)
@@ -374,6 +379,8 @@ class SearchScoring:
         meaning = _meaning(candidates, candidates.vectors, candidates.words)
         in_context = _meaning(candidates, candidates.contexts, candidates.words_in_context)
         covered_in_context = coverage(candidates, candidates.words_in_context)
+        # A first guess of the score.
+        guess = GUESSED_SPEAKER * named(query, candidates) + (z_scores(candidates.bm25) + (meaning + in_context)) / 3
         functions: dict[str, Callable[[], Column]] = {
             "message": lambda: np.array([entry.kind == "message" for entry in candidates.entries], dtype=np.float32),
             "meaning": lambda: damped(meaning),
@@ -384,8 +391,8 @@ class SearchScoring:
             "number": lambda: _number(query, candidates),
             "speaker": lambda: named(query, candidates),
             "question": lambda: np.array([entry.is_question for entry in candidates.entries], dtype=np.float32),
-            "length": lambda: _length(np.array([entry.chars for entry in candidates.entries])),
-            "session": lambda: best_of_session(candidates.entries, self._guess(candidates, meaning + in_context)),
+            "length": lambda: _length(candidates),
+            "session": lambda: best_of_session(candidates.entries, guess),
             "spelling": lambda: self._spelling(candidates),
             "answer type": lambda: _answer_type(query, candidates),
             "linked": lambda: of_linked(candidates, np.ones(len(candidates.entries))),
@@ -402,10 +409,6 @@ class SearchScoring:
             features["said"] = np.array([said_match(query.dates, at) for at in times])
             features["told"] = np.array([text_match(query.dates, dates) for dates in texts])
         return features
-
-    def _guess(self, candidates: Candidates, meanings: Column) -> Column:
-        """Return a first guess of the score; `meanings` are the z-scores of the texts and of their contexts."""
-        return GUESSED_SPEAKER * named(self.query, candidates) + (z_scores(candidates.bm25) + meanings) / 3
 
     def compared_feature(self, name: str, candidates: Candidates, rows: Sequence[int]) -> Column:
         """Return a feature of `COMPARED_FEATURES` for some of the candidates, 0 for the rest."""
@@ -427,9 +430,6 @@ class SearchScoring:
 
     def _is_used(self, name: str) -> bool:
         return bool(self.weights.memory.get(name) or self.weights.message.get(name))
-
-    def _weighed(self, is_message: Column, name: str, feature: Column) -> Column:
-        return np.where(is_message, self.weights.message.get(name, 0.0), self.weights.memory.get(name, 0.0)) * feature
 
 
 def first_rows(parts: Mapping[str, Column]) -> list[int]:
@@ -517,7 +517,8 @@ def _local_time(query: ParsedQuery, entry: Candidate) -> datetime:
     return entry.at.replace(tzinfo=query.zone) if entry.at.time() == time() else in_zone(entry.at, query.zone)
 
 
-def _length(chars: Column) -> Column:
+def _length(candidates: Candidates) -> Column:
+    chars = np.array([entry.chars for entry in candidates.entries])
     spreads = np.log(np.maximum(chars, 1) / USUAL_CHARS) / LENGTH_SPREAD
     return np.where(chars > 0, np.clip(spreads, *LENGTH_BOUNDS), 0.0)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import difflib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -21,7 +20,7 @@ from sqlalchemy import Connection
 from palimpsest.core.errors import EmbedderError
 from palimpsest.core.filters import FADED, MAX_SHOWN_CHARS, METADATA, fields_filtered, metadata_keys, narrows, texts_of
 from palimpsest.core.models import Entity, Hit, KnownRelation, Scope, name_key, relation_key
-from palimpsest.core.protocols import Embedder, Vector
+from palimpsest.core.protocols import Vector
 from palimpsest.core.validation import MAX_TOKENS
 from palimpsest.index.sync import IndexHits
 from palimpsest.recall.features import CandidateRequest, Candidates, PoolSize, Ranked, rank, squash, weights_for
@@ -44,7 +43,7 @@ from palimpsest.recall.retention import (
     left_out_note,
     retention_of,
 )
-from palimpsest.recall.retrieve import NearestEntries, candidates_in, index_query, retrieve
+from palimpsest.recall.retrieve import Searchable, candidates_in, index_query, retrieve
 from palimpsest.recall.score import SearchScoring
 from palimpsest.store import entries, messages
 from palimpsest.store import memories as memory_queries
@@ -104,7 +103,12 @@ def find_relations(conn: Connection, request: RelationRequest) -> tuple[KnownRel
     others = [entity.id for entity in request.entities if not entity.is_user]
     hits = replace(request, memory_ids=request.shown_ids, is_filtered=True)
     near = [*_relations_of(conn, request, others), *_relations_of(conn, hits, own)]
-    far = _relations_of(conn, request, _neighbours(conn, near, {*own, *others})) if request.hops > 1 else []
+    far: list[KnownRelation] = []
+    if request.hops > 1:
+        ends = {end for found in near for end in (found.source_id, found.destination_id)} - {*own, *others}
+        # Not those of the user, who is related to everything.
+        neighbours = sorted(entity.id for entity in roots_of(conn, ends).values() if not entity.is_user)
+        far = _relations_of(conn, request, neighbours)
     return _first((near, far), request.memory_ids)
 
 
@@ -123,12 +127,6 @@ def _relations_of(conn: Connection, request: RelationRequest, entity_ids: Sequen
         candidates = set(memory_ids)
         return [found for found in past if not request.is_filtered or found.memory_id in candidates]
     return relations_found(conn, scope, entity_ids, memory_ids, limit=limit, with_newest=not request.is_filtered)
-
-
-def _neighbours(conn: Connection, relations: Iterable[KnownRelation], entity_ids: AbstractSet[str]) -> list[str]:
-    """Return what is at the other ends of relations. The user is not among them, who is related to everything."""
-    ends = {end for found in relations for end in (found.source_id, found.destination_id)} - entity_ids
-    return sorted(entity.id for entity in roots_of(conn, ends).values() if not entity.is_user)
 
 
 def _first(hops: Sequence[Sequence[KnownRelation]], memory_ids: Sequence[str]) -> tuple[KnownRelation, ...]:
@@ -180,7 +178,12 @@ def filter_notes(
         return unknown
     with ledger.read() as conn:
         known = Counter(memory_queries.metadata_keys(conn, scope, deleted=deleted))
-    return (*unknown, *_missing(doubtful, known), *_hidden(fields, known))
+    hidden = (
+        f"'{name}' is a field of every memory; the key of that name in the metadata is '{METADATA}{name}'"
+        for name in fields
+        if name in known
+    )
+    return (*unknown, *_missing(doubtful, known), *hidden)
 
 
 def _unknown_names(ledger: Ledger, scope: Scope, names: Sequence[str], *, deleted: bool | None) -> tuple[str, ...]:
@@ -244,12 +247,6 @@ def _missing(keys: Sequence[str], known: Counter[str]) -> Iterator[str]:
         else:
             others = f"keys that are used: {_quoted(names)}"
         yield f"no memory here has the key '{key}'; {others}"
-
-
-def _hidden(fields: Sequence[str], known: Counter[str]) -> Iterator[str]:
-    for name in fields:
-        if name in known:
-            yield f"'{name}' is a field of every memory; the key of that name in the metadata is '{METADATA}{name}'"
 
 
 def _quoted(names: Sequence[str]) -> str:
@@ -319,26 +316,26 @@ class SearchResult:
         return not (self.confident or self.shows_all)
 
 
-def search(ledger: Ledger, embedder: Embedder, index: NearestEntries, query: SearchQuery) -> SearchResult:
+def search(searchable: Searchable, query: SearchQuery) -> SearchResult:
     """Search the memory. Blocking: call it in a worker thread. Raises InputError and LedgerError.
 
     The ledger is read before the index is asked, and after it once more for all that is shown, in one snapshot. With
     `as_of` there is a read between, before texts of that time are embedded.
     """
-    request = _request(ledger, embedder, index, query)
-    with ledger.read() as conn:
-        ranking = _rank(conn, ledger, embedder, index, query, request)
+    request = _request(searchable, query)
+    with searchable.ledger.read() as conn:
+        ranking = _rank(conn, searchable, query, request)
         hits = _hits(conn, ranking, query)
         hits = with_passages(hits, ranking.candidates.weights, query.max_tokens)
         return _result(hits, _relations(conn, ranking, hits, query), query, ranking)
 
 
-def search_all_projects(ledger: Ledger, embedder: Embedder, index: NearestEntries, query: SearchQuery) -> SearchResult:
+def search_all_projects(searchable: Searchable, query: SearchQuery) -> SearchResult:
     """Search every project of the user in turn, and return the most relevant hits of all. Blocking, as `search`."""
-    with ledger.read() as conn:
+    with searchable.ledger.read() as conn:
         projects = {query.scope.project, *project_queries.project_names(conn, query.scope.user_id)}
     results = [
-        search(ledger, embedder, index, replace(query, scope=replace(query.scope, project=name), max_tokens=MAX_TOKENS))
+        search(searchable, replace(query, scope=replace(query.scope, project=name), max_tokens=MAX_TOKENS))
         for name in sorted(projects)
     ]
     # Scores of two searches cannot be compared, so the relevance comes first. What belongs to no project is found in
@@ -389,9 +386,9 @@ class _Request:
     notes: tuple[str, ...]
 
 
-def _request(ledger: Ledger, embedder: Embedder, index: NearestEntries, query: SearchQuery) -> _Request:
+def _request(searchable: Searchable, query: SearchQuery) -> _Request:
     """Take a query apart and ask the index, with no connection open while a text is embedded or the index asked."""
-    now = query.as_of or query.now
+    embedder, now = searchable.embedder, query.as_of or query.now
     notes: list[str] = []
     vector: Vector | None = None
     try:
@@ -399,8 +396,8 @@ def _request(ledger: Ledger, embedder: Embedder, index: NearestEntries, query: S
     except EmbedderError as error:
         notes.append(f"searched by words only: {error}")
     pool = max(POOL, 4 * query.limit)
-    with ledger.read() as conn:
-        found = _filter(conn, ledger, query, now)
+    with searchable.ledger.read() as conn:
+        found = _filter(conn, searchable.ledger, query, now)
         parsed = ParsedQuery.of(conn, query.scope, query.text, now)
         entities = entities_in_text(conn, query.scope, query.text, as_of=query.as_of) if query.hops else ()
         if vector is not None and entries.has_missing_vectors(conn, embedder.fingerprint):
@@ -415,31 +412,22 @@ def _request(ledger: Ledger, embedder: Embedder, index: NearestEntries, query: S
             as_of=query.as_of,
             follows_links=query.follows_links,
         )
-        wanted = None if query.as_of is not None else index_query(conn, embedder.fingerprint, request)
-    past = None if query.as_of is None else retrieve(ledger, embedder, index, request)
-    index_hits = None if wanted is None else index.query(*wanted)
+        wanted = None if query.as_of is not None else index_query(conn, searchable, request)
+    past = None if query.as_of is None else retrieve(searchable, request)
+    index_hits = None if wanted is None else searchable.index.query(*wanted)
     return _Request(parsed, entities, request, index_hits, past, tuple(notes))
 
 
-def rank_query(ledger: Ledger, embedder: Embedder, index: NearestEntries, query: SearchQuery) -> Ranking:
+def rank_query(searchable: Searchable, query: SearchQuery) -> Ranking:
     """Return all candidates of a query, best first. Blocking. Raises InputError and LedgerError."""
-    request = _request(ledger, embedder, index, query)
-    with ledger.read() as conn:
-        return _rank(conn, ledger, embedder, index, query, request)
+    request = _request(searchable, query)
+    with searchable.ledger.read() as conn:
+        return _rank(conn, searchable, query, request)
 
 
-def _rank(
-    conn: Connection,
-    ledger: Ledger,
-    embedder: Embedder,
-    index: NearestEntries,
-    query: SearchQuery,
-    request: _Request,
-) -> Ranking:
-    now = query.as_of or query.now
-    candidates = request.past or candidates_in(
-        conn, ledger, embedder.fingerprint, index, request.candidates, request.index_hits
-    )
+def _rank(conn: Connection, searchable: Searchable, query: SearchQuery, request: _Request) -> Ranking:
+    embedder, now = searchable.embedder, query.as_of or query.now
+    candidates = request.past or candidates_in(conn, searchable, request.candidates, request.index_hits)
     notes = [
         *request.notes,
         *(

@@ -10,12 +10,11 @@ from typing import cast
 import numpy as np
 
 from palimpsest.core.models import Kind, Memory, Message, Scope
-from palimpsest.core.protocols import Embedder, Vector
+from palimpsest.core.protocols import Vector
 from palimpsest.recall.features import (
     THRESHOLD,
     CandidateRequest,
     Candidates,
-    Centre,
     Column,
     Matrix,
     PoolSize,
@@ -27,11 +26,9 @@ from palimpsest.recall.features import (
     weights_for,
 )
 from palimpsest.recall.fold import same_words_key
-from palimpsest.recall.retrieve import NearestEntries, retrieve
-from palimpsest.store import entries as entry_queries
+from palimpsest.recall.retrieve import Searchable, retrieve, stored_centre
 from palimpsest.store import memories as memory_queries
 from palimpsest.store import messages as message_queries
-from palimpsest.store.ledger import Ledger
 from palimpsest.text.tokenizer import search_tokens
 
 NEAREST = 50
@@ -69,20 +66,15 @@ def likeness_parts(candidates: Candidates) -> dict[str, Column]:
 
 
 def similar_memories(
-    ledger: Ledger,
-    embedder: Embedder,
-    index: NearestEntries,
-    scope: Scope,
-    vectors: Mapping[str, Vector | None],
-    limit: int,
+    searchable: Searchable, scope: Scope, vectors: Mapping[str, Vector | None], limit: int
 ) -> dict[str, list[SimilarMemory]]:
     """Return for each text the memories visible to the scope that resemble it most, best first.
 
     `vectors` maps each text to its vector, of shape (dims,), or to None if it could not be embedded. Blocking. Raises
     LedgerError; a damaged full text is one too, because a likeness without words is no basis for a decision.
     """
-    ranked = _ranked(ledger, embedder, index, scope, vectors, "memory", limit)
-    with ledger.read() as conn:
+    ranked = _ranked(searchable, scope, vectors, "memory", limit)
+    with searchable.ledger.read() as conn:
         memories = memory_queries.memories_by_id(conn, _ids(ranked))
     living = {memory_id: memory for memory_id, memory in memories.items() if memory.deleted_at is None}
     return {
@@ -92,16 +84,11 @@ def similar_memories(
 
 
 def similar_messages(
-    ledger: Ledger,
-    embedder: Embedder,
-    index: NearestEntries,
-    scope: Scope,
-    vectors: Mapping[str, Vector | None],
-    limit: int,
+    searchable: Searchable, scope: Scope, vectors: Mapping[str, Vector | None], limit: int
 ) -> dict[str, list[tuple[Message, float]]]:
     """Return for each text the messages that resemble it most, with their likeness; see `similar_memories`."""
-    ranked = _ranked(ledger, embedder, index, scope, vectors, "message", limit)
-    with ledger.read() as conn:
+    ranked = _ranked(searchable, scope, vectors, "message", limit)
+    with searchable.ledger.read() as conn:
         messages = message_queries.messages_by_id(conn, _ids(ranked))
     living = {message_id: message for message_id, message in messages.items() if message.deleted_at is None}
     return {
@@ -110,17 +97,15 @@ def similar_messages(
     }
 
 
-def likeness_among(
-    ledger: Ledger, embedder: Embedder, scope: Scope, texts: Sequence[str], vectors: Mapping[str, Vector]
-) -> Column:
+def likeness_among(searchable: Searchable, scope: Scope, texts: Sequence[str], vectors: Mapping[str, Vector]) -> Column:
     """Return how much texts resemble each other: shape (n, n). Texts without a vector are compared by their words."""
     words = shared_words([frozenset(search_tokens(text)) for text in texts]) if texts else np.zeros((0, 0))
     matrix, has_vector = stacked([vectors.get(text) for text in texts])
     if matrix is None:
         return words
-    with ledger.read() as conn:
-        stored = entry_queries.centre(conn, scope.user_id, embedder.fingerprint)
-    unit = centred(matrix, Centre.of(embedder.fingerprint, stored.entries, stored.mean).passage)
+    with searchable.ledger.read() as conn:
+        _, centre = stored_centre(conn, searchable, scope)
+    unit = centred(matrix, centre.passage)
     both = np.logical_and.outer(has_vector, has_vector)
     return np.where(both, (unit @ unit.T + words) / 2, words)
 
@@ -130,13 +115,7 @@ def _ids(ranked: Mapping[str, Sequence[tuple[str, float]]]) -> list[str]:
 
 
 def _ranked(
-    ledger: Ledger,
-    embedder: Embedder,
-    index: NearestEntries,
-    scope: Scope,
-    vectors: Mapping[str, Vector | None],
-    kind: Kind,
-    limit: int,
+    searchable: Searchable, scope: Scope, vectors: Mapping[str, Vector | None], kind: Kind, limit: int
 ) -> dict[str, list[tuple[str, float]]]:
     """Return for each text the ids of the entries of a kind that resemble it most, with their likeness.
 
@@ -147,12 +126,18 @@ def _ranked(
     found: dict[str, list[tuple[str, float]]] = {}
     for text, vector in vectors.items():
         request = CandidateRequest(scope, search_tokens(text), vector, pool, kind=kind, whole_texts=True)
-        candidates = retrieve(ledger, embedder, index, request)
-        for error in candidates.errors:
-            raise error
+        candidates = _retrieve_all(searchable, request)
         best = [item for item in rank(candidates, likeness_parts) if not item.candidate.is_page][:limit]
         found[text] = [(item.candidate.owner_id, item.score) for item in best]
     return found
+
+
+def _retrieve_all(searchable: Searchable, request: CandidateRequest) -> Candidates:
+    """Return the candidates of a request. Raises LedgerError, also for a damaged full text."""
+    candidates = retrieve(searchable, request)
+    for error in candidates.errors:
+        raise error
+    return candidates
 
 
 def _shared_words(weights: Mapping[str, float], words: AbstractSet[str]) -> float:
@@ -186,28 +171,24 @@ class NewText:
     vector: Vector | None
 
 
-def near_duplicates(
-    ledger: Ledger, embedder: Embedder, index: NearestEntries, scope: Scope, new: NewText, limit: int
-) -> list[SimilarMemory]:
+def near_duplicates(searchable: Searchable, scope: Scope, new: NewText, limit: int) -> list[SimilarMemory]:
     """Return the memories visible to the scope that a new text repeats or probably replaces, the likeliest first.
 
     Punctuation, case and white space make no difference. Blocking. Raises LedgerError; a damaged full text is one too.
     """
     request = CandidateRequest(scope, search_tokens(new.text), new.vector, COMPARED, kind="memory", whole_texts=True)
-    candidates = retrieve(ledger, embedder, index, request)
-    for error in candidates.errors:
-        raise error
+    candidates = _retrieve_all(searchable, request)
     row = next((row for row, entry in enumerate(candidates.entries) if entry.owner_id == new.memory_id), None)
     if row is None or len(candidates.entries) == 1:
         return []
-    weights = weights_for(embedder.fingerprint).replacement
+    weights = weights_for(searchable.embedder.fingerprint).replacement
     same, replaced = _likeness(candidates, row, weights)
     replaced = np.where(replaced >= weights[THRESHOLD], replaced, 0.0)
     likeness = np.maximum(same, replaced)
     likeness[row] = 0.0
     order = cast("list[int]", np.argsort(-likeness, kind="stable").tolist())[:limit]
     chosen = {candidates.entries[number].owner_id: number for number in order if likeness[number] > 0}
-    with ledger.read() as conn:
+    with searchable.ledger.read() as conn:
         memories = memory_queries.memories_by_id(conn, sorted(chosen))
     return [
         SimilarMemory(memories[owner], float(likeness[number]), float(same[number]), float(replaced[number]))
