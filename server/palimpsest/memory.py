@@ -199,7 +199,7 @@ class Memory:
 
     @property
     def graph(self) -> Graph:
-        """Return who is who in this memory, and how they are connected."""
+        """Return the entities of this memory and the relations between them."""
         return Graph(self.engine)
 
     @property

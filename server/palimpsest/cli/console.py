@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 MEMORIES = "Memories"
 CONVERSATIONS = "Conversations"
-GRAPH = "Who is who"
+GRAPH = "People and things"
 MOVING = "Moving"
 CARE = "Care"
 SETUP = "Setup"

@@ -1,4 +1,4 @@
-"""What commands print: people's text as it is, never as markup, with control characters visible; tables; JSON.
+"""Print what commands return: user text literally, with control characters visible; tables; JSON.
 
 A reply that cannot be written never hides what was done: stderr says it, and the exit code is `LOST_OUTPUT`.
 """

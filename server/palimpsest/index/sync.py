@@ -432,7 +432,7 @@ class Projection:
         return not self._stopping.is_set()
 
     def _follow_from(self, valid: Checkpoint, progress: Progress | None) -> bool:
-        """Apply the rows of the index log that follow a checkpoint. Return False if the index must be built anew."""
+        """Apply the rows of the index log that follow a checkpoint. Return False if the index must be rebuilt."""
         self._checkpoint = valid
         return self._apply_log(progress)
 
@@ -460,7 +460,7 @@ class Projection:
         return False
 
     def _apply_log(self, progress: Progress | None) -> bool:
-        """Apply the rows of the index log that follow the checkpoint. Return False if the index must be built anew.
+        """Apply the rows of the index log that follow the checkpoint. Return False if the index must be rebuilt.
 
         A purge by another process begins a new epoch, and what it erased may be in the index. So the checkpoint moves
         only within the state of the ledger that the rows were read in.

@@ -191,7 +191,7 @@ def _in_dot(*lines: str) -> str:
 
 # The graph of an open memory: dossiers, subgraphs, and edits of entities.
 
-# The graph of an open memory: who is who, how they are connected, and edits that say so.
+# The graph of an open memory: entities, relations, and the edits of them.
 
 SHORT_ID = 8
 """How many characters of an entity's id are shown, and the fewest that are accepted."""

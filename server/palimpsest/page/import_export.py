@@ -271,7 +271,7 @@ def new_file(data_dir: Path) -> Path:
 
 # Who may look after what: the machine is its owner's, and export and import are every visitor's own.
 #
-# What a visitor may not do does not exist for them: it has no link, and its path is not found.
+# Forbidden actions are hidden and answer 404.
 
 
 def require_owner(request: Request) -> None:

@@ -152,7 +152,7 @@ INSTRUCTIONS_SECONDS = 0.5
 LISTED_RESOURCES = (
     (SUMMARY, "Summary", "What is known, in a paragraph"),
     (RECENT, "Newest memories", "The memories stored last, newest first"),
-    (ENTITIES, "Who is who", "The people, places and things that memories mention, the one mentioned last first"),
+    (ENTITIES, "People and things", "The people, places and things that memories mention, the most recent first"),
 )
 """The resources that always exist. Single memories are found through the resource templates."""
 

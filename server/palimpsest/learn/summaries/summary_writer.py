@@ -335,7 +335,7 @@ def _tonight(now: datetime) -> datetime:
     return first_instant(now.date() + timedelta(days=1), now.tzinfo) + AFTER_MIDNIGHT
 
 
-# Summaries as they are kept, with what they rest on. Nothing is written for who only looks.
+# Stored summaries and their sources. Reading never regenerates a summary.
 
 KEPT_KIND_NAMES = tuple(kind.name for kind in KEPT_KINDS)
 """The kinds of summaries that are kept."""

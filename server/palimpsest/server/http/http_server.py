@@ -262,7 +262,7 @@ async def keep_pauses_short(loaded_seconds: float = LOADED_SECONDS) -> None:
     gc.freeze()
 
 
-# What a request passes before it gets to MCP. Each step reads only what the steps before it have let through.
+# The middleware stack in front of MCP. Each layer reads only what the layers before it have let through.
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 ALL_ADDRESSES = ("0.0.0.0", "::")  # noqa: S104 - compared with, not bound to

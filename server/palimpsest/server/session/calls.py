@@ -1,4 +1,4 @@
-"""Bound what one caller's calls take at once, so that another's stay quick, and end reads that nobody waits for."""
+"""Limit each caller's concurrency; cancel reads whose client has gone."""
 
 from __future__ import annotations
 

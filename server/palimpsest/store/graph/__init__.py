@@ -1,1 +1,1 @@
-"""Who is who: entities, what mentions them, and the relations that memories state."""
+"""Entities, the mentions of them, and the relations that memories state."""

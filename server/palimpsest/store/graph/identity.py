@@ -188,7 +188,7 @@ def record(
 _INSERT_HISTORY = insert(entity_history)
 
 
-# What a row of the history of entities tells of: entities, memories, messages and names.
+# Collect the ids and names in an entity_history row.
 
 StoredState = Sequence[Sequence[Any]]
 """A state as a row of history has it: `[[*place, value], …]`."""
