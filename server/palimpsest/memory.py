@@ -138,7 +138,7 @@ def search_memory(engine: Engine, query: SearchQuery, *, all_projects: bool) -> 
 # else opens a ledger for them.
 
 THREADS = 8
-"""How many worker threads do blocking work. The MCP transport has threads of its own. Set by hand."""
+"""How many worker threads do blocking work. The MCP transport has threads of its own."""
 
 
 MAX_PROJECTS_ASKED = 30

@@ -89,7 +89,7 @@ LOCAL_SERVERS: Mapping[str, str] = {
 """Programs that serve models on one's own machine, and where each of them listens unless it is told otherwise."""
 
 SEARCH_SECONDS = 1.0
-"""How long is waited for all local servers together. Set by hand: they are on this machine, and a person waits."""
+"""How long is waited for all local servers together. They are on this machine, and a person waits."""
 
 OPENAI_URL = "https://api.openai.com/v1"
 

@@ -103,7 +103,7 @@ FOLDERS: dict[EntityType, str] = {
 TOPICS, MONTHS = "topics", "months"
 
 MIN_MEMORIES = 2
-"""How many memories an entity or a tag needs for a file of its own. Set by hand: one line is no page."""
+"""How many memories an entity or a tag needs for a file of its own. One line is no page."""
 
 INDEX_NAME = "index"
 
@@ -361,7 +361,7 @@ def _yaml(values: Mapping[str, Any]) -> str:
 INDEX_FILE = "index.md"
 
 MAX_RELATIONS = 200
-"""How many relations the file of an entity lists, the newest. Set by hand: more are no page that anybody reads."""
+"""How many relations the file of an entity lists, the newest. More are no page that anybody reads."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -273,7 +273,7 @@ def _unreadable(place: Place, fault: str) -> InputError:
 MANIFEST = ".palimpsest.json"
 
 MAX_MANIFEST_BYTES = 128 * 2**20
-"""More than a hundred thousand memories. Set by hand."""
+"""More than a hundred thousand memories."""
 
 _PART = re.compile(r"[^/\\:\x00]+")
 
@@ -394,7 +394,7 @@ KIND = "palimpsest"
 INDEX = "index"
 
 MAX_FRONT_CHARS = 64_000
-"""More than the names of an entity and what it is connected with. Set by hand: YAML is read slowly."""
+"""More than the names of an entity and what it is connected with. YAML is read slowly."""
 
 _FENCE = "---"
 _BULLET = re.compile(r"[-*+](?:[ \t]+(?P<text>.*))?$")
@@ -534,7 +534,7 @@ def _refuse_stray(file: FileText, line: str, number: int) -> None:
 MAX_FILES = 50_000
 MAX_FILE_BYTES = 32 * 2**20
 MAX_FOLDER_BYTES = 512 * 2**20
-"""Bounds of what is read, far above what a person keeps in a folder of notes. Set by hand."""
+"""Bounds of what is read, far above what a person keeps in a folder of notes."""
 
 MAX_NAMED = 5
 """How many files an error or a note names."""

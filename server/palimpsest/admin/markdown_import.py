@@ -515,7 +515,7 @@ def _only_changed(change: Change, fact: Fact) -> Fact:
 
 
 ATTEMPTS = 3
-"""How often an import is decided anew because another client changed one of its memories meanwhile. Set by hand."""
+"""How often an import is decided anew because another client changed one of its memories meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)

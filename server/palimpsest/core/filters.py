@@ -62,10 +62,10 @@ OTHER_NAMES = {
 
 MAX_DEPTH = 10
 MAX_CONDITIONS = 100
-"""Comparisons in a whole filter. People and models write fewer than ten. Set by hand."""
+"""Comparisons in a whole filter. People and models write fewer than ten."""
 
 MAX_LISTED_VALUES = 1_000
-"""Values in all lists of `in` and `nin` together. They are looked up, not compared one by one. Set by hand."""
+"""Values in all lists of `in` and `nin` together. They are looked up, not compared one by one."""
 
 MAX_SHOWN_CHARS = 100
 """How much of a wrong key or value an error repeats."""

@@ -274,7 +274,7 @@ class Scope:
 
 
 def end_of(metadata: Mapping[str, Any], zone: tzinfo) -> datetime | None:
-    """Return the last instant of a memory with this metadata; None if it names none. Values that are not times are ignored."""
+    """Return the last instant of a memory with this metadata, or None. Values that are not times are ignored."""
     value = metadata.get(EXPIRES_AT)
     try:
         return parse_until(value, EXPIRES_AT, zone) if isinstance(value, str) else None

@@ -22,8 +22,8 @@ from palimpsest.text.tokenizer import within
 BATCH = 64
 
 BATCH_CHARS = 8_000
-"""How much text is embedded before the next look at whether to stop: two seconds of one core with the slowest embedder.
-Set by hand."""
+"""How much text is embedded before the next look at whether to stop: two seconds of one core with the slowest
+embedder."""
 
 TINY = 1e-9
 """A smaller length is taken for zero, and the vector is not scaled up."""

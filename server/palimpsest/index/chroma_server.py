@@ -36,13 +36,13 @@ DEFAULT_TENANT, DEFAULT_DATABASE = "default_tenant", "default_database"
 
 SEARCH_SECONDS = 3.0
 """How long a search waits for one answer. After that it scans the ledger's vectors, as do all searches until the server
-answers again. Set by hand: an answer takes milliseconds, and one from another continent half a second."""
+answers again. An answer takes milliseconds, and one from another continent half a second."""
 
 REPLY_SECONDS = 30.0
-"""How long any other request waits. A batch of vectors takes the server half a second. Set by hand."""
+"""How long any other request waits. A batch of vectors takes the server half a second."""
 
 MAX_REASON_CHARS = 200
-"""How much of what a server says about a failure is shown. Set by hand: its first sentence."""
+"""How much of what a server says about a failure is shown. Its first sentence."""
 
 REFUSED_LOGIN = (401, 403)
 NOT_FOUND = 404
@@ -394,7 +394,7 @@ TURN_SECONDS = 2 * REPLY_SECONDS
 """How long a rebuild or an erasure waits for the process that writes."""
 
 POLL_SECONDS = 0.05
-"""How often they look whether it is their turn. Set by hand."""
+"""How often they look whether it is their turn."""
 
 
 class SharedProjection(Projection):

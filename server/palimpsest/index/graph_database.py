@@ -176,17 +176,17 @@ EDGES: Text = (
 # asynchronous one: a task that is cancelled drops its connection at once, so a close never waits for the server.
 
 CONNECT_SECONDS = 5.0
-"""How long a connection and its handshake may take. Set by hand: a server on another continent answers in one."""
+"""How long a connection and its handshake may take. A server on another continent answers in one."""
 
 REPLY_SECONDS = 60.0
 """How long a transaction may take. It has some hundred rows, which take a tenth of a second on an idle server. Set by
 hand."""
 
 CLOSE_SECONDS = 1.0
-"""How long to say goodbye. After that the connection is dropped, which costs the server nothing. Set by hand."""
+"""How long to say goodbye. After that the connection is dropped, which costs the server nothing."""
 
 MAX_REASON_CHARS = 200
-"""How much of what a server says about a failure is shown. Set by hand: its first sentence."""
+"""How much of what a server says about a failure is shown. Its first sentence."""
 
 KEPT = "The graph in the ledger is complete, and the copy catches up when the database can be used."
 
@@ -302,7 +302,7 @@ def _reason(error: Exception) -> str:
 # The copy of a ledger's graph in a graph database: what is read from it and written to it.
 
 BATCH = 100
-"""Rows in one statement. Set by hand: it takes some ten milliseconds, and one server deadlocked at 500 rows."""
+"""Rows in one statement. It takes some ten milliseconds, and one server deadlocked at 500 rows."""
 
 _T = TypeVar("_T")
 
@@ -415,10 +415,10 @@ def _batches(values: Sequence[_T]) -> Iterator[Sequence[_T]]:
 # changes nothing, and whoever is killed leaves work that the next one goes on with.
 
 TURN_SECONDS = 0.2
-"""How often to ask whether another process that writes is done. Set by hand."""
+"""How often to ask whether another process that writes is done."""
 
 MAX_TURNS = 150
-"""How often to ask before giving up: half a minute, in which a process catches up. Set by hand."""
+"""How often to ask before giving up: half a minute, in which a process catches up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -684,7 +684,7 @@ def _has(stored: dict[str, Any], expected: dict[str, Any]) -> bool:
 logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 30.0
-"""How often to look for what other processes wrote. Set by hand: a look that finds nothing asks the ledger alone, and
+"""How often to look for what other processes wrote. A look that finds nothing asks the ledger alone, and
 takes less than a millisecond."""
 
 REST_SECONDS = 1.0
@@ -693,10 +693,10 @@ hand."""
 
 FIRST_RETRY_SECONDS = 1.0
 """The rest after a failure. It doubles with each failure that follows, because a server that is down stays so for
-minutes as a rule. Set by hand."""
+minutes as a rule."""
 
 MAX_RETRY_SECONDS = 60.0
-"""The longest rest, so that a server which comes back is up to date a minute later. Set by hand."""
+"""The longest rest, so that a server which comes back is up to date a minute later."""
 
 GraphState: TypeAlias = Literal["waiting", "ready", "failing"]
 

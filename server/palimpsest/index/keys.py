@@ -34,10 +34,10 @@ which takes a millisecond or two for any number of them, is about as quick."""
 
 MAX_NUMBERS_WITHOUT_INDEX = 2**28
 """The same if there is no index, which is a GB, or a million keys of 256 dimensions. For more keys each search reads
-them from the ledger. Set by hand."""
+them from the ledger."""
 
 MAX_CHANGED = 500
-"""If more entries of a user than this changed, all keys are read anew. Set by hand; it takes about as long."""
+"""If more entries of a user than this changed, all keys are read anew. It takes about as long."""
 
 RECENT = 100
 """A user makes room for another only if none of so many queries was theirs. Reading the keys of 20,000 entries takes as

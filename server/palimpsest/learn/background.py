@@ -37,21 +37,21 @@ OnLearned: TypeAlias = Callable[[Sequence[Outcome]], Awaitable[None]]
 
 REST_SECONDS = 1.0
 """How long the index rests after it has caught up. A write to it holds the interpreter lock for milliseconds, and
-searches find new entries without it. Set by hand."""
+searches find new entries without it."""
 
 REST_SHARE = 9
 """The index rests at least this many times as long as it took to catch up: a tenth of a core. Every process follows the
-writes of all others, so on a busy machine the indexes of many would take the processors from the calls. Set by hand."""
+writes of all others, so on a busy machine the indexes of many would take the processors from the calls."""
 
 MAX_REST_SECONDS = 10.0
-"""The longest rest. Set by hand: with a write every second the index is ten entries behind."""
+"""The longest rest. With a write every second the index is ten entries behind."""
 
 MAX_PENDING_WRITES = 50
-"""After this many writes the index stops resting, because each of them makes searches a little slower. Set by hand."""
+"""After this many writes the index stops resting, because each of them makes searches a little slower."""
 
 
 ROUND_SECONDS = 5.0
-"""How long texts are embedded before the index is brought up to date. Set by hand."""
+"""How long texts are embedded before the index is brought up to date."""
 
 
 class BackgroundWork:

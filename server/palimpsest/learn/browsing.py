@@ -491,10 +491,10 @@ class Changes:
 # Hear which memories have changed, whichever server changed them, if the database of the ledger tells.
 
 LOOK_SECONDS = 5.0
-"""How often the index log is looked at if nothing is heard, because the connection may be lost. Set by hand."""
+"""How often the index log is looked at if nothing is heard, because the connection may be lost."""
 
 MAX_CHANGED = 500
-"""How many memories are told of at once. Set by hand: more changed in one moment are an import."""
+"""How many memories are told of at once. More changed in one moment are an import."""
 
 OnChanged: TypeAlias = Callable[[Sequence[ChangedMemory]], Awaitable[None]]
 

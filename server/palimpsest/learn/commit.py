@@ -19,7 +19,7 @@ from palimpsest.text.display import counted
 from palimpsest.text.tokenizer import within
 
 CALL_SECONDS = 2.0
-"""How long a call embeds. A client waits for it. Set by hand."""
+"""How long a call embeds. A client waits for it."""
 
 LINK_LATER = JobRequest("link", about="memories")
 """What a write of decisions asks for if memories are linked. An undo brings the links back that there were."""
@@ -28,7 +28,7 @@ _BY_WORDS, _BY_BEGINNING = "found by words only", "found by the meaning of its b
 """How notes begin on what waits to be embedded."""
 
 FIRST_CHARS = 2_000
-"""How much text of a call is embedded first: half a second of one core with the slowest embedder. Set by hand."""
+"""How much text of a call is embedded first: half a second of one core with the slowest embedder."""
 
 
 @dataclass(frozen=True, slots=True)

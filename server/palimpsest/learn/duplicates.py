@@ -34,10 +34,10 @@ PAIRS = 20
 """How many pairs a page has at most."""
 
 SECONDS = 1.0
-"""How long memories are compared for one page. Set by hand: what somebody waits for."""
+"""How long memories are compared for one page. What somebody waits for."""
 
 PATIENCE = 4
-"""How many times as long they are compared if nothing was found. Set by hand: nobody likes to turn empty pages."""
+"""How many times as long they are compared if nothing was found. Nobody likes to turn empty pages."""
 
 MIN_COMPARED = 10
 """How many memories are compared in any case. The first ones take long after a start, when everything is still cold."""
@@ -49,7 +49,7 @@ MAX_ALIKE = 5
 """How many memories are kept for each: the nearest ones, of which there seldom are more."""
 
 NEAREST = 10
-"""How many memories somebody chooses from to merge one with. Set by hand."""
+"""How many memories somebody chooses from to merge one with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +191,7 @@ def _groups(pairs: Sequence[_Pair]) -> tuple[AlikeGroup, ...]:
 # Name the memories that a new one repeats or contradicts, so that an agent can settle it.
 
 MAX_SHOWN = 1
-"""How many near-duplicates are named for each memory. Set by hand: each costs a line of the agent's context, and the
+"""How many near-duplicates are named for each memory. Each costs a line of the agent's context, and the
 first is the likeliest."""
 
 
@@ -229,7 +229,7 @@ def _has_new_text(outcome: Outcome) -> bool:
 # Find relations that can have one value only, and that living memories give several.
 
 MAX_READ = 100_000
-"""How many relations are read, the newest of them. Set by hand: what a long life says, in less than a second."""
+"""How many relations are read, the newest of them. What a long life says, in less than a second."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -189,7 +189,7 @@ class Engine(Searchable):
 logger = logging.getLogger(__name__)
 
 MAX_PROMPT_PATH_CHARS = 1_024
-"""A longer value is a prompt and not a path. Set by hand."""
+"""A longer value is a prompt and not a path."""
 
 
 def open_embedder(settings: Settings) -> Embedder:

@@ -21,7 +21,7 @@ from palimpsest.text.names.name_finder import find_names
 USER = NamedEntity("User", "person")
 
 BATCH = 50
-"""How many memories get their names in one transaction. It takes some ten milliseconds. Set by hand."""
+"""How many memories get their names in one transaction. It takes some ten milliseconds."""
 
 
 def with_names(engine: Engine, scope: Scope, facts: Sequence[Fact]) -> tuple[Fact, ...]:

@@ -52,7 +52,7 @@ from palimpsest.text.tokenizer import count_tokens
 # rest.
 
 SLICE_TOKENS = 20_000
-"""How many tokens of messages an attempt learns from before other jobs have their turn. Set by hand: ten pieces, which
+"""How many tokens of messages an attempt learns from before other jobs have their turn. Ten pieces, which
 take a model one or two minutes."""
 
 
@@ -311,7 +311,7 @@ LOOK_SECONDS = 30.0
 by hand; a look takes less than a millisecond."""
 
 BUSY_SECONDS = 5.0
-"""How long a process waits while another one works on jobs, and after an error of the ledger. Set by hand."""
+"""How long a process waits while another one works on jobs, and after an error of the ledger."""
 
 AfterWork = Callable[[Scope, Sequence[Outcome]], Awaitable[None]]
 

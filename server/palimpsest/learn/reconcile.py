@@ -180,10 +180,10 @@ def _is_about_person(text: str, own: Set[str], project: str) -> bool:
 # what contradicts what, and the times decide which of the two holds.
 
 MAX_COMPARED = 200
-"""How many memories are compared with one fact. Set by hand: it takes milliseconds, and a fact has room for few."""
+"""How many memories are compared with one fact. It takes milliseconds, and a fact has room for few."""
 
 MAX_BEGINNING_WORDS = 3
-"""How many words the beginning of a name has at most by which its bearer may be called. Set by hand."""
+"""How many words the beginning of a name has at most by which its bearer may be called."""
 
 USERS_NAME = "user"
 """The name by which the user's own entity is asked for."""
@@ -314,15 +314,15 @@ def _words(name: str) -> frozenset[str]:
 # Find what new facts, and requests to forget, are held against before the model decides.
 
 MIN_LIKENESS = 0.25
-"""The likeness from which two texts may be about one matter. Set by hand, a little below that of two facts on one
+"""The likeness from which two texts may be about one matter. A little below that of two facts on one
 subject: to decide on too little costs a wrong memory, to show too much costs tokens."""
 
 ALWAYS_SHOWN = 3
-"""How many memories are shown for each fact however little they resemble it. Set by hand: a change told in passing
+"""How many memories are shown for each fact however little they resemble it. A change told in passing
 shares few words with what it changes."""
 
 MAX_SHOWN_TOKENS = 900
-"""How many tokens the memories shown take together, beyond the first of each fact. Set by hand, so that a usual turn
+"""How many tokens the memories shown take together, beyond the first of each fact. So that a usual turn
 and the prompt stay within 2,000 tokens. No memory takes more than `MAX_ENTRY_TOKENS`."""
 
 MAX_RELATED = 5
@@ -330,18 +330,18 @@ MAX_RELATED = 5
 by hand: of the update pairs that likeness misses, all that the graph knows are among the first four."""
 
 MAX_RELATED_TOKENS = 200
-"""How many tokens they take together. Set by hand, as `MAX_SHOWN_TOKENS` is: about fifteen memories."""
+"""How many tokens they take together. As `MAX_SHOWN_TOKENS` is: about fifteen memories."""
 
 MIN_LIKENESS_OF_FACTS = 0.4
-"""The likeness from which two facts of one call are held against each other. Set by hand: facts of one conversation
+"""The likeness from which two facts of one call are held against each other. Facts of one conversation
 are about one subject, and only those that say nearly the same matter."""
 
 FORGETTABLE_MEMORIES, FORGETTABLE_MESSAGES = 30, 10
-"""How many memories and messages are shown for each request to forget, however little they resemble it. Set by hand: a
+"""How many memories and messages are shown for each request to forget, however little they resemble it. A
 request names a person or a matter in a few words, and what is not shown is not forgotten."""
 
 MAX_FORGETTABLE_TOKENS = 2_400
-"""How many tokens they take together with the memories of the facts. Set by hand: few turns have a request, and thirty
+"""How many tokens they take together with the memories of the facts. Few turns have a request, and thirty
 memories have room."""
 
 
@@ -583,10 +583,10 @@ def _ordered(near: Sequence[Mapping[int, float]]) -> tuple[tuple[tuple[int, floa
 logger = logging.getLogger(__name__)
 
 MAX_DECISIONS = 5
-"""How often the model decides on the same facts. Set by hand: each time costs a call of seconds."""
+"""How often the model decides on the same facts. Each time costs a call of seconds."""
 
 MAX_COMPARISONS = 50
-"""How often facts are compared with what is known. Set by hand: a comparison costs milliseconds and no model."""
+"""How often facts are compared with what is known. A comparison costs milliseconds and no model."""
 
 NOT_KEPT = "not kept, because the model found it not worth remembering: "
 UNDECIDED = "added as it is, although the model decided nothing about it: "

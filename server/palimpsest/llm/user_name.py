@@ -12,7 +12,7 @@ from palimpsest.text.tokenizer import is_unspaced
 from palimpsest.text.word_lists import LazyPattern
 
 MAX_NAME_CHARS = 64
-"""A longer name is a sentence. Set by hand."""
+"""A longer name is a sentence."""
 
 _NO_NAMES = NOTHING | {"user", "the user", "me", "i", "myself", "you", "assistant", "agent", "human", "anonymous"}
 
@@ -26,7 +26,7 @@ _COMPOUNDS = (
     r"tests?|testing|tickets?|tokens?|traffic|type"
 )
 """What is not about the person if it follows "User", as in "User accounts are stored in PostgreSQL". A plural that is
-also what a person does, as in "User needs glasses", is not among them. Set by hand."""
+also what a person does, as in "User needs glasses", is not among them."""
 
 _CHINESE_COMPOUNDS = (
     "界面|体验|账|帐|名|数据|数量|数为|数达|数超|组|权限|手册|协议|反馈|故事|端|流量|流失|留存|增长|群|列表|登录|注册|类型|"

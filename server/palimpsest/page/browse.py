@@ -26,7 +26,7 @@ SHOWN_MESSAGES = 200
 """How many messages are shown at once."""
 
 CONTEXT = 20
-"""How many messages before the one that is asked for are shown with it. Set by hand: some screens of talk."""
+"""How many messages before the one that is asked for are shown with it. Some screens of talk."""
 
 
 async def conversations(request: Request) -> Response:
@@ -109,10 +109,10 @@ LISTED_ENTITIES = 60
 """How many entities are listed at once."""
 
 NEIGHBOURS = 60
-"""How many others the drawing of a neighbourhood has. Set by hand: with more, names cover each other."""
+"""How many others the drawing of a neighbourhood has. With more, names cover each other."""
 
 SHOWN = 30
-"""How many memories and relations of an entity are listed. Set by hand."""
+"""How many memories and relations of an entity are listed."""
 
 
 async def entities(request: Request) -> Response:
@@ -197,10 +197,10 @@ def _drawing(found: EntityGraph, scope: Scope, centre: str) -> dict[str, Any]:
 # Summaries and the profile, each with what it rests on.
 
 SOURCES = 100
-"""How many of the memories and messages that a summary rests on are shown. Set by hand."""
+"""How many of the memories and messages that a summary rests on are shown."""
 
 DAYS = 14
-"""How many of the last days have a link to their summary. Set by hand."""
+"""How many of the last days have a link to their summary."""
 
 WITHOUT_ARGUMENT = tuple(kind for kind in KEPT_KIND_NAMES if kind not in {"session", "day"})
 

@@ -49,7 +49,7 @@ from palimpsest.text.display import visible
 FIELD = "file"
 
 SECONDS = 900.0
-"""How long an upload may take. Set by hand: 512 MB at 5 Mbit a second."""
+"""How long an upload may take. 512 MB at 5 Mbit a second."""
 
 UPLOAD_CHUNK_BYTES = 1024 * 1024
 MAX_FIELDS = 10
@@ -102,10 +102,10 @@ logger = logging.getLogger(__name__)
 FOLDER = "uploads"
 
 KEPT_SECONDS = 3600.0
-"""How long a file waits for somebody to say that it is to be imported. Set by hand: longer than a preview is read."""
+"""How long a file waits for somebody to say that it is to be imported. Longer than a preview is read."""
 
 LEFT_OVER_SECONDS = 24 * KEPT_SECONDS
-"""After this long a file is one that a killed process left behind. Set by hand: no upload and no import takes a day."""
+"""After this long a file is one that a killed process left behind. No upload and no import takes a day."""
 
 State: TypeAlias = Literal["reading", "read", "importing", "imported", "failed"]
 
@@ -319,7 +319,7 @@ async def settings_of(request: Request) -> Settings:
 
 MAX_BYTES_OF_OTHERS = 32 * 2**20
 """The largest file, unpacked, of a visitor who does not own the machine: reading one takes a multiple of it in memory.
-Set by hand: some 100,000 messages."""
+Some 100,000 messages."""
 
 MEGABYTE = 2**20
 

@@ -42,13 +42,13 @@ from palimpsest.server.session.lazy_memory import LazyMemory
 # Tell an open page that something has changed, in this process or another one, as server-sent events.
 
 LOOK_SECONDS = 1.0
-"""How often a stream looks at the index log. Set by hand: what is added is shown at once, as people see it."""
+"""How often a stream looks at the index log. What is added is shown at once, as people see it."""
 
 SAY_SECONDS = 15.0
-"""How long a stream is silent at most, so that nothing on the way takes it for dead. Set by hand."""
+"""How long a stream is silent at most, so that nothing on the way takes it for dead."""
 
 MAX_STREAMS = 64
-"""How many pages are told at once. A browser opens one stream for each tab that is seen. Set by hand."""
+"""How many pages are told at once. A browser opens one stream for each tab that is seen."""
 
 
 class Streams:

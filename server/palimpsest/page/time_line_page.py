@@ -95,14 +95,14 @@ def day_from(text: str, default: date) -> date:
 # What goes on in the background, and how the memory grew.
 
 JOBS = 30
-"""How many jobs are shown, the newest. Set by hand."""
+"""How many jobs are shown, the newest."""
 
 MONTHS = 24
-"""How many months a plot shows. Set by hand: two years, a bar of each fits a narrow screen."""
+"""How many months a plot shows. Two years, a bar of each fits a narrow screen."""
 
 
 MAX_DAYS = 60
-"""How many days a plot shows at most. Set by hand, as `MONTHS`."""
+"""How many days a plot shows at most. As `MONTHS`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,10 +156,10 @@ def _plot(name: str, periods: Sequence[Period], counts: Mapping[str, int]) -> Pl
 # The time line: what a day, week, month or year is about, and a way to what was believed then.
 
 LIMIT = 200
-"""How many memories, and how many conversations, a time line shows at most. Set by hand: a long day of work."""
+"""How many memories, and how many conversations, a time line shows at most. A long day of work."""
 
 FIRST_SHOWN = 5
-"""How many memories each day of a week shows before its link to the whole day. Set by hand."""
+"""How many memories each day of a week shows before its link to the whole day."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,7 +65,7 @@ class ParsedQuery:
 # How well the dates of a query agree with an entry: with when it was said, and with the dates in its text.
 
 EXACT = timedelta(days=10)
-"""A date up to this long is exact. Set by hand: a week and a third of a month are, a month is not."""
+"""A date up to this long is exact. A week and a third of a month are, a month is not."""
 
 SAME_FROM, SAME_TO = timedelta(days=-1), timedelta(hours=12)
 """How long before an exact date and after its end an entry fully agrees with it.
@@ -84,14 +84,14 @@ NEAR = 0.5
 
 AFTER_TO = timedelta(days=10)
 AFTER = 0.4
-"""How well an entry agrees that follows a long date, such as a month, within ten days. Set by hand, as NEAR."""
+"""How well an entry agrees that follows a long date, such as a month, within ten days. As NEAR."""
 
 COARSE_TO = timedelta(days=92)
 COARSE = 0.5
-"""How well a text that names a month or a quarter agrees with a day in it. Set by hand, as NEAR. A year says little."""
+"""How well a text that names a month or a quarter agrees with a day in it. As NEAR. A year says little."""
 
 OTHER_YEAR = 0.5
-"""How well "in the summer" agrees with a summer of another year than the one that was guessed. Set by hand, as NEAR."""
+"""How well "in the summer" agrees with a summer of another year than the one that was guessed. As NEAR."""
 
 DAYS_OF_A_YEAR = 365.2425
 

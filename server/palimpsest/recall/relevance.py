@@ -40,7 +40,7 @@ SMALL_THRESHOLD = "threshold, small"
 """Key of what is added to the threshold in an empty memory; it fades as the memory grows. The threshold is a logit."""
 
 TOP = 3
-"""Among so many of the first candidates one may have all the words of what a question is about. Set by hand: as many as
+"""Among so many of the first candidates one may have all the words of what a question is about. As many as
 are sure to be shown."""
 
 _NAME = re.compile(r"(?<=\S\s)[^\W\d_][\w'-]*")

@@ -179,7 +179,7 @@ def is_open(scope: Scope) -> bool:
 # so that the probes are answered whatever else an address sends.
 
 MAX_UNFINISHED = 450
-"""Requests of one caller that may be unfinished: calls, bodies that arrive, and streams. Set by hand: 200 sessions of
+"""Requests of one caller that may be unfinished: calls, bodies that arrive, and streams. 200 sessions of
 one caller may each have a stream and a call, and some calls are just ending. It is half of all connections."""
 
 

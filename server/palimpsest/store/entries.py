@@ -63,7 +63,7 @@ from palimpsest.store.schema import IS_PAGE, index_log, means, memories, memory_
 # Read entries: memories and messages as search sees them.
 
 NARROW_ENTRIES = 1_200
-"""An agent's or a run's entries are scanned if there are no more than this. Set by hand."""
+"""An agent's or a run's entries are scanned if there are no more than this."""
 
 READ_CHARS = 400
 """How many characters of a candidate's text are compared with the query word by word."""

@@ -248,14 +248,14 @@ _ENDING_OF_USER = select(memories.c.id, memories.c.metadata).where(memories.c.us
 # project.
 
 MAX_CHARS = 1_200
-"""How long the pinned texts of a scope may be together: some 300 tokens, which every session pays for. Set by hand."""
+"""How long the pinned texts of a scope may be together: some 300 tokens, which every session pays for."""
 
 MAX_PLACE = 1e9
-"""The largest number that orders. Set by hand: one beyond the floats could not be compared with others."""
+"""The largest number that orders. One beyond the floats could not be compared with others."""
 
 LISTED = 5
 LISTED_CHARS = 40
-"""How many of them a refusal names, the longest first, and how much it quotes of each. Set by hand."""
+"""How many of them a refusal names, the longest first, and how much it quotes of each."""
 
 GrownBlocks = Counter[Scope]
 """By how many characters the block of a scope grew in a write. One that changed without growing has 0 or less."""

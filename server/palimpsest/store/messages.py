@@ -37,7 +37,7 @@ MAX_SPEAKERS = 1_000
 """How many names of speakers are read for a user."""
 
 LAST_MESSAGES = 200
-"""Among how many of the messages stored last the last conversation is looked for. Set by hand: a few milliseconds."""
+"""Among how many of the messages stored last the last conversation is looked for. A few milliseconds."""
 
 _BY_ID = select(messages).where(messages.c.id.in_(listed("ids")))
 
@@ -221,7 +221,7 @@ MIN_PREFIX = 8
 """The fewest characters that are accepted as the beginning of an id."""
 
 NEWEST_SHOWN = 3
-"""How many conversations an error names. Set by hand."""
+"""How many conversations an error names."""
 
 MAX_ROWS = 2**31 - 1
 """As a limit: every row."""

@@ -707,7 +707,7 @@ def update_row(tx: Transaction, old: Memory, new: Memory) -> Memory:
 NAMESPACE = uuid.UUID("c3d5b0a2-7f3e-4a52-9d0e-2a8a6b1f4e77")
 
 MAX_TITLE_CHARS = 300
-"""A longer title is cut. Set by hand: clients write titles of a few words."""
+"""A longer title is cut. Clients write titles of a few words."""
 
 ITEM = ("session_id", "project", "agent_id", "run_id", "client", "external_id", "title")
 """The columns of an item of an export, besides the time."""
@@ -911,7 +911,7 @@ def _insert_message(tx: Transaction, message: Message, session_id: str) -> Messa
 
 
 RECENT = 50
-"""How many messages are looked through for the last one that no client gave to a conversation. Set by hand."""
+"""How many messages are looked through for the last one that no client gave to a conversation."""
 
 
 def _last() -> Query:

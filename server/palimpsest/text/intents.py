@@ -30,7 +30,7 @@ QUESTION = "not forgotten yet "
 MORE_MAY_FIT = "more may fit than was looked at; ask again"
 
 SHOWN_TEXTS, SHOWN_CHARS = 3, 80
-"""How many texts a question quotes, and how much of each. Set by hand: enough to see what it is about."""
+"""How many texts a question quotes, and how much of each. Enough to see what it is about."""
 
 
 def question_note(question: ForgetQuestion) -> str:
@@ -63,20 +63,20 @@ def first_of(texts: Sequence[str]) -> str:
 # nothing: quoted lines, mails, letters, code, documents and quotations.
 
 LONG_CHARS = 1_500
-"""A longer text of one's own is taken for a pasted one, but for its first and last words. Set by hand: nobody types so
+"""A longer text of one's own is taken for a pasted one, but for its first and last words. Nobody types so
 much to ask for something."""
 
 EDGE_CHARS = 300
-"""How long the first and last words of such a text are. Set by hand: two or three sentences."""
+"""How long the first and last words of such a text are. Two or three sentences."""
 
 MIN_QUOTED_WORDS = 3
-"""A quotation of fewer words is a name, which a request may have: forget the "Blue Note". Set by hand."""
+"""A quotation of fewer words is a name, which a request may have: forget the "Blue Note"."""
 
 MAX_REQUEST_CHARS = 20_000
-"""How much of what was pasted is looked at. Set by hand."""
+"""How much of what was pasted is looked at."""
 
 NEGATION_CHARS = 24
-"""How many characters around a verb a negation is looked for. Set by hand: three or four words."""
+"""How many characters around a verb a negation is looked for. Three or four words."""
 
 
 class Asking(Enum):
@@ -348,19 +348,19 @@ def _is_negated(sentence: str, verb: re.Match[str]) -> bool:
 StandingKind: TypeAlias = Literal["rule", "decision", "fact", "person"]
 
 MAX_STATEMENT_CHARS = 2_000
-"""A longer text is mostly pasted. Set by hand."""
+"""A longer text is mostly pasted."""
 
 MIN_SENTENCE_CHARS, MAX_SENTENCE_CHARS = 5, 240
-"""How long a sentence is that states one thing. Set by hand."""
+"""How long a sentence is that states one thing."""
 
 MIN_WORDS = 2
-"""How many words a text has beside courtesies and function words that says something. Set by hand."""
+"""How many words a text has beside courtesies and function words that says something."""
 
 _WHOLE: tuple[StandingKind, ...] = ("fact", "decision", "rule")
 """What is taken to the end of its sentence, in the order in which it is looked for."""
 
 MIN_RULE_WORDS = 3
-"""How many words a rule has in a script with spaces. "Never returns" is a complaint. Set by hand."""
+"""How many words a rule has in a script with spaces. "Never returns" is a complaint."""
 
 
 @dataclass(frozen=True, slots=True)

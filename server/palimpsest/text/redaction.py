@@ -173,7 +173,7 @@ _CLAUSE_END = LazyPattern(
 )
 
 MIN_REST = 2
-"""How many words beside function words a text says at least beside its secrets. Set by hand."""
+"""How many words beside function words a text says at least beside its secrets."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,7 @@ SINGLE_VALUED = frozenset(
         *("wohnt_in", "lebt_in", "geboren_in", "geboren_am", "verheiratet_mit", "arbeitet_bei", "heißt"),
     }
 )
-"""The keys of relations that have one value at a time, for nearly everybody. Set by hand: extraction names relations in
+"""The keys of relations that have one value at a time, for nearly everybody. Extraction names relations in
 English and in the present, and so do most agents. A relation that has two after all is listed, and left as it is."""
 
 _AREAS: tuple[tuple[str, ...], ...] = (

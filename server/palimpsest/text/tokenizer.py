@@ -250,14 +250,14 @@ def _script(word: str) -> str:
 
 QUESTION_WORDS = 64
 """A question is cut here. A longer one is a pasted text, and what is asked stands at its beginning. It keeps the work
-for one question below a tenth of a second. Set by hand."""
+for one question below a tenth of a second."""
 
 WORD_CHARS = 12
 """A longer run of characters counts as several words, so that a question without spaces is cut too. Nearly all words
-of spaced scripts are shorter. Set by hand."""
+of spaced scripts are shorter."""
 
 UNSPACED_WORD_CHARS = 3
-"""So many characters of an unspaced script count as one word: words of two and particles of one. Set by hand."""
+"""So many characters of an unspaced script count as one word: words of two and particles of one."""
 
 _UNBROKEN = re.compile(r"\S+")
 _UNSPACED_RUN = re.compile(rf"[{UNSPACED_CHARS}]+")

@@ -54,7 +54,7 @@ REST = MAX_LISTED_TOKENS - sum(LASTING.values())
 """The tokens of all else: half of them for the project, if there is one."""
 
 HALF_LIFE = timedelta(days=30)
-"""What is not lasting was said lately, or is central: what was said this long ago has half the recency. Set by hand."""
+"""What is not lasting was said lately, or is central: what was said this long ago has half the recency."""
 
 USER, PROJECT, ALSO = "About the user", "About the project", "Also"
 
@@ -119,14 +119,14 @@ def _grouped(conn: Connection, request: SummaryRequest, held: Sequence[Memory]) 
 
 MAX_MEMORIES = 300
 MAX_MEMORY_TOKENS = 6_000
-"""How many memories of a day are read. Set by hand: 20 tokens each, half of what a small model can take."""
+"""How many memories of a day are read. 20 tokens each, half of what a small model can take."""
 
 MAX_DAY_MESSAGES = 500
 MAX_DAY_TOKENS = 4_000
-"""How many messages of a day are read, and how many tokens of them, spread over the day. Set by hand."""
+"""How many messages of a day are read, and how many tokens of them, spread over the day."""
 
 DAYS_BACK = 14
-"""How many past days the background looks at. Set by hand: what is older is read when it is asked for, so that an
+"""How many past days the background looks at. What is older is read when it is asked for, so that an
 import of years of conversations does not cost a call of the model for each of their days."""
 
 A_DAY = timedelta(days=1)
@@ -232,10 +232,10 @@ DAY = SummaryKind(
 
 MAX_SESSION_MESSAGES = 500
 MAX_SESSION_TOKENS = 6_000
-"""How many messages of a conversation are read, and how many tokens of them, spread over it. Set by hand."""
+"""How many messages of a conversation are read, and how many tokens of them, spread over it."""
 
 MAX_TURNS = 3
-"""How many turns stand beside an observation. Set by hand: more would be longer than what was learned."""
+"""How many turns stand beside an observation. More would be longer than what was learned."""
 
 NO_CONVERSATION = "There is no conversation yet."
 
@@ -313,11 +313,11 @@ SESSION = SummaryKind(
 # The kind `recent`: what was said and what happened in the last days, whenever it was stored.
 
 DAYS = timedelta(days=14)
-"""How far back it looks. Set by hand."""
+"""How far back it looks."""
 
 MAX_RECENT_MESSAGES = 40
 MAX_RECENT_TOKENS = 4_000
-"""How many of the last messages of that time it reads, and how many tokens of them. Set by hand."""
+"""How many of the last messages of that time it reads, and how many tokens of them."""
 
 
 def _recent_material(conn: Connection, request: SummaryRequest) -> Material:
@@ -344,7 +344,7 @@ RECENT = SummaryKind("recent", "recent", _recent_material, _plain_recent, ages=T
 # is none with what was said first.
 
 MAX_PROMPTS = 4
-"""How many prompts one summary reads at most. What does not fit them is read by the next one. Set by hand: about a year
+"""How many prompts one summary reads at most. What does not fit them is read by the next one. About a year
 of days, after a correction of something old."""
 
 MAX_UNREAD = 2_000

@@ -47,13 +47,13 @@ from palimpsest.text.tokenizer import count_tokens, lines_within
 # Find entities by what people call them, and read what is known about one: its dossier. Blocking.
 
 MAX_MEMORIES = 200
-"""How many memories of each kind a dossier reads, of which far fewer fit into its lines. Set by hand."""
+"""How many memories of each kind a dossier reads, of which far fewer fit into its lines."""
 
 MAX_OLDEST = 20
-"""How many of the oldest it reads if there are more. Set by hand: who somebody is was said first."""
+"""How many of the oldest it reads if there are more. Who somebody is was said first."""
 
 MAX_LOOKED_AT = 2_000
-"""Among how many it looks for what somebody's safety depends on, however long ago that was said. Set by hand: a tenth
+"""Among how many it looks for what somebody's safety depends on, however long ago that was said. A tenth
 of a second."""
 
 MAX_RELATIONS = 200
@@ -63,7 +63,7 @@ MAX_HOPS = 2
 """How far a dossier looks. Three steps from the user reach nearly everything."""
 
 NEAR_NAMES = 5
-"""How many names an error offers. Set by hand: what a person reads at a glance."""
+"""How many names an error offers. What a person reads at a glance."""
 
 MAX_COMPARED = 5_000
 """With how many names an unknown one is compared, which takes some tenths of a second."""
@@ -212,16 +212,16 @@ MAX_TOKENS = 800
 """How long a dossier may be: as long as the reply to a search is by default."""
 
 MAX_LINE_TOKENS = 80
-"""How much of one memory it shows. Set by hand: facts are shorter, and ten pasted texts still fit."""
+"""How much of one memory it shows. Facts are shorter, and ten pasted texts still fit."""
 
 MAX_BESIDE = 10
-"""How many names of entities it lists that are only named together with this one. Set by hand: one line."""
+"""How many names of entities it lists that are only named together with this one. One line."""
 
 MAX_ALIASES = 8
 """How many other names it lists, for the same reason."""
 
 MAX_APART = 3
-"""How many names tell entities of one name apart. Set by hand."""
+"""How many names tell entities of one name apart."""
 
 SHORT_ID = 8
 
@@ -334,7 +334,7 @@ def _beside_line(beside: Sequence[tuple[Entity, int]]) -> str:
 # gives these lines, and one that says what was changed, deleted or forgotten since is never found.
 
 MAX_NAMESAKES = 4
-"""How many entities of one name are told about. Each has its share of the tokens. Set by hand."""
+"""How many entities of one name are told about. Each has its share of the tokens."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,13 +47,13 @@ from palimpsest.text.tokenizer import count_tokens, query_tokens
 # Sort memories into the sections of a portrait without a model, and show the most central and recent of each.
 
 READ = 5_000
-"""How many of the newest memories are sorted: some years of a life, in a second at most. Set by hand."""
+"""How many of the newest memories are sorted: some years of a life, in a second at most."""
 
 COMPARED = 300
-"""How many memories of a section are compared with each other: some hundredths of a second. Set by hand."""
+"""How many memories of a section are compared with each other: some hundredths of a second."""
 
 HALF_LIFE = timedelta(days=180)
-"""Within a section, a fact that was said this long ago has half the recency of a new one. Set by hand."""
+"""Within a section, a fact that was said this long ago has half the recency of a new one."""
 
 OTHER_DATE = timedelta(days=500)
 """A text means another day to whoever reads it this much later, if it counts from its own date."""
@@ -61,13 +61,13 @@ OTHER_DATE = timedelta(days=500)
 PASSING_WEIGHT = 0.4
 PASSING_AFTER = timedelta(days=14)
 """A text that counts from its own date ("on 16 April", "this week") mostly tells what passes. So long after it was said
-it is worth this part of another one, and no less, because birthdays are told like that, too. Set by hand."""
+it is worth this part of another one, and no less, because birthdays are told like that, too."""
 
 NAME_WEIGHT = 3.0
-"""What the user is called, who they are and what is dangerous for them comes first. Set by hand."""
+"""What the user is called, who they are and what is dangerous for them comes first."""
 
 REDUNDANT = 0.8
-"""Which share of its words a pinned memory has of one that is not shown again below it. Set by hand."""
+"""Which share of its words a pinned memory has of one that is not shown again below it."""
 
 ALSO = "Also"
 """The last section, of what belongs to none."""
@@ -267,7 +267,7 @@ PROFILE_SECTIONS = (
 _IS_CALLED = re.compile(r"(?:The )?User (?:is|ist|est|es|è|é) ", re.IGNORECASE)
 
 MOST = 0.4
-"""With which share of the memories a name begins that is taken for the user's. Set by hand: many begin with that of a
+"""With which share of the memories a name begins that is taken for the user's. Many begin with that of a
 relative, a pet or a thing, but none of these with so many."""
 
 SLOWER = 2
@@ -275,7 +275,7 @@ SLOWER = 2
 hand."""
 
 PROFILE_HEADINGS = {IDENTITY: 120, PEOPLE: 140, WORK: 120, PREFERENCES: 100, HELP: 120, ALSO: 80}
-"""The sections in the order in which they are shown, each with its room in tokens. Set by hand: a page of some 25
+"""The sections in the order in which they are shown, each with its room in tokens. A page of some 25
 facts."""
 
 
@@ -397,7 +397,7 @@ PROJECT_SECTIONS = (
 
 ABOUT = "What it is"
 PROJECT_HEADINGS = {ABOUT: 140, "Stack": 120, "Decisions": 140, "Conventions": 120, "Open": 120, "Also": 60}
-"""The sections in the order in which they are shown, each with its room in tokens. Set by hand."""
+"""The sections in the order in which they are shown, each with its room in tokens."""
 
 NO_PROJECT = 'the scope has no project. Pass scope={"project": its name}; get_summary(kind="profile") is of the user'
 
@@ -443,7 +443,7 @@ PROCEDURE_SECTIONS = (
 """The sections, in the order in which a memory that fits several is put into one."""
 
 PROCEDURE_HEADINGS = {RULES: 240, WORKED: 180, FAILED: 180}
-"""The sections in the order in which they are shown, each with its room in tokens. Set by hand."""
+"""The sections in the order in which they are shown, each with its room in tokens."""
 
 LIFE = frozenset({"identity", "health", "family", "relationship", "possession", "place", "event", "preference"})
 """Tags of memories about a person's life, whose words say nothing about how an agent should work."""

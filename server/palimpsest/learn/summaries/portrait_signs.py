@@ -14,7 +14,7 @@ from palimpsest.text.word_lists import LazyPattern, word_lists
 
 _LISTS = word_lists("palimpsest.learn.summaries", "portrait_signs.txt")
 
-# Plain words that show which section of a portrait a memory belongs to, in several languages. Set by hand.
+# Plain words that show which section of a portrait a memory belongs to, in several languages.
 #
 # They are read where a memory has no tags, as those in an agent's words have none. Words are compared whole and in
 # lower case; signs of Chinese and Japanese, which have no spaces, anywhere in the text. English comes first, then

@@ -29,7 +29,7 @@ from palimpsest.text.tokenizer import count_tokens, lines_within
 # The kinds themselves stand in modules of their own, and `summary_writer.py` lists them.
 
 MAX_SOURCE_TOKENS = 12_000
-"""How many tokens of memories go into one prompt. Set by hand, to fit the context of small models."""
+"""How many tokens of memories go into one prompt. To fit the context of small models."""
 
 MAX_SOURCE_MEMORIES = 500
 """How many memories are read for a summary: 24 tokens each fill `MAX_SOURCE_TOKENS`."""
@@ -38,7 +38,7 @@ ITEM_TOKENS = 10
 """What an item has beside its text: the names of its fields and its date, as JSON."""
 
 MAX_MESSAGE_CHARS = 600
-"""How much of a message is read for a summary. Set by hand: longer ones are mostly code, output and quotations."""
+"""How much of a message is read for a summary. Longer ones are mostly code, output and quotations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,10 +261,10 @@ def material_of(memories: Sequence[Memory], messages: Sequence[Message], message
 # The form of summaries without a model: memories, messages and conversations themselves, a line each. Blocking.
 
 MAX_LISTED_TOKENS = 600
-"""How long a list of memories in place of a summary may be. Set by hand; it takes space in an agent's context."""
+"""How long a list of memories in place of a summary may be. It takes space in an agent's context."""
 
 LINE_TOKENS = 60
-"""How much of one memory is shown. A fact is a sentence; a long note would take the room of many. Set by hand."""
+"""How much of one memory is shown. A fact is a sentence; a long note would take the room of many."""
 
 MAX_LISTED_MEMORIES = 200
 """How many memories are read for such a list, of which far fewer fit."""
@@ -273,7 +273,7 @@ MAX_LISTED_CONVERSATIONS = 50
 MAX_TOPIC_TOKENS = 300
 MAX_TOPIC_CHARS = 80
 """How many conversations are read for such a list, how long their lines may be together, and how much of a first
-message stands for a title. Set by hand."""
+message stands for a title."""
 
 SHORT_ID = 8
 """How much of a message's own id is shown: enough for `get_history`."""

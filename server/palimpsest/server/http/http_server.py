@@ -70,7 +70,7 @@ from palimpsest.server.session.lazy_memory import LazyMemory
 
 CALLS_SECONDS = 20.0
 """How long calls that are under way may go on after the server stopped to listen. With the streams' time after it, it
-is below the 30 seconds after which Kubernetes kills a process. Set by hand."""
+is below the 30 seconds after which Kubernetes kills a process."""
 
 LOOK_SECONDS = 0.1
 """How often it is looked whether calls have ended. The handler of a signal cannot set an event of the loop; the rest of
@@ -126,7 +126,7 @@ class DrainingServer(uvicorn.Server):
 # The probes: `/health` says whether the process works, and `/ready` whether it should get requests now.
 
 RETRY_SECONDS = 5.0
-"""How long after a failed attempt to open the memory a probe makes another one. Set by hand."""
+"""How long after a failed attempt to open the memory a probe makes another one."""
 
 Readiness: TypeAlias = Literal["ready", "opening", "failed", "draining"]
 
@@ -249,10 +249,10 @@ def observers(
 
 THRESHOLDS = (50_000, 20, 100)
 """After how many new objects the youngest are collected, and after how many of these collections the older ones are.
-Python's own (700, 10, 10) suit small programs. Set by hand."""
+Python's own (700, 10, 10) suit small programs."""
 
 LOADED_SECONDS = 15.0
-"""When the memory is open and the background has loaded the vector index. Set by hand."""
+"""When the memory is open and the background has loaded the vector index."""
 
 
 async def keep_pauses_short(loaded_seconds: float = LOADED_SECONDS) -> None:
@@ -372,7 +372,7 @@ CALL_SECONDS = 300.0
 
 SWITCH_SECONDS = 0.001
 """How long a thread computes before another may. With Python's own 5 ms, each step of a call waits for the calls of
-others. Set by hand."""
+others."""
 
 
 def serve(

@@ -277,7 +277,7 @@ MAX_SESSIONS = 1_000
 """An idle session takes some 40 KB."""
 
 MAX_SESSIONS_PER_CALLER = 200
-"""More than one person's agents have. Set by hand."""
+"""More than one person's agents have."""
 
 SESSION_ID = "mcp-session-id"
 PROTOCOL_VERSION = "mcp-protocol-version"

@@ -123,7 +123,7 @@ def page_text(document: Document, page: PageWithGist, note: str = NO_INSTRUCTION
 # Instants are ISO 8601 in UTC, to the second. Ids are full ids.
 
 MAX_SUMMARY_SOURCES = 50
-"""How many memories a reply names as what a summary rests on: 50 short ids are 600 bytes. Set by hand."""
+"""How many memories a reply names as what a summary rests on: 50 short ids are 600 bytes."""
 
 
 def given(reply: Mapping[str, Any], *optional: str) -> dict[str, Any]:

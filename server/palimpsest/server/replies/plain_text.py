@@ -111,7 +111,7 @@ MAX_EXAMPLE = 60
 
 
 MAX_NAMED_SOURCES = 5
-"""How many memories the text of a reply names as what a summary rests on; of more it says how many. Set by hand."""
+"""How many memories the text of a reply names as what a summary rests on; of more it says how many."""
 
 
 def explanation(hit: Hit) -> str:

@@ -26,7 +26,7 @@ FREE_BYTES = 64 * 1024
 """The part of each body that is not counted, so that a small request is accepted whatever others send."""
 
 MAX_HELD_BYTES = 32 * 1024 * 1024
-"""How much the bodies of unfinished requests may hold together. Parsed, they take a few times that. Set by hand."""
+"""How much the bodies of unfinished requests may hold together. Parsed, they take a few times that."""
 
 MAX_HELD_BYTES_PER_CALLER = 8 * 1024 * 1024
 """The same for one caller: two of the longest bodies."""
@@ -97,13 +97,13 @@ COUNTED = ("tools/call", "resources/read", "prompts/get", "completion/complete",
 """Requests that may take long."""
 
 MAX_CALLS = 200
-"""The number of one caller's calls that may be unfinished at a time. A person's agents make a few. Set by hand."""
+"""The number of one caller's calls that may be unfinished at a time. A person's agents make a few."""
 
 THREADS = 8
-"""How many threads all callers over HTTP use together. What the server does itself has its own. Set by hand."""
+"""How many threads all callers over HTTP use together. What the server does itself has its own."""
 
 THREADS_PER_CALLER = 2
-"""How many of them one caller uses at a time; its other calls wait. Set by hand: three leave some to a fourth."""
+"""How many of them one caller uses at a time; its other calls wait. Three leave some to a fourth."""
 
 
 class UnderWay:

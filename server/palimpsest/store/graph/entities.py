@@ -28,7 +28,7 @@ from palimpsest.text.names.known_names import Place, beginning, known_names, nam
 # ended; what is forgotten mentions nobody.
 
 NAMES_READ = 100
-"""How many names are read at once to complete a beginning. A client shows at most as many. Set by hand."""
+"""How many names are read at once to complete a beginning. A client shows at most as many."""
 
 LAST_CHARACTER = "\U0010ffff"
 

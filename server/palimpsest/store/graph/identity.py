@@ -489,7 +489,7 @@ def shown(entity: Entity, beside: Entity | None = None) -> str:
 # Choose among entities of one name: by what a memory says of the name, by who is with it, by what it is about.
 
 NEWEST = 20
-"""How many memories of an entity are compared with a new one. What is known lately says most. Set by hand."""
+"""How many memories of an entity are compared with a new one. What is known lately says most."""
 
 MAX_TOLD, MAX_QUOTED = 4, 60
 """How many of a name a note tells apart, and how much it quotes of what is known of each."""
@@ -791,7 +791,7 @@ def _learn_type(write: GraphWrite, chosen: Candidate, entity: NamedEntity) -> No
 # meant.
 
 MAX_NAMES = 2_000
-"""How many sequences of words of one call are looked up. They cost one query, and milliseconds. Set by hand."""
+"""How many sequences of words of one call are looked up. They cost one query, and milliseconds."""
 
 
 def mention_known(conn: Connection, stored: Sequence[Message]) -> None:

@@ -33,7 +33,7 @@ from palimpsest.store.schema import metadata
 # The lock keeps order and nothing else. What must not happen at the same time is kept apart by the database.
 
 POLL_SECONDS = 0.005
-"""The pause between two attempts on Windows, whose locks cannot be waited for. Set by hand."""
+"""The pause between two attempts on Windows, whose locks cannot be waited for."""
 
 
 @contextmanager

@@ -20,12 +20,12 @@ from palimpsest.text.word_lists import LazyPattern
 Direction: TypeAlias = Literal["past", "coming", "habit", "yearly", ""]
 
 REACH = 30
-"""How many words before and after a day are looked at. Set by hand: a long sentence."""
+"""How many words before and after a day are looked at. A long sentence."""
 
 LEAST_WORDS, FEWEST_WORDS = 3, 2
 """How many other words make a sentence in the present tense, and in languages without articles and prepositions.
 
-Set by hand: a heading is none.
+A heading is none.
 """
 
 MOST_BETWEEN = 2
@@ -35,7 +35,7 @@ PASSIVE_REACH = 2
 """How far before a participle its "be" stands at most: "has to be filed"."""
 
 PLANNED_REACH = 4
-"""How far before "scheduled" its "is" stands at most. Set by hand."""
+"""How far before "scheduled" its "is" stands at most."""
 
 PREPOSITIONS, WEEKDAYS = frozenset("PiBGghy"), frozenset("WKk")
 """The letters of words before a day, and of weekdays."""
@@ -65,7 +65,7 @@ _PAST_KANA = LazyPattern(
 _AHEAD_KANA = LazyPattern("まで|予定|予約|ます|ない|つもり|よう|たい|です|だ(?:。|$)|[るうくすつぬぶむぐ](?:。|$|？)")
 _ASKED_KANA = LazyPattern("(?:っけ|だったかな|でしたっけ)")
 REACH_CHARS = 80
-"""How far around a day in Chinese or Japanese is looked at. Set by hand, as `REACH`."""
+"""How far around a day in Chinese or Japanese is looked at. As `REACH`."""
 
 LONGEST_PHRASE = 3
 """How many words a phrase of the vocabulary has at most."""

@@ -434,13 +434,13 @@ _CONTEXT_CHARS = 40
 
 MAX_KEPT, MAX_KEPT_CHARS = 2_048, 400
 """How many texts are kept with their dates, and how long they are at most: as long as search reads its candidates. A
-question with a date reads the dates of all of them. Set by hand: one or two megabytes."""
+question with a date reads the dates of all of them. One or two megabytes."""
 
 MAX_CHARS = 20_000
-"""In how much of a text dates are looked for. Set by hand: a chapter, which takes a tenth of a second."""
+"""In how much of a text dates are looked for. A chapter, which takes a tenth of a second."""
 
 MAX_DATES = 200
-"""How many dates of a text are read at most in each language. Set by hand: a page of a calendar."""
+"""How many dates of a text are read at most in each language. A page of a calendar."""
 
 UNIT_REACH = 8
 """How many words before a date may say that another date is meant, as "the two weeks before"."""

@@ -54,7 +54,7 @@ _EMPLOYERS = ("chez", "at")
 _ONE = ("a", "an", "ein", "eine", "einen", "einem", "einer", "un", "une", "una")
 
 INTRODUCED_REACH = 3
-"""How many words before "called" may be the noun that says what is called so. Set by hand."""
+"""How many words before "called" may be the noun that says what is called so."""
 
 
 def kind_of(name: str, before: Sequence[str], after: str = "") -> EntityType:
@@ -132,12 +132,12 @@ def _by_form(name: str, words: Sequence[str], before: Sequence[str], after: str)
 # Find names by their capitals, in the scripts that have them.
 
 MAX_WORDS = 6
-"""How many words a name has at most. More capitals in a row are a heading. Set by hand."""
+"""How many words a name has at most. More capitals in a row are a heading."""
 
 TITLE_AND_NAME = 2
 
 MAX_CODE = 3
-"""How many letters a part of a number of something has, such as of a number plate. Set by hand."""
+"""How many letters a part of a number of something has, such as of a number plate."""
 
 BESIDE = 6
 """How many words after the first one of a sentence show its language."""
@@ -147,7 +147,7 @@ SHOUTED = 4
 
 MIN_HEADING = 5
 HEADING = 0.7
-"""If more than this share of at least five words has capitals, they say nothing. Set by hand."""
+"""If more than this share of at least five words has capitals, they say nothing."""
 
 _LANGUAGES = ("en", "de", "fr", "es", "pt", "it", "nl", "pl", "sv", "tr", "ru")
 """The languages with capitals whose function words are listed. Of two that fit as well, the first is taken."""

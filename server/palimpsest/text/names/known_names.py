@@ -38,7 +38,7 @@ def first_group(match: re.Match[str], kind: EntityType) -> Span:
 
 MAX_CHARS = 4_000
 """How much of a text is searched for names. A fact is one or two sentences. A page names what it is about at its
-beginning, and reading 4,000 characters takes a few milliseconds. Set by hand."""
+beginning, and reading 4,000 characters takes a few milliseconds."""
 
 _APOSTROPHES = "'\u2018\u2019\u02bc"
 _HYPHENS = r"\-\u2010\u2011"
@@ -104,13 +104,13 @@ def is_adjacent(text: str, word: Word, following: Word) -> bool:
 # Find names in a text that are known already, in any script and spelling.
 
 MAX_WORDS = 5
-"""How many words a known name has at most. Longer ones are found by their other names only. Set by hand."""
+"""How many words a known name has at most. Longer ones are found by their other names only."""
 
 MAX_UNSPACED = 8
-"""How many characters a known name has at most in a script without spaces between words. Set by hand."""
+"""How many characters a known name has at most in a script without spaces between words."""
 
 MAX_CANDIDATES = 2_000
-"""How many sequences of words are looked up for a text. A fact has about a hundred. Set by hand."""
+"""How many sequences of words are looked up for a text. A fact has about a hundred."""
 
 _UNSPACED = LazyPattern(
     r"[\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\u0e00-\u0eff\u1780-\u17ff]+"

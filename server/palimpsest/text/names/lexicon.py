@@ -15,7 +15,7 @@ from palimpsest.text.word_lists import LazyPattern, word_lists
 
 _LISTS = word_lists("palimpsest.text.names", "lexicon.txt")
 
-# Words that show that a name is beside them and of what, and capitalized words that are no names. Set by hand.
+# Words that show that a name is beside them and of what, and capitalized words that are no names.
 
 CueType: TypeAlias = EntityType | Literal["pet"]
 
@@ -148,10 +148,10 @@ hand: what is common as a word, in sentences about everyday life."""
 _ENGLISH_WORDS = _set(_LISTS["english words"])
 _GERMAN_WORDS = _set(_LISTS["german words"])
 """Given names and places somewhere that are frequent words of a language, so that the lists of words leave them out. They
-were read from the most frequent 12,000 words, and those left out that are mostly names. Set by hand."""
+were read from the most frequent 12,000 words, and those left out that are mostly names."""
 
 _SHORT_ENDS = tuple(_LISTS["short ends"].split())
-"""German nouns of two or three letters with which compounds end. Set by hand."""
+"""German nouns of two or three letters with which compounds end."""
 
 
 @cache
@@ -198,13 +198,13 @@ def is_also_word(word: str) -> bool:
 
 
 _NEWER_WORDS = _set(_LISTS["newer words"])
-"""English words that are rare in the subtitles of films, which the list was made from. Set by hand."""
+"""English words that are rare in the subtitles of films, which the list was made from."""
 
 _GERMAN_NOUN = LazyPattern(
     r"(?:ung|heit|keit|schaft|tion|tät|ment|ling|chen|nis|ismus|iat|thie|nie|gie|phie|trie|lie|enz|anz|innen|rei|erin|arin|orin|eur|gramm"
     r"|ik|iker|ismus|ium|är|logie|loge|eile|itis|ur|ler|thekar|thekarin)(?:e?[ns])?$"
 )
-"""How German nouns end, and names seldom do. Set by hand."""
+"""How German nouns end, and names seldom do."""
 
 
 @lru_cache(maxsize=8_192)
@@ -238,7 +238,7 @@ def _is_listed(language: str, word: str) -> bool:
     return _has(language, stem) or _has(language, word)
 
 
-# Products and companies that everybody knows by name, so that a text need not say what they are. Set by hand.
+# Products and companies that everybody knows by name, so that a text need not say what they are.
 
 
 def _names(words: str) -> frozenset[str]:

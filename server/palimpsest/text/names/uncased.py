@@ -30,7 +30,7 @@ _AR_STOP = _set(_LISTS["ar stop"])
 _AR_AT = ("في", "إلى", "من", "مدينة", "نحو")
 
 MIN_PLACE = 4
-"""Shorter places are also words. Set by hand."""
+"""Shorter places are also words."""
 
 
 def arabic_spans(text: str) -> Iterator[Span]:
@@ -76,7 +76,7 @@ _COMMON_SURNAMES_ZH = (
     "陆陸邱秦顾顧侯邵孟"
 )
 _NO_NAMES_ZH = _set(_LISTS["no names zh"])
-"""Words that begin with the character of a family name. Set by hand."""
+"""Words that begin with the character of a family name."""
 
 _NOT_IN_NAMES_ZH = "在是的和与跟不没沒有要会會也都每从從了被把给給对對将將已就很还還又再个们"
 _NOT_LAST_ZH = _NOT_IN_NAMES_ZH + "".join(
@@ -193,7 +193,7 @@ _NO_ROLE_NAMES_JA = LazyPattern(
 _NAME_ENDS_JA = LazyPattern(
     r"[子美奈菜香花恵江代里音乃衣沙紗咲葵結莉凛桜穂帆緒佳加世貴太郎一二三介輔助斗翔真也哉彦夫雄男樹希紀馬平司志吾悟之久光輝大陸蓮湊朔涼]$"
 )
-"""Characters with which given names end, and everyday nouns seldom do. Set by hand."""
+"""Characters with which given names end, and everyday nouns seldom do."""
 _PETS_JA = ("猫", "犬", "愛犬", "愛猫", "飼い猫", "飼い犬")
 _PET_THINGS_JA = LazyPattern(
     r"エサ|トイレ|ケージ|リード|シャンプー|ワクチン|フード|トリミング|ブラシ|ベッド|ドア|サークル|ゲージ"
@@ -262,7 +262,7 @@ def _people_and_pets(text: str) -> Iterator[Span]:
 
 _RANKS_JA = LazyPattern(r"[長ー任]$|新人")
 _SURNAME_ENDS_JA = LazyPattern(r"(?<![手見絵基日])[田山川野村井本原口島崎藤沢谷木橋林森岡松]$")
-"""Characters with which family names end. Set by hand."""
+"""Characters with which family names end."""
 
 
 def _is_role_name(name: str, role: str) -> bool:
