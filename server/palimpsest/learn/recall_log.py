@@ -33,8 +33,7 @@ logger = logging.getLogger(__name__)
 
 FIRST = 3
 """A hit counts as used if it is among so many of the first of a confident answer. If weak matches among them were no
-uses, `archive` would leave out every fifth lasting fact within a year (benchmarks/forgetting.py), in place of one in
-25."""
+uses, `archive` left out every fifth lasting fact of a simulated year, in place of one in 25."""
 
 REST_SECONDS = 5.0
 """How long uses are collected before they are written. A burst of searches is one write, and a process
