@@ -21,8 +21,8 @@ from palimpsest.core.models import Candidate
 from palimpsest.core.protocols import Embedder, Vector
 from palimpsest.recall.features import Candidates, Column, Matrix, Weights, replacement_probability
 from palimpsest.recall.fold import same_words_key
+from palimpsest.recall.forgetting import WEIGHT
 from palimpsest.recall.query import ParsedQuery, said_match, text_match
-from palimpsest.recall.retention import WEIGHT
 from palimpsest.text.dates.date_finder import dates_in
 from palimpsest.text.stopwords import asked_types, can_hold
 from palimpsest.text.tokenizer import search_tokens

@@ -25,6 +25,13 @@ from palimpsest.core.validation import MAX_TOKENS
 from palimpsest.index.sync import IndexHits
 from palimpsest.recall.features import CandidateRequest, Candidates, PoolSize, Ranked, rank, squash, weights_for
 from palimpsest.recall.fold import FoldWords, fold, memories_first
+from palimpsest.recall.forgetting import (
+    OFF,
+    Forgetting,
+    faded_owners,
+    left_out_note,
+    retention_of,
+)
 from palimpsest.recall.hits import (
     HitFilter,
     best_passage,
@@ -36,13 +43,6 @@ from palimpsest.recall.hits import (
 )
 from palimpsest.recall.query import ParsedQuery
 from palimpsest.recall.relevance import Relevance, relevance_of
-from palimpsest.recall.retention import (
-    OFF,
-    Forgetting,
-    faded_owners,
-    left_out_note,
-    retention_of,
-)
 from palimpsest.recall.retrieve import Searchable, candidates_in, index_query, retrieve
 from palimpsest.recall.score import SearchScoring
 from palimpsest.store import entries, messages
