@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, tzinfo
 from itertools import islice
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from sqlalchemy import (
@@ -291,33 +291,8 @@ def to_scope(row: Row[Any]) -> Scope:
 
 def to_memory(row: Row[Any]) -> Memory:
     """Return a row of `memories` as a model."""
-    return Memory(
-        id=row.id,
-        scope=to_scope(row),
-        text=row.text,
-        created_at=row.created_at,
-        updated_at=row.updated_at,
-        stated_at=row.stated_at,
-        valid_from=row.valid_from,
-        valid_until=row.valid_until,
-        revision=row.revision,
-        happened_at=row.happened_at,
-        happened_precision=row.happened_precision,
-        keywords=tuple(row.keywords),
-        tags=tuple(row.tags),
-        metadata=row.metadata,
-        actor_id=row.actor_id,
-        role=row.role,
-        deleted_at=row.deleted_at,
-        superseded_by=row.superseded_by,
-        valid_from_precision=row.valid_from_precision,
-        valid_until_precision=row.valid_until_precision,
-        is_forgotten=row.is_forgotten,
-        entities=to_entities(row.entities),
-        relations=to_relations(row.relations),
-        context=row.context,
-        links=to_links(row.links),
-    )
+    values = {field.name: field.from_column(getattr(row, field.name)) for field in MEMORY_FIELDS}
+    return Memory(id=row.id, scope=to_scope(row), text=row.text, **values)
 
 
 def to_entities(stored: Sequence[Sequence[Any]] | None) -> tuple[NamedEntity, ...]:
@@ -335,40 +310,89 @@ def to_links(stored: Sequence[Sequence[str]] | None) -> tuple[Link, ...]:
     return tuple(Link(*item) for item in stored or ())
 
 
+def _relations_column(relations: Sequence[Relation]) -> list[list[str]]:
+    return [
+        [item.source, item.name, item.destination, *([] if item.since is None else [item.since])] for item in relations
+    ]
+
+
+def _entities_column(entities: Sequence[NamedEntity]) -> list[list[str]]:
+    return [[entity.name, entity.type] for entity in entities]
+
+
+def _links_column(linked: Sequence[Link]) -> list[list[str]]:
+    return [[link.memory_id, link.reason] for link in linked]
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+class MemoryField(NamedTuple):
+    """A field of a memory: its name, how its column has it, and what it is in history states that lack it."""
+
+    name: str
+    to_column: Callable[[Any], Any] = _same
+    from_column: Callable[[Any], Any] = _same
+    default: Any = None
+    in_state: bool = True
+
+
+MEMORY_FIELDS = (
+    MemoryField("metadata", dict),
+    MemoryField("keywords", list, tuple),
+    MemoryField("tags", list, tuple),
+    MemoryField("happened_at"),
+    MemoryField("happened_precision", default=""),
+    MemoryField("stated_at"),
+    MemoryField("valid_from"),
+    MemoryField("valid_from_precision", default=""),
+    MemoryField("valid_until"),
+    MemoryField("valid_until_precision", default=""),
+    MemoryField("superseded_by"),
+    MemoryField("is_forgotten", default=False),
+    MemoryField("entities", _entities_column, to_entities),
+    MemoryField("relations", _relations_column, to_relations),
+    MemoryField("context", default=""),
+    MemoryField("links", _links_column, to_links),
+    MemoryField("actor_id", in_state=False),
+    MemoryField("role", in_state=False),
+    MemoryField("created_at", in_state=False),
+    MemoryField("updated_at", in_state=False),
+    MemoryField("deleted_at", in_state=False),
+    MemoryField("revision", in_state=False),
+)
+"""All fields of a memory but its id, its scope and its text. The row, the state in the history, exports and imports are
+made from this list, so a new field is added here, to `Memory`, to the table and to the lines of an export."""
+
+_STATE_FIELDS = tuple(field for field in MEMORY_FIELDS if field.in_state)
+_CONNECTIONS = ("context", "links")
+_STATEMENTS = ("entities", "relations")
+
+
+def memory_columns(memory: Memory, names: Collection[str] | None = None) -> dict[str, Any]:
+    """Return the fields of a memory as the values of its columns; all of them, or those of these names."""
+    return {
+        field.name: field.to_column(getattr(memory, field.name))
+        for field in MEMORY_FIELDS
+        if names is None or field.name in names
+    }
+
+
 def connections(memory: Memory) -> dict[str, Any]:
     """Return the context and the links of a memory, as the values of its columns."""
-    return {"context": memory.context, "links": [[link.memory_id, link.reason] for link in memory.links]}
+    return memory_columns(memory, _CONNECTIONS)
 
 
-def statements(memory: Memory) -> dict[str, list[list[str]]]:
+def statements(memory: Memory) -> dict[str, Any]:
     """Return what a memory names and states, as the values of its columns."""
-    return {
-        "entities": [[entity.name, entity.type] for entity in memory.entities],
-        "relations": [
-            [item.source, item.name, item.destination, *([] if item.since is None else [item.since])]
-            for item in memory.relations
-        ],
-    }
+    return memory_columns(memory, _STATEMENTS)
 
 
 def memory_state(memory: Memory) -> dict[str, Any]:
     """Return what a row of history keeps of a memory besides its text, as JSON values."""
-    return {
-        "metadata": dict(memory.metadata),
-        "keywords": list(memory.keywords),
-        "tags": list(memory.tags),
-        "happened_at": memory.happened_at.isoformat() if memory.happened_at else None,
-        "happened_precision": memory.happened_precision,
-        "stated_at": memory.stated_at.isoformat(),
-        "valid_from": memory.valid_from.isoformat() if memory.valid_from else None,
-        "valid_until": memory.valid_until.isoformat() if memory.valid_until else None,
-        "superseded_by": memory.superseded_by,
-        "valid_from_precision": memory.valid_from_precision,
-        "valid_until_precision": memory.valid_until_precision,
-        "is_forgotten": memory.is_forgotten,
-        **statements(memory),
-        **connections(memory),
-    }
+    columns = memory_columns(memory, [field.name for field in _STATE_FIELDS])
+    return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in columns.items()}
 
 
 def with_state(memory: Memory, text: str, state: Mapping[str, Any], updated_at: datetime) -> Memory:
@@ -376,29 +400,22 @@ def with_state(memory: Memory, text: str, state: Mapping[str, Any], updated_at: 
 
     A row that an import brought may not say what the text names. If the text is the present one, it names the same.
     """
-    is_same, stated_at = text == memory.text, to_time(state["stated_at"])
-    return replace(
-        memory,
-        text=text,
-        metadata=state["metadata"],
-        keywords=tuple(state["keywords"]),
-        tags=tuple(state["tags"]),
-        happened_at=to_time(state["happened_at"]),
-        happened_precision=state.get("happened_precision", ""),
-        stated_at=memory.stated_at if stated_at is None else stated_at,
-        valid_from=to_time(state["valid_from"]),
-        valid_from_precision=state.get("valid_from_precision", ""),
-        valid_until=None,
-        valid_until_precision="",
-        updated_at=updated_at,
-        deleted_at=None,
-        superseded_by=None,
-        is_forgotten=False,
-        entities=to_entities(state["entities"]) if "entities" in state else memory.entities if is_same else (),
-        relations=to_relations(state["relations"]) if "relations" in state else memory.relations if is_same else (),
-        context=state.get("context", ""),
-        links=to_links(state.get("links")),
-    )
+    values: dict[str, Any] = {
+        field.name: field.from_column(_from_json(field.name, state.get(field.name, field.default)))
+        for field in _STATE_FIELDS
+    }
+    if text == memory.text:
+        values |= {name: getattr(memory, name) for name in _STATEMENTS if name not in state}
+    values |= {"valid_until": None, "valid_until_precision": "", "superseded_by": None, "is_forgotten": False}
+    stated_at = values.pop("stated_at") or memory.stated_at
+    return replace(memory, text=text, stated_at=stated_at, updated_at=updated_at, deleted_at=None, **values)
+
+
+def _from_json(name: str, value: Any) -> Any:
+    return to_time(value) if name in _TIMES else value
+
+
+_TIMES = ("happened_at", "stated_at", "valid_from", "valid_until")
 
 
 def to_time(value: str | None) -> datetime | None:

@@ -23,7 +23,16 @@ from palimpsest.store.database import FullText
 from palimpsest.store.graph import identity, statements
 from palimpsest.store.graph.identity import texts_in, told, users_own, with_ids
 from palimpsest.store.projects import namesakes
-from palimpsest.store.rows import Query, chunks, content_hash, is_scope, memory_hash, scope_values, to_memory
+from palimpsest.store.rows import (
+    MEMORY_FIELDS,
+    Query,
+    chunks,
+    content_hash,
+    is_scope,
+    memory_hash,
+    scope_values,
+    to_memory,
+)
 from palimpsest.store.schema import (
     conversations,
     entities,
@@ -262,26 +271,7 @@ def store_item(conn: Connection, scope: Scope, item: Mapping[str, Any], owner_id
 MESSAGE = ("id", "project", "agent_id", "run_id", "role", "name", "content", "external_id", "session_id", "said_at")
 MESSAGE_STATE = ("created_at", "learnt", "deleted_at")
 MESSAGE_HISTORY = ("event", "updated_at", "stage", "caller")
-MEMORY = ("id", "project", "agent_id", "run_id", "text", "keywords", "tags", "metadata", "actor_id", "role")
-MEMORY_STATE = (
-    "happened_at",
-    "happened_precision",
-    "stated_at",
-    "valid_from",
-    "valid_from_precision",
-    "valid_until",
-    "valid_until_precision",
-    "created_at",
-    "updated_at",
-    "deleted_at",
-    "superseded_by",
-    "is_forgotten",
-    "revision",
-    "entities",
-    "relations",
-    "context",
-    "links",
-)
+MEMORY = ("id", "project", "agent_id", "run_id", "text", *(field.name for field in MEMORY_FIELDS))
 HISTORY = (
     "id",
     "old_memory",
@@ -366,7 +356,7 @@ def export_items(conn: Connection, user_id: str) -> Iterator[dict[str, Any]]:
         )
         cited = [{"message_id": message, "history_id": version} for message, version in conn.execute(sources)]
         named = {"mentions": mentions_of(conn, "memory", row.id), **usage.exported(conn, row.id)}
-        yield {"type": "memory", **_values(row, MEMORY + MEMORY_STATE), **named, "history": past, "sources": cited}
+        yield {"type": "memory", **_values(row, MEMORY), **named, "history": past, "sources": cited}
     yield from items_of(conn, user_id)
 
 
@@ -529,7 +519,7 @@ def _join_conversation(tx: Transaction, item: Item, message_id: str) -> None:
 
 
 def _store_memory(tx: Transaction, item: Item, state: ImportState) -> None:
-    values = {name: item.get(name) for name in MEMORY + MEMORY_STATE}  # older exports have no entities
+    values = {name: item.get(name) for name in MEMORY}  # files of other tools have no entities
     values |= {"user_id": tx.scope.user_id, "content_hash": memory_hash(item["text"])}
     tx.conn.execute(insert(memories), values)
     store_mentions(tx.conn, "memory", item, state.entities)

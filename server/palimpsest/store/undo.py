@@ -15,7 +15,7 @@ from palimpsest.store import writes
 from palimpsest.store.graph import entity_edits
 from palimpsest.store.history import recorded
 from palimpsest.store.jobs import HOOKS
-from palimpsest.store.rows import chunks, sees, to_entities, to_links, to_memory, to_relations, to_time, with_state
+from palimpsest.store.rows import MEMORY_FIELDS, chunks, sees, to_memory, to_time, with_state
 from palimpsest.store.schema import entities, entity_history, history, memories, message_history, messages
 from palimpsest.store.writes import Transaction, find_duplicate, record
 
@@ -299,13 +299,11 @@ def bring_back(tx: Transaction, item: Mapping[str, Any], owner_id: str) -> bool:
     present = to_memory(tx.conn.execute(select(memories).where(memories.c.id == owner_id)).one())
     if find_duplicate(tx, present.scope, item["text"]) is not None:
         return False
-    times = ("happened_at", "stated_at", "valid_from", "valid_until")
-    precisions = ("happened_precision", "valid_from_precision", "valid_until_precision")
-    told = {name: item[name] for name in ("text", "metadata", *times, *precisions)}
-    lists = {name: tuple(item[name]) for name in ("keywords", "tags")}
-    lists |= {"entities": to_entities(item.get("entities")), "relations": to_relations(item.get("relations"))}
-    told["context"], lists["links"] = item.get("context", ""), to_links(item.get("links"))
-    living = replace(present, **told, **lists, deleted_at=None, superseded_by=None, is_forgotten=False)
+    values = {
+        field.name: field.from_column(item.get(field.name, field.default)) for field in MEMORY_FIELDS if field.in_state
+    }
+    values |= {"superseded_by": None, "is_forgotten": False}
+    living = replace(present, text=item["text"], deleted_at=None, **values)
     record(tx, Event.ADD, writes.update_row(tx, present, living), old=None)
     return True
 

@@ -46,6 +46,7 @@ from palimpsest.store.rows import (
     connections,
     content_hash,
     is_scope,
+    memory_columns,
     memory_hash,
     memory_state,
     next_number,
@@ -403,27 +404,8 @@ def _store(tx: Transaction, fact: Fact, replaced: Sequence[Memory] = (), scope: 
 
 
 def _insert(tx: Transaction, memory: Memory) -> None:
-    row = {
-        "id": memory.id,
-        **scope_values(memory.scope),
-        "text": memory.text,
-        "content_hash": memory_hash(memory.text),
-        "keywords": list(memory.keywords),
-        "tags": list(memory.tags),
-        "metadata": memory.metadata,
-        "actor_id": memory.actor_id,
-        "role": memory.role,
-        "happened_at": memory.happened_at,
-        "happened_precision": memory.happened_precision,
-        "stated_at": memory.stated_at,
-        "valid_from": memory.valid_from,
-        "valid_from_precision": memory.valid_from_precision,
-        "created_at": memory.created_at,
-        "updated_at": memory.updated_at,
-        "revision": 1,
-        **statements(memory),
-        **connections(memory),
-    }
+    named = {"id": memory.id, **scope_values(memory.scope), "text": memory.text}
+    row = {**named, "content_hash": memory_hash(memory.text), **memory_columns(memory), "revision": 1}
     tx.conn.execute(_INSERT, row)
     if memory.links:
         links.put(tx.conn, memory)
@@ -654,6 +636,10 @@ def without_past_end(memory: Memory, now: datetime) -> Memory:
     return replace(memory, metadata={key: value for key, value in memory.metadata.items() if key != EXPIRES_AT})
 
 
+_UNCHANGED = ("actor_id", "role", "created_at", "entities", "relations")
+"""What an update does not write: who said it, when it was stored, and the names, which are written if they differ."""
+
+
 def update_row(tx: Transaction, old: Memory, new: Memory) -> Memory:
     """Write the row and the entry of a changed memory. Return the memory with its next revision."""
     new = replace(new, updated_at=tx.now, revision=old.revision + 1)
@@ -669,22 +655,7 @@ def update_row(tx: Transaction, old: Memory, new: Memory) -> Memory:
         .values(
             text=new.text,
             content_hash=memory_hash(new.text),
-            metadata=dict(new.metadata),
-            keywords=list(new.keywords),
-            tags=list(new.tags),
-            happened_at=new.happened_at,
-            happened_precision=new.happened_precision,
-            stated_at=new.stated_at,
-            valid_from=new.valid_from,
-            valid_until=new.valid_until,
-            valid_from_precision=new.valid_from_precision,
-            valid_until_precision=new.valid_until_precision,
-            is_forgotten=new.is_forgotten,
-            updated_at=new.updated_at,
-            deleted_at=new.deleted_at,
-            superseded_by=new.superseded_by,
-            revision=new.revision,
-            **connections(new),
+            **{name: value for name, value in memory_columns(new).items() if name not in _UNCHANGED},
             **columns,
         )
     )
