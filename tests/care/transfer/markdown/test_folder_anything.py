@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palimpsest.admin.markdown_files import full_shown, items_of, shown_of, split_file, written
+from palimpsest.admin.markdown_files import items_of, shown_of, split_file, written
 from palimpsest.core.models import Memory, Undo
 from palimpsest.core.validation import is_blank
 from palimpsest.memory import Memory as OpenMemory
@@ -84,7 +84,7 @@ def test_an_item_is_read_as_it_was_written(drawn: list[Memory]) -> None:
     shown = [shown_of(memory) for memory in drawn]
     text = "---\npalimpsest: topic\n---\n\n# Title\n\n" + "".join(written(each, "3a090c21") for each in shown)
     items = items_of(split_file("a.md", text.encode()), is_ours=lambda _mark: True)
-    assert [full_shown(item, each) for item, each in zip(items, shown, strict=True)] == shown
+    assert [item.fill_in(each) for item, each in zip(items, shown, strict=True)] == shown
     assert [item.mark for item in items] == ["3a090c21"] * len(shown)
 
 
@@ -156,10 +156,10 @@ def expected(fate: Fate, *, deletes: bool) -> Expected:
     is_pinned_in_file = fate.is_pinned_in_file and not fate.loses_mark
     if fate.in_file == "kept" and not is_pinned_in_file:
         return here
-    if fate.here is None or (fate.in_file != "kept" and fate.here not in ("kept", fate.in_file)):
+    in_file = Expected(fate.in_file, is_pinned_in_file)
+    if is_edited_here and in_file != here:
         return Expected(fate.here, fate.is_pinned_here, is_conflict=True)
-    text = fate.here if fate.in_file == "kept" else fate.in_file
-    return Expected(text, fate.is_pinned_here or is_pinned_in_file)
+    return in_file
 
 
 def edit_files(vault: Path, fates: list[Fate]) -> None:
