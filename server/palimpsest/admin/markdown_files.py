@@ -294,11 +294,18 @@ class _Part(BaseModel):
 
 
 class ManifestEntry(_Part):
-    """A memory at the export or the last import: the file of its item, the revision, and the digest of the item."""
+    """A memory at the export or the last import: the file of its item, the revision, and digests of text and item."""
 
     file: str
     revision: Annotated[int, Field(ge=1, le=2**53)]
-    sha256: Digest
+    text: Digest
+    item: Digest
+
+    def is_of(self, item: Item) -> bool:
+        """Return whether an item says what it said then. One without a line of labels says only a text."""
+        if item.has_labels:
+            return self.item == shown_digest(item.shown)
+        return self.text == digest(item.shown.text.encode())
 
 
 class Manifest(_Part):
@@ -326,7 +333,7 @@ def digest(data: bytes) -> str:
 
 def manifest_entry(file: str, revision: int, shown: Shown) -> ManifestEntry:
     """Return the entry of a memory whose item says this."""
-    return ManifestEntry(file=file, revision=revision, sha256=shown_digest(shown))
+    return ManifestEntry(file=file, revision=revision, text=digest(shown.text.encode()), item=shown_digest(shown))
 
 
 def shown_digest(shown: Shown) -> str:

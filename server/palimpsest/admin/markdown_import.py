@@ -22,6 +22,7 @@ from palimpsest.admin.markdown_files import (
     ManifestEntry,
     Place,
     Shown,
+    digest,
     is_like_ours,
     items_of,
     listed,
@@ -168,11 +169,11 @@ def compare(sides: Sides) -> Comparison:
 
 
 def _with_imported(sides: Sides) -> tuple[dict[str, Item], list[tuple[Item, Scope]]]:
-    """Return the items by memory and the new ones. An item that was imported before has no mark, but its digest."""
-    unseen = {entry.sha256: memory_id for memory_id, entry in sides.entries.items() if memory_id not in sides.items}
+    """Return the items by memory and the new ones. One that was imported, or lost its mark, is known by its text."""
+    unseen = {entry.text: memory_id for memory_id, entry in sides.entries.items() if memory_id not in sides.items}
     items, new = dict(sides.items), list[tuple[Item, Scope]]()
     for item, scope in sides.new:
-        memory_id = unseen.pop(shown_digest(item.shown), None)
+        memory_id = unseen.pop(digest(item.shown.text.encode()), None)
         if memory_id is None:
             new.append((item, scope))
         else:
@@ -181,7 +182,7 @@ def _with_imported(sides: Sides) -> tuple[dict[str, Item], list[tuple[Item, Scop
 
 
 def _compare_one(memory_id: str, item: Item, entry: ManifestEntry, memory: Memory | None) -> Change | Conflict | None:
-    if shown_digest(item.shown) == entry.sha256:
+    if entry.is_of(item):
         return None
     where = str(item.place)
     if memory is None:
@@ -202,7 +203,7 @@ def _compare_one(memory_id: str, item: Item, entry: ManifestEntry, memory: Memor
 
 
 def _is_unchanged(memory: Memory, entry: ManifestEntry) -> bool:
-    return memory.revision == entry.revision or shown_digest(shown_of(memory)) == entry.sha256
+    return memory.revision == entry.revision or shown_digest(shown_of(memory)) == entry.item
 
 
 def _exchanged(changes: Mapping[str, Change]) -> list[Conflict]:
@@ -375,7 +376,7 @@ def _cleaned(engine: Engine, manifest: Manifest, items: _Items, notes: list[str]
         return replace(item, shown=replace(item.shown, text=cleaner.text(item.shown.text), tags=tags))
 
     marked = {
-        memory_id: item if shown_digest(item.shown) == manifest.memories[memory_id].sha256 else clean(item)
+        memory_id: item if manifest.memories[memory_id].is_of(item) else clean(item)
         for memory_id, item in items.marked.items()
     }
     new = [(clean(item), scope) for item, scope in items.new]
@@ -604,7 +605,7 @@ def _note_items(engine: Engine, folder: Path, plan: _Plan, items: Mapping[str, I
     entries = {memory_id: entry for memory_id, entry in manifest.memories.items() if memory_id not in removed}
     for memory_id, item in items.items():
         old, memory = entries.get(memory_id), memories.get(memory_id)
-        if old is not None and old.sha256 == shown_digest(item.shown) and old.file == item.place.file:
+        if old is not None and old.is_of(item) and old.file == item.place.file:
             continue
         revision = memory.revision if memory is not None else 1
         entries[memory_id] = manifest_entry(item.place.file, revision, item.shown)

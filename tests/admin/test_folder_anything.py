@@ -202,7 +202,7 @@ async def state_of(memory: OpenMemory, ids: list[str]) -> list[tuple[str | None,
 
 @pytest.mark.nightly
 @given(st.lists(FATES, min_size=1, max_size=6), st.booleans())
-@examples(25)
+@examples(20)
 def test_edits_on_both_sides_are_merged_or_a_conflict(drawn: list[Fate], deletes: bool) -> None:  # noqa: FBT001 - drawn
     """Guards the merge, its undo and its repetition; and every text that the ledger ever had is in its history."""
     fates = [Fate("kept", "kept", False, False, False, False), *drawn]  # noqa: FBT003 - fields, in order
