@@ -230,9 +230,8 @@ def _parts(report: FadingReport, limit: int) -> list[Part]:
     parts: list[Part] = [MODES[report.forgetting.mode]]
     if report.fading:
         parts.append(_table(report.fading[:limit]))
-    parts.append(
-        f"{report.faded} of {counted(total, 'memory')} that may fade {'is' if report.faded == 1 else 'are'} below {bound:g}"
-    )
+    verb = "is" if report.faded == 1 else "are"
+    parts.append(f"{report.faded} of {counted(total, 'memory')} that may fade {verb} below {bound:g}")
     if report.kept:
         reasons = ", ".join(f"{count} {reason}" for reason, count in report.kept.items())
         kept = sum(report.kept.values())
