@@ -34,9 +34,9 @@ hypothesis.settings.load_profile(PROFILE)
 STORES = ("sqlite", "postgres")
 
 ON_EVERY_STORE = (
+    "admin/",
     "brief/",
     "capture/",
-    "care/",
     "index/graph/",
     "index/test_backfill.py",
     "index/test_kept_keys.py",
@@ -53,8 +53,8 @@ ON_EVERY_STORE = (
 """How the paths begin of what runs once for each store, but for tests marked `only_on` one, with the reason."""
 
 CONTRACT = (
-    "care/test_backup.py",
-    "care/test_purge.py",
+    "admin/test_backup.py",
+    "admin/test_purge.py",
     "index/test_sync.py",
     "learn/test_add.py",
     "learn/test_at_once.py",

@@ -395,11 +395,6 @@ def line_of(value: Any) -> str:
     return visible_json(line) + "\n"
 
 
-def header_of(user_id: str) -> dict[str, Any]:
-    """Return the first line of a user's export."""
-    return {"format": FORMAT, "version": VERSION, "user_id": user_id}
-
-
 def is_export(file: Path) -> bool:
     """Return whether a file begins like an export of Palimpsest. Raises InputError for a device."""
     if file.is_dir():
@@ -469,7 +464,7 @@ def export(
 def _write_lines(engine: Engine, scope: Scope, out: TextIO, progress: Progress) -> int:
     with engine.ledger.read() as conn:
         total = transfer.count(conn, scope.user_id)
-        out.write(line_of(header_of(scope.user_id)))
+        out.write(line_of({"format": FORMAT, "version": VERSION, "user_id": scope.user_id}))
         for number, item in enumerate(transfer.export_items(conn, scope.user_id), 1):
             out.write(line_of(item))
             progress(number, total)

@@ -10,10 +10,9 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import tzinfo
-from itertools import groupby
+from itertools import count, groupby
 from pathlib import Path
 from typing import Any
 
@@ -24,20 +23,18 @@ from palimpsest.admin.markdown_files import (
     INDEX,
     KIND,
     MANIFEST,
-    FileEntry,
     Manifest,
-    base_entry,
     digest,
     has_manifest,
     is_like_ours,
     listed,
+    manifest_entry,
     manifest_text,
     read_folder,
     read_manifest,
     refuse_links,
     remove_file,
     shown_of,
-    split_file,
     write_file,
     written,
 )
@@ -100,47 +97,30 @@ FOLDERS: dict[EntityType, str] = {
 }
 """The folder of each type. A memory that names several entities stands with the one whose type comes first here."""
 
-TOPICS, MONTHS = "topics", "months"
-
 MIN_MEMORIES = 2
 """How many memories an entity or a tag needs for a file of its own. One line is no page."""
-
-INDEX_NAME = "index"
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A file to be written. `kind` is "entity", "topic" or "month", and `entity` the one it is about, if it is."""
+    """A file to be written. `kind` is "entity", "topic" or "month", and `entity` the one it is about, if it is.
 
-    path: str
+    `key` is what its memories have in common, for the order of files. `path` is "" until the file has a name.
+    """
+
     kind: str
     title: str
     project: str
-    memories: tuple[Memory, ...]
+    folder: str
+    key: str
     entity: Entity | None = None
+    memories: list[Memory] = field(default_factory=list[Memory])
+    path: str = ""
 
     @property
     def link_name(self) -> str:
         """Return the name by which a link finds the file: the last part of its path, which no other file has."""
         return self.path.rpartition("/")[2].removesuffix(".md")
-
-    @property
-    def folder(self) -> str:
-        """Return the folder of the file, such as "people"."""
-        return self.path.rpartition("/")[0].rpartition("/")[2]
-
-
-@dataclass(frozen=True, slots=True)
-class _Group:
-    """The memories of one file before it has a name. `key` is what they have in common, for the order of files."""
-
-    project: str
-    folder: str
-    kind: str
-    title: str
-    key: str
-    entity: Entity | None = None
-    memories: list[Memory] = field(default_factory=list[Memory])
 
 
 def pages_of(memories: Sequence[Memory], named: Mapping[str, Sequence[Entity]]) -> list[Page]:
@@ -150,72 +130,59 @@ def pages_of(memories: Sequence[Memory], named: Mapping[str, Sequence[Entity]]) 
     """
     oldest_first = sorted(memories, key=lambda memory: memory.at)
     counts = Counter(entity.id for memory in oldest_first for entity in named.get(memory.id, ()))
-    groups: dict[tuple[str, ...], _Group] = {}
-    unnamed: list[Memory] = []
+    entity_of: dict[str, Entity] = {}
+    tags: Counter[str] = Counter()
     for memory in oldest_first:
         known = [entity for entity in named.get(memory.id, ()) if counts[entity.id] >= MIN_MEMORIES]
         if known:
-            _put(groups, memory, _entity_group(memory, min(known, key=_rank)))
+            entity_of[memory.id] = min(known, key=lambda entity: list(FOLDERS).index(entity.type))
         else:
-            unnamed.append(memory)
-    tags = Counter(name_key(tag) for memory in unnamed for tag in dict.fromkeys(memory.tags))
-    for memory in unnamed:
-        tag = next((tag for tag in memory.tags if name_key(tag) and tags[name_key(tag)] >= MIN_MEMORIES), None)
-        _put(groups, memory, _month_group(memory) if tag is None else _topic_group(memory, tag))
-    return _named_pages(groups.values())
+            tags.update({name_key(tag) for tag in memory.tags})
+    pages: dict[tuple[str, ...], Page] = {}
+    for memory in oldest_first:
+        page = _page_of(memory, entity_of.get(memory.id), tags)
+        pages.setdefault((page.project, page.folder, page.key), page).memories.append(memory)
+    return _named_pages(pages.values())
 
 
-def _put(groups: dict[tuple[str, ...], _Group], memory: Memory, group: _Group) -> None:
-    key = (group.project, group.folder, group.key)
-    groups.setdefault(key, group).memories.append(memory)
-
-
-def _rank(entity: Entity) -> int:
-    return list(FOLDERS).index(entity.type)
-
-
-def _entity_group(memory: Memory, entity: Entity) -> _Group:
-    return _Group(memory.scope.project, FOLDERS[entity.type], "entity", _title(entity.name), entity.id, entity)
-
-
-def _topic_group(memory: Memory, tag: str) -> _Group:
-    return _Group(memory.scope.project, TOPICS, "topic", _title(tag), name_key(tag))
-
-
-def _month_group(memory: Memory) -> _Group:
+def _page_of(memory: Memory, entity: Entity | None, tags: Mapping[str, int]) -> Page:
+    """Return the page of a memory, without memories. `tags` says how many memories without an entity have each tag."""
+    project = memory.scope.project
+    if entity is not None:
+        return Page("entity", _title(entity.name), project, FOLDERS[entity.type], entity.id, entity)
+    tag = next((tag for tag in memory.tags if name_key(tag) and tags[name_key(tag)] >= MIN_MEMORIES), None)
+    if tag is not None:
+        return Page("topic", _title(tag), project, "topics", name_key(tag))
     month = memory.date[:7]
-    return _Group(memory.scope.project, MONTHS, "month", month, month)
+    return Page("month", month, project, "months", month)
 
 
 def _title(name: str) -> str:
     return visible(one_line(name))
 
 
-def _named_pages(groups: Iterable[_Group]) -> list[Page]:
+def _named_pages(pages: Iterable[Page]) -> list[Page]:
     """Give each file a name that no other file has in any folder, so that links by name find one file."""
-    taken = {name_taken(INDEX_NAME)}
-    pages: list[Page] = []
-    for group in sorted(groups, key=lambda group: (group.project, group.folder, name_key(group.title), group.key)):
-        name = next(name for name in _names(group) if name_taken(name) not in taken)
+    taken = {name_taken(INDEX)}
+    named: list[Page] = []
+    for page in sorted(pages, key=lambda page: (page.project, page.folder, name_key(page.title), page.key)):
+        name = next(name for name in _names(page) if name_taken(name) not in taken)
         taken.add(name_taken(name))
-        folders = (f"project {safe_name(group.project)}", group.folder) if group.project else (group.folder,)
-        path = "/".join((*folders, f"{name}.md"))
-        pages.append(Page(path, group.kind, group.title, group.project, tuple(group.memories), group.entity))
-    return sorted(pages, key=lambda page: page.path)
+        folders = (f"project {safe_name(page.project)}", page.folder) if page.project else (page.folder,)
+        named.append(replace(page, path="/".join((*folders, f"{name}.md"))))
+    return sorted(named, key=lambda page: page.path)
 
 
-def _names(group: _Group) -> Iterable[str]:
-    name = safe_name(group.title)
+def _names(page: Page) -> Iterable[str]:
+    name = safe_name(page.title)
     yield name
-    if group.project:
-        yield f"{name} ({safe_name(group.project)[:40].strip()})"
-    if group.entity is not None:
-        yield f"{name} ({group.entity.type})"
-        yield f"{name} ({group.entity.id[:8]})"
-    number = 2
-    while True:
+    if page.project:
+        yield f"{name} ({safe_name(page.project)[:40].strip()})"
+    if page.entity is not None:
+        yield f"{name} ({page.entity.type})"
+        yield f"{name} ({page.entity.id[:8]})"
+    for number in count(2):
         yield f"{name} ({number})"
-        number += 1
 
 
 # The texts of an export's files: front matter, what an entity is connected with, items, and an index.
@@ -233,15 +200,6 @@ class Connected:
     aliases: tuple[str, ...] = ()
     relations: tuple[KnownRelation, ...] = ()
     beside: tuple[Entity, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class NotHere:
-    """What the ledger holds and the files do not: deleted memories, messages, and memories of other projects."""
-
-    deleted: int
-    messages: int
-    projects: tuple[str, ...]
 
 
 class Links:
@@ -315,7 +273,7 @@ def _relation_line(relation: KnownRelation, links: Links, project: str) -> str:
     return f"{source} — {name} → {destination}" + (f" ({held})" if held else "") + "  "
 
 
-def index_text(scope: Scope, pages: Sequence[Page], not_here: NotHere) -> str:
+def index_text(scope: Scope, pages: Sequence[Page], not_here: str) -> str:
     """Return the text of the index: all files, how to edit them, and what is not in them."""
     total = sum(len(page.memories) for page in pages)
     values = {KIND: INDEX, "user": scope.user_id, **({"project": scope.project} if scope.project else {})}
@@ -324,9 +282,7 @@ def index_text(scope: Scope, pages: Sequence[Page], not_here: NotHere) -> str:
     for folder, of_folder in groupby(pages, key=lambda page: page.path.rpartition("/")[0]):
         parts.append(f"\n## {folder.capitalize() if '/' not in folder else folder}\n\n")
         parts += [f"- {link(page, page.title)} ({len(page.memories):,})\n" for page in of_folder]
-    parts.append(_HOW_TO_EDIT)
-    parts.append(_not_here_text(scope, not_here))
-    return "".join(parts)
+    return "".join((*parts, _HOW_TO_EDIT, not_here))
 
 
 _HOW_TO_EDIT = """
@@ -340,14 +296,16 @@ _HOW_TO_EDIT = """
 """
 
 
-def _not_here_text(scope: Scope, not_here: NotHere) -> str:
+def _not_here(conn: Connection, scope: Scope) -> str:
+    """Return the end of the index: what the ledger holds and the files do not."""
+    counts = memory_queries.counts(conn, scope)
     lines = [
-        f"- {counted(not_here.deleted, 'deleted or replaced memory')}, and earlier texts of the others",
-        f"- {counted(not_here.messages, 'message')} of conversations, and summaries",
+        f"- {counted(counts['deleted'], 'deleted or replaced memory')}, and earlier texts of the others",
+        f"- {counted(counts['messages'], 'message')} of conversations, and summaries",
     ]
-    if not_here.projects:
-        names = ", ".join(visible(name) for name in not_here.projects)
-        lines.append(f"- the memories of other projects: {names}")
+    others = [name for name in memory_queries.projects_of(conn, scope.user_id) if name not in ("", scope.project)]
+    if others:
+        lines.append(f"- the memories of other projects: {', '.join(map(visible, others))}")
     if scope.agent_id or scope.run_id:
         lines.append("- the memories of other agents and runs")
     listed = "\n".join(lines)
@@ -357,8 +315,6 @@ def _not_here_text(scope: Scope, not_here: NotHere) -> str:
 def _yaml(values: Mapping[str, Any]) -> str:
     return yaml.safe_dump(dict(values), allow_unicode=True, sort_keys=False, width=1_000_000).rstrip("\n")
 
-
-INDEX_FILE = "index.md"
 
 MAX_RELATIONS = 200
 """How many relations the file of an entity lists, the newest. More are no page that anybody reads."""
@@ -378,14 +334,6 @@ class FolderExport:
     left: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Wanted:
-    """The files as they are to be, by path, and the manifest that belongs to them."""
-
-    files: Mapping[str, str]
-    manifest: Manifest
-
-
 def export_folder(
     ledger: Ledger, scope: Scope, folder: Path, progress: Progress, *, overwrites: bool = False
 ) -> FolderExport:
@@ -402,17 +350,17 @@ def export_folder(
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file. A Markdown export is a folder: name a new one. Nothing was written")
     with ledger.read() as conn:
-        wanted = _wanted(conn, scope, ledger.zones.of(scope.user_id), progress)
-    entries = {} if before is None else before.files
+        files, manifest = _read_files(conn, scope, ledger.zones.of(scope.user_id), progress)
     try:
-        return _write(folder, wanted, entries, overwrites=overwrites)
+        return _write(folder, files, manifest, {} if before is None else before.files, overwrites=overwrites)
     except OSError as error:
         raise InputError(
             f"{folder} cannot be written: {error}. What was written so far is whole; export again"
         ) from error
 
 
-def _wanted(conn: Connection, scope: Scope, zone: tzinfo, progress: Progress) -> _Wanted:
+def _read_files(conn: Connection, scope: Scope, zone: tzinfo, progress: Progress) -> tuple[dict[str, str], Manifest]:
+    """Return the texts of all files by path, and the manifest that belongs to them."""
     memories = [memory.in_zone(zone) for memory in current_memories(conn, scope)]
     named = entities.entities_named_by(conn, scope, memories)
     pages = pages_of(memories, named)
@@ -421,22 +369,20 @@ def _wanted(conn: Connection, scope: Scope, zone: tzinfo, progress: Progress) ->
     for number, page in enumerate(pages, 1):
         files[page.path] = page_text(page, links, _connected(conn, scope, page, named), marks)
         progress(number, len(pages))
-    files[INDEX_FILE] = index_text(scope, pages, _not_here(conn, scope))
-    bases = {
-        memory.id: base_entry(page.path, memory.revision, shown_of(memory))
-        for page in pages
-        for memory in page.memories
-    }
-    entries = {path: _entry(path, text) for path, text in files.items()}
+    files[f"{INDEX}.md"] = index_text(scope, pages, _not_here(conn, scope))
     manifest = Manifest(
         user_id=scope.user_id,
         project=scope.project,
         agent_id=scope.agent_id,
         run_id=scope.run_id,
-        files=entries,
-        memories=bases,
+        files={path: digest(text.encode()) for path, text in files.items()},
+        memories={
+            memory.id: manifest_entry(page.path, memory.revision, shown_of(memory))
+            for page in pages
+            for memory in page.memories
+        },
     )
-    return _Wanted(files, manifest)
+    return files, manifest
 
 
 def current_memories(conn: Connection, scope: Scope) -> list[Memory]:
@@ -445,87 +391,51 @@ def current_memories(conn: Connection, scope: Scope) -> list[Memory]:
     return [memory for name in projects for memory in memory_queries.memories_of(conn, replace(scope, project=name))]
 
 
-def _entry(path: str, text: str) -> FileEntry:
-    data = text.encode()
-    return FileEntry(sha256=digest(data), front=split_file(path, data).front)
-
-
 def _connected(conn: Connection, scope: Scope, page: Page, named: Mapping[str, Sequence[Entity]]) -> Connected:
-    if page.entity is None:
-        beside = _beside(page, named)
-        return Connected(beside=beside)
-    aliases = entities.other_names(conn, scope, page.entity)
-    relations = relation_queries.relations_of(conn, scope, [page.entity.id], limit=MAX_RELATIONS)
-    return Connected(tuple(aliases), tuple(relations), _beside(page, named))
-
-
-def _beside(page: Page, named: Mapping[str, Sequence[Entity]]) -> tuple[Entity, ...]:
-    """Return the other entities that the memories of a file name, by name."""
     others = {entity.id: entity for memory in page.memories for entity in named.get(memory.id, ())}
     if page.entity is not None:
         others.pop(page.entity.id, None)
-    return tuple(sorted(others.values(), key=lambda entity: (entity.name.casefold(), entity.name, entity.id)))
+    beside = tuple(sorted(others.values(), key=lambda entity: (entity.name.casefold(), entity.name, entity.id)))
+    if page.entity is None:
+        return Connected(beside=beside)
+    aliases = entities.other_names(conn, scope, page.entity)
+    relations = relation_queries.relations_of(conn, scope, [page.entity.id], limit=MAX_RELATIONS)
+    return Connected(tuple(aliases), tuple(relations), beside)
 
 
-def _not_here(conn: Connection, scope: Scope) -> NotHere:
-    counts = memory_queries.counts(conn, scope)
-    others = [name for name in memory_queries.projects_of(conn, scope.user_id) if name not in ("", scope.project)]
-    return NotHere(counts["deleted"], counts["messages"], tuple(others))
-
-
-def _write(folder: Path, wanted: _Wanted, entries: Mapping[str, FileEntry], *, overwrites: bool) -> FolderExport:
-    stale = [path for path in entries if path not in wanted.files]
-    refuse_links(folder, [*wanted.files, *stale, MANIFEST])
-    present = {path: _bytes(folder / path) for path in (*wanted.files, *stale)}
-    changing = [path for path, text in wanted.files.items() if present[path] != text.encode()]
-    in_the_way = [path for path in changing if path not in entries and present[path] is not None]
+def _write(
+    folder: Path, files: Mapping[str, str], manifest: Manifest, before: Mapping[str, str], *, overwrites: bool
+) -> FolderExport:
+    """Bring a folder from the files of the last export, by their digests, to these."""
+    stale = [path for path in before if path not in files]
+    refuse_links(folder, [*files, *stale, MANIFEST])
+    present = {path: _bytes(folder / path) for path in (*files, *stale)}
+    changing = [path for path, text in files.items() if present[path] != text.encode()]
+    in_the_way = [path for path in changing if path not in before and present[path] is not None]
     if in_the_way:
         raise InputError(
             f"these files in {folder} are not from an export and in its way: {listed(in_the_way)}. Nothing was "
             "written. Rename them, or export to another folder"
         )
     leaving = [path for path in stale if present[path] is not None]
-    edited = [path for path in (*changing, *leaving) if path in entries and _is_edited(present[path], entries[path])]
-    others = _others(folder, {*wanted.files, *stale})
-    renamed = _renamed(folder, others, entries)
-    if (edited or renamed) and not overwrites:
+    edited = [path for path in (*changing, *leaving) if path in before and digest(present[path] or b"") != before[path]]
+    if edited and not overwrites:
         raise InputError(
-            f"these files were edited or removed since they were exported: {listed(sorted((*edited, *renamed)))}. "
+            f"these files were edited or removed since they were exported: {listed(sorted(edited))}. "
             f"Nothing was written. palimpsest import {folder} takes the edits in; export with --yes writes them anew"
         )
+    found = read_folder(folder).files.items() if folder.is_dir() else ()
+    left = [path for path, data in found if path not in present and is_like_ours(data)]
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for path in changing:
-        write_file(folder, path, wanted.files[path])
-    leaving += renamed
+        write_file(folder, path, files[path])
     for path in leaving:
         remove_file(folder, path)
-    text = manifest_text(wanted.manifest)
+    text = manifest_text(manifest)
     if _bytes(folder / MANIFEST) != text.encode():
         write_file(folder, MANIFEST, text)
-    unchanged = len(wanted.files) - len(changing)
-    left = tuple(path for path in others if path not in renamed)
-    return FolderExport(len(wanted.manifest.memories), tuple(changing), tuple(leaving), unchanged, left)
-
-
-def _others(folder: Path, ours: AbstractSet[str]) -> dict[str, bytes]:
-    """Return the files that say that they are of an export, and are not among those that it wrote or is to write."""
-    if not folder.is_dir():
-        return {}
-    files = read_folder(folder).files
-    return {path: data for path, data in files.items() if path not in ours and is_like_ours(data)}
-
-
-def _renamed(folder: Path, others: Mapping[str, bytes], entries: Mapping[str, FileEntry]) -> list[str]:
-    """Return those of the other files that are files of the last export under another name, by their front matter."""
-    gone = {entry.front for path, entry in entries.items() if not (folder / path).exists()}
-    return [path for path, data in others.items() if _front(path, data) in gone]
-
-
-def _front(path: str, data: bytes) -> str:
-    try:
-        return split_file(path, data).front
-    except InputError:  # somebody broke it, so it is not known as one of ours
-        return ""
+    unchanged = len(files) - len(changing)
+    return FolderExport(len(manifest.memories), tuple(changing), tuple(leaving), unchanged, tuple(left))
 
 
 def _bytes(file: Path) -> bytes | None:
@@ -534,7 +444,3 @@ def _bytes(file: Path) -> bytes | None:
         return file.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         return None
-
-
-def _is_edited(present: bytes | None, entry: FileEntry) -> bool:
-    return present is None or digest(present) != entry.sha256

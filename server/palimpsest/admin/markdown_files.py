@@ -10,7 +10,7 @@ import stat
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import astuple, dataclass, fields, replace
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal, TypeAlias, cast
 
@@ -94,6 +94,12 @@ class Item:
     has_labels: bool
     place: Place
 
+    def fill_in(self, here: Shown) -> Shown:
+        """Return all that the item says: without a line of labels those of `here`, and without a date its date."""
+        if not self.has_labels:
+            return replace(here, text=self.shown.text)
+        return self.shown if self.shown.date else replace(self.shown, date=here.date)
+
 
 def shown_of(memory: Memory) -> Shown:
     """Return what an item says of a memory."""
@@ -158,13 +164,6 @@ def written(shown: Shown, mark: str) -> str:
 
 def _tag(tag: str) -> str:
     return f"#{tag}" if _SIMPLE_TAG.fullmatch(tag) else f"#{visible_json(json.dumps(tag, ensure_ascii=False))}"
-
-
-def full_shown(item: Item, base: Shown) -> Shown:
-    """Return all that an item says: without a line of labels what the base said, and without a date its date."""
-    if not item.has_labels:
-        return replace(base, text=item.shown.text)
-    return item.shown if item.shown.date else replace(item.shown, date=base.date)
 
 
 def read_item(lines: list[str], place: Place) -> Item | None:
@@ -266,7 +265,7 @@ def _unreadable(place: Place, fault: str) -> InputError:
     return InputError(f"{place}: {fault}. Nothing was imported")
 
 
-# What an export said: the file `.palimpsest.json` in its folder, the base of the three-way merge of an import.
+# The file `.palimpsest.json` in the folder of an export: which memories stand where, and digests of what they said.
 #
 # It is data like the files beside it. Whoever edits it can bring about no more than by editing them.
 
@@ -294,29 +293,19 @@ class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class FileEntry(_Part):
-    """A file as it was written: the digests of its bytes and of its front matter."""
-
-    sha256: Digest
-    front: Digest
-
-
-class BaseEntry(_Part):
-    """A memory as it was when the export or the last import was done, and the file its item stood in then."""
+class ManifestEntry(_Part):
+    """A memory at the export or the last import: the file of its item, the revision, and digests of text and item."""
 
     file: str
     revision: Annotated[int, Field(ge=1, le=2**53)]
-    text: Annotated[str, Field(min_length=1)]
-    date: str
-    since: str
-    until: str
-    pinned: str
-    tags: tuple[str, ...]
+    text: Digest
+    item: Digest
 
-    @property
-    def shown(self) -> Shown:
-        """Return what its item said."""
-        return Shown(self.text, self.date, self.since, self.until, self.pinned, self.tags)
+    def is_of(self, item: Item) -> bool:
+        """Return whether an item says what it said then. One without a line of labels says only a text."""
+        if item.has_labels:
+            return self.item == shown_digest(item.shown)
+        return self.text == digest(item.shown.text.encode())
 
 
 class Manifest(_Part):
@@ -328,8 +317,8 @@ class Manifest(_Part):
     project: ScopePart
     agent_id: ScopePart
     run_id: ScopePart
-    files: dict[FilePath, FileEntry]
-    memories: dict[Id, BaseEntry]
+    files: dict[FilePath, Digest]
+    memories: dict[Id, ManifestEntry]
 
     @property
     def scope(self) -> Scope:
@@ -337,23 +326,19 @@ class Manifest(_Part):
         return Scope(self.user_id, self.project, self.agent_id, self.run_id)
 
 
-def base_entry(file: str, revision: int, shown: Shown) -> BaseEntry:
-    """Return the entry of a memory whose item says this."""
-    return BaseEntry(
-        file=file,
-        revision=revision,
-        text=shown.text,
-        date=shown.date,
-        since=shown.since,
-        until=shown.until,
-        pinned=shown.pinned,
-        tags=shown.tags,
-    )
-
-
 def digest(data: bytes) -> str:
     """Return the digest of a file."""
     return hashlib.sha256(data).hexdigest()
+
+
+def manifest_entry(file: str, revision: int, shown: Shown) -> ManifestEntry:
+    """Return the entry of a memory whose item says this."""
+    return ManifestEntry(file=file, revision=revision, text=digest(shown.text.encode()), item=shown_digest(shown))
+
+
+def shown_digest(shown: Shown) -> str:
+    """Return the digest of what an item says."""
+    return digest(json.dumps(astuple(shown)).encode())
 
 
 def manifest_text(manifest: Manifest) -> str:
@@ -403,7 +388,7 @@ _RULE = re.compile(r"(?:-{3,}|\*{3,}|_{3,})\s*$")
 
 @dataclass(frozen=True, slots=True)
 class FileText:
-    """A file as it was read. `kind` and `project` are those of its front matter, and `front` the digest of that.
+    """A file as it was read. `kind` and `project` are those of its front matter.
 
     `kind` is "" if the file is none of ours. `body` are its lines, without the front matter, and `first` is the number
     of the first of them.
@@ -412,7 +397,6 @@ class FileText:
     path: str
     kind: str
     project: str
-    front: str
     body: tuple[str, ...]
     first: int
 
@@ -431,17 +415,12 @@ def split_file(path: str, data: bytes) -> FileText:
     values = _front_values(path, front)
     kind, project = (_text_value(path, values, key) for key in (KIND, "project"))
     start = end + 1 if end else 0
-    return FileText(path, kind, project, front_digest(front), tuple(lines[start:]), start + 1)
+    return FileText(path, kind, project, tuple(lines[start:]), start + 1)
 
 
 def is_like_ours(data: bytes) -> bool:
     """Return whether a file says in its front matter that it is of an export, whether that can be read or not."""
     return f"\n{KIND}: ".encode() in data[:MAX_FRONT_CHARS]
-
-
-def front_digest(front: str) -> str:
-    """Return the digest of a front matter, without its fences."""
-    return digest(front.encode("utf-8", "surrogatepass"))
 
 
 def _end_of_front(lines: list[str]) -> int:

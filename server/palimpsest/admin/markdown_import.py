@@ -1,8 +1,9 @@
-"""Import a folder of Markdown files that a person edited: merge it, write what changed as one edit, keep a new base."""
+"""Import a folder of Markdown files that a person edited: compare them with the ledger, and write one edit."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
@@ -14,22 +15,23 @@ from palimpsest.admin.markdown_files import (
     INDEX,
     MANIFEST,
     PARTS,
-    BaseEntry,
     FileText,
     FolderFiles,
     Item,
     Manifest,
+    ManifestEntry,
     Place,
     Shown,
-    base_entry,
-    full_shown,
+    digest,
     is_like_ours,
     items_of,
     listed,
+    manifest_entry,
     manifest_text,
     pinned_value,
     read_folder,
     read_manifest,
+    shown_digest,
     shown_of,
     split_file,
     write_file,
@@ -50,11 +52,10 @@ from palimpsest.store.apply import Write
 from palimpsest.store.rows import is_seen, memory_hash
 from palimpsest.text.display import visible
 
-# The three-way merge of an import: what the export said, what the files say now, and what the ledger says now.
+# Compare what the files say with what the ledger says, memory by memory. This decides and writes nothing.
 #
-# It decides and writes nothing. Each part of an item is merged by itself: one that only the file changed is taken,
-# and one that only the ledger changed stays. If both changed it in different ways, that is a conflict, and the
-# ledger stays.
+# An item that says what it said at the export is left alone. Any other changes its memory, unless that has changed
+# since too: then the two are a conflict, and the ledger stays.
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +101,11 @@ class Conflict:
 
 
 @dataclass(frozen=True, slots=True)
-class Merge:
+class Comparison:
     """What an import is to do.
 
     `missing` are the files that are gone with their items, each with how many memories that are still here stood in it.
-    `agreed` are the items, by id, that are no conflict: what they say is the base of the next import. So are `known`,
+    `agreed` are the items, by id, that the next import leaves alone if they stay as they are: all but conflicts, and
     the new items that say what a memory says already.
     """
 
@@ -114,17 +115,16 @@ class Merge:
     conflicts: tuple[Conflict, ...] = ()
     missing: Mapping[str, int] = field(default_factory=dict[str, int])
     agreed: Mapping[str, Item] = field(default_factory=dict[str, Item])
-    known: Mapping[str, Item] = field(default_factory=dict[str, Item])
 
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """The three sides. `items` are those with a mark, by the ids of their memories, and `present` the files there are.
+    """Both sides. `items` are those with a mark, by the ids of their memories, and `present` the files there are.
 
-    `memories` are those of the base as they are now, living or deleted. `living` are all that the scope sees.
+    `memories` are those of the manifest as they are now, living or deleted. `living` are all that the scope sees.
     """
 
-    bases: Mapping[str, BaseEntry]
+    entries: Mapping[str, ManifestEntry]
     items: Mapping[str, Item]
     new: Sequence[tuple[Item, Scope]]
     present: AbstractSet[str]
@@ -132,56 +132,48 @@ class Sides:
     living: Sequence[Memory]
 
 
-def merge(sides: Sides) -> Merge:
-    """Return what is to be done about all three sides."""
-    items, new = _with_lost_marks(sides)
-    changes: list[Change] = []
+def compare(sides: Sides) -> Comparison:
+    """Return what is to be done about both sides."""
+    items, new = _with_imported(sides)
+    changes: dict[str, Change] = {}
     conflicts: list[Conflict] = []
     agreed: dict[str, Item] = {}
     for memory_id, item in items.items():
-        found = _merge_one(memory_id, item, sides.bases[memory_id].shown, sides.memories.get(memory_id))
-        if isinstance(found, Change):
-            changes.append(found)
+        found = _compare_one(memory_id, item, sides.entries[memory_id], sides.memories.get(memory_id))
         if isinstance(found, Conflict):
             conflicts.append(found)
-        else:
-            agreed[memory_id] = item
-    removals, kept, missing = _removals(sides, items)
-    changes, exchanged = _in_order(changes)
-    for conflict in exchanged:
-        agreed.pop(conflict.memory_id)
-    additions, known = _additions(new, sides.living, changes)
-    return Merge(tuple(changes), removals, additions, (*conflicts, *kept, *exchanged), missing, agreed, known)
-
-
-def _removals(sides: Sides, items: Mapping[str, Item]) -> tuple[tuple[Removal, ...], list[Conflict], dict[str, int]]:
-    """Return the memories whose items were removed, those of them that changed here since, and files that are gone."""
-    removals: list[Removal] = []
-    conflicts: list[Conflict] = []
-    missing: dict[str, int] = {}
-    for memory_id, base in sides.bases.items():
-        memory = sides.memories.get(memory_id)
-        if memory_id in items or memory is None or memory.deleted_at is not None:
             continue
-        here = _here(memory, base.shown)
-        if base.file not in sides.present:
-            missing[base.file] = missing.get(base.file, 0) + 1
-        elif here == base.shown:
-            removals.append(Removal(memory, base.file))
+        agreed[memory_id] = item
+        if found is not None:
+            changes[memory_id] = found
+    for conflict in _exchanged(changes):
+        conflicts.append(conflict)
+        del changes[conflict.memory_id], agreed[conflict.memory_id]
+    additions, known = _additions(new, sides.living, changes)
+    agreed = known | agreed
+    removals: list[Removal] = []
+    missing: Counter[str] = Counter()
+    moved = {sides.entries[memory_id].file for memory_id in items}
+    for memory_id, entry in sides.entries.items():
+        memory = sides.memories.get(memory_id)
+        if memory_id in items or memory_id in known or memory is None or memory.deleted_at is not None:
+            continue
+        if entry.file not in sides.present | moved:
+            missing[entry.file] += 1
+        elif _is_unchanged(memory, entry):
+            removals.append(Removal(memory, entry.file))
         else:
             reason = "removed from the file, and changed here since"
-            conflicts.append(Conflict(memory_id, base.file, None, here, reason))
-    return tuple(removals), conflicts, missing
+            conflicts.append(Conflict(memory_id, entry.file, None, shown_of(memory), reason))
+    return Comparison(tuple(changes.values()), tuple(removals), additions, tuple(conflicts), missing, agreed)
 
 
-def _with_lost_marks(sides: Sides) -> tuple[dict[str, Item], list[tuple[Item, Scope]]]:
-    """Return the items by memory and the new ones. An item that lost its mark is known by its text."""
-    gone = {
-        memory_hash(base.text): memory_id for memory_id, base in sides.bases.items() if memory_id not in sides.items
-    }
+def _with_imported(sides: Sides) -> tuple[dict[str, Item], list[tuple[Item, Scope]]]:
+    """Return the items by memory and the new ones. One that was imported, or lost its mark, is known by its text."""
+    unseen = {entry.text: memory_id for memory_id, entry in sides.entries.items() if memory_id not in sides.items}
     items, new = dict(sides.items), list[tuple[Item, Scope]]()
     for item, scope in sides.new:
-        memory_id = gone.pop(memory_hash(item.shown.text), None)
+        memory_id = unseen.pop(digest(item.shown.text.encode()), None)
         if memory_id is None:
             new.append((item, scope))
         else:
@@ -189,55 +181,43 @@ def _with_lost_marks(sides: Sides) -> tuple[dict[str, Item], list[tuple[Item, Sc
     return items, new
 
 
-def _merge_one(memory_id: str, item: Item, base: Shown, memory: Memory | None) -> Change | Conflict | None:
-    wanted = full_shown(item, base)
-    edited = {part for part in PARTS if getattr(wanted, part) != getattr(base, part)}
-    if not edited:
+def _compare_one(memory_id: str, item: Item, entry: ManifestEntry, memory: Memory | None) -> Change | Conflict | None:
+    if entry.is_of(item):
         return None
     where = str(item.place)
     if memory is None:
-        return Conflict(memory_id, where, wanted, None, "edited in the file, and erased here")
+        return Conflict(memory_id, where, item.shown, None, "edited in the file, and erased here")
     if memory.deleted_at is not None:
         fate = f"replaced by [{memory.superseded_by[:8]}]" if memory.superseded_by else "deleted"
-        return Conflict(memory_id, where, wanted, None, f"edited in the file, and {fate} here since")
-    here = _here(memory, base)
-    to_do = {part for part in edited if getattr(wanted, part) != getattr(here, part)}
-    if any(getattr(here, part) != getattr(base, part) for part in to_do):
-        return Conflict(memory_id, where, wanted, here, "changed in the file, and changed here since")
-    if not to_do:
+        return Conflict(memory_id, where, item.shown, None, f"edited in the file, and {fate} here since")
+    here = shown_of(memory)
+    if not memory.at_precision and item.shown.date == memory.in_zone(UTC).date:  # the day as an export by UTC shows it
+        here = replace(here, date=item.shown.date)
+    wanted = item.fill_in(here)
+    parts = frozenset(part for part in PARTS if getattr(wanted, part) != getattr(here, part))
+    if not parts:
         return None
-    shown = replace(here, **{part: getattr(wanted, part) for part in to_do})
-    return Change(memory, shown, frozenset(to_do), item.place)
+    if not _is_unchanged(memory, entry):
+        return Conflict(memory_id, where, wanted, here, "changed in the file, and changed here since")
+    return Change(memory, wanted, parts, item.place)
 
 
-def _here(memory: Memory, base: Shown) -> Shown:
-    """Return what an item says of a memory now. A day that the export showed by UTC has not changed."""
-    shown = shown_of(memory)
-    is_day_of_utc = not memory.at_precision and base.date == memory.in_zone(UTC).date
-    return replace(shown, date=base.date) if is_day_of_utc else shown
+def _is_unchanged(memory: Memory, entry: ManifestEntry) -> bool:
+    return memory.revision == entry.revision or shown_digest(shown_of(memory)) == entry.item
 
 
-def _in_order(changes: Iterable[Change]) -> tuple[list[Change], list[Conflict]]:
-    """Return changes so that a text is free before another memory gets it, and as conflicts those in a circle.
+def _exchanged(changes: Mapping[str, Change]) -> list[Conflict]:
+    """Return the changes to a text that another memory gives up here: only one living memory of a scope may have it.
 
-    Only one living memory of a scope may have a text. Memories that exchange their texts are most likely items whose
-    marks stayed behind when they were sorted.
+    Most likely the marks of these items stayed behind when they were sorted.
     """
-    waiting = list(changes)
-    ordered: list[Change] = []
-    while waiting:
-        held = {(change.memory.scope, memory_hash(change.memory.text)): change for change in waiting}
-        free = [change for change in waiting if held.get(_claimed(change), change) is change]
-        if not free:
-            reason = "its text was exchanged with that of another memory; move items with their marks"
-            return ordered, [
-                Conflict(change.memory.id, str(change.place), change.shown, shown_of(change.memory), reason)
-                for change in waiting
-            ]
-        ordered += free
-        done = {change.memory.id for change in free}
-        waiting = [change for change in waiting if change.memory.id not in done]
-    return ordered, []
+    held = {(change.memory.scope, memory_hash(change.memory.text)): change for change in changes.values()}
+    reason = "its text was exchanged with that of another memory; move items with their marks"
+    return [
+        Conflict(memory_id, str(change.place), change.shown, shown_of(change.memory), reason)
+        for memory_id, change in changes.items()
+        if held.get(_claimed(change), change) is not change
+    ]
 
 
 def _claimed(change: Change) -> tuple[Scope, str]:
@@ -245,11 +225,13 @@ def _claimed(change: Change) -> tuple[Scope, str]:
 
 
 def _additions(
-    new: Iterable[tuple[Item, Scope]], living: Iterable[Memory], changes: Iterable[Change]
+    new: Iterable[tuple[Item, Scope]], living: Iterable[Memory], changes: Mapping[str, Change]
 ) -> tuple[tuple[Addition, ...], dict[str, Item]]:
     """Return the new items that no memory says already, each text once, and those that one does, by its id."""
-    changed = {change.memory.id: _claimed(change) for change in changes}
-    ids = {changed.get(memory.id, (memory.scope, memory_hash(memory.text))): memory.id for memory in living}
+    ids: dict[tuple[Scope, str], str] = {}
+    for memory in living:
+        change = changes.get(memory.id)
+        ids[(memory.scope, memory_hash(memory.text)) if change is None else _claimed(change)] = memory.id
     additions: dict[tuple[Scope, str], Addition] = {}
     known: dict[str, Item] = {}
     for item, scope in new:
@@ -266,7 +248,7 @@ def _additions(
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """What was read: the manifest, the scope it is of by its present name, the three sides, and notes."""
+    """What was read: the manifest, the scope it is of by its present name, both sides, and notes."""
 
     manifest: Manifest
     scope: Scope
@@ -292,7 +274,9 @@ def read_sides(engine: Engine, user_id: str, folder: Path) -> Read:
         manifest.scope, project=engine.ledger.read_with(project_queries.current_name, user_id, manifest.project)
     )
     found = read_folder(folder)
-    _refuse_unread(folder, manifest, found)
+    for path, reason in found.unread.items():
+        if path in manifest.files:
+            raise InputError(f"{folder / path} is {reason}, and was a file of the export. Nothing was imported")
     files, notes = _split(manifest, found)
     items = _cleaned(engine, manifest, _items(manifest, scope, files), notes)
     with engine.ledger.read() as conn:
@@ -305,51 +289,34 @@ def read_sides(engine: Engine, user_id: str, folder: Path) -> Read:
             f"none of the memories of {folder} is in this memory. Nothing was imported. A Markdown export changes the "
             "memory it comes from; palimpsest export FILE and palimpsest import FILE move a memory"
         )
-    present = _present(manifest, files)
-    return Read(
-        manifest, scope, Sides(manifest.memories, items.marked, items.new, present, memories, living), tuple(notes)
-    )
-
-
-def _refuse_unread(folder: Path, manifest: Manifest, found: FolderFiles) -> None:
-    for path, reason in found.unread.items():
-        if path in manifest.files:
-            raise InputError(f"{folder / path} is {reason}, and was a file of the export. Nothing was imported")
+    present = {file.path for file in files}
+    sides = Sides(manifest.memories, items.marked, items.new, present, memories, living)
+    return Read(manifest, scope, sides, tuple(notes))
 
 
 def _split(manifest: Manifest, found: FolderFiles) -> tuple[list[FileText], list[str]]:
     """Return the files that may hold items, and notes on what is not imported."""
     files: list[FileText] = []
-    edited: list[str] = []
     unread = dict(found.unread)
     for path, data in found.files.items():
-        entry = manifest.files.get(path)
+        is_ours = path in manifest.files
         try:
             file = split_file(path, data)
         except InputError:
-            if entry is not None or is_like_ours(data):
+            if is_ours or is_like_ours(data):
                 raise
             unread[path] = "no text that can be read"
             continue
-        if entry is not None and file.front != entry.front:
-            edited.append(path)
-        if entry is not None and not file.kind:
+        if is_ours and not file.kind:
             file = replace(file, kind="page")
         if file.kind != INDEX:
             files.append(file)
-    notes = [f"the front matter was edited, which is not imported: {listed(edited)}"] if edited else []
+    notes: list[str] = []
     if unread:
         notes.append(f"not read: {listed([f'{path} ({reason})' for path, reason in unread.items()])}")
     if others := [file.path for file in files if not file.kind]:
         notes.append(f"not from an export, and not imported: {listed(others)}")
     return files, notes
-
-
-def _present(manifest: Manifest, files: Sequence[FileText]) -> frozenset[str]:
-    """Return the files that are there, with the old paths of renamed ones, which are known by their front matter."""
-    here = {file.path for file in files}
-    moved = {file.front for file in files if file.path not in manifest.files and file.kind}
-    return frozenset(here | {path for path, entry in manifest.files.items() if entry.front in moved})
 
 
 def _items(manifest: Manifest, scope: Scope, files: Sequence[FileText]) -> _Items:
@@ -362,9 +329,8 @@ def _items(manifest: Manifest, scope: Scope, files: Sequence[FileText]) -> _Item
                 new.append((item, _scope_of(manifest, scope, file)))
                 continue
             memory_id = _id_of(ids, item)
-            base = manifest.memories[memory_id].shown
             other = marked.setdefault(memory_id, item)
-            if full_shown(other, base) != full_shown(item, base):
+            if other.shown != item.shown:
                 raise InputError(
                     f"{item.place}: ^{item.mark} is also the mark of {other.place}, which says something else. Nothing "
                     "was imported. Remove the mark of the one that is to be a new memory, or one of both items"
@@ -400,29 +366,25 @@ def _scope_of(manifest: Manifest, scope: Scope, file: FileText) -> Scope:
 def _cleaned(engine: Engine, manifest: Manifest, items: _Items, notes: list[str]) -> _Items:
     """Return the items with valid texts and without secrets. What is as it was exported is left as it is."""
     cleaner = Cleaner(engine)
-    marked: dict[str, Item] = {}
-    for memory_id, item in items.marked.items():
-        base = manifest.memories[memory_id].shown
-        marked[memory_id] = _clean(engine, cleaner, item, full_shown(item, base), base)
-    new = [(_clean(engine, cleaner, item, item.shown, Shown("")), scope) for item, scope in items.new]
+
+    def clean(item: Item) -> Item:
+        try:
+            sanitize_fact(engine, Fact(text_from(item.shown.text)))
+        except InputError as error:
+            raise InputError(f"{item.place}: {error}. Nothing was imported") from error
+        tags = tuple(cleaner.text(tag) for tag in item.shown.tags)
+        return replace(item, shown=replace(item.shown, text=cleaner.text(item.shown.text), tags=tags))
+
+    marked = {
+        memory_id: item if manifest.memories[memory_id].is_of(item) else clean(item)
+        for memory_id, item in items.marked.items()
+    }
+    new = [(clean(item), scope) for item, scope in items.new]
     notes += cleaner.notes()
     return _Items(marked, new)
 
 
-def _clean(engine: Engine, cleaner: Cleaner, item: Item, said: Shown, base: Shown) -> Item:
-    text, tags = item.shown.text, item.shown.tags
-    if said.text != base.text:
-        try:
-            sanitize_fact(engine, Fact(text_from(text)))
-        except InputError as error:
-            raise InputError(f"{item.place}: {error}. Nothing was imported") from error
-        text = cleaner.text(text)
-    if said.tags != base.tags:
-        tags = tuple(cleaner.text(tag) for tag in tags)
-    return replace(item, shown=replace(item.shown, text=text, tags=tags))
-
-
-# Turn a merge into writes of the ledger: one for each scope, because a write adds memories to one scope.
+# Turn a comparison into writes of the ledger: one for each scope, because a write adds memories to one scope.
 
 STAGE = "import"
 
@@ -435,24 +397,23 @@ class Decided:
     of_writes: tuple[Sequence[Removal | Change | Addition], ...]
 
 
-def new_texts(merged: Merge) -> list[str]:
-    """Return the texts that a merge brings."""
-    changed = [change.shown.text for change in merged.changes if "text" in change.parts]
-    return [*changed, *(addition.shown.text for addition in merged.additions)]
-
-
 def decide(
-    engine: Engine, scope: Scope, merged: Merge, removals: Sequence[Removal], vectors: Mapping[str, Vector], caller: str
+    engine: Engine,
+    scope: Scope,
+    found: Comparison,
+    removals: Sequence[Removal],
+    vectors: Mapping[str, Vector],
+    caller: str,
 ) -> Decided:
-    """Return the writes of a merge; `vectors` are those of its texts, each of shape (dims,). Blocking.
+    """Return the writes of a comparison; `vectors` are those of its texts, each of shape (dims,). Blocking.
 
     Memories leave first, so that their texts are free for others.
     """
-    first: list[Removal | Change | Addition] = [*removals, *merged.changes]
+    first: list[Removal | Change | Addition] = [*removals, *found.changes]
     by_scope: dict[Scope, list[Removal | Change | Addition]] = {scope: first} if first else {}
-    for addition in merged.additions:
+    for addition in found.additions:
         by_scope.setdefault(addition.scope, []).append(addition)
-    read = {each.memory.id: each.memory.revision for each in (*removals, *merged.changes)}
+    read = {each.memory.id: each.memory.revision for each in (*removals, *found.changes)}
     provenance = Provenance(STAGE, caller=caller)
     writes: list[Write] = []
     for of_scope, steps in by_scope.items():
@@ -554,20 +515,20 @@ class FolderImport:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What was read, how it is merged, and which of the removed memories are deleted."""
+    """What was read, how it compares, and which of the removed memories are deleted."""
 
     read: Read
-    merge: Merge
+    comparison: Comparison
     removals: tuple[Removal, ...]
 
     @property
     def result(self) -> FolderImport:
         """Return what the import would do."""
-        merged = self.merge
-        steps = (*self.removals, *merged.changes, *merged.additions)
-        kept = () if self.removals else tuple(map(_imported, merged.removals))
+        found = self.comparison
+        steps = (*self.removals, *found.changes, *found.additions)
+        kept = () if self.removals else tuple(map(_imported, found.removals))
         done = tuple(map(_imported, steps))
-        return FolderImport(self.read.scope, done, kept, merged.conflicts, merged.missing, self.read.notes)
+        return FolderImport(self.read.scope, done, kept, found.conflicts, found.missing, self.read.notes)
 
 
 async def import_folder(
@@ -593,26 +554,31 @@ async def import_folder(
 
 def _plan(engine: Engine, user_id: str, folder: Path, *, deletes: bool) -> _Plan:
     read = read_sides(engine, user_id, folder)
-    merged = merge(read.sides)
-    return _Plan(read, merged, merged.removals if deletes else ())
+    found = compare(read.sides)
+    return _Plan(read, found, found.removals if deletes else ())
 
 
 async def _carry_out(engine: Engine, folder: Path, plan: _Plan, caller: str) -> FolderImport:
-    """Write what a plan decided, and then the base of the next import. Raises as `Ledger.apply`."""
-    result = plan.result
-    ids: dict[str, Item] = dict(plan.merge.known)
+    """Write what a plan decided, and then what the files say into the manifest. Raises as `Ledger.apply`."""
+    result, found = plan.result, plan.comparison
+    items = dict(found.agreed)
     if result.done:
-        vectors, notes = await embed_texts(engine, new_texts(plan.merge))
-        decided = await engine.run(lambda: decide(engine, plan.read.scope, plan.merge, plan.removals, vectors, caller))
+        texts = [change.shown.text for change in found.changes if "text" in change.parts]
+        texts += [addition.shown.text for addition in found.additions]
+        vectors, notes = await embed_texts(engine, texts)
+        decided = await engine.run(lambda: decide(engine, plan.read.scope, found, plan.removals, vectors, caller))
         applied = await apply_as_one(engine, decided.writes)
         outcomes = [outcome for each in applied for outcome in each.outcomes]
-        steps = [step for of_write in decided.of_writes for step in of_write]
-        done = tuple(_imported(step, outcome) for step, outcome in zip(steps, outcomes, strict=True))
-        pairs = zip(steps, outcomes, strict=True)
-        ids |= {outcome.memory.id: step.item for step, outcome in pairs if isinstance(step, Addition)}
-        notes = (*result.notes, *notes, *(note for each in applied for note in each.notes))
-        result = replace(result, done=done, notes=notes, edit=applied[0].edit, outcomes=tuple(outcomes))
-    failure = await engine.run(lambda: _keep_base(engine, folder, plan, ids))
+        steps = list(zip((step for of_write in decided.of_writes for step in of_write), outcomes, strict=True))
+        items |= {outcome.memory.id: step.item for step, outcome in steps if isinstance(step, Addition)}
+        result = replace(
+            result,
+            done=tuple(_imported(step, outcome) for step, outcome in steps),
+            notes=(*result.notes, *notes, *(note for each in applied for note in each.notes)),
+            edit=applied[0].edit,
+            outcomes=tuple(outcomes),
+        )
+    failure = await engine.run(lambda: _note_items(engine, folder, plan, items))
     return replace(result, notes=(*result.notes, *failure))
 
 
@@ -627,36 +593,26 @@ def _imported(step: Removal | Change | Addition, outcome: Outcome | None = None)
     return Imported(Event.UPDATE, step.memory.id, where, shown_of(step.memory), step.shown, joined)
 
 
-def _keep_base(engine: Engine, folder: Path, plan: _Plan, new: Mapping[str, Item]) -> list[str]:
-    """Write into the manifest what the files say now: the next import merges from there. Return a note on a failure.
+def _note_items(engine: Engine, folder: Path, plan: _Plan, items: Mapping[str, Item]) -> list[str]:
+    """Write into the manifest what the files say now, by the ids of memories. Return a note on a failure. Blocking.
 
-    A conflict keeps its old base, so that it is listed until it is settled. Blocking.
+    A conflict keeps its old entry, so that it is listed until it is settled.
     """
-    manifest, merged = plan.read.manifest, plan.merge
+    manifest = plan.read.manifest
     with engine.ledger.read() as conn:
-        revisions = {
-            memory_id: memory.revision
-            for memory_id, memory in memory_queries.memories_by_id(conn, [*manifest.memories, *new]).items()
-        }
-    deleted = {removal.memory.id for removal in plan.removals}
-    bases: dict[str, BaseEntry] = {}
-    for memory_id, base in manifest.memories.items():
-        item = merged.agreed.get(memory_id)
-        if item is not None:
-            shown = full_shown(item, base.shown)
-            bases[memory_id] = base_entry(item.place.file, revisions.get(memory_id, base.revision), shown)
-        elif memory_id not in deleted:
-            bases[memory_id] = base
-    for memory_id, item in new.items():
-        bases.setdefault(memory_id, base_entry(item.place.file, revisions[memory_id], item.shown))
-    return _write_base(folder, manifest, manifest.model_copy(update={"memories": bases}))
-
-
-def _write_base(folder: Path, old: Manifest, new: Manifest) -> list[str]:
-    if new == old:
+        memories = memory_queries.memories_by_id(conn, list(items))
+    removed = {removal.memory.id for removal in plan.removals}
+    entries = {memory_id: entry for memory_id, entry in manifest.memories.items() if memory_id not in removed}
+    for memory_id, item in items.items():
+        old, memory = entries.get(memory_id), memories.get(memory_id)
+        if old is not None and old.is_of(item) and old.file == item.place.file:
+            continue
+        revision = memory.revision if memory is not None else 1
+        entries[memory_id] = manifest_entry(item.place.file, revision, item.shown)
+    if entries == manifest.memories:
         return []
     try:
-        write_file(folder, MANIFEST, manifest_text(new))
+        write_file(folder, MANIFEST, manifest_text(manifest.model_copy(update={"memories": entries})))
     except OSError as error:
         return [
             f"{folder / MANIFEST} cannot be written: {error}. The import is done; export to the folder again, so that "

@@ -14,7 +14,17 @@ from palimpsest.admin.doctor import Finding, examine, verify, verify_graph
 from palimpsest.admin.erase import PurgeResult
 from palimpsest.cli.clients.catalog import Folders
 from palimpsest.cli.clients.client_status import clients_finding
-from palimpsest.cli.console import CALLER, CARE, MEMORIES, AsJson, progress_bar, run_async, settings_of, with_memory
+from palimpsest.cli.console import (
+    CALLER,
+    CARE,
+    MEMORIES,
+    AsJson,
+    progress_bar,
+    run_async,
+    run_with_memory,
+    settings_of,
+    with_memory,
+)
 from palimpsest.cli.output import Part, plain, print_result, table
 from palimpsest.core import validation
 from palimpsest.core.clock import iso, parse_instant, shown_date
@@ -38,45 +48,40 @@ SHOWN_TEXTS = 5
 
 
 @app.command(rich_help_panel=MEMORIES)
-def log(
-    ctx: typer.Context,
+@with_memory
+async def log(
+    memory: Memory,
     limit: Annotated[int, typer.Option(min=1, max=validation.MAX_LIMIT, help="The largest number of edits.")] = 20,
     before: Annotated[int | None, typer.Option(help="Only edits with a smaller number.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """List the edits, newest first, each with the number that undo takes."""
-
-    async def work(memory: Memory) -> None:
-        edits = await memory.log(memory.scope, limit=limit, before=before)
-        print_result(as_json, edits_json(edits), plain_text.edits_text(edits))
-
-    with_memory(ctx, work)
+    edits = await memory.log(memory.scope, limit=limit, before=before)
+    print_result(as_json, edits_json(edits), plain_text.edits_text(edits))
 
 
 @app.command(rich_help_panel=MEMORIES)
-def undo(
-    ctx: typer.Context,
+@with_memory
+async def undo(
+    memory: Memory,
     edit: Annotated[int | None, typer.Option(help="The number of the edit, from palimpsest log.")] = None,
     since: Annotated[str, typer.Option(help="An ISO 8601 date or time. Undo every edit since then.")] = "",
     as_json: AsJson = False,
 ) -> None:
     """Undo the newest edit, one edit by its number, or every edit since a time. An undo can itself be undone."""
-
-    async def work(memory: Memory) -> None:
-        if edit is not None and since:
-            raise InputError("--edit and --since exclude each other. Nothing was undone. Give one of them")
-        selection = Undo(edit, parse_instant(since, "--since", memory.zone) if since else None)
-        result = await memory.undo(memory.scope, selection, caller=CALLER)
-        text = plain_text.changed_text(result, memory.scope, COMMANDS)
-        reply = changed_json(result, memory.scope, COMMANDS)
-        print_result(as_json, reply, text, done=text)
-
-    with_memory(ctx, work)
+    if edit is not None and since:
+        raise InputError("--edit and --since exclude each other. Nothing was undone. Give one of them")
+    selection = Undo(edit, parse_instant(since, "--since", memory.zone) if since else None)
+    result = await memory.undo(memory.scope, selection, caller=CALLER)
+    text = plain_text.changed_text(result, memory.scope, COMMANDS)
+    reply = changed_json(result, memory.scope, COMMANDS)
+    print_result(as_json, reply, text, done=text)
 
 
 @app.command(rich_help_panel=MEMORIES)
-def purge(
-    ctx: typer.Context,
+@with_memory
+async def purge(
+    memory: Memory,
     ids: Annotated[list[str] | None, typer.Argument(help="Ids of memories and messages, deleted or not.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Erase everything stored in the scope.")] = False,
     backups: Annotated[bool, typer.Option("--backups", help="Also delete the backups that contain any of it.")] = False,
@@ -87,23 +92,19 @@ def purge(
 
     This cannot be undone.
     """
-
-    async def work(memory: Memory) -> None:
-        if everything == bool(ids):
-            raise InputError("give either ids or --all. Nothing was erased")
-        owner_ids = None if everything else ids
-        selection = await memory.care.purge_selection(memory.scope, owner_ids)
-        if not yes:
-            counts = f"{_counted(selection.memory_ids, selection.message_ids)} of {memory.scope}"
-            examples = "".join(f"\n  {' '.join(text.split())[:100]}" for text in selection.texts[:SHOWN_TEXTS])
-            typer.confirm(visible(f"Erase {counts} for good?{examples}\n"), abort=True, err=True)
-        result = await memory.care.purge(memory.scope, owner_ids, and_backups=backups)
-        text = _purge_text(result)
-        print_result(as_json, _purge_json(result), text, done=text)
-        if not result.clean:
-            raise typer.Exit(1)
-
-    with_memory(ctx, work)
+    if everything == bool(ids):
+        raise InputError("give either ids or --all. Nothing was erased")
+    owner_ids = None if everything else ids
+    selection = await memory.care.purge_selection(memory.scope, owner_ids)
+    if not yes:
+        counts = f"{_counted(selection.memory_ids, selection.message_ids)} of {memory.scope}"
+        examples = "".join(f"\n  {' '.join(text.split())[:100]}" for text in selection.texts[:SHOWN_TEXTS])
+        typer.confirm(visible(f"Erase {counts} for good?{examples}\n"), abort=True, err=True)
+    result = await memory.care.purge(memory.scope, owner_ids, and_backups=backups)
+    text = _purge_text(result)
+    print_result(as_json, _purge_json(result), text, done=text)
+    if not result.clean:
+        raise typer.Exit(1)
 
 
 def _purge_text(result: PurgeResult) -> str:
@@ -163,7 +164,7 @@ def rebuild(
         text = f"rebuilt: {counted(rows, 'full-text row')}, {counted(vectors, 'vector')} in {folder}"
         print_result(as_json, content, text, done=text)
 
-    with_memory(ctx, rebuild_graph if graph else work)
+    run_with_memory(ctx, rebuild_graph if graph else work)
 
 
 @app.command(rich_help_panel=CARE)
@@ -210,8 +211,9 @@ MODES = {
 
 
 @app.command(rich_help_panel=CARE)
-def fading(
-    ctx: typer.Context,
+@with_memory
+async def fading(
+    memory: Memory,
     limit: Annotated[
         int,
         typer.Option(min=1, max=validation.MAX_LIMIT, metavar="NUMBER", help="How many memories to show, 1 to 100."),
@@ -219,12 +221,8 @@ def fading(
     as_json: AsJson = False,
 ) -> None:
     """Show which memories fade, what is forgotten first, and why."""
-
-    async def work(memory: Memory) -> None:
-        report = await memory.fading.report(memory.scope)
-        print_result(as_json, _as_json(report, limit), *_parts(report, limit))
-
-    with_memory(ctx, work)
+    report = await memory.fading.report(memory.scope)
+    print_result(as_json, _as_json(report, limit), *_parts(report, limit))
 
 
 def _parts(report: FadingReport, limit: int) -> list[Part]:
@@ -232,19 +230,13 @@ def _parts(report: FadingReport, limit: int) -> list[Part]:
     parts: list[Part] = [MODES[report.forgetting.mode]]
     if report.fading:
         parts.append(_table(report.fading[:limit]))
-    parts.append(f"{report.faded} of {counted(total, 'memory')} that may fade {_are(report.faded)} below {bound:g}")
+    verb = "is" if report.faded == 1 else "are"
+    parts.append(f"{report.faded} of {counted(total, 'memory')} that may fade {verb} below {bound:g}")
     if report.kept:
         reasons = ", ".join(f"{count} {reason}" for reason, count in report.kept.items())
-        parts.append(f"{counted(sum(report.kept.values()), 'memory')} never {_fade(report)}: {reasons}")
+        kept = sum(report.kept.values())
+        parts.append(f"{counted(kept, 'memory')} never {'fades' if kept == 1 else 'fade'}: {reasons}")
     return parts
-
-
-def _are(count: int) -> str:
-    return "is" if count == 1 else "are"
-
-
-def _fade(report: FadingReport) -> str:
-    return "fades" if sum(report.kept.values()) == 1 else "fade"
 
 
 def _table(items: tuple[FadingMemory, ...]) -> Part:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import copy
+import functools
 import importlib
+import inspect
 import io
 import os
 import sys
+import tempfile
 from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, MutableMapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
@@ -119,6 +122,10 @@ class CommandLine(TyperGroup):
         _share(self, self._shared)
         _name_values(self)
         self.commands = _Commands(self.commands, self._prepare)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command. A PalimpsestError becomes one line on stderr and exit code 1."""
+        return exit_on_error(lambda: TyperGroup.invoke(self, ctx))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the command that is called. A word that others use for one of ours is an error that names ours."""
@@ -258,22 +265,41 @@ def settings_of(ctx: typer.Context) -> Settings:
     return load_settings(options.config, **options.overrides)
 
 
-def with_memory(
-    ctx: typer.Context, work: Callable[[Memory], Awaitable[None]], settings: Settings | None = None
-) -> None:
-    """Run asynchronous work with an open memory. Exit as `exit_on_error` does."""
+def with_memory(work: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """Make a command of asynchronous work, whose first parameter is the open memory."""
+
+    @functools.wraps(work)
+    def command(ctx: typer.Context, **arguments: Any) -> None:
+        run_with_memory(ctx, lambda memory: work(memory, **arguments))
+
+    first, *others = inspect.signature(work, eval_str=True).parameters.values()
+    parameters = [first.replace(name="ctx", annotation=typer.Context), *others]
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    cast("Any", command).__signature__ = inspect.Signature(parameters)
+    return command
+
+
+def run_with_memory(ctx: typer.Context, work: Callable[[Memory], Awaitable[None]], *, temporary: bool = False) -> None:
+    """Run asynchronous work with an open memory, a new one that is deleted if `temporary`.
+
+    Exit as `exit_on_error` does.
+    """
     from palimpsest.cli.output import print_note  # noqa: PLC0415 - see above
     from palimpsest.memory import open_memory  # noqa: PLC0415 - see above
 
-    async def work_with_memory() -> None:
-        async with open_memory(settings or settings_of(ctx), background=False) as memory, memory.briefs.kept_current():
+    async def work_in(folder: str | None) -> None:
+        settings = settings_of(ctx)
+        if folder is not None:
+            settings = settings.model_copy(update={"data_dir": Path(folder), "history_db_path": None})
+        async with open_memory(settings, background=False) as memory, memory.briefs.kept_current():
             for note in await memory.projects.news(memory.scope):
                 print_note(note)
-            if settings is None and OTHER_SCOPE.isdisjoint(cast("Options", ctx.obj).overrides):
+            if not temporary and OTHER_SCOPE.isdisjoint(cast("Options", ctx.obj).overrides):
                 await _take_in(memory)
             await work(memory)
 
-    run_async(work_with_memory)
+    with tempfile.TemporaryDirectory(prefix="palimpsest-") if temporary else nullcontext() as folder:
+        run_async(lambda: work_in(folder))
 
 
 async def _take_in(memory: Memory) -> None:

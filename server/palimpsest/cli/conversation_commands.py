@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
@@ -18,8 +17,8 @@ from palimpsest.cli.console import (
     CONVERSATIONS,
     AsJson,
     Options,
-    exit_on_error,
     progress_bar,
+    run_with_memory,
     settings_of,
     with_memory,
 )
@@ -54,8 +53,9 @@ TITLE_CHARS = 60
 
 
 @app.command(rich_help_panel=CONVERSATIONS)
-def conversations(
-    ctx: typer.Context,
+@with_memory
+async def conversations(
+    memory: Memory,
     conversation_id: Annotated[
         str | None, typer.Argument(metavar="ID", help="Read this one: its id, or the first 8 characters of it.")
     ] = None,
@@ -64,21 +64,18 @@ def conversations(
     as_json: AsJson = False,
 ) -> None:
     """List conversations, the newest first, or read one."""
-
-    async def work(memory: Memory) -> None:
-        if conversation_id is None:
-            page = await memory.conversations.list(memory.scope, limit=limit, cursor=cursor)
-            print_result(as_json, _page_json(page), *_list_parts(page), *_more(page.cursor))
-            return
-        read = await memory.conversations.read(memory.scope, conversation_id, limit=limit, cursor=cursor)
-        print_result(as_json, _messages_json(read), *_message_parts(read), *_more(read.cursor))
-
-    with_memory(ctx, work)
+    if conversation_id is None:
+        page = await memory.conversations.list(memory.scope, limit=limit, cursor=cursor)
+        print_result(as_json, _page_json(page), *_list_parts(page), *_more(page.cursor))
+        return
+    read = await memory.conversations.read(memory.scope, conversation_id, limit=limit, cursor=cursor)
+    print_result(as_json, _messages_json(read), *_message_parts(read), *_more(read.cursor))
 
 
 @app.command(rich_help_panel=CONVERSATIONS)
-def messages(  # noqa: PLR0913 - typer passes the options of a command by name
-    ctx: typer.Context,
+@with_memory
+async def messages(  # noqa: PLR0913 - typer passes the options of a command by name
+    memory: Memory,
     words: Annotated[str, typer.Argument(metavar="[WORDS]", help="Only messages that have all of these words.")] = "",
     role: Annotated[
         str, typer.Option(metavar="ROLE", help="Only those of user or assistant, or pages with document.")
@@ -106,15 +103,11 @@ def messages(  # noqa: PLR0913 - typer passes the options of a command by name
     }
     if since or until:
         filters["at"] = {name: value for name, value in {"gte": since, "lte": until}.items() if value}
-
-    async def work(memory: Memory) -> None:
-        page = await memory.list(memory.scope, limit=limit, cursor=cursor, filters=filters)
-        parts = [*hits_parts(page.hits, f"messages of {memory.scope}"), *notes_text(page.notes)]
-        if not page.hits and not page.cursor:
-            parts.insert(0, "there are no more" if cursor else f"no message of {memory.scope} matches")
-        print_result(as_json, page_json(page, memory.scope, COMMANDS), *parts, *_more(page.cursor))
-
-    with_memory(ctx, work)
+    page = await memory.list(memory.scope, limit=limit, cursor=cursor, filters=filters)
+    parts = [*hits_parts(page.hits, f"messages of {memory.scope}"), *notes_text(page.notes)]
+    if not page.hits and not page.cursor:
+        parts.insert(0, "there are no more" if cursor else f"no message of {memory.scope} matches")
+    print_result(as_json, page_json(page, memory.scope, COMMANDS), *parts, *_more(page.cursor))
 
 
 def _list_parts(page: ConversationPage) -> list[Part]:
@@ -194,8 +187,9 @@ MAX_NAMED = 10
 
 
 @app.command(rich_help_panel=CONVERSATIONS)
-def documents(
-    ctx: typer.Context,
+@with_memory
+async def documents(
+    memory: Memory,
     document_id: Annotated[
         str | None, typer.Argument(metavar="ID", help="Read this one: its id, or the first 8 characters of it.")
     ] = None,
@@ -204,26 +198,22 @@ def documents(
     as_json: AsJson = False,
 ) -> None:
     """List documents that were learned, show the pages of one, or delete one."""
-
-    async def work(memory: Memory) -> None:
-        if document_id is None:
-            if page is not None or delete:
-                raise InputError("--page and --delete need the ID of a document. Nothing was done")
-            await _list(memory, as_json=as_json)
-        elif delete:
-            found, result = await memory.documents.delete(memory.scope, document_id, caller=CALLER)
-            done = f"deleted: {found.title}, {counted(found.pages, 'page')}"
-            content = {"deleted": json_replies.document_json(found), "notes": result.notes}
-            print_result(as_json, content, done, *notes_text(result.notes), done=done)
-        elif page is not None:
-            found, shown = await memory.documents.page(memory.scope, document_id, page)
-            content = {**json_replies.document_json(found), "page": shown.number, "text": shown.message.content}
-            print_result(as_json, content, json_replies.page_text(found, shown, note=""))
-        else:
-            found, pages = await memory.documents.pages(memory.scope, document_id)
-            print_result(as_json, json_replies.pages_json(found, pages), json_replies.pages_text(found, pages, note=""))
-
-    with_memory(ctx, work)
+    if document_id is None:
+        if page is not None or delete:
+            raise InputError("--page and --delete need the ID of a document. Nothing was done")
+        await _list(memory, as_json=as_json)
+    elif delete:
+        found, result = await memory.documents.delete(memory.scope, document_id, caller=CALLER)
+        done = f"deleted: {found.title}, {counted(found.pages, 'page')}"
+        content = {"deleted": json_replies.document_json(found), "notes": result.notes}
+        print_result(as_json, content, done, *notes_text(result.notes), done=done)
+    elif page is not None:
+        found, shown = await memory.documents.page(memory.scope, document_id, page)
+        content = {**json_replies.document_json(found), "page": shown.number, "text": shown.message.content}
+        print_result(as_json, content, json_replies.page_text(found, shown, note=""))
+    else:
+        found, pages = await memory.documents.pages(memory.scope, document_id)
+        print_result(as_json, json_replies.pages_json(found, pages), json_replies.pages_text(found, pages, note=""))
 
 
 async def _list(memory: Memory, *, as_json: bool) -> None:
@@ -265,13 +255,7 @@ def learn_documents(ctx: typer.Context, path: Path, ask: Sequence[str], *, tempo
         }
         print_result(as_json, content, *parts, done="" if temporary else str(parts[0]))
 
-    if not temporary:
-        with_memory(ctx, work)
-        return
-    settings = exit_on_error(lambda: settings_of(ctx))
-    with tempfile.TemporaryDirectory(prefix="palimpsest-") as folder:
-        temporary_paths = {"data_dir": Path(folder), "history_db_path": None}
-        with_memory(ctx, work, settings.model_copy(update=temporary_paths))
+    run_with_memory(ctx, work, temporary=temporary)
 
 
 def _lines(result: LearnedFolder, path: Path) -> list[Part]:
@@ -312,17 +296,14 @@ MAX_CHARS = 70
 """How much of a first text is shown: a line of a terminal."""
 
 
-def learn_sessions(ctx: typer.Context, request: SessionsRequest, as_json: AsJson) -> None:
+@with_memory
+async def learn_sessions(memory: Memory, request: SessionsRequest, as_json: AsJson) -> None:
     """Take in the sessions, or say what that would bring."""
-
-    async def work(memory: Memory) -> None:
-        with progress_bar("reading") as progress:
-            result = await memory.capture.take_in_sessions(request, progress)
-        done = _done(request, result)
-        parts: list[Part] = [done, *([_by_project(result)] if result.messages else []), *_rest(request, result)]
-        print_result(as_json, _session_json(request, result), *parts, done="" if request.is_dry_run else done)
-
-    with_memory(ctx, work)
+    with progress_bar("reading") as progress:
+        result = await memory.capture.take_in_sessions(request, progress)
+    done = _done(request, result)
+    parts: list[Part] = [done, *([_by_project(result)] if result.messages else []), *_rest(request, result)]
+    print_result(as_json, _session_json(request, result), *parts, done="" if request.is_dry_run else done)
 
 
 def _done(request: SessionsRequest, result: SessionsResult) -> str:
@@ -411,17 +392,17 @@ def learn(  # noqa: PLR0913 - typer passes the options of a command by name
     """Store a conversation or documents from files, or the old sessions of a client, and learn from them."""
     clients = [name for name, is_chosen in (("claude-code", claude_code), ("codex", codex)) if is_chosen]
     if len(clients) + (file is not None) != 1:
-        exit_on_error(lambda: _refuse("give one of: a file, --claude-code, --codex. Nothing was stored"))
+        raise InputError("give one of: a file, --claude-code, --codex. Nothing was stored")
     if clients:
         if ask or temporary:
-            exit_on_error(lambda: _refuse("--ask and --temporary go with a file. Nothing was stored"))
-        zones = exit_on_error(lambda: settings_of(ctx)).zones
-        at = exit_on_error(lambda: parse_instant(since, "--since", zones.default)) if since else None
+            raise InputError("--ask and --temporary go with a file. Nothing was stored")
+        zones = settings_of(ctx).zones
+        at = parse_instant(since, "--since", zones.default) if since else None
         learn_sessions(ctx, SessionsRequest(clients[0], folder, at, is_dry_run=dry_run, caller=CALLER), as_json)
     elif file is not None:
         if folder or since or dry_run:
-            exit_on_error(lambda: _refuse("--folder, --since and --dry-run go with sessions. Nothing was stored"))
-        if not exit_on_error(lambda: _is_conversation(file)):
+            raise InputError("--folder, --since and --dry-run go with sessions. Nothing was stored")
+        if not _is_conversation(file):
             learn_documents(ctx, file, ask or [], temporary=temporary, as_json=as_json)
             return
         _learn_file(ctx, file, ask or [], temporary=temporary, as_json=as_json)
@@ -445,10 +426,6 @@ def _is_conversation(file: Path) -> bool:
     except OSError:  # reading it as a document says what is wrong
         return False
     return "".join(beginning.split()).startswith(("[{", '{"'))
-
-
-def _refuse(text: str) -> None:
-    raise InputError(text)
 
 
 def _learn_file(ctx: typer.Context, file: Path, ask: list[str], *, temporary: bool, as_json: bool) -> None:
@@ -490,13 +467,7 @@ def _learn_file(ctx: typer.Context, file: Path, ask: list[str], *, temporary: bo
         }
         print_result(as_json, content, *parts, done="" if temporary else done)
 
-    if not temporary:
-        with_memory(ctx, work)
-        return
-    settings = exit_on_error(lambda: settings_of(ctx))
-    with tempfile.TemporaryDirectory(prefix="palimpsest-") as folder:
-        temporary_paths = {"data_dir": Path(folder), "history_db_path": None}
-        with_memory(ctx, work, settings.model_copy(update=temporary_paths))
+    run_with_memory(ctx, work, temporary=temporary)
 
 
 def _conversations_in(file: Path, scope: Scope, now: datetime) -> tuple[list[ConversationInput], dict[str, None]]:
@@ -546,23 +517,20 @@ def _is_json_lines(text: str) -> bool:
 
 
 @app.command(rich_help_panel=CARE)
-def jobs(
-    ctx: typer.Context,
+@with_memory
+async def jobs(
+    memory: Memory,
     retry: Annotated[bool, typer.Option("--retry", help="Work now on what waits or has failed.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """List the work in the background: what waits and for what, what failed, and how often a model was asked."""
-
-    async def work(memory: Memory) -> None:
-        done = ""
-        if retry:
-            done = f"due at once: {counted(await memory.care.retry_jobs(), 'job')}"
-        reports, use, settings = await memory.care.jobs(), await memory.care.model_use(), memory.settings
-        values = {"jobs": [_jobs_json(report) for report in reports], "model": job_reports.as_values(use, settings)}
-        parts: list[Part] = [*([done] if done else []), _table(reports) if reports else "there are no jobs"]
-        print_result(as_json, values, *parts, f"model: {job_reports.in_words(use, settings)}", done=done)
-
-    with_memory(ctx, work)
+    done = ""
+    if retry:
+        done = f"due at once: {counted(await memory.care.retry_jobs(), 'job')}"
+    reports, use, settings = await memory.care.jobs(), await memory.care.model_use(), memory.settings
+    values = {"jobs": [_jobs_json(report) for report in reports], "model": job_reports.as_values(use, settings)}
+    parts: list[Part] = [*([done] if done else []), _table(reports) if reports else "there are no jobs"]
+    print_result(as_json, values, *parts, f"model: {job_reports.in_words(use, settings)}", done=done)
 
 
 def _table(reports: Sequence[JobReport]) -> Part:

@@ -50,23 +50,20 @@ app.add_typer(entity, name="entity", rich_help_panel=GRAPH)
 
 
 @app.command(rich_help_panel=GRAPH)
-def entities(
-    ctx: typer.Context,
+@with_memory
+async def entities(
+    memory: Memory,
     type: Annotated[EntityType | None, typer.Option(help="Only entities of this type.")] = None,  # noqa: A002 - the option
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many are shown at most.")] = 20,
     as_json: AsJson = False,
 ) -> None:
     """List the people, places and things that memories mention, the one mentioned last first."""
-
-    async def work(memory: Memory) -> None:
-        listed = await memory.graph.entities(memory.scope, type=type, limit=limit)
-        rows = table("id", "type", "memories", "last", "name")
-        for item in listed:
-            rows.add_row(*_cells(item))
-        nothing = f"no {type} is known yet" if type else json_replies.NO_ENTITIES
-        print_result(as_json, json_replies.entities_json(listed), rows if listed else nothing)
-
-    with_memory(ctx, work)
+    listed = await memory.graph.entities(memory.scope, type=type, limit=limit)
+    rows = table("id", "type", "memories", "last", "name")
+    for item in listed:
+        rows.add_row(*_cells(item))
+    nothing = f"no {type} is known yet" if type else json_replies.NO_ENTITIES
+    print_result(as_json, json_replies.entities_json(listed), rows if listed else nothing)
 
 
 def _cells(item: ListedEntity) -> tuple[Any, ...]:
@@ -76,38 +73,31 @@ def _cells(item: ListedEntity) -> tuple[Any, ...]:
 
 
 @entity.command(SHOW)
-def show(ctx: typer.Context, name: Name, hops: Hops = 1, as_of: AsOf = "", as_json: AsJson = False) -> None:
+@with_memory
+async def show(memory: Memory, name: Name, hops: Hops = 1, as_of: AsOf = "", as_json: AsJson = False) -> None:
     """Show what is known about somebody or something. The word show can be left out."""
-
-    async def work(memory: Memory) -> None:
-        instant = parse_until(as_of, "--as-of", memory.zone) if as_of else None
-        found = await memory.graph.dossiers(memory.scope, name, hops=hops, as_of=instant)
-        texts = ["\n".join(lines) for lines in lines_of(found, validation.MAX_TOKENS)]
-        print_result(
-            as_json, {"entities": [json_replies.dossier_json(dossier) for dossier in found]}, "\n\n".join(texts)
-        )
-
-    with_memory(ctx, work)
+    instant = parse_until(as_of, "--as-of", memory.zone) if as_of else None
+    found = await memory.graph.dossiers(memory.scope, name, hops=hops, as_of=instant)
+    texts = ["\n".join(lines) for lines in lines_of(found, validation.MAX_TOKENS)]
+    print_result(as_json, {"entities": [json_replies.dossier_json(dossier) for dossier in found]}, "\n\n".join(texts))
 
 
 @entity.command()
-def merge(
-    ctx: typer.Context,
+@with_memory
+async def merge(
+    memory: Memory,
     name: Annotated[str, typer.Argument(metavar="A", help="Who or what is the same: a name or an id.")],
     into: Annotated[str, typer.Argument(metavar="B", help="As whom or what. This name stays.")],
     as_json: AsJson = False,
 ) -> None:
     """Say that two entities are one."""
-
-    async def work(memory: Memory) -> None:
-        _print(as_json, await memory.graph.merge(memory.scope, name, into, caller=CALLER))
-
-    with_memory(ctx, work)
+    _print(as_json, await memory.graph.merge(memory.scope, name, into, caller=CALLER))
 
 
 @entity.command()
-def split(
-    ctx: typer.Context,
+@with_memory
+async def split(
+    memory: Memory,
     name: Name,
     memory_ids: Annotated[
         list[str], typer.Argument(metavar="MEMORY_ID...", help="The memories that are about another one.")
@@ -116,28 +106,21 @@ def split(
     as_json: AsJson = False,
 ) -> None:
     """Say that some memories are about another one of the name."""
-
-    async def work(memory: Memory) -> None:
-        scope = memory.scope
-        _print(as_json, await memory.graph.split(scope, name, memory_ids, new_name=new_name, caller=CALLER))
-
-    with_memory(ctx, work)
+    scope = memory.scope
+    _print(as_json, await memory.graph.split(scope, name, memory_ids, new_name=new_name, caller=CALLER))
 
 
 @entity.command()
-def rename(
-    ctx: typer.Context,
+@with_memory
+async def rename(
+    memory: Memory,
     name: Name,
     new_name: Annotated[str, typer.Argument(metavar="NEW", help="The new name. The old one still means it.")],
     type: Annotated[EntityType | None, typer.Option(help="The new type.")] = None,  # noqa: A002 - the option
     as_json: AsJson = False,
 ) -> None:
     """Give an entity another name, and a type if one is given."""
-
-    async def work(memory: Memory) -> None:
-        _print(as_json, await memory.graph.rename(memory.scope, name, new_name, type=type, caller=CALLER))
-
-    with_memory(ctx, work)
+    _print(as_json, await memory.graph.rename(memory.scope, name, new_name, type=type, caller=CALLER))
 
 
 def _print(as_json: bool, edited: EntityEdited) -> None:  # noqa: FBT001 - the option's value
@@ -149,8 +132,9 @@ def _print(as_json: bool, edited: EntityEdited) -> None:  # noqa: FBT001 - the o
 
 
 @app.command(rich_help_panel=GRAPH)
-def graph(
-    ctx: typer.Context,
+@with_memory
+async def graph(
+    memory: Memory,
     form: Annotated[GraphForm, typer.Option("--format", help="What to write.")] = "mermaid",
     about: Annotated[str, typer.Option(metavar="NAME", help="Only what is near this one.")] = "",
     hops: Hops = 1,
@@ -160,18 +144,14 @@ def graph(
     as_json: AsJson = False,
 ) -> None:
     """Draw how people, places and things are connected now, or were at a time. --json is --format json."""
-
-    async def work(memory: Memory) -> None:
-        instant = parse_until(as_of, "--as-of", memory.zone) if as_of else None
-        scope = memory.scope
-        found = await memory.graph.subgraph(scope, about=about, hops=hops, limit=limit, as_of=instant)
-        _write(found, "json" if as_json else form, output)
-        if not found.relations:
-            print_note("no relation is known here; a language model states them, or whoever adds a text with relations")
-        elif len(found.relations) == limit:
-            print_note(f"these are the newest {limit:,} relations; a larger --limit shows more")
-
-    with_memory(ctx, work)
+    instant = parse_until(as_of, "--as-of", memory.zone) if as_of else None
+    scope = memory.scope
+    found = await memory.graph.subgraph(scope, about=about, hops=hops, limit=limit, as_of=instant)
+    _write(found, "json" if as_json else form, output)
+    if not found.relations:
+        print_note("no relation is known here; a language model states them, or whoever adds a text with relations")
+    elif len(found.relations) == limit:
+        print_note(f"these are the newest {limit:,} relations; a larger --limit shows more")
 
 
 def _write(found: Subgraph, form: GraphForm, output: Path | None) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated, Literal, cast
 import typer
 
 from palimpsest import __version__
-from palimpsest.cli.console import SETUP, CommandLine, Options, exit_on_error
+from palimpsest.cli.console import SETUP, CommandLine, Options
 
 app = typer.Typer(
     cls=CommandLine, no_args_is_help=True, add_completion=False, help="Long-term memory for chat and coding agents."
@@ -67,7 +67,7 @@ def serve(
     from palimpsest.server.http import http_server  # noqa: PLC0415 - as the line above
 
     load_settings = settings_loader(options.config, **options.overrides)
-    exit_on_error(lambda: http_server.serve(load_settings, transport, host, port, page_beside_mcp))
+    http_server.serve(load_settings, transport, host, port, page_beside_mcp)
 
 
 @app.command(rich_help_panel=SETUP)
@@ -83,7 +83,7 @@ def ui(
 
     options = cast("Options", ctx.obj)
     load_settings = settings_loader(options.config, **options.overrides)
-    exit_on_error(lambda: serve_page(load_settings, port, print_text, opens=opens))
+    serve_page(load_settings, port, print_text, opens=opens)
 
 
 @app.command(rich_help_panel=SETUP)

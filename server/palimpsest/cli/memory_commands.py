@@ -24,8 +24,8 @@ from palimpsest.cli.console import (
     MEMORIES,
     AsJson,
     Options,
-    exit_on_error,
     run_async,
+    run_with_memory,
     settings_of,
     with_memory,
 )
@@ -322,15 +322,14 @@ def edit(
     as_json: AsJson = False,
 ) -> None:
     """Give a memory another text or other metadata. The history keeps the old ones."""
-    changes = exit_on_error(lambda: metadata_from_words(metadata or (), may_remove=True))
+    changes = metadata_from_words(metadata or (), may_remove=True)
     file: Path | None = None
     before: models.Memory | None = None
     if text is not None:
-        given = text
-        text = exit_on_error(lambda: text_given(given))
+        text = text_given(text)
     elif not changes:
-        opened = before = _memory_to_edit(ctx, memory_id)
-        text, file = exit_on_error(lambda: edited(opened.text, editor))
+        before = _memory_to_edit(ctx, memory_id)
+        text, file = edited(before.text, editor)
 
     async def work(memory: Memory) -> None:
         if before is not None and await memory.get(memory.scope, before.id) != before:
@@ -348,7 +347,7 @@ def edit(
         print_result(as_json, changed_json(result, memory.scope, COMMANDS), reply, done=reply)
 
     try:
-        with_memory(ctx, work)
+        run_with_memory(ctx, work)
     finally:
         if file is not None and file.exists():
             print_note(f"your text is kept in {file}")
@@ -368,8 +367,9 @@ def _memory_to_edit(ctx: typer.Context, memory_id: str) -> models.Memory:
 
 
 @app.command(rich_help_panel=MEMORIES)
-def delete(
-    ctx: typer.Context,
+@with_memory
+async def delete(
+    memory: Memory,
     ids: Annotated[
         list[str] | None,
         typer.Argument(metavar="ID...", help="Ids of memories and messages, or their first 8 characters or more."),
@@ -379,24 +379,20 @@ def delete(
     as_json: AsJson = False,
 ) -> None:
     """Delete memories and messages. They are no longer found, and can be restored with undelete or undo."""
-
-    async def work(memory: Memory) -> None:
-        scope = memory.scope
-        if everything == bool(ids):
-            raise InputError("give either ids or --all. Nothing was deleted")
-        if ids:
-            result = await memory.delete(scope, ids, caller=CALLER)
-            text = plain_text.changed_text(result, scope, COMMANDS)
-            print_result(as_json, changed_json(result, scope, COMMANDS), text, done=text)
-            return
-        stored = await memory.scope_contents(scope)
-        if not yes and (stored.memories or stored.messages):
-            typer.confirm(visible(_question(stored, scope)), abort=True, err=True)
-        result = await memory.delete_all(scope, caller=CALLER)
-        text = plain_text.all_deleted_text(result, scope, COMMANDS)
-        print_result(as_json, deleted_all_json(result), text, done=text)
-
-    with_memory(ctx, work)
+    scope = memory.scope
+    if everything == bool(ids):
+        raise InputError("give either ids or --all. Nothing was deleted")
+    if ids:
+        result = await memory.delete(scope, ids, caller=CALLER)
+        text = plain_text.changed_text(result, scope, COMMANDS)
+        print_result(as_json, changed_json(result, scope, COMMANDS), text, done=text)
+        return
+    stored = await memory.scope_contents(scope)
+    if not yes and (stored.memories or stored.messages):
+        typer.confirm(visible(_question(stored, scope)), abort=True, err=True)
+    result = await memory.delete_all(scope, caller=CALLER)
+    text = plain_text.all_deleted_text(result, scope, COMMANDS)
+    print_result(as_json, deleted_all_json(result), text, done=text)
 
 
 def _question(stored: ScopeContents, scope: models.Scope) -> str:
@@ -405,15 +401,12 @@ def _question(stored: ScopeContents, scope: models.Scope) -> str:
 
 
 @app.command(rich_help_panel=MEMORIES)
-def undelete(ctx: typer.Context, memory_id: MemoryId, as_json: AsJson = False) -> None:
+@with_memory
+async def undelete(memory: Memory, memory_id: MemoryId, as_json: AsJson = False) -> None:
     """Restore a deleted or replaced memory, or a deleted message. palimpsest list --deleted has their ids."""
-
-    async def work(memory: Memory) -> None:
-        result = await memory.restore(memory.scope, memory_id, caller=CALLER)
-        text = plain_text.restored_text(result, memory.scope)
-        print_result(as_json, changed_json(result, memory.scope, COMMANDS), text, done=text)
-
-    with_memory(ctx, work)
+    result = await memory.restore(memory.scope, memory_id, caller=CALLER)
+    text = plain_text.restored_text(result, memory.scope)
+    print_result(as_json, changed_json(result, memory.scope, COMMANDS), text, done=text)
 
 
 # Commands that add, search, list and show memories.
@@ -475,12 +468,13 @@ def add(
         reply = plain_text.added_text(result, scope, COMMANDS)
         print_result(as_json, added_json(result, scope, COMMANDS), reply, done=reply)
 
-    with_memory(ctx, work)
+    run_with_memory(ctx, work)
 
 
 @app.command(rich_help_panel=MEMORIES)
-def search(  # noqa: PLR0913 - typer passes the options of a command by name
-    ctx: typer.Context,
+@with_memory
+async def search(  # noqa: PLR0913 - typer passes the options of a command by name
+    memory: Memory,
     query: Annotated[str, typer.Argument(metavar="QUERY", help="A question or keywords.")],
     limit: Limit = 10,
     filters: Filters = None,
@@ -495,37 +489,34 @@ def search(  # noqa: PLR0913 - typer passes the options of a command by name
     as_json: AsJson = False,
 ) -> None:
     """Search memories and messages by meaning and by words."""
-
-    async def work(memory: Memory) -> None:
-        instant = parse_until(as_of, "--as-of", memory.zone) if as_of else None
-        answer = await memory.search(
-            memory.scope,
-            validation.query_from(query),
-            limit=limit,
-            max_tokens=validation.MAX_TOKENS,
-            filters=filters_from(filters or ()),
-            as_of=instant,
-            explain=explain or memory.settings.explain,
-            all_projects=all_projects,
-            hops=hops,
-            caller=CALLER,
+    instant = parse_until(as_of, "--as-of", memory.zone) if as_of else None
+    answer = await memory.search(
+        memory.scope,
+        validation.query_from(query),
+        limit=limit,
+        max_tokens=validation.MAX_TOKENS,
+        filters=filters_from(filters or ()),
+        as_of=instant,
+        explain=explain or memory.settings.explain,
+        all_projects=all_projects,
+        hops=hops,
+        caller=CALLER,
+    )
+    if not probable(answer.hits) and not all_projects:
+        projects = await memory.projects_that_answer(
+            memory.scope, query, filters=filters_from(filters or ()), as_of=instant
         )
-        if not probable(answer.hits) and not all_projects:
-            projects = await memory.projects_that_answer(
-                memory.scope, query, filters=filters_from(filters or ()), as_of=instant
-            )
-            answer = replace(answer, notes=(*answer.notes, *elsewhere_notes(projects, COMMANDS)))
-        parts = search_parts(answer, query, memory.scope)
-        if not answer.hits and not answer.omitted:
-            parts += _where_to_look(memory.scope, is_filtered=bool(filters))
-        print_result(as_json, search_json(answer, memory.scope, COMMANDS), *parts)
-
-    with_memory(ctx, work)
+        answer = replace(answer, notes=(*answer.notes, *elsewhere_notes(projects, COMMANDS)))
+    parts = search_parts(answer, query, memory.scope)
+    if not answer.hits and not answer.omitted:
+        parts += _where_to_look(memory.scope, is_filtered=bool(filters))
+    print_result(as_json, search_json(answer, memory.scope, COMMANDS), *parts)
 
 
 @app.command("list", rich_help_panel=MEMORIES)
-def list_(
-    ctx: typer.Context,
+@with_memory
+async def list_(
+    memory: Memory,
     limit: Limit = 20,
     filters: Filters = None,
     cursor: Annotated[str | None, typer.Option(help="The cursor that the previous page ended with.")] = None,
@@ -533,23 +524,19 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """List memories page by page, newest first."""
-
-    async def work(memory: Memory) -> None:
-        page = await memory.list(
-            memory.scope, limit=limit, cursor=cursor, deleted=deleted, filters=filters_from(filters or ())
-        )
-        unlisted = unlisted_notes(page, COMMANDS)
-        page = replace(page, notes=(*page.notes, *unlisted))
-        kinds = "messages" if page.hits and all(hit.kind == "message" for hit in page.hits) else "memories"
-        title = f"{'deleted ' if deleted else ''}{kinds} of {memory.scope}"
-        parts = [*hits_parts(page.hits, title), *notes_text(page.notes)]
-        if not page.hits and not unlisted:
-            parts.insert(0, _nothing_listed(memory.scope, deleted=deleted, is_filtered=bool(filters), cursor=cursor))
-        if page.cursor:
-            parts.append(f"more: --cursor {page.cursor}")
-        print_result(as_json, page_json(page, memory.scope, COMMANDS), *parts)
-
-    with_memory(ctx, work)
+    page = await memory.list(
+        memory.scope, limit=limit, cursor=cursor, deleted=deleted, filters=filters_from(filters or ())
+    )
+    unlisted = unlisted_notes(page, COMMANDS)
+    page = replace(page, notes=(*page.notes, *unlisted))
+    kinds = "messages" if page.hits and all(hit.kind == "message" for hit in page.hits) else "memories"
+    title = f"{'deleted ' if deleted else ''}{kinds} of {memory.scope}"
+    parts = [*hits_parts(page.hits, title), *notes_text(page.notes)]
+    if not page.hits and not unlisted:
+        parts.insert(0, _nothing_listed(memory.scope, deleted=deleted, is_filtered=bool(filters), cursor=cursor))
+    if page.cursor:
+        parts.append(f"more: --cursor {page.cursor}")
+    print_result(as_json, page_json(page, memory.scope, COMMANDS), *parts)
 
 
 def _nothing_listed(scope: Scope, *, deleted: bool, is_filtered: bool, cursor: str | None) -> str:
@@ -576,39 +563,34 @@ def _where_to_look(scope: Scope, *, is_filtered: bool) -> list[str]:
 
 
 @app.command(rich_help_panel=MEMORIES)
-def get(ctx: typer.Context, memory_id: MemoryId, as_json: AsJson = False) -> None:
+@with_memory
+async def get(memory: Memory, memory_id: MemoryId, as_json: AsJson = False) -> None:
     """Print a memory or message whole, with its sources, metadata and dates."""
-
-    async def work(memory: Memory) -> None:
-        owner = await memory.get(memory.scope, memory_id)
-        sources = () if isinstance(owner, Message) else await memory.sources(memory.scope, owner.id)
-        content = whole_json(owner, sources)
-        print_result(as_json, content, whole_reply_text(owner, sources), soft_wrap=True)
-
-    with_memory(ctx, work)
+    owner = await memory.get(memory.scope, memory_id)
+    sources = () if isinstance(owner, Message) else await memory.sources(memory.scope, owner.id)
+    content = whole_json(owner, sources)
+    print_result(as_json, content, whole_reply_text(owner, sources), soft_wrap=True)
 
 
 @app.command(rich_help_panel=MEMORIES)
-def history(ctx: typer.Context, memory_id: MemoryId, as_json: AsJson = False) -> None:
+@with_memory
+async def history(memory: Memory, memory_id: MemoryId, as_json: AsJson = False) -> None:
     """Show every version of a memory, or the whole text of a message."""
-
-    async def work(memory: Memory) -> None:
-        owner = await memory.get(memory.scope, memory_id)
-        if isinstance(owner, Message):
-            reply, text = message_history_json(owner), plain_text.whole_text(owner)
-        else:
-            stored, versions = await memory.history(memory.scope, owner.id)
-            relatives = await memory.predecessors(memory.scope, stored.id), await memory.linked(memory.scope, stored)
-            reply = history_json(stored, versions, *relatives)
-            text = plain_text.history_text(stored, versions, *relatives)
-        print_result(as_json, reply, text)
-
-    with_memory(ctx, work)
+    owner = await memory.get(memory.scope, memory_id)
+    if isinstance(owner, Message):
+        reply, text = message_history_json(owner), plain_text.whole_text(owner)
+    else:
+        stored, versions = await memory.history(memory.scope, owner.id)
+        relatives = await memory.predecessors(memory.scope, stored.id), await memory.linked(memory.scope, stored)
+        reply = history_json(stored, versions, *relatives)
+        text = plain_text.history_text(stored, versions, *relatives)
+    print_result(as_json, reply, text)
 
 
 @app.command(rich_help_panel=MEMORIES)
-def summary(
-    ctx: typer.Context,
+@with_memory
+async def summary(
+    memory: Memory,
     name: Annotated[
         str,
         typer.Argument(
@@ -624,14 +606,10 @@ def summary(
     as_json: AsJson = False,
 ) -> None:
     """Summarize the memory in a paragraph, or its last days in one each."""
-
-    async def work(memory: Memory) -> None:
-        kinds = await memory.last_days(memory.scope, days) if days else [name or kind]
-        results = [await memory.summary(memory.scope, kind, refresh=refresh, caller=CALLER) for kind in kinds]
-        replies = [summary_json(result, memory.scope) for result in results]
-        if days:
-            print_result(as_json, {"days": replies}, plain_text.days_text(results, memory.scope))
-        else:
-            print_result(as_json, replies[0], plain_text.summary_text(results[0], memory.scope, COMMANDS))
-
-    with_memory(ctx, work)
+    kinds = await memory.last_days(memory.scope, days) if days else [name or kind]
+    results = [await memory.summary(memory.scope, kind, refresh=refresh, caller=CALLER) for kind in kinds]
+    replies = [summary_json(result, memory.scope) for result in results]
+    if days:
+        print_result(as_json, {"days": replies}, plain_text.days_text(results, memory.scope))
+    else:
+        print_result(as_json, replies[0], plain_text.summary_text(results[0], memory.scope, COMMANDS))

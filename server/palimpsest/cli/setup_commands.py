@@ -25,7 +25,7 @@ from palimpsest.cli.clients.catalog import CLIENTS, Client, Folders, client_name
 from palimpsest.cli.clients.client_status import overview, switched_off
 from palimpsest.cli.clients.config_files import FileEdit, write
 from palimpsest.cli.clients.installation import ENTRY_NAME, Target, in_temporary_environment
-from palimpsest.cli.console import SETUP, AsJson, Options, exit_on_error, run_async, settings_of
+from palimpsest.cli.console import SETUP, AsJson, Options, run_async, settings_of
 from palimpsest.cli.output import Part, plain, print_file, print_result, print_text, printing, table
 from palimpsest.core.clock import in_zone, local_iso, now, shown_date
 from palimpsest.core.errors import EmbedderError, InputError, ModelError, SettingsError
@@ -143,22 +143,18 @@ prompts_app = typer.Typer(no_args_is_help=True, help="Show and check the prompts
 @prompts_app.command("list")
 def prompts_list(ctx: typer.Context) -> None:
     """List the prompts with version, fingerprint and file."""
-
-    def work() -> None:
-        prompts = _prompt_files(ctx)
-        rows = table("prompt", "version", "fingerprint", "file")
-        for name in prompts.needed:
-            prompt = prompts.get(name)
-            rows.add_row(*map(plain, (name, str(prompt.version), prompt.fingerprint, str(prompt.path))))
-        print_text(rows)
-
-    exit_on_error(work)
+    prompts = _prompt_files(ctx)
+    rows = table("prompt", "version", "fingerprint", "file")
+    for name in prompts.needed:
+        prompt = prompts.get(name)
+        rows.add_row(*map(plain, (name, str(prompt.version), prompt.fingerprint, str(prompt.path))))
+    print_text(rows)
 
 
 @prompts_app.command("show")
 def prompts_show(ctx: typer.Context, name: str) -> None:
     """Print a prompt file as it is used."""
-    text = exit_on_error(lambda: _prompt_files(ctx).path(name).read_text("utf-8"))
+    text = _prompt_files(ctx).path(name).read_text("utf-8")
     with printing():
         print_file([text])
 
@@ -166,29 +162,21 @@ def prompts_show(ctx: typer.Context, name: str) -> None:
 @prompts_app.command("check")
 def prompts_check(ctx: typer.Context) -> None:
     """Check every prompt. If one cannot be used, name the file and the variable and exit with 1."""
-
-    def work() -> None:
-        prompts = _prompt_files(ctx)
-        prompts.check()
-        print_text(f"{len(prompts.needed)} valid prompts")
-
-    exit_on_error(work)
+    prompts = _prompt_files(ctx)
+    prompts.check()
+    print_text(f"{len(prompts.needed)} valid prompts")
 
 
 @prompts_app.command("diff")
 def prompts_diff(ctx: typer.Context, name: Annotated[str | None, typer.Argument()] = None) -> None:
     """Show how your prompts differ from the shipped ones."""
-
-    def work() -> None:
-        prompts = _prompt_files(ctx)
-        for prompt_name in [name] if name else prompts.needed:
-            used, shipped = prompts.path(prompt_name), shipped_directory() / f"{prompt_name}.md"
-            lines = [path.read_text("utf-8").splitlines(keepends=True) for path in (shipped, used)]
-            diff = difflib.unified_diff(*lines, fromfile=str(shipped), tofile=str(used))
-            with printing():
-                print_file(diff)
-
-    exit_on_error(work)
+    prompts = _prompt_files(ctx)
+    for prompt_name in [name] if name else prompts.needed:
+        used, shipped = prompts.path(prompt_name), shipped_directory() / f"{prompt_name}.md"
+        lines = [path.read_text("utf-8").splitlines(keepends=True) for path in (shipped, used)]
+        diff = difflib.unified_diff(*lines, fromfile=str(shipped), tofile=str(used))
+        with printing():
+            print_file(diff)
 
 
 def _prompt_files(ctx: typer.Context) -> PromptFiles:
@@ -218,27 +206,23 @@ def create(
     as_json: AsJson = False,
 ) -> None:
     """Create an access token and print it. It is shown only once, because only its hash is stored."""
-
-    def new_token() -> tuple[str, access_tokens.StoredToken]:
-        settings = settings_of(ctx)
-        scope = scope_from(Scope(settings.user_id), ScopeInput(user_id=user, project=project))
-        if project is not None and not scope.project:
-            raise InputError("--project is empty. Name the project, or leave it out for a token of all projects")
-        if scope.project and not yes:
-            unknown = unknown_project(settings, now, scope.user_id, scope.project)
-            if unknown:
-                typer.confirm(visible(f"{unknown} Create the token anyway?"), abort=True, err=True)
-        return access_tokens.create(
-            settings.data_dir,
-            scope.user_id,
-            scope.project,
-            now(),
-            read_only=read_only,
-            days=days,
-            with_general=with_general,
-        )
-
-    text, token = exit_on_error(new_token)
+    settings = settings_of(ctx)
+    scope = scope_from(Scope(settings.user_id), ScopeInput(user_id=user, project=project))
+    if project is not None and not scope.project:
+        raise InputError("--project is empty. Name the project, or leave it out for a token of all projects")
+    if scope.project and not yes:
+        unknown = unknown_project(settings, now, scope.user_id, scope.project)
+        if unknown:
+            typer.confirm(visible(f"{unknown} Create the token anyway?"), abort=True, err=True)
+    text, token = access_tokens.create(
+        settings.data_dir,
+        scope.user_id,
+        scope.project,
+        now(),
+        read_only=read_only,
+        days=days,
+        with_general=with_general,
+    )
     done = (
         f"token {token.id} was created. Its text is lost, because it is stored nowhere: run palimpsest token revoke "
         f"{token.id}, and create another one"
@@ -252,8 +236,8 @@ def list_(ctx: typer.Context, as_json: AsJson = False) -> None:
 
     One of a project also opens what belongs to no project if it says "+ general".
     """
-    settings = exit_on_error(lambda: settings_of(ctx))
-    tokens, zone = exit_on_error(lambda: access_tokens.stored_tokens(settings.data_dir)), settings.zones.default
+    settings = settings_of(ctx)
+    tokens, zone = access_tokens.stored_tokens(settings.data_dir), settings.zones.default
     rows = table("id", "user", "project", "access", "created", "valid until")
     for token in tokens:
         access = "read" if token.read_only else "read and write"
@@ -267,7 +251,7 @@ def list_(ctx: typer.Context, as_json: AsJson = False) -> None:
 @token_app.command()
 def revoke(ctx: typer.Context, token_id: str, as_json: AsJson = False) -> None:
     """Revoke an access token. A running server refuses it from the next request on."""
-    token = exit_on_error(lambda: access_tokens.revoke(settings_of(ctx).data_dir, token_id))
+    token = access_tokens.revoke(settings_of(ctx).data_dir, token_id)
     text = f"revoked: {token.id} of {token.user_id}"
     print_result(as_json, _token_json(token), text, done=text)
 
@@ -337,14 +321,17 @@ def install(
         return
     target = Target(client, Folders.of_this_machine(), project)
     options = cast("Options", ctx.obj)
-    settings = exit_on_error(lambda: settings_of(ctx)) if hooks else None
-    env, arguments = _variables(options, None if project else settings), _hook_arguments(settings)
-    edits = exit_on_error(lambda: installation.installation(target, env, arguments))
+    settings = settings_of(ctx) if hooks else None
+    env = _variables(options, None if project else settings)
+    arguments: list[str] | None = None
+    if settings is not None:
+        arguments = ["--data-dir", str(settings.data_dir.absolute()), "--user", settings.user_id]
+    edits = installation.installation(target, env, arguments)
     unchanged = [f"{edit.file}: '{ENTRY_NAME}' is already up to date" for edit in edits if not edit.has_changes]
     _apply(edits, unchanged, dry_run=dry_run)
     print_text(*installation.off_notes(target, edits), soft_wrap=True)
     if not dry_run:
-        off = exit_on_error(lambda: switched_off(client, target.folders)) if hooks else []
+        off = switched_off(client, target.folders) if hooks else []
         print_text(*_next_steps(target, options, off, hooks=hooks), *_on_unused_variables(ctx))
 
 
@@ -352,7 +339,7 @@ def install(
 def uninstall(client: ClientArgument, project: InProject = False, dry_run: DryRun = False) -> None:
     """Remove the memory and its hooks from a client's files. The stored memories stay."""
     target = Target(client, Folders.of_this_machine(), project)
-    edits = exit_on_error(lambda: installation.removal(target))
+    edits = installation.removal(target)
     nothing = [f"{target.entry_file}: the entry '{ENTRY_NAME}' does not exist"]
     _apply(edits, [] if any(edit.has_changes for edit in edits) else nothing, dry_run=dry_run)
     print_text(*(line for edit in edits for line in installation.foreign_notes(target, edit)), soft_wrap=True)
@@ -376,10 +363,6 @@ def _variables(options: Options, settings: Settings | None) -> dict[str, str]:
         env[f"{ENV_PREFIX}DATA_DIR"] = str(settings.data_dir.absolute())
         env[f"{ENV_PREFIX}USER_ID"] = settings.user_id
     return env
-
-
-def _hook_arguments(settings: Settings | None) -> list[str] | None:
-    return None if settings is None else ["--data-dir", str(settings.data_dir.absolute()), "--user", settings.user_id]
 
 
 def _next_steps(target: Target, options: Options, off: list[str], *, hooks: bool) -> list[str]:
@@ -412,7 +395,7 @@ def _apply(edits: list[FileEdit], unchanged: list[str], *, dry_run: bool) -> Non
             names = (str(edit.file), str(edit.file))
             print_text(*difflib.unified_diff(before, after, *names, lineterm=""), soft_wrap=True)
         elif edit.has_changes:
-            copy = exit_on_error(lambda edit=edit: write(edit))
+            copy = write(edit)
             done = f"changed: {edit.file}{f'; the old file is in {copy}' if copy is not None else ''}"
             print_text(done, done=done, soft_wrap=True)
 
@@ -472,8 +455,8 @@ def setup(
     --user and --project are written, too.
     """
     given = _Given(provider, model, base_url, api_key_from_env, hooks, yes)
-    settings = exit_on_error(lambda: settings_of(ctx))
-    choice = exit_on_error(lambda: _model(settings, given))
+    settings = settings_of(ctx)
+    choice = _model(settings, given)
     _try(settings, choice, given)
     values = {**choice.values, **_rest(settings, cast("Options", ctx.obj), given)}
 
@@ -482,7 +465,7 @@ def setup(
     print_text(f"{file}:", *lines, soft_wrap=True)
     if not yes:
         typer.confirm("Write this?", default=True, abort=True, err=True)
-    _, copy = exit_on_error(lambda: write_settings(settings, values))
+    _, copy = write_settings(settings, values)
     done = f"written: {file}{f'; the old file is in {copy}' if copy is not None else ''}"
     print_text(done, _next_step(ctx, choice), done=done, soft_wrap=True)
 
@@ -612,13 +595,9 @@ def _try(settings: Settings, choice: ModelChoice, given: _Given) -> None:
         print_text(f"{choice.model} answers: {shorten(answer, _SHOWN_REPLY_CHARS)}", soft_wrap=True)
         return
     if given.yes:
-        exit_on_error(lambda: _fail(f"{answer} Nothing was changed."))
+        raise InputError(f"{answer} Nothing was changed.")
     print_text(f"The model does not answer: {answer}", soft_wrap=True)
     typer.confirm("Go on with it?", default=False, abort=True, err=True)
-
-
-def _fail(text: str) -> None:
-    raise InputError(text)
 
 
 # --- Whose memory it is, and what hooks do

@@ -29,8 +29,8 @@ from palimpsest.cli.console import (
     MOVING,
     AsJson,
     absolute,
-    exit_on_error,
     progress_bar,
+    run_with_memory,
     settings_of,
     with_memory,
 )
@@ -218,7 +218,7 @@ def backup_(
     as_json: AsJson = False,
 ) -> None:
     """Copy the ledger, also while it is in use, and check the copy."""
-    copy = exit_on_error(lambda: back_up(settings_of(ctx), file, now))
+    copy = back_up(settings_of(ctx), file, now)
     content = {"file": str(copy.path), "memories": copy.memories, "messages": copy.messages}
     counts = f"{counted(copy.memories, 'memory')} and {counted(copy.messages, 'message')}"
     text = f"backed up {counts} to {copy.path}; the copy was checked"
@@ -234,12 +234,12 @@ def restore_(
 ) -> None:
     """Replace the ledger with a backup. The present ledger is backed up first."""
     if not yes:
-        settings = exit_on_error(lambda: settings_of(ctx))
-        copy = exit_on_error(lambda: inspect_copy(settings, file))
+        settings = settings_of(ctx)
+        copy = inspect_copy(settings, file)
         ledger = settings.ledger_path if settings.ledger_url is None else "the whole ledger, with all its users,"
         held = f"{counted(copy.memories, 'memory')} and {counted(copy.messages, 'message')}"
         typer.confirm(visible(f"Replace {ledger} with {file} ({held})?"), abort=True, err=True)
-    result = exit_on_error(lambda: restore(settings_of(ctx), file, now))
+    result = restore(settings_of(ctx), file, now)
     before = str(result.before) if result.before else None
     content = {"memories": result.copy.memories, "messages": result.copy.messages, "before": before}
     text = f"restored {counted(result.copy.memories, 'memory')} and {counted(result.copy.messages, 'message')}"
@@ -269,7 +269,7 @@ def export_(
     .md is one page for reading.
     """
     if form == "markdown" and not is_page(file):
-        with_memory(ctx, lambda memory: exported_folder(memory, Path(file), overwrites=yes))
+        run_with_memory(ctx, lambda memory: exported_folder(memory, Path(file), overwrites=yes))
         return
 
     async def work(memory: Memory) -> None:
@@ -282,7 +282,7 @@ def export_(
         text = f"exported {counted(count, 'item' if form == 'jsonl' else 'memory')} to {file}"
         print_text(text, done=text)
 
-    with_memory(ctx, work)
+    run_with_memory(ctx, work)
 
 
 @app.command("import", rich_help_panel=MOVING)
@@ -307,7 +307,9 @@ def import_(
     if has_manifest(file):
         if deleted:
             raise typer.BadParameter("--deleted is for files. palimpsest undelete brings back a memory.")
-        with_memory(ctx, lambda memory: imported_folder(memory, file, dry_run=dry_run, deletes=yes, as_json=as_json))
+        run_with_memory(
+            ctx, lambda memory: imported_folder(memory, file, dry_run=dry_run, deletes=yes, as_json=as_json)
+        )
         return
     if yes:
         raise typer.BadParameter("--yes is for the folder of a Markdown export, and this is none.")
@@ -329,7 +331,7 @@ def import_(
             )
         print_result(as_json, _imported_json(result, dry_run=dry_run), *parts, done="" if dry_run else done)
 
-    with_memory(ctx, work)
+    run_with_memory(ctx, work)
 
 
 def _counts(by_type: dict[str, int]) -> str:
@@ -381,9 +383,9 @@ def move_(
     Clients may go on using the ledger. If the command is interrupted, run it again: it
     goes on where it was. The ledger is not changed, and the reply says what to set.
     """
-    settings = exit_on_error(lambda: settings_of(ctx))
+    settings = settings_of(ctx)
     target = SecretStr(to) if "://" in to else absolute(to)
-    moved = exit_on_error(lambda: move_ledger(settings, target, progress_bar, now))
+    moved = move_ledger(settings, target, progress_bar, now)
     content = {"to": moved.location, "until": moved.until.isoformat(), "rows": dict(moved.rows)}
     done = (
         f"copied {counted(moved.rows['memories'], 'memory')}, {counted(moved.rows['messages'], 'message')} and all "
@@ -419,8 +421,8 @@ def migrate_(
     A file is backed up first; it is also migrated whenever it is opened. A database that
     servers share is migrated by this command alone: stop them, and copy it with pg_dump.
     """
-    settings = exit_on_error(lambda: settings_of(ctx))
-    pending = exit_on_error(lambda: pending_migration(settings))
+    settings = settings_of(ctx)
+    pending = pending_migration(settings)
     content = {
         "from": pending.revision,
         "steps": [{"to": step.revision, "purpose": step.purpose} for step in pending.steps],
@@ -433,7 +435,7 @@ def migrate_(
     if pending.dump_command and not yes:
         question = f"Are all servers stopped, and is {pending.location} copied, as with\n  {pending.dump_command}\n?"
         typer.confirm(visible(question), abort=True, err=True)
-    exit_on_error(lambda: migrate(settings, now))
+    migrate(settings, now)
     done = f"migrated {pending.location} from schema {pending.revision} to {pending.steps[-1].revision}"
     print_result(as_json, content, done, done=done)
 
@@ -470,41 +472,35 @@ def projects(ctx: typer.Context, as_json: AsJson = False) -> None:
         part = _table(found) if found else "there are no projects; memories of no project are in palimpsest list"
         print_result(as_json, {"projects": [_project_json(project) for project in found]}, part)
 
-    with_memory(ctx, work)
+    run_with_memory(ctx, work)
 
 
 @projects_app.command()
-def move(
-    ctx: typer.Context,
+@with_memory
+async def move(
+    memory: Memory,
     old: Annotated[str, typer.Argument(help="The name of a project.")],
     new: Annotated[str, typer.Argument(help="A name that no project has.")],
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
     """Give a project another name. A backup is made first."""
-
-    async def work(memory: Memory) -> None:
-        result = await memory.projects.move(old, new, caller=CALLER, dry_run=dry_run)
-        _print(as_json, result)
-
-    with_memory(ctx, work)
+    result = await memory.projects.move(old, new, caller=CALLER, dry_run=dry_run)
+    _print(as_json, result)
 
 
 @projects_app.command()
-def merge(
-    ctx: typer.Context,
+@with_memory
+async def merge(
+    memory: Memory,
     old: Annotated[str, typer.Argument(help="The project that ends.")],
     new: Annotated[str, typer.Argument(help="The project that it becomes part of.")],
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
     """Move everything in one project into another. A backup is made first."""
-
-    async def work(memory: Memory) -> None:
-        result = await memory.projects.merge(old, new, caller=CALLER, dry_run=dry_run)
-        _print(as_json, result)
-
-    with_memory(ctx, work)
+    result = await memory.projects.merge(old, new, caller=CALLER, dry_run=dry_run)
+    _print(as_json, result)
 
 
 def _table(found: Sequence[Project]) -> Part:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from palimpsest.admin.doctor import Finding
 from palimpsest.cli.clients import config_files, installation
@@ -13,6 +13,8 @@ from palimpsest.cli.clients.catalog import CLIENTS, Client, Folders
 from palimpsest.cli.clients.config_files import read_text
 from palimpsest.cli.clients.installation import invocation_of
 from palimpsest.core.errors import InputError
+
+_T = TypeVar("_T")
 
 # What a person has set in a client that concerns us: hooks that are turned off, and our plugin.
 
@@ -62,9 +64,14 @@ def _why_off(settings: Mapping[str, Any]) -> list[str]:
 
 def _settings(file: Path) -> Mapping[str, Any]:
     """Return the values of a file, none if there is no file. Raises InputError if it cannot be read or is not valid."""
-    text = read_text(file) or ""
+    parse = config_files.parse if file.suffix == ".toml" else config_files.value_at
+    return _object(_parsed(file, parse))
+
+
+def _parsed(file: Path, parse: Callable[[str], _T]) -> _T:
+    """Return what is made of a file's text, "" if there is no file. Raises InputError if it cannot be read."""
     try:
-        return _object(config_files.parse(text) if file.suffix == ".toml" else config_files.value_at(text))
+        return parse(read_text(file) or "")
     except (ValueError, RecursionError) as error:
         raise InputError(f"{file} cannot be read: {error}") from error
 
@@ -144,7 +151,7 @@ def _examined_hooks(client: Client, folders: Folders) -> tuple[bool, list[str]]:
     faults: list[str] = []
     files: list[str] = []
     for file in _hooks_files(client, folders):
-        programs = dict.fromkeys(handler.program for handler in _handlers(file))
+        programs = dict.fromkeys(handler.program for handler in _parsed(file, installation.handlers_in))
         files += [str(file)] if programs else []
         gone = f"no longer exists; {_again(client, folders, file, '--hooks')}"
         faults += [f"{file}: the hooks' program {program} {gone}" for program in programs if _is_gone(program)]
@@ -169,7 +176,7 @@ def _state(client: Client, folders: Folders) -> ClientState:
             entry += ", turned off"
         if active_plugin(client, folders):
             entry = entry or "plugin"
-        hooks = "installed" if hooks_file is not None and _handlers(hooks_file) else ""
+        hooks = "installed" if hooks_file is not None and _parsed(hooks_file, installation.handlers_in) else ""
     except InputError as error:
         return ClientState(client, found, str(error), "")
     return ClientState(client, found, entry, hooks if hooks_file is not None else "none")
@@ -186,20 +193,8 @@ def _hooks_files(client: Client, folders: Folders) -> list[Path]:
     return list(dict.fromkeys(folders.hooks_file(client.hooks, in_project=inside) for inside in (False, True)))
 
 
-def _servers(client: Client, file: Path) -> dict[str, object]:
-    text = read_text(file)
-    try:
-        return dict(installation.servers_in(client, file, text)) if text else {}
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{file} cannot be read: {error}") from error
-
-
-def _handlers(file: Path) -> list[installation.Handler]:
-    text = read_text(file)
-    try:
-        return installation.handlers_in(text) if text else []
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{file} cannot be read: {error}") from error
+def _servers(client: Client, file: Path) -> Mapping[str, Any]:
+    return _parsed(file, lambda text: installation.servers_in(client, file, text))
 
 
 def _is_gone(program: str) -> bool:

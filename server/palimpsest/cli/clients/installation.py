@@ -416,7 +416,7 @@ def installation(target: Target, env: Mapping[str, str], hook_arguments: Sequenc
     if hook_arguments is not None:
         hooks = target.hooks
         command = [hook_program(), "--client", client.name, *hook_arguments]
-        _add(changes, target.hooks_file, lambda text: with_hooks(hooks, text, command))
+        changes.setdefault(target.hooks_file, []).append(lambda text: with_hooks(hooks, text, command))
     return _edits(target, changes)
 
 
@@ -425,7 +425,7 @@ def removal(target: Target) -> list[FileEdit]:
     client, file = target.client, target.entry_file
     changes: dict[Path, list[_Change]] = {file: [lambda text: without_entry(client, file, text)]}
     if client.hooks is not None:
-        _add(changes, target.hooks_file, without_hooks)
+        changes.setdefault(target.hooks_file, []).append(without_hooks)
     return _edits(target, changes)
 
 
@@ -449,10 +449,6 @@ def foreign_notes(target: Target, edit: FileEdit) -> list[str]:
         return []
     is_foreign = has_foreign_entry(target.client, edit.file, edit.after)
     return [f"{edit.file}: the entry '{ENTRY_NAME}' belongs to another server and stays"] if is_foreign else []
-
-
-def _add(changes: dict[Path, list[_Change]], file: Path, change: _Change) -> None:
-    changes.setdefault(file, []).append(change)
 
 
 def _edits(target: Target, changes: Mapping[Path, list[_Change]]) -> list[FileEdit]:

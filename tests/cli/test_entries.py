@@ -22,7 +22,7 @@ from tests.support.client_files import FOREIGN_SERVER, content_of, run, write_js
 from tests.support.command_line import palimpsest, palimpsest_process
 from tests.support.environment import clean_environment
 
-REPOSITORY = Path(__file__).parents[3]
+REPOSITORY = Path(__file__).parents[2]
 LINUX, MAC, WINDOWS = PurePosixPath("/home/me"), PurePosixPath("/Users/me"), PureWindowsPath("C:/Users/me")
 SUPPORT, ROAMING = MAC / "Library" / "Application Support", WINDOWS / "AppData" / "Roaming"
 USER_FILES: list[tuple[str, Any, Any, str]] = [

@@ -15,7 +15,7 @@ from palimpsest import __version__
 from palimpsest.cli.clients.catalog import CLIENTS
 from palimpsest.cli.clients.client_status import PLUGIN
 
-REPOSITORY = Path(__file__).parents[3]
+REPOSITORY = Path(__file__).parents[2]
 FOLDER = REPOSITORY / "plugin"
 LAUNCHER = FOLDER / "launch.sh"
 ROOT = "${CLAUDE_PLUGIN_ROOT}"

@@ -89,7 +89,7 @@ async def test_a_removed_item_is_deleted_only_on_request(tmp_path: Path) -> None
 
 
 async def test_what_both_sides_changed_is_a_conflict(tmp_path: Path) -> None:
-    """Guards the merge: different changes of one part are listed and the memory stays; other changes are joined."""
+    """Guards both sides: different changes are listed and the memory stays, until one side follows the other."""
     vault = tmp_path / "vault"
     async with memory_in(tmp_path / "here") as memory:
         ids = await life_in(memory, vault)
@@ -102,7 +102,7 @@ async def test_what_both_sides_changed_is_a_conflict(tmp_path: Path) -> None:
         edit(vault, "User has a cat\n", "User has two cats\n")
         await memory.delete(ALICE, [ids["User has a cat"]])
         result = await import_from(memory, vault)
-        assert [each.memory_id for each in result.done] == [ids["User plays the cello"]]
+        assert result.done == ()
         conflicts = {
             conflict.memory_id: (conflict.in_file and conflict.in_file.text, conflict.here and conflict.here.text)
             for conflict in result.conflicts
@@ -110,11 +110,12 @@ async def test_what_both_sides_changed_is_a_conflict(tmp_path: Path) -> None:
         assert conflicts == {
             ids["User bakes"]: ("User bakes bread", "User bakes cakes"),
             ids["User has a cat"]: ("User has two cats", None),
+            ids["User plays the cello"]: ("User plays the cello", "User plays the harp"),
         }
         assert await memory_texts(memory) == ["User bakes cakes", "User lives in Paris", "User plays the harp"]
-        assert (await memory_of(memory, ids["User plays the cello"])).tags == ("music",)
-        assert len((await import_from(memory, vault)).conflicts) == 2, "a conflict stays until it is settled"
+        assert len((await import_from(memory, vault)).conflicts) == 3, "a conflict stays until it is settled"
         edit(vault, "User bakes bread\n", "User bakes cakes\n")
+        edit(vault, "User plays the cello\n  2026-05-08 · #music", "User plays the harp\n  2026-05-08")
         assert [each.memory_id for each in (await import_from(memory, vault)).conflicts] == [ids["User has a cat"]]
 
 
@@ -144,8 +145,8 @@ async def test_an_undone_import_is_not_done_again(tmp_path: Path) -> None:
         assert await memory_texts(memory) == sorted(LIFE)
 
 
-async def test_a_lost_mark_is_found_by_the_text(tmp_path: Path) -> None:
-    """Guards careless editing: without its second line, or with the mark behind the text, it is the same memory."""
+async def test_a_lost_mark_deletes_nothing(tmp_path: Path) -> None:
+    """Guards careless editing: an item without its second line, and one with its mark behind the text."""
     vault = tmp_path / "vault"
     async with memory_in(tmp_path / "here") as memory:
         ids = await life_in(memory, vault)
@@ -153,25 +154,26 @@ async def test_a_lost_mark_is_found_by_the_text(tmp_path: Path) -> None:
         text = re.sub(r"(- User bakes)\n.*", r"\1.", page.read_text("utf-8"))
         page.write_text(re.sub(r"(- User has a) cat\n.* (\^.*)", r"\1 dog \2", text), "utf-8")
         result = await import_from(memory, vault, deletes=True)
-        assert {each.memory_id for each in result.done} == {ids["User bakes"], ids["User has a cat"]}
-        assert (await memory_of(memory, ids["User has a cat"])).text == "User has a dog"
+        assert [each.memory_id for each in result.done] == [ids["User has a cat"]]
+        has_a_dog = await memory_of(memory, ids["User has a cat"])
+        assert (has_a_dog.text, has_a_dog.date) == ("User has a dog", "2026-05-08")
+        assert (await import_from(memory, vault, deletes=True)).done == ()
+        assert len(await memory_texts(memory)) == len(LIFE)
 
 
 async def test_texts_that_change_places(tmp_path: Path) -> None:
-    """Guards texts that move from one memory to another: in a row they follow, and in a circle they are a conflict."""
+    """Guards items that were sorted without their marks: a text that another memory gives up is a conflict."""
     vault = tmp_path / "vault"
     async with memory_in(tmp_path / "here") as memory:
         ids = await life_in(memory, vault)
         edit(vault, "- User bakes\n", "- User HAS a cat\n")
-        edit(vault, "- User has a cat\n", "- User lives in Lyon\n")
-        page = page_with(vault, "User HAS a cat")
-        page.write_text(page.read_text("utf-8").replace("- User lives in Lyon\n", "- User sails\n", 2), "utf-8")
-        page.write_text(page.read_text("utf-8").replace("- User sails\n", "- User lives in Lyon\n", 1), "utf-8")
+        edit(vault, "- User has a cat\n", "- User sails\n")
         result = await import_from(memory, vault)
-        assert [result.conflicts, len(result.done)] == [(), 3]
-        assert (await memory_of(memory, ids["User bakes"])).text == "User HAS a cat"
-        assert (await memory_of(memory, ids["User has a cat"])).text == "User lives in Lyon"
-        assert (await memory_of(memory, ids["User lives in Lyon"])).text == "User sails"
+        assert [each.memory_id for each in result.conflicts] == [ids["User bakes"]]
+        assert (await memory_of(memory, ids["User has a cat"])).text == "User sails"
+        result = await import_from(memory, vault)
+        assert [each.memory_id for each in result.done] == [ids["User bakes"]], "the text is free now"
+        page = page_with(vault, "User sails")
         text = page.read_text("utf-8").replace("User sails", "X").replace("User HAS a cat", "User sails")
         page.write_text(text.replace("X", "User HAS a cat"), "utf-8")
         result = await import_from(memory, vault)

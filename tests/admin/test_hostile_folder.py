@@ -108,16 +108,7 @@ def _set(*keys: str, value: Any) -> Callable[[dict[str, Any]], None]:
     return change
 
 
-BASE: dict[str, Any] = {
-    "file": "a.md",
-    "revision": 1,
-    "text": "x",
-    "date": "",
-    "since": "",
-    "until": "",
-    "pinned": "",
-    "tags": [],
-}
+BASE: dict[str, Any] = {"file": "a.md", "revision": 1, "text": "0" * 64, "item": "0" * 64}
 
 MANIFESTS: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
     "another version": (_set("version", value=2), "damaged: version"),

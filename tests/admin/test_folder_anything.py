@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palimpsest.admin.markdown_files import full_shown, items_of, shown_of, split_file, written
+from palimpsest.admin.markdown_files import items_of, shown_of, split_file, written
 from palimpsest.core.models import Memory, Undo
 from palimpsest.core.validation import is_blank
 from palimpsest.memory import Memory as OpenMemory
@@ -84,7 +84,7 @@ def test_an_item_is_read_as_it_was_written(drawn: list[Memory]) -> None:
     shown = [shown_of(memory) for memory in drawn]
     text = "---\npalimpsest: topic\n---\n\n# Title\n\n" + "".join(written(each, "3a090c21") for each in shown)
     items = items_of(split_file("a.md", text.encode()), is_ours=lambda _mark: True)
-    assert [full_shown(item, each) for item, each in zip(items, shown, strict=True)] == shown
+    assert [item.fill_in(each) for item, each in zip(items, shown, strict=True)] == shown
     assert [item.mark for item in items] == ["3a090c21"] * len(shown)
 
 
@@ -156,10 +156,10 @@ def expected(fate: Fate, *, deletes: bool) -> Expected:
     is_pinned_in_file = fate.is_pinned_in_file and not fate.loses_mark
     if fate.in_file == "kept" and not is_pinned_in_file:
         return here
-    if fate.here is None or (fate.in_file != "kept" and fate.here not in ("kept", fate.in_file)):
+    in_file = Expected(fate.in_file, is_pinned_in_file)
+    if is_edited_here and in_file != here:
         return Expected(fate.here, fate.is_pinned_here, is_conflict=True)
-    text = fate.here if fate.in_file == "kept" else fate.in_file
-    return Expected(text, fate.is_pinned_here or is_pinned_in_file)
+    return in_file
 
 
 def edit_files(vault: Path, fates: list[Fate]) -> None:
@@ -202,7 +202,7 @@ async def state_of(memory: OpenMemory, ids: list[str]) -> list[tuple[str | None,
 
 @pytest.mark.nightly
 @given(st.lists(FATES, min_size=1, max_size=6), st.booleans())
-@examples(25)
+@examples(20)
 def test_edits_on_both_sides_are_merged_or_a_conflict(drawn: list[Fate], deletes: bool) -> None:  # noqa: FBT001 - drawn
     """Guards the merge, its undo and its repetition; and every text that the ledger ever had is in its history."""
     fates = [Fate("kept", "kept", False, False, False, False), *drawn]  # noqa: FBT003 - fields, in order
