@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
 from palimpsest.text.dates.date_finder import dates_in
+
+LEAST_RIGHT, MOST_WRONG = 0.92, 0.04
+"""Which share of cases that somebody else wrote is read right, and of which a wrong date is read."""
 
 SAID = datetime(2026, 11, 21, 12, tzinfo=UTC)
 """A Saturday."""
@@ -83,3 +88,25 @@ def test_a_date_is_the_one_that_the_sentence_means(line: str) -> None:
 def test_easter_is_the_one_of_the_gregorian_calendar(year: int, easter: str) -> None:
     (span,) = dates_in(f"They married on Easter Sunday {year}", SAID)
     assert f"{span.start:%Y-%m-%d}" == f"{year}-{easter}"
+
+
+def test_most_dates_of_somebody_elses_sentences_are_read() -> None:
+    """`calendar_cases.json` was written without sight of the rules. A span counts if it has the expected days in it."""
+    cases: list[dict[str, str | None]] = json.loads(Path(__file__).with_name("calendar_cases.json").read_text("utf-8"))
+    right = wrong = 0
+    for case in cases:
+        said = datetime.fromisoformat(f"{case['said']}T12:00+00:00")
+        found = [
+            (f"{span.start:%Y-%m-%d}", f"{span.end - timedelta(1):%Y-%m-%d}")
+            for span in dates_in(str(case["text"]), said)
+        ]
+        begin, _, end = (case["date"] or "").partition("/")
+        is_right = (
+            not found
+            if not begin
+            else any(first.startswith(begin) or (first <= (end or begin) and begin <= last) for first, last in found)
+        )
+        right += is_right
+        wrong += bool(found) and not is_right
+    assert right >= LEAST_RIGHT * len(cases), right
+    assert wrong <= MOST_WRONG * len(cases), wrong

@@ -406,10 +406,18 @@ def _areas(words: Iterable[str]) -> set[int]:
 # Cremona on 4 December". It knows what a comparison of meanings cannot see, because the two texts are about one thing.
 
 _NO_LONGER = LazyPattern(
-    r"\bno (?:longer|more)\b|\b(?:call|called|calls) off\b|\b(?:gave|given|gives?) up\b|\btook back\b"
+    r"\bno (?:longer|more)\b|\b(?:call|called|calls) off\b|"
+    r"(?<=\bis )off(?=[,.;!]|$)|(?<=\bare )off(?=[,.;!]|$)|\b(?:gave|given|gives?) up\b|\btook back\b"
 )
 _IS_ENDED, _ENDS_IT = _words(_LISTS["is ended"]), _words(_LISTS["ends it"])
-_PHRASES_FOR = {"no longer": "not", "no more": "not", "gave up": "quit", "given up": "quit", "took back": "withdrew"}
+_PHRASES_FOR = {
+    "no longer": "not",
+    "off": "cancelled",
+    "no more": "not",
+    "gave up": "quit",
+    "given up": "quit",
+    "took back": "withdrew",
+}
 KEPT, MAX_CHARS = 2_048, 500
 """How many texts are kept with what they end, and how much of each is read: one fact. A brief compares some hundred."""
 
@@ -422,6 +430,7 @@ _SAID_WITH = frozenset(("longer", "more", "anymor", "anymore", "ani"))
 """Search tokens of words that stand beside a negation."""
 
 _VERB_ENDINGS = ("s", "ed")
+_DIED = _words("died dead gestorben starb mort morte murió morto morta overleden död zmarł zmarła умер умерла")
 _ENDS_NAMED = _words("left lost quitté dejó lasciato verlaten lämnade бросил бросила")
 _PREPOSITIONS = _words(
     "at in on to for with from of as by about after before until during since and but im in am bei zu für mit von nach "
@@ -435,6 +444,10 @@ _OF_PLANS = frozenset(
 
 _SELF = _words(
     "i i'm my we our user ich wir mein unser je nous mon yo nosotros mi io noi jag vi min ik wij mijn ja я мы"
+)
+_OWN = _words("my our mein meine unser mon ma mi mio mia mijn min")
+_COMPANIONS = _words(
+    "wife husband partner girlfriend boyfriend friend boss neighbour neighbor frau mann freund freundin"
 )
 _SHORT = 8
 """How many words a note without a subject has at most: "Moved to Salzburg in May"."""
@@ -450,6 +463,7 @@ class Ending:
     denied: tuple[frozenset[str], ...]
     ended: tuple[frozenset[str], ...]
     areas: frozenset[int]
+    died: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -477,6 +491,7 @@ def ending_in(text: str) -> Ending | None:
     denied: list[frozenset[str]] = []
     ended: list[frozenset[str]] = []
     areas: set[int] = set()
+    died: set[str] = set()
     plain = _NO_LONGER.sub(lambda match: _PHRASES_FOR.get(match[0].lower(), "cancelled"), text[:MAX_CHARS])
     for start, end in _clause_spans(plain):
         written = plain[start:end].split()
@@ -491,8 +506,10 @@ def ending_in(text: str) -> Ending | None:
                 ended.append(_object_of(word, written[place + 1 :]))
             if word in _ENDS_ITS_AREA:
                 areas.add(_ENDS_ITS_AREA[word])
-    found = Ending(tuple(filter(None, denied)), tuple(filter(None, ended)), frozenset(areas))
-    return found if found.denied or found.ended or areas else None
+            if word in _DIED and place:
+                died.update(query_tokens(" ".join(words[max(place - _OBJECT_WORDS, 0) : place])))
+    found = Ending(tuple(filter(None, denied)), tuple(filter(None, ended)), frozenset(areas), frozenset(died))
+    return found if found.denied or found.ended or areas or died else None
 
 
 def _object_of(verb: str, behind: Sequence[str]) -> frozenset[str]:
@@ -513,9 +530,16 @@ def _names(text: str) -> frozenset[str]:
     """Return the keys of the people that a text names, with its first word if a verb follows: "Jonas likes chess"."""
     text = text[:MAX_CHARS]
     first, second = (*text.split(maxsplit=2), "", "")[:2]
-    is_subject = first[:1].isupper() and (second in _VERBS or second.endswith(_VERB_ENDINGS))
+    is_owner = first.endswith(("'s", "’s"))  # noqa: RUF001 - a typographic apostrophe
+    first = first[:-2] if is_owner else first
+    is_subject = first[:1].isupper() and (is_owner or second in _VERBS or second.endswith(_VERB_ENDINGS))
     names = {name_key(name.name) for name in find_names(text, {}) if name.type == "person"}
     return frozenset(names | {name_key(first)} if is_subject else names)
+
+
+def _named_tokens(text: str) -> frozenset[str]:
+    """Return the tokens of the words with a capital."""
+    return frozenset(query_tokens(" ".join(word for word in text[:MAX_CHARS].split() if word[:1].isupper())))
 
 
 @lru_cache(maxsize=KEPT)
@@ -548,13 +572,22 @@ def says_ended(newer: str, older: str) -> bool:
             return any((tokens - people) & before for tokens in ending.ended)
         if ending.areas & _areas(words_in(older)) and _is_about_same(newer, older):
             return True
+        if ending.died & before & _named_tokens(older):
+            return True
     return _excludes(newer, older)
 
 
 def _is_about_same(newer: str, older: str) -> bool:
-    """Return whether two texts name the same person, or both are about whoever speaks."""
-    names, before = _names(newer), _names(older)
-    return bool(names & before) or (not (names or before) and _is_of_self(newer) and _is_of_self(older))
+    """Return whether two texts name the same person, or both are about whoever speaks, or the same relative."""
+    if _relative(newer) != _relative(older):
+        return False
+    return bool(_names(newer) & _names(older)) or (_is_of_self(newer) and _is_of_self(older))
+
+
+def _relative(text: str) -> str:
+    """Return the relative that a text is about, as in "my wife takes oat milk"; "" if it begins otherwise."""
+    first, second = (*words_in(text)[:2], "", "")[:2]
+    return second if first in _OWN and (second in _KIN or second in _COMPANIONS) else ""
 
 
 def _is_of_self(text: str) -> bool:
@@ -564,11 +597,25 @@ def _is_of_self(text: str) -> bool:
     return is_note or not _SELF.isdisjoint(words)
 
 
+def _is_any(exclusion: Exclusion, shared: AbstractSet[str]) -> bool:
+    return "any" in exclusion.context and bool(shared)
+
+
+_FOR_OTHERS = _words("cook cooks cooked cooking bought buys served serves baked bakes gekocht kochte kocht")
+"""Words that tell of food for others."""
+
+
 def _excludes(newer: str, older: str) -> bool:
+    if not _FOR_OTHERS.isdisjoint((*words_in(newer), *words_in(older))):
+        return False
     here, before = _tokens(newer), _tokens(older)
     return any(
         (here & one and before & other and not (here & other))
-        and (not exclusion.context or (here & exclusion.context and before & exclusion.context))
+        and (
+            not exclusion.context
+            or (here & exclusion.context and before & exclusion.context)
+            or _is_any(exclusion, here & before - one - other)
+        )
         and _is_about_same(newer, older)
         for exclusion in _exclusions()
         for one, other in ((exclusion.first, exclusion.second), (exclusion.second, exclusion.first))

@@ -80,7 +80,8 @@ _COMMANDS = (
     ("wpa_passphrase", rf"\s+(?:\"[^\"\n]{{1,64}}\"|'[^'\n]{{1,64}}'|\S{{1,64}})\s+{_VALUE}"),
     (
         "kubectl oc",
-        rf"--from-literal(?:=|\s)[\"']?(?!(?:user|name|host|port|url|db|database|region|email)\w{{0,8}}=)[\w.-]{{1,80}}={_VALUE}",
+        rf"--from-literal(?:=|\s)[\"']?(?!(?:user|name|host|port|url|db|database|region"
+        rf"|email)\w{{0,8}}=)[\w.-]{{1,80}}={_VALUE}",
     ),
     ("rabbitmqctl", rf"\s(?:add_user|change_password|authenticate_user)\s+\S{{1,64}}\s+{_VALUE}"),
     ("useradd usermod", _separate("p")),
@@ -94,7 +95,8 @@ _COMMANDS = (
     ("sqlplus impdp expdp sqlldr rman", r"\s[\w.-]{1,64}/([^\s\"'`|;<>@/\x00]{3,128})(?=[@\s]|\Z)"),
     (
         "dotnet",
-        rf"\suser-secrets\s+set\s+[\"']?[\w:.-]{{0,60}}(?i:password|secret|key|token|pwd)[\w:.-]{{0,20}}[\"']?\s+{_VALUE}",
+        rf"\suser-secrets\s+set\s+[\"']?[\w:.-]{{0,60}}(?i:password|secret|key|token"
+        rf"|pwd)[\w:.-]{{0,20}}[\"']?\s+{_VALUE}",
     ),
     ("ssh-keygen", _separate("[NP]")),
     ("security", rf"-password\s[^\n]{{0,200}}?(?<=\s)-w\s{{1,4}}{_VALUE}"),
@@ -113,14 +115,17 @@ _END_OF_COMMAND = LazyPattern(r"(?<!\\)\n|\s\|{1,2}\s|\s?&&|;\s|;$")
 _MAX_COMMAND_CHARS = 400
 
 _LONG_OPTION = LazyPattern(
-    rf"(?<![\w-])--?(?:[a-z\d]{{1,20}}-){{0,4}}(?:password|passwd|passphrase|passwort|pass|pwd|psk)(?:=|\s{{1,4}}){_VALUE}"
+    rf"(?<![\w-])--?(?:[a-z\d]{{1,20}}-){{0,4}}(?:password|passwd|passphrase|passwort|pass|pwd|psk)(?:="
+    rf"|\s{{1,4}}){_VALUE}"
 )
 _VARIABLE = LazyPattern(
-    r"(?<![A-Za-z\d])(?:[A-Z\d]{1,30}_){0,6}(?:[A-Z\d]{0,30}(?:PASSWORD|PASSWD|PASSPHRASE)|(?:DB|PG|FTP|SSH|SMTP|MAIL|ROOT)?PASS"
+    r"(?<![A-Za-z\d])(?:[A-Z\d]{1,30}_){0,6}(?:[A-Z\d]{0,30}(?:PASSWORD|PASSWD|PASSPHRASE)|(?:DB|PG|FTP|SSH"
+    r"|SMTP|MAIL|ROOT)?PASS"
     rf"|PWD|REDISCLI_AUTH)=(?!=){_VALUE}"
 )
 _PIPED = LazyPattern(
-    rf"\b(?:echo|printf)\s+(?:-\w+\s+|'%s(?:\\n)?'\s+)?(?:{_VALUE})\s*\|\s*(?:sudo\s+(?:-\w+\s+)*-\w*S|[^\n|]{{0,80}}--?password-stdin"
+    rf"\b(?:echo|printf)\s+(?:-\w+\s+|'%s(?:\\n)?'\s+)?(?:{_VALUE})\s*\|\s*(?:sudo\s+(?:-\w+\s+)*-\w*S|[^\n"
+    rf"|]{{0,80}}--?password-stdin"
     r"|(?:sudo\s+)?passwd\s+--stdin|(?:sudo\s+)?cryptsetup|[^\n|]{0,60}--passphrase-fd\s?0)"
 )
 _PIPED_PAIR = LazyPattern(
@@ -185,12 +190,14 @@ _SIX_DIGITS = LazyPattern(r"(?<![\w-])\d{6}(?:-\d{6}){7}(?![\w-])")
 """The layout of a recovery key of BitLocker."""
 
 _PASSWORD_FILE_LINE = LazyPattern(
-    r"(?<![^\s\"'`])(?:[\w-]{1,60}(?:\.[\w-]{1,60}){0,8}|\*):(?:\d{2,5}|\*):[\w*-]{1,60}:[\w.@*-]{1,60}:([^\s:\"'`\x00]{3,128})(?!\S)"
+    r"(?<![^\s\"'`])(?:[\w-]{1,60}(?:\.[\w-]{1,60}){0,8}|\*):(?:\d{2,5}"
+    r"|\*):[\w*-]{1,60}:[\w.@*-]{1,60}:([^\s:\"'`\x00]{3,128})(?!\S)"
 )
 """A line of `.pgpass`: host, port, database, user, password."""
 
 _READS = LazyPattern(
-    r"(?:kennwort|passwort)(?:\s[^\s.,:;!?]{1,30}){0,5}?\s(?:lautet|ist(?=\s\S{4,60}\sund\s?(?:der|mein|dein|euer|unser)?\s?"
+    r"(?:kennwort|passwort)(?:\s[^\s.,:;!?]{1,30}){0,5}?\s(?:lautet|ist(?=\s\S{4,60}\sund\s?(?:der|mein|dein"
+    r"|euer|unser)?\s?"
     r"(?:benutzer|nutzer|login|username)))\s(?!(?:wie|anders|immer|noch|jetzt|nun|also|folgender\w*|nicht|seit)\b)"
     r"[\"'„“»]?([^\s\"'`,;:<>()\x00„“»«]{4,60})"
 )
@@ -212,25 +219,39 @@ _CODE_WORDS = (
     r"|código|codice|combinazione|kod|koden|kode|combinatie|cijfercode|szyfr)"
 )
 _LOCK_VALUE = (
-    r"((?:#?\d{3,8}[#*]?|\d{1,4}[a-f]\d{0,4}|\d{1,2}(?:\s?[-\u2013.]\s?\d{1,2}){2,4}|(?:\d ){2,7}\d)"
+    r"((?:#?\d{3,8}[#*]?|(?=[a-z]{0,6}\d)(?=\d{0,6}[a-z])[a-z\d]{4,8}|\d{1,2}(?:\s?[-\u2013.]\s?\d{1,2}){2,4}"
+    r"|(?:\d ){2,7}\d)"
     r"(?![\w:/-]|[.,]\d|\s?(?:[€$£%]|(?:eur|usd|sek|kr|zł|euros?|mm|cm|kg|m|km|h|days?|people|words)\b)))"
 )
 _OTHER_WORD = r"[^\s.,;:!?=\d]{1,16}"
+_ELIDED = r"(?:[a-z]{1,4}['\u2019])?"
 _LOCK_CODES = LazyPattern(
     # "the code for the garage is 4711"
-    rf"(?<![\w-])(?<!pin ){_CODE_WORDS}\s(?:{_OTHER_WORD}\s){{1,4}}?{_LOCK_WORDS}(?![^\W_])"
+    rf"(?<![\w-])(?<!pin ){_CODE_WORDS}\s(?:{_OTHER_WORD}\s){{0,4}}?{_ELIDED}{_LOCK_WORDS}(?![^\W_])"
     rf"(?:\s{_OTHER_WORD}){{0,3}}?"
-    r"(?:\s?[:=\u2013\u2014-]|,?\s(?:is|are|was|ist|lautet|est|es|è|é|är|er|to|jest|to jest|is nu))\s{1,2}"
+    r"(?:\s?[:=\u2013\u2014-]|,?\s(?:is|are|was|ist|lautet|est|c['\u2019]est|es|è|é|är|er|to|jest|to jest"
+    r"|is nu))\s{1,2}"
     rf"(?:(?:now|jetzt|nu|maintenant|ahora|teraz|ora)\s)?{_LOCK_VALUE}"
-    # "the safe opens with 4711"
-    rf"|(?<![^\W_]){_LOCK_WORDS}(?![^\W_])(?:\s{_OTHER_WORD}){{0,3}}?\s"
-    r"(?:opens?|opened|unlocks?|unlocked|disarms?|disarmed|(?:geht|lässt sich) (?:auf )?|öffnet(?: sich)?"
+    # "portkoden hos farmor är 1745"
+    rf"|(?<![^\W_])(?:port|dörr|larm|grind|lås|tür|tor|haus|garagen)[ck]ode?(?:n)?(?:\s{_OTHER_WORD}){{0,3}}?"
+    rf"(?:\s?[:=]|\s(?:är|er|ist|lautet))\s{{1,2}}{_LOCK_VALUE}"
+    # "the safe opens with 4711", "the lock is set to 417", "the lift needs 5591 typed in"
+    rf"|(?<![^\W_]){_LOCK_WORDS}(?![^\W_])(?:\s{_OTHER_WORD}){{0,5}}?\s"
+    r"(?:(?:opens?|opened|unlocks?|unlocked|disarms?|disarmed|(?:geht|lässt sich) (?:auf )?|öffnet(?: sich)?"
     r"|s['\u2019]ouvre|se abre|si apre|öppnas|åpnes|åbnes|gaat open|opent|otwiera się)\s?"
-    rf"(?:with|by|on|using|mit|avec|con|med|met|kodem|na)\s(?:{_OTHER_WORD}\s){{0,2}}?{_LOCK_VALUE}"
-    # "bike lock: 3-7-1", "locker combination is 12-34-8"
+    rf"(?:with|by|on|using|mit|avec|con|med|met|kodem|na)\s(?:{_OTHER_WORD}\s){{0,2}}?"
+    r"|(?:is |are )?set to\s|(?:you\s)?(?:punch|type|key|tap|dial|enter)(?: in)?\s|needs\s(?=\S{3,8} (?:typed"
+    r"|punched|keyed)))"
+    rf"{_LOCK_VALUE}"
+    # "6152 gets you into the garage"
+    rf"|(?<![\w.,-]){_LOCK_VALUE}\s(?:gets you (?:in|into|through)|opens|unlocks|disarms)\s(?:{_OTHER_WORD}\s){{0,3}}?"
+    rf"{_LOCK_WORDS}(?![^\W_])"
+    # "bike lock: 3-7-1", "locker combination is 12-34-8", "locker at the gym, combination 12-28-06"
     r"|(?<![^\W_])(?:(?:safe|padlock|(?:bike|bicycle|combination|suitcase|locker)[ -]lock|fahrradschloss"
     rf"|zahlenschloss|cadenas|candado|lucchetto|cykellåset|fietsslot)(?:\s{_CODE_WORDS})?"
-    rf"|{_LOCK_WORDS}[ -]{_CODE_WORDS})(?:\s?[:=]|\s(?:is|ist|est|es|è|är))\s{{1,2}}{_LOCK_VALUE}"
+    rf"|{_LOCK_WORDS}[ -]{_CODE_WORDS}|(?:phone|screen|tablet|laptop|ipad) unlock(?: code)?)"
+    rf"(?:\s?[:=]|\s(?:is|ist|est|es|è|är))\s{{1,2}}{_LOCK_VALUE}"
+    rf"|(?<![^\W_]){_LOCK_WORDS}(?![^\W_])(?:\s{_OTHER_WORD}){{0,4}}?,\s{_CODE_WORDS}\s{_LOCK_VALUE}"
 )
 """The code of a lock: "the code for the garage is …", "the safe opens with …", "bike lock: …"."""
 
@@ -243,7 +264,8 @@ _IDENTITY_NAMES = (
     r"|burgerservicenummer|bsn|pesel|numer pesel|rodné číslo)"
 )
 _IDENTITY = LazyPattern(
-    rf"(?<![^\W_]){_IDENTITY_NAMES}(?![^\W_])(?:\s{_OTHER_WORD}){{0,4}}?(?:\s?[:=#\u2013\u2014-])?\s{{1,2}}"
+    rf"(?<![^\W_]){_IDENTITY_NAMES}(?![^\W_])"
+    rf"(?:,?(?:\s{_OTHER_WORD}){{0,5}}?)(?:\s?[:=#\u2013\u2014-])?\s{{1,2}}"
     r"((?=(?:\D{0,4}\d){5})(?:[A-Z]{1,6}[ -]?)?\d[\dA-Z]*(?:[ ./+-]?(?=[A-Z]{0,3}\d)[\dA-Z]{1,10}){0,8}"
     r"(?:[ -]?[A-Z](?![\w]))?)(?!\w)"
 )
@@ -253,15 +275,18 @@ _TAX_CODE = LazyPattern(r"(?<![A-Za-z\d])[A-Z]{6}\d\d[A-EHLMPRST]\d\d[A-Z]\d{3}[
 _CARD_CODE = LazyPattern(
     r"(?<![a-z])(?:cvv2?|cvc2?|cvn|prüfziffer|kartenprüfnummer|cryptogramme|security code|código de seguridad)(?![a-z])"
     r"(?:\s?(?:is|ist|est|es|:|=|—|-)?\s{0,2})(\d{3,4})(?![\w.-])"
+    r"|digits on the back(?: of (?:the|my|our) (?:\w{1,12} )?card)?\s(?:are|is)\s(?P<back>\d{3,4})(?!\d)"
 )
 _LOGIN_PAIR = LazyPattern(
     r"(?<![a-z])(?:(?:вход|anmeldung|log(?:in|ged in|[ -]?on)?|sign(?:ed)? in)"
-    r"(?:\s(?:as|with|is|mit|als|avec|con))?\s?[:=]?\s[\"'`]?[\w.@+-]{1,64}(?:\s[/:]\s|:)|(?:credentials|creds|zugangsdaten|anmeldedaten|identifiants|credenciales|credenziali"
+    r"(?:\s(?:as|with|is|mit|als|avec|con))?\s?[:=]?\s[\"'`]?[\w.@+-]{1,64}(?:\s[/:]\s|:)|(?:credentials|creds"
+    r"|zugangsdaten|anmeldedaten|identifiants|credenciales|credenziali"
     r"|логин и пароль)(?:\s(?:are|is|sind|sont|son|sono))?\s?[:=]?\s[\"'`]?[\w.@+-]{1,64}\s?[/:]\s?)"
     r"(?=[^\s\"'`]{0,40}\d)(?=[^\s\"'`]{0,40}[A-Za-z])([^\s\"'`/,;<>\x00]{6,60})"
 )
 _ANSWER = LazyPattern(
-    r"(?!\s?(?:manager|polic|field|reset|length|strength|hint|prompt|hash|file|generator|feature|rule))[^\n?\uff1f\x00]{0,60}[?\uff1f][\s\"'\u00bb\u00ab\u201c\u201d\u2013\u2014>*_-]{0,12}"
+    r"(?!\s?(?:manager|polic|field|reset|length|strength|hint|prompt|hash|file|generator|feature"
+    r"|rule))[^\n?\uff1f\x00]{0,60}[?\uff1f][\s\"'\u00bb\u00ab\u201c\u201d\u2013\u2014>*_-]{0,12}"
     r"(?:[^\W\d_][\w .-]{0,20}[:\uff1a]\s{0,2})?[\"'\u00bb\u00ab\u201c]?"
     r"(?:(?:sure|yes|ok|okay|ja|oui|sí|si|да|klar|of course)[,.!:]?\s)?"
     r"(?:(?:it|that)(?:['\u2019]s|\sis)|it was|(?:das|es) ist|c['\u2019]est|es|è|é|это|to|to jest"
@@ -379,7 +404,7 @@ def _cards(text: str, low: str) -> Iterator[Span]:
         if _is_card_number(match[0]) and (is_grouped or _CARD_WORDS.search(around)):
             yield Span(*match.span(), "card number")
     for match in _CARD_CODE.finditer(low):
-        yield Span(*match.span(1), "card code")
+        yield Span(*match.span(match.lastindex or 0), "card code")
 
 
 def _identity_numbers(text: str) -> Iterator[Span]:
@@ -403,8 +428,10 @@ _SEPARATORS = "|\t;,"
 _RULE = LazyPattern(r"[\s|:+=-]*-[\s|:+=-]*")
 _MAX_HEADER_CHARS = 300
 _OF_LOGIN = LazyPattern(
-    r"(?:user|login|log-in|account|e-?mail|host|server|service|site|website|url|system|device|network|ssid|wi-?fi|wlan|app|konto"
-    r"|benutzer|nutzer|dienst|gerät|netz|seite|name|nom|utilisateur|compte|serveur|usuario|cuenta|servidor|utente|gebruiker"
+    r"(?:user|login|log-in|account|e-?mail|host|server|service|site|website|url|system|device|network|ssid"
+    r"|wi-?fi|wlan|app|konto"
+    r"|benutzer|nutzer|dienst|gerät|netz|seite|name|nom|utilisateur|compte|serveur|usuario|cuenta|servidor"
+    r"|utente|gebruiker"
     r"|użytkownik|uživatel|логин|пользователь|сервис|сайт|用户|账号|ユーザー|サービス|사용자|계정|アカウント).{0,20}"
 )
 """What else heads a column where there are passwords in another."""

@@ -34,14 +34,14 @@ LOCAL_NAMES = (
 """Names of passwords whose languages have joints of their own, and join no adjectives by hyphens."""
 
 _NAMES = {
-    "passphrase": r"pass[ _-]?phrase|seed[ _-]phrase|recovery phrase|phrase (?:de passe|secrète)|кодовая фраза"
+    "passphrase": r"pass[ _-]?phrase|seed[ _-](?:phrase|words)|recovery words|recovery phrase|phrase (?:de passe|secrète)|кодовая фраза"
     r"|парольная фраза|パスフレーズ|助记词",
     "api key": r"api[ _-]?(?:key|secret|token|schlüssel|ключ\w{0,2}|キー|密[钥鑰])|clé (?:d['\u2019])?api"
     r"|clave (?:de )?(?:la )?api|ключ\w{0,2} (?:от )?api",
     "private key": r"private[ _-]?key|privater schlüssel|clé privée|clave privada|приватн\w{2} ключ|закрыт\w{2} ключ"
     r"|私钥|秘密鍵",
     "secret key": r"secret[ _-]?(?:access[ _-]?)?key|access[ _-]?key|auth[ _-]?key|account[ _-]?key|encryption[ _-]?key"
-    r"|signing[ _-]?key|master[ _-]?key|subscription[ _-]?key|geheimer schlüssel|clé secrète|clave secreta"
+    r"|signing[ _-]?key|pre-?shared[ _-]?key|master[ _-]?key|subscription[ _-]?key|geheimer schlüssel|clé secrète|clave secreta"
     r"|секретн\w{2} ключ|密[钥鑰]|秘钥|シークレットキー",
     "access code": r"door[ -]code|s(?<![a-z]s)afe[ -]code|tresor-?code"
     r"|c(?<![a-z]c)ode (?:for|of|to) (?:the|our|my) (?:[a-z]{1,12} )?(?:door|gate|safe|alarm|lock|garage)"

@@ -151,6 +151,11 @@ class Directions:
             return self._in_english(first, last, own) or self._in_english(first, last, sentence)
         return self._in_clause(own) or self._in_sentence(own, sorted(set(sentence) - set(own)))
 
+    def says_habit(self, start: int, end: int) -> bool:
+        """Return whether a word such as "every" or "usually" stands in the sentence of a day."""
+        first, last = bisect_left(self._starts, start), bisect_left(self._starts, end)
+        return any("habit" in self._cues(place) for places in self._around(first, last) for place in places)
+
     def _around(self, first: int, last: int) -> tuple[list[int], list[int]]:
         """Return the places of the words of the sentence before and after a day, the nearest first."""
         after: list[int] = []

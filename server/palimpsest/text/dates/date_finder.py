@@ -207,8 +207,14 @@ def _nth_of_named_month(phrase: Phrase) -> Period | None:
     """Read "the first Tuesday of next month"; "the first Tuesday of the month" comes every month."""
     number, weekday, unit = phrase.number("OdL"), phrase.number("WK"), phrase.items[-1]
     step = phrase.items[-2] if unit.letter in "Uu" else phrase.items[-1]
-    if step.letter not in "Ll" or phrase.unit != "month" or not number or weekday is None:
+    if phrase.unit != "month" or not number or weekday is None:
         return None
+    if step.letter not in "Ll":  # "on the third Tuesday of the month": every one, but for what was
+        if phrase.direction != "past":
+            return None
+        months = (date_spans.unit_period("month", phrase.today, distance) for distance in (0, -1))
+        days = (date_spans.nth_weekday(month, weekday, number) for month in months)
+        return next((day for day in days if day is not None and day.start <= phrase.today), None)
     distance = 1 if step.value == COMING else cast("int", step.value)
     return date_spans.nth_weekday(date_spans.unit_period("month", phrase.today, distance), weekday, number)
 
@@ -294,7 +300,7 @@ def weekday(phrase: Phrase) -> Period | None:
     """Read "on Monday" and "next Monday", which is no date while it may be in this week or in the next."""
     day = phrase.weekday or 0
     step = phrase.number("Ll")
-    if step in (1, 2, -2) and day > phrase.today.weekday():
+    if step == 1 and day > phrase.today.weekday():
         return None
     if step in (2, -2):
         nearest = date_spans.choose_weekday(day, phrase.today, "next" if step > 0 else "last")
@@ -323,7 +329,7 @@ def counted_weekday(phrase: Phrase) -> Period | None:
     count = phrase.number("j") or phrase.number_of_units or 1
     unit: Unit = "week" if "j" in letters else phrase.unit
     is_ahead = phrase.sign > 0
-    if (is_ahead and phrase.direction != "coming") or (unit != "week" and "g" not in letters):
+    if (is_ahead and phrase.direction == "past") or (unit != "week" and "g" not in letters):
         return None
     day = date_spans.choose_weekday(named, phrase.today, "coming" if is_ahead else "last").start
     from_weekday = date_spans.shifted(unit, day, phrase.sign * count)
@@ -371,7 +377,7 @@ RULES: tuple[tuple[str, Reader], ...] = (
     (rf"{_WEEKDAY_BEFORE}(?:[dO]\.?(?:[B-]d\.?)?o?[Mmb]|[Mmb]\.?d(?:-d)?){_WEEKDAY_BEHIND}", _day),
     (rf"{_AT}(?:d\.?o?w|wd)|[WKk][,.]?t?(?:d\.?o?w|wd)", _day),
     (rf"[OdL]\.?[UW][otiP]{{0,2}}[Mmwb]{_YEAR}?", _nth_of_month),
-    (rf"{_AT}T{_YEAR}?|[Ll]o?T|T(?:{_YEAR}|[Ll])", _feast),
+    (rf"{_AT}T{_YEAR}?|[Ll]o?T|T(?:{_YEAR}|[Ll])?", _feast),
     (r"E[ot-]{0,3}(?:[Ll][Uu]|[Uu]t?[Ll]|[Uu](?![ot]))", _part_of_unit),
     (rf"(?:[Zr]o?)Me?|E[ot-]{{0,3}}[Mmwb](?:\.?{_YEAR})?|[Mmwb]\.?{_YEAR}|M{_YEAR}?e", _month),
     (rf"[Ll]o?[Mm]|Lw|[Mm]t?[Ll]|M|(?<=[iBGE])w|{_AT}m", _month),
@@ -403,7 +409,7 @@ RULES: tuple[tuple[str, Reader], ...] = (
 )
 """Patterns over the letters of words, with the functions that read them. At each place the first match counts."""
 
-DAY_READERS: tuple[Reader, ...] = (_day, _day_and_month, _nth_of_month, _feast, _day_of_month)
+DAY_READERS: tuple[Reader, ...] = (_day, _day_and_month, _nth_of_month, _nth_of_named_month, _feast, _day_of_month)
 """The readers of days that may lack a year or a month."""
 
 CYCLE_READERS: tuple[Reader, ...] = (_month, _season, _quarter, _part_of_unit)
@@ -452,8 +458,8 @@ _CONTEXT_BEFORE = LazyPattern("[PiABGhg]t?$|t$")
 _ARTICLE_OF_HABITS = ("fr", "it")
 """The languages in which a weekday with its article is every one: "le mercredi"."""
 
-_ARTICLE_OF_DAYS = {"fr": "le", "es": "el", "it": "il"}
-"""The article that makes a number a day of the month: "le 30"."""
+_ARTICLE_OF_DAYS = {"fr": ("le", "du"), "es": ("el", "día"), "it": ("il",)}
+"""The words that make a number a day of the month: "le 30", "el día 8"."""
 
 _ORDINAL_END = LazyPattern(r"\d(?:st|nd|rd|th|e|de|ste|:e)$")
 
@@ -471,7 +477,7 @@ _SHORT_WEEKDAY = LazyPattern(
 
 _YEAR_OR_DATE = LazyPattern(
     r"(?<!\d)(?:19|20)\d\d(?!\d)|\d\.\s?\d|\d/\d|[Qq][1-4]|\d(?:st|nd|rd|th)\b|\d0(?:s|er)|\d ?(?:[ap]m|Uhr|uur)\b"
-    r"|(?:(?<=\bam )|(?<=\ble )|(?<=\bel )|(?<=\bil ))\d{1,2}(?![\d:.,]\d)"
+    r"|(?:(?<=\bam )|(?<=\ble )|(?<=\bel )|(?<=\bil )|(?<=\bdía )|(?<=\bdu ))\d{1,2}(?![\d:.,]\d)"
 )
 
 
@@ -615,7 +621,9 @@ def _in_language(
         if reader in DAY_READERS:
             if reader is _day_of_month and not _is_day_of_month(text, items, first, language):
                 continue
-            named = None if reader is _nth_of_month else phrase.weekday
+            if reader is _feast and not directions.is_dated(phrase, first, period):
+                continue
+            named = None if reader in (_nth_of_month, _nth_of_named_month) else phrase.weekday
             is_guess = phrase.year is None and direction not in ("past", "coming")
             yield replace(
                 span,
@@ -635,7 +643,7 @@ def _in_language(
                 span,
                 is_placed=is_placed,
                 is_relative=span.is_relative or is_now,
-                is_guess=is_now and phrase.step is None and not is_placed,
+                is_guess=direction == "habit" or (is_now and phrase.step is None and not is_placed),
             )
         else:
             yield span
@@ -660,6 +668,12 @@ class _Directions:
         """Return whether a text is nothing but a date. People ask so for what was."""
         return len(self._letters) <= MAX_ALONE and not set(self._letters) & _OTHER_WORDS
 
+    def is_dated(self, phrase: Phrase, first: int, period: Period) -> bool:
+        """Return whether a feast is a date: "at Easter" and "Boxing Day was quiet" are, "Christmas cookies" is none."""
+        context = _CONTEXT_BEFORE.search(self._letters, max(first - 2, 0), first)
+        is_bare = len(phrase.items) == 1 and (context is None or context[0] == "t")
+        return not is_bare or period.unit == "day"
+
     @staticmethod
     def is_cycle(phrase: Phrase) -> bool:
         """Return whether a longer period comes again and again: the phrase has neither a year nor "next"."""
@@ -672,7 +686,8 @@ class _Directions:
         is_either = reader is offset and (phrase.number("D") or 0) >= EITHER
         is_weekday = reader in _WEEKDAY_READERS
         # "last" in "the last Friday of May" counts the Fridays.
-        chooses = reader is not _nth_of_month and phrase.number("Ll") is not None
+        is_counted = reader is _nth_of_month or (reader is _nth_of_named_month and phrase.items[-2].letter not in "Ll")
+        chooses = not is_counted and phrase.number("Ll") is not None
         if chooses or not (is_day or is_cycle or is_either or is_weekday):
             return "coming" if self.is_future else "past"
         context = _CONTEXT_BEFORE.search(self._letters, max(first - 2, 0), first)
@@ -694,6 +709,8 @@ class _Directions:
         if reader is weekday and is_bare and self.words.has_determiner(start):
             return "habit"
         direction = self.words.of(start, end, is_yearly=is_day or is_cycle)
+        if is_cycle and direction == "habit" and not self.words.says_habit(start, end):
+            direction = "coming"  # "the exhibition opens in October"
         if not direction and context is not None and "B" in context[0]:
             return "coming"
         return "habit" if not direction and is_bare and reader is weekday else direction
@@ -709,7 +726,7 @@ def _is_day_of_month(text: str, items: Sequence[Item], place: int, language: Lan
     if language.name == "de":
         return behind.startswith(".") and (word := behind[1:].split()[:1]) in ([], [word[0].lower() if word else ""])
     if language.name in _ARTICLE_OF_DAYS:
-        is_named = before[-1:] == [_ARTICLE_OF_DAYS[language.name]]
+        is_named = bool(before) and before[-1] in _ARTICLE_OF_DAYS[language.name]
     else:
         is_named = _ORDINAL_END.search(text[start:end]) is not None
     word = WORD.match(behind.lstrip().casefold())

@@ -169,6 +169,10 @@ def feast_period(feast: str, number: int, year: int) -> Period | None:
             return one_day(_easter(year) + timedelta(number))
         case "easter-days":
             return Period(_easter(year) - timedelta(2), _easter(year) + timedelta(2), "week")
+        case "holy-week":
+            return Period(_easter(year) - timedelta(7), _easter(year) + timedelta(1), "week")
+        case "whitsun-days":
+            return Period(_easter(year) + timedelta(48), _easter(year) + timedelta(51), "week")
         case "christmas":
             return Period(date(year, 12, 24), date(year, 12, 27), "week")
         case "advent":
