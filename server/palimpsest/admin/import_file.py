@@ -112,9 +112,7 @@ def _conversation_items(imported: ImportedFile, scope: Scope, cleaner: Cleaner) 
         yield {
             "type": "conversation",
             "session_id": session_id,
-            "project": scope.project,
-            "agent_id": scope.agent_id,
-            "run_id": scope.run_id,
+            **_parts_of(scope),
             "client": imported.format,
             "external_id": external_id,
             "title": one_line(cleaner.text(conversation.title))[:MAX_TITLE_CHARS],
@@ -122,6 +120,10 @@ def _conversation_items(imported: ImportedFile, scope: Scope, cleaner: Cleaner) 
         }
         for message in conversation.messages:
             yield _message_item(message, scope, _message_id(imported, message, scope), session_id, cleaner)
+
+
+def _parts_of(scope: Scope) -> dict[str, str]:
+    return {"project": scope.project, "agent_id": scope.agent_id, "run_id": scope.run_id}
 
 
 def _message_id(imported: ImportedFile, message: ImportedMessage, scope: Scope) -> str:
@@ -135,9 +137,7 @@ def _message_item(
     return {
         "type": "message",
         "id": message_id,
-        "project": scope.project,
-        "agent_id": scope.agent_id,
-        "run_id": scope.run_id,
+        **_parts_of(scope),
         "role": message.role,
         "name": one_line(cleaner.text(message.name))[:MAX_SCOPE_CHARS],
         "content": cleaner.text(message.content),
@@ -164,22 +164,15 @@ def _memory_item(tool_format: str, memory: ImportedMemory, scope: Scope, cleaner
     return {
         "type": "memory",
         "id": memory_id,
-        "project": scope.project,
-        "agent_id": scope.agent_id,
-        "run_id": scope.run_id,
+        **_parts_of(scope),
         "text": text,
         **labels,
-        "actor_id": "",
-        "role": "",
+        **dict.fromkeys(("actor_id", "role", "valid_from_precision", "valid_until_precision"), ""),
+        **dict.fromkeys(("valid_from", "valid_until", "superseded_by")),
         "stated_at": last.at,
-        "valid_from": None,
-        "valid_from_precision": "",
-        "valid_until": None,
-        "valid_until_precision": "",
         "created_at": first.at,
         "updated_at": last.at,
         "deleted_at": deleted_at,
-        "superseded_by": None,
         "is_forgotten": deleted_at is not None,
         "revision": len(memory.versions),
         "history": _history_rows(memory, memory_id, texts, labels),
@@ -200,12 +193,9 @@ def _history_rows(
             "created_at": memory.versions[0].at,
             "updated_at": version.at,
             "is_deleted": text is None,
-            "actor_id": "",
-            "role": "",
+            **dict.fromkeys(("actor_id", "role", "model", "prompt"), ""),
             "state": {**labels, "stated_at": version.at.isoformat(), "valid_from": None, "superseded_by": None},
             "stage": "import",
-            "model": "",
-            "prompt": "",
             "caller": "cli",
             "change": 1,
         }

@@ -64,12 +64,7 @@ class Care:
 
     async def purge_selection(self, scope: Scope, owner_ids: Sequence[str] | None) -> PurgeSelection:
         """Return what `purge` would erase."""
-
-        def read() -> PurgeSelection:
-            with self._engine.ledger.read() as conn:
-                return purge_writes.purge_selection(conn, scope, owner_ids)
-
-        return await self._engine.run(read)
+        return await self._engine.read(lambda conn: purge_writes.purge_selection(conn, scope, owner_ids))
 
     async def purge(self, scope: Scope, owner_ids: Sequence[str] | None, *, and_backups: bool = False) -> PurgeResult:
         """Erase memories and messages for good; with None, all of a scope itself. Then search the files for traces.
@@ -223,12 +218,8 @@ class Care:
 
     async def waiting(self) -> int:
         """Return how many texts wait for a vector of this embedder, or for the rest of theirs."""
-
-        def read() -> int:
-            with self._engine.ledger.read() as conn:
-                return entries.count_missing_vectors(conn, self._engine.embedder.fingerprint)
-
-        return await self._engine.run(read)
+        embedder = self._engine.embedder.fingerprint
+        return await self._engine.read(lambda conn: entries.count_missing_vectors(conn, embedder))
 
     async def rebuild(self, progress: Progress | None = None) -> tuple[int, int]:
         """Rebuild the full text and the vector index from the ledger; return how many rows each has."""
