@@ -128,20 +128,20 @@ class Care:
         progress: Progress,
         *,
         dry_run: bool = False,
-        brings_back: bool = False,
+        restore_deleted: bool = False,
         max_bytes: int = MAX_BYTES,
     ) -> ImportResult:
         """Import an export of Palimpsest or of another tool, each item once. With `dry_run` only return the counts.
 
-        With `brings_back` items that were deleted or purged here since an earlier import are stored again. A file of
-        another tool has at most `max_bytes`, unpacked.
+        `restore_deleted`: restore items that were deleted or purged here since an earlier import. A file of another
+        tool has at most `max_bytes`, unpacked.
         """
 
         def work() -> ImportResult:
             plan = plan_import(self._engine, scope, file, self._engine.clock(), max_bytes)
             if dry_run:
-                return preview_import(self._engine, scope, plan, brings_back=brings_back)
-            return run_import(self._engine, scope, plan, progress, brings_back=brings_back)
+                return preview_import(self._engine, scope, plan, restore_deleted=restore_deleted)
+            return run_import(self._engine, scope, plan, progress, restore_deleted=restore_deleted)
 
         try:
             return await self._engine.run(work)

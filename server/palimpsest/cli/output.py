@@ -33,13 +33,13 @@ GAP = 2
 """The columns of the terminal between two columns of a table."""
 
 MIN_LAST = 24
-"""The width that the last column needs. With less a sentence becomes a ribbon. Set by hand."""
+"""The least width of the last column. With less, a sentence becomes a ribbon."""
 
 MAX_TEXT = 240
-"""How wide a text of a hit may be before it is cut. In a table of 80 columns it takes five lines. Set by hand."""
+"""How wide a text of a hit may be before it is cut. In a table of 80 columns it takes five lines."""
 
 MAX_NAME = 16
-"""How wide the name of a speaker may be before it is cut. Set by hand: most names are shorter."""
+"""How wide the name of a speaker may be before it is cut. Most names are shorter."""
 
 
 _WIDE = "\u2e80-\u30ff\u3400-\u9fff\uf900-\ufaff\uff00-\uff60\U00020000-\U0003ffff"
