@@ -373,32 +373,27 @@ class TestRestore:
         restore(settings, copy, clock)
         assert texts_in(settings.ledger_path) == ["User plays the cello"]
 
-    def test_a_leftover_log_is_not_applied_to_the_restored_ledger(
-        self, settings: Settings, clock: StoppedClock
+    def test_the_log_of_a_killed_client_is_in_the_backup_and_not_in_the_restored_ledger(
+        self, settings: Settings, tmp_path: Path, clock: StoppedClock
     ) -> None:
-        """Guards the restored content: SQLite would apply a leftover write-ahead log to the file beside it."""
+        """Guards its last writes, and the restored content: SQLite would apply a leftover log to the file beside it."""
         store(settings, "User plays the cello")
         copy = back_up(settings, None, clock).path
         killed = subprocess.run(
             [sys.executable, "-c", KILLED_AFTER_WRITING, str(settings.ledger_path)], check=False, timeout=60
         )
         assert killed.returncode == -signal.SIGKILL
-        log = settings.ledger_path.with_name("ledger.db-wal")
-        assert log.stat().st_size > 0, "the killed process left its last writes in the log"
-        settings.ledger_path.unlink()
-        assert restore(settings, copy, clock).before is None
-        assert texts_in(settings.ledger_path) == ["User plays the cello"]
-        assert table_rows(settings.ledger_path) == table_rows(copy)
-
-    def test_the_backup_before_a_restore_includes_the_log(self, settings: Settings, clock: StoppedClock) -> None:
-        """Guards the last writes of a killed client: they are in the backup of the previous ledger."""
-        store(settings, "User plays the cello")
-        copy = back_up(settings, None, clock).path
-        subprocess.run([sys.executable, "-c", KILLED_AFTER_WRITING, str(settings.ledger_path)], check=False, timeout=60)
+        assert settings.ledger_path.with_name("ledger.db-wal").stat().st_size > 0, "its last writes are in the log"
+        shutil.copytree(settings.data_dir, tmp_path / "log alone")
+        log_alone = settings.model_copy(update={"data_dir": tmp_path / "log alone"})
+        log_alone.ledger_path.unlink()
         done = restore(settings, copy, clock)
         assert done.before is not None
         assert len(texts_in(done.before)) == 31
-        assert texts_in(settings.ledger_path) == ["User plays the cello"]
+        assert restore(log_alone, copy, clock).before is None
+        for restored in (settings, log_alone):
+            assert texts_in(restored.ledger_path) == ["User plays the cello"]
+            assert table_rows(restored.ledger_path) == table_rows(copy)
 
     @pytest.mark.parametrize(
         "statements",

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palimpsest.admin.markdown_files import items_of, shown_of, split_file, written
+from palimpsest.admin.markdown_files import fields_of, format_item, items_of, split_file
 from palimpsest.core.models import Memory, Undo
 from palimpsest.core.validation import is_blank
 from palimpsest.memory import Memory as OpenMemory
@@ -81,8 +81,8 @@ def memories(draw: st.DrawFn) -> Memory:
 @examples(200)
 def test_an_item_is_read_as_it_was_written(drawn: list[Memory]) -> None:
     """Guards the format: whatever memories say, their items say it again, and none takes a part of another."""
-    shown = [shown_of(memory) for memory in drawn]
-    text = "---\npalimpsest: topic\n---\n\n# Title\n\n" + "".join(written(each, "3a090c21") for each in shown)
+    shown = [fields_of(memory) for memory in drawn]
+    text = "---\npalimpsest: topic\n---\n\n# Title\n\n" + "".join(format_item(each, "3a090c21") for each in shown)
     items = items_of(split_file("a.md", text.encode()), is_ours=lambda _mark: True)
     assert [item.fill_in(each) for item, each in zip(items, shown, strict=True)] == shown
     assert [item.mark for item in items] == ["3a090c21"] * len(shown)

@@ -128,7 +128,7 @@ async def test_what_a_person_deleted_or_purged_stays_away_until_it_is_asked_for(
         assert chats.left_out == {"deleted": 0, "purged": 1}
         assert await texts(memory) == kept
         for file in (mem0_file(tmp_path), chat_file(tmp_path)):
-            await memory.care.import_file(ALICE, file, ignore_progress, brings_back=True)
+            await memory.care.import_file(ALICE, file, ignore_progress, restore_deleted=True)
         assert await texts(memory) == sorted(by_text)
         assert await row_faults(memory) == []
 

@@ -13,7 +13,6 @@ import pytest
 from palimpsest.admin.import_file import read_file
 from palimpsest.admin.importers.records import ImportedFile, ImportedMemory, ImportedMessage
 from palimpsest.core.errors import InputError
-from palimpsest.core.models import Event
 from palimpsest.core.validation import MAX_METADATA_BYTES, MAX_TEXT_CHARS
 from tests.support.foreign_files import (
     MEM0_COLUMNS,
@@ -105,15 +104,17 @@ class TestServerMemory:
 
         assert texts(read(file, entity)) == [expected]
 
-    @pytest.mark.parametrize("kind", ["person", "user", "unicorn", "one-off", "URL", "European city", "ship"])
-    def test_a_consonant_sound_takes_the_article_a(self, file: Path, kind: str) -> None:
+    @pytest.mark.parametrize(
+        ("article", "kinds"),
+        [
+            ("a", ("person", "user", "unicorn", "one-off", "URL", "European city", "ship")),
+            ("an", ("organization", "hour", "API", "LLM", "animal", "umbrella")),
+        ],
+    )
+    def test_the_article_follows_the_sound(self, file: Path, article: str, kinds: tuple[str, ...]) -> None:
         """Guards the sentence that is generated for an entity without observations."""
-        assert texts(read(file, {**ANA, "name": "It", "entityType": kind, "observations": []})) == [f"It is a {kind}"]
-
-    @pytest.mark.parametrize("kind", ["organization", "hour", "API", "LLM", "animal", "umbrella"])
-    def test_a_vowel_sound_takes_the_article_an(self, file: Path, kind: str) -> None:
-        """Guards the sentence that is generated for an entity without observations."""
-        assert texts(read(file, {**ANA, "name": "It", "entityType": kind, "observations": []})) == [f"It is an {kind}"]
+        items = [{**ANA, "name": f"It{kind}", "entityType": kind, "observations": []} for kind in kinds]
+        assert texts(read(file, json_lines(*items))) == [f"It{kind} is {article} {kind}" for kind in kinds]
 
     def test_items_without_a_type_are_recognized(self, file: Path) -> None:
         """Guards lines of other writers, and the saved reply of the server's `read_graph`."""
@@ -165,6 +166,35 @@ OLDEST_COLUMNS = (
 )
 
 
+FIRST, SECOND = "2024-10-01T10:00:00-07:00", "2024-11-01T10:00:00-07:00"
+HISTORIES: dict[str, tuple[str, list[tuple[Any, ...]], list[tuple[str, str | None, str]]]] = {
+    "a deletion without a time, as before mem0 2": (
+        OLD_COLUMNS,
+        [
+            ("m1", None, "tea", None, "ADD", FIRST, None, 0),
+            ("m1", "tea", "coffee", None, "UPDATE", FIRST, SECOND, 0),
+            ("m1", "coffee", None, None, "DELETE", None, None, 1),
+        ],
+        [("ADD", "tea", "2024-10-01"), ("UPDATE", "coffee", "2024-11-01"), ("DELETE", None, "2024-11-01")],
+    ),
+    "the oldest columns": (
+        OLDEST_COLUMNS,
+        [("m1", "tea", "coffee", "UPDATE", "2024-02-01", 0), ("m1", None, "tea", "ADD", "2024-01-01", 0)],
+        [("ADD", "tea", "2024-01-01"), ("UPDATE", "coffee", "2024-02-01")],
+    ),
+    "a missing first version": (
+        MEM0_COLUMNS,
+        [("m1", "old", "new", "UPDATE", "2025-01-01", "2025-02-01", 0, None, None)],
+        [("ADD", "old", "2025-01-01"), ("UPDATE", "new", "2025-02-01")],
+    ),
+    "a deletion alone": (
+        MEM0_COLUMNS,
+        [("m1", "old", None, "DELETE", "2025-01-01", "2025-02-01", 1, None, None)],
+        [("ADD", "old", "2025-01-01"), ("DELETE", None, "2025-02-01")],
+    ),
+}
+
+
 class TestMem0History:
     def test_a_memory_is_read_with_all_its_versions(self, file: Path) -> None:
         """Guards the order, time zones and deletions of versions, and mem0's own id and speaker."""
@@ -194,50 +224,12 @@ class TestMem0History:
         assert imported.memories[0].versions[0].at == datetime(2025, 3, 2, 6, tzinfo=UTC)
         assert imported.notes == ("left out: messages mem0 had stored for its next extraction (2)",)
 
-    def test_a_deletion_without_a_time_stays_the_last_version(self, file: Path) -> None:
-        """Guards databases from before mem0 2: sorted by time alone, the deletion would come first."""
-        first, second = "2024-10-01T10:00:00-07:00", "2024-11-01T10:00:00-07:00"
-        mem0_database(
-            file,
-            OLD_COLUMNS,
-            ("m1", None, "Likes tea", None, "ADD", first, None, 0),
-            ("m1", "Likes tea", "Likes coffee", None, "UPDATE", first, second, 0),
-            ("m1", "Likes coffee", None, None, "DELETE", None, None, 1),
-        )
-
-        assert versions(read_file(file, NOW).memories[0]) == [
-            ("ADD", "Likes tea", "2024-10-01"),
-            ("UPDATE", "Likes coffee", "2024-11-01"),
-            ("DELETE", None, "2024-11-01"),
-        ]
-
-    def test_the_oldest_columns_are_read(self, file: Path) -> None:
-        """Guards databases that mem0 has not migrated to its later columns."""
-        mem0_database(
-            file,
-            OLDEST_COLUMNS,
-            ("m1", "Likes tea", "Likes coffee", "UPDATE", "2024-02-01", 0),
-            ("m1", None, "Likes tea", "ADD", "2024-01-01", 0),
-        )
-
-        assert versions(read_file(file, NOW).memories[0]) == [
-            ("ADD", "Likes tea", "2024-01-01"),
-            ("UPDATE", "Likes coffee", "2024-02-01"),
-        ]
-
-    @pytest.mark.parametrize(
-        ("event", "new", "last"),
-        [("UPDATE", "new", ("UPDATE", "new", "2025-02-01")), ("DELETE", None, ("DELETE", None, "2025-02-01"))],
-    )
-    def test_a_missing_first_version_is_taken_from_the_old_text(
-        self, file: Path, event: str, new: str | None, last: tuple[str, str | None, str]
-    ) -> None:
-        """Guards a history that was partly cleared: every memory is added before it is changed."""
-        mem0_database(
-            file, MEM0_COLUMNS, ("m1", "old", new, event, "2025-01-01", "2025-02-01", new is None, None, None)
-        )
-
-        assert versions(read_file(file, NOW).memories[0]) == [("ADD", "old", "2025-01-01"), last]
+    @pytest.mark.parametrize("name", HISTORIES)
+    def test_every_history_is_read_in_order(self, file: Path, name: str) -> None:
+        """Guards databases of every mem0, also one that was partly cleared: a memory is added before it changes."""
+        columns, rows, expected = HISTORIES[name]
+        mem0_database(file, columns, *rows)
+        assert versions(read_file(file, NOW).memories[0]) == expected
 
     def test_each_version_follows_from_the_one_before(self, file: Path) -> None:
         """Guards the ledger against changes of memories that do not exist, and counts what was left out."""
@@ -392,15 +384,18 @@ class TestChatGPT:
             ImportedMessage("c", "assistant", "Black.", datetime(2023, 11, 14, 22, 13, 23, tzinfo=UTC)),
         )
 
-    @pytest.mark.parametrize("current", [None, "gone"])
-    def test_without_a_current_node_the_newest_branch_is_read(self, file: Path, current: str | None) -> None:
-        """Guards conversations that were never finished."""
-        assert [message.id for message in read(file, chatgpt_conversation(current, **TREE)).messages] == ["a", "b", "d"]
-
-    def test_a_cycle_in_the_tree_ends_the_branch(self, file: Path) -> None:
-        """Guards against an endless walk through a damaged tree."""
-        cycle = chatgpt_conversation("x", x=chatgpt_node("y", "user", "X"), y=chatgpt_node("x", "user", "Y"))
-        assert [message.content for message in read(file, [cycle]).messages] == ["Y", "X"]
+    @pytest.mark.parametrize(
+        ("conversation", "expected"),
+        [
+            (chatgpt_conversation(None, **TREE), ["a", "b", "d"]),
+            (chatgpt_conversation("gone", **TREE), ["a", "b", "d"]),
+            (chatgpt_conversation("x", x=chatgpt_node("y", "user", "X"), y=chatgpt_node("x", "user", "Y")), ["y", "x"]),
+        ],
+        ids=["never finished", "a current node that is missing", "a cycle"],
+    )
+    def test_a_damaged_tree_has_a_branch(self, file: Path, conversation: dict[str, Any], expected: list[str]) -> None:
+        """Guards conversations that were never finished, which end with the newest branch, and an endless walk."""
+        assert [message.id for message in read(file, conversation).messages] == expected
 
     def test_only_the_visible_conversation_is_read(self, file: Path) -> None:
         """Guards against learning from system prompts, tool output and reasoning; all of it is counted."""
@@ -569,15 +564,10 @@ class TestFiles:
 
         assert [message.content for message in read_file(json_zip(file, **parts), NOW).messages] == ["0", "1", "2"]
 
-    @pytest.mark.parametrize("content", ["", " \n", "\ufeff"])
-    def test_an_empty_file_is_refused(self, file: Path, content: str) -> None:
-        """Guards against an import that silently does nothing."""
-        with pytest.raises(InputError, match=r"file is empty\. Expected"):
-            read(file, content)
-
     @pytest.mark.parametrize(
         ("content", "error_text"),
         [
+            *((empty, r"file is empty\. Expected") for empty in ("", " \n", "\ufeff")),
             (json.dumps([claude_conversation(HUMAN_MESSAGE)], indent=1)[:-20], r"file, line 1\d: "),
             (json_lines(ANA)[:-9], "file, line 1: "),
             ("# Notes\n", "file, line 1: Expecting value"),
@@ -639,7 +629,3 @@ class TestFiles:
         raw[entry + 24 : entry + 28] = (100).to_bytes(4, "little")
         with pytest.raises(InputError, match="damaged or encrypted ZIP"):
             read(file, bytes(raw))
-
-    def test_events_are_palimpsests_own(self, file: Path) -> None:
-        """Guards the type of events that the ledger stores."""
-        assert read(file, {"memory": "a"}).memories[0].versions[0].event is Event.ADD

@@ -314,14 +314,6 @@ def test_wrong_settings_are_one_line_on_stderr(tmp_path: Path) -> None:
     assert "did you mean" in palimpsest(tmp_path, "list", code=1, settings={"PALIMPSEST_DATADIR": "x"})
 
 
-def test_the_options_before_the_command_choose_user_and_project(tmp_path: Path) -> None:
-    """Guards the scope of a command."""
-    palimpsest(tmp_path, "--user", "bob", "--project", "web", "add", "The site is blue")
-    assert palimpsest_json(tmp_path, "search", "blue")["results"] == []
-    assert len(palimpsest_json(tmp_path, "--user", "bob", "--project", "web", "search", "blue")["results"]) == 1
-    assert palimpsest_json(tmp_path, "--user", "bob", "search", "blue")["results"] == []
-
-
 @pytest.mark.nightly
 def test_without_arguments_a_terminal_gets_help(tmp_path: Path) -> None:
     """Guards a person who types the command alone. A pipe gets the server instead."""

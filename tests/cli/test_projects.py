@@ -61,14 +61,6 @@ def folders(tmp_path: Path) -> Folders:
 class TestOneProject:
     """A repository stays one project."""
 
-    def test_a_remote_that_is_added_later_changes_nothing(self, folders: Folders) -> None:
-        """The memories of a folder stayed behind when it got a remote."""
-        atlas = repository(folders.root / "atlas")
-        folders.run(atlas, "add", "The build runs on Debian")
-        repository(atlas, ATLAS)
-        assert folders.texts(atlas) == ["The build runs on Debian"]
-        assert list(folders.projects()) == ["atlas"]
-
     @pytest.mark.nightly
     def test_an_export_knows_its_names(self, folders: Folders) -> None:
         """Guards a move to another machine: there, too, a clone is the project, also if it was opened first."""
@@ -98,26 +90,20 @@ class TestOneProject:
         assert "note:" not in again
         assert folders.texts(atlas) == ["The build runs on Debian"]
 
-    def test_a_clone_a_worktree_and_a_moved_folder_are_the_same_project(self, folders: Folders) -> None:
-        """Guards the ways in which a repository comes to another path."""
+    def test_a_remote_a_clone_a_worktree_and_a_moved_folder_are_the_same_project(self, folders: Folders) -> None:
+        """Guards the ways in which a repository comes to another path, and a remote that is added later."""
         atlas = repository(folders.root / "atlas")
         folders.run(atlas, "add", "The build runs on Debian")
+        before = worktree(atlas, folders.root / "branch")
+        assert folders.texts(before) == ["The build runs on Debian"], "without a remote"
         repository(atlas, ATLAS)
-        folders.run(atlas, "list")
         clone = repository(folders.root / "elsewhere" / "copy", ATLAS)
-        tree = worktree(atlas, folders.root / "trees" / "branch")
-        inside = tree / "src"
+        inside = worktree(atlas, folders.root / "trees" / "other") / "src"
         inside.mkdir()
-        moved = shutil.move(clone, folders.root / "moved")
-        for folder in (inside, Path(moved)):
+        assert folders.texts(atlas) == ["The build runs on Debian"], "its remote is known from here on"
+        for folder in (inside, Path(shutil.move(clone, folders.root / "moved"))):
             assert folders.texts(folder) == ["The build runs on Debian"]
         assert list(folders.projects()) == ["atlas"]
-
-    def test_a_worktree_without_a_remote_is_the_project_of_its_repository(self, folders: Folders) -> None:
-        """Worktrees without a remote were projects of their own."""
-        atlas = repository(folders.root / "atlas")
-        folders.run(atlas, "add", "The build runs on Debian")
-        assert folders.texts(worktree(atlas, folders.root / "branch")) == ["The build runs on Debian"]
 
     def test_a_folder_without_a_remote_is_found_where_it_was_moved(self, folders: Folders) -> None:
         """Guards what the folder's name alone did before."""
@@ -287,15 +273,10 @@ class TestMoving:
         }.items():
             assert error in folders.run(root, "projects", *arguments, code=1)
         assert folders.projects() == {"atlas": (1, 0), "globe": (1, 0)}
-
-    def test_a_project_can_be_moved_back(self, folders: Folders) -> None:
-        """Guards names that are older names of each other."""
-        root = folders.root
-        folders.run(root, "add", "The build runs on Debian", "--project", "a")
-        folders.run(root, "projects", "move", "a", "b")
-        folders.run(root, "projects", "move", "b", "a")
-        assert folders.projects() == {"a": (1, 0)}
-        assert folders.texts(root, "--project", "b") == ["The build runs on Debian"]
+        for old, new in (("atlas", "earth"), ("earth", "atlas")):
+            folders.run(root, "projects", "move", old, new)
+        assert folders.projects() == {"atlas": (1, 0), "globe": (1, 0)}, "an older name can be the name again"
+        assert folders.texts(root, "--project", "earth") == ["The build runs on Debian"]
 
 
 class TestImports:

@@ -89,7 +89,7 @@ LOCAL_SERVERS: Mapping[str, str] = {
 """Programs that serve models on one's own machine, and where each of them listens unless it is told otherwise."""
 
 SEARCH_SECONDS = 1.0
-"""How long is waited for all local servers together. They are on this machine, and a person waits."""
+"""The time limit for all local servers together. A person waits, and they are on this machine."""
 
 OPENAI_URL = "https://api.openai.com/v1"
 
@@ -256,7 +256,7 @@ def save_prompt(settings: Settings, name: str, text: str) -> Path | None:
     return copy
 
 
-def return_to_shipped(settings: Settings, name: str) -> Path:
+def reset_prompt(settings: Settings, name: str) -> Path:
     """Take one's own prompt away, so that the shipped one is used again. Return the copy of the file.
 
     Raises InputError if there is no file of one's own.

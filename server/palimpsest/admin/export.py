@@ -36,7 +36,7 @@ from palimpsest.text.display import visible, visible_json
 
 
 @dataclass(slots=True)
-class LinesSoFar:
+class ExportChecks:
     """The ids of the lines that were read, the project of each entity, and whether one is the user.
 
     `edited` are the entities that edits tell of, which may come later.
@@ -47,7 +47,7 @@ class LinesSoFar:
     has_user: bool = False
     edited: set[str] = field(default_factory=set[str])
 
-    def fault(self, item: dict[str, Any]) -> str:
+    def add(self, item: dict[str, Any]) -> str:
         """Remember a line, and return what does not fit the lines before it, or ""."""
         for item_id in _ids_in(item):
             if item_id in self.ids:
@@ -68,7 +68,7 @@ class LinesSoFar:
                 return f"the entity {entity_id} belongs to another project"
         return ""
 
-    def fault_at_end(self) -> str:
+    def finish(self) -> str:
         """Return what the lines together lack, or ""."""
         missing = sorted(self.edited - self.entities.keys())
         return f"an edit tells of the entity {missing[0]}, which is not in the file" if missing else ""
@@ -410,7 +410,7 @@ def is_export(file: Path) -> bool:
 def read_items(file: Path) -> Iterator[dict[str, Any]]:
     """Yield the items of an export, with times as datetimes. Raises InputError that names the damaged line."""
     number = 0
-    so_far = LinesSoFar()
+    checks = ExportChecks()
     try:
         with file.open(encoding="utf-8") as stream:
             for number, line in enumerate(stream, 1):
@@ -418,10 +418,10 @@ def read_items(file: Path) -> Iterator[dict[str, Any]]:
                     Header.model_validate_json(line)
                 elif line.strip():
                     item = _LINE.validate_json(line).model_dump(exclude_unset=True)
-                    if fault := so_far.fault(item):
+                    if fault := checks.add(item):
                         raise InputError(f"{file}, line {number}: {fault}. Nothing was imported")
                     yield item
-        if fault := so_far.fault_at_end():
+        if fault := checks.finish():
             raise InputError(f"{file}: {fault}. Nothing was imported")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{file} cannot be read: {error}. Nothing was imported") from error

@@ -112,9 +112,7 @@ def _conversation_items(imported: ImportedFile, scope: Scope, cleaner: Cleaner) 
         yield {
             "type": "conversation",
             "session_id": session_id,
-            "project": scope.project,
-            "agent_id": scope.agent_id,
-            "run_id": scope.run_id,
+            **_parts_of(scope),
             "client": imported.format,
             "external_id": external_id,
             "title": one_line(cleaner.text(conversation.title))[:MAX_TITLE_CHARS],
@@ -122,6 +120,10 @@ def _conversation_items(imported: ImportedFile, scope: Scope, cleaner: Cleaner) 
         }
         for message in conversation.messages:
             yield _message_item(message, scope, _message_id(imported, message, scope), session_id, cleaner)
+
+
+def _parts_of(scope: Scope) -> dict[str, str]:
+    return {"project": scope.project, "agent_id": scope.agent_id, "run_id": scope.run_id}
 
 
 def _message_id(imported: ImportedFile, message: ImportedMessage, scope: Scope) -> str:
@@ -135,9 +137,7 @@ def _message_item(
     return {
         "type": "message",
         "id": message_id,
-        "project": scope.project,
-        "agent_id": scope.agent_id,
-        "run_id": scope.run_id,
+        **_parts_of(scope),
         "role": message.role,
         "name": one_line(cleaner.text(message.name))[:MAX_SCOPE_CHARS],
         "content": cleaner.text(message.content),
@@ -164,22 +164,15 @@ def _memory_item(tool_format: str, memory: ImportedMemory, scope: Scope, cleaner
     return {
         "type": "memory",
         "id": memory_id,
-        "project": scope.project,
-        "agent_id": scope.agent_id,
-        "run_id": scope.run_id,
+        **_parts_of(scope),
         "text": text,
         **labels,
-        "actor_id": "",
-        "role": "",
+        **dict.fromkeys(("actor_id", "role", "valid_from_precision", "valid_until_precision"), ""),
+        **dict.fromkeys(("valid_from", "valid_until", "superseded_by")),
         "stated_at": last.at,
-        "valid_from": None,
-        "valid_from_precision": "",
-        "valid_until": None,
-        "valid_until_precision": "",
         "created_at": first.at,
         "updated_at": last.at,
         "deleted_at": deleted_at,
-        "superseded_by": None,
         "is_forgotten": deleted_at is not None,
         "revision": len(memory.versions),
         "history": _history_rows(memory, memory_id, texts, labels),
@@ -200,12 +193,9 @@ def _history_rows(
             "created_at": memory.versions[0].at,
             "updated_at": version.at,
             "is_deleted": text is None,
-            "actor_id": "",
-            "role": "",
+            **dict.fromkeys(("actor_id", "role", "model", "prompt"), ""),
             "state": {**labels, "stated_at": version.at.isoformat(), "valid_from": None, "superseded_by": None},
             "stage": "import",
-            "model": "",
-            "prompt": "",
             "caller": "cli",
             "change": 1,
         }
@@ -238,10 +228,10 @@ class ImportPlan:
     entities: frozenset[str] = frozenset()
     only_purged: frozenset[str] = frozenset()
 
-    def begin(self, *, brings_back: bool) -> transfer.ImportState:
+    def begin(self, *, restore_deleted: bool) -> transfer.ImportState:
         """Return the state of an import that has done nothing yet."""
-        known = ImportedEntities(self.entities, frozenset() if brings_back else self.only_purged)
-        return transfer.ImportState(self.key, self.total, brings_back, entities=known)
+        known = ImportedEntities(self.entities, frozenset() if restore_deleted else self.only_purged)
+        return transfer.ImportState(self.key, self.total, restore_deleted, entities=known)
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,9 +323,9 @@ def _cleaned(cleaner: Cleaner, item: transfer.Item) -> transfer.Item:
     return cleaned
 
 
-def preview_import(engine: Engine, scope: Scope, plan: ImportPlan, *, brings_back: bool = False) -> ImportResult:
+def preview_import(engine: Engine, scope: Scope, plan: ImportPlan, *, restore_deleted: bool = False) -> ImportResult:
     """Return what an import would bring. Nothing is stored."""
-    state = plan.begin(brings_back=brings_back)
+    state = plan.begin(restore_deleted=restore_deleted)
     deleted, examples = 0, list[str]()
     skipped: dict[str, list[str]] = {"known": [], **{how: [] for how in state.left_out}}
     items = plan.items()
@@ -343,7 +333,7 @@ def preview_import(engine: Engine, scope: Scope, plan: ImportPlan, *, brings_bac
         with engine.ledger.read() as conn:
             standings = [transfer.standing_of(conn, scope.user_id, item, state) for item in batch]
         for item, standing in zip(batch, standings, strict=True):
-            is_left_out = standing in state.left_out and not brings_back
+            is_left_out = standing in state.left_out and not restore_deleted
             if is_left_out:
                 state.left_out[standing] += 1
             is_new = standing != "known" and not is_left_out
@@ -374,18 +364,19 @@ def _example(item: transfer.Item) -> str:
 
 
 def run_import(
-    engine: Engine, scope: Scope, plan: ImportPlan, progress: Progress, *, brings_back: bool = False
+    engine: Engine, scope: Scope, plan: ImportPlan, progress: Progress, *, restore_deleted: bool = False
 ) -> ImportResult:
     """Store each item once. The texts are embedded later, in the background. Raises LedgerError.
 
     A ledger that is not empty is backed up first. An import that was interrupted continues when it is run again. What
-    an undo of an earlier import took back is brought back; what a person deleted or purged since, with `brings_back`.
+    an undo of an earlier import took back is brought back; with `restore_deleted` also what a
+    person deleted or purged since.
     """
     notes = list(plan.notes)
     with engine.ledger.read() as conn:
         is_empty = entries.newest_log_number(conn) == 0
     copy = None if is_empty else engine.ledger.backups.keep("before-import", engine.clock())
-    state = plan.begin(brings_back=brings_back)
+    state = plan.begin(restore_deleted=restore_deleted)
     engine.ledger.run(transfer.reserve_edits, state, plan.edits)
     items, done = plan.items(), 0
     while batch := list(islice(items, BATCH)):

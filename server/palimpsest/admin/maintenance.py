@@ -64,12 +64,7 @@ class Care:
 
     async def purge_selection(self, scope: Scope, owner_ids: Sequence[str] | None) -> PurgeSelection:
         """Return what `purge` would erase."""
-
-        def read() -> PurgeSelection:
-            with self._engine.ledger.read() as conn:
-                return purge_writes.purge_selection(conn, scope, owner_ids)
-
-        return await self._engine.run(read)
+        return await self._engine.read(lambda conn: purge_writes.purge_selection(conn, scope, owner_ids))
 
     async def purge(self, scope: Scope, owner_ids: Sequence[str] | None, *, and_backups: bool = False) -> PurgeResult:
         """Erase memories and messages for good; with None, all of a scope itself. Then search the files for traces.
@@ -133,20 +128,20 @@ class Care:
         progress: Progress,
         *,
         dry_run: bool = False,
-        brings_back: bool = False,
+        restore_deleted: bool = False,
         max_bytes: int = MAX_BYTES,
     ) -> ImportResult:
         """Import an export of Palimpsest or of another tool, each item once. With `dry_run` only return the counts.
 
-        With `brings_back` items that were deleted or purged here since an earlier import are stored again. A file of
-        another tool has at most `max_bytes`, unpacked.
+        `restore_deleted`: restore items that were deleted or purged here since an earlier import. A file of another
+        tool has at most `max_bytes`, unpacked.
         """
 
         def work() -> ImportResult:
             plan = plan_import(self._engine, scope, file, self._engine.clock(), max_bytes)
             if dry_run:
-                return preview_import(self._engine, scope, plan, brings_back=brings_back)
-            return run_import(self._engine, scope, plan, progress, brings_back=brings_back)
+                return preview_import(self._engine, scope, plan, restore_deleted=restore_deleted)
+            return run_import(self._engine, scope, plan, progress, restore_deleted=restore_deleted)
 
         try:
             return await self._engine.run(work)
@@ -223,12 +218,8 @@ class Care:
 
     async def waiting(self) -> int:
         """Return how many texts wait for a vector of this embedder, or for the rest of theirs."""
-
-        def read() -> int:
-            with self._engine.ledger.read() as conn:
-                return entries.count_missing_vectors(conn, self._engine.embedder.fingerprint)
-
-        return await self._engine.run(read)
+        embedder = self._engine.embedder.fingerprint
+        return await self._engine.read(lambda conn: entries.count_missing_vectors(conn, embedder))
 
     async def rebuild(self, progress: Progress | None = None) -> tuple[int, int]:
         """Rebuild the full text and the vector index from the ledger; return how many rows each has."""

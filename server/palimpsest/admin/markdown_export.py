@@ -25,6 +25,8 @@ from palimpsest.admin.markdown_files import (
     MANIFEST,
     Manifest,
     digest,
+    fields_of,
+    format_item,
     has_manifest,
     is_like_ours,
     listed,
@@ -34,9 +36,7 @@ from palimpsest.admin.markdown_files import (
     read_manifest,
     refuse_links,
     remove_file,
-    shown_of,
     write_file,
-    written,
 )
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import Entity, EntityType, KnownRelation, Memory, Scope, name_key
@@ -260,7 +260,7 @@ def page_text(page: Page, links: Links, connected: Connected, marks: Mapping[str
     """Return the text of a file. What is made from the memories, and is not read again, stands as a quote."""
     head = f"---\n{front_of(page, links, connected)}\n---\n\n# {page.title}\n"
     quoted = "".join(f"> {_relation_line(relation, links, page.project)}\n" for relation in connected.relations)
-    items = "".join(written(shown_of(memory), marks[memory.id]) for memory in page.memories)
+    items = "".join(format_item(fields_of(memory), marks[memory.id]) for memory in page.memories)
     return "\n".join(part for part in (head, quoted, items) if part)
 
 
@@ -377,7 +377,7 @@ def _read_files(conn: Connection, scope: Scope, zone: tzinfo, progress: Progress
         run_id=scope.run_id,
         files={path: digest(text.encode()) for path, text in files.items()},
         memories={
-            memory.id: manifest_entry(page.path, memory.revision, shown_of(memory))
+            memory.id: manifest_entry(page.path, memory.revision, fields_of(memory))
             for page in pages
             for memory in page.memories
         },

@@ -54,7 +54,7 @@ _MARKED_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[ \t]|$)")
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ItemFields:
     """What an item says of a memory. Every part is text as it stands in the file, and "" if it is not there.
 
     `date` is the day, month or year that the memory is about, `since` from when it holds, `until` when it expires, and
@@ -69,7 +69,7 @@ class Shown:
     tags: tuple[str, ...] = ()
 
 
-PARTS = tuple(part.name for part in fields(Shown))
+PARTS = tuple(part.name for part in fields(ItemFields))
 """What an item can say and an import can change."""
 
 
@@ -89,21 +89,21 @@ class Place:
 class Item:
     """An item of a file. `has_labels` tells whether it had a line of labels, and `mark` is "" for a new one."""
 
-    shown: Shown
+    fields: ItemFields
     mark: str
     has_labels: bool
     place: Place
 
-    def fill_in(self, here: Shown) -> Shown:
+    def fill_in(self, here: ItemFields) -> ItemFields:
         """Return all that the item says: without a line of labels those of `here`, and without a date its date."""
         if not self.has_labels:
-            return replace(here, text=self.shown.text)
-        return self.shown if self.shown.date else replace(self.shown, date=here.date)
+            return replace(here, text=self.fields.text)
+        return self.fields if self.fields.date else replace(self.fields, date=here.date)
 
 
-def shown_of(memory: Memory) -> Shown:
+def fields_of(memory: Memory) -> ItemFields:
     """Return what an item says of a memory."""
-    return Shown(
+    return ItemFields(
         canonical(memory.text),
         memory.date,
         memory.since,
@@ -136,7 +136,7 @@ def _pinned(metadata: Mapping[str, Any]) -> str:
 
 
 def pinned_value(words: str) -> bool | int | float | None:
-    """Return the metadata that `Shown.pinned` stands for."""
+    """Return the metadata that `ItemFields.pinned` stands for."""
     number = words.removeprefix("pinned").strip()
     if not number:
         return True if words else None
@@ -148,16 +148,16 @@ def canonical(text: str) -> str:
     return "\n".join(line.rstrip() for line in visible(text).split("\n")).strip()
 
 
-def written(shown: Shown, mark: str) -> str:
+def format_item(fields: ItemFields, mark: str) -> str:
     """Return an item as the lines of a file."""
-    first, *others = shown.text.split("\n")
+    first, *others = fields.text.split("\n")
     lines = [f"- {first}", *(f"  {line}" if line else "" for line in others)]
     labels = [
-        shown.date,
-        f"since {shown.since}" if shown.since else "",
-        f"until {shown.until}" if shown.until else "",
-        shown.pinned,
-        " ".join(map(_tag, shown.tags)),
+        fields.date,
+        f"since {fields.since}" if fields.since else "",
+        f"until {fields.until}" if fields.until else "",
+        fields.pinned,
+        " ".join(map(_tag, fields.tags)),
     ]
     return "\n".join((*lines, f"  {SEPARATOR.join(label for label in labels if label)} ^{mark}\n"))
 
@@ -185,11 +185,11 @@ def read_item(lines: list[str], place: Place) -> Item | None:
     found = _MARK.search(line)
     mark, rest = found["mark"] if found else "", _MARK.sub("", line).strip()
     if marked == 0:  # the labels were removed, and the mark put behind the text
-        item = Item(Shown(canonical(rest)), mark, has_labels=False, place=place)
+        item = Item(ItemFields(canonical(rest)), mark, has_labels=False, place=place)
     else:
         text = _joined(lines[:marked])
         item = Item(_labelled(text, rest, replace(place, line=place.line + marked)), mark, has_labels=True, place=place)
-    if not item.shown.text:
+    if not item.fields.text:
         raise _unreadable(place, f"^{mark} has no text. Remove the whole item to delete the memory")
     return item
 
@@ -203,14 +203,14 @@ def _new_item(lines: list[str], place: Place) -> Item | None:
     if len(lines) > 1 and _MARKED_DATE.match(last) and (labels := _labels(last)) is not None:
         shown = _checked(replace(labels, text=_joined(lines[:-1])), replace(place, line=place.line + len(lines) - 1))
         return Item(shown, "", has_labels=True, place=place)
-    return Item(Shown(text), "", has_labels=False, place=place)
+    return Item(ItemFields(text), "", has_labels=False, place=place)
 
 
 def _joined(lines: list[str]) -> str:
     return canonical("\n".join(lines))
 
 
-def _labelled(text: str, line: str, place: Place) -> Shown:
+def _labelled(text: str, line: str, place: Place) -> ItemFields:
     labels = _labels(line)
     if labels is None:
         raise _unreadable(
@@ -221,7 +221,7 @@ def _labelled(text: str, line: str, place: Place) -> Shown:
     return _checked(replace(labels, text=text), place)
 
 
-def _labels(line: str) -> Shown | None:
+def _labels(line: str) -> ItemFields | None:
     """Return a line of labels without a text, or None if something in it is no label or says it twice."""
     found: dict[str, str] = {}
     tags: list[str] = []
@@ -241,7 +241,7 @@ def _labels(line: str) -> Shown | None:
         else:
             found[kind] = one_line(value)
         position = match.end()
-    return Shown("", tags=tuple(dict.fromkeys(tags)), **found)
+    return ItemFields("", tags=tuple(dict.fromkeys(tags)), **found)
 
 
 def _unquoted(value: str) -> str | None:
@@ -251,7 +251,7 @@ def _unquoted(value: str) -> str | None:
         return None
 
 
-def _checked(shown: Shown, place: Place) -> Shown:
+def _checked(shown: ItemFields, place: Place) -> ItemFields:
     """Return what was read, if its dates are dates. Raises InputError."""
     for what, value in (("date", shown.date), ("since", shown.since)):
         if value and parse_date(value) is None:
@@ -304,8 +304,8 @@ class ManifestEntry(_Part):
     def is_of(self, item: Item) -> bool:
         """Return whether an item says what it said then. One without a line of labels says only a text."""
         if item.has_labels:
-            return self.item == shown_digest(item.shown)
-        return self.text == digest(item.shown.text.encode())
+            return self.item == fields_digest(item.fields)
+        return self.text == digest(item.fields.text.encode())
 
 
 class Manifest(_Part):
@@ -331,12 +331,12 @@ def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def manifest_entry(file: str, revision: int, shown: Shown) -> ManifestEntry:
+def manifest_entry(file: str, revision: int, shown: ItemFields) -> ManifestEntry:
     """Return the entry of a memory whose item says this."""
-    return ManifestEntry(file=file, revision=revision, text=digest(shown.text.encode()), item=shown_digest(shown))
+    return ManifestEntry(file=file, revision=revision, text=digest(shown.text.encode()), item=fields_digest(shown))
 
 
-def shown_digest(shown: Shown) -> str:
+def fields_digest(shown: ItemFields) -> str:
     """Return the digest of what an item says."""
     return digest(json.dumps(astuple(shown)).encode())
 
@@ -379,7 +379,7 @@ KIND = "palimpsest"
 INDEX = "index"
 
 MAX_FRONT_CHARS = 64_000
-"""More than the names of an entity and what it is connected with. YAML is read slowly."""
+"""YAML parses slowly, and an entity's names and relations need far less."""
 
 _FENCE = "---"
 _BULLET = re.compile(r"[-*+](?:[ \t]+(?P<text>.*))?$")

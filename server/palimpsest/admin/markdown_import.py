@@ -18,11 +18,13 @@ from palimpsest.admin.markdown_files import (
     FileText,
     FolderFiles,
     Item,
+    ItemFields,
     Manifest,
     ManifestEntry,
     Place,
-    Shown,
     digest,
+    fields_digest,
+    fields_of,
     is_like_ours,
     items_of,
     listed,
@@ -31,8 +33,6 @@ from palimpsest.admin.markdown_files import (
     pinned_value,
     read_folder,
     read_manifest,
-    shown_digest,
-    shown_of,
     split_file,
     write_file,
 )
@@ -60,10 +60,10 @@ from palimpsest.text.display import visible
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A memory that is to say something else. `shown` is all that its item is to say then."""
+    """A memory that is to say something else. `fields` is all that its item is to say then."""
 
     memory: Memory
-    shown: Shown
+    fields: ItemFields
     parts: AbstractSet[str]
     place: Place
 
@@ -84,9 +84,9 @@ class Addition:
     scope: Scope
 
     @property
-    def shown(self) -> Shown:
+    def fields(self) -> ItemFields:
         """Return what the memory is to say."""
-        return self.item.shown
+        return self.item.fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +95,8 @@ class Conflict:
 
     memory_id: str
     where: str
-    in_file: Shown | None
-    here: Shown | None
+    in_file: ItemFields | None
+    here: ItemFields | None
     reason: str
 
 
@@ -164,7 +164,7 @@ def compare(sides: Sides) -> Comparison:
             removals.append(Removal(memory, entry.file))
         else:
             reason = "removed from the file, and changed here since"
-            conflicts.append(Conflict(memory_id, entry.file, None, shown_of(memory), reason))
+            conflicts.append(Conflict(memory_id, entry.file, None, fields_of(memory), reason))
     return Comparison(tuple(changes.values()), tuple(removals), additions, tuple(conflicts), missing, agreed)
 
 
@@ -173,7 +173,7 @@ def _with_imported(sides: Sides) -> tuple[dict[str, Item], list[tuple[Item, Scop
     unseen = {entry.text: memory_id for memory_id, entry in sides.entries.items() if memory_id not in sides.items}
     items, new = dict(sides.items), list[tuple[Item, Scope]]()
     for item, scope in sides.new:
-        memory_id = unseen.pop(digest(item.shown.text.encode()), None)
+        memory_id = unseen.pop(digest(item.fields.text.encode()), None)
         if memory_id is None:
             new.append((item, scope))
         else:
@@ -186,13 +186,13 @@ def _compare_one(memory_id: str, item: Item, entry: ManifestEntry, memory: Memor
         return None
     where = str(item.place)
     if memory is None:
-        return Conflict(memory_id, where, item.shown, None, "edited in the file, and erased here")
+        return Conflict(memory_id, where, item.fields, None, "edited in the file, and erased here")
     if memory.deleted_at is not None:
         fate = f"replaced by [{memory.superseded_by[:8]}]" if memory.superseded_by else "deleted"
-        return Conflict(memory_id, where, item.shown, None, f"edited in the file, and {fate} here since")
-    here = shown_of(memory)
-    if not memory.at_precision and item.shown.date == memory.in_zone(UTC).date:  # the day as an export by UTC shows it
-        here = replace(here, date=item.shown.date)
+        return Conflict(memory_id, where, item.fields, None, f"edited in the file, and {fate} here since")
+    here = fields_of(memory)
+    if not memory.at_precision and item.fields.date == memory.in_zone(UTC).date:  # the day as an export by UTC shows it
+        here = replace(here, date=item.fields.date)
     wanted = item.fill_in(here)
     parts = frozenset(part for part in PARTS if getattr(wanted, part) != getattr(here, part))
     if not parts:
@@ -203,7 +203,7 @@ def _compare_one(memory_id: str, item: Item, entry: ManifestEntry, memory: Memor
 
 
 def _is_unchanged(memory: Memory, entry: ManifestEntry) -> bool:
-    return memory.revision == entry.revision or shown_digest(shown_of(memory)) == entry.item
+    return memory.revision == entry.revision or fields_digest(fields_of(memory)) == entry.item
 
 
 def _exchanged(changes: Mapping[str, Change]) -> list[Conflict]:
@@ -214,14 +214,14 @@ def _exchanged(changes: Mapping[str, Change]) -> list[Conflict]:
     held = {(change.memory.scope, memory_hash(change.memory.text)): change for change in changes.values()}
     reason = "its text was exchanged with that of another memory; move items with their marks"
     return [
-        Conflict(memory_id, str(change.place), change.shown, shown_of(change.memory), reason)
+        Conflict(memory_id, str(change.place), change.fields, fields_of(change.memory), reason)
         for memory_id, change in changes.items()
         if held.get(_claimed(change), change) is not change
     ]
 
 
 def _claimed(change: Change) -> tuple[Scope, str]:
-    return change.memory.scope, memory_hash(change.shown.text)
+    return change.memory.scope, memory_hash(change.fields.text)
 
 
 def _additions(
@@ -235,7 +235,7 @@ def _additions(
     additions: dict[tuple[Scope, str], Addition] = {}
     known: dict[str, Item] = {}
     for item, scope in new:
-        key = (scope, memory_hash(item.shown.text))
+        key = (scope, memory_hash(item.fields.text))
         if key in ids:
             known.setdefault(ids[key], item)
         else:
@@ -330,7 +330,7 @@ def _items(manifest: Manifest, scope: Scope, files: Sequence[FileText]) -> _Item
                 continue
             memory_id = _id_of(ids, item)
             other = marked.setdefault(memory_id, item)
-            if other.shown != item.shown:
+            if other.fields != item.fields:
                 raise InputError(
                     f"{item.place}: ^{item.mark} is also the mark of {other.place}, which says something else. Nothing "
                     "was imported. Remove the mark of the one that is to be a new memory, or one of both items"
@@ -369,11 +369,11 @@ def _cleaned(engine: Engine, manifest: Manifest, items: _Items, notes: list[str]
 
     def clean(item: Item) -> Item:
         try:
-            sanitize_fact(engine, Fact(text_from(item.shown.text)))
+            sanitize_fact(engine, Fact(text_from(item.fields.text)))
         except InputError as error:
             raise InputError(f"{item.place}: {error}. Nothing was imported") from error
-        tags = tuple(cleaner.text(tag) for tag in item.shown.tags)
-        return replace(item, shown=replace(item.shown, text=cleaner.text(item.shown.text), tags=tags))
+        tags = tuple(cleaner.text(tag) for tag in item.fields.tags)
+        return replace(item, fields=replace(item.fields, text=cleaner.text(item.fields.text), tags=tags))
 
     marked = {
         memory_id: item if manifest.memories[memory_id].is_of(item) else clean(item)
@@ -448,7 +448,7 @@ def _fact(step: Removal | Change | Addition) -> Fact:
     """Return what a memory is to say. A change leaves out what the item did not change."""
     if isinstance(step, Removal):
         return Fact("")
-    shown = step.shown
+    shown = step.fields
     happened, since = parse_date(shown.date), parse_date(shown.since)
     labels = {PINNED: pinned_value(shown.pinned), EXPIRES_AT: shown.until or None}
     fact = Fact(shown.text, tags=shown.tags, metadata=labels)
@@ -490,8 +490,8 @@ class Imported:
     event: Event
     memory_id: str
     where: str
-    before: Shown | None = None
-    after: Shown | None = None
+    before: ItemFields | None = None
+    after: ItemFields | None = None
     joined: str = ""
 
 
@@ -563,8 +563,8 @@ async def _carry_out(engine: Engine, folder: Path, plan: _Plan, caller: str) -> 
     result, found = plan.result, plan.comparison
     items = dict(found.agreed)
     if result.done:
-        texts = [change.shown.text for change in found.changes if "text" in change.parts]
-        texts += [addition.shown.text for addition in found.additions]
+        texts = [change.fields.text for change in found.changes if "text" in change.parts]
+        texts += [addition.fields.text for addition in found.additions]
         vectors, notes = await embed_texts(engine, texts)
         decided = await engine.run(lambda: decide(engine, plan.read.scope, found, plan.removals, vectors, caller))
         applied = await apply_as_one(engine, decided.writes)
@@ -584,13 +584,13 @@ async def _carry_out(engine: Engine, folder: Path, plan: _Plan, caller: str) -> 
 
 def _imported(step: Removal | Change | Addition, outcome: Outcome | None = None) -> Imported:
     if isinstance(step, Removal):
-        return Imported(Event.DELETE, step.memory.id, step.file, before=shown_of(step.memory))
+        return Imported(Event.DELETE, step.memory.id, step.file, before=fields_of(step.memory))
     if isinstance(step, Addition):
         memory_id = outcome.memory.id if outcome is not None else ""
-        return Imported(Event.ADD, memory_id, str(step.item.place), after=step.shown)
+        return Imported(Event.ADD, memory_id, str(step.item.place), after=step.fields)
     joined = outcome.duplicate_of or "" if outcome is not None and outcome.event is Event.DELETE else ""
     where = str(step.place)
-    return Imported(Event.UPDATE, step.memory.id, where, shown_of(step.memory), step.shown, joined)
+    return Imported(Event.UPDATE, step.memory.id, where, fields_of(step.memory), step.fields, joined)
 
 
 def _note_items(engine: Engine, folder: Path, plan: _Plan, items: Mapping[str, Item]) -> list[str]:
@@ -608,7 +608,7 @@ def _note_items(engine: Engine, folder: Path, plan: _Plan, items: Mapping[str, I
         if old is not None and old.is_of(item) and old.file == item.place.file:
             continue
         revision = memory.revision if memory is not None else 1
-        entries[memory_id] = manifest_entry(item.place.file, revision, item.shown)
+        entries[memory_id] = manifest_entry(item.place.file, revision, item.fields)
     if entries == manifest.memories:
         return []
     try:

@@ -9,11 +9,9 @@ import inspect
 import io
 import os
 import sys
-import tempfile
 from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 
@@ -55,7 +53,7 @@ class ListedCommand:
 
 def _listed_commands() -> Iterator[ListedCommand]:
     panel = ""
-    for line in (files("palimpsest.cli") / "commands.txt").read_text("utf-8").splitlines():
+    for line in Path(__file__).with_name("commands.txt").read_text("utf-8").splitlines():
         if line.startswith("["):
             panel = line.strip("[]")
         elif line and not line.startswith("#"):
@@ -284,6 +282,8 @@ def run_with_memory(ctx: typer.Context, work: Callable[[Memory], Awaitable[None]
 
     Exit as `exit_on_error` does.
     """
+    from tempfile import TemporaryDirectory  # noqa: PLC0415 - see above
+
     from palimpsest.cli.output import print_note  # noqa: PLC0415 - see above
     from palimpsest.memory import open_memory  # noqa: PLC0415 - see above
 
@@ -298,7 +298,7 @@ def run_with_memory(ctx: typer.Context, work: Callable[[Memory], Awaitable[None]
                 await _take_in(memory)
             await work(memory)
 
-    with tempfile.TemporaryDirectory(prefix="palimpsest-") if temporary else nullcontext() as folder:
+    with TemporaryDirectory(prefix="palimpsest-") if temporary else nullcontext() as folder:
         run_async(lambda: work_in(folder))
 
 

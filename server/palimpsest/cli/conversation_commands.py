@@ -49,7 +49,7 @@ from palimpsest.text.display import counted, shorten
 app = typer.Typer()
 
 TITLE_CHARS = 60
-"""How much of a conversation's first message stands for its title. To fit a line of a table."""
+"""How much of a conversation's first message stands for its title: it fits a line of a table."""
 
 
 @app.command(rich_help_panel=CONVERSATIONS)
@@ -183,7 +183,7 @@ def _messages_json(page: MessagePage) -> dict[str, Any]:
 # The command on documents: list them, read one, delete one; and how `palimpsest learn` keeps files as documents.
 
 MAX_NAMED = 10
-"""How many skipped files of one reason are named. To fit a screen; JSON names all of them."""
+"""How many skipped files are named for each reason, to fit a screen. JSON names all of them."""
 
 
 @app.command(rich_help_panel=CONVERSATIONS)

@@ -33,7 +33,7 @@ GAP = 2
 """The columns of the terminal between two columns of a table."""
 
 MIN_LAST = 24
-"""The width that the last column needs. With less a sentence becomes a ribbon."""
+"""The least width of the last column. With less, a sentence becomes a ribbon."""
 
 MAX_TEXT = 240
 """How wide a text of a hit may be before it is cut. In a table of 80 columns it takes five lines."""

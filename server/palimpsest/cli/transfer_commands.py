@@ -22,7 +22,7 @@ from palimpsest.admin.backup import (
     restore,
 )
 from palimpsest.admin.import_file import ImportResult
-from palimpsest.admin.markdown_files import PARTS, Shown, has_manifest, listed
+from palimpsest.admin.markdown_files import PARTS, ItemFields, has_manifest, listed
 from palimpsest.admin.markdown_import import Conflict, FolderImport, Imported
 from palimpsest.cli.console import (
     CALLER,
@@ -106,17 +106,17 @@ def _imported_lines(each: Imported) -> list[str]:
     return [*lines, *(f"    {line}" for line in _differences(each.before, each.after))]
 
 
-def _differences(before: Shown, after: Shown) -> list[str]:
+def _differences(before: ItemFields, after: ItemFields) -> list[str]:
     """Return the parts that differ, each with both values."""
     differing = [part for part in PARTS if getattr(before, part) != getattr(after, part)]
     return [f"{part}: {_value(before, part)} -> {_value(after, part)}" for part in differing]
 
 
-def _value(shown: Shown, part: str) -> str:
+def _value(shown: ItemFields, part: str) -> str:
     return (", ".join(shown.tags) if part == "tags" else str(getattr(shown, part))) or "(none)"
 
 
-def _whole(shown: Shown) -> str:
+def _whole(shown: ItemFields) -> str:
     return " ".join(shown.text.split())
 
 
@@ -200,7 +200,7 @@ def _imported_folder_json(each: Imported) -> dict[str, Any]:
     }
 
 
-def _shown_json(shown: Shown | None) -> dict[str, Any] | None:
+def _shown_json(shown: ItemFields | None) -> dict[str, Any] | None:
     return None if shown is None else {**asdict(shown), "tags": list(shown.tags)}
 
 
@@ -316,7 +316,9 @@ def import_(
 
     async def work(memory: Memory) -> None:
         with progress_bar("importing") as progress:
-            result = await memory.care.import_file(memory.scope, file, progress, dry_run=dry_run, brings_back=deleted)
+            result = await memory.care.import_file(
+                memory.scope, file, progress, dry_run=dry_run, restore_deleted=deleted
+            )
 
         verb = "would import" if dry_run else "imported"
         of_them = f" ({result.deleted:,} of them deleted there, and kept as deleted)" if result.deleted else ""

@@ -19,7 +19,7 @@ from palimpsest.admin.configuration import (
     PromptInUse,
     prompt_in_use,
     prompts_in_use,
-    return_to_shipped,
+    reset_prompt,
     save_prompt,
     settings_in_effect,
 )
@@ -258,7 +258,7 @@ async def return_(request: Request) -> Response:
     found = await _named(request)
     if not found.is_own:
         return RedirectResponse(in_project(f"/care/prompts/{found.name}", scope_of(request)), HTTPStatus.SEE_OTHER)
-    copy = await anyio.to_thread.run_sync(return_to_shipped, await settings_of(request), found.name)
+    copy = await anyio.to_thread.run_sync(reset_prompt, await settings_of(request), found.name)
     return _done(request, "prompt_returned", copy.name)
 
 

@@ -186,14 +186,14 @@ class CareWork:
         self._imports[user_id] = upload
         tasks.start_soon(self._read, upload)
 
-    def start(self, user_id: str, *, brings_back: bool) -> None:
+    def start(self, user_id: str, *, restore_deleted: bool) -> None:
         """Import in the background what was read. Raises InputError if nothing waits for it."""
         self.refuse_second(user_id)
         upload, tasks = self._imports.get(user_id), self._running()
         if upload is None or upload.state != "read":
             raise InputError("no file waits to be imported. Nothing was imported. Choose one again")
         upload.state = "importing"
-        tasks.start_soon(self._import, upload, brings_back)
+        tasks.start_soon(self._import, upload, restore_deleted)
 
     def discard(self, user_id: str) -> None:
         """Delete a user's uploaded file and forget what came of it. Raises InputError if it is being imported."""
@@ -213,14 +213,14 @@ class CareWork:
             if upload.state == "read" and self._imports.get(upload.scope.user_id) is upload:
                 self._forget(upload.scope.user_id)
 
-    async def _import(self, upload: FileImport, brings_back: bool) -> None:  # noqa: FBT001 - `start_soon` passes no names
+    async def _import(self, upload: FileImport, restore_deleted: bool) -> None:  # noqa: FBT001 - `start_soon` passes no names
         def progress(done: int, total: int) -> None:
             end_if_cancelled()  # what is stored by then is kept, and the next import of the file goes on from there
             upload.done, upload.total = done, total
 
         async def work(memory: Memory) -> None:
             upload.result = await memory.care.import_file(
-                upload.scope, upload.file, progress, brings_back=brings_back, max_bytes=upload.max_bytes
+                upload.scope, upload.file, progress, restore_deleted=restore_deleted, max_bytes=upload.max_bytes
             )
             upload.state = "imported"
 
@@ -353,7 +353,7 @@ async def start(request: Request) -> Response:
     """Import the file that was read."""
     require_import(request)
     scope, form = writable_scope_of(request), await request.form()
-    work_of(request).start(scope.user_id, brings_back=form.get("brings_back") == "on")
+    work_of(request).start(scope.user_id, restore_deleted=form.get("restore_deleted") == "on")
     return RedirectResponse(in_project(UPLOAD_PATH, scope), HTTPStatus.SEE_OTHER)
 
 

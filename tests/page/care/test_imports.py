@@ -95,7 +95,7 @@ async def test_what_is_skipped_is_shown_with_the_reason(tmp_path: Path) -> None:
         assert "Nothing: all of it is already here." in again
         known, deleted = again.split("Skipped, because it is already here")[1].split("deleted here after")
         assert ("green tea" in known, "parrot" in deleted) == (True, True)
-        await browser.post("/care/import/start", data={"brings_back": "on"}, headers=OWN)
+        await browser.post("/care/import/start", data={"restore_deleted": "on"}, headers=OWN)
         await settled(browser)
         assert len(await memory_texts(page.memory)) == 2
 

@@ -7,10 +7,8 @@ from datetime import datetime
 from typing import Any
 
 from palimpsest.admin.importers.records import (
-    BRANCHES,
     EMPTY,
     NO_TEXT,
-    OLDEST,
     REASONING,
     TOOLS,
     UNKNOWN_CONVERSATION,
@@ -20,14 +18,13 @@ from palimpsest.admin.importers.records import (
     Memories,
     Skipped,
     SourceFile,
-    branch_to,
     in_order,
     instant_of,
     keep_memory,
-    leaves_of,
     list_of,
     object_of,
     plausible_instant,
+    shown_branch,
     skipped_notes,
     text_of,
     unread_notes,
@@ -94,8 +91,11 @@ def _messages(
     nodes = object_of(conversation["mapping"])
     messages: list[ImportedMessage] = []
     at = instant_of(conversation.get("create_time"))
-    for name in _shown_branch(nodes, text_of(conversation.get("current_node")), skipped):
-        message = object_of(object_of(nodes[name]).get("message"))
+    parents = {name: text_of(object_of(node).get("parent")) or None for name, node in nodes.items()}
+    said = {name: object_of(object_of(node).get("message")) for name, node in nodes.items()}
+    current = text_of(conversation.get("current_node"))
+    for name in shown_branch(parents, current, lambda key: instant_of(said[key].get("create_time")), skipped):
+        message = said[name]
         at = instant_of(message.get("create_time")) or at  # without a time of its own, it has that of its parent
         said_at = plausible_instant(at, now)
         if message.get("recipient") == "bio":
@@ -114,21 +114,6 @@ def _take_saved(message: dict[str, Any], said_at: datetime, skipped: Skipped, me
         skipped["requests to forget a memory"] += 1
     else:
         keep_memory(memories, skipped, "chatgpt", text, said_at)
-
-
-def _shown_branch(nodes: dict[str, Any], current: str, skipped: Skipped) -> list[str]:
-    """Return the branch that ends in the current node, or the newest branch if no current node is named."""
-    parents = {name: text_of(object_of(node).get("parent")) or None for name, node in nodes.items()}
-    leaves = leaves_of(parents)
-    if current not in nodes:
-        current = max(reversed(leaves), key=lambda leaf: _created_at(nodes[leaf]), default=next(reversed(nodes), ""))
-    branch = branch_to(current, parents)
-    skipped[BRANCHES] += len({*leaves} - {*branch})
-    return branch
-
-
-def _created_at(node: Any) -> datetime:
-    return instant_of(object_of(object_of(node).get("message")).get("create_time")) or OLDEST
 
 
 def _content(message: dict[str, Any], skipped: Skipped) -> str:

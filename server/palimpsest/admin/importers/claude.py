@@ -8,10 +8,8 @@ from datetime import datetime
 from typing import Any
 
 from palimpsest.admin.importers.records import (
-    BRANCHES,
     EMPTY,
     NO_TEXT,
-    OLDEST,
     REASONING,
     TOOLS,
     UNKNOWN_CONVERSATION,
@@ -22,14 +20,13 @@ from palimpsest.admin.importers.records import (
     Memories,
     Skipped,
     SourceFile,
-    branch_to,
     in_order,
     instant_of,
     keep_memory,
-    leaves_of,
     list_of,
     object_of,
     plausible_instant,
+    shown_branch,
     skipped_notes,
     tags_of,
     text_of,
@@ -159,7 +156,9 @@ def _messages(conversation: dict[str, Any], now: datetime, skipped: Skipped) -> 
     }
     messages: list[ImportedMessage] = []
     at = instant_of(conversation.get("created_at"))
-    for name in _newest_branch(by_name, text_of(conversation.get("current_leaf_message_uuid")), skipped):
+    current = text_of(conversation.get("current_leaf_message_uuid"))
+    parents = _parents_of(by_name)
+    for name in shown_branch(parents, current, lambda key: instant_of(by_name[key].get("created_at")), skipped):
         message = by_name[name]
         at = instant_of(message.get("created_at")) or at
         role, said_at = _ROLES.get(text_of(message.get("sender"))), plausible_instant(at, now)
@@ -190,8 +189,8 @@ def _attached_texts(message: dict[str, Any], skipped: Skipped) -> list[tuple[str
     return texts
 
 
-def _newest_branch(messages: dict[str, dict[str, Any]], current: str, skipped: Skipped) -> list[str]:
-    """Return the branch that ends in the current leaf, or in the newest message if no current leaf is named."""
+def _parents_of(messages: dict[str, dict[str, Any]]) -> dict[str, str | None]:
+    """Return the message that each one answers."""
     parents: dict[str, str | None] = {}
     previous: str | None = None
     for name, message in messages.items():
@@ -199,16 +198,7 @@ def _newest_branch(messages: dict[str, dict[str, Any]], current: str, skipped: S
         # Older exports name no parents. There, a message answers the one before it.
         parents[name] = parent if parent in messages else None if parent.startswith(_ROOT) else previous
         previous = name
-    leaves = leaves_of(parents)
-    if current not in messages:
-        current = max(reversed(leaves), key=lambda leaf: _created_at(messages[leaf]), default=previous or "")
-    branch = branch_to(current, parents)
-    skipped[BRANCHES] += len({*leaves} - {*branch})
-    return branch
-
-
-def _created_at(message: dict[str, Any]) -> datetime:
-    return instant_of(message.get("created_at")) or OLDEST
+    return parents
 
 
 def _content(message: dict[str, Any]) -> str:

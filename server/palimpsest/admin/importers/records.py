@@ -20,8 +20,6 @@ from palimpsest.core.files import open_plain_file, read_plain_file
 from palimpsest.core.models import Event
 from palimpsest.core.validation import MAX_TEXT_CHARS, trimmed
 
-# Trees of messages, in which each message names the one it answers, and the order of conversations.
-
 # What every reader returns: the memories and messages of another tool's file, and notes about what was left out.
 
 Skipped: TypeAlias = Counter[str]
@@ -138,19 +136,25 @@ def in_order(conversations: Iterable[ImportedConversation]) -> tuple[ImportedCon
     return tuple(sorted(with_messages, key=lambda conversation: conversation.messages[0].said_at))
 
 
-def leaves_of(parents: Mapping[str, str | None]) -> list[str]:
-    """Return the messages that no other message answers: the ends of all branches."""
+def shown_branch(
+    parents: dict[str, str | None], current: str, created_at: Callable[[str], datetime | None], skipped: Skipped
+) -> list[str]:
+    """Return the branch of messages that ends in `current`, or in the newest message if there is no such message.
+
+    The first message comes first. `parents` has the message that each one answers. A cycle ends the branch. Other
+    branches are counted.
+    """
     answered = set(parents.values())
-    return [message for message in parents if message not in answered]
-
-
-def branch_to(leaf: str, parents: Mapping[str, str | None]) -> list[str]:
-    """Return the branch that ends in `leaf`, first message first. A cycle in the tree ends the branch."""
+    leaves = [message for message in parents if message not in answered]
+    if current not in parents:
+        last = next(reversed(parents), "")
+        current = max(reversed(leaves), key=lambda leaf: created_at(leaf) or OLDEST, default=last)
     branch: dict[str, None] = {}
-    message: str | None = leaf
+    message: str | None = current
     while message is not None and message in parents and message not in branch:
         branch[message] = None
         message = parents[message]
+    skipped[BRANCHES] += len({*leaves} - {*branch})
     return [*reversed(branch)]
 
 

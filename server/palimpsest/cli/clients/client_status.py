@@ -134,7 +134,7 @@ def _examined_entries(client: Client, folders: Folders) -> tuple[bool, list[str]
     faults: list[str] = []
     found = False
     for file in _entry_files(client, folders):
-        again = _again(client, folders, file)
+        repair = _repair_command(client, folders, file)
         entry = _servers(client, file).get(installation.ENTRY_NAME)
         invocation = invocation_of(entry)
         if invocation is None:
@@ -142,8 +142,8 @@ def _examined_entries(client: Client, folders: Folders) -> tuple[bool, list[str]
         found = True
         if off := installation.is_off(entry):
             faults.append(f"{file}: our entry is turned off ({off})")
-        if _is_gone(invocation.start[0]):
-            faults.append(f"{file}: {invocation.start[0]} no longer exists; {again}")
+        if _is_missing(invocation.start[0]):
+            faults.append(f"{file}: {invocation.start[0]} no longer exists; {repair}")
     return found, faults
 
 
@@ -153,8 +153,8 @@ def _examined_hooks(client: Client, folders: Folders) -> tuple[bool, list[str]]:
     for file in _hooks_files(client, folders):
         programs = dict.fromkeys(handler.program for handler in _parsed(file, installation.handlers_in))
         files += [str(file)] if programs else []
-        gone = f"no longer exists; {_again(client, folders, file, '--hooks')}"
-        faults += [f"{file}: the hooks' program {program} {gone}" for program in programs if _is_gone(program)]
+        gone = f"no longer exists; {_repair_command(client, folders, file, '--hooks')}"
+        faults += [f"{file}: the hooks' program {program} {gone}" for program in programs if _is_missing(program)]
     if len(files) > 1 and client.name != "claude-code":  # it runs two that are the same once
         faults.append(
             f"{client.title} runs the hooks twice, those of {' and of '.join(files)}; "
@@ -197,12 +197,12 @@ def _servers(client: Client, file: Path) -> Mapping[str, Any]:
     return _parsed(file, lambda text: installation.servers_in(client, file, text))
 
 
-def _is_gone(program: str) -> bool:
+def _is_missing(program: str) -> bool:
     """Return whether a program is named by its whole path and is not there."""
     return Path(program).is_absolute() and not Path(program).exists()
 
 
-def _again(client: Client, folders: Folders, file: Path, *options: str) -> str:
+def _repair_command(client: Client, folders: Folders, file: Path, *options: str) -> str:
     in_users = file in (folders.of_user(client.user_file), *_hooks_files(client, folders)[:1])
     words = ("palimpsest install", client.name, *options, *(() if in_users else ("--project",)))
     return f"{' '.join(words)} mends it"

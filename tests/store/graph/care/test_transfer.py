@@ -172,7 +172,7 @@ async def test_an_export_of_before_does_not_bring_back_a_purged_person(tmp_path:
         assert (done.new["entity"], would.new["entity"]) == (0, 0)
         assert entity_names(memory) == [("", "Ana")]
         assert files_with(tmp_path / "data", "Zorvexa") == set()
-        back = await memory.care.import_file(ALICE, file, ignore_progress, brings_back=True)
+        back = await memory.care.import_file(ALICE, file, ignore_progress, restore_deleted=True)
         assert back.new["entity"] == 1
         assert "Zorvexa Quillfen" in json.dumps(select_rows(memory, "SELECT name FROM entities"))
         assert await row_faults(memory) == []
