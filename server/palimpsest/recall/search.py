@@ -35,13 +35,7 @@ from palimpsest.recall.hits import (
 )
 from palimpsest.recall.query import ParsedQuery
 from palimpsest.recall.relevance import Relevance, relevance_of
-from palimpsest.recall.retention import (
-    OFF,
-    Forgetting,
-    faded_owners,
-    left_out_note,
-    retention_of,
-)
+from palimpsest.recall.retention import OFF, Forgetting, faded_owners, left_out_note, retention_of
 from palimpsest.recall.retrieve import Searchable, retrieve
 from palimpsest.recall.score import SearchScoring
 from palimpsest.store import entries, messages
