@@ -33,14 +33,14 @@ DIMS = 384
 
 WINDOW_TOKENS = 256
 """The model reads up to 510 tokens at once. Half of them take a quarter of a second of one core, which is about as long
-as a call should wait. Set by hand."""
+as a call should wait."""
 
 WINDOW_CHARS = 1_000
 """A longer text is split without counting its tokens. English has about four characters in a token."""
 
 MAX_THREADS = 4
 """How many cores embed one urgent text. The threads wait for each other a hundred times a text, which grows with their
-number. Set by hand."""
+number."""
 
 WAIT_POLICY = "OMP_WAIT_POLICY"
 
@@ -48,7 +48,7 @@ QUESTION, LONG_QUESTION, PASSAGE = 0, 1, 2
 """The order in which calls are served: a question waits for one other text at most."""
 
 QUESTION_CHARS = 300
-"""A longer question is a pasted text. It takes five times as long, so it lets the others pass. Set by hand."""
+"""A longer question is a pasted text. It takes five times as long, so it lets the others pass."""
 
 
 class E5Embedder:

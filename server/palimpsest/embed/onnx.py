@@ -32,7 +32,7 @@ POOLING_KEYS: dict[str, Pooling] = {
 """The keys of sentence-transformers' `1_Pooling/config.json`."""
 
 MAX_TOKENS = 512
-"""The longest window if the settings name none. Models that read more take seconds for a full one. Set by hand."""
+"""The longest window if the settings name none. Models that read more take seconds for a full one."""
 
 MAX_TOKEN_CHARS = 16
 """A text is cut at so many characters a token before it is tokenized. Hardly a token is longer."""

@@ -29,7 +29,7 @@ _LOWEST_PRIORITY = 19
 """The highest niceness of Linux: a thread that has it gets a hundredth of a core beside one that is busy."""
 
 _MAX_REST = 1.0
-"""Seconds after which a resting thread goes on, so that a busy server also embeds what waits. Set by hand."""
+"""Seconds after which a resting thread goes on, so that a busy server also embeds what waits."""
 
 
 class Workers:
@@ -127,7 +127,7 @@ def _lower_priority() -> None:
 # Keep the vectors of the last questions: agents ask the same again, and one call may embed a question twice.
 
 KEPT = 256
-"""How many vectors are kept: half a megabyte at 384 dimensions. Set by hand."""
+"""How many vectors are kept: half a megabyte at 384 dimensions."""
 
 
 class QuestionCache:

@@ -50,7 +50,7 @@ DAMAGED = "damaged"
 """The folder in the spool of records that cannot be read."""
 
 LEFTOVER_SECONDS = 3600.0
-"""A hook ends itself within a second, so an older draft is that of a killed one. Set by hand."""
+"""A hook ends itself within a second, so an older draft is that of a killed one."""
 
 Event: TypeAlias = Literal["prompt", "reply", "compact", "end", "start"]
 

@@ -166,16 +166,16 @@ async def restore_undone(engine: Engine, deleted: Sequence[StoredMessage], calle
 # one finds, and what is captured twice is recognized.
 
 BATCH = 100
-"""Records that are taken in together. Set by hand: some minutes of work, and a transaction of a tenth of a second."""
+"""Records that are taken in together: some minutes of work, and a transaction of a tenth of a second."""
 
 CAPTURING = ("on", "capture")
 """The settings of `hooks` with which conversations are taken in."""
 
 LEARN_AT = 30
-"""So many messages of a session are learned from before it ends. Set by hand: one or two calls of the model."""
+"""So many messages of a session are learned from before it ends: one or two calls of the model."""
 
 PATIENCE = 30.0
-"""For how many seconds a purge waits for another process that is taking in. Set by hand."""
+"""For how many seconds a purge waits for another process that is taking in."""
 
 ENDS = ("compact", "end")
 """The events after which all messages of a session are learned from, however few they are."""
@@ -364,11 +364,11 @@ def status(settings: Settings, ledger: Ledger, now: datetime) -> Status:
 # Take the spool in while a server runs.
 
 LOOK_SECONDS = 2.0
-"""How often a server looks into the spool. Set by hand: a look lists one folder, and what was said a moment ago is
-known to a session that begins now."""
+"""How often a server looks into the spool. A look lists one folder, and what was said a moment ago is known to a
+session that begins now."""
 
 BUSY_SECONDS = 30.0
-"""How long a server waits after an error. Set by hand."""
+"""How long a server waits after an error."""
 
 AfterWrite = Callable[[Scope], Awaitable[None]]
 

@@ -51,13 +51,13 @@ from palimpsest.store.ledger import Ledger
 logger = logging.getLogger(__name__)
 
 LOCK_SECONDS = 5.0
-"""How long to wait for another process that renders, which takes milliseconds. Set by hand."""
+"""How long to wait for another process that renders, which takes milliseconds."""
 
 MAX_FOLDERS = 200
-"""How many folders of a user are known; those used longest ago are forgotten. Set by hand."""
+"""How many folders of a user are known; those used longest ago are forgotten."""
 
 MAX_INSTRUCTIONS = 50
-"""How many ways to start a server have rendered instructions; the oldest are forgotten. Set by hand."""
+"""How many ways to start a server have rendered instructions; the oldest are forgotten."""
 
 
 @dataclass
@@ -359,21 +359,19 @@ def _key(scope: Scope) -> str:
 # What sessions begin with, and what is recalled for their prompts: rendered, kept current, removed, answered.
 
 LOOK_SECONDS = 10.0
-"""How often a server looks for writes of other processes. A look is one short query. Set by hand."""
+"""How often a server looks for writes of other processes. A look is one short query."""
 
 REST_SECONDS = 1.0
-"""How long to wait after a write before rendering, so that writes that follow each other are rendered once. Set by
-hand."""
+"""How long to wait after a write before rendering, so that writes that follow each other are rendered once."""
 
 REST_SHARE = 9
-"""Rendering rests at least this many times as long as it took: a tenth of a core at most. Set by hand."""
+"""Rendering rests at least this many times as long as it took: a tenth of a core at most."""
 
 THREADS = 2
-"""How many threads prompts may use. They are none of those of the calls, so that hooks never delay a call. Set by
-hand."""
+"""How many threads prompts may use. They are none of those of the calls, so that hooks never delay a call."""
 
 MAX_PROJECTS = 200
-"""Of how many folders the project is remembered. Set by hand."""
+"""Of how many folders the project is remembered."""
 
 
 class Briefs:

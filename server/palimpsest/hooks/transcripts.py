@@ -304,11 +304,11 @@ def _codex_text(part: dict[str, Any], info: TranscriptInfo) -> str:
 # line at the end waits, and what is unknown is counted and left out.
 
 MAX_LINE_BYTES = 64 * 1024 * 1024
-"""A longer line is left out. Set by hand: a line holds one message or the result of one tool, with its images."""
+"""A longer line is left out. A line holds one message or the result of one tool, with its images."""
 
 HEAD_BYTES = 256
-"""How much of the beginning of a file tells it from another one at the same path. Set by hand: the first line of a
-transcript has an id or a time in it."""
+"""How much of the beginning of a file tells it from another one at the same path. The first line of a transcript has an
+id or a time in it."""
 
 NOT_JSON = "no JSON"
 
@@ -413,11 +413,11 @@ def _parse(client: str, line: bytes, info: TranscriptInfo) -> list[TranscriptMes
 logger = logging.getLogger(__name__)
 
 KEPT_COUNTS = 50
-"""Of how many transcripts the counts are kept, those that were read last. Set by hand: of a session that goes on after
-so many others, they are counted again."""
+"""Of how many transcripts the counts are kept, those that were read last: of a session that goes on after so many
+others, they are counted again."""
 
 KEPT_FILES = 5_000
-"""Of more transcripts, those that no longer exist are forgotten. Set by hand."""
+"""Of more transcripts, those that no longer exist are forgotten."""
 
 
 class Counts(dict[str, tuple[int, tuple[str, ...]]]):

@@ -91,8 +91,8 @@ TINY = 1e-9
 """A vector shorter than this has no direction. Far below the rounding of float32 for vectors of length 1."""
 
 PRIOR_ENTRIES = 20
-"""How many entries the embedder's mean of passages in general counts for in the centre of a collection. Set by hand:
-twenty vectors have a mean of their own."""
+"""How many entries the embedder's mean of passages in general counts for in the centre of a collection. Twenty vectors
+have a mean of their own."""
 
 KINDS: tuple[Kind, ...] = ("memory", "message")
 
@@ -303,19 +303,19 @@ Matrix: TypeAlias = npt.NDArray[Any]
 
 
 MAX_CHANGE_WORDS = 3
-"""More words of change do not make a change more certain. Set by hand."""
+"""More words of change do not make a change more certain."""
 
 
 OTHER_VALUE = 0.8
-"""The probability if the texts differ in one word, as "User lives in Lyon" and "User lives in Nice" do. Set by hand:
-the data set has no such updates, and people store them all the time."""
+"""The probability if the texts differ in one word, as "User lives in Lyon" and "User lives in Nice" do. The data set
+has no such updates, and people store them all the time."""
 
 ENDED = 0.8
 """The probability if the newer text says that what the older one says has ended. Such texts are about one thing and so
-look no more alike than two that both hold. Set by hand: as `OTHER_VALUE`."""
+look no more alike than two that both hold."""
 
 MIN_COMMON = 2
-"""How many words such texts have in common at least. Set by hand: one word says nothing."""
+"""How many words such texts have in common at least. One word says nothing."""
 
 
 def pair_features(

@@ -42,8 +42,8 @@ MIN_BEST_TOKENS = 30
 """How much of the best hit is shown at least. With its line it is 50 tokens, the smallest budget of a search."""
 
 MIN_CUT_TOKENS = 60
-"""How much of another hit is shown at least, or it is left out. Set by hand: about three sentences, which are enough to
-see what a text is about; less would take room from shorter hits and say little."""
+"""How much of another hit is shown at least, or it is left out: about three sentences, which are enough to see what a
+text is about; less would take room from shorter hits and say little."""
 
 
 def memory_hit(memory: Memory, sources: Sequence[Message] = ()) -> Hit:
@@ -309,11 +309,11 @@ def entries_matching(conn: Connection, scope: Scope, found: HitFilter) -> set[in
 # Show of a page the passage that answers best, because a whole page would fill a reply.
 
 PAGE_SHARE = 4
-"""A page has at most this part of a reply, one fourth, unless it is whole within that. Set by hand: with 800 tokens
-that is a paragraph or two, and a caller that asks for 4,000 gets whole pages."""
+"""A page has at most this part of a reply, one fourth, unless it is whole within that. With 800 tokens that is a
+paragraph or two, and a caller that asks for 4,000 gets whole pages."""
 
 MIN_PASSAGE_TOKENS = 60
-"""How much of a page is shown at least. Set by hand: two or three sentences."""
+"""How much of a page is shown at least: two or three sentences."""
 
 _END = re.compile(r"[.!?…][\"')\]»”’]*\s+|[。！？｡۔।]\s*|\n+")  # noqa: RUF001 - full stops are meant
 

@@ -27,10 +27,10 @@ MAX_CURSOR_DIGITS = 18
 """The number of a row is below 10^18 as a 64-bit integer."""
 
 FILTERED_BATCH = 200
-"""How many memories are read at once if a filter is applied, which may drop most of them. Set by hand."""
+"""How many memories are read at once if a filter is applied, which may drop most of them."""
 
 MAX_TESTED = 10_000
-"""How many entries a filter tests for one page, so that no page takes long: about half a second. Set by hand."""
+"""How many entries a filter tests for one page, so that no page takes long: about half a second."""
 
 
 Position: TypeAlias = int | MessagePosition

@@ -30,8 +30,8 @@ and by how much it falls for each point of score below the best one."""
 
 SMALL = "small"
 FEW = 4
-"""In a memory of so many entries, the signs that depend on its size weigh half of what they do in an empty one. Set by
-hand: of four texts one is the best by chance, and a word that only one of them has is not rare."""
+"""In a memory of so many entries, the signs that depend on its size weigh half of what they do in an empty one. Of four
+texts one is the best by chance, and a word that only one of them has is not rare."""
 
 IN_SMALL_MEMORIES = ("score", "highest meaning", "rarest missing word", "coverage", "least similar word", "lead")
 """The signs that depend on how much is stored. Each has a second weight, which fades as the memory grows."""
@@ -40,8 +40,8 @@ SMALL_THRESHOLD = "threshold, small"
 """Key of what is added to the threshold in an empty memory; it fades as the memory grows. The threshold is a logit."""
 
 TOP = 3
-"""Among so many of the first candidates one may have all the words of what a question is about. Set by hand: as many as
-are sure to be shown."""
+"""Among so many of the first candidates one may have all the words of what a question is about: as many as are sure to
+be shown."""
 
 _NAME = re.compile(r"(?<=\S\s)[^\W\d_][\w'-]*")
 _IDENTIFIER = re.compile(r"[\w./:+-]*\d[\w./:+-]*")

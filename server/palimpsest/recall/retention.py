@@ -36,8 +36,8 @@ NAME = "identity"
 """What keeps the memory that tells the user's name, with or without tags."""
 
 WEIGHT = 0.5
-"""What a memory loses in the order that is wholly forgotten. Set by hand to what `updates.CLEAR` calls a clear lead:
-what stands out from all others keeps its place, and of two that answer alike the one that is remembered is first."""
+"""What a memory loses in the order that is wholly forgotten. It is what `score.CLEAR` calls a clear lead: what stands
+out from all others keeps its place, and of two that answer alike the one that is remembered is first."""
 
 SECONDS_A_DAY = 86_400
 

@@ -43,7 +43,7 @@ from palimpsest.text.tokenizer import search_tokens
 # They come from the ledger's history. The vector index and the full text only know what is believed now.
 
 MAX_EMBEDDED = 32
-"""How many old texts one search embeds at most: a second of work. The others are found by their words. Set by hand."""
+"""How many old texts one search embeds at most: a second of work. The others are found by their words."""
 
 
 def candidates_at(ledger: Ledger, embedder: Embedder, request: CandidateRequest, instant: datetime) -> Candidates:
@@ -107,7 +107,7 @@ def _past_candidate(seq: int, hit: Hit) -> Candidate:
 # Follow the links of memories one hop (A-Mem, section 3.4): what a candidate is linked with is a candidate too.
 
 MAX_ADDED = 40
-"""How many candidates are added because they are linked with one. Set by hand: half of those that the meaning finds."""
+"""How many candidates are added because they are linked with one: half of those that the meaning finds."""
 
 # Retrieve the candidates of a query from the ledger.
 #
@@ -118,15 +118,15 @@ MAX_ADDED = 40
 
 MIN_VISIBLE_SHARE = 0.2
 """If the scope sees a smaller share of the requested candidates, it is scanned: most of what was returned belongs to
-other scopes. Set by hand; a fifth of a search's candidates still fills its reply."""
+other scopes. A fifth of a search's candidates still fills its reply."""
 
 MAX_PICKED = 10_000
 """Up to so many entries that pass a filter are read one by one. More are read with all others of the scope, in order,
 which takes less time for each. Measured with 100,000 entries."""
 
 TESTED_POOLS = 4
-"""How many times as many candidates are tested as are wanted, if a filter leaves most messages. Set by hand: so one
-that leaves a fourth of them finds enough. If it does not, all entries that pass are read."""
+"""How many times as many candidates are tested as are wanted, if a filter leaves most messages, so that one that leaves a
+fourth of them finds enough. If it does not, all entries that pass are read."""
 
 WHOLE_TEXT = 2**31 - 1
 """As a number of characters: the whole text."""
@@ -134,7 +134,7 @@ WHOLE_TEXT = 2**31 - 1
 PAGE_SHARE = 2
 """For so many other candidates there is one page of a document. Pages have a pool of their own, because those of a
 large document match many questions by some of their words, and what people said would not become a candidate at all.
-Set by hand with benchmarks/documents.py."""
+Chosen with benchmarks/documents.py."""
 
 _T = TypeVar("_T")
 

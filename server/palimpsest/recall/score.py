@@ -54,11 +54,11 @@ def connected(candidates: Candidates, scores: Column) -> Column:
 # What candidates say about each other: those of one session, a question and its answer, a message and its memories.
 
 REPEATED = 4.0
-"""What a memory or a message loses whose other half stands above it. Set by hand: enough to leave its place to what
-the reply does not say yet, and not so much that a good hit is lost."""
+"""What a memory or a message loses whose other half stands above it: enough to leave its place to what the reply does
+not say yet, and not so much that a good hit is lost."""
 
 SESSION_TOP = 3
-"""How many messages of a session stand for it. Set by hand: more are seldom about one question."""
+"""How many messages of a session stand for it. More are seldom about one question."""
 
 
 def best_of_session(entries: Sequence[Candidate], guess: Column) -> Column:
@@ -114,11 +114,11 @@ def repeated(candidates: Candidates, scores: Column) -> Column:
 # What pages of documents lose: of the many pages of a library some match any question.
 
 PAGE = 0.25
-"""What every page loses. Set by hand with benchmarks/documents.py: more finds more of what people said, and less of
-what stands on pages."""
+"""What every page loses. Chosen with benchmarks/documents.py: more finds more of what people said, and less of what
+stands on pages."""
 
 FURTHER = 1.0
-"""What every page loses more than the page above it, so that the first hits are not all pages. Set by hand with
+"""What every page loses more than the page above it, so that the first hits are not all pages. Chosen with
 benchmarks/documents.py, as `PAGE`."""
 
 FURTHER_PAGE = "further page"
@@ -140,36 +140,36 @@ def page_losses(candidates: Candidates, scores: Column) -> dict[str, Column]:
 
 FIRST = 32
 """How many of the first candidates are compared with each other. An update that is worded differently can be far below
-what it replaces. Set by hand."""
+what it replaces."""
 
 MIN_EXACT_WORDS = 3
-"""A query of at least this many words that stands in an older text word by word asks for that text. Set by hand: fewer
-words stand in many texts by chance."""
+"""A query of at least this many words that stands in an older text word by word asks for that text. Fewer words stand
+in many texts by chance."""
 
 SAME_WORDS = 0.65
-"""The share of the older one's query words, by weight, that the newer of the two best has at least. Set by hand: with
-less in common, the older one often is the only answer."""
+"""The share of the older one's query words, by weight, that the newer of the two best has at least. With less in
+common, the older one often is the only answer."""
 
 CLEAR = 0.5
-"""By how much both of the two best score higher than all others, if they stand out. Set by hand."""
+"""By how much both of the two best score higher than all others, if they stand out."""
 
 IDENTIFYING = 0.55
-"""How rare the rarest common word is at least, as a share of the rarity of a word that no text has. Set by hand: a name
-that stands in two texts of three, or in every other one, does not say that two texts are about one matter."""
+"""How rare the rarest common word is at least, as a share of the rarity of a word that no text has. A name that stands
+in two texts of three, or in every other one, does not say that two texts are about one matter."""
 
 MAX_LEAD = 4.0
-"""By how much the older of the two may score higher. Set by hand: what is told in passing is that far below. What is
-further below is about something else."""
+"""By how much the older of the two may score higher. What is told in passing is that far below. What is further below
+is about something else."""
 
 FIRST_BY = 1e-6
 """What is enough to come first."""
 
 HEAD_START = 0.5
-"""How far above the newer one the older one rises if the query asks about the past. Set by hand, and small."""
+"""How far above the newer one the older one rises if the query asks about the past. It is small."""
 
 KEPT_TEXTS = 2_048
 """How many texts of candidates, of at most 400 characters each, are kept with their words. The same come up again and
-again. Set by hand: two to five megabytes."""
+again: two to five megabytes."""
 
 
 def order_features(
@@ -287,7 +287,7 @@ def _numbered(values: Sequence[Hashable]) -> Column:
 
 COMPARED = 64
 """How many of the first candidates are compared with the query by the vectors of single words. It takes time, and the
-candidates below seldom reach the reply. Set by hand."""
+candidates below seldom reach the reply."""
 
 COMPARED_FEATURES = ("gist", "wording")
 
@@ -298,37 +298,37 @@ LENGTH_SPREAD = 0.7
 """A little above the standard deviation of the logarithm of those lengths, which is 0.58."""
 
 LENGTH_BOUNDS = (-1.5, 0.5)
-"""The feature of the length has no values beyond these, because long messages are not better still. Set by hand."""
+"""The feature of the length has no values beyond these, because long messages are not better still."""
 
 RECENCY = 0.1
-"""What a candidate of this moment gains. Set by hand, and small: it decides between equals."""
+"""What a candidate of this moment gains. It is small: it decides between equals."""
 
 RECENCY_DAYS = 365.0
-"""After how many days that gain has fallen to 1/e. Set by hand; memories stay useful for years."""
+"""After how many days that gain has fallen to 1/e. Memories stay useful for years."""
 
 SUPERSEDED = 2.0
-"""What a message loses if all its facts were superseded: enough to come after what is current. Set by hand, because no
-data set has such messages."""
+"""What a message loses if all its facts were superseded: enough to come after what is current. No data set has such
+messages, so it is not fitted."""
 
 VERBATIM = 8.0
-"""What a candidate gains whose text is the query, word by word. Set by hand: more than all other parts differ between
-texts that are as alike, because it was asked for."""
+"""What a candidate gains whose text is the query, word by word: more than all other parts differ between texts that are
+as alike, because it was asked for."""
 
 GUESSED_SPEAKER = 1.6
-"""The weight of a named speaker in the first guess that a session is judged by. Set by hand at about half of the fitted
-weight, because the guess is a mean of z-scores and thus half as wide."""
+"""The weight of a named speaker in the first guess that a session is judged by. It is about half of the fitted weight,
+because the guess is a mean of z-scores and thus half as wide."""
 
 SECONDS_A_DAY = 86_400
 MAX_RATIO = 2
-"""A text that is this many times as long as another one does not have the same words. Set by hand, so that long texts
-are not compared."""
+"""A text that is this many times as long as another one does not have the same words, so that long texts are not
+compared."""
 
 TINY = 1e-9
 """A spread below this is rounding, and not a difference between candidates."""
 
 MIN_SPREAD = 0.05
-"""The smallest standard deviation of cosines: of two memories that are equally near, neither is far better. Set by hand
-at less than half of the usual deviation, which is 0.12."""
+"""The smallest standard deviation of cosines: of two memories that are equally near, neither is far better. It is less
+than half of the usual deviation, which is 0.12."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,10 +59,10 @@ MAX_RELATIONS = 5
 
 MAX_READ = {1: 2 * MAX_RELATIONS, 2: 100}
 """How many relations are read by the number of hops: for one twice as many as are shown, because several memories may
-state the same; for two those that lead on. Set by hand."""
+state the same; for two those that lead on."""
 
 MAX_PAST = 1_000
-"""How many relations of an earlier time are read. Set by hand."""
+"""How many relations of an earlier time are read."""
 
 ROOM_SHARE = 8
 """Relations have the room that the hits leave, and at least one part in so many of it. At the default of 800 tokens
@@ -137,17 +137,17 @@ def _first(hops: Sequence[Sequence[KnownRelation]], memory_ids: Sequence[str]) -
 # Notes on a filter that finds nothing for a reason that its writer cannot see: a key that no memory has.
 
 MAX_KEYS = 8
-"""How many of the keys that exist are named. Set by hand: what a person reads at a glance."""
+"""How many of the keys that exist are named: what a person reads at a glance."""
 
 NEAR_BEGINNING = 2
-"""How many first characters a name has in common with those it is compared with. Set by hand: few names are misspelt
-there, and among ten thousand about a hundred begin so."""
+"""How many first characters a name has in common with those it is compared with. Few names are misspelt there, and
+among ten thousand about a hundred begin so."""
 
 MAX_NEAR = 3
-"""How many of these a note names. Set by hand."""
+"""How many of these a note names."""
 
 MAX_COMPARED = 500
-"""How many names an unknown one is compared with. Set by hand: a tenth of a second."""
+"""How many names an unknown one is compared with: a tenth of a second."""
 
 LAST_INSTANT = datetime.max.replace(tzinfo=UTC)
 
@@ -251,12 +251,12 @@ POOL = 80
 a question among the first ten hits: the order of the candidates matters more than their number."""
 
 PASSAGE_TOKENS = 100
-"""How much of the best page is judged, if a page is the best. Set by hand: about 400 characters, as much as is
-read of other texts."""
+"""How much of the best page is judged, if a page is the best: about 400 characters, as much as is read of other
+texts."""
 
 MAX_WEAK = 5
-"""How many hits are shown at most if probably none answers. Set by hand: enough for an answer in other words, and few
-enough that an agent does not read a page of what it did not ask for."""
+"""How many hits are shown at most if probably none answers: enough for an answer in other words, and few enough that an
+agent does not read a page of what it did not ask for."""
 
 SPARE = 3
 """How many more hits than the limit are read at once, because some fold into others."""

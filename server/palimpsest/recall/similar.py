@@ -32,11 +32,11 @@ from palimpsest.store import messages as message_queries
 from palimpsest.text.tokenizer import search_tokens
 
 NEAREST = 50
-"""How many entries the index is asked for. Messages are among them, and only memories are kept. Set by hand."""
+"""How many entries the index is asked for. Messages are among them, and only memories are kept."""
 
 CANDIDATES_PER_RESULT = 2
 """How many candidates of each retrieval are kept for every requested memory: the first by words may be the second by
-likeness. Set by hand."""
+likeness."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,11 +155,11 @@ def _shared_words(weights: Mapping[str, float], words: AbstractSet[str]) -> floa
 
 
 COMPARED = PoolSize(by_meaning=50, by_words=10, kept=40)
-"""How many memories a new one is compared with. Set by hand: what it replaces is nearly always among the nearest
-three, and the others say how near is near. Messages are among the nearest too; only memories are kept."""
+"""How many memories a new one is compared with. What it replaces is nearly always among the nearest three, and the
+others say how near is near. Messages are among the nearest too; only memories are kept."""
 
 SAME_MEANING = 0.8
-"""Two texts with at least this cosine say the same in other words. Set by hand: the nearest update has 0.69."""
+"""Two texts with at least this cosine say the same in other words. The nearest update has 0.69."""
 
 
 @dataclass(frozen=True, slots=True)
