@@ -26,6 +26,7 @@ from palimpsest.core.models import Message, Scope
 from palimpsest.core.settings import Settings
 from palimpsest.core.validation import trimmed, well_formed
 from palimpsest.hooks import spool
+from palimpsest.hooks.events import is_within
 from palimpsest.hooks.spool import VERSION, hashed, kept_part, make_private_folder, without_private
 from palimpsest.hooks.transcripts import (
     FORMATS,
@@ -216,8 +217,7 @@ def is_excluded(folder: str, excluded: Sequence[str]) -> bool:
     """Return whether a folder is one of those that hooks leave out, or below one."""
     if not folder or "\0" in folder:  # no folder has such a path
         return False
-    path = Path(os.path.realpath(folder))
-    return any(path.is_relative_to(os.path.realpath(Path(other).expanduser())) for other in excluded)
+    return any(is_within(folder, os.path.expanduser(other)) for other in excluded)  # noqa: PTH111 - as the hook does
 
 
 # What of a captured text is kept: what a person or the assistant said, without what clients and we put into it.

@@ -123,11 +123,6 @@ _BLOCKS = {
 """What blocks other than texts are."""
 
 
-def claude_code_files(folder: Path) -> list[Path]:
-    """Return the transcripts of all sessions, without those of subagents."""
-    return sorted(path for path in folder.glob("*/*.jsonl") if not path.name.startswith("agent-"))
-
-
 def claude_code_lines(line: dict[str, Any], info: TranscriptInfo) -> Iterator[TranscriptMessage]:
     """Yield what a line of a transcript says, and note the rest."""
     kind = text_of(line.get("type"))
@@ -233,11 +228,6 @@ _REQUEST = "## My request for Codex:"
 _CONTEXT = "# Context from my IDE setup:"
 
 
-def codex_files(folder: Path) -> list[Path]:
-    """Return the rollouts of all sessions."""
-    return sorted(folder.rglob("rollout-*.jsonl"))
-
-
 def codex_lines(line: dict[str, Any], info: TranscriptInfo) -> Iterator[TranscriptMessage]:
     """Yield what a line of a rollout says, and note the rest."""
     kind = text_of(line.get("type"))
@@ -318,13 +308,17 @@ class Format:
     """How the transcripts of a client are read. `folder` is where they lie, below the user's home."""
 
     folder: str
-    files_in: Callable[[Path], list[Path]]
+    pattern: str
     lines_of: Callable[[dict[str, Any], TranscriptInfo], Iterator[TranscriptMessage]]
+
+    def files_in(self, folder: Path) -> list[Path]:
+        """Return the transcripts of all sessions, without those of subagents."""
+        return sorted(path for path in folder.glob(self.pattern) if not path.name.startswith("agent-"))
 
 
 FORMATS = {
-    "claude-code": Format(".claude/projects", claude_code_files, claude_code_lines),
-    "codex": Format(".codex/sessions", codex_files, codex_lines),
+    "claude-code": Format(".claude/projects", "*/*.jsonl", claude_code_lines),
+    "codex": Format(".codex/sessions", "**/rollout-*.jsonl", codex_lines),
 }
 """The clients whose transcripts can be read. Others say everything in what they give to their hooks."""
 

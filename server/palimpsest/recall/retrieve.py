@@ -125,8 +125,8 @@ MAX_PICKED = 10_000
 which takes less time for each. Measured with 100,000 entries."""
 
 TESTED_POOLS = 4
-"""How many times as many candidates are tested as are wanted, if a filter leaves most messages, so that one that leaves a
-fourth of them finds enough. If it does not, all entries that pass are read."""
+"""How many times as many candidates are tested as are wanted, if a filter leaves most messages, so that one that leaves
+a fourth of them finds enough. If it does not, all entries that pass are read."""
 
 WHOLE_TEXT = 2**31 - 1
 """As a number of characters: the whole text."""
