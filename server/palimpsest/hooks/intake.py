@@ -195,7 +195,9 @@ class Intake:
     rest: frozenset[Path] = frozenset()
 
 
-async def take_in(engine: Engine, settings: Settings, seconds: float | None = None, *, patience: float = 0) -> Intake:
+async def take_in_spool(
+    engine: Engine, settings: Settings, seconds: float | None = None, *, patience: float = 0
+) -> Intake:
     """Take in what waits, for at most about `seconds`.
 
     `patience` is for how many seconds to wait for another process that is doing it. Raises LedgerError.
@@ -226,7 +228,7 @@ async def empty_spool(engine: Engine, settings: Settings, erased: Scope | None) 
     If the settings allow no capture, what belongs to the `erased` scope is removed from the spool. Raises LedgerError.
     """
     if settings.hooks in CAPTURING:
-        if (await take_in(engine, settings, patience=PATIENCE)).is_busy:
+        if (await take_in_spool(engine, settings, patience=PATIENCE)).is_busy:
             raise LedgerError(
                 "another process is taking in what hooks captured, so nothing was erased yet. Try again in a minute"
             )
@@ -384,7 +386,7 @@ async def follow_spool(engine: Engine, settings: Settings, after_write: AfterWri
             try:
                 files = await engine.run(lambda: captured.waiting_files(settings.data_dir))
                 if set(files) - rest:
-                    intake = await take_in(engine, settings)
+                    intake = await take_in_spool(engine, settings)
                     rest = intake.rest if not intake.is_busy else rest
                     for scope in intake.scopes:
                         await after_write(scope)
@@ -454,7 +456,7 @@ async def take_in_sessions(
         raise InputError(f"there are no sessions of {request.client} in {folder}. Nothing was taken in. Use --folder")
     result = SessionsResult(folder)
     busy = LedgerError("another process is taking in what hooks captured. Nothing was taken in. Try again in a minute")
-    if not request.is_dry_run and (await take_in(engine, settings, patience=PATIENCE)).is_busy:
+    if not request.is_dry_run and (await take_in_spool(engine, settings, patience=PATIENCE)).is_busy:
         raise busy
     with ExitStack() as stack:
         if not await engine.run(lambda: enter_lock(stack, settings.data_dir, PATIENCE)):
@@ -541,7 +543,7 @@ class Capture:
         """Take in what hooks left in the spool, for at most about `seconds`; nothing if the settings say so."""
         if self._settings.hooks not in CAPTURING:
             return Intake()
-        intake = await take_in(self._engine, self._settings, seconds)
+        intake = await take_in_spool(self._engine, self._settings, seconds)
         await self._follow(intake.scopes)
         return intake
 

@@ -185,7 +185,12 @@ def order_features(
     rows = cast("list[int]", np.argsort(-scores, kind="stable")[:FIRST].tolist())
     if len(rows) < 2 or candidates.vectors is None:  # noqa: PLR2004 - a pair
         return features
-    replaces = replacements(query, candidates, rows, replacement)
+    entries = [candidates.entries[row] for row in rows]
+    texts = [entry.text for entry in entries]
+    words, is_older = [_words_of(text) for text in texts], _may_be_replaced(entries)
+    replaces = replacement_probability(candidates.vectors[rows], words, texts, is_older, replacement)
+    # Not if the query asks for the older one by a number or by its exact words.
+    replaces = np.where(_is_asked_for(query, entries), 0.0, replaces)
     lead = scores[rows][np.newaxis, :] - scores[rows][:, np.newaxis]  # by how much the column is above the row
     if query.is_about_the_past:
         features["former"][rows] = (replaces * np.maximum(HEAD_START - lead, 0)).max(axis=0)
@@ -224,22 +229,6 @@ def _have_common_words(candidates: Candidates, newer: int, older: int) -> bool:
     if rarest < IDENTIFYING * math.log(1 + max(candidates.collection, 1)):  # as in `rarity`
         return False
     return sum(weights[word] for word in of_both) >= SAME_WORDS * sum(weights[word] for word in of_older)
-
-
-def replacements(
-    query: ParsedQuery, candidates: Candidates, rows: Sequence[int], replacement: Mapping[str, float]
-) -> Matrix:
-    """Return the probability that the newer of two candidates replaces the older: shape (m, m) for m rows.
-
-    It is 0 if the query asks for the older one by a number or by its exact words.
-    """
-    entries = [candidates.entries[row] for row in rows]
-    vectors = cast("np.ndarray", candidates.vectors)[list(rows)]
-    words = [_words_of(entry.text) for entry in entries]
-    is_older = _may_be_replaced(entries)
-    texts = [entry.text for entry in entries]
-    replaces = replacement_probability(vectors, words, texts, is_older, replacement)
-    return np.where(_is_asked_for(query, entries), 0.0, replaces)
 
 
 def _is_asked_for(query: ParsedQuery, entries: Sequence[Candidate]) -> Matrix:
