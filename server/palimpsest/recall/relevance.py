@@ -63,8 +63,8 @@ def relevance_of(scoring: SearchScoring, candidates: Candidates, ranked: Sequenc
     """Return the relevance of each ranked candidate, in their order; it never rises from one to the next."""
     if not ranked:
         return Relevance((), confident=False)
-    fitted = scoring.weights.relevance[sort_of_hit(scoring.query, ranked[0].candidate)]
-    signs = signs_of_best(scoring.query, candidates, ranked, scoring.embedder)
+    fitted = scoring.weights.relevance[relevance_model(scoring.query, ranked[0].candidate)]
+    signs = relevance_features(scoring.query, candidates, ranked, scoring.embedder)
     logit = fitted[CONSTANT] + sum(fitted.get(name, 0.0) * sign for name, sign in signs.items())
     # A page matches no worse because another page stands above it.
     scores = _scores_without(ranked, FURTHER_PAGE)
@@ -77,7 +77,7 @@ def relevance_of(scoring: SearchScoring, candidates: Candidates, ranked: Sequenc
     return Relevance(of_hits, confident=confident, threshold=threshold)
 
 
-def sort_of_hit(query: ParsedQuery, best: Candidate) -> str:
+def relevance_model(query: ParsedQuery, best: Candidate) -> str:
     """Return which of the fitted sets is for a hit: a memory, a message, or a message where the query names a speaker.
 
     Of the messages of one speaker, the signs say other things than of all that is stored.
@@ -85,7 +85,7 @@ def sort_of_hit(query: ParsedQuery, best: Candidate) -> str:
     return "speaker" if best.kind == "message" and query.speakers else best.kind
 
 
-def signs_of_best(
+def relevance_features(
     query: ParsedQuery, candidates: Candidates, ranked: Sequence[Ranked], embedder: Embedder
 ) -> dict[str, float]:
     """Return the signs that the best candidate answers, or does not, by name."""

@@ -89,7 +89,7 @@ def candidates_at(ledger: Ledger, embedder: Embedder, request: CandidateRequest,
         words,
         rarity(frequency, request.words, len(hits)),
         len(hits),
-        linked=linked_rows(entries, ((hit.id, message) for hit in hits for message in hit.message_ids)),
+        source_pairs=linked_rows(entries, ((hit.id, message) for hit in hits for message in hit.message_ids)),
         past=dict(enumerate(hits)),
         errors=errors,
     )
@@ -266,7 +266,7 @@ class _LivingSearch:
             frozenset(outdated),
             linked_rows(entries, memories.messages_of(conn, memory_ids)) if has_both else [],
             errors=tuple(self.errors),
-            connected=connected,
+            link_pairs=connected,
         )
 
     def _with_linked(self, rows: Sequence[CandidateRow]) -> tuple[list[CandidateRow], list[tuple[int, int]]]:

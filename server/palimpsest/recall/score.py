@@ -46,7 +46,7 @@ def connected(candidates: Candidates, scores: Column) -> Column:
     gains = np.zeros(len(scores))
     of_memories = np.array([entry.kind == "memory" for entry in candidates.entries])
     best = int(np.argmax(np.where(of_memories, scores, -np.inf)))
-    linked = [row for row, other in candidates.connected if other == best]
+    linked = [row for row, other in candidates.link_pairs if other == best]
     gains[linked] = np.maximum(scores[best] - DISTANCE - scores[linked], 0.0)
     return gains
 
@@ -84,7 +84,7 @@ def of_linked(candidates: Candidates, feature: Column) -> Column:
     What was said and what was learned from it are two wordings of one matter, and each finds the other.
     """
     highest = np.full(len(candidates.entries), -np.inf)
-    for memory, message in candidates.linked:
+    for memory, message in candidates.source_pairs:
         highest[memory] = max(highest[memory], feature[message])
         highest[message] = max(highest[message], feature[memory])
     return np.where(np.isinf(highest), 0.0, highest)
@@ -96,10 +96,10 @@ def repeated(candidates: Candidates, scores: Column) -> Column:
     One that is itself such a repetition does not count.
     """
     repeats = np.zeros(len(scores))
-    if not candidates.linked:
+    if not candidates.source_pairs:
         return repeats
     others: dict[int, list[int]] = {}
-    for memory, message in candidates.linked:
+    for memory, message in candidates.source_pairs:
         others.setdefault(memory, []).append(message)
         others.setdefault(message, []).append(memory)
     above: set[int] = set()
@@ -352,7 +352,7 @@ class SearchScoring:
             if self._is_used(name):
                 parts[name] = weigh(name, self.compared_feature(name, candidates, first_rows(parts)))
         scores = np.sum(list(parts.values()), axis=0)
-        if candidates.connected:
+        if candidates.link_pairs:
             parts[CONNECTED] = connected(candidates, scores)
             scores = scores + parts[CONNECTED]
         order = order_features(self.query, candidates, scores, self.weights.replacement)

@@ -35,7 +35,7 @@ from palimpsest.recall.hits import (
 )
 from palimpsest.recall.query import ParsedQuery
 from palimpsest.recall.relevance import Relevance, relevance_of
-from palimpsest.recall.retention import OFF, Forgetting, faded_owners, left_out_note, retention_of
+from palimpsest.recall.retention import OFF, RetentionSettings, faded_owners, left_out_note, retention_of
 from palimpsest.recall.retrieve import Searchable, retrieve
 from palimpsest.recall.score import SearchScoring
 from palimpsest.store import entries, messages
@@ -234,7 +234,7 @@ class SearchQuery:
     explain: bool = False
     min_relevance: float = 0.0
     hops: int = 1
-    forgetting: Forgetting = OFF
+    forgetting: RetentionSettings = OFF
     follows_links: bool = False
 
 
