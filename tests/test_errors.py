@@ -155,18 +155,6 @@ class TestFullDisk:
         assert palimpsest_json(tmp_path, "doctor", "--deep")["ok"]
 
     @pytest.mark.nightly
-    async def test_a_memory_without_room_to_start_opens_as_soon_as_there_is_some(self, tmp_path: Path) -> None:
-        """A server that starts on a full disk says so, stays up, and needs no restart."""
-        os.mkfifo(tmp_path / "more")
-        async with restricted_server(tmp_path, {"room": 20_000, "room_pipe": str(tmp_path / "more")}) as memory:
-            for _ in range(2):
-                reply = error_text(await memory.call_tool("add_memory", {"text": RETREAT}))
-                assert "it may be full" in reply
-            await anyio.to_thread.run_sync(limit_room, tmp_path / "more", "lift")
-            reply_text(await memory.call_tool("add_memory", {"text": RETREAT}))
-            assert await all_texts(memory) == [RETREAT]
-
-    @pytest.mark.nightly
     async def test_a_write_that_fills_the_disk_leaves_everything_as_it_was(self, tmp_path: Path) -> None:
         """If SQLite reports a full disk, every kind of write leaves everything as it was."""
         async with memory_in(tmp_path, vector_store=EXACT) as memory:
@@ -261,28 +249,6 @@ def limited_pages() -> Generator[PageLimit]:
 
 
 class TestReadOnly:
-    @pytest.mark.nightly
-    async def test_a_read_only_place_is_reported_until_it_is_writable(self, tmp_path: Path) -> None:
-        """A read-only folder or file is reported, is not made writable, and works once its owner makes it writable."""
-        for closed, known in (("folder", []), ("memory", [RETREAT]), ("file", [RETREAT])):
-            folder = tmp_path / closed
-            data = folder / "data"
-            data.mkdir(parents=True)
-            if known:
-                await store_a_memory(data)
-            place = data / "ledger.db" if closed == "file" else data
-            mode = place.stat().st_mode & 0o777
-            place.chmod(mode & 0o555)
-            async with restricted_server(folder, {"unprivileged": True}) as memory:
-                for tool, arguments in (("add_memory", {"text": "x"}), ("search_memories", {"query": "x"})):
-                    reply = error_text(await memory.call_tool(tool, arguments))
-                    for part in ("Nothing was written", "writable for this user", str(data)):
-                        assert part in reply
-                assert place.stat().st_mode & 0o222 == 0, "the owner decides who may write there"
-                place.chmod(mode)
-                reply_text(await memory.call_tool("add_memory", {"text": "User drinks tea"}))
-                assert await all_texts(memory) == ["User drinks tea", *known]
-
     def test_a_place_that_nobody_can_write_is_reported(self, tmp_path: Path) -> None:
         """A data_dir that cannot be written ends a command with exit code 1 and an error that names it."""
         (tmp_path / "file").write_text("something else")
@@ -506,34 +472,26 @@ class TestDamagedLedger:
 
     @pytest.mark.nightly
     async def test_a_lost_table_affects_only_the_calls_that_read_it(self, tmp_path: Path, rows: Rows) -> None:
-        """If one table is damaged, the tool that reads it says so, and the other tools work."""
-        rows.put(tmp_path / "data", "history", b"\xff")
+        """The other tools work. If the file is no database, every call gives advice that works without a restart."""
+        data = tmp_path / "data"
+        rows.put(data)
+        settings = load_settings(None, data_dir=data)
+        back_up(settings, tmp_path / "copy.db", now)
+        rows.put(data, "history", b"\xff")
+        damaged = "Nothing was written. The file is damaged."
         async with connect_stdio(tmp_path) as memory:
             for _ in range(2):
                 reply = error_text(await memory.call_tool("get_history", {"memory_id": rows.ids[0]}))
-                assert (
-                    "malformed. Nothing was written. The file is damaged. See how badly with palimpsest doctor --deep"
-                    in reply
-                )
+                assert f"malformed. {damaged} See how badly with palimpsest doctor --deep" in reply
                 assert await first_hit(memory, "where is the offsite?") == RETREAT
                 assert await all_texts(memory) == ["User drinks green tea", RETREAT]
                 assert "malformed" in error_text(await memory.call_tool("add_memory", {"text": "User sails"}))
         assert "palimpsest restore" in palimpsest(tmp_path, "doctor", "--deep", "--json", code=1)
-
-    @pytest.mark.nightly
-    async def test_a_file_that_is_not_a_database_is_reported_and_a_backup_replaces_it(self, tmp_path: Path) -> None:
-        """If the file is not a database, every call gives advice that works, and the server needs no restart."""
-        await store_a_memory(tmp_path / "data")
-        settings = load_settings(None, data_dir=tmp_path / "data")
-        back_up(settings, tmp_path / "copy.db", now)
-        (tmp_path / "data" / "ledger.db").write_bytes(b"no database at all" * 1_000)
+        (data / "ledger.db").write_bytes(b"no database at all" * 1_000)
         async with connect_stdio(tmp_path) as memory:
             for _ in range(2):
                 reply = error_text(await memory.call_tool("search_memories", {"query": "offsite"}))
-                assert (
-                    "not a database. Nothing was written. The file is damaged. Restore a backup with palimpsest restore"
-                    in reply
-                )
+                assert f"not a database. {damaged} Restore a backup with palimpsest restore" in reply
             await anyio.to_thread.run_sync(restore, settings, tmp_path / "copy.db", now)
             assert await first_hit(memory, "offsite") == RETREAT
 
@@ -814,50 +772,95 @@ async def answers_and_follows(data: Path) -> None:
     assert await index_findings(data) == [(True, f"{data}/index: folder 0 is free, 5 vectors, 0 changes behind")]
 
 
-CAUSES: dict[str, tuple[str, str, str, str | None]] = {
-    "cannot be opened for writing": ("data", "a file", "", None),
-    "did you mean 'embedder'?": (
-        "config.toml",
-        "[embeder]\nprovider = 'local'\n",
-        "config.toml",
-        "[embedder]\nprovider = 'local'\n",
+@dataclass(frozen=True)
+class Cause:
+    """Why a server cannot open its memory: what it says of it, and how that is made and removed in a folder."""
+
+    says: tuple[str, ...]
+    make: Callable[[Path], object]
+    remove: Callable[[Path], object]
+    settings: dict[str, str] = field(default_factory=dict[str, str])
+    restrictions: Callable[[Path], dict[str, Any]] | None = None
+
+
+def write_settings(folder: Path, table: str) -> None:
+    (folder / "config.toml").write_text(f"[{table}]\nprovider = 'local'\n", "utf-8")
+
+
+def write_newer_ledger(folder: Path) -> None:
+    (folder / "data").mkdir()
+    with closing(sqlite3.connect(folder / "data" / "ledger.db")) as conn, conn:
+        conn.execute("CREATE TABLE alembic_version (version_num TEXT)")
+        conn.execute("INSERT INTO alembic_version VALUES ('9999')")
+
+
+def read_only(name: str, *, has_memory: bool) -> Cause:
+    """Return the cause that a place cannot be written. The owner decides who may write there."""
+
+    def close(folder: Path) -> None:
+        (folder / "data").mkdir(mode=0o700)
+        if has_memory:
+            anyio.run(store_a_memory, folder / "data")
+        (folder / name).chmod((folder / name).stat().st_mode & 0o555)
+
+    def open_again(folder: Path) -> None:
+        assert (folder / name).stat().st_mode & 0o222 == 0
+        (folder / name).chmod((folder / name).stat().st_mode | 0o200)
+
+    says = ("Nothing was written", "writable for this user", "/data")
+    return Cause(says, close, open_again, restrictions=lambda _: {"unprivileged": True})
+
+
+CAUSES = {
+    "a file in place of the folder": Cause(
+        ("cannot be opened for writing",),
+        lambda folder: (folder / "data").write_text("a file"),
+        lambda folder: (folder / "data").unlink(),
     ),
-    "Upgrade palimpsest-mcp": ("data/ledger.db", "9999", "", None),
+    "wrong settings": Cause(
+        ("did you mean 'embedder'?",),
+        lambda folder: write_settings(folder, "embeder"),
+        lambda folder: write_settings(folder, "embedder"),
+        {"PALIMPSEST_CONFIG": "config.toml"},
+    ),
+    "a newer ledger": Cause(
+        ("Upgrade palimpsest-mcp",), write_newer_ledger, lambda folder: (folder / "data" / "ledger.db").unlink()
+    ),
+    "a full disk": Cause(
+        ("it may be full",),
+        lambda folder: os.mkfifo(folder / "more"),
+        lambda folder: limit_room(folder / "more", "lift"),
+        restrictions=lambda folder: {"room": 20_000, "room_pipe": str(folder / "more")},
+    ),
+    "an empty read-only folder": read_only("data", has_memory=False),
+    "the read-only folder of a memory": read_only("data", has_memory=True),
+    "the read-only file of a memory": read_only("data/ledger.db", has_memory=True),
 }
-"""What a server says that cannot open: the file that causes it with its content, the settings file, and the remedy."""
 
 
 class TestServerThatCannotOpen:
     @pytest.mark.nightly
-    @pytest.mark.parametrize("error", CAUSES)
-    async def test_each_call_says_why_until_the_cause_is_gone(self, tmp_path: Path, error: str) -> None:
+    @pytest.mark.parametrize("name", CAUSES)
+    async def test_each_call_says_why_until_the_cause_is_gone(self, tmp_path: Path, name: str) -> None:
         """Every call says why the memory cannot be opened. Once the cause is gone, calls work without a restart."""
-        name, content, config, remedy = CAUSES[error]
-        file = tmp_path / name
-        if content == "9999":
-            file.parent.mkdir()
-            with closing(sqlite3.connect(file)) as conn, conn:
-                conn.execute("CREATE TABLE alembic_version (version_num TEXT)")
-                conn.execute("INSERT INTO alembic_version VALUES (?)", [content])
-        else:
-            file.write_text(content, "utf-8")
-        async with connect_stdio(tmp_path, **({"PALIMPSEST_CONFIG": config} if config else {})) as memory:
+        cause = CAUSES[name]
+        await anyio.to_thread.run_sync(cause.make, tmp_path)
+        restrictions = cause.restrictions(tmp_path) if cause.restrictions is not None else {}
+        async with restricted_server(tmp_path, restrictions, **cause.settings) as memory:
             assert {tool.name for tool in (await memory.list_tools()).tools} == TOOL_NAMES
-            for tool, arguments in EACH_TOOL.items():
-                assert error in error_text(await memory.call_tool(tool, arguments))
             answers: list[str] = []
 
             async def ask() -> None:
                 answers.append(error_text(await memory.call_tool("list_memories", {})))
 
+            for tool, arguments in EACH_TOOL.items():
+                answers.append(error_text(await memory.call_tool(tool, arguments)))
             async with anyio.create_task_group() as tasks:
                 for _ in range(5):
                     tasks.start_soon(ask)
-            assert [answer for answer in answers if error not in answer] == []
-            file.unlink()
-            if remedy is not None:
-                file.write_text(remedy, "utf-8")
-            reply_text(await memory.call_tool("add_memory", {"text": RETREAT}))
+            assert [answer for answer in answers if not all(part in answer for part in cause.says)] == []
+            await anyio.to_thread.run_sync(cause.remove, tmp_path)
+            reply_text(await memory.call_tool("add_memory", {"text": RETREAT, "infer": False}))
             assert await first_hit(memory, "offsite") == RETREAT
 
 

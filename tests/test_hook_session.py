@@ -22,11 +22,7 @@ from tests.support.sessions import kept
 
 pytestmark = pytest.mark.anyio
 
-SETTINGS = {
-    "PALIMPSEST_EMBEDDER__PROVIDER": "e5",
-    "PALIMPSEST_LLM__PROVIDER": "none",
-    "PALIMPSEST_PROJECT": "auto",
-}
+SETTINGS = {"PALIMPSEST_EMBEDDER__PROVIDER": "e5", "PALIMPSEST_LLM__PROVIDER": "none", "PALIMPSEST_PROJECT": "auto"}
 
 DATABASE = (
     "The tea shop's checkout service uses PostgreSQL 16 as its database, which runs on the machine of the shop itself, "

@@ -128,14 +128,7 @@ def test_only_the_settings_read_the_environment() -> None:
         if (isinstance(node, ast.Attribute) and node.attr in {"environ", "environb", "getenv"})
         or (isinstance(node, ast.ImportFrom) and {alias.name for alias in node.names} & {"environ", "getenv"})
     }
-    expected = {
-        "__main__",
-        "hooks.instructions",
-        "core.settings",
-        "embed.e5",
-        "hooks.events",
-        "cli.clients.catalog",
-    }
+    expected = {"__main__", "hooks.instructions", "core.settings", "embed.e5", "hooks.events", "cli.clients.catalog"}
     assert readers == expected
 
 

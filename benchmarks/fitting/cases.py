@@ -226,7 +226,9 @@ def _some(candidates: Candidates, rows: Array) -> Candidates:
     place = {row: number for number, row in enumerate(rows.tolist())}
     return replace(
         candidates,
-        linked=[(place[one], place[other]) for one, other in candidates.linked if one in place and other in place],
+        source_pairs=[
+            (place[one], place[other]) for one, other in candidates.source_pairs if one in place and other in place
+        ],
         entries=[candidates.entries[row] for row in rows],
         vectors=chosen(candidates.vectors),
         contexts=None,

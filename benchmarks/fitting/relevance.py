@@ -18,8 +18,8 @@ from palimpsest.recall.relevance import (
     IN_SMALL_MEMORIES,
     SMALL,
     SMALL_THRESHOLD,
-    signs_of_best,
-    sort_of_hit,
+    relevance_features,
+    relevance_model,
 )
 
 SHARE = {"facts": 1.0, "few": 0.75, "turns": 1.0, "mixed": 0.25, "said": 1.0}
@@ -54,7 +54,7 @@ def fit(cases: Sequence[Case], ordered: Ordered, embedder: Embedder) -> Weights:
     """Fit the relevance by the sort of the best hit, print the figures with each group left out, return all weights."""
     relevance: dict[str, dict[str, float]] = {}
     for sort in ("memory", "message", "speaker"):
-        of_sort = [case for case in cases if sort_of_hit(case.query, _ranked(case, ordered)[0].candidate) == sort]
+        of_sort = [case for case in cases if relevance_model(case.query, _ranked(case, ordered)[0].candidate) == sort]
         print(f"\nunknown questions, left out, best hit: {sort}")
         relevance[sort] = _fit_sort(of_sort, ordered, embedder, without=() if sort == "memory" else OF_SIZE)
     return replace(ordered.weights, relevance=relevance)
@@ -113,7 +113,7 @@ def _lowest(values: Array, amount: Array) -> float:
 
 
 def _sign(case: Case, ordered: Ordered, embedder: Embedder) -> Sign:
-    values = signs_of_best(case.query, case.candidates, _ranked(case, ordered), embedder)
+    values = relevance_features(case.query, case.candidates, _ranked(case, ordered), embedder)
     return Sign(case.group, case.family, values, bool(case.number_of_answers))
 
 

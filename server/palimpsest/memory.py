@@ -47,6 +47,7 @@ from palimpsest.learn.recall_log import FadingMemories, RecallLog
 from palimpsest.learn.summaries import summary_writer
 from palimpsest.recall.forgetting import Forgetting
 from palimpsest.recall.listing import Page, page
+from palimpsest.recall.retention import RetentionSettings
 from palimpsest.recall.search import SearchQuery, SearchResult, filter_notes, search, search_all_projects
 from palimpsest.store import entries, history, links, projects
 from palimpsest.store import messages as message_queries
@@ -113,7 +114,7 @@ def list_memory(
     cursor: str | None,
     deleted: bool,
     filters: Mapping[str, Any] | None,
-    forgetting: Forgetting,
+    forgetting: RetentionSettings,
 ) -> Page:
     """Return a page of a listing. Raises InputError and LedgerError."""
     found = page(ledger, scope, limit, max_tokens, cursor, deleted=deleted, filters=filters, forgetting=forgetting)

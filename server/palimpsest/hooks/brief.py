@@ -137,8 +137,8 @@ LASTING = frozenset(
 _LASTING = (portrait_signs.PREFERENCES, portrait_signs.PEOPLE, portrait_signs.WORK, portrait_signs.HELP)
 
 ABOUT_USER, IS_LASTING, IS_PAST, IS_SOON = 1.5, 1.0, -1.0, 0.5
-"""What each sign is worth. A fact about the user comes before one about the world, whatever its age, and
-a lasting fact before what happened once. What will happen within `SOON` is worth half a lasting fact."""
+"""What each sign is worth. A fact about the user comes before one about the world, whatever its age, and a lasting fact
+before what happened once. What will happen within `SOON` is worth half a lasting fact."""
 
 FADES_WITHIN = timedelta(days=180)
 """A fact that was last said this long ago is worth half a point less than a new one; at most one point."""
@@ -179,10 +179,10 @@ def rank_by_worth(
 # Leave out what a newer memory contradicts, so that no two that contradict each other are shown side by side.
 
 COMPARED = 80
-"""How many memories are compared with each other: more than fit. Some milliseconds."""
+"""How many memories are compared with each other: more than fit, in some milliseconds."""
 
 SAME_MATTER = 0.75
-"""Which share of their words two texts have in common at least, of which one denies what the other says. Set by hand:
+"""Which share of their words two texts have in common at least, of which one denies what the other says:
 "User drinks coffee" and "User no longer drinks coffee" have all, "not allergic to walnuts" and "to peanuts" half."""
 
 ONE_MATTER = 0.3
@@ -308,7 +308,7 @@ KINDS = ("profile", "overall")
 """Which summaries say who the user is: the first that is current is shown."""
 
 MAX_GLOBAL = 500
-"""Among how many of the newest global memories the most telling are looked for. A few milliseconds."""
+"""Among how many of the newest global memories the most telling are looked for: a few milliseconds."""
 
 MAX_OF_PROJECT = 50
 """How many memories of a project are read: more than fit."""
@@ -449,7 +449,7 @@ MAX_BYTES = 2_048
 """How much of the instructions Claude Code shows."""
 
 MEMORY_TOKENS = 60
-"""How much of one memory is shown, in whole sentences. As for the brief."""
+"""How much of one memory is shown, in whole sentences."""
 
 PINNED_TOKENS = 300
 """How much of one pinned memory is shown: all of it, in English."""
@@ -517,8 +517,8 @@ FIRST_TOKENS = 200
 
 
 LEAST_REST = 60
-"""How much is left for what is not pinned, however much is: a person who pins everything still sees what is new. Set by
-hand: two or three facts."""
+"""How much is left for what is not pinned, however much is: a person who pins everything still sees what is new: two or
+three facts."""
 
 LAST_TOKENS = 45
 """How much of each of the last two messages is shown: two or three sentences."""
@@ -626,7 +626,7 @@ SEARCHED_CHARS = 2_000
 
 LEAST_SCORES = {STATIC: 4.2, SENTENCE: 6.2}
 """The log-odds from which on a memory is shown unasked, by the set of weights of the embedder. The relevance is fitted
-on questions, and most prompts are tasks that no memory is about. Set by hand on 47 prompts to 24 memories in three
+on questions, and most prompts are tasks that no memory is about. Chosen on 47 prompts to 24 memories in three
 languages. With e5, all 20 prompts that the best memory answers are above it. Of 20 that none answers, 18 had got one;
 now none of them gets any. With static, 17 of 19 are above it."""
 

@@ -26,6 +26,7 @@ from palimpsest.core.models import Message, Scope
 from palimpsest.core.settings import Settings
 from palimpsest.core.validation import trimmed, well_formed
 from palimpsest.hooks import spool
+from palimpsest.hooks.events import is_within
 from palimpsest.hooks.spool import VERSION, hashed, kept_part, make_private_folder, without_private
 from palimpsest.hooks.transcripts import (
     FORMATS,
@@ -180,11 +181,6 @@ MAX_PART_CHARS = 100
 """Longer ids of clients are hashed, so that the three parts of an external id fit into its 256 characters."""
 
 
-def message_id(user_id: str, external_id: str, role: str, text: str) -> str:
-    """Return the id of a captured message: always the same one, so that what was purged is recognized."""
-    return str(uuid.uuid5(NAMESPACE, "\0".join((user_id, external_id, role, content_hash(text)))))
-
-
 def external_id(client: str, session: str, message_id: str, role: str, text: str) -> str:
     """Return `<client>:<session>:<message id>`. Without an id of the client, role and text stand for it."""
     name = message_id or hashed(role, text)
@@ -216,8 +212,7 @@ def is_excluded(folder: str, excluded: Sequence[str]) -> bool:
     """Return whether a folder is one of those that hooks leave out, or below one."""
     if not folder or "\0" in folder:  # no folder has such a path
         return False
-    path = Path(os.path.realpath(folder))
-    return any(path.is_relative_to(os.path.realpath(Path(other).expanduser())) for other in excluded)
+    return any(is_within(folder, os.path.expanduser(other)) for other in excluded)  # noqa: PTH111 - as the hook does
 
 
 # What of a captured text is kept: what a person or the assistant said, without what clients and we put into it.
@@ -314,14 +309,14 @@ def deduplicate(
     `stored` are the captured messages of the user with these texts, and `purged` the ids of those that were
     erased: a transcript that is read again does not bring them back.
     """
-    by_text: defaultdict[str, list[StoredMessage]] = defaultdict(list)
+    by_text: defaultdict[tuple[str, str], list[StoredMessage]] = defaultdict(list)
     for item in stored:
-        by_text[_text_key(item.role, item.content_hash)].append(item)
+        by_text[item.role, item.content_hash].append(item)
     result = Deduplicated([], [])
     for item in captured:
         message = item.message
         digest = content_hash(message.content)
-        equal = by_text[_text_key(message.role, digest)]
+        equal = by_text[message.role, digest]
         same = next((other for other in equal if other.external_id == message.external_id), None)
         is_counted_as_new = _is_new_line(item, digest, equal) if item.is_line else _is_new_payload(item, digest, same)
         if is_counted_as_new and same is None and message.id not in purged:
@@ -353,18 +348,13 @@ def _is_new_line(item: Captured, digest: str, equal: Sequence[StoredMessage]) ->
     before = _count_line(item, digest)
     own = (session_prefix(item.client, item.session), session_prefix(item.client, item.origin or item.session))
     kept = sum(other.external_id.startswith(own) for other in equal)
-    elsewhere = (
-        other
+    # A copy of an equal message of another session has its id, or at least its time.
+    line_id, said_at = item.message.external_id.rpartition(":")[2], item.message.said_at
+    return kept <= before and not any(
+        other.external_id.rpartition(":")[2] == line_id or abs(other.said_at - said_at) <= SAME_TIME
         for other in equal
         if other.external_id.startswith(f"{item.client}:") and not other.external_id.startswith(own)
     )
-    return kept <= before and not any(_is_copy(item.message, other) for other in elsewhere)
-
-
-def _is_copy(message: Message, other: StoredMessage) -> bool:
-    """Return whether a line is a copy of an equal message of another session."""
-    is_same_line = other.external_id.rpartition(":")[2] == message.external_id.rpartition(":")[2]
-    return is_same_line or abs(other.said_at - message.said_at) <= SAME_TIME
 
 
 def _is_new_payload(item: Captured, digest: str, same: StoredMessage | None) -> bool:
@@ -376,10 +366,6 @@ def _is_new_payload(item: Captured, digest: str, same: StoredMessage | None) -> 
         return False
     item.counts[key] = (in_lines, (*records, name))
     return same is None and in_lines <= len(records)
-
-
-def _text_key(role: str, digest: str) -> str:
-    return f"{role} {digest}"
 
 
 def _count_key(session: str, role: str, digest: str) -> str:
@@ -521,7 +507,9 @@ def cleaned(engine: Engine, captured: Sequence[Captured]) -> list[Captured]:
         item = captured[number]
         message = item.message
         name = external_id(item.client, item.session, message.external_id, message.role, text)
-        own_id = message_id(message.scope.user_id, name, message.role, text)
+        # Always the same id, so that what was purged is recognized.
+        parts = (message.scope.user_id, name, message.role, content_hash(text))
+        own_id = str(uuid.uuid5(NAMESPACE, "\0".join(parts)))
         message = replace(message, id=own_id, content=text, created_at=now, external_id=name)
         found.append(replace(item, message=message))
     return found

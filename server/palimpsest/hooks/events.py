@@ -233,30 +233,22 @@ def forget_shown(data_dir: str, event: Event) -> None:
 
 def is_within(place: str, folder: str) -> bool:
     """Return whether a path is a folder or lies below it, as written or with all links followed."""
-    return _is_below(os.path.abspath(place), os.path.abspath(folder)) or _is_below(
-        os.path.realpath(place), os.path.realpath(folder)
-    )
-
-
-def _is_below(place: str, folder: str) -> bool:
-    place, folder = os.path.normcase(place), os.path.normcase(folder)
-    return place == folder or place.startswith(os.path.join(folder, ""))
+    for plain in (os.path.abspath, os.path.realpath):
+        path, above = os.path.normcase(plain(place)), os.path.normcase(plain(folder))
+        if path == above or path.startswith(os.path.join(above, "")):
+            return True
+    return False
 
 
 def _nearest(folders: dict[str, object], folder: str) -> object:
     """Return the value of the nearest folder at or above a folder, else that of ""."""
-    for place in (*_upwards(folder), *_upwards(os.path.realpath(folder))) if folder else ():
-        if place in folders:
-            return folders[place]
+    for place in (folder, os.path.realpath(folder)) if folder else ():
+        above, last = place, ""
+        while above not in ("", last):
+            if above in folders:
+                return folders[above]
+            above, last = os.path.dirname(above), above
     return folders.get("")
-
-
-def _upwards(folder: str) -> list[str]:
-    """Return a folder and those above it, the nearest first."""
-    places = [folder]
-    while (above := os.path.dirname(places[-1])) not in ("", places[-1]):
-        places.append(above)
-    return places
 
 
 # What the hook is told: by its arguments, by the environment, and by the file that servers and commands write.

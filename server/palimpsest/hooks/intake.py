@@ -166,13 +166,13 @@ async def restore_undone(engine: Engine, deleted: Sequence[StoredMessage], calle
 # one finds, and what is captured twice is recognized.
 
 BATCH = 100
-"""Records that are taken in together. Some minutes of work, and a transaction of a tenth of a second."""
+"""Records that are taken in together: some minutes of work, and a transaction of a tenth of a second."""
 
 CAPTURING = ("on", "capture")
 """The settings of `hooks` with which conversations are taken in."""
 
 LEARN_AT = 30
-"""So many messages of a session are learned from before it ends. One or two calls of the model."""
+"""So many messages of a session are learned from before it ends: one or two calls of the model."""
 
 PATIENCE = 30.0
 """For how many seconds a purge waits for another process that is taking in."""
@@ -195,7 +195,9 @@ class Intake:
     rest: frozenset[Path] = frozenset()
 
 
-async def take_in(engine: Engine, settings: Settings, seconds: float | None = None, *, patience: float = 0) -> Intake:
+async def take_in_spool(
+    engine: Engine, settings: Settings, seconds: float | None = None, *, patience: float = 0
+) -> Intake:
     """Take in what waits, for at most about `seconds`.
 
     `patience` is for how many seconds to wait for another process that is doing it. Raises LedgerError.
@@ -226,7 +228,7 @@ async def empty_spool(engine: Engine, settings: Settings, erased: Scope | None) 
     If the settings allow no capture, what belongs to the `erased` scope is removed from the spool. Raises LedgerError.
     """
     if settings.hooks in CAPTURING:
-        if (await take_in(engine, settings, patience=PATIENCE)).is_busy:
+        if (await take_in_spool(engine, settings, patience=PATIENCE)).is_busy:
             raise LedgerError(
                 "another process is taking in what hooks captured, so nothing was erased yet. Try again in a minute"
             )
@@ -364,8 +366,8 @@ def status(settings: Settings, ledger: Ledger, now: datetime) -> Status:
 # Take the spool in while a server runs.
 
 LOOK_SECONDS = 2.0
-"""How often a server looks into the spool. A look lists one folder, and what was said a moment ago is
-known to a session that begins now."""
+"""How often a server looks into the spool. A look lists one folder, and what was said a moment ago is known to a
+session that begins now."""
 
 BUSY_SECONDS = 30.0
 """How long a server waits after an error."""
@@ -384,7 +386,7 @@ async def follow_spool(engine: Engine, settings: Settings, after_write: AfterWri
             try:
                 files = await engine.run(lambda: captured.waiting_files(settings.data_dir))
                 if set(files) - rest:
-                    intake = await take_in(engine, settings)
+                    intake = await take_in_spool(engine, settings)
                     rest = intake.rest if not intake.is_busy else rest
                     for scope in intake.scopes:
                         await after_write(scope)
@@ -454,7 +456,7 @@ async def take_in_sessions(
         raise InputError(f"there are no sessions of {request.client} in {folder}. Nothing was taken in. Use --folder")
     result = SessionsResult(folder)
     busy = LedgerError("another process is taking in what hooks captured. Nothing was taken in. Try again in a minute")
-    if not request.is_dry_run and (await take_in(engine, settings, patience=PATIENCE)).is_busy:
+    if not request.is_dry_run and (await take_in_spool(engine, settings, patience=PATIENCE)).is_busy:
         raise busy
     with ExitStack() as stack:
         if not await engine.run(lambda: enter_lock(stack, settings.data_dir, PATIENCE)):
@@ -541,7 +543,7 @@ class Capture:
         """Take in what hooks left in the spool, for at most about `seconds`; nothing if the settings say so."""
         if self._settings.hooks not in CAPTURING:
             return Intake()
-        intake = await take_in(self._engine, self._settings, seconds)
+        intake = await take_in_spool(self._engine, self._settings, seconds)
         await self._follow(intake.scopes)
         return intake
 

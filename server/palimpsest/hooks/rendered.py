@@ -7,13 +7,13 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import anyio
 import anyio.to_thread
 from filelock import Timeout
+from pydantic import BaseModel, ValidationError
 
 from palimpsest.core.clock import Clock, iso
 from palimpsest.core.errors import InputError, LedgerError
@@ -60,15 +60,15 @@ MAX_INSTRUCTIONS = 50
 """How many ways to start a server have rendered instructions; the oldest are forgotten."""
 
 
-@dataclass
-class Folders:
+class Folders(BaseModel):
     """Which brief a session in a folder begins with: a key by folder, of each user. `projects` are those of the keys.
 
     The folder that was used last stands last. "" stands for every folder that is not named.
     """
 
-    users: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
-    projects: dict[str, str] = field(default_factory=dict[str, str])
+    v: int = VERSION
+    users: dict[str, dict[str, str]] = {}
+    projects: dict[str, str] = {}
 
     def learn(self, user: str, folder: str, key: str, project: str) -> None:
         """Set the key of a folder, and forget the folder used longest ago if there are too many."""
@@ -112,12 +112,8 @@ class RenderedFiles:
     def folders(self) -> Folders:
         """Return the folders that are known; none if the file is missing or cannot be understood."""
         try:
-            content: Any = json.loads(Path(spool.folders_file(self._data_dir)).read_text("utf-8"))
-            users = {str(user): _texts(folders) for user, folders in content["users"].items()}
-            return Folders(users, _texts(content["projects"]))
-        except FileNotFoundError:
-            return Folders()
-        except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
+            return Folders.model_validate_json(Path(spool.folders_file(self._data_dir)).read_bytes())
+        except (FileNotFoundError, ValidationError):
             return Folders()  # it is written anew, and briefs that no folder names are removed
 
     def write_folders(self, folders: Folders) -> None:
@@ -125,11 +121,8 @@ class RenderedFiles:
         users = {user: names for user, names in folders.users.items() if user}
         if len(users) == 1:
             users = {**users, "": next(iter(users.values()))}
-        make_private_folder(str(self._briefs))
-        self._write(
-            Path(spool.folders_file(self._data_dir)),
-            json.dumps({"v": VERSION, "users": users, "projects": folders.projects}),
-        )
+        content = folders.model_copy(update={"users": users}).model_dump_json()
+        self._write(Path(spool.folders_file(self._data_dir)), content)
 
     def write_brief(self, key: str, brief: ContextBlock, at: str) -> None:
         """Write the brief of a key, or remove its file if there is nothing to say."""
@@ -137,7 +130,6 @@ class RenderedFiles:
         if not brief.text:
             path.unlink(missing_ok=True)
             return
-        make_private_folder(str(self._briefs))
         self._write(path, json.dumps({"v": VERSION, "text": brief.text, "ids": brief.ids, "at": at}))
 
     def has_brief(self, key: str) -> bool:
@@ -146,7 +138,6 @@ class RenderedFiles:
 
     def write_instructions(self, launch: str, sign: str, text: str) -> None:
         """Write the instructions for servers that are started in one way, and remove the oldest if there are many."""
-        make_private_folder(str(self._instructions))
         self._write(Path(spool.instructions_file(self._data_dir, launch)), f"{sign}\n{text}")
         for old in self._instruction_files()[:-MAX_INSTRUCTIONS]:
             old.unlink(missing_ok=True)
@@ -179,12 +170,9 @@ class RenderedFiles:
         return sorted(_files(self._instructions), key=_written_at)
 
     def _write(self, path: Path, text: str) -> None:
+        make_private_folder(str(path.parent))
         with replace_file(path, durable=False) as file:  # a lost one is rendered anew
             file.write(text)
-
-
-def _texts(value: Mapping[Any, Any]) -> dict[str, str]:
-    return {str(name): str(text) for name, text in value.items()}
 
 
 def _files(folder: Path) -> Sequence[Path]:
@@ -362,15 +350,13 @@ LOOK_SECONDS = 10.0
 """How often a server looks for writes of other processes. A look is one short query."""
 
 REST_SECONDS = 1.0
-"""How long to wait after a write before rendering, so that writes that follow each other are rendered once. Set by
-hand."""
+"""How long to wait after a write before rendering, so that writes that follow each other are rendered once."""
 
 REST_SHARE = 9
 """Rendering rests at least this many times as long as it took: a tenth of a core at most."""
 
 THREADS = 2
-"""How many threads prompts may use. They are none of those of the calls, so that hooks never delay a call. Set by
-hand."""
+"""How many threads prompts may use. They are none of those of the calls, so that hooks never delay a call."""
 
 MAX_PROJECTS = 200
 """Of how many folders the project is remembered."""

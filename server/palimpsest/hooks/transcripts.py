@@ -123,11 +123,6 @@ _BLOCKS = {
 """What blocks other than texts are."""
 
 
-def claude_code_files(folder: Path) -> list[Path]:
-    """Return the transcripts of all sessions, without those of subagents."""
-    return sorted(path for path in folder.glob("*/*.jsonl") if not path.name.startswith("agent-"))
-
-
 def claude_code_lines(line: dict[str, Any], info: TranscriptInfo) -> Iterator[TranscriptMessage]:
     """Yield what a line of a transcript says, and note the rest."""
     kind = text_of(line.get("type"))
@@ -233,11 +228,6 @@ _REQUEST = "## My request for Codex:"
 _CONTEXT = "# Context from my IDE setup:"
 
 
-def codex_files(folder: Path) -> list[Path]:
-    """Return the rollouts of all sessions."""
-    return sorted(folder.rglob("rollout-*.jsonl"))
-
-
 def codex_lines(line: dict[str, Any], info: TranscriptInfo) -> Iterator[TranscriptMessage]:
     """Yield what a line of a rollout says, and note the rest."""
     kind = text_of(line.get("type"))
@@ -307,8 +297,8 @@ MAX_LINE_BYTES = 64 * 1024 * 1024
 """A longer line is left out. A line holds one message or the result of one tool, with its images."""
 
 HEAD_BYTES = 256
-"""How much of the beginning of a file tells it from another one at the same path. The first line of a
-transcript has an id or a time in it."""
+"""How much of the beginning of a file tells it from another one at the same path. The first line of a transcript has an
+id or a time in it."""
 
 NOT_JSON = "no JSON"
 
@@ -318,13 +308,17 @@ class Format:
     """How the transcripts of a client are read. `folder` is where they lie, below the user's home."""
 
     folder: str
-    files_in: Callable[[Path], list[Path]]
+    pattern: str
     lines_of: Callable[[dict[str, Any], TranscriptInfo], Iterator[TranscriptMessage]]
+
+    def files_in(self, folder: Path) -> list[Path]:
+        """Return the transcripts of all sessions, without those of subagents."""
+        return sorted(path for path in folder.glob(self.pattern) if not path.name.startswith("agent-"))
 
 
 FORMATS = {
-    "claude-code": Format(".claude/projects", claude_code_files, claude_code_lines),
-    "codex": Format(".codex/sessions", codex_files, codex_lines),
+    "claude-code": Format(".claude/projects", "*/*.jsonl", claude_code_lines),
+    "codex": Format(".codex/sessions", "**/rollout-*.jsonl", codex_lines),
 }
 """The clients whose transcripts can be read. Others say everything in what they give to their hooks."""
 
@@ -413,8 +407,8 @@ def _parse(client: str, line: bytes, info: TranscriptInfo) -> list[TranscriptMes
 logger = logging.getLogger(__name__)
 
 KEPT_COUNTS = 50
-"""Of how many transcripts the counts are kept, those that were read last. Of a session that goes on after
-so many others, they are counted again."""
+"""Of how many transcripts the counts are kept, those that were read last: of a session that goes on after so many
+others, they are counted again."""
 
 KEPT_FILES = 5_000
 """Of more transcripts, those that no longer exist are forgotten."""

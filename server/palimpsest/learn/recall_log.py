@@ -19,7 +19,7 @@ from palimpsest.core.threads import in_background
 from palimpsest.core.validation import one_line
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.sanitize import Cleaner
-from palimpsest.recall.forgetting import Fading, Forgetting, fading_of
+from palimpsest.recall.retention import Fading, RetentionSettings, fading_of
 from palimpsest.recall.search import SearchResult
 from palimpsest.store import memories as memory_queries
 from palimpsest.store import usage
@@ -55,15 +55,15 @@ class FadingReport:
     `faded` of them are below the bound. `kept` counts those that never fade, by what keeps them.
     """
 
-    forgetting: Forgetting
+    forgetting: RetentionSettings
     fading: tuple[FadingMemory, ...]
     faded: int
     kept: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
-def forgetting_of(settings: Settings) -> Forgetting:
+def forgetting_of(settings: Settings) -> RetentionSettings:
     """Return how memories fade by the settings."""
-    return Forgetting(
+    return RetentionSettings(
         settings.forgetting, settings.forgetting_days, settings.forgetting_days_by_tag, settings.forgetting_bound
     )
 

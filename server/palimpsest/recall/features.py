@@ -138,9 +138,9 @@ class Candidates:
     and False in `has_vector`. `bm25` has shape (n,). `words` are search tokens of each text and `words_in_context`
     those of its context too, at least the ones that the query asks for; `weights` are the inverse document frequencies
     of the query's words among the `collection` entries. `outdated` are the ids of messages whose facts were all
-    superseded. `linked` are pairs of rows: a memory, and a message it was learned from. `connected` are pairs of rows
-    of memories with a link between them, in both directions. `past` holds the hit of each candidate as it was at the
-    instant of `as_of`, and is None without one. `errors` say what could not be used.
+    superseded. `source_pairs` are pairs of rows: a memory, and a message it was learned from. `link_pairs` are pairs of
+    rows of memories with a link between them, in both directions. `past` holds the hit of each candidate as it was at
+    the instant of `as_of`, and is None without one. `errors` say what could not be used.
     """
 
     entries: Sequence[Candidate]
@@ -154,10 +154,10 @@ class Candidates:
     weights: Mapping[str, float]
     collection: int
     outdated: AbstractSet[str] = frozenset()
-    linked: Sequence[tuple[int, int]] = ()
+    source_pairs: Sequence[tuple[int, int]] = ()
     past: Mapping[int, Hit] | None = None
     errors: Sequence[FullTextError | EmbedderError] = ()
-    connected: Sequence[tuple[int, int]] = ()
+    link_pairs: Sequence[tuple[int, int]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,7 +312,7 @@ has no such updates, and people store them all the time."""
 
 ENDED = 0.8
 """The probability if the newer text says that what the older one says has ended. Such texts are about one thing and so
-look no more alike than two that both hold. As `OTHER_VALUE`."""
+look no more alike than two that both hold."""
 
 MIN_COMMON = 2
 """How many words such texts have in common at least. One word says nothing."""

@@ -16,13 +16,13 @@ from palimpsest.text.tokenizer import query_tokens, search_tokens
 # from it, unless it holds more than they do.
 
 MIN_COVERED = 2 / 3
-"""The share of a message's content words that its memories must hold, or the message holds more. A memory
-that says all of a message in the third person keeps about two of three words. The others are greetings, verbs in other
-forms and synonyms. A message with a smaller share mostly tells a detail that its memories leave out."""
+"""The share of a message's content words that its memories must hold, or the message holds more. A memory that says all
+of a message in the third person keeps about two of three words. The others are greetings, verbs in other forms and
+synonyms. A message with a smaller share mostly tells a detail that its memories leave out."""
 
 MAX_RATIO = 6
-"""A message this many times as long as its memories together holds more, whatever its words. So that long
-messages need not be taken apart: even a talkative message seldom needs six times the room of what it says."""
+"""A message this many times as long as its memories together holds more, whatever its words, so that long messages need
+not be taken apart: even a talkative message seldom needs six times the room of what it says."""
 
 _MEANINGFUL = frozenset("#%&*+/@\\")
 """Punctuation that changes what a word means, as in C# and 5 %. All other punctuation only divides words."""
@@ -134,8 +134,8 @@ _WITHOUT_PUNCTUATION = _WithoutPunctuation()
 # holds more, so both are hits; only their places change.
 
 FOLLOWED = 3
-"""In how many of the first places a message has its memory directly below it. A memory that moves up takes
-the place of another hit. Further down that costs more answers than it brings memories (`benchmarks/locomo.py`)."""
+"""In how many of the first places a message has its memory directly below it. A memory that moves up takes the place of
+another hit. Further down that costs more answers than it brings memories (`benchmarks/locomo.py`)."""
 
 
 def memories_first(hits: Sequence[Hit], memories_below: Sequence[Hit], words: FoldWords) -> list[Hit]:

@@ -36,14 +36,14 @@ NAME = "identity"
 """What keeps the memory that tells the user's name, with or without tags."""
 
 WEIGHT = 0.5
-"""What a memory loses in the order that is wholly forgotten. Set by hand to what `updates.CLEAR` calls a clear lead:
-what stands out from all others keeps its place, and of two that answer alike the one that is remembered is first."""
+"""What a memory loses in the order that is wholly forgotten. It is what `score.CLEAR` calls a clear lead: what stands
+out from all others keeps its place, and of two that answer alike the one that is remembered is first."""
 
 SECONDS_A_DAY = 86_400
 
 
 @dataclass(frozen=True, slots=True)
-class Forgetting:
+class RetentionSettings:
     """How memories fade. `days` are those of tau, `days_by_tag` those of memories with a tag; the longest counts.
 
     A memory with an R below `bound` is faded. With "archive", the default search leaves faded memories out.
@@ -55,7 +55,7 @@ class Forgetting:
     bound: float = 0.05
 
 
-OFF = Forgetting()
+OFF = RetentionSettings()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Fading:
         return replace(self, last_at=in_zone(self.last_at, zone), used_at=used_at, fades_at=fades_at)
 
 
-def fading_of(trace: Trace, forgetting: Forgetting, now: datetime) -> Fading:
+def fading_of(trace: Trace, forgetting: RetentionSettings, now: datetime) -> Fading:
     """Return how well a memory is remembered."""
     # The tag that has the most days.
     tags = _tags(trace)
@@ -111,7 +111,7 @@ def _tags(trace: Trace) -> set[str]:
     return {*trace.tags, *tags_given(trace.metadata)}
 
 
-def retentions(traces: Iterable[Trace], forgetting: Forgetting, now: datetime) -> dict[str, float]:
+def retentions(traces: Iterable[Trace], forgetting: RetentionSettings, now: datetime) -> dict[str, float]:
     """Return R by owner. A message is remembered as well as the best of what was learned from it."""
     best: dict[str, float] = {}
     for trace in traces:
@@ -121,7 +121,7 @@ def retentions(traces: Iterable[Trace], forgetting: Forgetting, now: datetime) -
 
 
 def retention_of(
-    conn: Connection, entries: Sequence[Candidate], forgetting: Forgetting, now: datetime
+    conn: Connection, entries: Sequence[Candidate], forgetting: RetentionSettings, now: datetime
 ) -> Column | None:
     """Return R for each candidate, of shape (n,); None if memories do not fade. It takes one query.
 
@@ -134,7 +134,7 @@ def retention_of(
     return np.array([best.get(item.owner_id, 1.0) for item in entries])
 
 
-def faded_owners(conn: Connection, scope: Scope, forgetting: Forgetting, now: datetime) -> frozenset[str]:
+def faded_owners(conn: Connection, scope: Scope, forgetting: RetentionSettings, now: datetime) -> frozenset[str]:
     """Return the ids of the faded memories and messages that a scope sees.
 
     They are the same in every mode, so that a person sees what "archive" would leave out.

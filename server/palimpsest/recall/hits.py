@@ -42,8 +42,8 @@ MIN_BEST_TOKENS = 30
 """How much of the best hit is shown at least. With its line it is 50 tokens, the smallest budget of a search."""
 
 MIN_CUT_TOKENS = 60
-"""How much of another hit is shown at least, or it is left out. About three sentences, which are enough to
-see what a text is about; less would take room from shorter hits and say little."""
+"""How much of another hit is shown at least, or it is left out: about three sentences, which are enough to see what a
+text is about; less would take room from shorter hits and say little."""
 
 
 def memory_hit(memory: Memory, sources: Sequence[Message] = ()) -> Hit:
@@ -309,20 +309,18 @@ def entries_matching(conn: Connection, scope: Scope, found: HitFilter) -> set[in
 # Show of a page the passage that answers best, because a whole page would fill a reply.
 
 PAGE_SHARE = 4
-"""A page has at most this part of a reply, one fourth, unless it is whole within that. With 800 tokens
-that is a paragraph or two, and a caller that asks for 4,000 gets whole pages."""
+"""A page has at most this part of a reply, one fourth, unless it is whole within that. With 800 tokens that is a
+paragraph or two, and a caller that asks for 4,000 gets whole pages."""
 
 MIN_PASSAGE_TOKENS = 60
-"""How much of a page is shown at least. Two or three sentences."""
+"""How much of a page is shown at least: two or three sentences."""
 
 _END = re.compile(r"[.!?…][\"')\]»”’]*\s+|[。！？｡۔।]\s*|\n+")  # noqa: RUF001 - full stops are meant
 
 
 def best_passage(text: str, weights: Mapping[str, float], max_tokens: int) -> str:
     """Return the sentences that stand together, fit and have most of the words, the first of those that are as good."""
-    parts = _parts(text)
-    first, last = _best_window(parts, weights, max_tokens)
-    return "".join(parts[first:last]).strip()
+    return _passage(text, weights, max_tokens)[0]
 
 
 def with_passages(hits: Sequence[Hit], weights: Mapping[str, float], max_tokens: int) -> list[Hit]:
@@ -343,24 +341,21 @@ def _cut(hit: Hit, weights: Mapping[str, float], room: int) -> Hit:
     """Return a page with the sentences that have most of the words, the first of those that are as good."""
     frame = hit_tokens(hit) - count_tokens(hit.text)
     budget = max(room - frame - 2, MIN_BEST_TOKENS)
-    parts = _parts(hit.text)
-    first, last = _best_window(parts, weights, budget)
-    text = shorten_to_tokens("".join(parts[first:last]).strip(), budget)
-    before = f"{ELLIPSIS} " if first else ""
-    after = f" {ELLIPSIS}" if last < len(parts) and not text.endswith(ELLIPSIS) else ""
+    passage, is_first, is_last = _passage(hit.text, weights, budget)
+    text = shorten_to_tokens(passage, budget)
+    before = "" if is_first else f"{ELLIPSIS} "
+    after = "" if is_last or text.endswith(ELLIPSIS) else f" {ELLIPSIS}"
     return replace(hit, text=f"{before}{text}{after}", length=len(hit.text))
 
 
-def _parts(text: str) -> list[str]:
-    places = [0, *(end.end() for end in _END.finditer(text)), len(text)]
-    return [text[start:end] for start, end in pairwise(places) if start < end]
+def _passage(text: str, weights: Mapping[str, float], budget: int) -> tuple[str, bool, bool]:
+    """Return the sentences that stand together, fit and whose words weigh most, each counted once.
 
-
-def _best_window(parts: Sequence[str], weights: Mapping[str, float], budget: int) -> tuple[int, int]:
-    """Return the first part and the end of the run of parts that fits and whose words weigh most, each counted once.
-
-    A run begins one part before its first word if that fits, because what a sentence is about is often said before it.
+    Return also whether they are the first and the last of the text. They begin one sentence before the first word if
+    that fits, because what a sentence is about is often said before it.
     """
+    places = [0, *(end.end() for end in _END.finditer(text)), len(text)]
+    parts = [text[start:end] for start, end in pairwise(places) if start < end]
     words = [weights.keys() & set(search_tokens(part)) for part in parts]
     sums = [0, *accumulate(count_tokens(part) for part in parts)]
     best, best_worth = (0, _end_of(0, sums, budget)), -1.0
@@ -371,7 +366,8 @@ def _best_window(parts: Sequence[str], weights: Mapping[str, float], budget: int
         worth = sum(weights[word] for word in set[str]().union(*words[start:end]))
         if worth > best_worth + 1e-9:
             best, best_worth = (start, end), worth
-    return best
+    first, last = best
+    return "".join(parts[first:last]).strip(), first == 0, last >= len(parts)
 
 
 def _end_of(start: int, sums: Sequence[int], budget: int) -> int:

@@ -18,6 +18,7 @@ from palimpsest.core.models import Hit, Scope, has_expired
 from palimpsest.core.threads import end_if_cancelled
 from palimpsest.recall.forgetting import OFF, Forgetting, faded_owners
 from palimpsest.recall.hits import HitFilter, cut_to_fit, hit_filter, hit_tokens, memory_hits, message_hits
+from palimpsest.recall.retention import OFF, RetentionSettings, faded_owners
 from palimpsest.store import memories
 from palimpsest.store import messages as message_queries
 from palimpsest.store.ledger import Ledger
@@ -62,7 +63,7 @@ def page(
     *,
     deleted: bool,
     filters: Mapping[str, Any] | None,
-    forgetting: Forgetting = OFF,
+    forgetting: RetentionSettings = OFF,
 ) -> Page:
     """Return a page of living or deleted memories, or of messages if the filter asks for that `kind`. Blocking.
 

@@ -70,28 +70,26 @@ EXACT = timedelta(days=10)
 SAME_FROM, SAME_TO = timedelta(days=-1), timedelta(hours=12)
 """How long before an exact date and after its end an entry fully agrees with it.
 
-Set by hand after trials on LoCoMo: people mean the day of their own time zone, and what is said at night is of the day
-before.
+Chosen by trials on LoCoMo: people mean the day of their own time zone, and what is said at night is of the day before.
 """
 
 NEAR_FROM, NEAR_TO = timedelta(days=-2), timedelta(days=7)
 """How long before an exact date and after its end an entry half agrees.
 
-Set by hand after trials on LoCoMo: what happened is told within the week.
-"""
+Chosen by trials on LoCoMo: what happened is told within the week."""
 
 NEAR = 0.5
 
 AFTER_TO = timedelta(days=10)
 AFTER = 0.4
-"""How well an entry agrees that follows a long date, such as a month, within ten days. As NEAR."""
+"""How well an entry agrees that follows a long date, such as a month, within ten days."""
 
 COARSE_TO = timedelta(days=92)
 COARSE = 0.5
-"""How well a text that names a month or a quarter agrees with a day in it. As NEAR. A year says little."""
+"""How well a text that names a month or a quarter agrees with a day in it. A year says little."""
 
 OTHER_YEAR = 0.5
-"""How well "in the summer" agrees with a summer of another year than the one that was guessed. As NEAR."""
+"""How well "in the summer" agrees with a summer of another year than the one that was guessed."""
 
 DAYS_OF_A_YEAR = 365.2425
 

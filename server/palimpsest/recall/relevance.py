@@ -30,8 +30,8 @@ and by how much it falls for each point of score below the best one."""
 
 SMALL = "small"
 FEW = 4
-"""In a memory of so many entries, the signs that depend on its size weigh half of what they do in an empty one. Set by
-hand: of four texts one is the best by chance, and a word that only one of them has is not rare."""
+"""In a memory of so many entries, the signs that depend on its size weigh half of what they do in an empty one. Of four
+texts one is the best by chance, and a word that only one of them has is not rare."""
 
 IN_SMALL_MEMORIES = ("score", "highest meaning", "rarest missing word", "coverage", "least similar word", "lead")
 """The signs that depend on how much is stored. Each has a second weight, which fades as the memory grows."""
@@ -40,8 +40,8 @@ SMALL_THRESHOLD = "threshold, small"
 """Key of what is added to the threshold in an empty memory; it fades as the memory grows. The threshold is a logit."""
 
 TOP = 3
-"""Among so many of the first candidates one may have all the words of what a question is about. As many as
-are sure to be shown."""
+"""Among so many of the first candidates one may have all the words of what a question is about: as many as are sure to
+be shown."""
 
 _NAME = re.compile(r"(?<=\S\s)[^\W\d_][\w'-]*")
 _IDENTIFIER = re.compile(r"[\w./:+-]*\d[\w./:+-]*")
@@ -63,8 +63,8 @@ def relevance_of(scoring: SearchScoring, candidates: Candidates, ranked: Sequenc
     """Return the relevance of each ranked candidate, in their order; it never rises from one to the next."""
     if not ranked:
         return Relevance((), confident=False)
-    fitted = scoring.weights.relevance[sort_of_hit(scoring.query, ranked[0].candidate)]
-    signs = signs_of_best(scoring.query, candidates, ranked, scoring.embedder)
+    fitted = scoring.weights.relevance[relevance_model(scoring.query, ranked[0].candidate)]
+    signs = relevance_features(scoring.query, candidates, ranked, scoring.embedder)
     logit = fitted[CONSTANT] + sum(fitted.get(name, 0.0) * sign for name, sign in signs.items())
     # A page matches no worse because another page stands above it.
     scores = _scores_without(ranked, FURTHER_PAGE)
@@ -77,7 +77,7 @@ def relevance_of(scoring: SearchScoring, candidates: Candidates, ranked: Sequenc
     return Relevance(of_hits, confident=confident, threshold=threshold)
 
 
-def sort_of_hit(query: ParsedQuery, best: Candidate) -> str:
+def relevance_model(query: ParsedQuery, best: Candidate) -> str:
     """Return which of the fitted sets is for a hit: a memory, a message, or a message where the query names a speaker.
 
     Of the messages of one speaker, the signs say other things than of all that is stored.
@@ -85,7 +85,7 @@ def sort_of_hit(query: ParsedQuery, best: Candidate) -> str:
     return "speaker" if best.kind == "message" and query.speakers else best.kind
 
 
-def signs_of_best(
+def relevance_features(
     query: ParsedQuery, candidates: Candidates, ranked: Sequence[Ranked], embedder: Embedder
 ) -> dict[str, float]:
     """Return the signs that the best candidate answers, or does not, by name."""

@@ -89,7 +89,7 @@ def candidates_at(ledger: Ledger, embedder: Embedder, request: CandidateRequest,
         words,
         rarity(frequency, request.words, len(hits)),
         len(hits),
-        linked=linked_rows(entries, ((hit.id, message) for hit in hits for message in hit.message_ids)),
+        source_pairs=linked_rows(entries, ((hit.id, message) for hit in hits for message in hit.message_ids)),
         past=dict(enumerate(hits)),
         errors=errors,
     )
@@ -107,7 +107,7 @@ def _past_candidate(seq: int, hit: Hit) -> Candidate:
 # Follow the links of memories one hop (A-Mem, section 3.4): what a candidate is linked with is a candidate too.
 
 MAX_ADDED = 40
-"""How many candidates are added because they are linked with one. Half of those that the meaning finds."""
+"""How many candidates are added because they are linked with one: half of those that the meaning finds."""
 
 # Retrieve the candidates of a query from the ledger.
 #
@@ -125,8 +125,8 @@ MAX_PICKED = 10_000
 which takes less time for each. Measured with 100,000 entries."""
 
 TESTED_POOLS = 4
-"""How many times as many candidates are tested as are wanted, if a filter leaves most messages. So one
-that leaves a fourth of them finds enough. If it does not, all entries that pass are read."""
+"""How many times as many candidates are tested as are wanted, if a filter leaves most messages, so that one that leaves
+a fourth of them finds enough. If it does not, all entries that pass are read."""
 
 WHOLE_TEXT = 2**31 - 1
 """As a number of characters: the whole text."""
@@ -134,7 +134,7 @@ WHOLE_TEXT = 2**31 - 1
 PAGE_SHARE = 2
 """For so many other candidates there is one page of a document. Pages have a pool of their own, because those of a
 large document match many questions by some of their words, and what people said would not become a candidate at all.
-Set by hand with benchmarks/documents.py."""
+Chosen with benchmarks/documents.py."""
 
 _T = TypeVar("_T")
 
@@ -273,7 +273,7 @@ class _LivingSearch:
             frozenset(outdated),
             linked_rows(entries, memories.messages_of(conn, memory_ids)) if has_both else [],
             errors=tuple(self.errors),
-            connected=connected,
+            link_pairs=connected,
         )
 
     def _with_linked(self, rows: Sequence[CandidateRow]) -> tuple[list[CandidateRow], list[tuple[int, int]]]:

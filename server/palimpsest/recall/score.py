@@ -46,7 +46,7 @@ def connected(candidates: Candidates, scores: Column) -> Column:
     gains = np.zeros(len(scores))
     of_memories = np.array([entry.kind == "memory" for entry in candidates.entries])
     best = int(np.argmax(np.where(of_memories, scores, -np.inf)))
-    linked = [row for row, other in candidates.connected if other == best]
+    linked = [row for row, other in candidates.link_pairs if other == best]
     gains[linked] = np.maximum(scores[best] - DISTANCE - scores[linked], 0.0)
     return gains
 
@@ -54,8 +54,8 @@ def connected(candidates: Candidates, scores: Column) -> Column:
 # What candidates say about each other: those of one session, a question and its answer, a message and its memories.
 
 REPEATED = 4.0
-"""What a memory or a message loses whose other half stands above it. Enough to leave its place to what
-the reply does not say yet, and not so much that a good hit is lost."""
+"""What a memory or a message loses whose other half stands above it: enough to leave its place to what the reply does
+not say yet, and not so much that a good hit is lost."""
 
 SESSION_TOP = 3
 """How many messages of a session stand for it. More are seldom about one question."""
@@ -84,7 +84,7 @@ def of_linked(candidates: Candidates, feature: Column) -> Column:
     What was said and what was learned from it are two wordings of one matter, and each finds the other.
     """
     highest = np.full(len(candidates.entries), -np.inf)
-    for memory, message in candidates.linked:
+    for memory, message in candidates.source_pairs:
         highest[memory] = max(highest[memory], feature[message])
         highest[message] = max(highest[message], feature[memory])
     return np.where(np.isinf(highest), 0.0, highest)
@@ -96,10 +96,10 @@ def repeated(candidates: Candidates, scores: Column) -> Column:
     One that is itself such a repetition does not count.
     """
     repeats = np.zeros(len(scores))
-    if not candidates.linked:
+    if not candidates.source_pairs:
         return repeats
     others: dict[int, list[int]] = {}
-    for memory, message in candidates.linked:
+    for memory, message in candidates.source_pairs:
         others.setdefault(memory, []).append(message)
         others.setdefault(message, []).append(memory)
     above: set[int] = set()
@@ -114,11 +114,11 @@ def repeated(candidates: Candidates, scores: Column) -> Column:
 # What pages of documents lose: of the many pages of a library some match any question.
 
 PAGE = 0.25
-"""What every page loses. Set by hand with benchmarks/documents.py: more finds more of what people said, and less of
-what stands on pages."""
+"""What every page loses. Chosen with benchmarks/documents.py: more finds more of what people said, and less of what
+stands on pages."""
 
 FURTHER = 1.0
-"""What every page loses more than the page above it, so that the first hits are not all pages. Set by hand with
+"""What every page loses more than the page above it, so that the first hits are not all pages. Chosen with
 benchmarks/documents.py, as `PAGE`."""
 
 FURTHER_PAGE = "further page"
@@ -143,33 +143,33 @@ FIRST = 32
 what it replaces."""
 
 MIN_EXACT_WORDS = 3
-"""A query of at least this many words that stands in an older text word by word asks for that text. Fewer
-words stand in many texts by chance."""
+"""A query of at least this many words that stands in an older text word by word asks for that text. Fewer words stand
+in many texts by chance."""
 
 SAME_WORDS = 0.65
-"""The share of the older one's query words, by weight, that the newer of the two best has at least. With
-less in common, the older one often is the only answer."""
+"""The share of the older one's query words, by weight, that the newer of the two best has at least. With less in
+common, the older one often is the only answer."""
 
 CLEAR = 0.5
 """By how much both of the two best score higher than all others, if they stand out."""
 
 IDENTIFYING = 0.55
-"""How rare the rarest common word is at least, as a share of the rarity of a word that no text has. A name
-that stands in two texts of three, or in every other one, does not say that two texts are about one matter."""
+"""How rare the rarest common word is at least, as a share of the rarity of a word that no text has. A name that stands
+in two texts of three, or in every other one, does not say that two texts are about one matter."""
 
 MAX_LEAD = 4.0
-"""By how much the older of the two may score higher. What is told in passing is that far below. What is
-further below is about something else."""
+"""By how much the older of the two may score higher. What is told in passing is that far below. What is further below
+is about something else."""
 
 FIRST_BY = 1e-6
 """What is enough to come first."""
 
 HEAD_START = 0.5
-"""How far above the newer one the older one rises if the query asks about the past. And small."""
+"""How far above the newer one the older one rises if the query asks about the past. It is small."""
 
 KEPT_TEXTS = 2_048
 """How many texts of candidates, of at most 400 characters each, are kept with their words. The same come up again and
-again. Two to five megabytes."""
+again: two to five megabytes."""
 
 
 def order_features(
@@ -185,7 +185,12 @@ def order_features(
     rows = cast("list[int]", np.argsort(-scores, kind="stable")[:FIRST].tolist())
     if len(rows) < 2 or candidates.vectors is None:  # noqa: PLR2004 - a pair
         return features
-    replaces = replacements(query, candidates, rows, replacement)
+    entries = [candidates.entries[row] for row in rows]
+    texts = [entry.text for entry in entries]
+    words, is_older = [_words_of(text) for text in texts], _may_be_replaced(entries)
+    replaces = replacement_probability(candidates.vectors[rows], words, texts, is_older, replacement)
+    # Not if the query asks for the older one by a number or by its exact words.
+    replaces = np.where(_is_asked_for(query, entries), 0.0, replaces)
     lead = scores[rows][np.newaxis, :] - scores[rows][:, np.newaxis]  # by how much the column is above the row
     if query.is_about_the_past:
         features["former"][rows] = (replaces * np.maximum(HEAD_START - lead, 0)).max(axis=0)
@@ -224,22 +229,6 @@ def _have_common_words(candidates: Candidates, newer: int, older: int) -> bool:
     if rarest < IDENTIFYING * math.log(1 + max(candidates.collection, 1)):  # as in `rarity`
         return False
     return sum(weights[word] for word in of_both) >= SAME_WORDS * sum(weights[word] for word in of_older)
-
-
-def replacements(
-    query: ParsedQuery, candidates: Candidates, rows: Sequence[int], replacement: Mapping[str, float]
-) -> Matrix:
-    """Return the probability that the newer of two candidates replaces the older: shape (m, m) for m rows.
-
-    It is 0 if the query asks for the older one by a number or by its exact words.
-    """
-    entries = [candidates.entries[row] for row in rows]
-    vectors = cast("np.ndarray", candidates.vectors)[list(rows)]
-    words = [_words_of(entry.text) for entry in entries]
-    is_older = _may_be_replaced(entries)
-    texts = [entry.text for entry in entries]
-    replaces = replacement_probability(vectors, words, texts, is_older, replacement)
-    return np.where(_is_asked_for(query, entries), 0.0, replaces)
 
 
 def _is_asked_for(query: ParsedQuery, entries: Sequence[Candidate]) -> Matrix:
@@ -301,34 +290,34 @@ LENGTH_BOUNDS = (-1.5, 0.5)
 """The feature of the length has no values beyond these, because long messages are not better still."""
 
 RECENCY = 0.1
-"""What a candidate of this moment gains. And small: it decides between equals."""
+"""What a candidate of this moment gains. It is small: it decides between equals."""
 
 RECENCY_DAYS = 365.0
 """After how many days that gain has fallen to 1/e. Memories stay useful for years."""
 
 SUPERSEDED = 2.0
-"""What a message loses if all its facts were superseded: enough to come after what is current. Because no
-data set has such messages."""
+"""What a message loses if all its facts were superseded: enough to come after what is current. No data set has such
+messages, so it is not fitted."""
 
 VERBATIM = 8.0
-"""What a candidate gains whose text is the query, word by word. More than all other parts differ between
-texts that are as alike, because it was asked for."""
+"""What a candidate gains whose text is the query, word by word: more than all other parts differ between texts that are
+as alike, because it was asked for."""
 
 GUESSED_SPEAKER = 1.6
-"""The weight of a named speaker in the first guess that a session is judged by. Set by hand at about half of the fitted
-weight, because the guess is a mean of z-scores and thus half as wide."""
+"""The weight of a named speaker in the first guess that a session is judged by. It is about half of the fitted weight,
+because the guess is a mean of z-scores and thus half as wide."""
 
 SECONDS_A_DAY = 86_400
 MAX_RATIO = 2
-"""A text that is this many times as long as another one does not have the same words. So that long texts
-are not compared."""
+"""A text that is this many times as long as another one does not have the same words, so that long texts are not
+compared."""
 
 TINY = 1e-9
 """A spread below this is rounding, and not a difference between candidates."""
 
 MIN_SPREAD = 0.05
-"""The smallest standard deviation of cosines: of two memories that are equally near, neither is far better. Set by hand
-at less than half of the usual deviation, which is 0.12."""
+"""The smallest standard deviation of cosines: of two memories that are equally near, neither is far better. It is less
+than half of the usual deviation, which is 0.12."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,7 +352,7 @@ class SearchScoring:
             if self._is_used(name):
                 parts[name] = weigh(name, self.compared_feature(name, candidates, first_rows(parts)))
         scores = np.sum(list(parts.values()), axis=0)
-        if candidates.connected:
+        if candidates.link_pairs:
             parts[CONNECTED] = connected(candidates, scores)
             scores = scores + parts[CONNECTED]
         order = order_features(self.query, candidates, scores, self.weights.replacement)

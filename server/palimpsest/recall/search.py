@@ -43,7 +43,8 @@ from palimpsest.recall.hits import (
 )
 from palimpsest.recall.query import ParsedQuery
 from palimpsest.recall.relevance import Relevance, relevance_of
-from palimpsest.recall.retrieve import Searchable, candidates_in, index_query, retrieve
+from palimpsest.recall.retention import OFF, RetentionSettings, faded_owners, left_out_note, retention_of
+from palimpsest.recall.retrieve import Searchable, retrieve
 from palimpsest.recall.score import SearchScoring
 from palimpsest.store import entries, messages
 from palimpsest.store import memories as memory_queries
@@ -76,57 +77,9 @@ ROOM_SHARE = 8
 five of them need about a hundred."""
 
 
-@dataclass(frozen=True, slots=True)
-class RelationRequest:
-    """What to find relations for: the entities that a question names, and what the search found.
-
-    `memory_ids` are the memories among its candidates and `shown_ids` those among its hits, best first. With `hops=2`
-    the relations of what is related to the entities count too. If `is_filtered`, only candidates may state a relation,
-    because the others have not passed the filter.
-    """
-
-    scope: Scope
-    entities: Sequence[Entity]
-    memory_ids: Sequence[str]
-    shown_ids: Sequence[str]
-    as_of: datetime | None = None
-    hops: int = 1
-    is_filtered: bool = False
-
-
-def find_relations(conn: Connection, request: RelationRequest) -> tuple[KnownRelation, ...]:
-    """Return the relations to show, first those whose memory the ranking puts first, then the newest.
-
-    Nearly everything is about the user. So only the hits state relations of the user's own entity.
-    """
-    own = [entity.id for entity in request.entities if entity.is_user]
-    others = [entity.id for entity in request.entities if not entity.is_user]
-    hits = replace(request, memory_ids=request.shown_ids, is_filtered=True)
-    near = [*_relations_of(conn, request, others), *_relations_of(conn, hits, own)]
-    far: list[KnownRelation] = []
-    if request.hops > 1:
-        ends = {end for found in near for end in (found.source_id, found.destination_id)} - {*own, *others}
-        # Not those of the user, who is related to everything.
-        neighbours = sorted(entity.id for entity in roots_of(conn, ends).values() if not entity.is_user)
-        far = _relations_of(conn, request, neighbours)
-    return _first((near, far), request.memory_ids)
-
-
 def relation_tokens(relations: Iterable[KnownRelation]) -> int:
     """Return what relations cost in a reply, in tokens: a line each."""
     return sum(count_tokens(visible(relation.line)) + 1 for relation in relations)
-
-
-def _relations_of(conn: Connection, request: RelationRequest, entity_ids: Sequence[str]) -> list[KnownRelation]:
-    """Return relations of entities: those that candidates state, and then the newest."""
-    if not entity_ids:
-        return []
-    scope, memory_ids, limit = request.scope, request.memory_ids, MAX_READ[request.hops]
-    if request.as_of is not None:
-        past = relations_of(conn, scope, entity_ids, as_of=request.as_of, limit=MAX_PAST)
-        candidates = set(memory_ids)
-        return [found for found in past if not request.is_filtered or found.memory_id in candidates]
-    return relations_found(conn, scope, entity_ids, memory_ids, limit=limit, with_newest=not request.is_filtered)
 
 
 def _first(hops: Sequence[Sequence[KnownRelation]], memory_ids: Sequence[str]) -> tuple[KnownRelation, ...]:
@@ -144,17 +97,17 @@ def _first(hops: Sequence[Sequence[KnownRelation]], memory_ids: Sequence[str]) -
 # Notes on a filter that finds nothing for a reason that its writer cannot see: a key that no memory has.
 
 MAX_KEYS = 8
-"""How many of the keys that exist are named. What a person reads at a glance."""
+"""How many of the keys that exist are named: what a person reads at a glance."""
 
 NEAR_BEGINNING = 2
-"""How many first characters a name has in common with those it is compared with. Few names are misspelt
-there, and among ten thousand about a hundred begin so."""
+"""How many first characters a name has in common with those it is compared with. Few names are misspelt there, and
+among ten thousand about a hundred begin so."""
 
 MAX_NEAR = 3
 """How many of these a note names."""
 
 MAX_COMPARED = 500
-"""How many names an unknown one is compared with. A tenth of a second."""
+"""How many names an unknown one is compared with: a tenth of a second."""
 
 LAST_INSTANT = datetime.max.replace(tzinfo=UTC)
 
@@ -258,12 +211,12 @@ POOL = 80
 a question among the first ten hits: the order of the candidates matters more than their number."""
 
 PASSAGE_TOKENS = 100
-"""How much of the best page is judged, if a page is the best. About 400 characters, as much as is
-read of other texts."""
+"""How much of the best page is judged, if a page is the best: about 400 characters, as much as is read of other
+texts."""
 
 MAX_WEAK = 5
-"""How many hits are shown at most if probably none answers. Enough for an answer in other words, and few
-enough that an agent does not read a page of what it did not ask for."""
+"""How many hits are shown at most if probably none answers: enough for an answer in other words, and few enough that an
+agent does not read a page of what it did not ask for."""
 
 SPARE = 3
 """How many more hits than the limit are read at once, because some fold into others."""
@@ -289,7 +242,7 @@ class SearchQuery:
     explain: bool = False
     min_relevance: float = 0.0
     hops: int = 1
-    forgetting: Forgetting = OFF
+    forgetting: RetentionSettings = OFF
     follows_links: bool = False
 
 
@@ -482,29 +435,54 @@ def _filter(conn: Connection, ledger: Ledger, query: SearchQuery, now: datetime)
     return hit_filter(conn, ledger.full_text, query.scope, query.filters, zone, as_of=query.as_of, faded=faded)
 
 
-def _relations(
-    conn: Connection, ranking: Ranking, hits: Sequence[Hit], query: SearchQuery
-) -> tuple[KnownRelation, ...]:
-    """Return what is known of the entities that the query names."""
+def _relations(ledger: Ledger, ranking: Ranking, hits: Sequence[Hit], query: SearchQuery) -> tuple[KnownRelation, ...]:
+    """Return what is known of the entities that the query names, first what the first memories state, then the newest.
+
+    With `hops=2` the relations of what is related to the entities count too, but not through the user, who is related
+    to everything.
+    """
     if not ranking.entities:
         return ()
     shown = [hit.id for hit in hits[: query.limit] if hit.kind == "memory"]
     candidates = (item.candidate for item in ranking.ranked)
     others = (candidate.owner_id for candidate in candidates if candidate.kind == "memory")
-    request = RelationRequest(
-        query.scope,
-        ranking.entities,
-        list(dict.fromkeys((*shown, *others))),
-        shown,
-        query.as_of,
-        query.hops,
-        is_filtered=bool(query.filters),
-    )
-    relations = find_relations(conn, request)
-    if not relations or query.as_of is not None:
-        return relations
-    expired = expired_ids(conn, query.scope, query.now)
-    return tuple(relation for relation in relations if relation.memory_id not in expired)
+    memory_ids, is_filtered = list(dict.fromkeys((*shown, *others))), bool(query.filters)
+    of_user = [entity.id for entity in ranking.entities if entity.is_user]
+    of_others = [entity.id for entity in ranking.entities if not entity.is_user]
+    with ledger.read() as conn:
+        near = [
+            *_relations_of(conn, query, of_others, memory_ids, is_filtered=is_filtered),
+            # Nearly everything is about the user, so only the hits state relations of the user's own entity.
+            *_relations_of(conn, query, of_user, shown, is_filtered=True),
+        ]
+        far: list[KnownRelation] = []
+        if query.hops > 1:
+            ends = {end for found in near for end in (found.source_id, found.destination_id)}
+            ends -= {*of_user, *of_others}
+            neighbours = sorted(entity.id for entity in roots_of(conn, ends).values() if not entity.is_user)
+            far = _relations_of(conn, query, neighbours, memory_ids, is_filtered=is_filtered)
+        relations = _first((near, far), memory_ids)
+        if not relations or query.as_of is not None:
+            return relations
+        expired = expired_ids(conn, query.scope, query.now)
+        return tuple(relation for relation in relations if relation.memory_id not in expired)
+
+
+def _relations_of(
+    conn: Connection, query: SearchQuery, entity_ids: Sequence[str], memory_ids: Sequence[str], *, is_filtered: bool
+) -> list[KnownRelation]:
+    """Return relations of entities: those that memories among the candidates state, and then the newest.
+
+    If `is_filtered`, only these memories may state a relation, because the others have not passed the filter.
+    """
+    if not entity_ids:
+        return []
+    if query.as_of is not None:
+        past = relations_of(conn, query.scope, entity_ids, as_of=query.as_of, limit=MAX_PAST)
+        candidates = set(memory_ids)
+        return [found for found in past if not is_filtered or found.memory_id in candidates]
+    limit = MAX_READ[query.hops]
+    return relations_found(conn, query.scope, entity_ids, memory_ids, limit=limit, with_newest=not is_filtered)
 
 
 def _within_budget(
