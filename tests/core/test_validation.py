@@ -43,31 +43,20 @@ def messages_from(*inputs: dict[str, Any]) -> tuple[Message, ...]:
     return conversation_from(inputs, SCOPE, NOW).messages
 
 
-def test_every_field_of_a_message_is_kept() -> None:
-    """Guards what is stored of a message: who, what, when, and the caller's own id."""
-    (message,) = messages_from(
-        {
-            "role": "assistant",
-            "content": "  Hello\nthere ",
-            "name": " Otto ",
-            "id": " D1:3 ",
-            "at": "2026-05-08T15:00:00+02:00",
-        }
+def test_the_fields_of_a_message_are_kept_or_filled_in() -> None:
+    """Guards what is stored of a message: who, what, when, and the caller's own id; else now and our id."""
+    whole = {"role": "assistant", "content": "  Hello\nthere ", "name": " Otto ", "id": " D1:3 "}
+    message, first, second = messages_from(
+        {**whole, "at": "2026-05-08T15:00:00+02:00"}, *[{"role": "user", "content": "Hi", "at": NOW.isoformat()}] * 2
     )
 
     assert (message.role, message.name, message.content, message.scope) == ("assistant", "Otto", "Hello\nthere", SCOPE)
-    assert message.said_at == datetime(2026, 5, 8, 13, tzinfo=UTC)
-    assert message.created_at == NOW
+    assert (message.said_at, message.created_at) == (datetime(2026, 5, 8, 13, tzinfo=UTC), NOW)
     assert (message.external_id, message.source) == ("D1:3", "D1:3")
-
-
-def test_omitted_fields_of_a_message_are_filled_in() -> None:
-    """Guards the defaults: the current time, no name, and an id of our own."""
-    first, second = messages_from({"role": "user", "content": "Hi"}, {"role": "user", "content": "Hi"})
-
-    assert (first.said_at, first.name, first.external_id) == (NOW, "", "")
+    assert (first.name, first.external_id, first.source) == ("", "", first.id)
     assert first.id != second.id
-    assert first.source == first.id
+    (alone,) = messages_from({"role": "user", "content": "Hi"})
+    assert alone.said_at == NOW
 
 
 @pytest.mark.parametrize(
@@ -122,48 +111,33 @@ def test_system_messages_are_context() -> None:
     assert conversation.left_out == {NO_TEXT: 1}
 
 
-@pytest.mark.parametrize(
-    "inputs", [[], [{"role": "user", "content": " "}], [{"role": "system", "content": "Be kind."}]]
-)
-def test_a_conversation_without_messages_is_refused(inputs: list[dict[str, Any]]) -> None:
-    """Guards against "success" with nothing stored."""
-    with pytest.raises(InputError, match="nothing was stored"):
-        conversation_from(inputs, SCOPE, NOW)
-
-
-@pytest.mark.parametrize("excess", [0, 1])
-def test_the_number_of_messages_is_limited(excess: int) -> None:
-    """Guards both sides of the limit: no message is silently dropped."""
-    inputs = [{"role": "user", "content": "Hi"}] * (MAX_MESSAGES + excess)
-
-    if not excess:
-        assert len(conversation_from(inputs, SCOPE, NOW).messages) == MAX_MESSAGES
-    else:
-        with pytest.raises(InputError, match=f"{MAX_MESSAGES + 1} messages are more than {MAX_MESSAGES}"):
-            conversation_from(inputs, SCOPE, NOW)
-
-
-def test_the_size_of_a_conversation_is_limited() -> None:
-    """Guards the ledger: system messages count too, and the error says that nothing was stored."""
-    half = "x" * (MAX_MESSAGES_CHARS // 2)
-
-    assert len(messages_from({"role": "user", "content": half}, {"role": "user", "content": half})) == 2
-    with pytest.raises(InputError, match=r"200,001 characters.*Nothing was stored"):
-        conversation_from([{"role": "system", "content": f"{half}x"}, {"role": "user", "content": half}], SCOPE, NOW)
+LONGEST_NAME = "x" * MAX_SCOPE_CHARS
+HALF = "x" * (MAX_MESSAGES_CHARS // 2)
 
 
 @pytest.mark.parametrize(
-    ("message", "error_text"),
+    ("largest", "refused", "problem"),
     [
-        ({"role": "user", "content": "Hi", "name": "x" * (MAX_SCOPE_CHARS + 1)}, "name of a message"),
-        ({"role": "user", "content": "Hi", "id": "x" * (MAX_SCOPE_CHARS + 1)}, "id of a message"),
+        (
+            [{"content": "Hi"}] * MAX_MESSAGES,
+            [{"content": "Hi"}] * (MAX_MESSAGES + 1),
+            f"{MAX_MESSAGES + 1} messages are",
+        ),
+        ([{"content": HALF}] * 2, [{"role": "system", "content": f"{HALF}x"}, {"content": HALF}], "200,001 characters"),
+        (
+            [{"content": "Hi", "name": LONGEST_NAME}],
+            [{"content": "Hi", "name": f"{LONGEST_NAME}x"}],
+            "name of a message",
+        ),
+        ([{"content": "Hi", "id": LONGEST_NAME}], [{"content": "Hi", "id": f"{LONGEST_NAME}x"}], "id of a message"),
     ],
-    ids=["name", "id"],
+    ids=["messages", "characters, also of system messages", "name", "id"],
 )
-def test_a_message_with_a_field_that_is_not_valid_is_refused(message: dict[str, Any], error_text: str) -> None:
-    """Guards the error text: it names the field and its limit or format."""
-    with pytest.raises(InputError, match=error_text):
-        conversation_from([message], SCOPE, NOW)
+def test_a_conversation_is_bounded(largest: list[dict[str, Any]], refused: list[dict[str, Any]], problem: str) -> None:
+    """Guards both sides of each limit: nothing is silently dropped, and the error names what is too much."""
+    assert len(messages_from(*({"role": "user", **message} for message in largest))) == len(largest)
+    with pytest.raises(InputError, match=problem):
+        messages_from(*({"role": "user", **message} for message in refused))
 
 
 @pytest.mark.parametrize("case", FORMS, ids=[case["form"] for case in FORMS])
@@ -190,12 +164,15 @@ def test_messages_are_read_in_the_forms_of_other_programs(case: dict[str, Any]) 
         ({"role": "user", "contents": 1}, "messages.0.content is missing (is 'contents' misspelt?)"),
         ("hello", 'messages.0: must be an object, such as {"role": "user", "content": "…"}'),
         ({"role": "user", "content": [{"type": "image"}]}, "there is no user or assistant message with text"),
+        ({"role": "user", "content": " "}, "there is no user or assistant message with text"),
+        ({"role": "system", "content": "Be kind."}, "there is no user or assistant message with text"),
+        (None, ""),
     ],
 )
-def test_a_conversation_of_odd_messages_alone_is_refused(message: Any, problem: str) -> None:
+def test_a_conversation_without_a_message_to_keep_is_refused(message: Any, problem: str) -> None:
     """Guards the error text: it says what is wrong with the first message, and that nothing was stored."""
-    with pytest.raises(InputError, match=re.escape(problem) + ".*, so nothing was stored"):
-        conversation_from([message], SCOPE, NOW)
+    with pytest.raises(InputError, match=re.escape(problem) + ".*nothing was stored"):
+        conversation_from([] if message is None else [message], SCOPE, NOW)
 
 
 def test_the_parts_of_a_scope_replace_those_of_the_server() -> None:
@@ -227,22 +204,18 @@ def test_a_part_that_is_not_valid_in_a_scope_is_refused(part: str, value: str, e
         scope_from(SERVER, ScopeInput.model_validate({part: value}))
 
 
-def test_a_user_cannot_be_empty() -> None:
-    """Guards against memories that belong to no user."""
+def test_an_empty_user_and_an_unknown_part_are_refused() -> None:
+    """Guards against memories of no user, and a misspelt key, which would silently select the server's own scope."""
     with pytest.raises(InputError, match=r"scope\.user_id is empty"):
         scope_from(SERVER, ScopeInput(user_id="  "))
+    with pytest.raises(ValidationError):
+        ScopeInput.model_validate({"user": "ben"})
 
 
 def test_the_longest_part_and_any_script_are_accepted() -> None:
     """Guards real names: the maximum length, accents, spaces and other scripts."""
     assert scope_from(SERVER, ScopeInput(project="x" * MAX_SCOPE_CHARS)).project == "x" * MAX_SCOPE_CHARS
     assert scope_from(SERVER, ScopeInput(user_id="Zoë 北京 @home")).user_id == "Zoë 北京 @home"
-
-
-def test_an_unknown_part_is_refused() -> None:
-    """Guards against a misspelt key, which would silently select the server's own scope."""
-    with pytest.raises(ValidationError):
-        ScopeInput.model_validate({"user": "ben"})
 
 
 @pytest.mark.parametrize("validator", [text_from, query_from])
@@ -265,64 +238,44 @@ def test_a_single_sign_is_a_text(text: str) -> None:
     assert text_from(text) == text
 
 
-@pytest.mark.parametrize("validator", [text_from, query_from])
-def test_a_text_is_stripped_and_not_empty(validator: Any) -> None:
-    """Guards against texts and queries of white space only."""
-    assert validator("  green tea\n") == "green tea"
-    with pytest.raises(InputError, match="empty"):
-        validator(" \n\t ")
-
-
 @pytest.mark.parametrize(("validator", "limit"), [(text_from, MAX_TEXT_CHARS), (query_from, MAX_QUERY_CHARS)])
-def test_the_length_of_a_text_is_limited(validator: Any, limit: int) -> None:
-    """Guards both sides of the limit: the error names the length and the limit."""
+def test_a_text_is_stripped_not_empty_and_bounded(validator: Any, limit: int) -> None:
+    """Guards against texts and queries of white space only, and both sides of the limit, which the error names."""
+    assert validator("  green tea\n") == "green tea"
     assert len(validator("x" * limit)) == limit
     with pytest.raises(InputError, match=f"{limit + 1:,} characters, more than {limit:,}"):
         validator("x" * (limit + 1))
-
-
-def test_the_error_about_a_text_names_the_argument() -> None:
-    """Guards tools that have several text arguments."""
+    with pytest.raises(InputError, match="empty"):
+        validator(" \n\t ")
     with pytest.raises(InputError, match="note is empty"):
         text_from("", "note")
 
 
-def test_metadata_is_copied_and_its_size_is_limited() -> None:
-    """Guards the caller's dictionary, which is never changed, and the size of what is stored with a memory."""
+def test_metadata_is_copied_bounded_and_json() -> None:
+    """Guards the caller's dictionary, and the ledger against metadata that is too large or that it could not return."""
     original: dict[str, Any] = {"team": "red"}
-    copy = metadata_from(original)
-    copy["team"] = "blue"
+    metadata_from(original)["team"] = "blue"
 
     assert original == {"team": "red"}
     assert metadata_from(None) == {}
-    with pytest.raises(InputError, match=r"metadata is larger than 10,000"):
-        metadata_from({"long": "x" * MAX_METADATA_BYTES})
+    refused = {"is larger than 10,000": "x" * MAX_METADATA_BYTES, "is not valid JSON": object()}
+    for problem, value in [*refused.items(), ("is not valid JSON", float("nan"))]:
+        with pytest.raises(InputError, match=f"metadata {problem}"):
+            metadata_from({"a": value})
 
 
-@pytest.mark.parametrize("value", [1, 50, 100])
-def test_a_number_within_its_limits_is_accepted(value: int) -> None:
-    """Guards both limits."""
-    assert bounded("limit", value, 1, 100) == value
-
-
-@pytest.mark.parametrize("value", [0, 101, -5])
-def test_a_number_outside_its_limits_is_refused(value: int) -> None:
-    """Guards against silently changed numbers: the error states name, number and limits."""
-    with pytest.raises(InputError, match=f"limit is {value} and must be between 1 and 100"):
-        bounded("limit", value, 1, 100)
+def test_a_number_outside_its_limits_is_refused() -> None:
+    """Guards both limits, and against silently changed numbers: the error states name, number and limits."""
+    assert [bounded("limit", value, 1, 100) for value in (1, 50, 100)] == [1, 50, 100]
+    for value in (0, 101, -5):
+        with pytest.raises(InputError, match=f"limit is {value} and must be between 1 and 100"):
+            bounded("limit", value, 1, 100)
 
 
 def test_line_breaks_in_a_name_or_id_become_spaces() -> None:
     """Guards the lines of a reply against names that contain line breaks."""
     (message,) = messages_from({"role": "user", "content": "hi", "name": "Ann\nnote: x", "id": "a\n\tb"})
     assert (message.name, message.external_id) == ("Ann note: x", "a b")
-
-
-@pytest.mark.parametrize("value", [{"a": object()}, {"a": float("nan")}])
-def test_metadata_that_is_not_json_is_refused(value: dict[str, Any]) -> None:
-    """Guards the ledger against metadata that it could not return."""
-    with pytest.raises(InputError, match="metadata is not valid JSON"):
-        metadata_from(value)
 
 
 @pytest.mark.parametrize("key", ["role", "project", "OR", "not", "And"])

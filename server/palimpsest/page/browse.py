@@ -9,7 +9,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
-from palimpsest.core.errors import InputError, MemoryNotFoundError
+from palimpsest.core.errors import InputError
 from palimpsest.core.models import ENTITY_TYPES, EntityType, Scope, name_key
 from palimpsest.learn.browsing import cursor_before
 from palimpsest.learn.entity_graph import MAX_NODES, Entities, EntityGraph
@@ -45,7 +45,7 @@ async def conversation(request: Request) -> Response:
     cursor = request.query_params.get("cursor") or await cursor_before(memory.engine, scope, named, CONTEXT)
     try:
         page = await memory.conversations.read(scope, named, limit=SHOWN_MESSAGES, cursor=cursor)
-    except (MemoryNotFoundError, InputError) as error:
+    except InputError as error:
         raise HTTPException(404) from error
     if page.about is None and page.messages:
         target = in_project(f"/documents/{page.id}?message={named}", scope)
@@ -81,7 +81,7 @@ async def document(request: Request) -> Response:
     memory, scope = await memory_of(request), scope_of(request)
     try:
         found, pages = await memory.documents.pages(scope, request.path_params["id"])
-    except (MemoryNotFoundError, InputError) as error:
+    except InputError as error:
         raise HTTPException(404) from error
     asked = request.query_params.get("message", "")
     place = next((number for number, page in enumerate(pages) if page.message.id == asked), None)

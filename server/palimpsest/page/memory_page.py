@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from palimpsest.core.errors import ChangedMeanwhileError, InputError, MemoryNotFoundError, Remedy, StaleDecisionError
+from palimpsest.core.errors import ChangedMeanwhileError, InputError, StaleDecisionError
 from palimpsest.core.models import EXPIRES_AT, PINNED, Memory, Scope, Undo, Version
 from palimpsest.core.models import Memory as StoredMemory
 from palimpsest.learn.browsing import label_changes
@@ -104,10 +104,7 @@ async def memory_page(
     """
     memory_id, told = request.path_params["id"], told_to(request)
     opened, scope = await memory_of(request), scope_of(request)
-    try:
-        stored, versions = await opened.history(scope, memory_id)
-    except MemoryNotFoundError as error:
-        raise HTTPException(404) from error
+    stored, versions = await opened.history(scope, memory_id)
     values = {
         "scope": scope,
         "memory": stored,
@@ -174,7 +171,7 @@ async def hit(request: Request) -> Response:
     return _hit(request, scope, await memory_named(request), "", 0)
 
 
-async def save(request: Request) -> Response:
+async def save_hit(request: Request) -> Response:
     """Correct a memory, and return it as a hit with its undo, or the form again with what is wrong."""
     memory, scope, sent = await memory_of(request), writable_scope_of(request), await request.form()
     stored = await memory_named(request)
@@ -189,7 +186,7 @@ async def save(request: Request) -> Response:
         if given.items() <= (fields_of(stored) | {"pinned": _is_pinned(stored)}).items():  # it was sent twice
             return _hit(request, scope, stored, "unchanged", 0)
         return _form(request, stored, given, "changed_by_another")
-    except (InputError, MemoryNotFoundError) as error:
+    except InputError as error:
         return _form(request, stored, given, str(error))
     (outcome,) = result.outcomes
     kept = await memory_named(request, outcome.duplicate_of or outcome.memory.id)
@@ -200,12 +197,9 @@ async def save(request: Request) -> Response:
 
 
 async def memory_named(request: Request, memory_id: str = "") -> Memory:
-    """Return the memory that a path names, living or deleted, or another. Raises HTTPException if there is none."""
+    """Return the memory that a path names, living or deleted, or another. Raises an error that answers 404."""
     memory = await memory_of(request)
-    try:
-        stored = await memory.get(scope_of(request), memory_id or request.path_params["id"])
-    except MemoryNotFoundError as error:
-        raise HTTPException(404) from error
+    stored = await memory.get(scope_of(request), memory_id or request.path_params["id"])
     if not isinstance(stored, Memory):
         raise HTTPException(404)
     return stored
@@ -296,10 +290,7 @@ async def conflicts(request: Request) -> Response:
 async def merge_with(request: Request) -> Response:
     """List the memories nearest to one, to merge it with some of them."""
     memory, scope = await memory_of(request), writable_scope_of(request)
-    try:
-        stored, nearest = await memory.corrections.nearest(scope, request.path_params["id"])
-    except MemoryNotFoundError as error:
-        raise _not_found(error) from error
+    stored, nearest = await memory.corrections.nearest(scope, request.path_params["id"])
     return rendered(request, "correct/merge_with.html", {"scope": scope, "memory": stored, "nearest": nearest})
 
 
@@ -318,11 +309,8 @@ async def _in_favour(request: Request, done: str, close: Callable[..., Awaitable
     """Close the memories that a form names in favour of the one that it keeps."""
     memory, scope, form = await memory_of(request), writable_scope_of(request), await request.form()
     kept, others = _chosen(form)
-    try:
-        result = await close(scope, kept, others, caller=CALLER)
-        stored = await memory.get(scope, kept)
-    except MemoryNotFoundError as error:
-        raise _not_found(error) from error
+    result = await close(scope, kept, others, caller=CALLER)
+    stored = await memory.get(scope, kept)
     return outcome_page(request, scope, form, result, done, kept=stored if isinstance(stored, StoredMemory) else None)
 
 
@@ -340,121 +328,71 @@ def _number(request: Request, name: str) -> int | None:
     return int(value) if value.isdecimal() and len(value) <= MAX_ROW_DIGITS else None
 
 
-def _not_found(error: MemoryNotFoundError) -> Exception:
-    """Return the error for a memory that is not there. One's own that is not living any more is no secret."""
-    return error if error.remedy is Remedy.RESTORE else HTTPException(404)
-
-
 # Correct several memories at once. Each action is one edit, and changes all of them or none.
 
 MAX_CHOSEN = 500
 """How many memories one action may change. More than a page shows."""
 
-Action: TypeAlias = Callable[[OpenMemory, Scope, list[str], FormData], Awaitable[WriteResult]]
+Action: TypeAlias = Callable[[OpenMemory, Scope, list[str], str], Awaitable[WriteResult]]
+
+ACTIONS: Mapping[str, tuple[str, Action]] = {
+    "delete": ("deleted", lambda memory, scope, ids, _: memory.delete(scope, ids, caller=CALLER)),
+    "restore": ("restored", lambda memory, scope, ids, _: memory.corrections.restore(scope, ids, caller=CALLER)),
+    "tag": ("changed", lambda memory, scope, ids, tag: memory.corrections.add_tag(scope, ids, tag, caller=CALLER)),
+    "untag": ("changed", lambda memory, scope, ids, tag: memory.corrections.remove_tag(scope, ids, tag, caller=CALLER)),
+    "pin": ("changed", lambda memory, scope, ids, _: memory.corrections.pin(scope, ids, pinned=True, caller=CALLER)),
+    "unpin": ("changed", lambda memory, scope, ids, _: memory.corrections.pin(scope, ids, pinned=False, caller=CALLER)),
+    "confirm": ("changed", lambda memory, scope, ids, _: memory.corrections.confirm(scope, ids, caller=CALLER)),
+}
+"""By the last part of the path: the word for what was done, and the write, which is given the tag of the form."""
 
 
-async def delete_many(request: Request) -> Response:
-    """Delete the chosen memories and messages."""
-    return await _answer(request, "deleted", lambda memory, scope, ids, _: memory.delete(scope, ids, caller=CALLER))
-
-
-async def restore_many(request: Request) -> Response:
-    """Restore the chosen memories and messages."""
-    return await _answer(
-        request, "restored", lambda memory, scope, ids, _: memory.corrections.restore(scope, ids, caller=CALLER)
-    )
-
-
-async def add_tag(request: Request) -> Response:
-    """Give the chosen memories one more tag."""
-    return await _answer(
-        request,
-        "changed",
-        lambda memory, scope, ids, form: memory.corrections.add_tag(scope, ids, _tag(form), caller=CALLER),
-    )
-
-
-async def remove_tag(request: Request) -> Response:
-    """Take a tag from the chosen memories."""
-    return await _answer(
-        request,
-        "changed",
-        lambda memory, scope, ids, form: memory.corrections.remove_tag(scope, ids, _tag(form), caller=CALLER),
-    )
-
-
-async def pin_many(request: Request) -> Response:
-    """Pin the chosen memories."""
-    return await _answer(request, "changed", partial(_pin, pinned=True))
-
-
-async def unpin_many(request: Request) -> Response:
-    """Take the chosen memories from the pinned ones."""
-    return await _answer(request, "changed", partial(_pin, pinned=False))
-
-
-async def _pin(memory: OpenMemory, scope: Scope, ids: list[str], form: FormData, *, pinned: bool) -> WriteResult:
-    del form
-    return await memory.corrections.pin(scope, ids, pinned=pinned, caller=CALLER)
-
-
-async def confirm(request: Request) -> Response:
-    """Confirm what was captured: it counts as said to be remembered from then on."""
-    return await _answer(
-        request, "changed", lambda memory, scope, ids, _: memory.corrections.confirm(scope, ids, caller=CALLER)
-    )
-
-
-def _tag(form: FormData) -> str:
-    return str(form.get("tag", ""))
-
-
-async def _answer(request: Request, done: str, action: Action) -> Response:
-    """Do something with what a form chose, or with all that it showed. Raises HTTPException for another's ids."""
+async def correct_many(request: Request) -> Response:
+    """Do what the path says with the memories and messages that a form chose, or with all that it showed."""
     memory, scope, form = await memory_of(request), writable_scope_of(request), await request.form()
+    done, write = ACTIONS[request.url.path.rpartition("/")[2]]
     chosen = [str(value) for value in form.getlist("shown" if form.get("all") == "on" else "id")]
     if not 0 < len(chosen) <= MAX_CHOSEN:
         raise InputError(f"choose 1 to {MAX_CHOSEN} memories; nothing was changed")
-    try:
-        result = await action(memory, scope, chosen, form)
-    except MemoryNotFoundError as error:
-        if error.remedy is Remedy.RESTORE:  # a memory of one's own that is not living any more
-            raise
-        raise HTTPException(404) from error
+    result = await write(memory, scope, chosen, str(form.get("tag", "")))
     return outcome_page(request, scope, form, result, done)
 
 
 # Correct what is stored: every action is one edit, and its answer offers to undo it.
 
 
-async def reword(request: Request) -> Response:
-    """Give a memory another text."""
+Save: TypeAlias = Callable[[OpenMemory, Scope, str, Mapping[str, str], int | None], Awaitable[WriteResult]]
+
+FIELDS: Mapping[str, tuple[tuple[str, ...], Save]] = {
+    "text": (
+        ("text",),
+        lambda memory, scope, memory_id, given, revision: memory.update(
+            scope, memory_id, text=given["text"], caller=CALLER, revision=revision
+        ),
+    ),
+    "tags": (
+        ("tags",),
+        lambda memory, scope, memory_id, given, revision: memory.set_tags(
+            scope, memory_id, given["tags"].split(","), caller=CALLER, revision=revision
+        ),
+    ),
+    "dates": (
+        ("since", "until"),
+        lambda memory, scope, memory_id, given, revision: memory.corrections.set_validity(
+            scope, memory_id, **given, caller=CALLER, revision=revision
+        ),
+    ),
+}
+"""What can be corrected of a memory, by the last part of the path: the fields of the form, and the write."""
+
+
+async def correct(request: Request) -> Response:
+    """Save a field of a memory, and lead to its page. What cannot be saved is shown again, with the reason."""
     memory, scope, form = await memory_of(request), writable_scope_of(request), await request.form()
-    memory_id, given = request.path_params["id"], {"text": str(form.get("text", ""))}
-    saving = memory.update(scope, memory_id, text=given["text"], caller=CALLER, revision=revision_of(form))
-    return await _saved(request, given, saving)
-
-
-async def tag(request: Request) -> Response:
-    """Give a memory other tags."""
-    memory, scope, form = await memory_of(request), writable_scope_of(request), await request.form()
-    memory_id, given = request.path_params["id"], {"tags": str(form.get("tags", ""))}
-    saving = memory.set_tags(scope, memory_id, given["tags"].split(","), caller=CALLER, revision=revision_of(form))
-    return await _saved(request, given, saving)
-
-
-async def date(request: Request) -> Response:
-    """Say since when a memory holds, and when it ends."""
-    memory, scope, form = await memory_of(request), writable_scope_of(request), await request.form()
-    memory_id, given = request.path_params["id"], {name: str(form.get(name, "")) for name in ("since", "until")}
-    saving = memory.corrections.set_validity(scope, memory_id, **given, caller=CALLER, revision=revision_of(form))
-    return await _saved(request, given, saving)
-
-
-async def _saved(request: Request, given: Mapping[str, str], saving: Awaitable[WriteResult]) -> Response:
-    """Lead to the page of the memory that was saved. What cannot be saved is shown again, with the reason."""
+    names, save = FIELDS[request.url.path.rpartition("/")[2]]
+    given = {name: str(form.get(name, "")) for name in names}
     try:
-        result = await saving
+        result = await save(memory, scope, request.path_params["id"], given, revision_of(form))
     except (ChangedMeanwhileError, StaleDecisionError):
         stored = await memory_named(request)
         if given.items() <= fields_of(stored).items():  # it was sent twice
@@ -503,10 +441,7 @@ async def undo(request: Request) -> Response:
         what = Undo(since=edit.made_at)
     else:
         what = Undo(edit=number)
-    try:
-        await memory.undo(scope, what, caller=CALLER)
-    except MemoryNotFoundError as error:
-        raise HTTPException(404) from error
+    await memory.undo(scope, what, caller=CALLER)
     back = own_path(request, str(form.get("back", ""))) or in_project("/edits", scope)
     return RedirectResponse(f"{back}{'&' if '?' in back else '?'}{DONE}=undone", HTTPStatus.SEE_OTHER)
 

@@ -23,7 +23,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from palimpsest.core.clock import now
-from palimpsest.core.errors import InputError, LedgerError, PalimpsestError, SettingsError
+from palimpsest.core.errors import InputError, LedgerError, MemoryNotFoundError, PalimpsestError, Remedy, SettingsError
 from palimpsest.core.settings import Settings
 from palimpsest.learn.browsing import Changes, Look
 from palimpsest.page import administration, browse, import_export, memory_page, search_page, time_line_page
@@ -174,15 +174,9 @@ ADMINISTRATION_ROUTES = [
 # The paths of the corrections. Those of many memories come before those of one.
 
 CORRECTION_ROUTES = (
-    Route("/memories/delete", memory_page.delete_many, methods=["POST"]),
-    Route("/memories/restore", memory_page.restore_many, methods=["POST"]),
-    Route("/memories/tag", memory_page.add_tag, methods=["POST"]),
-    Route("/memories/untag", memory_page.remove_tag, methods=["POST"]),
-    Route("/memories/pin", memory_page.pin_many, methods=["POST"]),
-    Route("/memories/unpin", memory_page.unpin_many, methods=["POST"]),
-    Route("/memories/confirm", memory_page.confirm, methods=["POST"]),
+    *(Route(f"/memories/{action}", memory_page.correct_many, methods=["POST"]) for action in memory_page.ACTIONS),
     Route("/memories/{id}/edit", memory_page.form, methods=["GET"]),
-    Route("/memories/{id}/edit", memory_page.save, methods=["POST"]),
+    Route("/memories/{id}/edit", memory_page.save_hit, methods=["POST"]),
     Route("/memories/{id}/hit", memory_page.hit, methods=["GET"]),
     Route("/memories/{id}/merge", memory_page.merge_with, methods=["GET"]),
     Route("/duplicates", memory_page.duplicates, methods=["GET"]),
@@ -271,9 +265,10 @@ def page_app(memory: LazyMemory, visits_: Visits) -> Starlette:
             Route("/", search_page.search, methods=["GET"]),
             *CORRECTION_ROUTES,
             Route("/memories/{id}", memory_page.memory, methods=["GET"]),
-            Route("/memories/{id}/text", memory_page.reword, methods=["POST"]),
-            Route("/memories/{id}/tags", memory_page.tag, methods=["POST"]),
-            Route("/memories/{id}/dates", memory_page.date, methods=["POST"]),
+            *(
+                Route(f"/memories/{{id}}/{field}", memory_page.correct, methods=["POST"])
+                for field in memory_page.FIELDS
+            ),
             Route("/memories/{id}/pinned", memory_page.pin, methods=["POST"]),
             Route("/memories/{id}/delete", memory_page.delete, methods=["POST"]),
             Route("/memories/{id}/restore", memory_page.restore, methods=["POST"]),
@@ -288,7 +283,7 @@ def page_app(memory: LazyMemory, visits_: Visits) -> Starlette:
             Mount("/static", static),
         ],
         middleware=[Middleware(Safety), Middleware(_Access)],
-        exception_handlers={HTTPException: _refused, PalimpsestError: _failed},
+        exception_handlers={HTTPException: _refused, MemoryNotFoundError: _not_found, PalimpsestError: _failed},
     )
     app.state.memory, app.state.visits, app.state.streams = memory, visits_, Streams()
     app.state.told = Told()
@@ -343,6 +338,12 @@ async def _refused(request: Request, error: Exception) -> Response:
     status = error.status_code if isinstance(error, HTTPException) else HTTPStatus.NOT_FOUND
     problem = "read_only" if status == HTTPStatus.FORBIDDEN else "not_found"
     return rendered(request, "problem.html", {"problem": problem, "reason": ""}, status)
+
+
+async def _not_found(request: Request, error: Exception) -> Response:
+    """Say that there is no such memory. One of the visitor's own that is not living any more is no secret."""
+    is_own = isinstance(error, MemoryNotFoundError) and error.remedy is Remedy.RESTORE
+    return await (_failed if is_own else _refused)(request, error)
 
 
 async def _failed(request: Request, error: Exception) -> Response:

@@ -24,7 +24,7 @@ from palimpsest.server.session.calls import Calls
 from palimpsest.server.session.context import ServerState, state_of
 from palimpsest.server.session.lazy_memory import LazyMemory
 from palimpsest.server.session.roots import RequestContext, Roots
-from palimpsest.server.session.subscriptions import Subscribers, notify_changed, notify_heard
+from palimpsest.server.session.subscriptions import Subscribers, notify_changed, notify_external
 from palimpsest.server.stdio import stdio_messages
 from palimpsest.server.tools import READING_TOOLS, add_tools
 
@@ -66,7 +66,9 @@ def build_server(
     a single user was started; that user's memories are then in the instructions.
     """
     subscribers = Subscribers()
-    memory = LazyMemory(load_settings, partial(notify_changed, subscribers), partial(notify_heard, subscribers), launch)
+    memory = LazyMemory(
+        load_settings, partial(notify_changed, subscribers), partial(notify_external, subscribers), launch
+    )
     state = ServerState(memory, Calls(READING_TOOLS), subscribers, Roots(memory.learn_folder))
 
     @asynccontextmanager
@@ -83,7 +85,7 @@ def build_server(
         state,
         instructions=rendered_instructions(launch),
         lifespan=lifespan,
-        middleware=[state.calls.bound, _open_after_handshake, with_own_instructions, _with_client_project],
+        middleware=[state.calls.limit_calls, _open_after_handshake, with_own_instructions, _with_client_project],
         call_seconds=call_seconds,
     )
     show_control_characters()

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, Protocol, TypeAlias, cast
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
@@ -112,7 +112,7 @@ UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
-class CallEnd:
+class CallRecord:
     """How a call ended, after how many seconds. `user_id` and `request_id` are "" if there is none."""
 
     tool: str
@@ -122,7 +122,11 @@ class CallEnd:
     request_id: str
 
 
-OnCall: TypeAlias = Callable[[CallEnd], None]
+class CallObserver(Protocol):
+    """What is told how each call of a tool ended."""
+
+    def call(self, record: CallRecord) -> None:
+        """Note a call."""
 
 
 def outcome_of(error: BaseException) -> CallOutcome:
@@ -160,7 +164,7 @@ LISTED_RESOURCES = (
 class MemoryServer(MCPServer[ServerState]):
     """The MCP server. `state` is what its connections share; `call_seconds` limits how long a tool call may take.
 
-    `on_call` is told how each call of a tool ended.
+    `observers` are told how each call of a tool ended.
     """
 
     def __init__(
@@ -183,7 +187,7 @@ class MemoryServer(MCPServer[ServerState]):
             subscriptions=state.subscribers.bus,
         )
         self.state = state
-        self.on_call: OnCall | None = None
+        self.observers: Sequence[CallObserver] = ()
         self._call_seconds = call_seconds
         self.add_request_handler("resources/subscribe", SubscribeRequestParams, state.subscribers.subscribe)
         self.add_request_handler("resources/unsubscribe", UnsubscribeRequestParams, state.subscribers.unsubscribe)
@@ -222,7 +226,7 @@ class MemoryServer(MCPServer[ServerState]):
         self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None
     ) -> CallToolResult | InputRequiredResult:
         """Call a tool. Raises ToolError with a text that says what to do next."""
-        if self.on_call is None:
+        if not self.observers:
             return await self._call_tool(name, arguments, context)
         began = time.monotonic()
         outcome: CallOutcome = "cancelled"
@@ -234,7 +238,10 @@ class MemoryServer(MCPServer[ServerState]):
             raise
         finally:
             tool = name if self._tool_input_schema(name) is not None else UNKNOWN
-            self.on_call(CallEnd(tool, outcome, time.monotonic() - began, current_user(), _request_id(context)))
+            seconds = time.monotonic() - began
+            record = CallRecord(tool, outcome, seconds, current_user(), _request_id(context))
+            for observer in self.observers:
+                observer.call(record)
         return result
 
     async def _call_tool(

@@ -41,11 +41,6 @@ def caller_of(scope: Scope) -> str:
     return f"address {address_of(scope)}"
 
 
-def has_token(scope: Scope) -> bool:
-    """Return whether a request has an access token that was verified."""
-    return isinstance(scope.get("user"), AuthenticatedUser)
-
-
 def address_of(scope: Scope) -> str:
     """Return the address that a request comes from, of IPv6 the network, or "" if it is unknown."""
     client = scope.get("client")
@@ -124,8 +119,13 @@ class LimitedBearerAuth(BearerAuthBackend):
 
     @contextmanager
     def _attempt(self, address: str) -> Generator[None]:
-        """Count an attempt as undecided until the block ends. Raises TooManyAttempts if it may not be made."""
-        self._refuse_if_limited(address)
+        """Count an attempt as undecided until the block ends.
+
+        Raises TooManyAttempts if the failures, and the attempts that are still being decided, reach the limit.
+        """
+        seconds = self._failures.seconds_to_wait(address, self._undecided[address])
+        if seconds:
+            raise TooManyAttempts(seconds)
         self._undecided[address] += 1
         try:
             yield
@@ -133,12 +133,6 @@ class LimitedBearerAuth(BearerAuthBackend):
             self._undecided[address] -= 1
             if not self._undecided[address]:
                 del self._undecided[address]
-
-    def _refuse_if_limited(self, address: str) -> None:
-        """Raise TooManyAttempts if the failures, and the attempts that are still being decided, reach the limit."""
-        seconds = self._failures.seconds_to_wait(address, self._undecided[address])
-        if seconds:
-            raise TooManyAttempts(seconds)
 
     def _remember(self, digest: bytes, address: str, *, is_valid: bool) -> None:
         if is_valid:

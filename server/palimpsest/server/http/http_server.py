@@ -1,6 +1,6 @@
 """Serve MCP over HTTP: streamable HTTP at /mcp and SSE at /sse, on one port, with one open memory.
 
-`gate` says how a request is checked before it gets there.
+`middleware_stack` says how a request is checked before it gets there.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from pydantic import AnyHttpUrl, TypeAdapter
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.authentication import AuthenticationMiddleware
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Lifespan, Receive, Scope, Send
@@ -46,13 +47,13 @@ from palimpsest.server.http.middleware import (
     BoundedConnection,
     HostCheck,
     MessageCheck,
-    PageSplit,
+    PathSwitch,
     Session,
     SessionLimit,
 )
-from palimpsest.server.http.request_log import EventLog, OnRequest, ToldRequests, log_as_json
+from palimpsest.server.http.request_log import EventLog, ObservedRequests, Observer, log_as_json
 from palimpsest.server.jsonrpc import MAX_MESSAGE_BYTES
-from palimpsest.server.mcp_server import CallEnd, MemoryServer, OnCall
+from palimpsest.server.mcp_server import MemoryServer
 from palimpsest.server.rate_limits import (
     HEALTH,
     METRICS,
@@ -63,7 +64,7 @@ from palimpsest.server.rate_limits import (
     is_open,
     refusal,
 )
-from palimpsest.server.session.calls import Calls, UnderWay
+from palimpsest.server.session.calls import Calls, InFlight
 from palimpsest.server.session.lazy_memory import LazyMemory
 
 # End a server in order: first it is not ready, then it takes no connections, calls end, streams end, it closes.
@@ -80,14 +81,14 @@ uvicorn looks as often."""
 class DrainingServer(uvicorn.Server):
     """A server that SIGTERM ends in order, and that a second signal, or Ctrl-C, ends without waiting for calls.
 
-    For `drain_seconds` after SIGTERM it serves as before and only `is_draining`. Then it waits for what is `under_way`,
+    For `drain_seconds` after SIGTERM it serves as before and only `is_draining`. Then it waits for what is `in_flight`,
     because streams, among them those that calls are answered in, end as soon as `should_exit` is set. What ended in
     order ends with the status 0.
     """
 
-    def __init__(self, config: uvicorn.Config, under_way: UnderWay, drain_seconds: float) -> None:
+    def __init__(self, config: uvicorn.Config, in_flight: InFlight, drain_seconds: float) -> None:
         super().__init__(config)
-        self._under_way = under_way
+        self._in_flight = in_flight
         self._drain_seconds = drain_seconds
         self._stop_at: float | None = None
 
@@ -117,7 +118,7 @@ class DrainingServer(uvicorn.Server):
         for connection in list(self.server_state.connections):
             connection.shutdown()
         end = time.monotonic() + CALLS_SECONDS
-        while self._under_way.number and not self.should_exit and time.monotonic() < end:  # noqa: ASYNC110 - see LOOK_SECONDS
+        while self._in_flight.number and not self.should_exit and time.monotonic() < end:  # noqa: ASYNC110 - see LOOK_SECONDS
             await anyio.sleep(LOOK_SECONDS)
         self.should_exit = True
         await super().shutdown(sockets)
@@ -131,97 +132,62 @@ RETRY_SECONDS = 5.0
 Readiness: TypeAlias = Literal["ready", "opening", "failed", "draining"]
 
 
-class Health:
-    """The health check: 200 if the server works, 503 if it does not, and nothing about what it stores. ASGI app."""
+def probes(memory: LazyMemory, is_draining: Callable[[], bool]) -> list[Route]:
+    """Return the routes of the probes.
 
-    def __init__(self, memory: LazyMemory) -> None:
-        self._memory = memory
+    The server is ready if the memory is open and the ledger can be read, unless it `is_draining`. If the memory could
+    not be opened, the probe has it opened again: no other request would come that does.
+    """
+    retried_at = -RETRY_SECONDS
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer the request."""
-        await (await self._response())(scope, receive, send)
-
-    async def _response(self) -> Response:
-        content: dict[str, Any] = {"version": __version__, **await self._memory.health()}
+    async def health(_: Request) -> Response:
+        content: dict[str, Any] = {"version": __version__, **await memory.health()}
         return JSONResponse(content, 200 if content["status"] != "failed" else 503)
 
-
-class Ready:
-    """The readiness check: 200 if the memory is open and the ledger can be read, else 503. ASGI app.
-
-    While the server `is_draining`, it is not ready. If the memory could not be opened, the check has it opened again:
-    no other request would come that does.
-    """
-
-    def __init__(self, memory: LazyMemory, is_draining: Callable[[], bool]) -> None:
-        self._memory = memory
-        self._is_draining = is_draining
-        self._retried_at = -RETRY_SECONDS
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer the request."""
-        readiness = await self.readiness()
-        response = JSONResponse({"status": readiness}, 200 if readiness == "ready" else 503)
-        await response(scope, receive, send)
-
-    async def readiness(self) -> Readiness:
-        """Return whether requests should come."""
-        if self._is_draining():
+    async def readiness() -> Readiness:
+        nonlocal retried_at
+        if is_draining():
             return "draining"
-        memory = self._memory.opened
-        if memory is not None:
+        if memory.opened is not None:
             try:
-                await memory.care.read_ledger()
+                await memory.opened.care.read_ledger()
             except LedgerError:
                 return "failed"
             return "ready"
-        if not self._memory.has_failed:
+        if not memory.has_failed:
             return "opening"
-        if anyio.current_time() - self._retried_at >= RETRY_SECONDS:
-            self._retried_at = anyio.current_time()
-            self._memory.start_opening()
+        if anyio.current_time() - retried_at >= RETRY_SECONDS:
+            retried_at = anyio.current_time()
+            memory.start_opening()
         return "failed"
 
+    async def ready(_: Request) -> Response:
+        status = await readiness()
+        return JSONResponse({"status": status}, 200 if status == "ready" else 503)
 
-# Choose who is told of calls and requests: nobody, a log, numbers for Prometheus, or both.
+    return [Route(HEALTH, health, methods=["GET"]), Route(READY, ready, methods=["GET"])]
 
 
-@dataclass(frozen=True, slots=True)
-class Observers:
-    """Who is told of calls and of requests, and the steps of a request that answer `/metrics`."""
-
-    on_call: tuple[OnCall, ...] = ()
-    on_request: tuple[OnRequest, ...] = ()
-    steps: tuple[Middleware, ...] = ()
-
-    def of_calls(self) -> OnCall | None:
-        """Return what is told of each call, or None if nobody wants to know."""
-        return self._tell if self.on_call else None
-
-    def around(self, app: ASGIApp) -> ASGIApp:
-        """Return an application that tells of its requests, or the application itself."""
-        return ToldRequests(app, self.on_request) if self.on_request else app
-
-    def _tell(self, end: CallEnd) -> None:
-        for tell in self.on_call:
-            tell(end)
+# Choose what observes calls and requests: nothing, a log, numbers for Prometheus, or both.
 
 
 def observers(
     settings: HttpSettings,
     memory: LazyMemory,
     sessions: Callable[[], int],
-    under_way: Callable[[], int],
+    in_flight: Callable[[], int],
     *,
     protected: bool,
-) -> Observers:
-    """Return who is told, as the settings say. Raises SettingsError if anybody could read the numbers."""
-    chosen = Observers()
+) -> tuple[list[Observer], list[Middleware]]:
+    """Return the observers that the settings name, and the middleware that answers `/metrics`.
+
+    Raises SettingsError if anybody could read the numbers.
+    """
+    chosen: list[Observer] = []
     if settings.log == "json":
-        log = EventLog(lambda: memory.opened.care.ledger_id if memory.opened is not None else "")
-        chosen = Observers((log.call,), (log.request,))
+        chosen.append(EventLog(lambda: memory.opened.care.ledger_id if memory.opened is not None else ""))
     if not settings.metrics:
-        return chosen
+        return chosen, []
     if protected and settings.metrics_token is None:
         raise SettingsError(
             "http.metrics needs http.metrics_token, because this server needs access tokens: at least 16 characters, "
@@ -236,9 +202,9 @@ def observers(
     from palimpsest.server.http.metrics import PER_MINUTE, Metrics  # noqa: PLC0415 - as above
 
     token = settings.metrics_token.get_secret_value() if settings.metrics_token is not None else ""
-    metrics = Metrics(memory, token, sessions, under_way)
-    step = Middleware(PageSplit, page=RateLimit(metrics, PER_MINUTE), is_page=lambda path: path == METRICS)
-    return Observers((*chosen.on_call, metrics.call), (*chosen.on_request, metrics.request), (step,))
+    metrics = Metrics(memory, token, sessions, in_flight)
+    step = Middleware(PathSwitch, page=RateLimit(metrics, PER_MINUTE), is_page=lambda path: path == METRICS)
+    return [*chosen, metrics], [step]
 
 
 # Keep the pauses of the garbage collector short.
@@ -262,7 +228,7 @@ async def keep_pauses_short(loaded_seconds: float = LOADED_SECONDS) -> None:
     gc.freeze()
 
 
-# The middleware stack in front of MCP. Each layer reads only what the layers before it have let through.
+# The middleware stack in front of MCP. Each step reads only what the steps before it have let through.
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 ALL_ADDRESSES = ("0.0.0.0", "::")  # noqa: S104 - compared with, not bound to
@@ -270,7 +236,9 @@ ALL_ADDRESSES = ("0.0.0.0", "::")  # noqa: S104 - compared with, not bound to
 URL: TypeAdapter[AnyHttpUrl] = TypeAdapter(AnyHttpUrl)
 
 
-def gate(settings: Settings, host: str, calls: Calls, sessions: list[Session], *, protected: bool) -> list[Middleware]:
+def middleware_stack(
+    settings: Settings, host: str, calls: Calls, sessions: list[Session], *, protected: bool
+) -> list[Middleware]:
     """Return the steps, the first first. `protected`: whether requests need an access token, and callers have shares.
 
     Before these, `BoundedConnection` waits for the headers. After these, the SDK and our `Calls` answer the request.
@@ -288,7 +256,7 @@ def gate(settings: Settings, host: str, calls: Calls, sessions: list[Session], *
         *require,
         # The body is read, within its limits, and has to be a message.
         Middleware(BodyLimit, shares=calls.shares if protected else None),
-        Middleware(MessageCheck, under_way=calls.under_way),
+        Middleware(MessageCheck, in_flight=calls.in_flight),
         # A new session may close an old one.
         Middleware(SessionLimit, sessions=sessions),
     ]
@@ -356,7 +324,7 @@ class Served:
 
     app: ASGIApp
     page: Page
-    under_way: UnderWay
+    in_flight: InFlight
 
 
 BuildPage: TypeAlias = Callable[[LazyMemory, Settings, bool], Page]
@@ -406,7 +374,7 @@ def serve(
         url_host = f"[{host}]" if ":" in host else host
         urls = " and ".join(f"http://{url_host}:{port}/{path}" for path in PATHS[transport])
         _say_where(settings, urls, f"http://{url_host}:{port}{served.page.first_path}", protected=protected)
-        server = DrainingServer(config, served.under_way, settings.http.drain_seconds)
+        server = DrainingServer(config, served.in_flight, settings.http.drain_seconds)
         served.page.end_streams_when(lambda: server.should_exit)
         server.run(sockets=[listener])
 
@@ -446,13 +414,10 @@ def application(
 ) -> Served:
     """Return what is served. It opens the memory at startup and closes it at shutdown."""
     server = build_server(lambda: load_settings().learning_in_background(), run_state=False, call_seconds=CALL_SECONDS)
-    # The gate checks hosts. The SDK's own check takes anything after a name's colon for a port.
+    # `HostCheck` checks hosts. The SDK's own check takes anything after a name's colon for a port.
     security = TransportSecuritySettings(enable_dns_rebinding_protection=False)
     memory, calls = server.state.memory, server.state.calls
-    routes: list[BaseRoute] = [
-        Route(HEALTH, Health(memory), methods=["GET"]),
-        Route(READY, Ready(memory, is_draining), methods=["GET"]),
-    ]
+    routes: list[BaseRoute] = [*probes(memory, is_draining)]
     if transport != "sse":
         app = server.streamable_http_app(
             transport_security=security, host=host, max_request_body_size=MAX_MESSAGE_BYTES
@@ -462,15 +427,17 @@ def application(
         routes += server.sse_app(transport_security=security, host=host, max_request_body_size=MAX_MESSAGE_BYTES).routes
     page = build_page(memory, settings, protected)
     sessions: list[Session] = []
-    told = observers(settings.http, memory, lambda: len(sessions), lambda: calls.under_way.number, protected=protected)
-    server.on_call = told.of_calls()
-    check, *steps = gate(settings, host, calls, sessions, protected=protected)
+    observing, metrics_step = observers(
+        settings.http, memory, lambda: len(sessions), lambda: calls.in_flight.number, protected=protected
+    )
+    server.observers = observing
+    check, *steps = middleware_stack(settings, host, calls, sessions, protected=protected)
     app = Starlette(
         routes=[*routes, *(_oauth_metadata(settings) if protected else [])],
-        middleware=[check, *told.steps, Middleware(PageSplit, page=page.app, is_page=page.has_path), *steps],
+        middleware=[check, *metrics_step, Middleware(PathSwitch, page=page.app, is_page=page.has_path), *steps],
         lifespan=_lifespan(server, transport, page),
     )
-    return Served(told.around(app), page, calls.under_way)
+    return Served(ObservedRequests(app, observing) if observing else app, page, calls.in_flight)
 
 
 def _lifespan(server: MemoryServer, transport: Transport, page: Page) -> Lifespan[Starlette]:

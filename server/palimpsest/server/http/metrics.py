@@ -15,8 +15,8 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from palimpsest.core.errors import LedgerError
-from palimpsest.server.http.request_log import RequestEnd
-from palimpsest.server.mcp_server import CallEnd
+from palimpsest.server.http.request_log import RequestRecord
+from palimpsest.server.mcp_server import CallRecord
 from palimpsest.server.session.lazy_memory import LazyMemory
 
 if TYPE_CHECKING:
@@ -33,11 +33,11 @@ PER_MINUTE = 60
 class Metrics:
     """Counts what it is told of, and answers with it and with what the ledger says at that time. ASGI app.
 
-    With `token`, it is for requests with this bearer token alone. `sessions` and `under_way` return how many there are.
+    With `token`, it is for requests with this bearer token alone. `sessions` and `in_flight` return how many there are.
     """
 
     def __init__(
-        self, memory: LazyMemory, token: str, sessions: Callable[[], int], under_way: Callable[[], int]
+        self, memory: LazyMemory, token: str, sessions: Callable[[], int], in_flight: Callable[[], int]
     ) -> None:
         self._memory = memory
         self._token = token
@@ -53,19 +53,19 @@ class Metrics:
             registry=registry,
         )
         Gauge("palimpsest_sessions", "Open sessions of MCP.", registry=registry).set_function(sessions)
-        Gauge("palimpsest_calls_under_way", "Calls that are being answered.", registry=registry).set_function(under_way)
+        Gauge("palimpsest_calls_under_way", "Calls that are being answered.", registry=registry).set_function(in_flight)
         ProcessCollector(registry=registry)
         self._ledger = LedgerNumbers()
         registry.register(self._ledger)
 
-    def call(self, end: CallEnd) -> None:
+    def call(self, record: CallRecord) -> None:
         """Count a call."""
-        self._calls.labels(end.tool, end.outcome).inc()
-        self._seconds.labels(end.tool).observe(end.seconds)
+        self._calls.labels(record.tool, record.outcome).inc()
+        self._seconds.labels(record.tool).observe(record.seconds)
 
-    def request(self, end: RequestEnd) -> None:
+    def request(self, record: RequestRecord) -> None:
         """Count a request."""
-        self._requests.labels(end.path, str(end.status)).inc()
+        self._requests.labels(record.path, str(record.status)).inc()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer the request."""

@@ -23,7 +23,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from palimpsest.core.threads import CpuShares
 from palimpsest.server.jsonrpc import MAX_MESSAGE_BYTES, Refused, read_message
 from palimpsest.server.rate_limits import caller_of, is_open
-from palimpsest.server.session.calls import SHARE, BodyBudget, BodyShare, UnderWay
+from palimpsest.server.session.calls import SHARE, BodyBudget, BodyShare, InFlight
 
 # Refuse requests that name another host or come from another site, which keeps out web pages (DNS rebinding).
 
@@ -72,7 +72,7 @@ class HostCheck:
 # Send the requests for a page to the page, and leave the rest to MCP.
 
 
-class PageSplit:
+class PathSwitch:
     """Pass requests for paths of the page on to it. ASGI middleware.
 
     It comes right after the check of hosts: visitors have a cookie and no access token, and send forms and no JSON.
@@ -205,12 +205,12 @@ class MessageCheck:
 
     Over stdio the same faults get the same errors. The SDK keeps the answers of a session by the ids of its requests,
     with 1 the same as "1", so the first of two unfinished ones with the same id would never be answered. Calls are
-    counted in `under_way` until they are answered.
+    counted in `in_flight` until they are answered.
     """
 
-    def __init__(self, app: ASGIApp, under_way: UnderWay | None = None) -> None:
+    def __init__(self, app: ASGIApp, in_flight: InFlight | None = None) -> None:
         self.app = app
-        self._under_way = under_way or UnderWay()
+        self._in_flight = in_flight or InFlight()
         self._unfinished: dict[tuple[str, str], anyio.Event] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -245,7 +245,7 @@ class MessageCheck:
 
     async def _pass_on(self, method: str, scope: Scope, receive: Receive, send: Send) -> None:
         """Have a request answered. It is under way until its answer was sent, and not only until there is one."""
-        with self._under_way.counted(method):
+        with self._in_flight.counted(method):
             await self.app(scope, receive, send)
 
     async def _is_free(self, key: tuple[str, str]) -> bool:

@@ -13,12 +13,12 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, TypeAlias, cast
+from typing import Any, Protocol, cast
 
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from palimpsest.server.mcp_server import CallEnd
+from palimpsest.server.mcp_server import CallObserver, CallRecord
 from palimpsest.server.rate_limits import HEALTH, METRICS, PROBES, READY, REQUEST_ID
 
 # Tell how every request ended, whoever refused or answered it. ASGI middleware.
@@ -33,7 +33,7 @@ METHODS = ("GET", "HEAD", "POST", "DELETE", "OPTIONS", "PUT", "PATCH")
 
 
 @dataclass(frozen=True, slots=True)
-class RequestEnd:
+class RequestRecord:
     """How a request ended. A `status` of 0 means that nothing was answered, because the client had gone.
 
     `path` and `method` are among those that are told apart. `user_id` is "" without a valid access token.
@@ -47,15 +47,19 @@ class RequestEnd:
     request_id: str
 
 
-OnRequest: TypeAlias = Callable[[RequestEnd], None]
+class Observer(CallObserver, Protocol):
+    """What is told how calls and requests ended."""
+
+    def request(self, record: RequestRecord) -> None:
+        """Note a request."""
 
 
-class ToldRequests:
-    """Give each request an id, and tell how it ended. It is the outermost middleware."""
+class ObservedRequests:
+    """Give each request an id, and tell observers how it ended. It is the outermost middleware."""
 
-    def __init__(self, app: ASGIApp, on_request: Sequence[OnRequest]) -> None:
+    def __init__(self, app: ASGIApp, observers: Sequence[Observer]) -> None:
         self._app = app
-        self._on_request = on_request
+        self._observers = observers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on."""
@@ -76,12 +80,12 @@ class ToldRequests:
         finally:
             method = scope["method"] if scope["method"] in METHODS else OTHER
             seconds = time.monotonic() - began
-            end = RequestEnd(method, _told_path(scope["path"]), status, seconds, _user_of(scope), request_id)
-            for tell in self._on_request:
-                tell(end)
+            record = RequestRecord(method, _named_path(scope["path"]), status, seconds, _user_of(scope), request_id)
+            for observer in self._observers:
+                observer.request(record)
 
 
-def _told_path(path: str) -> str:
+def _named_path(path: str) -> str:
     if path in PATHS:
         return path
     return MESSAGES if path.startswith(MESSAGES) else OTHER
@@ -150,22 +154,22 @@ class EventLog:
     def __init__(self, key: Callable[[], str]) -> None:
         self._key = key
 
-    def call(self, end: CallEnd) -> None:
+    def call(self, record: CallRecord) -> None:
         """Log a call."""
-        fields = {"tool": end.tool, "outcome": end.outcome}
-        calls.info("call", extra={FIELDS: {**fields, **self._common(end)}})
+        fields = {"tool": record.tool, "outcome": record.outcome}
+        calls.info("call", extra={FIELDS: {**fields, **self._common(record)}})
 
-    def request(self, end: RequestEnd) -> None:
+    def request(self, record: RequestRecord) -> None:
         """Log a request, unless it is a probe that was answered as always."""
-        if end.path in PROBES and end.status == 200:  # noqa: PLR2004 - OK
+        if record.path in PROBES and record.status == 200:  # noqa: PLR2004 - OK
             return
-        fields = {"method": end.method, "path": end.path, "status": end.status}
-        requests.info("request", extra={FIELDS: {**fields, **self._common(end)}})
+        fields = {"method": record.method, "path": record.path, "status": record.status}
+        requests.info("request", extra={FIELDS: {**fields, **self._common(record)}})
 
-    def _common(self, end: CallEnd | RequestEnd) -> dict[str, Any]:
-        fields: dict[str, Any] = {"duration_ms": round(end.seconds * 1000, 3), "request_id": end.request_id}
-        key = self._key() if end.user_id else ""
-        return {**fields, "user": pseudonym(key, end.user_id)} if key else fields
+    def _common(self, record: CallRecord | RequestRecord) -> dict[str, Any]:
+        fields: dict[str, Any] = {"duration_ms": round(record.seconds * 1000, 3), "request_id": record.request_id}
+        key = self._key() if record.user_id else ""
+        return {**fields, "user": pseudonym(key, record.user_id)} if key else fields
 
 
 def pseudonym(key: str, user_id: str) -> str:

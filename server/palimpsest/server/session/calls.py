@@ -106,7 +106,7 @@ THREADS_PER_CALLER = 2
 """How many of them one caller uses at a time; its other calls wait. Three leave some to a fourth."""
 
 
-class UnderWay:
+class InFlight:
     """How many calls are being answered, which a server that is to stop waits for."""
 
     def __init__(self) -> None:
@@ -133,7 +133,7 @@ class Calls:
         self._writing = anyio.CapacityLimiter(1)
         self._by_caller: WeakValueDictionary[str, Threads] = WeakValueDictionary()
         self.shares = CpuShares()
-        self.under_way = UnderWay()
+        self.in_flight = InFlight()
 
     def threads(self, ctx: RequestContext) -> Threads | None:
         """Return the threads that a request may use, or None if it came over stdio."""
@@ -151,7 +151,7 @@ class Calls:
             )
         return threads
 
-    async def bound(self, ctx: RequestContext, call_next: CallNext) -> HandlerResult:
+    async def limit_calls(self, ctx: RequestContext, call_next: CallNext) -> HandlerResult:
         """Handle a request, unless its caller has too many unfinished ones. MCP middleware."""
         request = _http_request(ctx.request)
         if ctx.method not in COUNTED or request is None:
@@ -163,7 +163,7 @@ class Calls:
             )
         self._unfinished[caller] += 1
         try:
-            with _body_held(request), self.under_way.counted(ctx.method):
+            with _body_held(request), self.in_flight.counted(ctx.method):
                 if self._ends_with_its_request(request, ctx):
                     return await _until_disconnected(request, ctx, call_next)
                 return await call_next(ctx)

@@ -163,26 +163,28 @@ MAX_ANNOUNCED = 100
 
 async def notify_changed(subscribers: Subscribers, outcomes: Sequence[Outcome]) -> None:
     """Notify subscribers of the resources that a write changed: the lists, the memories and their histories."""
-    uris_by_project: dict[tuple[str, str], list[str]] = {}
     subscribers.note_told((outcome.memory.id, outcome.memory.revision) for outcome in outcomes)
+    changed: list[tuple[str, str, str]] = []
     for number, outcome in enumerate(outcomes):
+        scope = outcome.memory.scope
         replaced = zip(outcome.replaced, outcome.replaced_projects, strict=True)
-        for memory_id, project in ((outcome.memory.id, outcome.memory.scope.project), *replaced):
-            user = outcome.memory.scope.user_id
-            uris = uris_by_project.setdefault((user, project), [f"{SCHEME}{name}" for name in LISTS])
-            if number < MAX_ANNOUNCED:
-                uris += [f"{SCHEME}{memory_id}", f"{SCHEME}{memory_id}/history"]
-    for (user, project), uris in uris_by_project.items():
-        await subscribers.notify(uris, user, project)
+        for memory_id, project in ((outcome.memory.id, scope.project), *replaced):
+            changed.append((scope.user_id, project, memory_id if number < MAX_ANNOUNCED else ""))
+    await _notify(subscribers, changed)
 
 
-async def notify_heard(subscribers: Subscribers, changed: Sequence[ChangedMemory]) -> None:
+async def notify_external(subscribers: Subscribers, changed: Sequence[ChangedMemory]) -> None:
     """Notify subscribers of memories that any server has changed, but not of what `notify_changed` told them."""
+    untold = [memory for memory in changed if not subscribers.was_told(memory.id, memory.revision)]
+    await _notify(subscribers, [(memory.user_id, memory.project, memory.id) for memory in untold])
+
+
+async def _notify(subscribers: Subscribers, changed: Sequence[tuple[str, str, str]]) -> None:
+    """Notify subscribers of changed memories, by user, project and id. Without an id only the lists are announced."""
     uris_by_project: dict[tuple[str, str], list[str]] = {}
-    for memory in changed:
-        if not subscribers.was_told(memory.id, memory.revision):
-            lists = [f"{SCHEME}{name}" for name in LISTS]
-            uris = uris_by_project.setdefault((memory.user_id, memory.project), lists)
-            uris += [f"{SCHEME}{memory.id}", f"{SCHEME}{memory.id}/history"]
+    for user, project, memory_id in changed:
+        uris = uris_by_project.setdefault((user, project), [f"{SCHEME}{name}" for name in LISTS])
+        if memory_id:
+            uris += [f"{SCHEME}{memory_id}", f"{SCHEME}{memory_id}/history"]
     for (user, project), uris in uris_by_project.items():
         await subscribers.notify(list(dict.fromkeys(uris)), user, project)
