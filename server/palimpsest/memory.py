@@ -45,9 +45,8 @@ from palimpsest.learn.engine import Engine, open_embedder, open_model, open_proj
 from palimpsest.learn.entity_graph import Graph
 from palimpsest.learn.recall_log import FadingMemories, RecallLog
 from palimpsest.learn.summaries import summary_writer
-from palimpsest.recall.forgetting import Forgetting
+from palimpsest.recall.forgetting import RetentionSettings
 from palimpsest.recall.listing import Page, page
-from palimpsest.recall.retention import RetentionSettings
 from palimpsest.recall.search import SearchQuery, SearchResult, filter_notes, search, search_all_projects
 from palimpsest.store import entries, history, links, projects
 from palimpsest.store import messages as message_queries

@@ -19,7 +19,7 @@ from palimpsest.core.threads import in_background
 from palimpsest.core.validation import one_line
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.sanitize import Cleaner
-from palimpsest.recall.retention import Fading, RetentionSettings, fading_of
+from palimpsest.recall.forgetting import Fading, RetentionSettings, fading_of
 from palimpsest.recall.search import SearchResult
 from palimpsest.store import memories as memory_queries
 from palimpsest.store import usage

@@ -16,9 +16,8 @@ from palimpsest.core.errors import InputError
 from palimpsest.core.filters import MESSAGES
 from palimpsest.core.models import Hit, Scope, has_expired
 from palimpsest.core.threads import end_if_cancelled
-from palimpsest.recall.forgetting import OFF, Forgetting, faded_owners
+from palimpsest.recall.forgetting import OFF, RetentionSettings, faded_owners
 from palimpsest.recall.hits import HitFilter, cut_to_fit, hit_filter, hit_tokens, memory_hits, message_hits
-from palimpsest.recall.retention import OFF, RetentionSettings, faded_owners
 from palimpsest.store import memories
 from palimpsest.store import messages as message_queries
 from palimpsest.store.ledger import Ledger

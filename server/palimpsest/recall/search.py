@@ -25,13 +25,7 @@ from palimpsest.core.validation import MAX_TOKENS
 from palimpsest.index.sync import IndexHits
 from palimpsest.recall.features import CandidateRequest, Candidates, PoolSize, Ranked, rank, squash, weights_for
 from palimpsest.recall.fold import FoldWords, fold, memories_first
-from palimpsest.recall.forgetting import (
-    OFF,
-    Forgetting,
-    faded_owners,
-    left_out_note,
-    retention_of,
-)
+from palimpsest.recall.forgetting import OFF, RetentionSettings, faded_owners, left_out_note, retention_of
 from palimpsest.recall.hits import (
     HitFilter,
     best_passage,
@@ -43,8 +37,7 @@ from palimpsest.recall.hits import (
 )
 from palimpsest.recall.query import ParsedQuery
 from palimpsest.recall.relevance import Relevance, relevance_of
-from palimpsest.recall.retention import OFF, RetentionSettings, faded_owners, left_out_note, retention_of
-from palimpsest.recall.retrieve import Searchable, retrieve
+from palimpsest.recall.retrieve import Searchable, candidates_in, index_query, retrieve
 from palimpsest.recall.score import SearchScoring
 from palimpsest.store import entries, messages
 from palimpsest.store import memories as memory_queries
@@ -435,7 +428,9 @@ def _filter(conn: Connection, ledger: Ledger, query: SearchQuery, now: datetime)
     return hit_filter(conn, ledger.full_text, query.scope, query.filters, zone, as_of=query.as_of, faded=faded)
 
 
-def _relations(ledger: Ledger, ranking: Ranking, hits: Sequence[Hit], query: SearchQuery) -> tuple[KnownRelation, ...]:
+def _relations(
+    conn: Connection, ranking: Ranking, hits: Sequence[Hit], query: SearchQuery
+) -> tuple[KnownRelation, ...]:
     """Return what is known of the entities that the query names, first what the first memories state, then the newest.
 
     With `hops=2` the relations of what is related to the entities count too, but not through the user, who is related
@@ -449,23 +444,22 @@ def _relations(ledger: Ledger, ranking: Ranking, hits: Sequence[Hit], query: Sea
     memory_ids, is_filtered = list(dict.fromkeys((*shown, *others))), bool(query.filters)
     of_user = [entity.id for entity in ranking.entities if entity.is_user]
     of_others = [entity.id for entity in ranking.entities if not entity.is_user]
-    with ledger.read() as conn:
-        near = [
-            *_relations_of(conn, query, of_others, memory_ids, is_filtered=is_filtered),
-            # Nearly everything is about the user, so only the hits state relations of the user's own entity.
-            *_relations_of(conn, query, of_user, shown, is_filtered=True),
-        ]
-        far: list[KnownRelation] = []
-        if query.hops > 1:
-            ends = {end for found in near for end in (found.source_id, found.destination_id)}
-            ends -= {*of_user, *of_others}
-            neighbours = sorted(entity.id for entity in roots_of(conn, ends).values() if not entity.is_user)
-            far = _relations_of(conn, query, neighbours, memory_ids, is_filtered=is_filtered)
-        relations = _first((near, far), memory_ids)
-        if not relations or query.as_of is not None:
-            return relations
-        expired = expired_ids(conn, query.scope, query.now)
-        return tuple(relation for relation in relations if relation.memory_id not in expired)
+    near = [
+        *_relations_of(conn, query, of_others, memory_ids, is_filtered=is_filtered),
+        # Nearly everything is about the user, so only the hits state relations of the user's own entity.
+        *_relations_of(conn, query, of_user, shown, is_filtered=True),
+    ]
+    far: list[KnownRelation] = []
+    if query.hops > 1:
+        ends = {end for found in near for end in (found.source_id, found.destination_id)}
+        ends -= {*of_user, *of_others}
+        neighbours = sorted(entity.id for entity in roots_of(conn, ends).values() if not entity.is_user)
+        far = _relations_of(conn, query, neighbours, memory_ids, is_filtered=is_filtered)
+    relations = _first((near, far), memory_ids)
+    if not relations or query.as_of is not None:
+        return relations
+    expired = expired_ids(conn, query.scope, query.now)
+    return tuple(relation for relation in relations if relation.memory_id not in expired)
 
 
 def _relations_of(
