@@ -77,14 +77,6 @@ def test_a_long_text_is_cut_and_its_history_has_all_of_it(tmp_path: Path) -> Non
     assert palimpsest_json(tmp_path, "list")["results"][0]["text"] == note.strip()
 
 
-@pytest.mark.nightly
-def test_an_added_memory_has_the_date_that_is_given(tmp_path: Path) -> None:
-    """Guards what is noted later than it was said."""
-    added = palimpsest(tmp_path, "add", "User moved yesterday", "--at", "2026-03-05")
-    assert 'note: read on 2026-03-05, "yesterday" is 2026-03-04' in added
-    assert palimpsest_json(tmp_path, "list")["results"][0]["at"] == "2026-03-05T00:00:00Z"
-
-
 def test_advice_and_errors_name_commands_and_no_tools(tmp_path: Path) -> None:
     """Guards a person at a terminal from the names of tools, which only agents can call."""
     palimpsest(tmp_path, "add", "User's dog Rex is old")

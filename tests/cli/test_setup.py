@@ -108,23 +108,18 @@ def test_a_key_in_the_usual_variable_stays_there(tmp_path: Path, endpoint: OpenA
     assert [request["headers"]["authorization"] for request in endpoint.requests] == [f"Bearer {KEY}"]
 
 
-@pytest.mark.few_by_day(1)
-@pytest.mark.parametrize(
-    ("options", "error"),
-    [
+def test_what_cannot_work_is_not_written(tmp_path: Path) -> None:
+    """Guards the settings file from a choice that fails."""
+    for options, error in (
         ((), "needs --provider"),
         (("--provider", "none", "--model", "m"), "are for --provider openai"),
         (("--provider", "openai", "--base-url", "http://127.0.0.1:9/v1", "--model", "m"), "could not be reached"),
         (("--provider", "openai", "--api-key-from-env", "NO_SUCH_KEY"), "NO_SUCH_KEY is not set"),
-    ],
-    ids=["no provider", "options without an endpoint", "no endpoint", "no key"],
-)
-def test_what_cannot_work_is_not_written(tmp_path: Path, options: tuple[str, ...], error: str) -> None:
-    """Guards the settings file from a choice that fails."""
-    printed = palimpsest(tmp_path, "setup", "--yes", *options, code=1)
-    assert error in printed
-    assert "Nothing was changed" in printed
-    assert not file_in(tmp_path).exists()
+    ):
+        printed = palimpsest(tmp_path, "setup", "--yes", *options, code=1)
+        assert error in printed
+        assert "Nothing was changed" in printed
+        assert not file_in(tmp_path).exists()
 
 
 def test_a_wrong_answer_is_asked_for_again(tmp_path: Path) -> None:

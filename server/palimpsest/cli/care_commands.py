@@ -256,20 +256,18 @@ def _as_json(report: FadingReport, limit: int) -> dict[str, Any]:
         "memories": len(report.fading),
         "faded": report.faded,
         "never_fade": dict(report.kept),
-        "results": [_item_as_json(item) for item in report.fading[:limit]],
-    }
-
-
-def _item_as_json(item: FadingMemory) -> dict[str, Any]:
-    fading = item.fading
-    return {
-        "id": item.memory.id,
-        "memory": item.memory.text,
-        "retention": round(fading.retention, 4),
-        "strength": fading.strength,
-        "days": fading.days,
-        "tag": fading.tag,
-        "last_at": iso(fading.last_at),
-        "used_at": iso(fading.used_at) if fading.used_at is not None else None,
-        "fades_at": iso(fading.fades_at) if fading.fades_at is not None else None,
+        "results": [
+            {
+                "id": item.memory.id,
+                "memory": item.memory.text,
+                "retention": round(item.fading.retention, 4),
+                "strength": item.fading.strength,
+                "days": item.fading.days,
+                "tag": item.fading.tag,
+                "last_at": iso(item.fading.last_at),
+                "used_at": iso(item.fading.used_at) if item.fading.used_at is not None else None,
+                "fades_at": iso(item.fading.fades_at) if item.fading.fades_at is not None else None,
+            }
+            for item in report.fading[:limit]
+        ],
     }
