@@ -150,13 +150,13 @@ class TestTokens:
         metadata = httpx2.get(f"{server.base}/.well-known/oauth-protected-resource/mcp").json()
         assert metadata["authorization_servers"] == [f"{issuer.url}/"]
 
-    @pytest.mark.few_by_day(1)
-    @pytest.mark.parametrize("forged", list(FORGED))
-    def test_a_token_that_is_not_valid_is_refused(self, server: HttpServer, issuer: Issuer, forged: str) -> None:
+    def test_a_token_that_is_not_valid_is_refused(self, server: HttpServer, issuer: Issuer) -> None:
         """Guards every memory from tokens that the issuer did not sign for this server, for now, for one user."""
-        answer = post(server, FORGED[forged](issuer))
-        assert answer.status_code == 401
-        assert "/.well-known/oauth-protected-resource" in answer.headers["www-authenticate"]
+        assert post(server, issuer.token()).status_code == 200
+        for case, forge in FORGED.items():
+            answer = post(server, forge(issuer))
+            assert answer.status_code == 401, case
+            assert "/.well-known/oauth-protected-resource" in answer.headers["www-authenticate"], case
         assert post(server, issuer.token()).status_code == 200
 
     @pytest.mark.nightly

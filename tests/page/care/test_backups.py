@@ -60,15 +60,14 @@ async def test_a_backup_is_restored_and_the_page_goes_on(tmp_path: Path) -> None
         assert await found(page) == ["Alice has a boat", "Alice has a kayak"]
 
 
-@pytest.mark.few_by_day(1)
-@pytest.mark.parametrize("name", ["../ledger.db", "ledger.db", "/etc/passwd", "", "ledger-backup-../x.db"])
-async def test_only_a_backup_is_restored(tmp_path: Path, name: str) -> None:
+async def test_only_a_backup_is_restored(tmp_path: Path) -> None:
     """Guards against names that lead out of the folder of backups."""
     async with page_in(tmp_path) as page, page.browser() as browser:
         await page.add("Alice has a boat")
-        assert (await browser.get(f"/care/backups/restore?file={quote(name)}")).status_code == 400
-        form = {"file": name, "confirmed": "on"}
-        assert (await browser.post("/care/backups/restore", data=form, headers=OWN)).status_code == 400
+        for name in ("../ledger.db", "ledger.db", "/etc/passwd", "", "ledger-backup-../x.db"):
+            assert (await browser.get(f"/care/backups/restore?file={quote(name)}")).status_code == 400, name
+            form = {"file": name, "confirmed": "on"}
+            assert (await browser.post("/care/backups/restore", data=form, headers=OWN)).status_code == 400, name
         assert await found(page) == ["Alice has a boat"]
 
 

@@ -30,32 +30,32 @@ WRITES = (
 )
 
 
-@pytest.mark.few_by_day(1)
-@pytest.mark.parametrize(
-    ("visitor", "open_paths"),
-    [
-        (OWNER, {*OF_THE_MACHINE, *OF_THE_SETTINGS, *EXPORTS, "/care/import"}),
-        (AT_THE_MACHINE, {*OF_THE_SETTINGS, *EXPORTS, "/care/import"}),
-        (GUEST, {*EXPORTS, "/care/import"}),
-        (READER, {*EXPORTS}),
-        (OF_SHOP, {"/care/export/markdown"}),
-    ],
-    ids=["owner", "without-tokens", "token", "read-only", "project"],
+VISITORS: tuple[tuple[Visitor, set[str]], ...] = (
+    (OWNER, {*OF_THE_MACHINE, *OF_THE_SETTINGS, *EXPORTS, "/care/import"}),
+    (AT_THE_MACHINE, {*OF_THE_SETTINGS, *EXPORTS, "/care/import"}),
+    (GUEST, {*EXPORTS, "/care/import"}),
+    (READER, {*EXPORTS}),
+    (OF_SHOP, {"/care/export/markdown"}),
 )
-async def test_everybody_gets_what_is_theirs(tmp_path: Path, visitor: Visitor, open_paths: set[str]) -> None:
+
+
+async def test_everybody_gets_what_is_theirs(tmp_path: Path) -> None:
     """Guards what belongs to the machine: others find no link to it, and its paths do not exist for them."""
-    async with page_in(tmp_path) as page, page.browser(visitor) as browser:
+    paths = (*OF_THE_MACHINE, *OF_THE_SETTINGS, *EXPORTS, "/care/import")
+    async with page_in(tmp_path) as page:
         await page.add("Alice has a boat")
-        links = set(re.findall(r'href="(/care/[^"]+)"', (await browser.get("/care")).text))
-        paths = (*OF_THE_MACHINE, *OF_THE_SETTINGS, *EXPORTS, "/care/import")
-        assert links & set(paths) == {path for path in open_paths if path.count("/") == 2 or "export" in path}
-        for path in paths:
-            status = (await browser.get(path)).status_code
-            named_in_vain = path.startswith("/care/backups/restore") and visitor is OWNER
-            assert status == (400 if named_in_vain else 200 if path in open_paths else status)
-            assert path in open_paths or status in (403, 404), path
-        if visitor is not OWNER:
-            assert {(await browser.post(path, headers=OWN)).status_code for path in WRITES} == {404}
+        for visitor, open_paths in VISITORS:
+            async with page.browser(visitor) as browser:
+                links = set(re.findall(r'href="(/care/[^"]+)"', (await browser.get("/care")).text))
+                linked = {path for path in open_paths if path.count("/") == 2 or "export" in path}
+                assert links & set(paths) == linked, visitor
+                for path in paths:
+                    status = (await browser.get(path)).status_code
+                    named_in_vain = path.startswith("/care/backups/restore") and visitor is OWNER
+                    expected = {400} if named_in_vain else {200} if path in open_paths else {403, 404}
+                    assert status in expected, (visitor, path)
+                if visitor is not OWNER:
+                    assert {(await browser.post(path, headers=OWN)).status_code for path in WRITES} == {404}, visitor
 
 
 async def test_what_is_not_in_order_has_a_mark_and_a_word(tmp_path: Path) -> None:

@@ -57,32 +57,26 @@ async def test_a_prompt_of_ones_own_is_saved_shown_and_returned_from(tmp_path: P
         assert listed.count("as shipped") == len(page.memory.engine.prompts.needed)
 
 
-@pytest.mark.few_by_day(1)
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("", "front matter"),
-        (EDITED.replace("name: extract", "name: decide"), "must be"),
-        (EDITED.replace("$", ""), "used nowhere"),
-        (EDITED + "\n$secret", "$secret"),
-    ],
-    ids=["empty", "name", "input", "variable"],
-)
-async def test_a_prompt_that_cannot_be_used_is_not_saved(tmp_path: Path, own: Path, text: str, reason: str) -> None:
-    """Guards the memory, which a wrong prompt would keep from opening; what was typed is shown again."""
-    async with page_in(tmp_path / "data") as page, page.browser() as browser:
-        refused = await browser.post("/care/prompts/extract", data={"text": text}, headers=OWN)
-        assert (refused.status_code, reason in refused.text, files_in(own)) == (400, True, [])
-        assert "tersely" in refused.text or not text
+async def test_a_prompt_that_cannot_be_used_is_not_saved(tmp_path: Path, own: Path) -> None:
+    """Guards the memory, which a wrong prompt would keep from opening, and files outside of the folder of prompts.
 
-
-async def test_names_that_lead_elsewhere_are_no_prompts(tmp_path: Path, own: Path) -> None:
-    """Guards files outside of the folder."""
+    What was typed is shown again.
+    """
+    wrong = {
+        "": "front matter",
+        EDITED.replace("name: extract", "name: decide"): "must be",
+        EDITED.replace("$", ""): "used nowhere",
+        EDITED + "\n$secret": "$secret",
+    }
     async with page_in(tmp_path / "data") as page, page.browser() as browser:
+        for text, reason in wrong.items():
+            refused = await browser.post("/care/prompts/extract", data={"text": text}, headers=OWN)
+            assert (refused.status_code, reason in refused.text, files_in(own)) == (400, True, []), reason
+            assert "tersely" in refused.text or not text
         for name in ("..%2Fextract", "%2Fetc%2Fpasswd", "nothing", "README"):
             for path in (name, f"{name}/shipped"):
                 answer = await browser.post(f"/care/prompts/{path}", data={"text": EDITED}, headers=OWN)
-                assert answer.status_code == 404
+                assert answer.status_code == 404, path
         assert files_in(own) == []
 
 

@@ -53,12 +53,11 @@ async def test_a_token_without_anything_given_is_the_owners(tmp_path: Path) -> N
         assert (stored.user_id, stored.project, stored.read_only, stored.expires_at) == ("alice", "", False, None)
 
 
-@pytest.mark.few_by_day(1)
-@pytest.mark.parametrize("given", [{"days": "0"}, {"days": "-1"}, {"days": "9" * 30}, {"days": "x"}, {"user": "*"}])
-async def test_what_is_no_token_is_refused(tmp_path: Path, given: dict[str, str]) -> None:
+async def test_what_is_no_token_is_refused(tmp_path: Path) -> None:
     """Guards the form: no token is created with what the command would refuse."""
     async with page_in(tmp_path) as page, page.browser() as browser:
-        assert (await browser.post("/care/tokens", data=given, headers=OWN)).status_code == 400
+        for given in ({"days": "0"}, {"days": "-1"}, {"days": "9" * 30}, {"days": "x"}, {"user": "*"}):
+            assert (await browser.post("/care/tokens", data=given, headers=OWN)).status_code == 400, given
         assert stored_tokens(tmp_path) == []
         unknown = await browser.post("/care/tokens/12345678/revoke", headers=OWN)
         assert (unknown.status_code, "there is no token" in unknown.text) == (400, True)
