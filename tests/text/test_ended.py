@@ -28,6 +28,7 @@ Bo plays the cello | Bo gave up the cello
 
 BOTH_HOLD = """
 Jonas likes chess | Jonas sold the boat
+Ana lives in Lyon with Tom | Tom moved to Salzburg
 Ana is vegetarian | Bo eats meat
 Ana is allergic to cats | Ana is not allergic to dogs
 Tom drinks tea | Tom drinks coffee

@@ -595,7 +595,7 @@ async def summary(
         str,
         typer.Argument(
             metavar="[KIND]",
-            help="overall, recent, session (the last one) or session:ID, day:DATE, or about:NAME. Default: overall.",
+            help="overall, recent, profile, project, procedures, session, session:ID, day:DATE or about:NAME.",
         ),
     ] = "",
     kind: Annotated[str, typer.Option(help="The same as KIND.", hidden=True)] = "overall",

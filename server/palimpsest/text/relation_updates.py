@@ -528,13 +528,19 @@ def _object_of(verb: str, behind: Sequence[str]) -> frozenset[str]:
 @lru_cache(maxsize=KEPT)
 def _names(text: str) -> frozenset[str]:
     """Return the keys of the people that a text names, with its first word if a verb follows: "Jonas likes chess"."""
-    text = text[:MAX_CHARS]
-    first, second = (*text.split(maxsplit=2), "", "")[:2]
+    text, subject = text[:MAX_CHARS], _subject(text)
+    names = {name_key(name.name) for name in find_names(text, {}) if name.type == "person"}
+    return frozenset(names | {subject} if subject else names)
+
+
+def _subject(text: str) -> str:
+    """Return the key of the name with which a text begins, as in "Jonas likes chess" and "Jonas's dog"; "" if none."""
+    first, second = (*text[:MAX_CHARS].split(maxsplit=2), "", "")[:2]
     is_owner = first.endswith(("'s", "’s"))  # noqa: RUF001 - a typographic apostrophe
     first = first[:-2] if is_owner else first
     is_subject = first[:1].isupper() and (is_owner or second in _VERBS or second.endswith(_VERB_ENDINGS))
-    names = {name_key(name.name) for name in find_names(text, {}) if name.type == "person"}
-    return frozenset(names | {name_key(first)} if is_subject else names)
+    key = name_key(first)
+    return key if is_subject and key not in _SELF and name_key(second) not in _PREPOSITIONS else ""
 
 
 def _named_tokens(text: str) -> frozenset[str]:
@@ -579,7 +585,8 @@ def says_ended(newer: str, older: str) -> bool:
 
 def _is_about_same(newer: str, older: str) -> bool:
     """Return whether two texts name the same person, or both are about whoever speaks, or the same relative."""
-    if _relative(newer) != _relative(older):
+    subjects = {_subject(newer), _subject(older)} - {""}
+    if _relative(newer) != _relative(older) or len(subjects) > 1:
         return False
     return bool(_names(newer) & _names(older)) or (_is_of_self(newer) and _is_of_self(older))
 
