@@ -398,7 +398,8 @@ def learn(  # noqa: PLR0913 - typer passes the options of a command by name
             raise InputError("--ask and --temporary go with a file. Nothing was stored")
         zones = settings_of(ctx).zones
         at = parse_instant(since, "--since", zones.default) if since else None
-        learn_sessions(ctx, SessionsRequest(clients[0], folder, at, is_dry_run=dry_run, caller=CALLER), as_json)
+        request = SessionsRequest(clients[0], folder, at, is_dry_run=dry_run, caller=CALLER)
+        learn_sessions(ctx, request=request, as_json=as_json)
     elif file is not None:
         if folder or since or dry_run:
             raise InputError("--folder, --since and --dry-run go with sessions. Nothing was stored")
