@@ -98,7 +98,7 @@ FOLDERS: dict[EntityType, str] = {
 """The folder of each type. A memory that names several entities stands with the one whose type comes first here."""
 
 MIN_MEMORIES = 2
-"""How many memories an entity or a tag needs for a file of its own. One line is no page."""
+"""How many memories an entity or a tag needs for a file of its own: one line is no page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,7 +317,7 @@ def _yaml(values: Mapping[str, Any]) -> str:
 
 
 MAX_RELATIONS = 200
-"""How many relations the file of an entity lists, the newest. More are no page that anybody reads."""
+"""How many relations the file of an entity lists, the newest: more are no page that anybody reads."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -235,7 +235,7 @@ def _keep(ctx: typer.Context, param: TyperOption, value: Any) -> None:
 CALLER = "cli"
 
 INTAKE_SECONDS = 0.2
-"""After this long a command begins no further batch of what hooks captured. Nobody notices it."""
+"""After this long a command begins no further batch of what hooks captured: nobody notices it."""
 
 OTHER_SCOPE = frozenset({"user_id", "project", "agent_id", "run_id"})
 """With one of these options a command works in another scope than the one that captured conversations belong to."""

@@ -39,7 +39,7 @@ MAX_TEXT = 240
 """How wide a text of a hit may be before it is cut. In a table of 80 columns it takes five lines."""
 
 MAX_NAME = 16
-"""How wide the name of a speaker may be before it is cut. Most names are shorter."""
+"""How wide the name of a speaker may be before it is cut: most names are shorter."""
 
 
 _WIDE = "\u2e80-\u30ff\u3400-\u9fff\uf900-\ufaff\uff00-\uff60\U00020000-\U0003ffff"

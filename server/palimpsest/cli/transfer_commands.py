@@ -46,7 +46,7 @@ from palimpsest.text.display import counted, visible
 # What the commands export and import print of a folder of Markdown files.
 
 MAX_LISTED = 100
-"""How many memories of each kind are printed. JSON has all of them."""
+"""How many memories of each kind are printed: JSON has all of them."""
 
 _MARKS = {Event.ADD: "+", Event.UPDATE: "~", Event.DELETE: "-"}
 _VERBS = {Event.ADD: ("add", "added"), Event.UPDATE: ("change", "changed"), Event.DELETE: ("delete", "deleted")}

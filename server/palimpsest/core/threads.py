@@ -17,7 +17,7 @@ _T = TypeVar("_T")
 
 SHARE = 0.3
 """The part of one CPU that a caller may use for long. One that uses more makes the others wait, because Python computes
-in one thread at a time; so several who use more have it together. Some ten searches a second, which is
+in one thread at a time; so several who use more have it together: some ten searches a second, which is
 more than an agent makes for long."""
 
 ADVANCE_SECONDS = 2.0

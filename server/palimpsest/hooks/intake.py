@@ -366,7 +366,7 @@ def status(settings: Settings, ledger: Ledger, now: datetime) -> Status:
 # Take the spool in while a server runs.
 
 LOOK_SECONDS = 2.0
-"""How often a server looks into the spool. A look lists one folder, and what was said a moment ago is known to a
+"""How often a server looks into the spool: a look lists one folder, and what was said a moment ago is known to a
 session that begins now."""
 
 BUSY_SECONDS = 30.0

@@ -294,10 +294,10 @@ def _codex_text(part: dict[str, Any], info: TranscriptInfo) -> str:
 # line at the end waits, and what is unknown is counted and left out.
 
 MAX_LINE_BYTES = 64 * 1024 * 1024
-"""A longer line is left out. A line holds one message or the result of one tool, with its images."""
+"""A longer line is left out: a line holds one message or the result of one tool, with its images."""
 
 HEAD_BYTES = 256
-"""How much of the beginning of a file tells it from another one at the same path. The first line of a transcript has an
+"""How much of the beginning of a file tells it from another one at the same path: the first line of a transcript has an
 id or a time in it."""
 
 NOT_JSON = "no JSON"

@@ -36,13 +36,13 @@ DEFAULT_TENANT, DEFAULT_DATABASE = "default_tenant", "default_database"
 
 SEARCH_SECONDS = 3.0
 """How long a search waits for one answer. After that it scans the ledger's vectors, as do all searches until the server
-answers again. An answer takes milliseconds, and one from another continent half a second."""
+answers again: an answer takes milliseconds, and one from another continent half a second."""
 
 REPLY_SECONDS = 30.0
 """How long any other request waits. A batch of vectors takes the server half a second."""
 
 MAX_REASON_CHARS = 200
-"""How much of what a server says about a failure is shown. Its first sentence."""
+"""How much of what a server says about a failure is shown: its first sentence."""
 
 REFUSED_LOGIN = (401, 403)
 NOT_FOUND = 404

@@ -176,7 +176,7 @@ EDGES: Text = (
 # asynchronous one: a task that is cancelled drops its connection at once, so a close never waits for the server.
 
 CONNECT_SECONDS = 5.0
-"""How long a connection and its handshake may take. A server on another continent answers in one."""
+"""How long a connection and its handshake may take: a server on another continent answers in one."""
 
 REPLY_SECONDS = 60.0
 """How long a transaction may take. It has some hundred rows, which take a tenth of a second on an idle server. Set by
@@ -186,7 +186,7 @@ CLOSE_SECONDS = 1.0
 """How long to say goodbye. After that the connection is dropped, which costs the server nothing."""
 
 MAX_REASON_CHARS = 200
-"""How much of what a server says about a failure is shown. Its first sentence."""
+"""How much of what a server says about a failure is shown: its first sentence."""
 
 KEPT = "The graph in the ledger is complete, and the copy catches up when the database can be used."
 
@@ -302,7 +302,7 @@ def _reason(error: Exception) -> str:
 # The copy of a ledger's graph in a graph database: what is read from it and written to it.
 
 BATCH = 100
-"""Rows in one statement. It takes some ten milliseconds, and one server deadlocked at 500 rows."""
+"""Rows in one statement: it takes some ten milliseconds, and one server deadlocked at 500 rows."""
 
 _T = TypeVar("_T")
 
@@ -684,7 +684,7 @@ def _has(stored: dict[str, Any], expected: dict[str, Any]) -> bool:
 logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 30.0
-"""How often to look for what other processes wrote. A look that finds nothing asks the ledger alone, and
+"""How often to look for what other processes wrote: a look that finds nothing asks the ledger alone, and
 takes less than a millisecond."""
 
 REST_SECONDS = 1.0

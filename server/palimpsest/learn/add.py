@@ -69,7 +69,7 @@ from palimpsest.text.tokenizer import count_tokens, lines_within, windows
 # Split what is to be learned from into pieces that a small model can read.
 
 PIECE_TOKENS = 2_000
-"""How long the messages are that are extracted in one call, in tokens. It leaves a small model with a
+"""How long the messages are that are extracted in one call, in tokens: it leaves a small model with a
 context of 8,000 tokens room for the prompt and the reply, and longer pieces lose facts."""
 
 FULL_SHARE = 0.5
@@ -211,7 +211,7 @@ def _sentences(text: str) -> Iterator[str]:
 logger = logging.getLogger(__name__)
 
 EARLIER_FACTS_TOKENS = 300
-"""How many tokens of facts from the earlier parts of a message are shown with its next one. Twenty."""
+"""How many tokens of facts from the earlier parts of a message are shown with its next one: twenty."""
 
 OnPiece: TypeAlias = Callable[[int, WriteResult], Awaitable[None]]
 """Is told after each piece from how many messages it has learned, and what."""
@@ -491,7 +491,7 @@ LEARNING = "facts are learned from these messages in the background; a later rep
 NO_MODEL = "there is no language model to ask: "
 
 MAX_NOTED_DATES = 5
-"""How many dates of a text are noted. A fact has one or two, and a long text is not worth more lines."""
+"""How many dates of a text are noted: a fact has one or two, and a long text is not worth more lines."""
 
 MAX_QUOTED_CHARS = 200
 """How much of a memory's text an error quotes: enough to recognize it."""

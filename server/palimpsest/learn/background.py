@@ -44,7 +44,7 @@ REST_SHARE = 9
 writes of all others, so on a busy machine the indexes of many would take the processors from the calls."""
 
 MAX_REST_SECONDS = 10.0
-"""The longest rest. With a write every second the index is ten entries behind."""
+"""The longest rest: with a write every second the index is ten entries behind."""
 
 MAX_PENDING_WRITES = 50
 """After this many writes the index stops resting, because each of them makes searches a little slower."""

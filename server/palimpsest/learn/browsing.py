@@ -494,7 +494,7 @@ LOOK_SECONDS = 5.0
 """How often the index log is looked at if nothing is heard, because the connection may be lost."""
 
 MAX_CHANGED = 500
-"""How many memories are told of at once. More changed in one moment are an import."""
+"""How many memories are told of at once: more changed in one moment are an import."""
 
 OnChanged: TypeAlias = Callable[[Sequence[ChangedMemory]], Awaitable[None]]
 

@@ -67,13 +67,13 @@ MAX_WORDS = 600
 can show whole."""
 
 FULL_WORDS = 300
-"""A page of so many words ends at the next heading. Half of the limit. Shorter sections are joined."""
+"""A page of so many words ends at the next heading: half of the limit. Shorter sections are joined."""
 
 SHORT_WORDS = 50
-"""A section this short is joined to the page before it, if it fits. Two or three sentences."""
+"""A section this short is joined to the page before it, if it fits: two or three sentences."""
 
 MAX_RUN_CHARS = MAX_WORDS * WORD_CHARS // 4
-"""A run of characters without a space is cut at this length. A quarter of a page in any script."""
+"""A run of characters without a space is cut at this length: a quarter of a page in any script."""
 
 _LINE = LazyPattern(r"[^\n]*\n|[^\n]+")
 _HEADING = LazyPattern(r"(#{1,6})(?:\s|$)")
@@ -252,13 +252,13 @@ def sentences(text: str) -> list[str]:
 # The gist of each page: its most central sentences at once, and what a model writes of it later, in the background.
 
 GIST_TOKENS = 80
-"""How long a gist without a model is. Two or three sentences, a tenth of a page."""
+"""How long a gist without a model is: two or three sentences, a tenth of a page."""
 
 MIN_SENTENCE_CHARS = 20
-"""A shorter line says too little by itself. Shorter are list items and captions."""
+"""A shorter line says too little by itself: shorter are list items and captions."""
 
 PAGES_AT_ONCE = 10
-"""After so many pages other jobs have their turn. Less than a minute of a model."""
+"""After so many pages other jobs have their turn: less than a minute of a model."""
 
 _WRAP = LazyPattern(r"(?<=[^\n])\n(?=[^\s#|>`*+\-\d])")
 """A line break within a paragraph, which ends no sentence."""
@@ -311,7 +311,7 @@ def _waiting(engine: Engine, job: Job) -> list[tuple[Message, str, Sequence[str]
 # Find the documents in a folder. What is not one is named, with the reason.
 
 MAX_FILES = 5_000
-"""More documents are refused. Whoever has more names a folder within."""
+"""More documents are refused: whoever has more names a folder within."""
 
 IGNORE_FILE = ".gitignore"
 
@@ -412,10 +412,10 @@ def _below(base: Path, path: str, *, is_folder: bool) -> str:
 # undo takes the whole learning back, and the pages of before stay in the history.
 
 MAX_TITLE_CHARS = 80
-"""How much of its first line titles a text that has no name. A line of a list."""
+"""How much of its first line titles a text that has no name: a line of a list."""
 
 ATTEMPTS = 5
-"""How often a document is read and planned if other processes learn it at the same moment. They take
+"""How often a document is read and planned if other processes learn it at the same moment: they take
 turns, and each changes it once."""
 
 

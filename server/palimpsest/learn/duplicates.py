@@ -34,10 +34,10 @@ PAIRS = 20
 """How many pairs a page has at most."""
 
 SECONDS = 1.0
-"""How long memories are compared for one page. What somebody waits for."""
+"""How long memories are compared for one page: what somebody waits for."""
 
 PATIENCE = 4
-"""How many times as long they are compared if nothing was found. Nobody likes to turn empty pages."""
+"""How many times as long they are compared if nothing was found: nobody likes to turn empty pages."""
 
 MIN_COMPARED = 10
 """How many memories are compared in any case. The first ones take long after a start, when everything is still cold."""
@@ -191,7 +191,7 @@ def _groups(pairs: Sequence[_Pair]) -> tuple[AlikeGroup, ...]:
 # Name the memories that a new one repeats or contradicts, so that an agent can settle it.
 
 MAX_SHOWN = 1
-"""How many near-duplicates are named for each memory. Each costs a line of the agent's context, and the
+"""How many near-duplicates are named for each memory: each costs a line of the agent's context, and the
 first is the likeliest."""
 
 
@@ -229,7 +229,7 @@ def _has_new_text(outcome: Outcome) -> bool:
 # Find relations that can have one value only, and that living memories give several.
 
 MAX_READ = 100_000
-"""How many relations are read, the newest of them. What a long life says, in less than a second."""
+"""How many relations are read, the newest of them: what a long life says, in less than a second."""
 
 
 @dataclass(frozen=True, slots=True)

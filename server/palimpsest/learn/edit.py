@@ -71,7 +71,7 @@ from palimpsest.text.names.known_names import asks_about_name, told_self_name
 # Edit memories by hand: update, delete, restore, undo. Each call can safely be repeated.
 
 MAX_TAGS, MAX_TAG_CHARS = 20, 60
-"""How many tags a memory may be given by hand, and how long each may be. More than anybody reads."""
+"""How many tags a memory may be given by hand, and how long each may be: more than anybody reads."""
 
 
 @dataclass(frozen=True, slots=True)

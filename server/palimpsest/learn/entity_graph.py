@@ -398,10 +398,10 @@ MAX_NODES = 5_000
 """How many entities a drawing has: as many as a browser still moves smoothly."""
 
 MAX_RELATIONS = 10_000
-"""How many relations a drawing of everything has. Two for each entity."""
+"""How many relations a drawing of everything has: two for each entity."""
 
 MAX_MENTIONS = 50_000
-"""How many mentions are read to see who is named together. About a tenth of a second."""
+"""How many mentions are read to see who is named together: about a tenth of a second."""
 
 MAX_TOGETHER = 8
 """A memory that names more entities than this is a list, and connects none of them."""

@@ -53,10 +53,10 @@ def _of_kind(kind: JobKind, use: Use) -> str:
 # What became of jobs: for `palimpsest jobs`, and for the next reply of their scope.
 
 MAX_FACTS = 5
-"""How many facts a note names. A note stands in a reply that is about something else."""
+"""How many facts a note names: a note stands in a reply that is about something else."""
 
 MAX_CHARS = 200
-"""How much of a fact a note quotes. A fact is a sentence."""
+"""How much of a fact a note quotes: a fact is a sentence."""
 
 MAX_NOTES = 3
 """How many remarks on facts that were not kept, or kept in doubt, are passed on. As `MAX_FACTS`."""

@@ -52,7 +52,7 @@ from palimpsest.text.tokenizer import count_tokens
 # rest.
 
 SLICE_TOKENS = 20_000
-"""How many tokens of messages an attempt learns from before other jobs have their turn. Ten pieces, which
+"""How many tokens of messages an attempt learns from before other jobs have their turn: ten pieces, which
 take a model one or two minutes."""
 
 

@@ -98,11 +98,11 @@ def _links(near: Neighbourhood, named: Mapping[str, Sequence[NamedIn]]) -> Itera
 logger = logging.getLogger(__name__)
 
 AT_ONCE = 6
-"""How many new memories one call of the model is about. With their neighbours they are at most 36, which
+"""How many new memories one call of the model is about: with their neighbours they are at most 36, which
 is about a thousand tokens."""
 
 PIECES = 5
-"""After how many pieces another job has its turn. With a model, about ten seconds."""
+"""After how many pieces another job has its turn: with a model, about ten seconds."""
 
 MAX_TRIES = 3
 """How often a piece is looked at again if memories change meanwhile. As for decisions."""

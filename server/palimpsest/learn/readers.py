@@ -218,7 +218,7 @@ class _Reader(HTMLParser):
 # Read the text of a PDF file with pypdf, which is written in Python alone.
 
 MAX_PDF_PAGES = 5_000
-"""More pages are refused. Several thick books."""
+"""More pages are refused: several thick books."""
 
 
 def read_pdf(data: bytes, max_chars: int) -> str:
@@ -255,10 +255,10 @@ def read_pdf(data: bytes, max_chars: int) -> str:
 # read is JSON on standard output: {"text": …} or {"error": …}.
 
 MAX_MEMORY = 1_500_000_000
-"""How many bytes of address space the process may use. The largest file that is read takes a third."""
+"""How many bytes of address space the process may use: the largest file that is read takes a third."""
 
 MAX_CHARS = 5_000_000
-"""The most text that one document may have, in characters. Several books, about 1,500 pages of ours."""
+"""The most text that one document may have, in characters: several books, about 1,500 pages of ours."""
 
 
 def read(file: Path) -> str:
@@ -298,10 +298,10 @@ if __name__ == "__main__":
 # Read a file as text, by its type, within limits of size, time and memory.
 
 MAX_BYTES = 50_000_000
-"""Larger files are refused. A long book with pictures as a PDF."""
+"""Larger files are refused: a long book with pictures as a PDF."""
 
 READ_SECONDS = 60.0
-"""How long reading an HTML or PDF file may take. A PDF of a thousand pages takes half of it."""
+"""How long reading an HTML or PDF file may take: a PDF of a thousand pages takes half of it."""
 
 MAX_ERROR_CHARS = 200
 

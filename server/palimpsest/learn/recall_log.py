@@ -36,7 +36,7 @@ FIRST = 3
 uses, `archive` left out every fifth lasting fact of a simulated year, in place of one in 25."""
 
 REST_SECONDS = 5.0
-"""How long uses are collected before they are written. A burst of searches is one write, and a process
+"""How long uses are collected before they are written: a burst of searches is one write, and a process
 that is killed loses the uses of a few seconds."""
 
 
@@ -138,10 +138,10 @@ class FadingMemories:
 # The recall log of a memory: when each memory came back, and for which question.
 
 LOOK_SECONDS = 3600.0
-"""How often recalls are looked for that are too old, if nobody searches. They are kept for days."""
+"""How often recalls are looked for that are too old, if nobody searches: they are kept for days."""
 
 MAX_QUESTION_CHARS = 500
-"""How much of a question is kept. A person recognizes it by less, and a prompt may hold a whole file."""
+"""How much of a question is kept: a person recognizes it by less, and a prompt may hold a whole file."""
 
 MAX_CALLER_CHARS = 256
 """How much of a caller's name is kept, which a client chooses: as much as its column holds."""

@@ -180,7 +180,7 @@ def _is_about_person(text: str, own: Set[str], project: str) -> bool:
 # what contradicts what, and the times decide which of the two holds.
 
 MAX_COMPARED = 200
-"""How many memories are compared with one fact. It takes milliseconds, and a fact has room for few."""
+"""How many memories are compared with one fact: it takes milliseconds, and a fact has room for few."""
 
 MAX_BEGINNING_WORDS = 3
 """How many words the beginning of a name has at most by which its bearer may be called."""
@@ -318,7 +318,7 @@ MIN_LIKENESS = 0.25
 subject: to decide on too little costs a wrong memory, to show too much costs tokens."""
 
 ALWAYS_SHOWN = 3
-"""How many memories are shown for each fact however little they resemble it. A change told in passing
+"""How many memories are shown for each fact however little they resemble it: a change told in passing
 shares few words with what it changes."""
 
 MAX_SHOWN_TOKENS = 900
@@ -333,15 +333,15 @@ MAX_RELATED_TOKENS = 200
 """How many tokens they take together. As `MAX_SHOWN_TOKENS` is: about fifteen memories."""
 
 MIN_LIKENESS_OF_FACTS = 0.4
-"""The likeness from which two facts of one call are held against each other. Facts of one conversation
+"""The likeness from which two facts of one call are held against each other: facts of one conversation
 are about one subject, and only those that say nearly the same matter."""
 
 FORGETTABLE_MEMORIES, FORGETTABLE_MESSAGES = 30, 10
-"""How many memories and messages are shown for each request to forget, however little they resemble it. A
+"""How many memories and messages are shown for each request to forget, however little they resemble it: a
 request names a person or a matter in a few words, and what is not shown is not forgotten."""
 
 MAX_FORGETTABLE_TOKENS = 2_400
-"""How many tokens they take together with the memories of the facts. Few turns have a request, and thirty
+"""How many tokens they take together with the memories of the facts: few turns have a request, and thirty
 memories have room."""
 
 
@@ -583,10 +583,10 @@ def _ordered(near: Sequence[Mapping[int, float]]) -> tuple[tuple[tuple[int, floa
 logger = logging.getLogger(__name__)
 
 MAX_DECISIONS = 5
-"""How often the model decides on the same facts. Each time costs a call of seconds."""
+"""How often the model decides on the same facts: each time costs a call of seconds."""
 
 MAX_COMPARISONS = 50
-"""How often facts are compared with what is known. A comparison costs milliseconds and no model."""
+"""How often facts are compared with what is known: a comparison costs milliseconds and no model."""
 
 NOT_KEPT = "not kept, because the model found it not worth remembering: "
 UNDECIDED = "added as it is, although the model decided nothing about it: "

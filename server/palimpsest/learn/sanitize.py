@@ -127,7 +127,7 @@ _HIT = LazyPattern(
 and after it the project or origin."""
 
 MAX_SUMMARIES = 50
-"""How many summaries, the newest of a scope, are looked for in what is said. A month of them."""
+"""How many summaries, the newest of a scope, are looked for in what is said: a month of them."""
 
 _PASSAGE = LazyPattern(r"^.*?, page \d+: |(?<=…) \([\d,]+ characters\)$")
 """What stands around the passage of a page in its hit."""
@@ -137,10 +137,10 @@ _MIN_CUT_CHARS = 40
 """How a line ends that shows the beginning of a text, and how long this is at least."""
 
 MAX_HITS = 500
-"""How many lines of a text are looked up in the ledger: those of several searches. Half a second."""
+"""How many lines of a text are looked up in the ledger: those of several searches: half a second."""
 
 MAX_QUESTION_CHARS = 200
-"""How much of the message before is read for a question. A long sentence."""
+"""How much of the message before is read for a question: a long sentence."""
 
 _MIN_SUMMARY_CHARS = 40
 """A shorter summary is not removed, because people may say the same by chance."""

@@ -294,10 +294,10 @@ def _scalar(value: Any) -> str | None:
 # What a fact names and states, read from a model's reply. What is left out is counted, so that the caller is told.
 
 MAX_ENTITIES = 20
-"""How many entities of a fact are kept. A sentence that names more is a list, and found by its words."""
+"""How many entities of a fact are kept: a sentence that names more is a list, and found by its words."""
 
 MAX_RELATIONS = 12
-"""How many relations of a fact are kept. A sentence states one to three."""
+"""How many relations of a fact are kept: a sentence states one to three."""
 
 _PRONOUNS = frozenset(
     {
@@ -393,16 +393,16 @@ RECENT_MESSAGES = 10
 """How many earlier messages the model sees as context; m in the paper."""
 
 MAX_RECENT_CHARS = 1_000
-"""How much of an earlier message the model sees. Ten of them are about as long as a piece."""
+"""How much of an earlier message the model sees: ten of them are about as long as a piece."""
 
 MAX_FACTS = 100
-"""More facts than this are no extraction. A piece of a conversation has some twenty."""
+"""More facts than this are no extraction: a piece of a conversation has some twenty."""
 
 MAX_FACT_CHARS = 4_000
-"""A longer fact is a copied text. A fact is a sentence."""
+"""A longer fact is a copied text: a fact is a sentence."""
 
 MAX_LABELS = 12
-"""How many keywords and tags of a fact are kept. Twice as many as the prompt asks for."""
+"""How many keywords and tags of a fact are kept: twice as many as the prompt asks for."""
 
 _UNKNOWN_PARTS = LazyPattern(r"(-00)+$")
 """What stands in a date for a day or a month that is not known."""

@@ -37,10 +37,10 @@ from palimpsest.text.tokenizer import search_tokens
 
 MAX_FORGOTTEN_UNASKED = 5
 """How many memories requests to forget may take in one call. More are only forgotten after a question, because a model
-that was fooled may mean all of them. What people say of one matter is a few facts."""
+that was fooled may mean all of them: what people say of one matter is a few facts."""
 
 MAX_ENTRY_TOKENS = 400
-"""How much of a memory the model is shown. A memory is a sentence, and one that is a whole document must
+"""How much of a memory the model is shown: a memory is a sentence, and one that is a whole document must
 not take the room of all others."""
 
 
@@ -249,7 +249,7 @@ def _nearest_fact(
 # What people ask to forget: the entries and the facts of the call that the model says they mean.
 
 MANY = 3
-"""So many memories are not all forgotten without a question if there are no others. Somebody who has only
+"""So many memories are not all forgotten without a question if there are no others: somebody who has only
 told two things and asks to forget them need not be asked."""
 
 

@@ -97,7 +97,7 @@ async def about(model: LanguageModel, prompt: Prompt, *, name: str, lines: Seque
 GIST_INPUTS = frozenset({"title", "headings", "page"})
 
 MAX_GIST_CHARS = 1_000
-"""The longest gist. The three sentences that are asked for have a third of it."""
+"""The longest gist: the three sentences that are asked for have a third of it."""
 
 
 class GistReply(ReplyModel):
@@ -123,15 +123,15 @@ MAX_CONTEXT_CHARS = 400
 """How long a context may be: twice the words that the prompt asks for."""
 
 MAX_REASON_CHARS = 200
-"""How long a reason may be. A line."""
+"""How long a reason may be: a line."""
 
 MAX_TAG_CHARS = 40
-"""How long a tag may be. Three words."""
+"""How long a tag may be: three words."""
 
 MAX_DIGITS = 9
 
 MAX_TAGS = 8
-"""How many tags a memory gets at most, with those that it has. Twice what the prompt asks for."""
+"""How many tags a memory gets at most, with those that it has: twice what the prompt asks for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,7 +136,7 @@ def _shown(backup: StoredBackup) -> dict[str, Any]:
 # Access tokens for HTTP: list them, create one, which is shown once, and revoke one.
 
 MAX_DAYS = 36_500
-"""The longest that a token may be valid, so that its end is a date. A hundred years."""
+"""The longest that a token may be valid, so that its end is a date: a hundred years."""
 
 
 async def tokens(request: Request) -> Response:

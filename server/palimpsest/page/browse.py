@@ -26,7 +26,7 @@ SHOWN_MESSAGES = 200
 """How many messages are shown at once."""
 
 CONTEXT = 20
-"""How many messages before the one that is asked for are shown with it. Some screens of talk."""
+"""How many messages before the one that is asked for are shown with it: some screens of talk."""
 
 
 async def conversations(request: Request) -> Response:
@@ -109,7 +109,7 @@ LISTED_ENTITIES = 60
 """How many entities are listed at once."""
 
 NEIGHBOURS = 60
-"""How many others the drawing of a neighbourhood has. With more, names cover each other."""
+"""How many others the drawing of a neighbourhood has: with more, names cover each other."""
 
 SHOWN = 30
 """How many memories and relations of an entity are listed."""

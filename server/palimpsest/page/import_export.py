@@ -102,10 +102,10 @@ logger = logging.getLogger(__name__)
 FOLDER = "uploads"
 
 KEPT_SECONDS = 3600.0
-"""How long a file waits for somebody to say that it is to be imported. Longer than a preview is read."""
+"""How long a file waits for somebody to say that it is to be imported: longer than a preview is read."""
 
 LEFT_OVER_SECONDS = 24 * KEPT_SECONDS
-"""After this long a file is one that a killed process left behind. No upload and no import takes a day."""
+"""After this long a file is one that a killed process left behind: no upload and no import takes a day."""
 
 State: TypeAlias = Literal["reading", "read", "importing", "imported", "failed"]
 
@@ -318,8 +318,8 @@ async def settings_of(request: Request) -> Settings:
 # Import a file: upload it, see what it would bring, import it, and undo that.
 
 MAX_BYTES_OF_OTHERS = 32 * 2**20
-"""The largest file, unpacked, of a visitor who does not own the machine: reading one takes a multiple of it in memory.
-Some 100,000 messages."""
+"""The largest file, unpacked, of a visitor who does not own the machine: some 100,000 messages. Reading a file takes a
+multiple of its size in memory."""
 
 MEGABYTE = 2**20
 

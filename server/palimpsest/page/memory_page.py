@@ -71,7 +71,7 @@ async def done(request: Request) -> Response:
 # A memory's page: what it says, how it came to say it, and what it is connected with.
 
 MAX_RECALLS = 20
-"""How many recalls are shown, the newest. Enough to see what a memory is used for."""
+"""How many recalls are shown, the newest: enough to see what a memory is used for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +242,7 @@ def _hit(request: Request, scope: Scope, stored: Memory, done: str, edit: int) -
 # Merge memories that say nearly the same, and settle which of several is true now.
 
 MAX_MERGED = 50
-"""How many memories are merged, or closed in favour of one, at once. More than a page offers."""
+"""How many memories are merged, or closed in favour of one, at once: more than a page offers."""
 
 LISTED = 30
 """How many conflicts are listed at once."""
@@ -331,7 +331,7 @@ def _number(request: Request, name: str) -> int | None:
 # Correct several memories at once. Each action is one edit, and changes all of them or none.
 
 MAX_CHOSEN = 500
-"""How many memories one action may change. More than a page shows."""
+"""How many memories one action may change: more than a page shows."""
 
 Action: TypeAlias = Callable[[OpenMemory, Scope, list[str], str], Awaitable[WriteResult]]
 

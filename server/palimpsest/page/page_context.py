@@ -65,7 +65,7 @@ TOLD = "told"
 """The parameter that names what there is to say about the write that led to a page."""
 
 MAX_TOLD = 1_000
-"""How many answers to writes are kept to be shown again. Far more than anybody goes back to."""
+"""How many answers to writes are kept to be shown again: far more than anybody goes back to."""
 
 
 class Told:

@@ -42,7 +42,7 @@ from palimpsest.server.session.lazy_memory import LazyMemory
 # Tell an open page that something has changed, in this process or another one, as server-sent events.
 
 LOOK_SECONDS = 1.0
-"""How often a stream looks at the index log. What is added is shown at once, as people see it."""
+"""How often a stream looks at the index log: what is added is shown at once, as people see it."""
 
 SAY_SECONDS = 15.0
 """How long a stream is silent at most, so that nothing on the way takes it for dead."""

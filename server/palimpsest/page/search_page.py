@@ -75,7 +75,7 @@ LIMIT = 20
 """How many hits a search and a list show at once."""
 
 MONTHS = 18
-"""How many months back the strip below the search goes; a date goes further. Two lines of a screen."""
+"""How many months back the strip below the search goes; a date goes further: two lines of a screen."""
 
 
 async def search(request: Request) -> Response:

@@ -49,10 +49,10 @@ STATIC = "/static/"
 SAFE_METHODS = frozenset({"GET", "HEAD"})
 
 MAX_BODY_BYTES = 256 * 1024
-"""The largest form. The longest text of a memory, or the ids of all that one action may change."""
+"""The largest form: the longest text of a memory, or the ids of all that one action may change."""
 
 MAX_UPLOAD_BYTES = 512 * 1024 * 1024
-"""The largest form with a file to import. More than the texts of years, and what a disk has room for."""
+"""The largest form with a file to import: more than the texts of years, and what a disk has room for."""
 
 UPLOAD_PATH = "/care/import"
 
@@ -114,10 +114,10 @@ def _is_own(headers: Headers) -> bool:
 COOKIE = "palimpsest_page"
 
 INVITED_FOR = timedelta(minutes=10)
-"""How long the token of a first URL is valid. A browser that is slow to start still opens it."""
+"""How long the token of a first URL is valid: a browser that is slow to start still opens it."""
 
 IDLE_FOR = timedelta(hours=12)
-"""How long a page may stay unused before its cookie is no longer valid. A working day."""
+"""How long a page may stay unused before its cookie is no longer valid: a working day."""
 
 MAX_OPEN = 1_000
 """How many cookies are valid at once. The one that was unused longest ends first."""

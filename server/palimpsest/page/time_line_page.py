@@ -98,7 +98,7 @@ JOBS = 30
 """How many jobs are shown, the newest."""
 
 MONTHS = 24
-"""How many months a plot shows. Two years, a bar of each fits a narrow screen."""
+"""How many months a plot shows: two years, a bar of each fits a narrow screen."""
 
 
 MAX_DAYS = 60
@@ -156,7 +156,7 @@ def _plot(name: str, periods: Sequence[Period], counts: Mapping[str, int]) -> Pl
 # The time line: what a day, week, month or year is about, and a way to what was believed then.
 
 LIMIT = 200
-"""How many memories, and how many conversations, a time line shows at most. A long day of work."""
+"""How many memories, and how many conversations, a time line shows at most: a long day of work."""
 
 FIRST_SHOWN = 5
 """How many memories each day of a week shows before its link to the whole day."""

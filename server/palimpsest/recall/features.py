@@ -91,7 +91,7 @@ TINY = 1e-9
 """A vector shorter than this has no direction. Far below the rounding of float32 for vectors of length 1."""
 
 PRIOR_ENTRIES = 20
-"""How many entries the embedder's mean of passages in general counts for in the centre of a collection. Twenty vectors
+"""How many entries the embedder's mean of passages in general counts for in the centre of a collection: twenty vectors
 have a mean of their own."""
 
 KINDS: tuple[Kind, ...] = ("memory", "message")
@@ -315,7 +315,7 @@ ENDED = 0.8
 look no more alike than two that both hold."""
 
 MIN_COMMON = 2
-"""How many words such texts have in common at least. One word says nothing."""
+"""How many words such texts have in common at least: one word says nothing."""
 
 
 def pair_features(

@@ -16,7 +16,7 @@ from palimpsest.text.tokenizer import query_tokens, search_tokens
 # from it, unless it holds more than they do.
 
 MIN_COVERED = 2 / 3
-"""The share of a message's content words that its memories must hold, or the message holds more. A memory that says all
+"""The share of a message's content words that its memories must hold, or the message holds more: a memory that says all
 of a message in the third person keeps about two of three words. The others are greetings, verbs in other forms and
 synonyms. A message with a smaller share mostly tells a detail that its memories leave out."""
 
@@ -134,7 +134,7 @@ _WITHOUT_PUNCTUATION = _WithoutPunctuation()
 # holds more, so both are hits; only their places change.
 
 FOLLOWED = 3
-"""In how many of the first places a message has its memory directly below it. A memory that moves up takes the place of
+"""In how many of the first places a message has its memory directly below it: a memory that moves up takes the place of
 another hit. Further down that costs more answers than it brings memories (`benchmarks/locomo.py`)."""
 
 

@@ -309,7 +309,7 @@ def entries_matching(conn: Connection, scope: Scope, found: HitFilter) -> set[in
 # Show of a page the passage that answers best, because a whole page would fill a reply.
 
 PAGE_SHARE = 4
-"""A page has at most this part of a reply, one fourth, unless it is whole within that. With 800 tokens that is a
+"""A page has at most this part of a reply, one fourth, unless it is whole within that: with 800 tokens that is a
 paragraph or two, and a caller that asks for 4,000 gets whole pages."""
 
 MIN_PASSAGE_TOKENS = 60

@@ -65,7 +65,7 @@ class ParsedQuery:
 # How well the dates of a query agree with an entry: with when it was said, and with the dates in its text.
 
 EXACT = timedelta(days=10)
-"""A date up to this long is exact. A week and a third of a month are, a month is not."""
+"""A date up to this long is exact: a week and a third of a month are, a month is not."""
 
 SAME_FROM, SAME_TO = timedelta(days=-1), timedelta(hours=12)
 """How long before an exact date and after its end an entry fully agrees with it.

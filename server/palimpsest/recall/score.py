@@ -58,7 +58,7 @@ REPEATED = 4.0
 not say yet, and not so much that a good hit is lost."""
 
 SESSION_TOP = 3
-"""How many messages of a session stand for it. More are seldom about one question."""
+"""How many messages of a session stand for it: more are seldom about one question."""
 
 
 def best_of_session(entries: Sequence[Candidate], guess: Column) -> Column:
@@ -143,22 +143,22 @@ FIRST = 32
 what it replaces."""
 
 MIN_EXACT_WORDS = 3
-"""A query of at least this many words that stands in an older text word by word asks for that text. Fewer words stand
+"""A query of at least this many words that stands in an older text word by word asks for that text: fewer words stand
 in many texts by chance."""
 
 SAME_WORDS = 0.65
-"""The share of the older one's query words, by weight, that the newer of the two best has at least. With less in
+"""The share of the older one's query words, by weight, that the newer of the two best has at least: with less in
 common, the older one often is the only answer."""
 
 CLEAR = 0.5
 """By how much both of the two best score higher than all others, if they stand out."""
 
 IDENTIFYING = 0.55
-"""How rare the rarest common word is at least, as a share of the rarity of a word that no text has. A name that stands
+"""How rare the rarest common word is at least, as a share of the rarity of a word that no text has: a name that stands
 in two texts of three, or in every other one, does not say that two texts are about one matter."""
 
 MAX_LEAD = 4.0
-"""By how much the older of the two may score higher. What is told in passing is that far below. What is further below
+"""By how much the older of the two may score higher: what is told in passing is that far below. What is further below
 is about something else."""
 
 FIRST_BY = 1e-6

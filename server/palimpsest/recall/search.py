@@ -93,7 +93,7 @@ MAX_KEYS = 8
 """How many of the keys that exist are named: what a person reads at a glance."""
 
 NEAR_BEGINNING = 2
-"""How many first characters a name has in common with those it is compared with. Few names are misspelt there, and
+"""How many first characters a name has in common with those it is compared with: few names are misspelt there, and
 among ten thousand about a hundred begin so."""
 
 MAX_NEAR = 3

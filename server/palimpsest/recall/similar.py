@@ -155,11 +155,11 @@ def _shared_words(weights: Mapping[str, float], words: AbstractSet[str]) -> floa
 
 
 COMPARED = PoolSize(by_meaning=50, by_words=10, kept=40)
-"""How many memories a new one is compared with. What it replaces is nearly always among the nearest three, and the
+"""How many memories a new one is compared with: what it replaces is nearly always among the nearest three, and the
 others say how near is near. Messages are among the nearest too; only memories are kept."""
 
 SAME_MEANING = 0.8
-"""Two texts with at least this cosine say the same in other words. The nearest update has 0.69."""
+"""Two texts with at least this cosine say the same in other words: the nearest update has 0.69."""
 
 
 @dataclass(frozen=True, slots=True)

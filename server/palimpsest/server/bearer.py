@@ -34,11 +34,11 @@ from palimpsest.server.access_tokens import (
 # End what is still being answered when the access token behind it is revoked or expires.
 
 CHECK_SECONDS = 2.0
-"""How often it is checked that a caller may still see an answer that takes long. A thousand streams then
+"""How often it is checked that a caller may still see an answer that takes long: a thousand streams then
 take a seventh of a CPU. Nothing of a stream is sent without a check in any case."""
 
 FRESH_SECONDS = 1.0
-"""How long the check with which a call began counts for its answer. Most calls are answered by then."""
+"""How long the check with which a call began counts for its answer: most calls are answered by then."""
 
 STREAM = "text/event-stream"
 

@@ -151,7 +151,7 @@ GREETINGS = ("initialize", "server/discover")
 """Requests whose result has the server's instructions: up to protocol 2025-11-25, and since 2026-07-28."""
 
 INSTRUCTIONS_SECONDS = 0.5
-"""How long a handshake waits for the instructions of its user. They take a few milliseconds."""
+"""How long a handshake waits for the instructions of its user: they take a few milliseconds."""
 
 LISTED_RESOURCES = (
     (SUMMARY, "Summary", "What is known, in a paragraph"),

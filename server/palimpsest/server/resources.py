@@ -30,7 +30,7 @@ REVIEW_LIMIT = 50
 """How many memories are reviewed at once: the newest."""
 
 REVIEW_TOKENS = 4_000
-"""The size of the memories in one review. Twice a page of a list, because a person asked for them."""
+"""The size of the memories in one review: twice a page of a list, because a person asked for them."""
 
 REMEMBER = """\
 Go through our conversation from the beginning and store what will still matter in another conversation: facts about \
@@ -104,10 +104,10 @@ MAX_SHOWN = 20
 """Memories in `memory://recent`, and ids or names in a completion."""
 
 PAGE_MESSAGES, PAGE_TOKENS = 200, 6_000
-"""The size of one page of a conversation. About ten pages of print, which is more than most have."""
+"""The size of one page of a conversation: about ten pages of print, which is more than most have."""
 
 MAX_ENTITIES = 100
-"""Entities in `memory://entities`, a line each. About as many tokens as a long list of memories."""
+"""Entities in `memory://entities`, a line each: about as many tokens as a long list of memories."""
 
 MAX_PAGE_DIGITS = 6
 

@@ -33,7 +33,7 @@ GIST_WEIGHT = 1.0
 """Weights in the sum of unit vectors. Measured with benchmarks/locomo.py; recall hardly changes around these values."""
 
 NEIGHBOUR_GAP = timedelta(days=1)
-"""What was said longer before or after is no context, though it belongs to the same conversation. A chat
+"""What was said longer before or after is no context, though it belongs to the same conversation: a chat
 that is taken up again after a night goes on, and after a month it is often about something else."""
 
 MAX_CONTEXT_TEXTS = 8

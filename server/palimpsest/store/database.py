@@ -344,7 +344,7 @@ MAX_SCORED = 2_000
 """About how many rows one search scores. A thousand rows take about a millisecond."""
 
 PASSAGE_TOKENS = 60
-"""How long a passage is, in search tokens. About 400 characters, as much as of other texts is compared."""
+"""How long a passage is, in search tokens: about 400 characters, as much as of other texts is compared."""
 
 LONG_CHARS = 300
 """Tokens of a text that take fewer characters than this are one passage. Below 60 tokens with their spaces."""

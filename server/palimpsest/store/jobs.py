@@ -20,7 +20,7 @@ from palimpsest.store.schema import UNREPORTED, conversations, history, jobs, me
 # The states of a job: waiting, and when it is tried again.
 
 PAUSES = (timedelta(minutes=1), timedelta(minutes=5), timedelta(minutes=30), timedelta(hours=2))
-"""How long a job rests after each failure; after one more failure it has failed for good. A busy endpoint
+"""How long a job rests after each failure; after one more failure it has failed for good: a busy endpoint
 answers after a minute, one that is restarted after half an hour, and what lasts longer needs a person."""
 
 
@@ -53,7 +53,7 @@ what no longer holds. Then comes what people said, and then what is made of it: 
 summary should rest on all of them."""
 
 OVERDUE = timedelta(hours=1)
-"""A job that has been due for this long goes before all that are not, whatever its kind. Without it, an
+"""A job that has been due for this long goes before all that are not, whatever its kind: without it, an
 afternoon of learning would leave no time for a summary, and an hour is no harm to one."""
 
 JobState: TypeAlias = Literal["waiting", "done", "failed"]
@@ -311,11 +311,11 @@ def _by_kind(stored: Mapping[JobKind, Mapping[str, Sequence[int]]]) -> UseByKind
 # Queue work for later, inside a transaction: what is asked for joins the job of its kind and scope that waits.
 
 DEBOUNCE = timedelta(seconds=5)
-"""A job begins when nothing was added to it for this long. An agent that passes on a conversation in
+"""A job begins when nothing was added to it for this long: an agent that passes on a conversation in
 several calls makes them within seconds, and the model then reads them at once."""
 
 MAX_DELAY = timedelta(seconds=60)
-"""However often something is added, a job begins after this long. What was said a minute ago is known."""
+"""However often something is added, a job begins after this long: what was said a minute ago is known."""
 
 HOOKS = "hooks"
 """The caller in the history of what hooks brought."""
@@ -663,11 +663,11 @@ KEPT_DONE = 20
 """How many jobs of a user are kept that are done and told. Set by hand: `palimpsest jobs` shows them on one screen."""
 
 KEPT_UNREPORTED = 500
-"""How many more are kept that no reply has told of, because their scopes were not used again. A year of
+"""How many more are kept that no reply has told of, because their scopes were not used again: a year of
 conversations, and less than a megabyte."""
 
 KEPT_SILENT = 5
-"""How many jobs of a user are kept that are done, of each kind that no reply tells of. They show that the
+"""How many jobs of a user are kept that are done, of each kind that no reply tells of: they show that the
 work goes on, and say little else."""
 
 

@@ -251,7 +251,7 @@ MAX_CHARS = 1_200
 """How long the pinned texts of a scope may be together: some 300 tokens, which every session pays for."""
 
 MAX_PLACE = 1e9
-"""The largest number that orders. One beyond the floats could not be compared with others."""
+"""The largest number that orders: one beyond the floats could not be compared with others."""
 
 LISTED = 5
 LISTED_CHARS = 40

@@ -37,7 +37,7 @@ MAX_SPEAKERS = 1_000
 """How many names of speakers are read for a user."""
 
 LAST_MESSAGES = 200
-"""Among how many of the messages stored last the last conversation is looked for. A few milliseconds."""
+"""Among how many of the messages stored last the last conversation is looked for: a few milliseconds."""
 
 _BY_ID = select(messages).where(messages.c.id.in_(listed("ids")))
 

@@ -368,6 +368,7 @@ made from this list, so a new field is added here, to `Memory`, to the table and
 _STATE_FIELDS = tuple(field for field in MEMORY_FIELDS if field.in_state)
 _CONNECTIONS = ("context", "links")
 _STATEMENTS = ("entities", "relations")
+_TIMES = ("happened_at", "stated_at", "valid_from", "valid_until")
 
 
 def memory_columns(memory: Memory, names: Collection[str] | None = None) -> dict[str, Any]:
@@ -413,9 +414,6 @@ def with_state(memory: Memory, text: str, state: Mapping[str, Any], updated_at: 
 
 def _from_json(name: str, value: Any) -> Any:
     return to_time(value) if name in _TIMES else value
-
-
-_TIMES = ("happened_at", "stated_at", "valid_from", "valid_until")
 
 
 def to_time(value: str | None) -> datetime | None:

@@ -183,7 +183,7 @@ _BY_ID = union_all(
 # goes.
 
 MAX_RECALLS = 5_000
-"""How many recalls of a user are kept, the newest. A question every ten minutes for a month, in about 5 MB
+"""How many recalls of a user are kept, the newest: a question every ten minutes for a month, in about 5 MB
 with ten hits each."""
 
 

@@ -678,7 +678,7 @@ def update_row(tx: Transaction, old: Memory, new: Memory) -> Memory:
 NAMESPACE = uuid.UUID("c3d5b0a2-7f3e-4a52-9d0e-2a8a6b1f4e77")
 
 MAX_TITLE_CHARS = 300
-"""A longer title is cut. Clients write titles of a few words."""
+"""A longer title is cut: clients write titles of a few words."""
 
 ITEM = ("session_id", "project", "agent_id", "run_id", "client", "external_id", "title")
 """The columns of an item of an export, besides the time."""

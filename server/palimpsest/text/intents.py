@@ -30,7 +30,7 @@ QUESTION = "not forgotten yet "
 MORE_MAY_FIT = "more may fit than was looked at; ask again"
 
 SHOWN_TEXTS, SHOWN_CHARS = 3, 80
-"""How many texts a question quotes, and how much of each. Enough to see what it is about."""
+"""How many texts a question quotes, and how much of each: enough to see what it is about."""
 
 
 def question_note(question: ForgetQuestion) -> str:
@@ -63,11 +63,11 @@ def first_of(texts: Sequence[str]) -> str:
 # nothing: quoted lines, mails, letters, code, documents and quotations.
 
 LONG_CHARS = 1_500
-"""A longer text of one's own is taken for a pasted one, but for its first and last words. Nobody types so
+"""A longer text of one's own is taken for a pasted one, but for its first and last words: nobody types so
 much to ask for something."""
 
 EDGE_CHARS = 300
-"""How long the first and last words of such a text are. Two or three sentences."""
+"""How long the first and last words of such a text are: two or three sentences."""
 
 MIN_QUOTED_WORDS = 3
 """A quotation of fewer words is a name, which a request may have: forget the "Blue Note"."""
@@ -76,7 +76,7 @@ MAX_REQUEST_CHARS = 20_000
 """How much of what was pasted is looked at."""
 
 NEGATION_CHARS = 24
-"""How many characters around a verb a negation is looked for. Three or four words."""
+"""How many characters around a verb a negation is looked for: three or four words."""
 
 
 class Asking(Enum):

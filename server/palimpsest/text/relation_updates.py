@@ -51,7 +51,7 @@ SINGLE_VALUED = frozenset(
         *("wohnt_in", "lebt_in", "geboren_in", "geboren_am", "verheiratet_mit", "arbeitet_bei", "heißt"),
     }
 )
-"""The keys of relations that have one value at a time, for nearly everybody. Extraction names relations in
+"""The keys of relations that have one value at a time, for nearly everybody: extraction names relations in
 English and in the present, and so do most agents. A relation that has two after all is listed, and left as it is."""
 
 _AREAS: tuple[tuple[str, ...], ...] = (
@@ -458,7 +458,7 @@ _OBJECT_WORDS = 3
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """What a text ends: the search tokens of what it denies and of what it calls ended, and areas such as work."""
+    """What a text ends: the search tokens of what it denies, of what it calls ended and of who died, and areas."""
 
     denied: tuple[frozenset[str], ...]
     ended: tuple[frozenset[str], ...]
@@ -574,8 +574,9 @@ def says_ended(newer: str, older: str) -> bool:
         ):
             return True
         people = frozenset(query_tokens(" ".join(_names(newer))))
-        if any(tokens - people and tokens - people <= before | _OF_PLANS for tokens in ending.ended):
-            return any((tokens - people) & before for tokens in ending.ended)
+        things = [tokens - people for tokens in ending.ended]
+        if any(tokens & before and tokens <= before | _OF_PLANS for tokens in things):
+            return True
         if ending.areas & _areas(words_in(older)) and _is_about_same(newer, older):
             return True
         if ending.died & before & _named_tokens(older):
@@ -604,26 +605,23 @@ def _is_of_self(text: str) -> bool:
     return is_note or not _SELF.isdisjoint(words)
 
 
-def _is_any(exclusion: Exclusion, shared: AbstractSet[str]) -> bool:
-    return "any" in exclusion.context and bool(shared)
-
-
 _FOR_OTHERS = _words("cook cooks cooked cooking bought buys served serves baked bakes gekocht kochte kocht")
 """Words that tell of food for others."""
 
 
 def _excludes(newer: str, older: str) -> bool:
-    if not _FOR_OTHERS.isdisjoint((*words_in(newer), *words_in(older))):
+    """Return whether two texts about one person have words that exclude each other."""
+    if not _FOR_OTHERS.isdisjoint((*words_in(newer), *words_in(older))) or not _is_about_same(newer, older):
         return False
     here, before = _tokens(newer), _tokens(older)
     return any(
-        (here & one and before & other and not (here & other))
-        and (
-            not exclusion.context
-            or (here & exclusion.context and before & exclusion.context)
-            or _is_any(exclusion, here & before - one - other)
-        )
-        and _is_about_same(newer, older)
+        here & one and before & other and not here & other and _has_context(exclusion, here - one, before - other)
         for exclusion in _exclusions()
         for one, other in ((exclusion.first, exclusion.second), (exclusion.second, exclusion.first))
     )
+
+
+def _has_context(exclusion: Exclusion, here: AbstractSet[str], before: AbstractSet[str]) -> bool:
+    """Return whether two texts have what an exclusion needs beside its words; with "any", any word in common."""
+    context = exclusion.context
+    return not context or bool(here & context and before & context) or bool("any" in context and here & before)

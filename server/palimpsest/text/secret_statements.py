@@ -373,7 +373,7 @@ _LETTERS_THEN_DIGITS = LazyPattern(r"[A-Za-z]{1,5}\d{1,4}")
 """A room, a server, a model: too common beside a secret to be taken for another one."""
 
 _MAX_CHARS = 200
-"""How much of the text after a secret is read for the next. A clause is shorter."""
+"""How much of the text after a secret is read for the next: a clause is shorter."""
 
 
 def further_secrets(text: str, end: int, kind: str, value: str) -> Iterator[tuple[int, int]]:

@@ -32,7 +32,7 @@ REASONING = "model reasoning"
 NO_TEXT = "images, recordings and files without text"
 BRANCHES = "other branches of conversations (edited messages, regenerated answers)"
 MAX_NAMED_FILES = 8
-"""How many files that were not read are named. An export has up to ten, and folders of images."""
+"""How many files that were not read are named: an export has up to ten, and folders of images."""
 
 UNKNOWN_CONVERSATION = "conversations in an unknown format"
 

@@ -126,7 +126,7 @@ MAX_DAY_TOKENS = 4_000
 """How many messages of a day are read, and how many tokens of them, spread over the day."""
 
 DAYS_BACK = 14
-"""How many past days the background looks at. What is older is read when it is asked for, so that an
+"""How many past days the background looks at: what is older is read when it is asked for, so that an
 import of years of conversations does not cost a call of the model for each of their days."""
 
 A_DAY = timedelta(days=1)
@@ -235,7 +235,7 @@ MAX_SESSION_TOKENS = 6_000
 """How many messages of a conversation are read, and how many tokens of them, spread over it."""
 
 MAX_TURNS = 3
-"""How many turns stand beside an observation. More would be longer than what was learned."""
+"""How many turns stand beside an observation: more would be longer than what was learned."""
 
 NO_CONVERSATION = "There is no conversation yet."
 
@@ -344,7 +344,7 @@ RECENT = SummaryKind("recent", "recent", _recent_material, _plain_recent, ages=T
 # is none with what was said first.
 
 MAX_PROMPTS = 4
-"""How many prompts one summary reads at most. What does not fit them is read by the next one. About a year
+"""How many prompts one summary reads at most. What does not fit them is read by the next one: about a year
 of days, after a correction of something old."""
 
 MAX_UNREAD = 2_000

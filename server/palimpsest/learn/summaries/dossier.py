@@ -50,10 +50,10 @@ MAX_MEMORIES = 200
 """How many memories of each kind a dossier reads, of which far fewer fit into its lines."""
 
 MAX_OLDEST = 20
-"""How many of the oldest it reads if there are more. Who somebody is was said first."""
+"""How many of the oldest it reads if there are more: who somebody is was said first."""
 
 MAX_LOOKED_AT = 2_000
-"""Among how many it looks for what somebody's safety depends on, however long ago that was said. A tenth
+"""Among how many it looks for what somebody's safety depends on, however long ago that was said: a tenth
 of a second."""
 
 MAX_RELATIONS = 200
@@ -63,7 +63,7 @@ MAX_HOPS = 2
 """How far a dossier looks. Three steps from the user reach nearly everything."""
 
 NEAR_NAMES = 5
-"""How many names an error offers. What a person reads at a glance."""
+"""How many names an error offers: what a person reads at a glance."""
 
 MAX_COMPARED = 5_000
 """With how many names an unknown one is compared, which takes some tenths of a second."""
@@ -212,10 +212,10 @@ MAX_TOKENS = 800
 """How long a dossier may be: as long as the reply to a search is by default."""
 
 MAX_LINE_TOKENS = 80
-"""How much of one memory it shows. Facts are shorter, and ten pasted texts still fit."""
+"""How much of one memory it shows: facts are shorter, and ten pasted texts still fit."""
 
 MAX_BESIDE = 10
-"""How many names of entities it lists that are only named together with this one. One line."""
+"""How many names of entities it lists that are only named together with this one: one line."""
 
 MAX_ALIASES = 8
 """How many other names it lists, for the same reason."""

@@ -27,11 +27,11 @@ ALIKE = 0.1
 """Likeness below this is none: any two texts of a person have some words in common. The threshold of the paper."""
 
 REDUNDANT = 0.7
-"""How much of a text the chosen ones may have said. Of "Mara's dog is named Rex" the text "Mara has a dog
+"""How much of a text the chosen ones may have said: of "Mara's dog is named Rex" the text "Mara has a dog
 named Rex" says all, and "Rex the dog sleeps" says half."""
 
 LEAST_RECENCY = 0.3
-"""What an old text counts for where recency counts; a new one counts for 1. Of two equally central facts
+"""What an old text counts for where recency counts; a new one counts for 1: of two equally central facts
 the newer one comes first, and last week's chatter does not displace what a life is about."""
 
 

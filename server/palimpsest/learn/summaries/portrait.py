@@ -267,7 +267,7 @@ PROFILE_SECTIONS = (
 _IS_CALLED = re.compile(r"(?:The )?User (?:is|ist|est|es|è|é) ", re.IGNORECASE)
 
 MOST = 0.4
-"""With which share of the memories a name begins that is taken for the user's. Many begin with that of a
+"""With which share of the memories a name begins that is taken for the user's: many begin with that of a
 relative, a pet or a thing, but none of these with so many."""
 
 SLOWER = 2
@@ -275,7 +275,7 @@ SLOWER = 2
 hand."""
 
 PROFILE_HEADINGS = {IDENTITY: 120, PEOPLE: 140, WORK: 120, PREFERENCES: 100, HELP: 120, ALSO: 80}
-"""The sections in the order in which they are shown, each with its room in tokens. A page of some 25
+"""The sections in the order in which they are shown, each with its room in tokens: a page of some 25
 facts."""
 
 

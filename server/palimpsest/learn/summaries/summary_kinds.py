@@ -38,7 +38,7 @@ ITEM_TOKENS = 10
 """What an item has beside its text: the names of its fields and its date, as JSON."""
 
 MAX_MESSAGE_CHARS = 600
-"""How much of a message is read for a summary. Longer ones are mostly code, output and quotations."""
+"""How much of a message is read for a summary: longer ones are mostly code, output and quotations."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -265,10 +265,10 @@ MAX_SUMMARIES = 3
 """How many summaries an attempt at a job writes before other jobs have their turn."""
 
 AFTER_MIDNIGHT = timedelta(minutes=1)
-"""How long after its end a day is summarized. What was said just before is stored by then."""
+"""How long after its end a day is summarized: what was said just before is stored by then."""
 
 MAX_SEEN = 10_000
-"""Of how many scopes is known that they were looked at today. About a megabyte."""
+"""Of how many scopes is known that they were looked at today: about a megabyte."""
 
 
 async def summarize_due(engine: Engine, model: LanguageModel, job: Job) -> JobEnd:

@@ -107,7 +107,7 @@ MAX_ECHO = 200
 """How many characters of a text a reply repeats to whoever just sent it, or knows it from a search."""
 
 LIST_TOKENS = 2_000
-"""The size of one page of a list. Some 60 memories of a sentence, or one that is as long as a page of
+"""The size of one page of a list: some 60 memories of a sentence, or one that is as long as a page of
 print. It is more than a search returns by default, because nothing in a list comes first for being relevant."""
 
 

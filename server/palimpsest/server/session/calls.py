@@ -103,7 +103,7 @@ THREADS = 8
 """How many threads all callers over HTTP use together. What the server does itself has its own."""
 
 THREADS_PER_CALLER = 2
-"""How many of them one caller uses at a time; its other calls wait. Three leave some to a fourth."""
+"""How many of them one caller uses at a time; its other calls wait: three leave some to a fourth."""
 
 
 class InFlight:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 # Tell clients how their calls go on, again and again: many give up on a call that is silent for a minute.
 
 REPEAT_SECONDS = 10.0
-"""How often the last report of a call is sent again. Many clients give up after a minute of silence."""
+"""How often the last report of a call is sent again: many clients give up after a minute of silence."""
 
 SEND_SECONDS = 1.0
 """How long a client may take to read a repeated report. One that takes longer has no part in the others' waiting."""

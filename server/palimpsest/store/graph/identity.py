@@ -383,9 +383,9 @@ def lookalikes(conn: Connection, scope: Scope, entity: Entity, names: Iterable[s
     wanted = {spelling for name in called for spelling in spellings(name)}
     beginnings = [*BEGINNINGS, *sorted({letter for name in called for letter in first_letters(name)})]
     known = conn.execute(_NAMES, {"user_id": scope.user_id, "beginnings": beginnings})
-    others_names = [(row.entity_id, row.key) for row in known if row.key not in {None, *called}]
-    alike = {other_id for other_id, key in others_names if not wanted.isdisjoint(spellings(key))} - {entity.id}
-    short = {other_id for other_id, key in others_names if any(is_short_form(name, key) for name in called)}
+    other_names = [(row.entity_id, row.key) for row in known if row.key not in {None, *called}]
+    alike = {other_id for other_id, key in other_names if not wanted.isdisjoint(spellings(key))} - {entity.id}
+    short = {other_id for other_id, key in other_names if any(is_short_form(name, key) for name in called)}
     short -= {entity.id}
     if not alike | short:
         return []

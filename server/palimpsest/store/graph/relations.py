@@ -35,7 +35,7 @@ MAX_PAST_MEMORIES = 2_000
 
 
 FIRST_LOOK = 30
-"""Among how many of the memories relations are looked for first. Of well-known names the best candidates
+"""Among how many of the memories relations are looked for first: of well-known names the best candidates
 of a search state enough, and all of them together more than a hundred."""
 
 
@@ -232,11 +232,11 @@ _MEANT_BY = _meant_by()
 # global memories.
 
 NEWEST = 500
-"""How many rows a query returns, those of the newest memories. Comparing so many takes milliseconds, and
+"""How many rows a query returns, those of the newest memories: comparing so many takes milliseconds, and
 few entities but the user's own have more."""
 
 LONGER_NAMES = 5
-"""How many names are found that begin with a shorter one. A name with more of them says little."""
+"""How many names are found that begin with a shorter one: a name with more of them says little."""
 
 
 class StatedRelation(NamedTuple):

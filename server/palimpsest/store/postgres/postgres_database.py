@@ -136,7 +136,7 @@ def _with_advice(error: BaseException | None, written: str) -> str:
 # is sent, it cannot. Then a thread of this process shuts the connection down, and the statement fails at once.
 
 LOOK_SECONDS = 1.0
-"""How often the thread looks. A second more is nothing beside the limit."""
+"""How often the thread looks: a second more is nothing beside the limit."""
 
 
 UNLIMITED = "palimpsest_unlimited"
@@ -289,7 +289,7 @@ PAUSE_SECONDS = 20
 wait for them give up."""
 
 STATEMENT_SECONDS = 60
-"""How long a statement may take. The slowest that a person waits for take a few seconds."""
+"""How long a statement may take: the slowest that a person waits for take a few seconds."""
 
 SILENCE_SECONDS = 75.0
 """After so long without an answer a connection is given up. PostgreSQL itself ends the statement before that."""

@@ -45,7 +45,7 @@ KEPT = "1 hour"
 """How long a row is kept. Whoever asks for it does so in the first half minute."""
 
 ERASED_EVERY = 500
-"""After so many writes of a process the outdated rows are erased. That takes some milliseconds."""
+"""After so many writes of a process the outdated rows are erased: that takes some milliseconds."""
 
 AS_TEXT: Mapping[str, bool] = {"no_parameters": True}
 """The option with which the driver takes several statements in one text."""

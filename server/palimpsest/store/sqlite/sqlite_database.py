@@ -169,7 +169,7 @@ BUSY_TIMEOUT_SECONDS = 30
 """How long a connection waits for the write lock."""
 
 RETRY_SECONDS = 0.02
-"""How often a call looks for a connection that still has the old files open. No caller notices it."""
+"""How often a call looks for a connection that still has the old files open: no caller notices it."""
 
 logger = logging.getLogger(__name__)
 

@@ -20,12 +20,12 @@ from palimpsest.text.word_lists import LazyPattern
 Direction: TypeAlias = Literal["past", "coming", "habit", "yearly", ""]
 
 REACH = 30
-"""How many words before and after a day are looked at. A long sentence."""
+"""How many words before and after a day are looked at: a long sentence."""
 
 LEAST_WORDS, FEWEST_WORDS = 3, 2
-"""How many other words make a sentence in the present tense, and in languages without articles and prepositions.
+"""How many other words make a sentence in the present tense, and in languages without articles and prepositions:
 
-A heading is none.
+a heading is none.
 """
 
 MOST_BETWEEN = 2

@@ -440,13 +440,13 @@ _CONTEXT_CHARS = 40
 
 MAX_KEPT, MAX_KEPT_CHARS = 2_048, 400
 """How many texts are kept with their dates, and how long they are at most: as long as search reads its candidates. A
-question with a date reads the dates of all of them. One or two megabytes."""
+question with a date reads the dates of all of them: one or two megabytes."""
 
 MAX_CHARS = 20_000
-"""In how much of a text dates are looked for. A chapter, which takes a tenth of a second."""
+"""In how much of a text dates are looked for: a chapter, which takes a tenth of a second."""
 
 MAX_DATES = 200
-"""How many dates of a text are read at most in each language. A page of a calendar."""
+"""How many dates of a text are read at most in each language: a page of a calendar."""
 
 UNIT_REACH = 8
 """How many words before a date may say that another date is meant, as "the two weeks before"."""
@@ -724,7 +724,7 @@ def _is_day_of_month(text: str, items: Sequence[Item], place: int, language: Lan
     start, end = items[place].start, items[place].end
     before, behind = text[max(start - _CONTEXT_CHARS, 0) : start].casefold().split(), text[end : end + _CONTEXT_CHARS]
     if language.name == "de":
-        return behind.startswith(".") and (word := behind[1:].split()[:1]) in ([], [word[0].lower() if word else ""])
+        return behind.startswith(".") and not behind[1:].lstrip()[:1].isupper()
     if language.name in _ARTICLE_OF_DAYS:
         is_named = bool(before) and before[-1] in _ARTICLE_OF_DAYS[language.name]
     else:
