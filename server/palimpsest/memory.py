@@ -382,7 +382,8 @@ class Memory:
         self, scope: Scope, memory_id: str, tags: Sequence[str], *, caller: str = "", revision: int | None = None
     ) -> WriteResult:
         """Give a memory these tags, and no others. `revision` is as in `update`."""
-        return await self._after_write(scope, edit.set_tags(self.engine, scope, memory_id, tags, caller, revision))
+        updating = edit.update(self.engine, scope, memory_id, None, None, caller, tags=tags, revision=revision)
+        return await self._after_write(scope, updating)
 
     async def restore(self, scope: Scope, owner_id: str, *, caller: str = "") -> WriteResult:
         """Restore a deleted or superseded memory, or a deleted message."""

@@ -245,3 +245,22 @@ def _forgets_all(request: dict[str, Any], limit: int = 1_000) -> str:
             ]
         }
     )
+
+
+@pytest.mark.parametrize(
+    ("content", "is_told"),
+    [
+        ("Please forget everything about the contract with the M\u00f6we.", True),
+        ("Bitte vergiss alles \u00fcber Mark.", True),
+        ("Forget about the cabin thing, let's talk about lunch.", False),
+        ("> Please forget what I said about Mark.\nThat is what she wrote.", False),
+    ],
+)
+@pytest.mark.parametrize("infer", [None, False])
+async def test_a_request_that_no_model_reads_is_told(
+    tmp_path: Path, content: str, *, infer: bool | None, is_told: bool
+) -> None:
+    """Guards from silence that an agent takes for "forgotten"."""
+    async with memory_in(tmp_path) as memory:
+        result = await memory.add_messages(messages_from(("user", content)), infer=infer)
+        assert any("nothing was deleted" in note for note in result.notes) is is_told

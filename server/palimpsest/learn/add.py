@@ -490,6 +490,11 @@ def _with_told_name(found: Extraction) -> tuple[Fact, ...]:
 LEARNING = "facts are learned from these messages in the background; a later reply says which"
 NO_MODEL = "there is no language model to ask: "
 
+NOT_FORGOTTEN = (
+    "asked to forget, but nothing was deleted: no language model read these messages. Search for what is meant, show "
+    "it to the user, and call delete_memory with its ids"
+)
+
 MAX_NOTED_DATES = 5
 """How many dates of a text are noted: a fact has one or two, and a long text is not worth more lines."""
 
@@ -533,7 +538,7 @@ async def add_messages(
         if message.id in applied.unlearned_ids
     ]
     if infer is False or not new:
-        return kept
+        return await _with_requests(engine, kept, new)
     if later is not None:
         return replace(kept, notes=(*kept.notes, LEARNING), is_learning=True)
     if engine.model is None:
@@ -541,10 +546,17 @@ async def add_messages(
             f"{NO_MODEL}messages are kept as they are, searchable, and no facts were learned. Now add what matters in "
             "them as text, one fact a call."
         )
-        return replace(kept, notes=(*kept.notes, note)) if applied.new_message_ids else kept
+        return await _with_requests(engine, _with_notes(kept, note), new) if applied.new_message_ids else kept
     lesson = Lesson(scope, new, tuple(sanitized.context), caller, vectors, stays_in_project)
     learned = await learn_from(engine, engine.model, lesson)
     return replace(learned, kept_messages=kept.kept_messages, notes=(*kept.notes, *learned.notes))
+
+
+async def _with_requests(engine: Engine, kept: WriteResult, messages: Sequence[Message]) -> WriteResult:
+    """Return the result of messages that no model reads, with a note if somebody asks in them to forget something."""
+    own = [message.content for message in messages if message.role == "user"]
+    is_asked = await engine.run(lambda: any(asks_to_forget(text) is Asking.CLEARLY for text in own))
+    return _with_notes(kept, NOT_FORGOTTEN) if is_asked else kept
 
 
 async def add_text(

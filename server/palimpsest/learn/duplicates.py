@@ -53,14 +53,6 @@ NEAREST = 10
 
 
 @dataclass(frozen=True, slots=True)
-class NearMemory:
-    """A memory and how much it resembles another one, between 0 and 1."""
-
-    memory: Memory
-    likeness: float
-
-
-@dataclass(frozen=True, slots=True)
 class AlikeGroup:
     """Memories of one scope that are alike, the newest first. `likeness` is that of the two that are most alike."""
 
@@ -104,14 +96,14 @@ def contradicting(engine: Engine, scope: Scope, before: int | None) -> AlikePage
     return _page(engine, scope, before, _contradicts)
 
 
-def nearest(engine: Engine, memory: Memory) -> Sequence[NearMemory]:
+def nearest(engine: Engine, memory: Memory) -> Sequence[SimilarMemory]:
     """Return the living memories of its scope that are nearest to one, best first. Blocking. Raises LedgerError."""
     with engine.ledger.read() as conn:
         vectors = entries.own_vectors(conn, engine.embedder.fingerprint, "memory", [memory.id])
     vector = {memory.text: vectors.get(memory.id)}
     found = similar_memories(engine, memory.scope, vector, NEAREST + 1)
     others = [item for item in found[memory.text] if item.memory.id != memory.id and item.memory.scope == memory.scope]
-    return [NearMemory(item.memory, item.likeness) for item in others[:NEAREST]]
+    return others[:NEAREST]
 
 
 def _repeats(newer: Memory, other: SimilarMemory) -> bool:

@@ -50,7 +50,6 @@ from palimpsest.learn.commit import (
 from palimpsest.learn.duplicates import (
     AlikePage,
     Conflict,
-    NearMemory,
     conflicts,
     contradicting,
     nearest,
@@ -60,6 +59,7 @@ from palimpsest.learn.duplicates import (
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.entity_resolution import with_names
 from palimpsest.learn.sanitize import Cleaner, sanitize_fact
+from palimpsest.recall.similar import SimilarMemory
 from palimpsest.store import entries
 from palimpsest.store import memories as memory_queries
 from palimpsest.store import messages as message_queries
@@ -105,12 +105,7 @@ async def update(
     """
     given = Fact(text or "", metadata=metadata or {})
     fact, notes = await engine.run(lambda: sanitize_fact(engine, given))
-
-    def read() -> Memory:
-        with engine.ledger.read() as conn:
-            return entries.find_memory(conn, scope, memory_id)
-
-    memory = await engine.run(read)
+    memory = await engine.read(lambda conn: entries.find_memory(conn, scope, memory_id))
     if memory.deleted_at is not None:
         successor = (await _successors(engine, [memory])).get(memory.id)
         if successor is None or not has_text(successor, fact.text):
@@ -143,22 +138,6 @@ def refuse_changed(memory: Memory, revision: int | None) -> Mapping[str, int]:
     if revision != memory.revision:
         raise ChangedMeanwhileError(f"memory '{memory.id[:8]}' was changed meanwhile, so nothing was changed now")
     return {memory.id: revision}
-
-
-async def set_tags(
-    engine: Engine, scope: Scope, memory_id: str, tags: Sequence[str], caller: str, revision: int | None = None
-) -> WriteResult:
-    """Give a memory these tags, and no others. `revision` is as in `update`.
-
-    Raises InputError, and MemoryNotFoundError for a deleted memory.
-    """
-    kept, notes = await clean_tags(engine, tags)
-    memory = await engine.read(lambda conn: entries.find_memory(conn, scope, memory_id))
-    if memory.deleted_at is not None:
-        raise deleted_error(memory)
-    read = refuse_changed(memory, revision)
-    decision = Decision(Event.UPDATE, with_labels(memory, Fact(""), kept), memory.id, sets_labels=True)
-    return await apply_decisions(engine, scope, [decision], Provenance("update", caller=caller), notes=notes, read=read)
 
 
 async def clean_tags(engine: Engine, tags: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:
@@ -243,14 +222,11 @@ async def forget(engine: Engine, scope: Scope, owner_ids: Sequence[str], caller:
 
 async def scope_contents(engine: Engine, scope: Scope) -> ScopeContents:
     """Return what `delete_all` would delete."""
-
-    def read() -> ScopeContents:
-        with engine.ledger.read() as conn:
-            memories = memory_queries.memories_of(conn, scope)
-            messages = message_queries.messages_of(conn, scope)
-        return ScopeContents(tuple(memories), tuple(messages))
-
-    return await engine.run(read)
+    return await engine.read(
+        lambda conn: ScopeContents(
+            tuple(memory_queries.memories_of(conn, scope)), tuple(message_queries.messages_of(conn, scope))
+        )
+    )
 
 
 async def delete_all(engine: Engine, scope: Scope, caller: str) -> WriteResult:
@@ -328,13 +304,8 @@ async def _embed_restored(engine: Engine) -> list[str]:
 
 async def _owners(engine: Engine, scope: Scope, owner_ids: Sequence[str]) -> list[Memory | Message]:
     """Return the memories and messages that ids name, each once."""
-
-    def read() -> list[Memory | Message]:
-        with engine.ledger.read() as conn:
-            owners = [entries.find(conn, scope, owner_id) for owner_id in owner_ids]
-        return list({owner.id: owner for owner in owners}.values())
-
-    return await engine.run(read)
+    owners = await engine.read(lambda conn: [entries.find(conn, scope, owner_id) for owner_id in owner_ids])
+    return list({owner.id: owner for owner in owners}.values())
 
 
 def _kind(owner: Memory | Message) -> Kind:
@@ -371,7 +342,7 @@ class Corrections:
         """
         return await self._engine.run(lambda: conflicts(self._engine, scope, memory_id))
 
-    async def nearest(self, scope: Scope, memory_id: str) -> tuple[Memory, Sequence[NearMemory]]:
+    async def nearest(self, scope: Scope, memory_id: str) -> tuple[Memory, Sequence[SimilarMemory]]:
         """Return a living memory and those nearest to it of the same scope, the nearest first."""
         memories, _ = await self._chosen(scope, [memory_id])
         if not memories:
@@ -507,11 +478,7 @@ class Corrections:
 
         Raises MemoryNotFoundError if one of them is not living.
         """
-
-        def read(conn: Connection) -> list[Memory | Message]:
-            return [entries.find(conn, scope, owner_id) for owner_id in owner_ids]
-
-        owners = {owner.id: owner for owner in await self._engine.read(read)}.values()
+        owners = await _owners(self._engine, scope, owner_ids)
         memories = [owner for owner in owners if isinstance(owner, Memory)]
         for memory in memories:
             if memory.deleted_at is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -27,7 +28,7 @@ BATCH = 50
 def with_names(engine: Engine, scope: Scope, facts: Sequence[Fact]) -> tuple[Fact, ...]:
     """Return facts with what their texts name. A fact that has entities already keeps those. Blocking.
 
-    One that only says what the user is called also has that name in its metadata.
+    One that begins with what the user is called also has that name in its metadata.
     """
     if all(fact.entities or not fact.text for fact in facts):
         return tuple(facts)
@@ -81,8 +82,11 @@ def names_in(conn: Connection, scope: Scope, text: str) -> tuple[NamedEntity, ..
     return (USER, *found) if is_about_user(text) else tuple(found)
 
 
+_CLAUSE_END = re.compile(r"[;,.]\s")
+
+
 def _with_self_name(fact: Fact) -> Mapping[str, Any]:
-    name = told_self_name(fact.text)
+    name = told_self_name(fact.text) or told_self_name(_CLAUSE_END.split(fact.text, maxsplit=1)[0])
     return {USER_NAME: name, **fact.metadata} if name else fact.metadata
 
 

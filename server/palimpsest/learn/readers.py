@@ -48,41 +48,9 @@ DECLARED_WITHIN = 2_048
 
 _CHARSET = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?([\w.:-]{1,40})", re.IGNORECASE)
 _HEADINGS = {f"h{level}": "#" * level for level in range(1, 7)}
-_PARAGRAPHS = frozenset(
-    [
-        "address",
-        "article",
-        "aside",
-        "blockquote",
-        "body",
-        "dd",
-        "details",
-        "dialog",
-        "div",
-        "dl",
-        "dt",
-        "fieldset",
-        "figcaption",
-        "figure",
-        "footer",
-        "form",
-        "header",
-        "hgroup",
-        "hr",
-        "html",
-        "main",
-        "nav",
-        "ol",
-        "p",
-        "section",
-        "summary",
-        "table",
-        "tbody",
-        "tfoot",
-        "thead",
-        "ul",
-    ]
-)
+_BLOCKS = """address article aside blockquote body dd details dialog div dl dt fieldset figcaption figure footer form
+    header hgroup hr html main nav ol p section summary table tbody tfoot thead ul"""
+_PARAGRAPHS = frozenset(_BLOCKS.split())
 _UNSHOWN = frozenset({"script", "style"})
 """What holds no text. The parser reads both up to their end tag, whatever they contain."""
 

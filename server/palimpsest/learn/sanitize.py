@@ -40,40 +40,9 @@ _FRAMES = LazyPattern(
 """The names of such tags: those of tools, and whatever has memory or recall as a part of its name."""
 
 _PARTS = LazyPattern(r"[-_:.]")
-_OF_MACHINES = frozenset(
-    (
-        *(
-            "in",
-            "max",
-            "min",
-            "shared",
-            "heap",
-            "free",
-            "total",
-            "used",
-            "video",
-            "gpu",
-            "virtual",
-            "physical",
-            "limit",
-        ),
-        *(
-            "limits",
-            "cache",
-            "size",
-            "usage",
-            "mb",
-            "gb",
-            "leak",
-            "unit",
-            "pool",
-            "swap",
-            "request",
-            "requests",
-            "address",
-        ),
-    )
-)
+_MACHINES = """in max min shared heap free total used video gpu virtual physical limit limits cache size usage mb gb
+    leak unit pool swap request requests address"""
+_OF_MACHINES = frozenset(_MACHINES.split())
 """Parts of names of the memory that computers have."""
 
 _MAX_INDENT = 40

@@ -354,10 +354,11 @@ def _place_in_profile(own: Set[str], memory: Memory) -> str:
     if _subject(own, memory):
         return PEOPLE
     heading = by_tags_and_signs(PROFILE_SECTIONS, memory)
+    is_sure = heading in (HELP, PEOPLE, WORK) or any(
+        not section.tags.isdisjoint(memory.all_tags) for section in PROFILE_SECTIONS
+    )
     is_of_thing = any(memory.text.startswith(entity.name) for entity in _others(own, memory))
-    if not is_of_thing or any(not section.tags.isdisjoint(memory.all_tags) for section in PROFILE_SECTIONS):
-        return heading
-    return heading if heading in (HELP, WORK) else ALSO
+    return ALSO if is_of_thing and not is_sure else heading
 
 
 def _subject(own: Set[str], memory: Memory) -> str:

@@ -71,6 +71,28 @@ async def test_a_profile_without_a_model_sorts_what_an_agent_stored(tmp_path: Pa
         assert "no language model" in result.notes[0]
 
 
+async def test_a_name_that_is_told_beside_something_else_is_the_users(tmp_path: Path) -> None:
+    """What begins with the first name is then about the user, and a relative with an unknown name is one of theirs."""
+    async with memory_in(tmp_path) as memory:
+        await plain(
+            memory,
+            "profile",
+            {
+                "User's name is Ilse Brandt; she is a boat builder in Flensburg": "Identity",
+                "Ilse is allergic to epoxy hardener (amines); nitrile gloves are a must in the workshop": "Identity",
+                "Hinnerk, Ilse's father, has a pacemaker since 2022": "People",
+                "Their daughter Merle plays the piano": "People",
+            },
+        )
+
+
+@pytest.mark.parametrize("text", ["Lunch is at half past twelve", "The half marathon is in October"])
+async def test_a_word_that_means_help_in_german_is_no_procedure_in_english(tmp_path: Path, text: str) -> None:
+    async with memory_in(tmp_path) as memory:
+        await add_text(memory, text)
+        assert text not in (await memory.summary(ALICE, "procedures")).text
+
+
 async def test_what_is_about_something_else_stands_under_no_head_of_the_user(tmp_path: Path) -> None:
     """Projects move and speak, too, and rent is nobody's relative. Who the user is comes first, whatever came later."""
     clock = StoppedClock()
