@@ -48,7 +48,7 @@ from palimpsest.store import history
 from palimpsest.store import memories as memories_module
 from palimpsest.store import messages as message_queries
 from palimpsest.store.apply import Write
-from palimpsest.store.graph import relations
+from palimpsest.store.graph import entities, relations
 from palimpsest.store.graph.relations import StatedRelation
 from palimpsest.text.display import counted
 from palimpsest.text.intents import FORGOTTEN, MORE_MAY_FIT, first_of
@@ -102,6 +102,9 @@ _PROJECT = portrait_signs.Signs(
 )
 """Signs of what is about a project, whoever the subject is."""
 
+MAX_NAMES = 20
+"""How many names are looked at that begin alike: few people of a project do."""
+
 _CODE = LazyPattern(r"`|::|\(\)|(?<!\w)--\w|\w_\w|\w\.(?:py|js|ts|tsx|md|json|toml|ya?ml|rs|go|java|sh|sql|c|cpp|h)\b")
 """What only stands in texts about code: identifiers, options and file names."""
 
@@ -123,7 +126,7 @@ def personal_facts(engine: Engine, scope: Scope, facts: Sequence[Fact]) -> list[
         return []
     with engine.ledger.read() as conn:
         own = _own_names(memories_module.name_of_user(conn, scope))
-    return [fact for fact in facts if not is_long(fact.text) and is_personal(fact, own, scope.project)]
+        return [fact for fact in facts if not is_long(fact.text) and _is_general(conn, scope, fact, own)]
 
 
 def _is_open(scope: Scope) -> bool:
@@ -138,9 +141,29 @@ def _home_of(engine: Engine, scope: Scope, fact: Fact, replaces: Sequence[str]) 
     with engine.ledger.read() as conn:
         own = _own_names(memories_module.name_of_user(conn, scope))
         replaced = [entries_module.find_memory(conn, scope, memory_id).scope.project for memory_id in replaces]
-    if replaced:
-        return scope if any(replaced) else replace(scope, project="")
-    return replace(scope, project="") if is_personal(fact, own, scope.project) else scope
+        is_general = not any(replaced) if replaced else _is_general(conn, scope, fact, own)
+    return replace(scope, project="") if is_general else scope
+
+
+def _is_general(conn: Connection, scope: Scope, fact: Fact, own: Set[str]) -> bool:
+    """Return whether a fact belongs outside of the project: about a person, and not about the work of a colleague.
+
+    A colleague is somebody whom the project alone knows.
+    """
+    if not is_personal(fact, own, scope.project):
+        return False
+    name = _first_name(fact.text)
+    is_of_user = is_about_user(fact.text) or not name or name_key(name) in own
+    if is_of_user or any(some.count(fact.text) for some in _OF_A_PERSON if some is not portrait_signs.WORK):
+        return True
+    return bool(_names_like(conn, scope.general, name)) or not _names_like(conn, scope, name)
+
+
+def _names_like(conn: Connection, scope: Scope, name: str) -> list[str]:
+    """Return names that a scope knows and that are this one, or begin with it and go on with another word."""
+    key = name_key(name)
+    known = map(name_key, entities.names_beginning(conn, scope, name, MAX_NAMES))
+    return [other for other in known if other == key or other.startswith(f"{key} ")]
 
 
 def is_personal(fact: Fact, own_names: Set[str], project: str = "") -> bool:
@@ -163,9 +186,14 @@ def _is_about_person(text: str, own: Set[str], project: str) -> bool:
     """Return whether a text begins with the user, or with somebody's name."""
     if is_about_user(text) or _IS_CALLED.match(text):
         return True
-    first = next((entity.name for entity in find_names(text, {}) if text.startswith(entity.name)), "")
+    first = _first_name(text)
     is_projects = first.casefold() in re.split(r"[/.]", project.casefold())
     return bool(first and not is_projects) and (name_key(first) in own or is_given_name(first.split(maxsplit=1)[0]))
+
+
+def _first_name(text: str) -> str:
+    """Return the name that a text begins with; "" if it begins with none."""
+    return next((entity.name for entity in find_names(text, {}) if text.startswith(entity.name)), "")
 
 
 # Reconcile facts with what is known: compare, let the model decide, apply.
