@@ -12,7 +12,7 @@ from palimpsest.core.clock import first_instant
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import EXPIRES_AT, Memory, Message, Scope, Summary, has_expired
 from palimpsest.learn.summaries import portrait, summary_kinds
-from palimpsest.learn.summaries.extractive import ended
+from palimpsest.learn.summaries.extractive import ended, without_contradicted
 from palimpsest.learn.summaries.portrait import READ, Room, in_order_of_rank, line_of, most_telling_of, not_pinned
 from palimpsest.learn.summaries.summary_kinds import (
     MAX_LISTED_CONVERSATIONS,
@@ -66,7 +66,10 @@ def overview(conn: Connection, request: SummaryRequest) -> PlainText:
     """
     held = not_pinned(conn, request, held_memories(conn, request, READ))
     has_ended = ended([(memory.text, memory.stated_at) for memory in held])
-    held = [memory for memory, is_over in zip(held, has_ended, strict=True) if not is_over]
+    contradicted = without_contradicted(conn, request.embedder, request.scope, held, request.now, only_changes=True)
+    held = [
+        memory for memory, is_over in zip(held, has_ended, strict=True) if not is_over and memory.id not in contradicted
+    ]
     held = in_order_of_rank(held, memory_queries.name_of_user(conn, request.scope))
     lines = [dated(memory) for memory in held]
     shown: Sequence[Memory] = held

@@ -1,4 +1,4 @@
-"""Choose the texts that say most of many, without a model: the most central and the most recent of them.
+"""Choose the texts that say most of many, without a model: central, recent, and not contradicted by a newer one.
 
 Central is what many others resemble: degree centrality in the graph of likeness, as in LexRank (Erkan & Radev 2004,
 "LexRank: Graph-based Lexical Centrality as Salience in Text Summarization", section 3.1). The first text chosen is the
@@ -10,18 +10,34 @@ centrality alone, a few subjects fill the room.
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import numpy as np
 import numpy.typing as npt
+from sqlalchemy import Connection
 
+from palimpsest.core.models import SELF_NAMES, Memory, Scope, name_key, relation_key
 from palimpsest.core.protocols import Vector
-from palimpsest.recall.features import TINY, Column, Matrix, stacked
-from palimpsest.text.relation_updates import may_end, says_ended
+from palimpsest.learn.summaries.portrait_signs import PEOPLE, is_safety
+from palimpsest.recall.features import (
+    THRESHOLD,
+    TINY,
+    Column,
+    Matrix,
+    centred_vectors,
+    replacement_probability,
+    stacked,
+    weights_for,
+)
+from palimpsest.store import memories as memory_queries
+from palimpsest.text.relation_updates import SINGLE_VALUED, may_end, says_ended
+from palimpsest.text.stopwords import change_words, is_denial
 from palimpsest.text.tokenizer import count_tokens, query_tokens, search_tokens
+from palimpsest.text.word_lists import LazyPattern
 
 ALIKE = 0.1
 """Likeness below this is none: any two texts of a person have some words in common. The threshold of the paper."""
@@ -151,3 +167,140 @@ def _recency(passages: Sequence[Passage], now: datetime, half_life: timedelta) -
     """Return how recent each text is, from 1 for a new one towards 0: shape (n,). Without a time it is 0."""
     ages = [None if passage.at is None else max(now - passage.at, timedelta()) for passage in passages]
     return np.array([0.0 if age is None else 2.0 ** -(age / half_life) for age in ages], dtype=np.float64)
+
+
+# Leave out what a newer memory contradicts, so that no two that contradict each other are shown side by side.
+
+COMPARED = 80
+"""How many memories are compared with each other: more than fit, in some milliseconds."""
+
+SAME_MATTER = 0.75
+"""Which share of their words two texts have in common at least, of which one denies what the other says:
+"User drinks coffee" and "User no longer drinks coffee" have all, "not allergic to walnuts" and "to peanuts" half."""
+
+ONE_MATTER = 0.3
+"""Which share of its words the shorter text has in common with another one at least, if the two are about one matter:
+the probability alone also joins two texts that are only the least unlike of many."""
+
+_OF_USER = frozenset(search_tokens(" ".join(SELF_NAMES)))
+
+_TOO = LazyPattern(
+    r"\b(?:also|too|another|second|additionally|auch|außerdem|aussi|también|anche|também|ook|också|też|także|тоже|также)\b|也|还|もう一",
+    re.IGNORECASE,
+)
+_OF_POLARITY = frozenset(
+    search_tokens(
+        """no not never none cannot stopped avoid don doesn didn isn aren won always longer anymore now nicht nie
+        niemals kein keine keinen immer mehr jetzt pas jamais plus toujours nunca siempre non mai sempre não niet nooit
+        geen altijd inte aldrig alltid nie nigdy zawsze не нет никогда всегда больше"""
+    )
+)
+
+
+def without_contradicted(
+    conn: Connection,
+    embedder: str,
+    scope: Scope,
+    memories: Sequence[Memory],
+    now: datetime,
+    *,
+    only_changes: bool = False,
+) -> frozenset[str]:
+    """Return the ids of those of the memories that a newer one of them contradicts.
+
+    A plan contradicts nothing. What somebody's safety depends on is contradicted only by what denies it: people have
+    several allergies. With `only_changes` the newer one has to deny the older one or to tell of a change: then a list
+    of things that are worded alike stays whole. `embedder` is the fingerprint of the embedder.
+    """
+    held = [memory for memory in memories[:COMPARED] if memory.valid_from is None or memory.valid_from <= now]
+    rows = memory_queries.rows_of(conn, [memory.id for memory in held])
+    held.sort(key=lambda memory: (memory.stated_at, rows.get(memory.id, 0)))
+    if len(held) < 2:  # noqa: PLR2004 - a pair
+        return frozenset()
+    vectors = centred_vectors(conn, embedder, scope, "memory", list(rows))
+    return _by_relations(held) | _by_texts(held, vectors, embedder, only_changes=only_changes)
+
+
+def _by_relations(memories: Sequence[Memory]) -> frozenset[str]:
+    """Return those that state another value of a relation with one value than a newer one. The oldest comes first."""
+    newest: dict[tuple[str, str], frozenset[str]] = {}
+    contradicted: set[str] = set()
+    for memory in reversed(memories):
+        for key, values in _relations(memory).items():
+            # A relation with several destinations tells of a change.
+            is_single = key[1] in SINGLE_VALUED and len(values) == 1
+            if is_single and newest.setdefault(key, values).isdisjoint(values):
+                contradicted.add(memory.id)
+    return frozenset(contradicted)
+
+
+def _relations(memory: Memory) -> Mapping[tuple[str, str], frozenset[str]]:
+    """Return the destinations of what a memory states, by source and relation."""
+    stated: dict[tuple[str, str], set[str]] = {}
+    for relation in memory.relations:
+        source = name_key(relation.source)
+        key = ("user" if source in SELF_NAMES else source, relation_key(relation.name))
+        stated.setdefault(key, set()).add(name_key(relation.destination))
+    return {key: frozenset(names) for key, names in stated.items()}
+
+
+class _Claim:
+    """What decides whether a memory contradicts another one. `relations` are those that may have several values."""
+
+    def __init__(self, memory: Memory) -> None:
+        text, words = memory.text, search_tokens(memory.text)
+        self.id, self.at = memory.id, memory.stated_at
+        self.plain = frozenset(text.casefold().split())
+        self.subject = words[0] if words else ""
+        self.words = frozenset(words)
+        self.matter = frozenset(query_tokens(text)) - _OF_POLARITY - _OF_USER
+        self.relations = {key: names for key, names in _relations(memory).items() if key[1] not in SINGLE_VALUED}
+        self.is_denial = is_denial(text)
+        self.is_safety = is_safety(memory, "")
+        self.is_addition = _TOO.search(text) is not None
+        self.is_change = change_words(text) > 0
+
+    def denies(self, other: _Claim) -> bool:
+        """Return whether two say the same of one matter, but one of them with a negation."""
+        common = len(self.matter & other.matter)
+        return self.is_denial != other.is_denial and common >= max(SAME_MATTER * len(self.matter | other.matter), 1)
+
+    def says_otherwise(self, older: _Claim) -> bool:
+        """Return whether this one says something else in place of an older one, and not something besides it."""
+        if not (self.words - older.words and older.words - self.words) or self.is_addition:
+            return False
+        if all(word.isdecimal() for word in self.words ^ older.words) and self.at == older.at:
+            return False  # a list, not a later version
+        common, fewer = self.matter & older.matter, min(self.matter, older.matter, key=len)
+        if older.is_safety or len(common) < ONE_MATTER * len(fewer):
+            return False
+        both = self.relations.keys() & older.relations.keys()
+        if any(self.relations[key] != older.relations[key] for key in both):
+            return False
+        if self.is_change:
+            return True
+        return self.subject == older.subject and not PEOPLE.count(" ".join(self.plain ^ older.plain))
+
+
+def _by_texts(
+    memories: Sequence[Memory], vectors: Mapping[str, Vector], embedder: str, *, only_changes: bool
+) -> frozenset[str]:
+    """Return those that a newer one probably replaces, judged by their words and vectors. The oldest comes first."""
+    texts = [memory.text for memory in memories]
+    claims = [_Claim(memory) for memory in memories]
+    weights = weights_for(embedder).replacement
+    nothing = np.zeros_like(next(iter(vectors.values()), np.zeros(1, np.float32)))
+    known = np.stack([vectors.get(memory.id, nothing) for memory in memories])
+    is_older = np.tri(len(memories), k=-1, dtype=bool)
+    words = [item.words for item in claims]
+    replaced = replacement_probability(known, words, texts, is_older, weights) >= weights[THRESHOLD]
+    contradicted: set[str] = set()
+    for newer, item in enumerate(claims):
+        may_replace = item.is_change or not only_changes
+        contradicted.update(
+            older.id
+            for place, older in enumerate(claims[:newer])
+            if older.id not in contradicted
+            and (item.denies(older) or (may_replace and replaced[newer, place] and item.says_otherwise(older)))
+        )
+    return frozenset(contradicted)

@@ -17,7 +17,7 @@ from palimpsest.core.errors import InputError
 from palimpsest.core.models import EXPIRES_AT, SELF_NAMES, USER_NAME, Memory, NamedEntity, name_key
 from palimpsest.core.protocols import Vector
 from palimpsest.learn.summaries import portrait_signs
-from palimpsest.learn.summaries.extractive import Passage, most_telling
+from palimpsest.learn.summaries.extractive import Passage, most_telling, without_contradicted
 from palimpsest.learn.summaries.portrait_signs import MUST, Rank, Signs, rank_of
 from palimpsest.learn.summaries.summary_kinds import (
     MAX_SOURCE_MEMORIES,
@@ -120,7 +120,14 @@ def portrait(
     rooms = {heading: Room(tokens) for heading, tokens in headings.items()}
     chosen = most_telling_of(conn, request, sorted_in, rooms)
     name = memory_queries.name_of_user(conn, request.scope)
-    chosen = {heading: in_order_of_rank(some, name) for heading, some in chosen.items()}
+    everything = [memory for some in chosen.values() for memory in some]
+    contradicted = without_contradicted(
+        conn, request.embedder, request.scope, everything, request.now, only_changes=True
+    )
+    chosen = {
+        heading: in_order_of_rank([memory for memory in some if memory.id not in contradicted], name)
+        for heading, some in chosen.items()
+    }
     lines = [line for heading, some in chosen.items() if some for line in (f"{heading}:", *map(line_of, some))]
     shown = [memory for some in chosen.values() for memory in some]
     lines += omitted(sum(map(len, sorted_in.values())) - len(shown), "memory")

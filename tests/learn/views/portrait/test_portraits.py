@@ -86,6 +86,18 @@ async def test_a_name_that_is_told_beside_something_else_is_the_users(tmp_path: 
         )
 
 
+async def test_what_a_newer_memory_contradicts_is_in_no_summary(tmp_path: Path) -> None:
+    """Two rate limits side by side mislead, whichever is read first."""
+    old, new = "Rate limit is 600 requests a minute", "Rate limit was raised to 900 requests a minute"
+    async with memory_in(tmp_path) as memory:
+        for text in (old, "The API listens on port 8087", "Sentry project is tea-shop-prod", new):
+            await memory.add_text(SHOP, text, infer=False)
+        for kind in ("project", "overall"):
+            shown = (await memory.summary(SHOP, kind)).text
+            assert new in shown, kind
+            assert old not in shown, kind
+
+
 @pytest.mark.parametrize("text", ["Lunch is at half past twelve", "The half marathon is in October"])
 async def test_a_word_that_means_help_in_german_is_no_procedure_in_english(tmp_path: Path, text: str) -> None:
     async with memory_in(tmp_path) as memory:
