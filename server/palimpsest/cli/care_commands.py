@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sized
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from rich.text import Text
@@ -16,17 +16,14 @@ from palimpsest.cli.clients.catalog import Folders
 from palimpsest.cli.clients.client_status import clients_finding
 from palimpsest.cli.console import (
     CALLER,
-    CARE,
-    MEMORIES,
     AsJson,
+    command,
     progress_bar,
     run_async,
     run_with_memory,
     settings_of,
-    with_memory,
 )
 from palimpsest.cli.output import Part, plain, print_result, table
-from palimpsest.core import validation
 from palimpsest.core.clock import iso, parse_instant, shown_date
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import Undo
@@ -47,27 +44,15 @@ SHOWN_TEXTS = 5
 """Texts that purge shows before it asks."""
 
 
-@app.command(rich_help_panel=MEMORIES)
-@with_memory
-async def log(
-    memory: Memory,
-    limit: Annotated[int, typer.Option(min=1, max=validation.MAX_LIMIT, help="The largest number of edits.")] = 20,
-    before: Annotated[int | None, typer.Option(help="Only edits with a smaller number.")] = None,
-    as_json: AsJson = False,
-) -> None:
+@command(app, "log")
+async def log(memory: Memory, limit: int = 20, before: int | None = None, as_json: AsJson = False) -> None:
     """List the edits, newest first, each with the number that undo takes."""
     edits = await memory.log(memory.scope, limit=limit, before=before)
     print_result(as_json, edits_json(edits), plain_text.edits_text(edits))
 
 
-@app.command(rich_help_panel=MEMORIES)
-@with_memory
-async def undo(
-    memory: Memory,
-    edit: Annotated[int | None, typer.Option(help="The number of the edit, from palimpsest log.")] = None,
-    since: Annotated[str, typer.Option(help="An ISO 8601 date or time. Undo every edit since then.")] = "",
-    as_json: AsJson = False,
-) -> None:
+@command(app, "undo")
+async def undo(memory: Memory, edit: int | None = None, since: str = "", as_json: AsJson = False) -> None:
     """Undo the newest edit, one edit by its number, or every edit since a time. An undo can itself be undone."""
     if edit is not None and since:
         raise InputError("--edit and --since exclude each other. Nothing was undone. Give one of them")
@@ -78,14 +63,13 @@ async def undo(
     print_result(as_json, reply, text, done=text)
 
 
-@app.command(rich_help_panel=MEMORIES)
-@with_memory
+@command(app, "purge")
 async def purge(
     memory: Memory,
-    ids: Annotated[list[str] | None, typer.Argument(help="Ids of memories and messages, deleted or not.")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Erase everything stored in the scope.")] = False,
-    backups: Annotated[bool, typer.Option("--backups", help="Also delete the backups that contain any of it.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
+    ids: list[str] | None = None,
+    everything: bool = False,
+    backups: bool = False,
+    yes: bool = False,
     as_json: AsJson = False,
 ) -> None:
     """Erase memories for good, with the messages they came from, and search the files to prove it.
@@ -141,12 +125,8 @@ def _purge_json(result: PurgeResult) -> dict[str, object]:
     }
 
 
-@app.command(rich_help_panel=CARE)
-def rebuild(
-    ctx: typer.Context,
-    graph: Annotated[bool, typer.Option("--graph", help="Rebuild the graph database outside instead.")] = False,
-    as_json: AsJson = False,
-) -> None:
+@command(app, "rebuild")
+def rebuild(ctx: typer.Context, graph: bool = False, as_json: AsJson = False) -> None:
     """Rebuild the full text and the vector index from the ledger, or the graph database outside."""
 
     async def rebuild_graph(memory: Memory) -> None:
@@ -167,15 +147,8 @@ def rebuild(
     run_with_memory(ctx, rebuild_graph if graph else work)
 
 
-@app.command(rich_help_panel=CARE)
-def doctor(
-    ctx: typer.Context,
-    deep: Annotated[
-        bool, typer.Option("--deep", help="Compare the ledger, the full text and the index row by row.")
-    ] = False,
-    repair: Annotated[bool, typer.Option("--repair", help="With --deep: rebuild what differs.")] = False,
-    as_json: AsJson = False,
-) -> None:
+@command(app, "doctor")
+def doctor(ctx: typer.Context, deep: bool = False, repair: bool = False, as_json: AsJson = False) -> None:
     """Examine every part. Exit with 1 if one is degraded."""
 
     async def all_findings() -> list[Finding]:
@@ -210,16 +183,8 @@ MODES = {
 }
 
 
-@app.command(rich_help_panel=CARE)
-@with_memory
-async def fading(
-    memory: Memory,
-    limit: Annotated[
-        int,
-        typer.Option(min=1, max=validation.MAX_LIMIT, metavar="NUMBER", help="How many memories to show, 1 to 100."),
-    ] = 20,
-    as_json: AsJson = False,
-) -> None:
+@command(app, "fading")
+async def fading(memory: Memory, limit: int = 20, as_json: AsJson = False) -> None:
     """Show which memories fade, what is forgotten first, and why."""
     report = await memory.fading.report(memory.scope)
     print_result(as_json, _as_json(report, limit), *_parts(report, limit))

@@ -7,20 +7,18 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Any, cast
 
 import typer
 
 from palimpsest.cli.console import (
     CALLER,
-    CARE,
-    CONVERSATIONS,
     AsJson,
     Options,
+    command,
     progress_bar,
     run_with_memory,
     settings_of,
-    with_memory,
 )
 from palimpsest.cli.memory_commands import hits_parts, search_parts
 from palimpsest.cli.output import Part, notes_text, plain, print_result, table
@@ -29,7 +27,7 @@ from palimpsest.core.clock import iso, local_iso, parse_instant, shown_date
 from palimpsest.core.errors import InputError
 from palimpsest.core.files import open_plain_file, refuse_special
 from palimpsest.core.models import Message, Scope
-from palimpsest.core.validation import MAX_LIMIT, ConversationInput, LeftOut, conversations_in, one_line
+from palimpsest.core.validation import ConversationInput, LeftOut, conversations_in, one_line
 from palimpsest.hooks.intake import SessionsRequest, SessionsResult
 from palimpsest.learn import job_reports
 from palimpsest.learn.browsing import ConversationPage, ConversationSummary, MessagePage
@@ -52,15 +50,12 @@ TITLE_CHARS = 60
 """How much of a conversation's first message stands for its title: it fits a line of a table."""
 
 
-@app.command(rich_help_panel=CONVERSATIONS)
-@with_memory
+@command(app, "conversations")
 async def conversations(
     memory: Memory,
-    conversation_id: Annotated[
-        str | None, typer.Argument(metavar="ID", help="Read this one: its id, or the first 8 characters of it.")
-    ] = None,
-    limit: Annotated[int, typer.Option(min=1, max=1_000, help="How many are shown at most.")] = 20,
-    cursor: Annotated[str | None, typer.Option(help="The cursor that the previous page ended with.")] = None,
+    conversation_id: str | None = None,
+    limit: int = 20,
+    cursor: str | None = None,
     as_json: AsJson = False,
 ) -> None:
     """List conversations, the newest first, or read one."""
@@ -72,26 +67,17 @@ async def conversations(
     print_result(as_json, _messages_json(read), *_message_parts(read), *_more(read.cursor))
 
 
-@app.command(rich_help_panel=CONVERSATIONS)
-@with_memory
+@command(app, "messages")
 async def messages(  # noqa: PLR0913 - typer passes the options of a command by name
     memory: Memory,
-    words: Annotated[str, typer.Argument(metavar="[WORDS]", help="Only messages that have all of these words.")] = "",
-    role: Annotated[
-        str, typer.Option(metavar="ROLE", help="Only those of user or assistant, or pages with document.")
-    ] = "",
-    speaker: Annotated[str, typer.Option(metavar="NAME", help="Only what somebody of this name said.")] = "",
-    session: Annotated[
-        str, typer.Option(metavar="ID", help="Only one conversation: its id, or the first 8 characters of it.")
-    ] = "",
-    since: Annotated[
-        str, typer.Option("--from", metavar="TIME", help="An ISO 8601 day or time: what was said from then on.")
-    ] = "",
-    until: Annotated[
-        str, typer.Option("--to", metavar="TIME", help="An ISO 8601 day or time: what was said until its end.")
-    ] = "",
-    limit: Annotated[int, typer.Option(min=1, max=MAX_LIMIT, help="How many are shown at most.")] = 20,
-    cursor: Annotated[str | None, typer.Option(help="The cursor that the previous page ended with.")] = None,
+    words: str = "",
+    role: str = "",
+    speaker: str = "",
+    session: str = "",
+    since: str = "",
+    until: str = "",
+    limit: int = 20,
+    cursor: str | None = None,
     as_json: AsJson = False,
 ) -> None:
     """List messages of all conversations page by page, newest first. palimpsest search finds them by meaning."""
@@ -186,15 +172,12 @@ MAX_NAMED = 10
 """How many skipped files are named for each reason, to fit a screen. JSON names all of them."""
 
 
-@app.command(rich_help_panel=CONVERSATIONS)
-@with_memory
+@command(app, "documents")
 async def documents(
     memory: Memory,
-    document_id: Annotated[
-        str | None, typer.Argument(metavar="ID", help="Read this one: its id, or the first 8 characters of it.")
-    ] = None,
-    page: Annotated[int | None, typer.Option(min=1, help="Only this page of it, whole.")] = None,
-    delete: Annotated[bool, typer.Option("--delete", help="Delete its pages. palimpsest undo restores them.")] = False,
+    document_id: str | None = None,
+    page: int | None = None,
+    delete: bool = False,
     as_json: AsJson = False,
 ) -> None:
     """List documents that were learned, show the pages of one, or delete one."""
@@ -296,8 +279,7 @@ MAX_CHARS = 70
 """How much of a first text is shown: a line of a terminal."""
 
 
-@with_memory
-async def learn_sessions(memory: Memory, request: SessionsRequest, as_json: AsJson) -> None:
+async def learn_sessions(memory: Memory, request: SessionsRequest, *, as_json: bool) -> None:
     """Take in the sessions, or say what that would bring."""
     with progress_bar("reading") as progress:
         result = await memory.capture.take_in_sessions(request, progress)
@@ -368,25 +350,17 @@ LEARN_BATCH = 40
 """Messages per write. With a model, one extraction reads this many."""
 
 
-@app.command(rich_help_panel=CONVERSATIONS)
+@command(app, "learn")
 def learn(  # noqa: PLR0913 - typer passes the options of a command by name
     ctx: typer.Context,
-    file: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="FILE|FOLDER",
-            help="A conversation as JSON, or documents: Markdown, text, HTML, PDF, or a folder of them.",
-        ),
-    ] = None,
-    claude_code: Annotated[bool, typer.Option("--claude-code", help="Take in old sessions of Claude Code.")] = False,
-    codex: Annotated[bool, typer.Option("--codex", help="Take in old sessions of Codex.")] = False,
-    folder: Annotated[Path | None, typer.Option(help="Where the sessions are, if not in the client's folder.")] = None,
-    since: Annotated[str, typer.Option(help="An ISO 8601 date. Only what was said since then.")] = "",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what sessions would bring.")] = False,
-    ask: Annotated[
-        list[str] | None, typer.Option(help="A question to search the memory for afterwards. May be repeated.")
-    ] = None,
-    temporary: Annotated[bool, typer.Option(help="Use a new memory that is deleted afterwards.")] = False,
+    file: Path | None = None,
+    claude_code: bool = False,
+    codex: bool = False,
+    folder: Path | None = None,
+    since: str = "",
+    dry_run: bool = False,
+    ask: list[str] | None = None,
+    temporary: bool = False,
     as_json: AsJson = False,
 ) -> None:
     """Store a conversation or documents from files, or the old sessions of a client, and learn from them."""
@@ -399,7 +373,7 @@ def learn(  # noqa: PLR0913 - typer passes the options of a command by name
         zones = settings_of(ctx).zones
         at = parse_instant(since, "--since", zones.default) if since else None
         request = SessionsRequest(clients[0], folder, at, is_dry_run=dry_run, caller=CALLER)
-        learn_sessions(ctx, request=request, as_json=as_json)
+        run_with_memory(ctx, lambda memory: learn_sessions(memory, request, as_json=as_json))
     elif file is not None:
         if folder or since or dry_run:
             raise InputError("--folder, --since and --dry-run go with sessions. Nothing was stored")
@@ -517,13 +491,8 @@ def _is_json_lines(text: str) -> bool:
 # The command that shows what is learned in the background.
 
 
-@app.command(rich_help_panel=CARE)
-@with_memory
-async def jobs(
-    memory: Memory,
-    retry: Annotated[bool, typer.Option("--retry", help="Work now on what waits or has failed.")] = False,
-    as_json: AsJson = False,
-) -> None:
+@command(app, "jobs")
+async def jobs(memory: Memory, retry: bool = False, as_json: AsJson = False) -> None:
     """List the work in the background: what waits and for what, what failed, and how often a model was asked."""
     done = ""
     if retry:

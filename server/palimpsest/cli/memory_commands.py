@@ -21,13 +21,12 @@ from typer.core import TyperCommand
 
 from palimpsest.cli.console import (
     CALLER,
-    MEMORIES,
     AsJson,
     Options,
+    command,
     run_async,
     run_with_memory,
     settings_of,
-    with_memory,
 )
 from palimpsest.cli.output import (
     MAX_NAME,
@@ -302,20 +301,12 @@ app = typer.Typer()
 MemoryId = Annotated[str, typer.Argument(metavar="ID", help="The id, or its first 8 characters or more.")]
 
 
-@app.command(rich_help_panel=MEMORIES)
+@command(app, "edit")
 def edit(
     ctx: typer.Context,
-    memory_id: MemoryId,
-    text: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="TEXT", help="The complete new text; - reads standard input. Default: an editor opens it."
-        ),
-    ] = None,
-    metadata: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="Metadata to set; KEY= removes a key. May be repeated."),
-    ] = None,
+    memory_id: str,
+    text: str | None = None,
+    metadata: list[str] | None = None,
     editor: Annotated[
         str, typer.Option(metavar="PROGRAM", envvar=["VISUAL", "EDITOR"], help="The program that opens the text.")
     ] = "",
@@ -366,17 +357,9 @@ def _memory_to_edit(ctx: typer.Context, memory_id: str) -> models.Memory:
     return run_async(read)
 
 
-@app.command(rich_help_panel=MEMORIES)
-@with_memory
+@command(app, "delete")
 async def delete(
-    memory: Memory,
-    ids: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="ID...", help="Ids of memories and messages, or their first 8 characters or more."),
-    ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Delete everything stored in the scope.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="With --all: do not ask for confirmation.")] = False,
-    as_json: AsJson = False,
+    memory: Memory, ids: list[str] | None = None, everything: bool = False, yes: bool = False, as_json: AsJson = False
 ) -> None:
     """Delete memories and messages. They are no longer found, and can be restored with undelete or undo."""
     scope = memory.scope
@@ -400,9 +383,8 @@ def _question(stored: ScopeContents, scope: models.Scope) -> str:
     return f"Delete {stored} of {scope} ({kept})?"
 
 
-@app.command(rich_help_panel=MEMORIES)
-@with_memory
-async def undelete(memory: Memory, memory_id: MemoryId, as_json: AsJson = False) -> None:
+@command(app, "undelete")
+async def undelete(memory: Memory, memory_id: str, as_json: AsJson = False) -> None:
     """Restore a deleted or replaced memory, or a deleted message. palimpsest list --deleted has their ids."""
     result = await memory.restore(memory.scope, memory_id, caller=CALLER)
     text = plain_text.restored_text(result, memory.scope)
@@ -421,24 +403,14 @@ Limit = Annotated[
 Filters = Annotated[list[str] | None, typer.Option("--filter", metavar="FILTER", help=FILTER_HELP)]
 
 
-@app.command(cls=WithRelations, rich_help_panel=MEMORIES)
+@command(app, "add", cls=WithRelations)
 def add(
     ctx: typer.Context,
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="One fact, as a sentence; - reads standard input.")],
-    at: Annotated[
-        str,
-        typer.Option(metavar="TIME", help="An ISO 8601 date or time: when it was said or holds from. Default: now."),
-    ] = "",
-    replaces: Annotated[
-        list[str] | None, typer.Option(metavar="ID", help="Id of a memory that it replaces. May be repeated.")
-    ] = None,
-    metadata: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Metadata for filters. May be repeated.")
-    ] = None,
-    relation: Annotated[
-        list[str] | None,
-        typer.Option(metavar="SOURCE NAME DESTINATION", help="What it states, as three names. May be repeated."),
-    ] = None,
+    text: str,
+    at: str = "",
+    replaces: list[str] | None = None,
+    metadata: list[str] | None = None,
+    relation: list[str] | None = None,
     as_json: AsJson = False,
 ) -> None:
     """Store one fact."""
@@ -471,21 +443,16 @@ def add(
     run_with_memory(ctx, work)
 
 
-@app.command(rich_help_panel=MEMORIES)
-@with_memory
+@command(app, "search")
 async def search(  # noqa: PLR0913 - typer passes the options of a command by name
     memory: Memory,
-    query: Annotated[str, typer.Argument(metavar="QUERY", help="A question or keywords.")],
-    limit: Limit = 10,
-    filters: Filters = None,
-    as_of: Annotated[
-        str, typer.Option(metavar="TIME", help="An ISO 8601 date or time. Search the memory as it was then.")
-    ] = "",
-    explain: Annotated[bool, typer.Option("--explain", help="Show the parts of each hit's score.")] = False,
-    all_projects: Annotated[bool, typer.Option("--all-projects", help="Search all projects of the user.")] = False,
-    hops: Annotated[
-        int, typer.Option(min=1, max=2, help="How far relations lead from the names in the question: 1 or 2.")
-    ] = 1,
+    query: str,
+    limit: int = 10,
+    filters: list[str] | None = None,
+    as_of: str = "",
+    explain: bool = False,
+    all_projects: bool = False,
+    hops: int = 1,
     as_json: AsJson = False,
 ) -> None:
     """Search memories and messages by meaning and by words."""
@@ -513,14 +480,13 @@ async def search(  # noqa: PLR0913 - typer passes the options of a command by na
     print_result(as_json, search_json(answer, memory.scope, COMMANDS), *parts)
 
 
-@app.command("list", rich_help_panel=MEMORIES)
-@with_memory
+@command(app, "list")
 async def list_(
     memory: Memory,
-    limit: Limit = 20,
-    filters: Filters = None,
-    cursor: Annotated[str | None, typer.Option(help="The cursor that the previous page ended with.")] = None,
-    deleted: Annotated[bool, typer.Option("--deleted", help="List deleted memories instead.")] = False,
+    limit: int = 20,
+    filters: list[str] | None = None,
+    cursor: str | None = None,
+    deleted: bool = False,
     as_json: AsJson = False,
 ) -> None:
     """List memories page by page, newest first."""
@@ -562,9 +528,8 @@ def _where_to_look(scope: Scope, *, is_filtered: bool) -> list[str]:
     ]
 
 
-@app.command(rich_help_panel=MEMORIES)
-@with_memory
-async def get(memory: Memory, memory_id: MemoryId, as_json: AsJson = False) -> None:
+@command(app, "get")
+async def get(memory: Memory, memory_id: str, as_json: AsJson = False) -> None:
     """Print a memory or message whole, with its sources, metadata and dates."""
     owner = await memory.get(memory.scope, memory_id)
     sources = () if isinstance(owner, Message) else await memory.sources(memory.scope, owner.id)
@@ -572,9 +537,8 @@ async def get(memory: Memory, memory_id: MemoryId, as_json: AsJson = False) -> N
     print_result(as_json, content, whole_reply_text(owner, sources), soft_wrap=True)
 
 
-@app.command(rich_help_panel=MEMORIES)
-@with_memory
-async def history(memory: Memory, memory_id: MemoryId, as_json: AsJson = False) -> None:
+@command(app, "history")
+async def history(memory: Memory, memory_id: str, as_json: AsJson = False) -> None:
     """Show every version of a memory, or the whole text of a message."""
     owner = await memory.get(memory.scope, memory_id)
     if isinstance(owner, Message):
@@ -587,22 +551,13 @@ async def history(memory: Memory, memory_id: MemoryId, as_json: AsJson = False) 
     print_result(as_json, reply, text)
 
 
-@app.command(rich_help_panel=MEMORIES)
-@with_memory
+@command(app, "summary")
 async def summary(
     memory: Memory,
-    name: Annotated[
-        str,
-        typer.Argument(
-            metavar="[KIND]",
-            help="overall, recent, profile, project, procedures, session, session:ID, day:DATE or about:NAME.",
-        ),
-    ] = "",
+    name: str = "",
     kind: Annotated[str, typer.Option(help="The same as KIND.", hidden=True)] = "overall",
-    days: Annotated[
-        int, typer.Option(min=0, max=MAX_DAYS, metavar="NUMBER", help="List so many days, the last first.")
-    ] = 0,
-    refresh: Annotated[bool, typer.Option("--refresh", help="Write it again first.")] = False,
+    days: int = 0,
+    refresh: bool = False,
     as_json: AsJson = False,
 ) -> None:
     """Summarize the memory in a paragraph, or its last days in one each."""

@@ -109,7 +109,7 @@ def wrapped(text: str, width: int, *, keeps_words: bool = False) -> str:
     return "\n".join(line for paragraph in text.split("\n") for line in _lines(paragraph, width, keeps_words))
 
 
-def _lines(paragraph: str, width: int, keeps_words: bool) -> Iterator[str]:  # noqa: FBT001 - as `wrapped` takes it
+def _lines(paragraph: str, width: int, keeps_words: bool) -> Iterator[str]:
     line = ""
     for match in _UNIT.finditer(paragraph):
         unit = match[0]
@@ -206,7 +206,7 @@ def _discard(stream: TextIO) -> None:
 
 
 def print_result(
-    as_json: bool,  # noqa: FBT001 - the option's value
+    as_json: bool,
     content: dict[str, Any],
     *parts: Part,
     done: str = "",

@@ -25,7 +25,7 @@ from palimpsest.cli.clients.catalog import CLIENTS, Client, Folders, client_name
 from palimpsest.cli.clients.client_status import overview, switched_off
 from palimpsest.cli.clients.config_files import FileEdit, write
 from palimpsest.cli.clients.installation import ENTRY_NAME, Target, in_temporary_environment
-from palimpsest.cli.console import SETUP, AsJson, Options, run_async, settings_of
+from palimpsest.cli.console import AsJson, Options, command, run_async, settings_of
 from palimpsest.cli.output import Part, plain, print_file, print_result, print_text, printing, table
 from palimpsest.core.clock import in_zone, local_iso, now, shown_date
 from palimpsest.core.errors import EmbedderError, InputError, ModelError, SettingsError
@@ -54,12 +54,8 @@ from palimpsest.text.display import counted, shorten, visible
 app = typer.Typer()
 
 
-@app.command(rich_help_panel=SETUP)
-def embedder(
-    ctx: typer.Context,
-    name: Annotated[Provider | None, typer.Argument(help="The embedder to use from now on.")] = None,
-    as_json: AsJson = False,
-) -> None:
+@command(app, "embedder")
+def embedder(ctx: typer.Context, name: Provider | None = None, as_json: AsJson = False) -> None:
     """Show the embedders and which one is in use, or choose another one."""
     run_async(lambda: _show(ctx, as_json=as_json) if name is None else _choose(ctx, name, as_json=as_json))
 
@@ -129,7 +125,7 @@ async def _choose(ctx: typer.Context, name: Provider, *, as_json: bool) -> None:
 prompts_app = typer.Typer(no_args_is_help=True, help="Show and check the prompts for the language model.")
 
 
-@prompts_app.command("list")
+@command(prompts_app, "prompts list")
 def prompts_list(ctx: typer.Context) -> None:
     """List the prompts with version, fingerprint and file."""
     prompts = _prompt_files(ctx)
@@ -140,7 +136,7 @@ def prompts_list(ctx: typer.Context) -> None:
     print_text(rows)
 
 
-@prompts_app.command("show")
+@command(prompts_app, "prompts show")
 def prompts_show(ctx: typer.Context, name: str) -> None:
     """Print a prompt file as it is used."""
     text = _prompt_files(ctx).path(name).read_text("utf-8")
@@ -148,7 +144,7 @@ def prompts_show(ctx: typer.Context, name: str) -> None:
         print_file([text])
 
 
-@prompts_app.command("check")
+@command(prompts_app, "prompts check")
 def prompts_check(ctx: typer.Context) -> None:
     """Check every prompt. If one cannot be used, name the file and the variable and exit with 1."""
     prompts = _prompt_files(ctx)
@@ -156,8 +152,8 @@ def prompts_check(ctx: typer.Context) -> None:
     print_text(f"{len(prompts.needed)} valid prompts")
 
 
-@prompts_app.command("diff")
-def prompts_diff(ctx: typer.Context, name: Annotated[str | None, typer.Argument()] = None) -> None:
+@command(prompts_app, "prompts diff")
+def prompts_diff(ctx: typer.Context, name: str | None = None) -> None:
     """Show how your prompts differ from the shipped ones."""
     prompts = _prompt_files(ctx)
     for prompt_name in [name] if name else prompts.needed:
@@ -177,21 +173,15 @@ def _prompt_files(ctx: typer.Context) -> PromptFiles:
 token_app = typer.Typer(no_args_is_help=True, help="Manage access tokens for HTTP.")
 
 
-@token_app.command()
+@command(token_app, "token create")
 def create(
     ctx: typer.Context,
-    user: Annotated[str | None, typer.Option(help="The user whose memory it opens. Default: yours.")] = None,
-    project: Annotated[
-        str | None, typer.Option(help="Limit it to this project. Default: it opens everything of the user.")
-    ] = None,
-    with_general: Annotated[
-        bool, typer.Option("--with-general", help="With --project: also open what belongs to no project.")
-    ] = False,
-    read_only: Annotated[bool, typer.Option("--read-only", help="Allow searching and listing, not writing.")] = False,
-    days: Annotated[
-        int | None, typer.Option(min=1, help="Days until it expires. Default: it is valid until it is revoked.")
-    ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask about a project that is not known yet.")] = False,
+    user: str | None = None,
+    project: str | None = None,
+    with_general: bool = False,
+    read_only: bool = False,
+    days: int | None = None,
+    yes: bool = False,
     as_json: AsJson = False,
 ) -> None:
     """Create an access token and print it. It is shown only once, because only its hash is stored."""
@@ -219,7 +209,7 @@ def create(
     print_result(as_json, {"token": text, **_token_json(token)}, text, done=done, soft_wrap=True)
 
 
-@token_app.command("list")
+@command(token_app, "token list")
 def list_(ctx: typer.Context, as_json: AsJson = False) -> None:
     """List the access tokens, without their text.
 
@@ -237,7 +227,7 @@ def list_(ctx: typer.Context, as_json: AsJson = False) -> None:
     print_result(as_json, {"tokens": [_token_json(token) for token in tokens]}, part)
 
 
-@token_app.command()
+@command(token_app, "token revoke")
 def revoke(ctx: typer.Context, token_id: str, as_json: AsJson = False) -> None:
     """Revoke an access token. A running server refuses it from the next request on."""
     token = access_tokens.revoke(settings_of(ctx).data_dir, token_id)
@@ -294,13 +284,9 @@ WithHooks = Annotated[
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the change and write nothing.")]
 
 
-@app.command(rich_help_panel=SETUP)
+@command(app, "install")
 def install(
-    ctx: typer.Context,
-    client: ClientOrNone = None,
-    hooks: WithHooks = False,
-    project: InProject = False,
-    dry_run: DryRun = False,
+    ctx: typer.Context, client: ClientOrNone = None, hooks: bool = False, project: bool = False, dry_run: bool = False
 ) -> None:
     """Add the memory to a client. --user, --data-dir, --config, --agent and --run go into its entry."""
     if client is None:
@@ -324,8 +310,8 @@ def install(
         print_text(*_next_steps(target, options, off, hooks=hooks), *_on_unused_variables(ctx))
 
 
-@app.command(rich_help_panel=SETUP)
-def uninstall(client: ClientArgument, project: InProject = False, dry_run: DryRun = False) -> None:
+@command(app, "uninstall")
+def uninstall(client: ClientArgument, project: bool = False, dry_run: bool = False) -> None:
     """Remove the memory and its hooks from a client's files. The stored memories stay."""
     target = Target(client, Folders.of_this_machine(), project)
     edits = installation.removal(target)
@@ -424,20 +410,15 @@ class _Given:
     yes: bool
 
 
-@app.command(rich_help_panel=SETUP)
+@command(app, "setup")
 def setup(
     ctx: typer.Context,
-    provider: Annotated[
-        ModelProvider | None,
-        typer.Option(help="none, the client's own model, or openai: an endpoint that speaks OpenAI's protocol."),
-    ] = None,
-    model: Annotated[str | None, typer.Option(help="The model's name, for openai.")] = None,
-    base_url: Annotated[str | None, typer.Option(help=f"The endpoint, for openai. Default: {OPENAI_URL}")] = None,
-    api_key_from_env: Annotated[
-        str | None, typer.Option(metavar="VARIABLE", help="The environment variable that holds the key, for openai.")
-    ] = None,
-    hooks: Annotated[Hooks | None, typer.Option(help="What hooks of clients do.")] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Ask nothing; take the options and what is set already.")] = False,
+    provider: ModelProvider | None = None,
+    model: str | None = None,
+    base_url: str | None = None,
+    api_key_from_env: str | None = None,
+    hooks: Hooks | None = None,
+    yes: bool = False,
 ) -> None:
     """Choose the language model and write it into the settings file. It asks, tries the model, and shows the change.
 

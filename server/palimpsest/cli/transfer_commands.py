@@ -26,13 +26,12 @@ from palimpsest.admin.markdown_files import PARTS, ItemFields, has_manifest, lis
 from palimpsest.admin.markdown_import import Conflict, FolderImport, Imported
 from palimpsest.cli.console import (
     CALLER,
-    MOVING,
     AsJson,
     absolute,
+    command,
     progress_bar,
     run_with_memory,
     settings_of,
-    with_memory,
 )
 from palimpsest.cli.output import Part, notes_text, plain, print_result, print_text, printing, table, utf8_output
 from palimpsest.core.clock import iso, now, shown_date
@@ -209,14 +208,8 @@ def _shown_json(shown: ItemFields | None) -> dict[str, Any] | None:
 app = typer.Typer()
 
 
-@app.command("backup", rich_help_panel=MOVING)
-def backup_(
-    ctx: typer.Context,
-    file: Annotated[
-        Path | None, typer.Argument(help="A new file. Default: a dated file in the backups folder.")
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
+@command(app, "backup")
+def backup_(ctx: typer.Context, file: Path | None = None, as_json: AsJson = False) -> None:
     """Copy the ledger, also while it is in use, and check the copy."""
     copy = back_up(settings_of(ctx), file, now)
     content = {"file": str(copy.path), "memories": copy.memories, "messages": copy.messages}
@@ -225,13 +218,8 @@ def backup_(
     print_result(as_json, content, text, done=text)
 
 
-@app.command("restore", rich_help_panel=MOVING)
-def restore_(
-    ctx: typer.Context,
-    file: Annotated[Path, typer.Argument(help="A backup, or any other ledger file.")],
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
-    as_json: AsJson = False,
-) -> None:
+@command(app, "restore")
+def restore_(ctx: typer.Context, file: Path, yes: bool = False, as_json: AsJson = False) -> None:
     """Replace the ledger with a backup. The present ledger is backed up first."""
     if not yes:
         settings = settings_of(ctx)
@@ -248,20 +236,8 @@ def restore_(
     print_result(as_json, content, text, done=text)
 
 
-@app.command("export", rich_help_panel=MOVING)
-def export_(
-    ctx: typer.Context,
-    file: Annotated[str, typer.Argument(help="A new file, or - for standard output. A folder for markdown.")],
-    form: Annotated[
-        Literal["jsonl", "markdown"],
-        typer.Option(
-            "--format", help="jsonl: everything, without loss; markdown: the current memories, to read and edit."
-        ),
-    ] = "jsonl",
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Also write over files of the folder that were edited since.")
-    ] = False,
-) -> None:
+@command(app, "export")
+def export_(ctx: typer.Context, file: str, form: Literal["jsonl", "markdown"] = "jsonl", yes: bool = False) -> None:
     """Write the user's memory to a file: all projects, with history and deleted memories.
 
     As Markdown it is a folder with a file for each topic and entity, of this project and
@@ -285,17 +261,13 @@ def export_(
     run_with_memory(ctx, work)
 
 
-@app.command("import", rich_help_panel=MOVING)
+@command(app, "import")
 def import_(
     ctx: typer.Context,
-    file: Annotated[Path, typer.Argument(help="The file to import, or the folder of a Markdown export.")],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be imported, and store nothing.")] = False,
-    deleted: Annotated[
-        bool, typer.Option("--deleted", help="Also bring back what was deleted or purged since an earlier import.")
-    ] = False,
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Also delete the memories that were removed from a Markdown export.")
-    ] = False,
+    file: Path,
+    dry_run: bool = False,
+    deleted: bool = False,
+    yes: bool = False,
     as_json: AsJson = False,
 ) -> None:
     """Import memories and conversations from a file. Items that are already stored are skipped.
@@ -372,14 +344,8 @@ def _imported_json(result: ImportResult, *, dry_run: bool) -> dict[str, Any]:
 # The commands move and migrate, which work on the ledger as a whole.
 
 
-@app.command("move", rich_help_panel=MOVING)
-def move_(
-    ctx: typer.Context,
-    to: Annotated[
-        str, typer.Option(metavar="URL|FILE", help="The URL of an empty PostgreSQL database, or a new file.")
-    ],
-    as_json: AsJson = False,
-) -> None:
+@command(app, "move")
+def move_(ctx: typer.Context, to: str, as_json: AsJson = False) -> None:
     """Copy the whole ledger, with all users, to PostgreSQL or back to a file, and compare every row.
 
     Clients may go on using the ledger. If the command is interrupted, run it again: it
@@ -411,13 +377,8 @@ def _next_steps(settings: Settings, target: Path | SecretStr, moved: Moved) -> l
     ]
 
 
-@app.command("migrate", rich_help_panel=MOVING)
-def migrate_(
-    ctx: typer.Context,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and change nothing.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask whether there is a backup.")] = False,
-    as_json: AsJson = False,
-) -> None:
+@command(app, "migrate")
+def migrate_(ctx: typer.Context, dry_run: bool = False, yes: bool = False, as_json: AsJson = False) -> None:
     """Bring the schema of the ledger up to date, as a new version may need.
 
     A file is backed up first; it is also migrated whenever it is opened. A database that
@@ -477,29 +438,15 @@ def projects(ctx: typer.Context, as_json: AsJson = False) -> None:
     run_with_memory(ctx, work)
 
 
-@projects_app.command()
-@with_memory
-async def move(
-    memory: Memory,
-    old: Annotated[str, typer.Argument(help="The name of a project.")],
-    new: Annotated[str, typer.Argument(help="A name that no project has.")],
-    dry_run: DryRun = False,
-    as_json: AsJson = False,
-) -> None:
+@command(projects_app, "projects move")
+async def move(memory: Memory, old: str, new: str, dry_run: bool = False, as_json: AsJson = False) -> None:
     """Give a project another name. A backup is made first."""
     result = await memory.projects.move(old, new, caller=CALLER, dry_run=dry_run)
     _print(as_json, result)
 
 
-@projects_app.command()
-@with_memory
-async def merge(
-    memory: Memory,
-    old: Annotated[str, typer.Argument(help="The project that ends.")],
-    new: Annotated[str, typer.Argument(help="The project that it becomes part of.")],
-    dry_run: DryRun = False,
-    as_json: AsJson = False,
-) -> None:
+@command(projects_app, "projects merge")
+async def merge(memory: Memory, old: str, new: str, dry_run: bool = False, as_json: AsJson = False) -> None:
     """Move everything in one project into another. A backup is made first."""
     result = await memory.projects.merge(old, new, caller=CALLER, dry_run=dry_run)
     _print(as_json, result)
@@ -524,7 +471,7 @@ def _project_json(project: Project) -> dict[str, Any]:
     }
 
 
-def _print(as_json: bool, result: MoveResult) -> None:  # noqa: FBT001 - the option's value
+def _print(as_json: bool, result: MoveResult) -> None:
     move, backup = result.move, result.backup
     what = f"{counted(move.memories, 'memory')} and {counted(move.messages, 'message')}, deleted ones included"
     lines = [f"{'moved' if backup else 'would move'} from {move.old} to {move.new}: {what}"]
