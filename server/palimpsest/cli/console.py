@@ -250,7 +250,8 @@ def settings_of(ctx: typer.Context) -> Settings:
 def command(app: typer.Typer, name: str, cls: type[TyperCommand] = TyperCommand) -> Callable[[_Work], _Work]:
     """Make a function a command of an app, with the parameters that `commands.txt` describes.
 
-    One that is called `memory`, `settings` or `ctx` is given the open memory, the settings or the context.
+    One that is called `memory`, `settings`, `options` or `ctx` is given the open memory, the settings, the shared
+    options or the context.
     """
 
     def add(work: _Work) -> _Work:
@@ -258,9 +259,7 @@ def command(app: typer.Typer, name: str, cls: type[TyperCommand] = TyperCommand)
 
         @functools.wraps(work)
         def run(ctx: typer.Context, **arguments: Any) -> None:
-            given = {**arguments, **({"ctx": ctx} if "ctx" in takes else {})}
-            if "settings" in takes:
-                given["settings"] = settings_of(ctx)
+            given = {**arguments, **{name: find(ctx) for name, find in _GIVEN.items() if name in takes}}
             if "memory" in takes:
                 run_with_memory(ctx, lambda memory: work(memory=memory, **given))
             elif inspect.iscoroutinefunction(work):
@@ -273,7 +272,7 @@ def command(app: typer.Typer, name: str, cls: type[TyperCommand] = TyperCommand)
             *(
                 _described(parameter, *described[parameter.name]) if parameter.name in described else parameter
                 for parameter in takes.values()
-                if parameter.name not in ("ctx", "memory", "settings")
+                if parameter.name not in ("memory", *_GIVEN)
             ),
         ]
         run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
@@ -283,6 +282,13 @@ def command(app: typer.Typer, name: str, cls: type[TyperCommand] = TyperCommand)
 
     return add
 
+
+_GIVEN: Mapping[str, Callable[[typer.Context], Any]] = {
+    "ctx": lambda ctx: ctx,
+    "options": lambda ctx: ctx.obj,
+    "settings": settings_of,
+}
+"""What a command is given if it has a parameter of such a name."""
 
 _DECLARED = re.compile(r"(?P<option>--\S+)? ?(?P<metavar>.*?) ?(?:(?P<min>\d+)\.\.(?P<max>\d*))?")
 
@@ -308,9 +314,11 @@ def run_with_memory(ctx: typer.Context, work: Callable[[Memory], Awaitable[None]
         if folder is not None:
             settings = settings.model_copy(update={"data_dir": Path(folder), "history_db_path": None})
         async with open_memory(settings, background=False) as memory, memory.briefs.kept_current():
-            for note in await memory.projects.news(memory.scope):
+            scope, options = memory.scope, cast("Options", ctx.obj)
+            unknown = await memory.projects.unknown(scope.project) if options.names_project and not temporary else ""
+            for note in (*await memory.projects.news(scope), *([unknown] if unknown else [])):
                 print_note(note)
-            if not temporary and OTHER_SCOPE.isdisjoint(cast("Options", ctx.obj).overrides):
+            if not temporary and OTHER_SCOPE.isdisjoint(options.overrides):
                 await _take_in(memory)
             await work(memory)
 

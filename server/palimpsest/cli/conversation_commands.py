@@ -21,16 +21,16 @@ from palimpsest.cli.console import (
     settings_of,
 )
 from palimpsest.cli.memory_commands import hits_parts, search_parts
-from palimpsest.cli.output import Part, notes_text, plain, print_result, table
+from palimpsest.cli.output import Part, notes_text, picked, plain, print_result, table
 from palimpsest.core import validation
-from palimpsest.core.clock import iso, local_iso, parse_instant, shown_date
+from palimpsest.core.clock import local_iso, parse_instant, shown_date
 from palimpsest.core.errors import InputError
 from palimpsest.core.files import open_plain_file, refuse_special
-from palimpsest.core.models import Message, Scope
+from palimpsest.core.models import Scope
 from palimpsest.core.validation import ConversationInput, LeftOut, conversations_in, one_line
 from palimpsest.hooks.intake import SessionsRequest, SessionsResult
 from palimpsest.learn import job_reports
-from palimpsest.learn.browsing import ConversationPage, ConversationSummary, MessagePage
+from palimpsest.learn.browsing import ConversationPage, ConversationSummary
 from palimpsest.learn.commit import is_on_embedding
 from palimpsest.learn.document_pages import CONVERSATIONS as JSON_SUFFIXES
 from palimpsest.learn.document_pages import LearnedFolder
@@ -61,10 +61,24 @@ async def conversations(
     """List conversations, the newest first, or read one."""
     if conversation_id is None:
         page = await memory.conversations.list(memory.scope, limit=limit, cursor=cursor)
-        print_result(as_json, _page_json(page), *_list_parts(page), *_more(page.cursor))
+        listed = [
+            {
+                **picked(each, "id client title"),
+                "first_words": "" if each.first is None else _title(each),
+                **picked(each, "messages project began_at ended_at"),
+            }
+            for each in page.conversations
+        ]
+        content = {"conversations": listed, "cursor": page.cursor}
+        print_result(as_json, content, *_list_parts(page), *_more(page.cursor))
         return
     read = await memory.conversations.read(memory.scope, conversation_id, limit=limit, cursor=cursor)
-    print_result(as_json, _messages_json(read), *_message_parts(read), *_more(read.cursor))
+    parts: list[Part] = []
+    for message in read.messages:
+        who = f"{message.name} ({message.role})" if message.name else message.role
+        parts += [f"{local_iso(message.said_at)} {who}:", message.content, ""]
+    members = [picked(message, "id at=said_at role name text=content") for message in read.messages]
+    print_result(as_json, {"id": read.id, "messages": members, "cursor": read.cursor}, *parts, *_more(read.cursor))
 
 
 @command(app, "messages")
@@ -114,56 +128,8 @@ def _title(conversation: ConversationSummary) -> str:
     return shorten(one_line(conversation.first.content), TITLE_CHARS)
 
 
-def _message_parts(page: MessagePage) -> list[Part]:
-    return [
-        part
-        for message in page.messages
-        for part in (f"{local_iso(message.said_at)} {_who(message)}:", message.content, "")
-    ]
-
-
-def _who(message: Message) -> str:
-    return f"{message.name} ({message.role})" if message.name else message.role
-
-
 def _more(cursor: str | None) -> list[Part]:
     return [f"more: --cursor {cursor}"] if cursor else []
-
-
-def _page_json(page: ConversationPage) -> dict[str, Any]:
-    return {
-        "conversations": [
-            {
-                "id": conversation.id,
-                "client": conversation.client,
-                "title": conversation.title,
-                "first_words": "" if conversation.first is None else _title(conversation),
-                "messages": conversation.messages,
-                "project": conversation.project,
-                "began_at": iso(conversation.began_at),
-                "ended_at": iso(conversation.ended_at),
-            }
-            for conversation in page.conversations
-        ],
-        "cursor": page.cursor,
-    }
-
-
-def _messages_json(page: MessagePage) -> dict[str, Any]:
-    return {
-        "id": page.id,
-        "messages": [
-            {
-                "id": message.id,
-                "at": iso(message.said_at),
-                "role": message.role,
-                "name": message.name,
-                "text": message.content,
-            }
-            for message in page.messages
-        ],
-        "cursor": page.cursor,
-    }
 
 
 # The command on documents: list them, read one, delete one; and how `palimpsest learn` keeps files as documents.
@@ -225,20 +191,25 @@ def learn_documents(ctx: typer.Context, path: Path, ask: Sequence[str], *, tempo
             with progress_bar("embedding") as progress:
                 waiting = await memory.documents.embed(progress)
         notes = _notes(result, waiting)
-        answers = {question: await memory.search(memory.scope, question, limit=3, caller=CALLER) for question in ask}
-        parts: list[Part] = [*_lines(result, path), *notes_text(notes)]
-        for question, answer in answers.items():
-            parts += search_parts(answer, question, memory.scope)
+        answers, answer_parts = await _answers(memory, ask)
+        parts: list[Part] = [*_lines(result, path), *notes_text(notes), *answer_parts]
         content: dict[str, Any] = {
             "documents": [json_replies.learned_json(learned) for learned in result.learned],
-            "skipped": [{"path": item.path, "reason": item.reason} for item in result.skipped],
+            "skipped": [picked(item, "path reason") for item in result.skipped],
             "gone": [json_replies.document_json(item) for item in result.gone],
-            "notes": list(notes),
-            "answers": {name: search_json(answer, memory.scope) for name, answer in answers.items()},
+            "notes": notes,
+            "answers": answers,
         }
         print_result(as_json, content, *parts, done="" if temporary else str(parts[0]))
 
     run_with_memory(ctx, work, temporary=temporary)
+
+
+async def _answers(memory: Memory, questions: Sequence[str]) -> tuple[dict[str, Any], list[Part]]:
+    """Return the answers to questions, by question for JSON, and as parts of a reply."""
+    found = {each: await memory.search(memory.scope, each, limit=3, caller=CALLER) for each in questions}
+    parts = [part for question, answer in found.items() for part in search_parts(answer, question, memory.scope)]
+    return {question: search_json(answer, memory.scope) for question, answer in found.items()}, parts
 
 
 def _lines(result: LearnedFolder, path: Path) -> list[Part]:
@@ -285,7 +256,19 @@ async def learn_sessions(memory: Memory, request: SessionsRequest, *, as_json: b
         result = await memory.capture.take_in_sessions(request, progress)
     done = _done(request, result)
     parts: list[Part] = [done, *([_by_project(result)] if result.messages else []), *_rest(request, result)]
-    print_result(as_json, _session_json(request, result), *parts, done="" if request.is_dry_run else done)
+    content = {
+        "client": request.client,
+        "folder": result.folder,
+        "dry_run": request.is_dry_run,
+        "projects": {
+            project: {"conversations": result.conversations[project], "messages": messages}
+            for project, messages in result.messages.items()
+        },
+        **picked(result, "known restored examples left_out"),
+        "edits": list(result.edits.values()),
+        "queued": result.queued,
+    }
+    print_result(as_json, content, *parts, done="" if request.is_dry_run else done)
 
 
 def _done(request: SessionsRequest, result: SessionsResult) -> str:
@@ -314,24 +297,6 @@ def _rest(request: SessionsRequest, result: SessionsResult) -> list[Part]:
             f"learned from in the background, some each day: {counted(result.queued, 'message')}; see palimpsest jobs"
         )
     return parts
-
-
-def _session_json(request: SessionsRequest, result: SessionsResult) -> dict[str, Any]:
-    return {
-        "client": request.client,
-        "folder": str(result.folder),
-        "dry_run": request.is_dry_run,
-        "projects": {
-            project: {"conversations": result.conversations[project], "messages": messages}
-            for project, messages in result.messages.items()
-        },
-        "known": result.known,
-        "restored": result.restored,
-        "examples": result.examples,
-        "left_out": dict(result.left_out),
-        "edits": list(result.edits.values()),
-        "queued": result.queued,
-    }
 
 
 # `palimpsest learn`: store a conversation from a file.
@@ -428,19 +393,10 @@ def _learn_file(ctx: typer.Context, file: Path, ask: list[str], *, temporary: bo
             with progress_bar("embedding") as progress:
                 waiting = await memory.documents.embed(progress)
             told = told if waiting else [note for note in told if not is_on_embedding(note)]
-        answers = {question: await memory.search(memory.scope, question, limit=3, caller=CALLER) for question in ask}
-
+        answers, answer_parts = await _answers(memory, ask)
         done = f"learned {counted(kept, 'message')} and {counted(learned, 'fact')} from {file}"
-        parts: list[Part] = [done, *notes_text(told)]
-        for question, answer in answers.items():
-            parts += search_parts(answer, question, memory.scope)
-        content = {
-            "kept_messages": kept,
-            "facts": learned,
-            "notes": told,
-            "answers": {question: search_json(answer, memory.scope) for question, answer in answers.items()},
-        }
-        print_result(as_json, content, *parts, done="" if temporary else done)
+        content = {"kept_messages": kept, "facts": learned, "notes": told, "answers": answers}
+        print_result(as_json, content, done, *notes_text(told), *answer_parts, done="" if temporary else done)
 
     run_with_memory(ctx, work, temporary=temporary)
 
@@ -498,7 +454,22 @@ async def jobs(memory: Memory, retry: bool = False, as_json: AsJson = False) -> 
     if retry:
         done = f"due at once: {counted(await memory.care.retry_jobs(), 'job')}"
     reports, use, settings = await memory.care.jobs(), await memory.care.model_use(), memory.settings
-    values = {"jobs": [_jobs_json(report) for report in reports], "model": job_reports.as_values(use, settings)}
+    listed = [
+        {
+            "kind": report.job.kind,
+            "scope": str(report.job.scope),
+            **picked(report.job, "state messages=message_ids memories=memory_ids"),
+            **picked(report.job, "created_at due_at finished_at failures=attempts error"),
+            "waits_for": report.waits_for,
+            "learned": [
+                {"id": memory.id, "memory": memory.text, "holds": memory.deleted_at is None}
+                for memory in report.memories
+            ],
+            "notes": report.job.notes,
+        }
+        for report in reports
+    ]
+    values = {"jobs": listed, "model": job_reports.as_values(use, settings)}
     parts: list[Part] = [*([done] if done else []), _table(reports) if reports else "there are no jobs"]
     print_result(as_json, values, *parts, f"model: {job_reports.in_words(use, settings)}", done=done)
 
@@ -523,24 +494,3 @@ def _what(report: JobReport) -> str:
 def _result(report: JobReport) -> str:
     texts = [shown_fact(memory) for memory in report.memories]
     return "\n".join([*texts, *report.job.notes, *filter(None, (report.job.error, report.waits_for))])
-
-
-def _jobs_json(report: JobReport) -> dict[str, Any]:
-    job = report.job
-    return {
-        "kind": job.kind,
-        "scope": str(job.scope),
-        "state": job.state,
-        "messages": list(job.message_ids),
-        "memories": list(job.memory_ids),
-        "created_at": iso(job.created_at),
-        "due_at": iso(job.due_at),
-        "finished_at": iso(job.finished_at) if job.finished_at else None,
-        "failures": job.attempts,
-        "error": job.error,
-        "waits_for": report.waits_for,
-        "learned": [
-            {"id": memory.id, "memory": memory.text, "holds": memory.deleted_at is None} for memory in report.memories
-        ],
-        "notes": list(job.notes),
-    }

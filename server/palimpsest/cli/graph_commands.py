@@ -16,7 +16,7 @@ from palimpsest.core.errors import InputError
 from palimpsest.core.files import replace_file
 from palimpsest.core.models import EntityType
 from palimpsest.learn.entity_graph import EntityEdited, GraphForm, ListedEntity, Subgraph, written
-from palimpsest.learn.summaries.dossier import MAX_HOPS, lines_of
+from palimpsest.learn.summaries.dossier import lines_of
 from palimpsest.memory import Memory
 from palimpsest.server.replies import json_replies
 from palimpsest.server.replies.advice import short
@@ -28,8 +28,6 @@ SHOW = "show"
 """The command of `entity` that need not be named."""
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A name, or the id from palimpsest entities.")]
-Hops = Annotated[int, typer.Option(min=1, max=MAX_HOPS, help="How many steps to go from there.")]
-AsOf = Annotated[str, typer.Option("--as-of", help="An ISO 8601 date or time: what was known then.")]
 
 
 class EntityCommands(TyperGroup):

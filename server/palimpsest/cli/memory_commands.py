@@ -81,9 +81,6 @@ _CONDITION = re.compile(r"(?P<key>[^=<>!]+?)\s*(?P<sign>==|=|!=|>=|<=|>|<)\s*(?P
 
 _SIGNS = {"=": "eq", "==": "eq", "!=": "ne", ">": "gt", ">=": "gte", "<": "lt", "<=": "lte"}
 
-FILTER_HELP = (
-    "Only what matches, such as kind=message, 'at>=2026-01-01' or a filter as JSON. May be repeated: all must match."
-)
 
 _EXAMPLES = '--filter topic=garden, --filter \'at>=2026-01-01\' or --filter \'{"topic": {"in": ["garden", "cats"]}}\''
 
@@ -137,22 +134,15 @@ class WithRelations(TyperCommand):
     """A command whose option `--relation` takes three values. In Typer such an option cannot be repeated."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the three values after each `--relation` as one."""
-        return super().parse_args(ctx, _with_joined_relations(args))
-
-
-def _with_joined_relations(args: Sequence[str]) -> list[str]:
-    """Return arguments with the three values after each `--relation` as a list in JSON."""
-    joined: list[str] = []
-    rest = list(args)
-    while rest:
-        argument = rest.pop(0)
-        joined.append(argument)
-        values = rest[:_RELATION_PARTS]
-        if argument == _RELATION and len(values) == _RELATION_PARTS:
-            joined.append(json.dumps(values))
-            del rest[:_RELATION_PARTS]
-    return joined
+        """Read the three values after each `--relation` as one, which is a list in JSON."""
+        joined, rest = list[str](), list(args)
+        while rest:
+            joined.append(rest.pop(0))
+            values = rest[:_RELATION_PARTS]
+            if joined[-1] == _RELATION and len(values) == _RELATION_PARTS:
+                joined.append(json.dumps(values))
+                del rest[:_RELATION_PARTS]
+        return super().parse_args(ctx, joined)
 
 
 def relations_from_words(words: Sequence[str]) -> tuple[Relation, ...]:
@@ -298,8 +288,6 @@ def _shortened(hits: Sequence[Hit]) -> list[str]:
 
 app = typer.Typer()
 
-MemoryId = Annotated[str, typer.Argument(metavar="ID", help="The id, or its first 8 characters or more.")]
-
 
 @command(app, "edit")
 def edit(
@@ -393,19 +381,11 @@ async def undelete(memory: Memory, memory_id: str, as_json: AsJson = False) -> N
 
 # Commands that add, search, list and show memories.
 
-MAX_DAYS = 31
-"""How many days `palimpsest summary --days` lists at most. Each may cost a call of the model."""
-
-Limit = Annotated[
-    int,
-    typer.Option(min=1, max=validation.MAX_LIMIT, metavar="NUMBER", help="The largest number of results, 1 to 100."),
-]
-Filters = Annotated[list[str] | None, typer.Option("--filter", metavar="FILTER", help=FILTER_HELP)]
-
 
 @command(app, "add", cls=WithRelations)
-def add(
-    ctx: typer.Context,
+async def add(
+    memory: Memory,
+    options: Options,
     text: str,
     at: str = "",
     replaces: list[str] | None = None,
@@ -414,33 +394,24 @@ def add(
     as_json: AsJson = False,
 ) -> None:
     """Store one fact."""
-
-    async def work(memory: Memory) -> None:
-        scope, project = memory.scope, memory.scope.project
-        said_at = parse_instant(at, "--at", memory.zone) if at else None
-        fact, relations = validation.text_from(text_given(text)), relations_from_words(relation or ())
-        if not cast("Options", ctx.obj).names_project:
-            scope = await memory.home_of(scope, fact, relations, replaces or ())
-        result = await memory.add_text(
-            scope,
-            fact,
-            at=said_at,
-            replaces=replaces or (),
-            metadata=validation.metadata_from(metadata_from_words(metadata or (), may_remove=False)),
-            relations=relations,
-            caller=CALLER,
-        )
-        result = replace(
-            result,
-            notes=(
-                *result.notes,
-                *general_notes("" if scope.project else project, COMMANDS, is_successor=bool(replaces)),
-            ),
-        )
-        reply = plain_text.added_text(result, scope, COMMANDS)
-        print_result(as_json, added_json(result, scope, COMMANDS), reply, done=reply)
-
-    run_with_memory(ctx, work)
+    scope, project = memory.scope, memory.scope.project
+    said_at = parse_instant(at, "--at", memory.zone) if at else None
+    fact, relations = validation.text_from(text_given(text)), relations_from_words(relation or ())
+    if not options.names_project:
+        scope = await memory.home_of(scope, fact, relations, replaces or ())
+    result = await memory.add_text(
+        scope,
+        fact,
+        at=said_at,
+        replaces=replaces or (),
+        metadata=validation.metadata_from(metadata_from_words(metadata or (), may_remove=False)),
+        relations=relations,
+        caller=CALLER,
+    )
+    general = general_notes("" if scope.project else project, COMMANDS, is_successor=bool(replaces))
+    result = replace(result, notes=(*result.notes, *general))
+    reply = plain_text.added_text(result, scope, COMMANDS)
+    print_result(as_json, added_json(result, scope, COMMANDS), reply, done=reply)
 
 
 @command(app, "search")

@@ -277,11 +277,6 @@ ClientOrNone = Annotated[
     Client | None,
     typer.Argument(parser=_client, metavar="CLIENT", help=f"One of {', '.join(CLIENTS)}. Without it, they are listed."),
 ]
-InProject = Annotated[bool, typer.Option("--project", help="Use the files of the current folder.")]
-WithHooks = Annotated[
-    bool, typer.Option("--hooks", help="Also keep conversations and recall memories without being asked, by hooks.")
-]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the change and write nothing.")]
 
 
 @command(app, "install")
@@ -304,7 +299,7 @@ def install(
     edits = installation.installation(target, env, arguments)
     unchanged = [f"{edit.file}: '{ENTRY_NAME}' is already up to date" for edit in edits if not edit.has_changes]
     _apply(edits, unchanged, dry_run=dry_run)
-    print_text(*installation.off_notes(target, edits), soft_wrap=True)
+    print_text(*installation.off_notes(target, edits[0]), soft_wrap=True)
     if not dry_run:
         off = switched_off(client, target.folders) if hooks else []
         print_text(*_next_steps(target, options, off, hooks=hooks), *_on_unused_variables(ctx))
@@ -317,7 +312,7 @@ def uninstall(client: ClientArgument, project: bool = False, dry_run: bool = Fal
     edits = installation.removal(target)
     nothing = [f"{target.entry_file}: the entry '{ENTRY_NAME}' does not exist"]
     _apply(edits, [] if any(edit.has_changes for edit in edits) else nothing, dry_run=dry_run)
-    print_text(*(line for edit in edits for line in installation.foreign_notes(target, edit)), soft_wrap=True)
+    print_text(*installation.foreign_notes(target, edits[0]), soft_wrap=True)
 
 
 def _on_unused_variables(ctx: typer.Context) -> list[str]:
