@@ -10,8 +10,8 @@ import io
 import os
 import re
 import sys
-from collections.abc import Awaitable, Callable, Generator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
@@ -302,38 +302,39 @@ def _described(parameter: inspect.Parameter, declared: str, text: str) -> inspec
     return parameter.replace(annotation=Annotated[parameter.annotation, information])
 
 
-def run_with_memory(ctx: typer.Context, work: Callable[[Memory], Awaitable[None]], *, temporary: bool = False) -> None:
-    """Run asynchronous work with an open memory, a new one that is deleted if `temporary`."""
+def run_with_memory(ctx: typer.Context, work: Callable[[Memory], Awaitable[None]]) -> None:
+    """Run asynchronous work with the open memory."""
+
+    async def work_when_open() -> None:
+        async with opened(ctx) as memory:
+            await work(memory)
+
+    run_async(work_when_open)
+
+
+@asynccontextmanager
+async def opened(ctx: typer.Context, *, temporary: bool = False) -> AsyncGenerator[Memory]:
+    """Open the memory of a call, or if it is `temporary` a new one that is deleted at the end."""
     from tempfile import TemporaryDirectory  # noqa: PLC0415 - see above
 
     from palimpsest.cli.output import print_note  # noqa: PLC0415 - see above
     from palimpsest.memory import open_memory  # noqa: PLC0415 - see above
 
-    async def work_in(folder: str | None) -> None:
-        settings = settings_of(ctx)
+    settings, options = settings_of(ctx), cast("Options", ctx.obj)
+    with TemporaryDirectory(prefix="palimpsest-") if temporary else nullcontext() as folder:
         if folder is not None:
             settings = settings.model_copy(update={"data_dir": Path(folder), "history_db_path": None})
         async with open_memory(settings, background=False) as memory, memory.briefs.kept_current():
-            scope, options = memory.scope, cast("Options", ctx.obj)
+            scope = memory.scope
             unknown = await memory.projects.unknown(scope.project) if options.names_project and not temporary else ""
             for note in (*await memory.projects.news(scope), *([unknown] if unknown else [])):
                 print_note(note)
             if not temporary and OTHER_SCOPE.isdisjoint(options.overrides):
-                await _take_in(memory)
-            await work(memory)
-
-    with TemporaryDirectory(prefix="palimpsest-") if temporary else nullcontext() as folder:
-        run_async(lambda: work_in(folder))
-
-
-async def _take_in(memory: Memory) -> None:
-    """Take in what hooks captured. The command goes on after a moment, and whatever happens."""
-    try:
-        await memory.capture.take_in(INTAKE_SECONDS)
-    except (PalimpsestError, OSError) as error:
-        from palimpsest.cli.output import print_note  # noqa: PLC0415 - see above
-
-        print_note(f"what hooks captured waits in the spool: {error}")
+                try:  # the command goes on after a moment, and whatever happens
+                    await memory.capture.take_in(INTAKE_SECONDS)
+                except (PalimpsestError, OSError) as error:
+                    print_note(f"what hooks captured waits in the spool: {error}")
+            yield memory
 
 
 def run_async(work: Callable[[], Awaitable[_T]]) -> _T:

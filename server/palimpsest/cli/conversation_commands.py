@@ -16,8 +16,8 @@ from palimpsest.cli.console import (
     AsJson,
     Options,
     command,
+    opened,
     progress_bar,
-    run_with_memory,
     settings_of,
 )
 from palimpsest.cli.memory_commands import hits_parts, search_parts
@@ -176,40 +176,25 @@ async def _list(memory: Memory, *, as_json: bool) -> None:
     print_result(as_json, content, *([rows, more] if listed else ["no documents; palimpsest learn FILE adds one"]))
 
 
-def learn_documents(ctx: typer.Context, path: Path, ask: Sequence[str], *, temporary: bool, as_json: bool) -> None:
-    """Keep a file, or the files of a folder, as documents, and answer questions from them."""
-    is_folder = path.is_dir()
-
-    async def work(memory: Memory) -> None:
-        with progress_bar("learning") as progress:
-            if is_folder:
-                result = await memory.documents.learn_folder(memory.scope, path, progress, caller=CALLER)
-            else:
-                result = LearnedFolder([await memory.documents.learn_file(memory.scope, path, caller=CALLER)])
-        waiting = 0
-        if not all(learned.is_unchanged for learned in result.learned):
-            with progress_bar("embedding") as progress:
-                waiting = await memory.documents.embed(progress)
-        notes = _notes(result, waiting)
-        answers, answer_parts = await _answers(memory, ask)
-        parts: list[Part] = [*_lines(result, path), *notes_text(notes), *answer_parts]
-        content: dict[str, Any] = {
-            "documents": [json_replies.learned_json(learned) for learned in result.learned],
-            "skipped": [picked(item, "path reason") for item in result.skipped],
-            "gone": [json_replies.document_json(item) for item in result.gone],
-            "notes": notes,
-            "answers": answers,
-        }
-        print_result(as_json, content, *parts, done="" if temporary else str(parts[0]))
-
-    run_with_memory(ctx, work, temporary=temporary)
-
-
-async def _answers(memory: Memory, questions: Sequence[str]) -> tuple[dict[str, Any], list[Part]]:
-    """Return the answers to questions, by question for JSON, and as parts of a reply."""
-    found = {each: await memory.search(memory.scope, each, limit=3, caller=CALLER) for each in questions}
-    parts = [part for question, answer in found.items() for part in search_parts(answer, question, memory.scope)]
-    return {question: search_json(answer, memory.scope) for question, answer in found.items()}, parts
+async def _learn_documents(memory: Memory, path: Path) -> tuple[dict[str, Any], list[Part]]:
+    """Keep a file, or the files of a folder, as documents. Return the reply as JSON and for people."""
+    with progress_bar("learning") as progress:
+        if path.is_dir():  # noqa: ASYNC240 - a moment
+            result = await memory.documents.learn_folder(memory.scope, path, progress, caller=CALLER)
+        else:
+            result = LearnedFolder([await memory.documents.learn_file(memory.scope, path, caller=CALLER)])
+    waiting = 0
+    if not all(learned.is_unchanged for learned in result.learned):
+        with progress_bar("embedding") as progress:
+            waiting = await memory.documents.embed(progress)
+    notes = _notes(result, waiting)
+    content: dict[str, Any] = {
+        "documents": [json_replies.learned_json(learned) for learned in result.learned],
+        "skipped": [picked(item, "path reason") for item in result.skipped],
+        "gone": [json_replies.document_json(item) for item in result.gone],
+        "notes": notes,
+    }
+    return content, [*_lines(result, path), *notes_text(notes)]
 
 
 def _lines(result: LearnedFolder, path: Path) -> list[Part]:
@@ -316,7 +301,7 @@ LEARN_BATCH = 40
 
 
 @command(app, "learn")
-def learn(  # noqa: PLR0913 - typer passes the options of a command by name
+async def learn(  # noqa: PLR0913 - typer passes the options of a command by name
     ctx: typer.Context,
     file: Path | None = None,
     claude_code: bool = False,
@@ -332,20 +317,29 @@ def learn(  # noqa: PLR0913 - typer passes the options of a command by name
     clients = [name for name, is_chosen in (("claude-code", claude_code), ("codex", codex)) if is_chosen]
     if len(clients) + (file is not None) != 1:
         raise InputError("give one of: a file, --claude-code, --codex. Nothing was stored")
-    if clients:
+    if file is None:
         if ask or temporary:
             raise InputError("--ask and --temporary go with a file. Nothing was stored")
-        zones = settings_of(ctx).zones
-        at = parse_instant(since, "--since", zones.default) if since else None
+        at = parse_instant(since, "--since", settings_of(ctx).zones.default) if since else None
         request = SessionsRequest(clients[0], folder, at, is_dry_run=dry_run, caller=CALLER)
-        run_with_memory(ctx, lambda memory: learn_sessions(memory, request, as_json=as_json))
-    elif file is not None:
-        if folder or since or dry_run:
-            raise InputError("--folder, --since and --dry-run go with sessions. Nothing was stored")
-        if not _is_conversation(file):
-            learn_documents(ctx, file, ask or [], temporary=temporary, as_json=as_json)
-            return
-        _learn_file(ctx, file, ask or [], temporary=temporary, as_json=as_json)
+        async with opened(ctx) as memory:
+            await learn_sessions(memory, request, as_json=as_json)
+        return
+    if folder or since or dry_run:
+        raise InputError("--folder, --since and --dry-run go with sessions. Nothing was stored")
+    is_conversation = _is_conversation(file)
+    async with opened(ctx, temporary=temporary) as memory:
+        if is_conversation:
+            stays = cast("Options", ctx.obj).names_project
+            content, parts = await _learn_file(memory, file, stays=stays, embeds=bool(ask) or temporary)
+        else:
+            content, parts = await _learn_documents(memory, file)
+        done = "" if temporary else str(parts[0])
+        found = {each: await memory.search(memory.scope, each, limit=3, caller=CALLER) for each in ask or ()}
+        content["answers"] = {question: search_json(answer, memory.scope) for question, answer in found.items()}
+        for question, answer in found.items():
+            parts += search_parts(answer, question, memory.scope)
+        print_result(as_json, content, *parts, done=done)
 
 
 def _is_conversation(file: Path) -> bool:
@@ -368,37 +362,33 @@ def _is_conversation(file: Path) -> bool:
     return "".join(beginning.split()).startswith(("[{", '{"'))
 
 
-def _learn_file(ctx: typer.Context, file: Path, ask: list[str], *, temporary: bool, as_json: bool) -> None:
-    """Store a conversation from a file, extract facts from it, and answer questions from it."""
+async def _learn_file(memory: Memory, file: Path, *, stays: bool, embeds: bool) -> tuple[dict[str, Any], list[Part]]:
+    """Store a conversation from a file, and extract facts from it. Return the reply as JSON and for people.
 
-    async def work(memory: Memory) -> None:
-        conversations, notes = _conversations_in(file, memory.scope, memory.engine.clock())
-        total = sum(len(conversation.messages) for conversation in conversations)
-        stays = cast("Options", ctx.obj).names_project
-        with progress_bar("learning") as progress:
-            kept, learned, done_messages = 0, 0, 0
-            for conversation in conversations:
-                for start in range(0, len(conversation.messages), LEARN_BATCH):
-                    batch = conversation.messages[start : start + LEARN_BATCH]
-                    result = await memory.add_messages(
-                        batch, context=conversation.context, caller=CALLER, stays_in_project=stays
-                    )
-                    kept += result.kept_messages
-                    learned += len(result.outcomes)
-                    notes.update(dict.fromkeys(result.notes))
-                    done_messages += len(batch)
-                    progress(done_messages, total)
-        told = list(notes)
-        if ask or temporary:  # nobody asks again once the background has embedded them
-            with progress_bar("embedding") as progress:
-                waiting = await memory.documents.embed(progress)
-            told = told if waiting else [note for note in told if not is_on_embedding(note)]
-        answers, answer_parts = await _answers(memory, ask)
-        done = f"learned {counted(kept, 'message')} and {counted(learned, 'fact')} from {file}"
-        content = {"kept_messages": kept, "facts": learned, "notes": told, "answers": answers}
-        print_result(as_json, content, done, *notes_text(told), *answer_parts, done="" if temporary else done)
-
-    run_with_memory(ctx, work, temporary=temporary)
+    `stays`: all of it stays in the project. `embeds`: texts that wait for it are embedded now.
+    """
+    conversations, notes = _conversations_in(file, memory.scope, memory.engine.clock())
+    total = sum(len(conversation.messages) for conversation in conversations)
+    kept = learned = done = 0
+    with progress_bar("learning") as progress:
+        for conversation in conversations:
+            for start in range(0, len(conversation.messages), LEARN_BATCH):
+                batch = conversation.messages[start : start + LEARN_BATCH]
+                result = await memory.add_messages(
+                    batch, context=conversation.context, caller=CALLER, stays_in_project=stays
+                )
+                kept += result.kept_messages
+                learned += len(result.outcomes)
+                notes.update(dict.fromkeys(result.notes))
+                done += len(batch)
+                progress(done, total)
+    told = list(notes)
+    if embeds:  # nobody asks again once the background has embedded them
+        with progress_bar("embedding") as progress:
+            waiting = await memory.documents.embed(progress)
+        told = told if waiting else [note for note in told if not is_on_embedding(note)]
+    text = f"learned {counted(kept, 'message')} and {counted(learned, 'fact')} from {file}"
+    return {"kept_messages": kept, "facts": learned, "notes": told}, [text, *notes_text(told)]
 
 
 def _conversations_in(file: Path, scope: Scope, now: datetime) -> tuple[list[ConversationInput], dict[str, None]]:

@@ -24,8 +24,7 @@ from palimpsest.cli.console import (
     AsJson,
     Options,
     command,
-    run_async,
-    run_with_memory,
+    opened,
     settings_of,
 )
 from palimpsest.cli.output import (
@@ -290,7 +289,7 @@ app = typer.Typer()
 
 
 @command(app, "edit")
-def edit(
+async def edit(
     ctx: typer.Context,
     memory_id: str,
     text: str | None = None,
@@ -307,42 +306,29 @@ def edit(
     if text is not None:
         text = text_given(text)
     elif not changes:
-        before = _memory_to_edit(ctx, memory_id)
+        async with open_memory(settings_of(ctx), background=False) as memory:  # it is closed while a person writes
+            before, _ = await memory.history(memory.scope, memory_id)
+        if before.deleted_at is not None:
+            raise deleted_error(before)
         text, file = edited(before.text, editor)
-
-    async def work(memory: Memory) -> None:
-        if before is not None and await memory.get(memory.scope, before.id) != before:
-            raise InputError(f"memory '{before.id[:8]}' was changed while you edited it. Nothing was changed")
-        result = await memory.update(
-            memory.scope,
-            memory_id,
-            text=validation.text_from(text) if text is not None else None,
-            metadata=validation.metadata_from(changes),
-            caller=CALLER,
-        )
-        if file is not None:
-            file.unlink(missing_ok=True)
-        reply = plain_text.changed_text(result, memory.scope, COMMANDS)
-        print_result(as_json, changed_json(result, memory.scope, COMMANDS), reply, done=reply)
-
     try:
-        run_with_memory(ctx, work)
+        async with opened(ctx) as memory:
+            if before is not None and await memory.get(memory.scope, before.id) != before:
+                raise InputError(f"memory '{before.id[:8]}' was changed while you edited it. Nothing was changed")
+            result = await memory.update(
+                memory.scope,
+                memory_id,
+                text=validation.text_from(text) if text is not None else None,
+                metadata=validation.metadata_from(changes),
+                caller=CALLER,
+            )
+            if file is not None:
+                file.unlink(missing_ok=True)
+            reply = plain_text.changed_text(result, memory.scope, COMMANDS)
+            print_result(as_json, changed_json(result, memory.scope, COMMANDS), reply, done=reply)
     finally:
         if file is not None and file.exists():
             print_note(f"your text is kept in {file}")
-
-
-def _memory_to_edit(ctx: typer.Context, memory_id: str) -> models.Memory:
-    """Return the memory to open in an editor, whose ledger is closed meanwhile. Exits as `exit_on_error` does."""
-
-    async def read() -> models.Memory:
-        async with open_memory(settings_of(ctx), background=False) as memory:
-            found, _ = await memory.history(memory.scope, memory_id)
-        if found.deleted_at is not None:
-            raise deleted_error(found)
-        return found
-
-    return run_async(read)
 
 
 @command(app, "delete")
