@@ -114,7 +114,7 @@ def test_a_text_that_is_refused_after_the_editor_is_not_lost(tmp_path: Path) -> 
     too_long = "Rex " * 6_000
     printed = palimpsest(tmp_path, "edit", memory_id, code=1, settings=editor(tmp_path, CHANGES_AS.format(too_long)))
     assert "palimpsest learn takes in a conversation" in printed
-    kept = Path(printed.split("your text is kept in ", 1)[1].strip())
+    kept = Path(printed.split("your text is kept in ", 1)[1].splitlines()[0])
     assert kept.read_text("utf-8") == too_long
     kept.unlink()
     assert whole(tmp_path, memory_id)["text"] == "Rex is old"

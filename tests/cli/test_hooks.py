@@ -89,7 +89,7 @@ def test_hooks_are_installed_once_and_removed_without_a_trace(tmp_path: Path, cl
     events = [event for event, _ in handlers(content_of(file))]
     hooks = CLIENTS[client].hooks
     assert hooks is not None
-    assert events == [event.name for event in hooks.events]
+    assert events == list(hooks.events)
     assert "is already up to date" in run(tmp_path, "install", client, "--hooks")
     assert file.read_text() == before
     assert "-" in run(tmp_path, "uninstall", client, "--dry-run")

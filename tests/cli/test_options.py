@@ -12,7 +12,7 @@ from typing import Any, cast
 import typer.main
 
 from palimpsest import __version__
-from palimpsest.cli.console import COMMANDS, PANELS, SETTINGS
+from palimpsest.cli.console import COMMANDS, SETTINGS
 from palimpsest.cli.main import app
 from tests.support.command_line import palimpsest, palimpsest_json
 
@@ -28,9 +28,17 @@ def leaves(command: Any, name: str = "palimpsest") -> Iterator[tuple[str, Any]]:
         yield from leaves(inner, f"{name} {child}")
 
 
+def all_commands() -> Any:
+    """Return the whole command line with every module imported."""
+    root = cast("Any", typer.main.get_command(app))
+    for name in root.commands:
+        root.load(name)
+    return root
+
+
 def test_every_command_takes_the_shared_options() -> None:
     """Guards against a command that can only be told which memory it works on before its name."""
-    for name, command in leaves(typer.main.get_command(app)):
+    for name, command in leaves(all_commands()):
         options = {option for param in command.params for option in param.opts}
         assert options >= SHARED, name
 
@@ -38,17 +46,20 @@ def test_every_command_takes_the_shared_options() -> None:
 def test_every_command_stands_in_a_panel_of_the_help(tmp_path: Path) -> None:
     """Guards a new command against standing outside the panels, and their order."""
     printed = palimpsest(tmp_path, "--help")
-    places = [printed.index(f"─ {panel} ─") for panel in PANELS]
+    places = [printed.index(f"─ {panel} ─") for panel in dict.fromkeys(row.panel for row in COMMANDS.values())]
     assert places == sorted(places)
     assert "─ Commands ─" not in printed
 
 
 def test_the_list_of_commands_says_what_each_says_itself() -> None:
     """Guards the list, from which the help is written without importing a command."""
-    commands = cast("Any", typer.main.get_command(app)).commands
-    for row in COMMANDS:
-        own = commands[row.name]
-        assert (own.rich_help_panel, own.help.split("\n\n")[0]) == (row.panel, row.help), row.name
+    root = all_commands()
+    for row in COMMANDS.values():
+        own = root
+        for word in row.name.split():
+            own = own.commands[word]
+        assert own.help.split("\n\n")[0] == row.help, row.name
+        assert {param.name for param in own.params} >= row.parameters.keys(), row.name
 
 
 def test_what_only_prints_imports_no_memory() -> None:

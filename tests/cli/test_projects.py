@@ -341,3 +341,12 @@ def test_a_search_through_all_projects_names_them(folders: Folders) -> None:
     }
     assert "(globe) The lighthouse door is red" in folders.run(atlas, "search", "lighthouse", "--all-projects")
     assert "there are no projects" in palimpsest(root / "data", "projects")
+
+
+def test_a_project_that_does_not_exist_is_told(tmp_path: Path) -> None:
+    """Guards a misspelt `--project`, in which nothing is found and what is added is lost to the right one."""
+    palimpsest(tmp_path, "add", "The lamp is yellow", "--project", "Stradishop")
+    for words in (("search", "lamp"), ("list",), ("add", "The lamp is green")):
+        printed = palimpsest(tmp_path, *words, "--project", "stradishop", answer="\n")  # with it, stderr is returned
+        assert "note: alice has no project 'stradishop' yet. Did you mean Stradishop?\n" in printed, words
+    assert "has no project" not in palimpsest(tmp_path, "search", "lamp", "--project", "Stradishop", answer="\n")

@@ -11,8 +11,8 @@ import pytest
 
 from palimpsest.core.clock import now
 from palimpsest.core.models import Relation, Scope
+from palimpsest.page.browse import PERIOD_NAMES, day_from, period
 from palimpsest.page.sign_in import Visitor
-from palimpsest.page.time_line_page import PERIOD_NAMES, day_from, period
 from palimpsest.server.access_tokens import Grant
 from tests.support.memory import ALICE, messages_from
 from tests.support.page import OpenPage, page_in

@@ -3,33 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sized
-from dataclasses import asdict
-from typing import Annotated, Any
 
 import typer
 from rich.text import Text
 
 from palimpsest import __version__
-from palimpsest.admin.doctor import Finding, examine, verify, verify_graph
+from palimpsest.admin.doctor import examine, verify, verify_graph
 from palimpsest.admin.erase import PurgeResult
 from palimpsest.cli.clients.catalog import Folders
 from palimpsest.cli.clients.client_status import clients_finding
 from palimpsest.cli.console import (
     CALLER,
-    CARE,
-    MEMORIES,
     AsJson,
+    command,
     progress_bar,
-    run_async,
-    run_with_memory,
-    settings_of,
-    with_memory,
 )
-from palimpsest.cli.output import Part, plain, print_result, table
-from palimpsest.core import validation
-from palimpsest.core.clock import iso, parse_instant, shown_date
+from palimpsest.cli.output import Part, picked, plain, print_result, table
+from palimpsest.core.clock import parse_instant, shown_date
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import Undo
+from palimpsest.core.settings import Settings
 from palimpsest.core.validation import one_line
 from palimpsest.learn.recall_log import FadingMemory, FadingReport
 from palimpsest.memory import Memory
@@ -47,27 +40,15 @@ SHOWN_TEXTS = 5
 """Texts that purge shows before it asks."""
 
 
-@app.command(rich_help_panel=MEMORIES)
-@with_memory
-async def log(
-    memory: Memory,
-    limit: Annotated[int, typer.Option(min=1, max=validation.MAX_LIMIT, help="The largest number of edits.")] = 20,
-    before: Annotated[int | None, typer.Option(help="Only edits with a smaller number.")] = None,
-    as_json: AsJson = False,
-) -> None:
+@command(app, "log")
+async def log(memory: Memory, limit: int = 20, before: int | None = None, as_json: AsJson = False) -> None:
     """List the edits, newest first, each with the number that undo takes."""
     edits = await memory.log(memory.scope, limit=limit, before=before)
     print_result(as_json, edits_json(edits), plain_text.edits_text(edits))
 
 
-@app.command(rich_help_panel=MEMORIES)
-@with_memory
-async def undo(
-    memory: Memory,
-    edit: Annotated[int | None, typer.Option(help="The number of the edit, from palimpsest log.")] = None,
-    since: Annotated[str, typer.Option(help="An ISO 8601 date or time. Undo every edit since then.")] = "",
-    as_json: AsJson = False,
-) -> None:
+@command(app, "undo")
+async def undo(memory: Memory, edit: int | None = None, since: str = "", as_json: AsJson = False) -> None:
     """Undo the newest edit, one edit by its number, or every edit since a time. An undo can itself be undone."""
     if edit is not None and since:
         raise InputError("--edit and --since exclude each other. Nothing was undone. Give one of them")
@@ -78,14 +59,13 @@ async def undo(
     print_result(as_json, reply, text, done=text)
 
 
-@app.command(rich_help_panel=MEMORIES)
-@with_memory
+@command(app, "purge")
 async def purge(
     memory: Memory,
-    ids: Annotated[list[str] | None, typer.Argument(help="Ids of memories and messages, deleted or not.")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Erase everything stored in the scope.")] = False,
-    backups: Annotated[bool, typer.Option("--backups", help="Also delete the backups that contain any of it.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
+    ids: list[str] | None = None,
+    everything: bool = False,
+    backups: bool = False,
+    yes: bool = False,
     as_json: AsJson = False,
 ) -> None:
     """Erase memories for good, with the messages they came from, and search the files to prove it.
@@ -102,7 +82,13 @@ async def purge(
         typer.confirm(visible(f"Erase {counts} for good?{examples}\n"), abort=True, err=True)
     result = await memory.care.purge(memory.scope, owner_ids, and_backups=backups)
     text = _purge_text(result)
-    print_result(as_json, _purge_json(result), text, done=text)
+    content = {
+        **picked(result, "memories=erased.memory_ids messages=erased.message_ids files"),
+        "traces": [picked(trace, "file text=piece explained") for trace in result.traces],
+        "backups": list(map(str, result.backups)),
+        **picked(result, "clean notes"),
+    }
+    print_result(as_json, content, text, done=text)
     if not result.clean:
         raise typer.Exit(1)
 
@@ -127,75 +113,40 @@ def _counted(memory_ids: Sized, message_ids: Sized) -> str:
     return f"{counted(len(memory_ids), 'memory')} and {counted(len(message_ids), 'message')}"
 
 
-def _purge_json(result: PurgeResult) -> dict[str, object]:
-    return {
-        "memories": list(result.erased.memory_ids),
-        "messages": list(result.erased.message_ids),
-        "files": result.files,
-        "traces": [
-            {"file": str(trace.file), "text": trace.piece, "explained": trace.explained} for trace in result.traces
-        ],
-        "backups": [str(file) for file in result.backups],
-        "clean": result.clean,
-        "notes": list(result.notes),
-    }
-
-
-@app.command(rich_help_panel=CARE)
-def rebuild(
-    ctx: typer.Context,
-    graph: Annotated[bool, typer.Option("--graph", help="Rebuild the graph database outside instead.")] = False,
-    as_json: AsJson = False,
-) -> None:
+@command(app, "rebuild")
+async def rebuild(memory: Memory, graph: bool = False, as_json: AsJson = False) -> None:
     """Rebuild the full text and the vector index from the ledger, or the graph database outside."""
-
-    async def rebuild_graph(memory: Memory) -> None:
-        with progress_bar("rebuilding") as progress:
-            address, nodes, edges = await memory.care.rebuild_graph(progress)
-        content = {"address": address, "entities": nodes, "relations": edges}
-        text = f"rebuilt: {counted(nodes, 'entity')}, {counted(edges, 'relation')} in {address}"
-        print_result(as_json, content, text, done=text)
-
-    async def work(memory: Memory) -> None:
-        with progress_bar("rebuilding") as progress:
+    with progress_bar("rebuilding") as progress:
+        if graph:
+            place, nodes, edges = await memory.care.rebuild_graph(progress)
+            content = {"address": place, "entities": nodes, "relations": edges}
+            counts = f"{counted(nodes, 'entity')}, {counted(edges, 'relation')}"
+        else:
             rows, vectors = await memory.care.rebuild(progress)
-        folder = str(memory.projection.folder or "memory")
-        content = {"full_text_rows": rows, "vectors": vectors, "index": folder}
-        text = f"rebuilt: {counted(rows, 'full-text row')}, {counted(vectors, 'vector')} in {folder}"
-        print_result(as_json, content, text, done=text)
+            place = str(memory.projection.folder or "memory")
+            content = {"full_text_rows": rows, "vectors": vectors, "index": place}
+            counts = f"{counted(rows, 'full-text row')}, {counted(vectors, 'vector')}"
+    text = f"rebuilt: {counts} in {place}"
+    print_result(as_json, content, text, done=text)
 
-    run_with_memory(ctx, rebuild_graph if graph else work)
 
-
-@app.command(rich_help_panel=CARE)
-def doctor(
-    ctx: typer.Context,
-    deep: Annotated[
-        bool, typer.Option("--deep", help="Compare the ledger, the full text and the index row by row.")
-    ] = False,
-    repair: Annotated[bool, typer.Option("--repair", help="With --deep: rebuild what differs.")] = False,
-    as_json: AsJson = False,
-) -> None:
+@command(app, "doctor")
+async def doctor(settings: Settings, deep: bool = False, repair: bool = False, as_json: AsJson = False) -> None:
     """Examine every part. Exit with 1 if one is degraded."""
-
-    async def all_findings() -> list[Finding]:
-        if repair and not deep:
-            raise InputError("--repair needs --deep. Nothing was repaired")
-        settings = settings_of(ctx)
-        findings = await examine(settings)
-        if deep:
-            with progress_bar("comparing") as progress:
-                findings += verify(settings, progress, repair=repair)
-                findings += await verify_graph(settings, progress, repair=repair)
-        return [*findings, *token_findings(settings), clients_finding(Folders.of_this_machine())]
-
-    findings = run_async(all_findings)
+    if repair and not deep:
+        raise InputError("--repair needs --deep. Nothing was repaired")
+    findings = await examine(settings)
+    if deep:
+        with progress_bar("comparing") as progress:
+            findings += verify(settings, progress, repair=repair)
+            findings += await verify_graph(settings, progress, repair=repair)
+    findings += [*token_findings(settings), clients_finding(Folders.of_this_machine())]
     ok = all(finding.ok for finding in findings)
     rows = table("part", "", "finding")
     for finding in findings:
         state = Text("ok", "green") if finding.ok else Text("degraded", "red")
         rows.add_row(finding.part, state, plain(finding.text))
-    content = {"ok": ok, "version": __version__, "findings": [asdict(finding) for finding in findings]}
+    content = {"ok": ok, "version": __version__, "findings": findings}
     print_result(as_json, content, rows)
     if not ok:
         raise typer.Exit(1)
@@ -210,19 +161,24 @@ MODES = {
 }
 
 
-@app.command(rich_help_panel=CARE)
-@with_memory
-async def fading(
-    memory: Memory,
-    limit: Annotated[
-        int,
-        typer.Option(min=1, max=validation.MAX_LIMIT, metavar="NUMBER", help="How many memories to show, 1 to 100."),
-    ] = 20,
-    as_json: AsJson = False,
-) -> None:
+@command(app, "fading")
+async def fading(memory: Memory, limit: int = 20, as_json: AsJson = False) -> None:
     """Show which memories fade, what is forgotten first, and why."""
     report = await memory.fading.report(memory.scope)
-    print_result(as_json, _as_json(report, limit), *_parts(report, limit))
+    content = {
+        **picked(report, "forgetting=forgetting.mode bound=forgetting.bound"),
+        "memories": len(report.fading),
+        **picked(report, "faded never_fade=kept"),
+        "results": [
+            {
+                **picked(item, "id=memory.id memory=memory.text"),
+                "retention": round(item.fading.retention, 4),
+                **picked(item.fading, "strength days tag last_at used_at fades_at"),
+            }
+            for item in report.fading[:limit]
+        ],
+    }
+    print_result(as_json, content, *_parts(report, limit))
 
 
 def _parts(report: FadingReport, limit: int) -> list[Part]:
@@ -247,27 +203,3 @@ def _table(items: tuple[FadingMemory, ...]) -> Part:
         numbers = (f"{fading.retention:.2f}", fades_at, last, str(fading.strength), f"{fading.days:g}")
         rows.add_row(short(item.memory.id), *numbers, plain(fading.tag), plain(one_line(item.memory.text)))
     return rows
-
-
-def _as_json(report: FadingReport, limit: int) -> dict[str, Any]:
-    return {
-        "forgetting": report.forgetting.mode,
-        "bound": report.forgetting.bound,
-        "memories": len(report.fading),
-        "faded": report.faded,
-        "never_fade": dict(report.kept),
-        "results": [
-            {
-                "id": item.memory.id,
-                "memory": item.memory.text,
-                "retention": round(item.fading.retention, 4),
-                "strength": item.fading.strength,
-                "days": item.fading.days,
-                "tag": item.fading.tag,
-                "last_at": iso(item.fading.last_at),
-                "used_at": iso(item.fading.used_at) if item.fading.used_at is not None else None,
-                "fades_at": iso(item.fading.fades_at) if item.fading.fades_at is not None else None,
-            }
-            for item in report.fading[:limit]
-        ],
-    }

@@ -8,9 +8,10 @@ import importlib
 import inspect
 import io
 import os
+import re
 import sys
-from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, MutableMapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
@@ -31,38 +32,40 @@ if TYPE_CHECKING:
 #
 # A command's module is imported when the command is called. The help of all commands needs none of them.
 
-MEMORIES = "Memories"
-CONVERSATIONS = "Conversations"
-GRAPH = "People and things"
-MOVING = "Moving"
-CARE = "Care"
-SETUP = "Setup"
-PANELS = (MEMORIES, CONVERSATIONS, GRAPH, MOVING, CARE, SETUP)
-"""The panels of the help, in the order in which they are printed."""
-
 
 @dataclass(frozen=True, slots=True)
 class ListedCommand:
-    """A command as the help lists it, and the module below `cli/` that has it: `module`, or `module:app`."""
+    """A command as `commands.txt` has it: its module below `cli/`, as `module` or `module:app`, its panel and help.
+
+    `parameters` are what is declared of each, and the help.
+    """
 
     name: str
     module: str
     panel: str
     help: str
+    parameters: dict[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
 
 
-def _listed_commands() -> Iterator[ListedCommand]:
-    panel = ""
+def _listed_commands() -> dict[str, ListedCommand]:
+    panel, found = "", dict[str, ListedCommand]()
     for line in Path(__file__).with_name("commands.txt").read_text("utf-8").splitlines():
         if line.startswith("["):
             panel = line.strip("[]")
         elif line and not line.startswith("#"):
-            name, module, text = line.split(" | ")
-            yield ListedCommand(name, module, panel, text)
+            name, declared, text = (part.strip() for part in re.split(r" \|(?= |$)", line))
+            if line.startswith(" "):
+                found[next(reversed(found))].parameters[name] = (declared, text)
+            else:
+                found[name] = ListedCommand(name, declared, panel, text)
+    return found
 
 
-COMMANDS = tuple(_listed_commands())
-"""All commands but `serve`, `ui` and `version`, which `cli/main.py` has."""
+COMMANDS = _listed_commands()
+"""All commands, and the commands of commands under both names."""
+
+MAIN = "main"
+"""The module whose commands are imported whatever is called."""
 
 OTHER_NAMES = {
     **dict.fromkeys(("show", "cat", "read", "view"), "get"),
@@ -117,74 +120,54 @@ class CommandLine(TyperGroup):
         self._shared = [param for param in self.params if isinstance(param, TyperOption) and param.name in _SHARED]
         for option in self._shared:
             option.rich_help_panel = SHARED_PANEL
-        _share(self, self._shared)
-        _name_values(self)
-        self.commands = _Commands(self.commands, self._prepare)
+        self._prepare(self)
+        listed = [row for row in COMMANDS.values() if row.module not in ("", MAIN)]
+        self.commands = {
+            **{row.name: TyperCommand(row.name, help=row.help, rich_help_panel=row.panel) for row in listed},
+            **self.commands,
+        }
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command. A PalimpsestError becomes one line on stderr and exit code 1."""
-        return exit_on_error(lambda: TyperGroup.invoke(self, ctx))
+        try:
+            return super().invoke(ctx)
+        except* PalimpsestError as group:
+            error: PalimpsestError | BaseExceptionGroup[PalimpsestError] = group
+            while isinstance(error, BaseExceptionGroup):
+                error = error.exceptions[0]
+            from palimpsest.cli.output import print_error  # noqa: PLC0415 - see below
+            from palimpsest.server.replies.advice import COMMANDS as TEXTS  # noqa: PLC0415 - see below
+            from palimpsest.server.replies.advice import error_text  # noqa: PLC0415 - see below
+
+            print_error(error_text(error, TEXTS))
+        raise typer.Exit(1)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the command that is called. A word that others use for one of ours is an error that names ours."""
-        if args and args[0] not in self.commands and args[0] in OTHER_NAMES:
+        if args and args[0] in self.commands:
+            self.load(args[0])
+        elif args and args[0] in OTHER_NAMES:
             ctx.fail(f"No such command '{args[0]}'. Did you mean '{OTHER_NAMES[args[0]]}'?")
         return super().resolve_command(ctx, args)
 
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the help from the list of commands, which imports none of them."""
-        overview = copy.copy(self)
-        listed = [TyperCommand(row.name, help=row.help, rich_help_panel=row.panel) for row in COMMANDS]
-        every = {**{command.name: command for command in listed}, **self.commands.loaded}
-
-        def place(name: str) -> int:
-            panel = getattr(every[name], "rich_help_panel", None)
-            return PANELS.index(panel) if panel in PANELS else len(PANELS)
-
-        overview.commands = {name: every[name] for name in sorted(self.commands, key=place)}
-        TyperGroup.format_help(overview, ctx, formatter)
+    def load(self, name: str) -> None:
+        """Import the module of a command. Until then only its help is known."""
+        module, _, app = COMMANDS[name].module.partition(":")
+        if module == MAIN:
+            return
+        group = get_group(getattr(importlib.import_module(f"palimpsest.cli.{module}"), app or "app"))
+        if name not in group.commands:  # the whole module is one command with commands of its own
+            group.name = name
+            group = TyperGroup(name="", commands={name: group})
+        self._prepare(group)
+        self.commands.update(group.commands)
 
     def _prepare(self, group: TyperGroup) -> None:
+        """Give each command its panel and the shared options, and name in the help what each parameter takes."""
+        for name, command in group.commands.items():
+            cast("Any", command).rich_help_panel = COMMANDS[name].panel
         _share(group, self._shared)
         _name_values(group)
-
-
-class _Commands(MutableMapping[str, Any]):
-    """Commands by their names. The module of one is imported when the command is asked for."""
-
-    def __init__(self, own: Mapping[str, Any], prepare: Callable[[TyperGroup], None]) -> None:
-        self.loaded: dict[str, Any] = dict(own)
-        self._rows = {row.name: row for row in COMMANDS}
-        self._prepare = prepare
-
-    def __getitem__(self, name: str) -> Any:
-        if name not in self.loaded:
-            self._load(self._rows[name])
-        return self.loaded[name]
-
-    def __setitem__(self, name: str, command: Any) -> None:
-        self.loaded[name] = command
-
-    def __delitem__(self, name: str) -> None:
-        raise TypeError(name)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.loaded or name in self._rows
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(dict.fromkeys((*self._rows, *self.loaded)))
-
-    def __len__(self) -> int:
-        return len({*self._rows, *self.loaded})
-
-    def _load(self, row: ListedCommand) -> None:
-        module, _, app = row.module.partition(":")
-        group = get_group(getattr(importlib.import_module(f"palimpsest.cli.{module}"), app or "app"))
-        if row.name not in group.commands:  # the whole module is one command with commands of its own
-            group.name, group.rich_help_panel = row.name, row.panel
-            group = TyperGroup(name="", commands={row.name: group})
-        self._prepare(group)
-        self.loaded.update(group.commands)
 
 
 _SHARED = frozenset({"config", *SETTINGS})
@@ -241,6 +224,7 @@ OTHER_SCOPE = frozenset({"user_id", "project", "agent_id", "run_id"})
 """With one of these options a command works in another scope than the one that captured conversations belong to."""
 
 _T = TypeVar("_T")
+_Work = TypeVar("_Work", bound=Callable[..., Any])
 
 
 def prepare_streams() -> None:
@@ -263,78 +247,101 @@ def settings_of(ctx: typer.Context) -> Settings:
     return load_settings(options.config, **options.overrides)
 
 
-def with_memory(work: Callable[..., Awaitable[None]]) -> Callable[..., None]:
-    """Make a command of asynchronous work, whose first parameter is the open memory."""
+def command(app: typer.Typer, name: str, cls: type[TyperCommand] = TyperCommand) -> Callable[[_Work], _Work]:
+    """Make a function a command of an app, with the parameters that `commands.txt` describes.
 
-    @functools.wraps(work)
-    def command(ctx: typer.Context, **arguments: Any) -> None:
-        run_with_memory(ctx, lambda memory: work(memory, **arguments))
-
-    first, *others = inspect.signature(work, eval_str=True).parameters.values()
-    parameters = [first.replace(name="ctx", annotation=typer.Context), *others]
-    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    cast("Any", command).__signature__ = inspect.Signature(parameters)
-    return command
-
-
-def run_with_memory(ctx: typer.Context, work: Callable[[Memory], Awaitable[None]], *, temporary: bool = False) -> None:
-    """Run asynchronous work with an open memory, a new one that is deleted if `temporary`.
-
-    Exit as `exit_on_error` does.
+    One that is called `memory`, `settings`, `options` or `ctx` is given the open memory, the settings, the shared
+    options or the context.
     """
+
+    def add(work: _Work) -> _Work:
+        takes, described = inspect.signature(work, eval_str=True).parameters, COMMANDS[name].parameters
+
+        @functools.wraps(work)
+        def run(ctx: typer.Context, **arguments: Any) -> None:
+            given = {**arguments, **{name: find(ctx) for name, find in _GIVEN.items() if name in takes}}
+            if "memory" in takes:
+                run_with_memory(ctx, lambda memory: work(memory=memory, **given))
+            elif inspect.iscoroutinefunction(work):
+                run_async(lambda: work(**given))
+            else:
+                work(**given)
+
+        parameters = [
+            inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context),
+            *(
+                _described(parameter, *described[parameter.name]) if parameter.name in described else parameter
+                for parameter in takes.values()
+                if parameter.name not in ("memory", *_GIVEN)
+            ),
+        ]
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        cast("Any", run).__signature__ = inspect.Signature(parameters)
+        app.command(name.rpartition(" ")[2], cls=cls)(run)
+        return work
+
+    return add
+
+
+_GIVEN: Mapping[str, Callable[[typer.Context], Any]] = {
+    "ctx": lambda ctx: ctx,
+    "options": lambda ctx: ctx.obj,
+    "settings": settings_of,
+}
+"""What a command is given if it has a parameter of such a name."""
+
+_DECLARED = re.compile(r"(?P<option>--\S+)? ?(?P<metavar>.*?) ?(?:(?P<min>\d+)\.\.(?P<max>\d*))?")
+
+
+def _described(parameter: inspect.Parameter, declared: str, text: str) -> inspect.Parameter:
+    """Return a parameter as an argument, or as an option if one is declared, with its bounds and its help."""
+    match = cast("re.Match[str]", _DECLARED.fullmatch(declared))
+    low, high = (int(match[name]) if match[name] else None for name in ("min", "max"))
+    kind = functools.partial(typer.Option, match["option"]) if match["option"] else typer.Argument
+    information = kind(metavar=match["metavar"] or None, help=text or None, min=low, max=high)
+    return parameter.replace(annotation=Annotated[parameter.annotation, information])
+
+
+def run_with_memory(ctx: typer.Context, work: Callable[[Memory], Awaitable[None]]) -> None:
+    """Run asynchronous work with the open memory."""
+
+    async def work_when_open() -> None:
+        async with opened(ctx) as memory:
+            await work(memory)
+
+    run_async(work_when_open)
+
+
+@asynccontextmanager
+async def opened(ctx: typer.Context, *, temporary: bool = False) -> AsyncGenerator[Memory]:
+    """Open the memory of a call, or if it is `temporary` a new one that is deleted at the end."""
     from tempfile import TemporaryDirectory  # noqa: PLC0415 - see above
 
     from palimpsest.cli.output import print_note  # noqa: PLC0415 - see above
     from palimpsest.memory import open_memory  # noqa: PLC0415 - see above
 
-    async def work_in(folder: str | None) -> None:
-        settings = settings_of(ctx)
+    settings, options = settings_of(ctx), cast("Options", ctx.obj)
+    with TemporaryDirectory(prefix="palimpsest-") if temporary else nullcontext() as folder:
         if folder is not None:
             settings = settings.model_copy(update={"data_dir": Path(folder), "history_db_path": None})
         async with open_memory(settings, background=False) as memory, memory.briefs.kept_current():
-            for note in await memory.projects.news(memory.scope):
+            scope = memory.scope
+            unknown = await memory.projects.unknown(scope.project) if options.names_project and not temporary else ""
+            for note in (*await memory.projects.news(scope), *([unknown] if unknown else [])):
                 print_note(note)
-            if not temporary and OTHER_SCOPE.isdisjoint(cast("Options", ctx.obj).overrides):
-                await _take_in(memory)
-            await work(memory)
-
-    with TemporaryDirectory(prefix="palimpsest-") if temporary else nullcontext() as folder:
-        run_async(lambda: work_in(folder))
-
-
-async def _take_in(memory: Memory) -> None:
-    """Take in what hooks captured. The command goes on after a moment, and whatever happens."""
-    try:
-        await memory.capture.take_in(INTAKE_SECONDS)
-    except (PalimpsestError, OSError) as error:
-        from palimpsest.cli.output import print_note  # noqa: PLC0415 - see above
-
-        print_note(f"what hooks captured waits in the spool: {error}")
+            if not temporary and OTHER_SCOPE.isdisjoint(options.overrides):
+                try:  # the command goes on after a moment, and whatever happens
+                    await memory.capture.take_in(INTAKE_SECONDS)
+                except (PalimpsestError, OSError) as error:
+                    print_note(f"what hooks captured waits in the spool: {error}")
+            yield memory
 
 
 def run_async(work: Callable[[], Awaitable[_T]]) -> _T:
-    """Run asynchronous work and return its result. Exit as `exit_on_error` does."""
+    """Run asynchronous work and return its result."""
     import anyio  # noqa: PLC0415 - see above
 
-    async def result() -> _T:
-        return await work()
-
-    return exit_on_error(lambda: anyio.run(result))
-
-
-def exit_on_error(work: Callable[[], _T]) -> _T:
-    """Run the work and return its result. A PalimpsestError becomes one line on stderr and exit code 1."""
-    try:
-        return work()
-    except* PalimpsestError as group:
-        error: PalimpsestError | BaseExceptionGroup[PalimpsestError] = group
-        while isinstance(error, BaseExceptionGroup):
-            error = error.exceptions[0]
-        from palimpsest.cli.output import print_error  # noqa: PLC0415 - see above
-        from palimpsest.server.replies.advice import COMMANDS, error_text  # noqa: PLC0415 - see above
-
-        print_error(error_text(error, COMMANDS))
-    raise typer.Exit(1)
+    return anyio.run(work)
 
 
 @contextmanager

@@ -7,32 +7,30 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Any, cast
 
 import typer
 
 from palimpsest.cli.console import (
     CALLER,
-    CARE,
-    CONVERSATIONS,
     AsJson,
     Options,
+    command,
+    opened,
     progress_bar,
-    run_with_memory,
     settings_of,
-    with_memory,
 )
 from palimpsest.cli.memory_commands import hits_parts, search_parts
-from palimpsest.cli.output import Part, notes_text, plain, print_result, table
+from palimpsest.cli.output import Part, notes_text, picked, plain, print_result, table
 from palimpsest.core import validation
-from palimpsest.core.clock import iso, local_iso, parse_instant, shown_date
+from palimpsest.core.clock import local_iso, parse_instant, shown_date
 from palimpsest.core.errors import InputError
 from palimpsest.core.files import open_plain_file, refuse_special
-from palimpsest.core.models import Message, Scope
-from palimpsest.core.validation import MAX_LIMIT, ConversationInput, LeftOut, conversations_in, one_line
+from palimpsest.core.models import Scope
+from palimpsest.core.validation import ConversationInput, LeftOut, conversations_in, one_line
 from palimpsest.hooks.intake import SessionsRequest, SessionsResult
 from palimpsest.learn import job_reports
-from palimpsest.learn.browsing import ConversationPage, ConversationSummary, MessagePage
+from palimpsest.learn.browsing import ConversationPage, ConversationSummary
 from palimpsest.learn.commit import is_on_embedding
 from palimpsest.learn.document_pages import CONVERSATIONS as JSON_SUFFIXES
 from palimpsest.learn.document_pages import LearnedFolder
@@ -52,46 +50,48 @@ TITLE_CHARS = 60
 """How much of a conversation's first message stands for its title: it fits a line of a table."""
 
 
-@app.command(rich_help_panel=CONVERSATIONS)
-@with_memory
+@command(app, "conversations")
 async def conversations(
     memory: Memory,
-    conversation_id: Annotated[
-        str | None, typer.Argument(metavar="ID", help="Read this one: its id, or the first 8 characters of it.")
-    ] = None,
-    limit: Annotated[int, typer.Option(min=1, max=1_000, help="How many are shown at most.")] = 20,
-    cursor: Annotated[str | None, typer.Option(help="The cursor that the previous page ended with.")] = None,
+    conversation_id: str | None = None,
+    limit: int = 20,
+    cursor: str | None = None,
     as_json: AsJson = False,
 ) -> None:
     """List conversations, the newest first, or read one."""
     if conversation_id is None:
         page = await memory.conversations.list(memory.scope, limit=limit, cursor=cursor)
-        print_result(as_json, _page_json(page), *_list_parts(page), *_more(page.cursor))
+        listed = [
+            {
+                **picked(each, "id client title"),
+                "first_words": "" if each.first is None else _title(each),
+                **picked(each, "messages project began_at ended_at"),
+            }
+            for each in page.conversations
+        ]
+        content = {"conversations": listed, "cursor": page.cursor}
+        print_result(as_json, content, *_list_parts(page), *_more(page.cursor))
         return
     read = await memory.conversations.read(memory.scope, conversation_id, limit=limit, cursor=cursor)
-    print_result(as_json, _messages_json(read), *_message_parts(read), *_more(read.cursor))
+    parts: list[Part] = []
+    for message in read.messages:
+        who = f"{message.name} ({message.role})" if message.name else message.role
+        parts += [f"{local_iso(message.said_at)} {who}:", message.content, ""]
+    members = [picked(message, "id at=said_at role name text=content") for message in read.messages]
+    print_result(as_json, {"id": read.id, "messages": members, "cursor": read.cursor}, *parts, *_more(read.cursor))
 
 
-@app.command(rich_help_panel=CONVERSATIONS)
-@with_memory
+@command(app, "messages")
 async def messages(  # noqa: PLR0913 - typer passes the options of a command by name
     memory: Memory,
-    words: Annotated[str, typer.Argument(metavar="[WORDS]", help="Only messages that have all of these words.")] = "",
-    role: Annotated[
-        str, typer.Option(metavar="ROLE", help="Only those of user or assistant, or pages with document.")
-    ] = "",
-    speaker: Annotated[str, typer.Option(metavar="NAME", help="Only what somebody of this name said.")] = "",
-    session: Annotated[
-        str, typer.Option(metavar="ID", help="Only one conversation: its id, or the first 8 characters of it.")
-    ] = "",
-    since: Annotated[
-        str, typer.Option("--from", metavar="TIME", help="An ISO 8601 day or time: what was said from then on.")
-    ] = "",
-    until: Annotated[
-        str, typer.Option("--to", metavar="TIME", help="An ISO 8601 day or time: what was said until its end.")
-    ] = "",
-    limit: Annotated[int, typer.Option(min=1, max=MAX_LIMIT, help="How many are shown at most.")] = 20,
-    cursor: Annotated[str | None, typer.Option(help="The cursor that the previous page ended with.")] = None,
+    words: str = "",
+    role: str = "",
+    speaker: str = "",
+    session: str = "",
+    since: str = "",
+    until: str = "",
+    limit: int = 20,
+    cursor: str | None = None,
     as_json: AsJson = False,
 ) -> None:
     """List messages of all conversations page by page, newest first. palimpsest search finds them by meaning."""
@@ -128,56 +128,8 @@ def _title(conversation: ConversationSummary) -> str:
     return shorten(one_line(conversation.first.content), TITLE_CHARS)
 
 
-def _message_parts(page: MessagePage) -> list[Part]:
-    return [
-        part
-        for message in page.messages
-        for part in (f"{local_iso(message.said_at)} {_who(message)}:", message.content, "")
-    ]
-
-
-def _who(message: Message) -> str:
-    return f"{message.name} ({message.role})" if message.name else message.role
-
-
 def _more(cursor: str | None) -> list[Part]:
     return [f"more: --cursor {cursor}"] if cursor else []
-
-
-def _page_json(page: ConversationPage) -> dict[str, Any]:
-    return {
-        "conversations": [
-            {
-                "id": conversation.id,
-                "client": conversation.client,
-                "title": conversation.title,
-                "first_words": "" if conversation.first is None else _title(conversation),
-                "messages": conversation.messages,
-                "project": conversation.project,
-                "began_at": iso(conversation.began_at),
-                "ended_at": iso(conversation.ended_at),
-            }
-            for conversation in page.conversations
-        ],
-        "cursor": page.cursor,
-    }
-
-
-def _messages_json(page: MessagePage) -> dict[str, Any]:
-    return {
-        "id": page.id,
-        "messages": [
-            {
-                "id": message.id,
-                "at": iso(message.said_at),
-                "role": message.role,
-                "name": message.name,
-                "text": message.content,
-            }
-            for message in page.messages
-        ],
-        "cursor": page.cursor,
-    }
 
 
 # The command on documents: list them, read one, delete one; and how `palimpsest learn` keeps files as documents.
@@ -186,15 +138,12 @@ MAX_NAMED = 10
 """How many skipped files are named for each reason, to fit a screen. JSON names all of them."""
 
 
-@app.command(rich_help_panel=CONVERSATIONS)
-@with_memory
+@command(app, "documents")
 async def documents(
     memory: Memory,
-    document_id: Annotated[
-        str | None, typer.Argument(metavar="ID", help="Read this one: its id, or the first 8 characters of it.")
-    ] = None,
-    page: Annotated[int | None, typer.Option(min=1, help="Only this page of it, whole.")] = None,
-    delete: Annotated[bool, typer.Option("--delete", help="Delete its pages. palimpsest undo restores them.")] = False,
+    document_id: str | None = None,
+    page: int | None = None,
+    delete: bool = False,
     as_json: AsJson = False,
 ) -> None:
     """List documents that were learned, show the pages of one, or delete one."""
@@ -227,35 +176,25 @@ async def _list(memory: Memory, *, as_json: bool) -> None:
     print_result(as_json, content, *([rows, more] if listed else ["no documents; palimpsest learn FILE adds one"]))
 
 
-def learn_documents(ctx: typer.Context, path: Path, ask: Sequence[str], *, temporary: bool, as_json: bool) -> None:
-    """Keep a file, or the files of a folder, as documents, and answer questions from them."""
-    is_folder = path.is_dir()
-
-    async def work(memory: Memory) -> None:
-        with progress_bar("learning") as progress:
-            if is_folder:
-                result = await memory.documents.learn_folder(memory.scope, path, progress, caller=CALLER)
-            else:
-                result = LearnedFolder([await memory.documents.learn_file(memory.scope, path, caller=CALLER)])
-        waiting = 0
-        if not all(learned.is_unchanged for learned in result.learned):
-            with progress_bar("embedding") as progress:
-                waiting = await memory.documents.embed(progress)
-        notes = _notes(result, waiting)
-        answers = {question: await memory.search(memory.scope, question, limit=3, caller=CALLER) for question in ask}
-        parts: list[Part] = [*_lines(result, path), *notes_text(notes)]
-        for question, answer in answers.items():
-            parts += search_parts(answer, question, memory.scope)
-        content: dict[str, Any] = {
-            "documents": [json_replies.learned_json(learned) for learned in result.learned],
-            "skipped": [{"path": item.path, "reason": item.reason} for item in result.skipped],
-            "gone": [json_replies.document_json(item) for item in result.gone],
-            "notes": list(notes),
-            "answers": {name: search_json(answer, memory.scope) for name, answer in answers.items()},
-        }
-        print_result(as_json, content, *parts, done="" if temporary else str(parts[0]))
-
-    run_with_memory(ctx, work, temporary=temporary)
+async def _learn_documents(memory: Memory, path: Path) -> tuple[dict[str, Any], list[Part]]:
+    """Keep a file, or the files of a folder, as documents. Return the reply as JSON and for people."""
+    with progress_bar("learning") as progress:
+        if path.is_dir():  # noqa: ASYNC240 - a moment
+            result = await memory.documents.learn_folder(memory.scope, path, progress, caller=CALLER)
+        else:
+            result = LearnedFolder([await memory.documents.learn_file(memory.scope, path, caller=CALLER)])
+    waiting = 0
+    if not all(learned.is_unchanged for learned in result.learned):
+        with progress_bar("embedding") as progress:
+            waiting = await memory.documents.embed(progress)
+    notes = _notes(result, waiting)
+    content: dict[str, Any] = {
+        "documents": [json_replies.learned_json(learned) for learned in result.learned],
+        "skipped": [picked(item, "path reason") for item in result.skipped],
+        "gone": [json_replies.document_json(item) for item in result.gone],
+        "notes": notes,
+    }
+    return content, [*_lines(result, path), *notes_text(notes)]
 
 
 def _lines(result: LearnedFolder, path: Path) -> list[Part]:
@@ -296,14 +235,25 @@ MAX_CHARS = 70
 """How much of a first text is shown: a line of a terminal."""
 
 
-@with_memory
-async def learn_sessions(memory: Memory, request: SessionsRequest, as_json: AsJson) -> None:
+async def learn_sessions(memory: Memory, request: SessionsRequest, *, as_json: bool) -> None:
     """Take in the sessions, or say what that would bring."""
     with progress_bar("reading") as progress:
         result = await memory.capture.take_in_sessions(request, progress)
     done = _done(request, result)
     parts: list[Part] = [done, *([_by_project(result)] if result.messages else []), *_rest(request, result)]
-    print_result(as_json, _session_json(request, result), *parts, done="" if request.is_dry_run else done)
+    content = {
+        "client": request.client,
+        "folder": result.folder,
+        "dry_run": request.is_dry_run,
+        "projects": {
+            project: {"conversations": result.conversations[project], "messages": messages}
+            for project, messages in result.messages.items()
+        },
+        **picked(result, "known restored examples left_out"),
+        "edits": list(result.edits.values()),
+        "queued": result.queued,
+    }
+    print_result(as_json, content, *parts, done="" if request.is_dry_run else done)
 
 
 def _done(request: SessionsRequest, result: SessionsResult) -> str:
@@ -334,24 +284,6 @@ def _rest(request: SessionsRequest, result: SessionsResult) -> list[Part]:
     return parts
 
 
-def _session_json(request: SessionsRequest, result: SessionsResult) -> dict[str, Any]:
-    return {
-        "client": request.client,
-        "folder": str(result.folder),
-        "dry_run": request.is_dry_run,
-        "projects": {
-            project: {"conversations": result.conversations[project], "messages": messages}
-            for project, messages in result.messages.items()
-        },
-        "known": result.known,
-        "restored": result.restored,
-        "examples": result.examples,
-        "left_out": dict(result.left_out),
-        "edits": list(result.edits.values()),
-        "queued": result.queued,
-    }
-
-
 # `palimpsest learn`: store a conversation from a file.
 
 BEGINNING_BYTES = 200
@@ -368,45 +300,46 @@ LEARN_BATCH = 40
 """Messages per write. With a model, one extraction reads this many."""
 
 
-@app.command(rich_help_panel=CONVERSATIONS)
-def learn(  # noqa: PLR0913 - typer passes the options of a command by name
+@command(app, "learn")
+async def learn(  # noqa: PLR0913 - typer passes the options of a command by name
     ctx: typer.Context,
-    file: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="FILE|FOLDER",
-            help="A conversation as JSON, or documents: Markdown, text, HTML, PDF, or a folder of them.",
-        ),
-    ] = None,
-    claude_code: Annotated[bool, typer.Option("--claude-code", help="Take in old sessions of Claude Code.")] = False,
-    codex: Annotated[bool, typer.Option("--codex", help="Take in old sessions of Codex.")] = False,
-    folder: Annotated[Path | None, typer.Option(help="Where the sessions are, if not in the client's folder.")] = None,
-    since: Annotated[str, typer.Option(help="An ISO 8601 date. Only what was said since then.")] = "",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what sessions would bring.")] = False,
-    ask: Annotated[
-        list[str] | None, typer.Option(help="A question to search the memory for afterwards. May be repeated.")
-    ] = None,
-    temporary: Annotated[bool, typer.Option(help="Use a new memory that is deleted afterwards.")] = False,
+    file: Path | None = None,
+    claude_code: bool = False,
+    codex: bool = False,
+    folder: Path | None = None,
+    since: str = "",
+    dry_run: bool = False,
+    ask: list[str] | None = None,
+    temporary: bool = False,
     as_json: AsJson = False,
 ) -> None:
     """Store a conversation or documents from files, or the old sessions of a client, and learn from them."""
     clients = [name for name, is_chosen in (("claude-code", claude_code), ("codex", codex)) if is_chosen]
     if len(clients) + (file is not None) != 1:
         raise InputError("give one of: a file, --claude-code, --codex. Nothing was stored")
-    if clients:
+    if file is None:
         if ask or temporary:
             raise InputError("--ask and --temporary go with a file. Nothing was stored")
-        zones = settings_of(ctx).zones
-        at = parse_instant(since, "--since", zones.default) if since else None
+        at = parse_instant(since, "--since", settings_of(ctx).zones.default) if since else None
         request = SessionsRequest(clients[0], folder, at, is_dry_run=dry_run, caller=CALLER)
-        learn_sessions(ctx, request=request, as_json=as_json)
-    elif file is not None:
-        if folder or since or dry_run:
-            raise InputError("--folder, --since and --dry-run go with sessions. Nothing was stored")
-        if not _is_conversation(file):
-            learn_documents(ctx, file, ask or [], temporary=temporary, as_json=as_json)
-            return
-        _learn_file(ctx, file, ask or [], temporary=temporary, as_json=as_json)
+        async with opened(ctx) as memory:
+            await learn_sessions(memory, request, as_json=as_json)
+        return
+    if folder or since or dry_run:
+        raise InputError("--folder, --since and --dry-run go with sessions. Nothing was stored")
+    is_conversation = _is_conversation(file)
+    async with opened(ctx, temporary=temporary) as memory:
+        if is_conversation:
+            stays = cast("Options", ctx.obj).names_project
+            content, parts = await _learn_file(memory, file, stays=stays, embeds=bool(ask) or temporary)
+        else:
+            content, parts = await _learn_documents(memory, file)
+        done = "" if temporary else str(parts[0])
+        found = {each: await memory.search(memory.scope, each, limit=3, caller=CALLER) for each in ask or ()}
+        content["answers"] = {question: search_json(answer, memory.scope) for question, answer in found.items()}
+        for question, answer in found.items():
+            parts += search_parts(answer, question, memory.scope)
+        print_result(as_json, content, *parts, done=done)
 
 
 def _is_conversation(file: Path) -> bool:
@@ -429,46 +362,33 @@ def _is_conversation(file: Path) -> bool:
     return "".join(beginning.split()).startswith(("[{", '{"'))
 
 
-def _learn_file(ctx: typer.Context, file: Path, ask: list[str], *, temporary: bool, as_json: bool) -> None:
-    """Store a conversation from a file, extract facts from it, and answer questions from it."""
+async def _learn_file(memory: Memory, file: Path, *, stays: bool, embeds: bool) -> tuple[dict[str, Any], list[Part]]:
+    """Store a conversation from a file, and extract facts from it. Return the reply as JSON and for people.
 
-    async def work(memory: Memory) -> None:
-        conversations, notes = _conversations_in(file, memory.scope, memory.engine.clock())
-        total = sum(len(conversation.messages) for conversation in conversations)
-        stays = cast("Options", ctx.obj).names_project
-        with progress_bar("learning") as progress:
-            kept, learned, done_messages = 0, 0, 0
-            for conversation in conversations:
-                for start in range(0, len(conversation.messages), LEARN_BATCH):
-                    batch = conversation.messages[start : start + LEARN_BATCH]
-                    result = await memory.add_messages(
-                        batch, context=conversation.context, caller=CALLER, stays_in_project=stays
-                    )
-                    kept += result.kept_messages
-                    learned += len(result.outcomes)
-                    notes.update(dict.fromkeys(result.notes))
-                    done_messages += len(batch)
-                    progress(done_messages, total)
-        told = list(notes)
-        if ask or temporary:  # nobody asks again once the background has embedded them
-            with progress_bar("embedding") as progress:
-                waiting = await memory.documents.embed(progress)
-            told = told if waiting else [note for note in told if not is_on_embedding(note)]
-        answers = {question: await memory.search(memory.scope, question, limit=3, caller=CALLER) for question in ask}
-
-        done = f"learned {counted(kept, 'message')} and {counted(learned, 'fact')} from {file}"
-        parts: list[Part] = [done, *notes_text(told)]
-        for question, answer in answers.items():
-            parts += search_parts(answer, question, memory.scope)
-        content = {
-            "kept_messages": kept,
-            "facts": learned,
-            "notes": told,
-            "answers": {question: search_json(answer, memory.scope) for question, answer in answers.items()},
-        }
-        print_result(as_json, content, *parts, done="" if temporary else done)
-
-    run_with_memory(ctx, work, temporary=temporary)
+    `stays`: all of it stays in the project. `embeds`: texts that wait for it are embedded now.
+    """
+    conversations, notes = _conversations_in(file, memory.scope, memory.engine.clock())
+    total = sum(len(conversation.messages) for conversation in conversations)
+    kept = learned = done = 0
+    with progress_bar("learning") as progress:
+        for conversation in conversations:
+            for start in range(0, len(conversation.messages), LEARN_BATCH):
+                batch = conversation.messages[start : start + LEARN_BATCH]
+                result = await memory.add_messages(
+                    batch, context=conversation.context, caller=CALLER, stays_in_project=stays
+                )
+                kept += result.kept_messages
+                learned += len(result.outcomes)
+                notes.update(dict.fromkeys(result.notes))
+                done += len(batch)
+                progress(done, total)
+    told = list(notes)
+    if embeds:  # nobody asks again once the background has embedded them
+        with progress_bar("embedding") as progress:
+            waiting = await memory.documents.embed(progress)
+        told = told if waiting else [note for note in told if not is_on_embedding(note)]
+    text = f"learned {counted(kept, 'message')} and {counted(learned, 'fact')} from {file}"
+    return {"kept_messages": kept, "facts": learned, "notes": told}, [text, *notes_text(told)]
 
 
 def _conversations_in(file: Path, scope: Scope, now: datetime) -> tuple[list[ConversationInput], dict[str, None]]:
@@ -517,19 +437,29 @@ def _is_json_lines(text: str) -> bool:
 # The command that shows what is learned in the background.
 
 
-@app.command(rich_help_panel=CARE)
-@with_memory
-async def jobs(
-    memory: Memory,
-    retry: Annotated[bool, typer.Option("--retry", help="Work now on what waits or has failed.")] = False,
-    as_json: AsJson = False,
-) -> None:
+@command(app, "jobs")
+async def jobs(memory: Memory, retry: bool = False, as_json: AsJson = False) -> None:
     """List the work in the background: what waits and for what, what failed, and how often a model was asked."""
     done = ""
     if retry:
         done = f"due at once: {counted(await memory.care.retry_jobs(), 'job')}"
     reports, use, settings = await memory.care.jobs(), await memory.care.model_use(), memory.settings
-    values = {"jobs": [_jobs_json(report) for report in reports], "model": job_reports.as_values(use, settings)}
+    listed = [
+        {
+            "kind": report.job.kind,
+            "scope": str(report.job.scope),
+            **picked(report.job, "state messages=message_ids memories=memory_ids"),
+            **picked(report.job, "created_at due_at finished_at failures=attempts error"),
+            "waits_for": report.waits_for,
+            "learned": [
+                {"id": memory.id, "memory": memory.text, "holds": memory.deleted_at is None}
+                for memory in report.memories
+            ],
+            "notes": report.job.notes,
+        }
+        for report in reports
+    ]
+    values = {"jobs": listed, "model": job_reports.as_values(use, settings)}
     parts: list[Part] = [*([done] if done else []), _table(reports) if reports else "there are no jobs"]
     print_result(as_json, values, *parts, f"model: {job_reports.in_words(use, settings)}", done=done)
 
@@ -554,24 +484,3 @@ def _what(report: JobReport) -> str:
 def _result(report: JobReport) -> str:
     texts = [shown_fact(memory) for memory in report.memories]
     return "\n".join([*texts, *report.job.notes, *filter(None, (report.job.error, report.waits_for))])
-
-
-def _jobs_json(report: JobReport) -> dict[str, Any]:
-    job = report.job
-    return {
-        "kind": job.kind,
-        "scope": str(job.scope),
-        "state": job.state,
-        "messages": list(job.message_ids),
-        "memories": list(job.memory_ids),
-        "created_at": iso(job.created_at),
-        "due_at": iso(job.due_at),
-        "finished_at": iso(job.finished_at) if job.finished_at else None,
-        "failures": job.attempts,
-        "error": job.error,
-        "waits_for": report.waits_for,
-        "learned": [
-            {"id": memory.id, "memory": memory.text, "holds": memory.deleted_at is None} for memory in report.memories
-        ],
-        "notes": list(job.notes),
-    }

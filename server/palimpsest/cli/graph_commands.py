@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from palimpsest.cli.console import CALLER, GRAPH, AsJson, with_memory
+from palimpsest.cli.console import CALLER, AsJson, command
 from palimpsest.cli.output import plain, print_file, print_note, print_result, print_text, printing, table
 from palimpsest.core import validation
 from palimpsest.core.clock import parse_until, shown_date
@@ -16,7 +16,7 @@ from palimpsest.core.errors import InputError
 from palimpsest.core.files import replace_file
 from palimpsest.core.models import EntityType
 from palimpsest.learn.entity_graph import EntityEdited, GraphForm, ListedEntity, Subgraph, written
-from palimpsest.learn.summaries.dossier import MAX_HOPS, lines_of
+from palimpsest.learn.summaries.dossier import lines_of
 from palimpsest.memory import Memory
 from palimpsest.server.replies import json_replies
 from palimpsest.server.replies.advice import short
@@ -28,8 +28,6 @@ SHOW = "show"
 """The command of `entity` that need not be named."""
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A name, or the id from palimpsest entities.")]
-Hops = Annotated[int, typer.Option(min=1, max=MAX_HOPS, help="How many steps to go from there.")]
-AsOf = Annotated[str, typer.Option("--as-of", help="An ISO 8601 date or time: what was known then.")]
 
 
 class EntityCommands(TyperGroup):
@@ -46,15 +44,14 @@ app = typer.Typer()
 entity = typer.Typer(
     cls=EntityCommands, no_args_is_help=True, help="Show what is known about somebody or something, and correct it."
 )
-app.add_typer(entity, name="entity", rich_help_panel=GRAPH)
+app.add_typer(entity, name="entity")
 
 
-@app.command(rich_help_panel=GRAPH)
-@with_memory
+@command(app, "entities")
 async def entities(
     memory: Memory,
-    type: Annotated[EntityType | None, typer.Option(help="Only entities of this type.")] = None,  # noqa: A002 - the option
-    limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many are shown at most.")] = 20,
+    type: EntityType | None = None,  # noqa: A002 - the option
+    limit: int = 20,
     as_json: AsJson = False,
 ) -> None:
     """List the people, places and things that memories mention, the one mentioned last first."""
@@ -72,9 +69,8 @@ def _cells(item: ListedEntity) -> tuple[Any, ...]:
     return short(known.id), known.type, str(item.mentions), shown_date(item.mentioned_at), name
 
 
-@entity.command(SHOW)
-@with_memory
-async def show(memory: Memory, name: Name, hops: Hops = 1, as_of: AsOf = "", as_json: AsJson = False) -> None:
+@command(entity, "entity show")
+async def show(memory: Memory, name: str, hops: int = 1, as_of: str = "", as_json: AsJson = False) -> None:
     """Show what is known about somebody or something. The word show can be left out."""
     instant = parse_until(as_of, "--as-of", memory.zone) if as_of else None
     found = await memory.graph.dossiers(memory.scope, name, hops=hops, as_of=instant)
@@ -82,48 +78,32 @@ async def show(memory: Memory, name: Name, hops: Hops = 1, as_of: AsOf = "", as_
     print_result(as_json, {"entities": [json_replies.dossier_json(dossier) for dossier in found]}, "\n\n".join(texts))
 
 
-@entity.command()
-@with_memory
-async def merge(
-    memory: Memory,
-    name: Annotated[str, typer.Argument(metavar="A", help="Who or what is the same: a name or an id.")],
-    into: Annotated[str, typer.Argument(metavar="B", help="As whom or what. This name stays.")],
-    as_json: AsJson = False,
-) -> None:
+@command(entity, "entity merge")
+async def merge(memory: Memory, name: str, into: str, as_json: AsJson = False) -> None:
     """Say that two entities are one."""
     _print(as_json, await memory.graph.merge(memory.scope, name, into, caller=CALLER))
 
 
-@entity.command()
-@with_memory
-async def split(
-    memory: Memory,
-    name: Name,
-    memory_ids: Annotated[
-        list[str], typer.Argument(metavar="MEMORY_ID...", help="The memories that are about another one.")
-    ],
-    new_name: Annotated[str, typer.Option("--as", metavar="NEW", help="Its name. Default: the same.")] = "",
-    as_json: AsJson = False,
-) -> None:
+@command(entity, "entity split")
+async def split(memory: Memory, name: str, memory_ids: list[str], new_name: str = "", as_json: AsJson = False) -> None:
     """Say that some memories are about another one of the name."""
     scope = memory.scope
     _print(as_json, await memory.graph.split(scope, name, memory_ids, new_name=new_name, caller=CALLER))
 
 
-@entity.command()
-@with_memory
+@command(entity, "entity rename")
 async def rename(
     memory: Memory,
-    name: Name,
-    new_name: Annotated[str, typer.Argument(metavar="NEW", help="The new name. The old one still means it.")],
-    type: Annotated[EntityType | None, typer.Option(help="The new type.")] = None,  # noqa: A002 - the option
+    name: str,
+    new_name: str,
+    type: EntityType | None = None,  # noqa: A002 - the option
     as_json: AsJson = False,
 ) -> None:
     """Give an entity another name, and a type if one is given."""
     _print(as_json, await memory.graph.rename(memory.scope, name, new_name, type=type, caller=CALLER))
 
 
-def _print(as_json: bool, edited: EntityEdited) -> None:  # noqa: FBT001 - the option's value
+def _print(as_json: bool, edited: EntityEdited) -> None:
     text = json_replies.edited_text(edited)
     print_result(as_json, json_replies.edited_json(edited), text, done=text)
 
@@ -131,16 +111,15 @@ def _print(as_json: bool, edited: EntityEdited) -> None:  # noqa: FBT001 - the o
 # The command that writes the graph as a drawing, or as data for other programs.
 
 
-@app.command(rich_help_panel=GRAPH)
-@with_memory
+@command(app, "graph")
 async def graph(
     memory: Memory,
-    form: Annotated[GraphForm, typer.Option("--format", help="What to write.")] = "mermaid",
-    about: Annotated[str, typer.Option(metavar="NAME", help="Only what is near this one.")] = "",
-    hops: Hops = 1,
-    limit: Annotated[int, typer.Option(min=1, max=100_000, help="How many relations at most, the newest.")] = 100,
-    as_of: AsOf = "",
-    output: Annotated[Path | None, typer.Option(metavar="FILE", help="A new file. Default: it is printed.")] = None,
+    form: GraphForm = "mermaid",
+    about: str = "",
+    hops: int = 1,
+    limit: int = 100,
+    as_of: str = "",
+    output: Path | None = None,
     as_json: AsJson = False,
 ) -> None:
     """Draw how people, places and things are connected now, or were at a time. --json is --format json."""

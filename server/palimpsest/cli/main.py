@@ -9,14 +9,14 @@ from typing import Annotated, Literal, cast
 import typer
 
 from palimpsest import __version__
-from palimpsest.cli.console import SETUP, CommandLine, Options
+from palimpsest.cli.console import CommandLine, Options, command
 
 app = typer.Typer(
     cls=CommandLine, no_args_is_help=True, add_completion=False, help="Long-term memory for chat and coding agents."
 )
 
 
-def _print_version(value: bool) -> None:  # noqa: FBT001 - the option's value
+def _print_version(value: bool) -> None:
     if value:
         version()
         raise typer.Exit
@@ -45,16 +45,12 @@ def main(
     ctx.obj = options
 
 
-@app.command(rich_help_panel=SETUP)
+@command(app, "serve")
 def serve(
     ctx: typer.Context,
-    transport: Annotated[
-        Literal["stdio", "http", "sse", "all"], typer.Option(help="all means http and sse.")
-    ] = "stdio",
-    host: Annotated[str | None, typer.Option(help="For http and sse. Default: 127.0.0.1.")] = None,
-    port: Annotated[
-        int | None, typer.Option(min=0, max=65535, help="For http and sse. Default: 8765. 0 picks a free port.")
-    ] = None,
+    transport: Literal["stdio", "http", "sse", "all"] = "stdio",
+    host: str | None = None,
+    port: int | None = None,
 ) -> None:
     """Serve MCP over stdio, or over HTTP: streamable HTTP at /mcp, SSE at /sse, and the page at /."""
     from palimpsest.server.app import run_stdio, settings_loader  # noqa: PLC0415 - it imports the MCP SDK
@@ -70,12 +66,8 @@ def serve(
     http_server.serve(load_settings, transport, host, port, page_beside_mcp)
 
 
-@app.command(rich_help_panel=SETUP)
-def ui(
-    ctx: typer.Context,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 picks a free port.")] = 0,
-    opens: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in the browser.")] = True,
-) -> None:
+@command(app, "ui")
+def ui(ctx: typer.Context, port: int = 0, opens: bool = True) -> None:
     """Look into the memory and correct it, in the browser."""
     from palimpsest.cli.output import print_text  # noqa: PLC0415 - it imports rich
     from palimpsest.page.page_server import serve_page  # noqa: PLC0415 - it imports a web server
@@ -86,7 +78,7 @@ def ui(
     serve_page(load_settings, port, print_text, opens=opens)
 
 
-@app.command(rich_help_panel=SETUP)
+@command(app, "version")
 def version() -> None:
     """Print the version."""
     sys.stdout.write(f"{__version__}\n")

@@ -21,13 +21,11 @@ from typer.core import TyperCommand
 
 from palimpsest.cli.console import (
     CALLER,
-    MEMORIES,
     AsJson,
     Options,
-    run_async,
-    run_with_memory,
+    command,
+    opened,
     settings_of,
-    with_memory,
 )
 from palimpsest.cli.output import (
     MAX_NAME,
@@ -82,9 +80,6 @@ _CONDITION = re.compile(r"(?P<key>[^=<>!]+?)\s*(?P<sign>==|=|!=|>=|<=|>|<)\s*(?P
 
 _SIGNS = {"=": "eq", "==": "eq", "!=": "ne", ">": "gt", ">=": "gte", "<": "lt", "<=": "lte"}
 
-FILTER_HELP = (
-    "Only what matches, such as kind=message, 'at>=2026-01-01' or a filter as JSON. May be repeated: all must match."
-)
 
 _EXAMPLES = '--filter topic=garden, --filter \'at>=2026-01-01\' or --filter \'{"topic": {"in": ["garden", "cats"]}}\''
 
@@ -138,22 +133,15 @@ class WithRelations(TyperCommand):
     """A command whose option `--relation` takes three values. In Typer such an option cannot be repeated."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the three values after each `--relation` as one."""
-        return super().parse_args(ctx, _with_joined_relations(args))
-
-
-def _with_joined_relations(args: Sequence[str]) -> list[str]:
-    """Return arguments with the three values after each `--relation` as a list in JSON."""
-    joined: list[str] = []
-    rest = list(args)
-    while rest:
-        argument = rest.pop(0)
-        joined.append(argument)
-        values = rest[:_RELATION_PARTS]
-        if argument == _RELATION and len(values) == _RELATION_PARTS:
-            joined.append(json.dumps(values))
-            del rest[:_RELATION_PARTS]
-    return joined
+        """Read the three values after each `--relation` as one, which is a list in JSON."""
+        joined, rest = list[str](), list(args)
+        while rest:
+            joined.append(rest.pop(0))
+            values = rest[:_RELATION_PARTS]
+            if joined[-1] == _RELATION and len(values) == _RELATION_PARTS:
+                joined.append(json.dumps(values))
+                del rest[:_RELATION_PARTS]
+        return super().parse_args(ctx, joined)
 
 
 def relations_from_words(words: Sequence[str]) -> tuple[Relation, ...]:
@@ -299,23 +287,13 @@ def _shortened(hits: Sequence[Hit]) -> list[str]:
 
 app = typer.Typer()
 
-MemoryId = Annotated[str, typer.Argument(metavar="ID", help="The id, or its first 8 characters or more.")]
 
-
-@app.command(rich_help_panel=MEMORIES)
-def edit(
+@command(app, "edit")
+async def edit(
     ctx: typer.Context,
-    memory_id: MemoryId,
-    text: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="TEXT", help="The complete new text; - reads standard input. Default: an editor opens it."
-        ),
-    ] = None,
-    metadata: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="Metadata to set; KEY= removes a key. May be repeated."),
-    ] = None,
+    memory_id: str,
+    text: str | None = None,
+    metadata: list[str] | None = None,
     editor: Annotated[
         str, typer.Option(metavar="PROGRAM", envvar=["VISUAL", "EDITOR"], help="The program that opens the text.")
     ] = "",
@@ -328,55 +306,34 @@ def edit(
     if text is not None:
         text = text_given(text)
     elif not changes:
-        before = _memory_to_edit(ctx, memory_id)
+        async with open_memory(settings_of(ctx), background=False) as memory:  # it is closed while a person writes
+            before, _ = await memory.history(memory.scope, memory_id)
+        if before.deleted_at is not None:
+            raise deleted_error(before)
         text, file = edited(before.text, editor)
-
-    async def work(memory: Memory) -> None:
-        if before is not None and await memory.get(memory.scope, before.id) != before:
-            raise InputError(f"memory '{before.id[:8]}' was changed while you edited it. Nothing was changed")
-        result = await memory.update(
-            memory.scope,
-            memory_id,
-            text=validation.text_from(text) if text is not None else None,
-            metadata=validation.metadata_from(changes),
-            caller=CALLER,
-        )
-        if file is not None:
-            file.unlink(missing_ok=True)
-        reply = plain_text.changed_text(result, memory.scope, COMMANDS)
-        print_result(as_json, changed_json(result, memory.scope, COMMANDS), reply, done=reply)
-
     try:
-        run_with_memory(ctx, work)
+        async with opened(ctx) as memory:
+            if before is not None and await memory.get(memory.scope, before.id) != before:
+                raise InputError(f"memory '{before.id[:8]}' was changed while you edited it. Nothing was changed")
+            result = await memory.update(
+                memory.scope,
+                memory_id,
+                text=validation.text_from(text) if text is not None else None,
+                metadata=validation.metadata_from(changes),
+                caller=CALLER,
+            )
+            if file is not None:
+                file.unlink(missing_ok=True)
+            reply = plain_text.changed_text(result, memory.scope, COMMANDS)
+            print_result(as_json, changed_json(result, memory.scope, COMMANDS), reply, done=reply)
     finally:
         if file is not None and file.exists():
             print_note(f"your text is kept in {file}")
 
 
-def _memory_to_edit(ctx: typer.Context, memory_id: str) -> models.Memory:
-    """Return the memory to open in an editor, whose ledger is closed meanwhile. Exits as `exit_on_error` does."""
-
-    async def read() -> models.Memory:
-        async with open_memory(settings_of(ctx), background=False) as memory:
-            found, _ = await memory.history(memory.scope, memory_id)
-        if found.deleted_at is not None:
-            raise deleted_error(found)
-        return found
-
-    return run_async(read)
-
-
-@app.command(rich_help_panel=MEMORIES)
-@with_memory
+@command(app, "delete")
 async def delete(
-    memory: Memory,
-    ids: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="ID...", help="Ids of memories and messages, or their first 8 characters or more."),
-    ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Delete everything stored in the scope.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="With --all: do not ask for confirmation.")] = False,
-    as_json: AsJson = False,
+    memory: Memory, ids: list[str] | None = None, everything: bool = False, yes: bool = False, as_json: AsJson = False
 ) -> None:
     """Delete memories and messages. They are no longer found, and can be restored with undelete or undo."""
     scope = memory.scope
@@ -400,9 +357,8 @@ def _question(stored: ScopeContents, scope: models.Scope) -> str:
     return f"Delete {stored} of {scope} ({kept})?"
 
 
-@app.command(rich_help_panel=MEMORIES)
-@with_memory
-async def undelete(memory: Memory, memory_id: MemoryId, as_json: AsJson = False) -> None:
+@command(app, "undelete")
+async def undelete(memory: Memory, memory_id: str, as_json: AsJson = False) -> None:
     """Restore a deleted or replaced memory, or a deleted message. palimpsest list --deleted has their ids."""
     result = await memory.restore(memory.scope, memory_id, caller=CALLER)
     text = plain_text.restored_text(result, memory.scope)
@@ -411,81 +367,49 @@ async def undelete(memory: Memory, memory_id: MemoryId, as_json: AsJson = False)
 
 # Commands that add, search, list and show memories.
 
-MAX_DAYS = 31
-"""How many days `palimpsest summary --days` lists at most. Each may cost a call of the model."""
 
-Limit = Annotated[
-    int,
-    typer.Option(min=1, max=validation.MAX_LIMIT, metavar="NUMBER", help="The largest number of results, 1 to 100."),
-]
-Filters = Annotated[list[str] | None, typer.Option("--filter", metavar="FILTER", help=FILTER_HELP)]
-
-
-@app.command(cls=WithRelations, rich_help_panel=MEMORIES)
-def add(
-    ctx: typer.Context,
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="One fact, as a sentence; - reads standard input.")],
-    at: Annotated[
-        str,
-        typer.Option(metavar="TIME", help="An ISO 8601 date or time: when it was said or holds from. Default: now."),
-    ] = "",
-    replaces: Annotated[
-        list[str] | None, typer.Option(metavar="ID", help="Id of a memory that it replaces. May be repeated.")
-    ] = None,
-    metadata: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Metadata for filters. May be repeated.")
-    ] = None,
-    relation: Annotated[
-        list[str] | None,
-        typer.Option(metavar="SOURCE NAME DESTINATION", help="What it states, as three names. May be repeated."),
-    ] = None,
+@command(app, "add", cls=WithRelations)
+async def add(
+    memory: Memory,
+    options: Options,
+    text: str,
+    at: str = "",
+    replaces: list[str] | None = None,
+    metadata: list[str] | None = None,
+    relation: list[str] | None = None,
     as_json: AsJson = False,
 ) -> None:
     """Store one fact."""
-
-    async def work(memory: Memory) -> None:
-        scope, project = memory.scope, memory.scope.project
-        said_at = parse_instant(at, "--at", memory.zone) if at else None
-        fact, relations = validation.text_from(text_given(text)), relations_from_words(relation or ())
-        if not cast("Options", ctx.obj).names_project:
-            scope = await memory.home_of(scope, fact, relations, replaces or ())
-        result = await memory.add_text(
-            scope,
-            fact,
-            at=said_at,
-            replaces=replaces or (),
-            metadata=validation.metadata_from(metadata_from_words(metadata or (), may_remove=False)),
-            relations=relations,
-            caller=CALLER,
-        )
-        result = replace(
-            result,
-            notes=(
-                *result.notes,
-                *general_notes("" if scope.project else project, COMMANDS, is_successor=bool(replaces)),
-            ),
-        )
-        reply = plain_text.added_text(result, scope, COMMANDS)
-        print_result(as_json, added_json(result, scope, COMMANDS), reply, done=reply)
-
-    run_with_memory(ctx, work)
+    scope, project = memory.scope, memory.scope.project
+    said_at = parse_instant(at, "--at", memory.zone) if at else None
+    fact, relations = validation.text_from(text_given(text)), relations_from_words(relation or ())
+    if not options.names_project:
+        scope = await memory.home_of(scope, fact, relations, replaces or ())
+    result = await memory.add_text(
+        scope,
+        fact,
+        at=said_at,
+        replaces=replaces or (),
+        metadata=validation.metadata_from(metadata_from_words(metadata or (), may_remove=False)),
+        relations=relations,
+        caller=CALLER,
+    )
+    general = general_notes("" if scope.project else project, COMMANDS, is_successor=bool(replaces))
+    result = replace(result, notes=(*result.notes, *general))
+    reply = plain_text.added_text(result, scope, COMMANDS)
+    print_result(as_json, added_json(result, scope, COMMANDS), reply, done=reply)
 
 
-@app.command(rich_help_panel=MEMORIES)
-@with_memory
+@command(app, "search")
 async def search(  # noqa: PLR0913 - typer passes the options of a command by name
     memory: Memory,
-    query: Annotated[str, typer.Argument(metavar="QUERY", help="A question or keywords.")],
-    limit: Limit = 10,
-    filters: Filters = None,
-    as_of: Annotated[
-        str, typer.Option(metavar="TIME", help="An ISO 8601 date or time. Search the memory as it was then.")
-    ] = "",
-    explain: Annotated[bool, typer.Option("--explain", help="Show the parts of each hit's score.")] = False,
-    all_projects: Annotated[bool, typer.Option("--all-projects", help="Search all projects of the user.")] = False,
-    hops: Annotated[
-        int, typer.Option(min=1, max=2, help="How far relations lead from the names in the question: 1 or 2.")
-    ] = 1,
+    query: str,
+    limit: int = 10,
+    filters: list[str] | None = None,
+    as_of: str = "",
+    explain: bool = False,
+    all_projects: bool = False,
+    hops: int = 1,
     as_json: AsJson = False,
 ) -> None:
     """Search memories and messages by meaning and by words."""
@@ -513,14 +437,13 @@ async def search(  # noqa: PLR0913 - typer passes the options of a command by na
     print_result(as_json, search_json(answer, memory.scope, COMMANDS), *parts)
 
 
-@app.command("list", rich_help_panel=MEMORIES)
-@with_memory
+@command(app, "list")
 async def list_(
     memory: Memory,
-    limit: Limit = 20,
-    filters: Filters = None,
-    cursor: Annotated[str | None, typer.Option(help="The cursor that the previous page ended with.")] = None,
-    deleted: Annotated[bool, typer.Option("--deleted", help="List deleted memories instead.")] = False,
+    limit: int = 20,
+    filters: list[str] | None = None,
+    cursor: str | None = None,
+    deleted: bool = False,
     as_json: AsJson = False,
 ) -> None:
     """List memories page by page, newest first."""
@@ -562,9 +485,8 @@ def _where_to_look(scope: Scope, *, is_filtered: bool) -> list[str]:
     ]
 
 
-@app.command(rich_help_panel=MEMORIES)
-@with_memory
-async def get(memory: Memory, memory_id: MemoryId, as_json: AsJson = False) -> None:
+@command(app, "get")
+async def get(memory: Memory, memory_id: str, as_json: AsJson = False) -> None:
     """Print a memory or message whole, with its sources, metadata and dates."""
     owner = await memory.get(memory.scope, memory_id)
     sources = () if isinstance(owner, Message) else await memory.sources(memory.scope, owner.id)
@@ -572,9 +494,8 @@ async def get(memory: Memory, memory_id: MemoryId, as_json: AsJson = False) -> N
     print_result(as_json, content, whole_reply_text(owner, sources), soft_wrap=True)
 
 
-@app.command(rich_help_panel=MEMORIES)
-@with_memory
-async def history(memory: Memory, memory_id: MemoryId, as_json: AsJson = False) -> None:
+@command(app, "history")
+async def history(memory: Memory, memory_id: str, as_json: AsJson = False) -> None:
     """Show every version of a memory, or the whole text of a message."""
     owner = await memory.get(memory.scope, memory_id)
     if isinstance(owner, Message):
@@ -587,22 +508,13 @@ async def history(memory: Memory, memory_id: MemoryId, as_json: AsJson = False) 
     print_result(as_json, reply, text)
 
 
-@app.command(rich_help_panel=MEMORIES)
-@with_memory
+@command(app, "summary")
 async def summary(
     memory: Memory,
-    name: Annotated[
-        str,
-        typer.Argument(
-            metavar="[KIND]",
-            help="overall, recent, profile, project, procedures, session, session:ID, day:DATE or about:NAME.",
-        ),
-    ] = "",
+    name: str = "",
     kind: Annotated[str, typer.Option(help="The same as KIND.", hidden=True)] = "overall",
-    days: Annotated[
-        int, typer.Option(min=0, max=MAX_DAYS, metavar="NUMBER", help="List so many days, the last first.")
-    ] = 0,
-    refresh: Annotated[bool, typer.Option("--refresh", help="Write it again first.")] = False,
+    days: int = 0,
+    refresh: bool = False,
     as_json: AsJson = False,
 ) -> None:
     """Summarize the memory in a paragraph, or its last days in one each."""

@@ -12,8 +12,11 @@ import json
 import os
 import re
 import sys
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import asdict, is_dataclass
+from datetime import datetime
+from operator import attrgetter
 from typing import Any, NoReturn, TextIO, TypeAlias, cast
 
 import typer
@@ -22,6 +25,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
+from palimpsest.core.clock import iso
 from palimpsest.text.display import ELLIPSIS, visible, visible_json
 
 # Tables that fit any terminal.
@@ -109,7 +113,7 @@ def wrapped(text: str, width: int, *, keeps_words: bool = False) -> str:
     return "\n".join(line for paragraph in text.split("\n") for line in _lines(paragraph, width, keeps_words))
 
 
-def _lines(paragraph: str, width: int, keeps_words: bool) -> Iterator[str]:  # noqa: FBT001 - as `wrapped` takes it
+def _lines(paragraph: str, width: int, keeps_words: bool) -> Iterator[str]:
     line = ""
     for match in _UNIT.finditer(paragraph):
         unit = match[0]
@@ -205,8 +209,23 @@ def _discard(stream: TextIO) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
+def picked(value: object, names: str) -> dict[str, Any]:
+    """Return attributes of a value as members of a JSON object, each by its name or as `member=attribute`."""
+    pairs = [name.partition("=") for name in names.split()]
+    return {member: attrgetter(attribute or member)(value) for member, _, attribute in pairs}
+
+
+def _as_json(value: object) -> Any:
+    """Return a value that JSON has no form for as one that it has."""
+    if isinstance(value, datetime):
+        return iso(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    return dict(cast("Mapping[str, Any]", value)) if isinstance(value, Mapping) else str(value)
+
+
 def print_result(
-    as_json: bool,  # noqa: FBT001 - the option's value
+    as_json: bool,
     content: dict[str, Any],
     *parts: Part,
     done: str = "",
@@ -221,7 +240,8 @@ def print_result(
         return
     with printing(done):
         is_ascii = not codecs.lookup(sys.stdout.encoding or "utf-8").name.startswith("utf")
-        print(visible_json(json.dumps(content, ensure_ascii=is_ascii, indent=2)))  # noqa: T201 - for programs: not wrapped
+        text = json.dumps(content, ensure_ascii=is_ascii, indent=2, default=_as_json)
+        print(visible_json(text))  # noqa: T201 - for programs: not wrapped
 
 
 def print_text(*parts: Part, done: str = "", soft_wrap: bool = False) -> None:

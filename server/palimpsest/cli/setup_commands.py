@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from dataclasses import asdict, dataclass
-from datetime import tzinfo
+from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
 import typer
@@ -25,7 +25,7 @@ from palimpsest.cli.clients.catalog import CLIENTS, Client, Folders, client_name
 from palimpsest.cli.clients.client_status import overview, switched_off
 from palimpsest.cli.clients.config_files import FileEdit, write
 from palimpsest.cli.clients.installation import ENTRY_NAME, Target, in_temporary_environment
-from palimpsest.cli.console import SETUP, AsJson, Options, run_async, settings_of
+from palimpsest.cli.console import AsJson, Options, command, run_async, settings_of
 from palimpsest.cli.output import Part, plain, print_file, print_result, print_text, printing, table
 from palimpsest.core.clock import in_zone, local_iso, now, shown_date
 from palimpsest.core.errors import EmbedderError, InputError, ModelError, SettingsError
@@ -54,38 +54,27 @@ from palimpsest.text.display import counted, shorten, visible
 app = typer.Typer()
 
 
-@app.command(rich_help_panel=SETUP)
-def embedder(
-    ctx: typer.Context,
-    name: Annotated[Provider | None, typer.Argument(help="The embedder to use from now on.")] = None,
-    as_json: AsJson = False,
-) -> None:
+@command(app, "embedder")
+async def embedder(ctx: typer.Context, name: Provider | None = None, as_json: AsJson = False) -> None:
     """Show the embedders and which one is in use, or choose another one."""
-    run_async(lambda: _show(ctx, as_json=as_json) if name is None else _choose(ctx, name, as_json=as_json))
-
-
-async def _show(ctx: typer.Context, *, as_json: bool) -> None:
     settings = settings_of(ctx)
+    if name is not None:
+        file, chosen = choose_embedder(settings, name)
+        await _say_chosen(settings_of(ctx), name, file, chosen, as_json=as_json)
+        return
     fingerprint, waiting = await _in_use(settings)
-    chosen = settings.embedder.provider
-    infos = embedders(settings)
-
+    provider, infos = settings.embedder.provider, embedders(settings)
     rows = table("name", "can be used", "what it is")
     for info in infos:
         rows.add_row(info.name, plain(info.obstacle or "yes"), plain(info.about))
-    source = "the best that runs here" if chosen == "local" else "chosen in the settings"
-    parts: list[Part] = [rows, f"in use: {fingerprint} ({chosen}: {source})"]
+    source = "the best that runs here" if provider == "local" else "chosen in the settings"
+    parts: list[Part] = [rows, f"in use: {fingerprint} ({provider}: {source})"]
     if waiting:
         parts.append(
             f"Waiting to be embedded, and found by words until then: {counted(waiting, 'text')}. "
             "A server embeds them in the background; palimpsest rebuild does it now."
         )
-    content = {
-        "provider": chosen,
-        "fingerprint": fingerprint,
-        "waiting": waiting,
-        "embedders": [asdict(info) for info in infos],
-    }
+    content = {"provider": provider, "fingerprint": fingerprint, "waiting": waiting, "embedders": infos}
     print_result(as_json, content, *parts)
 
 
@@ -98,13 +87,11 @@ async def _in_use(settings: Settings) -> tuple[str, int]:
         return f"none: {error}", 0
 
 
-async def _choose(ctx: typer.Context, name: Provider, *, as_json: bool) -> None:
-    file, fingerprint = choose_embedder(settings_of(ctx), name)
-    settings = settings_of(ctx)
+async def _say_chosen(settings: Settings, name: Provider, file: Path, fingerprint: str, *, as_json: bool) -> None:
     is_effective = settings.embedder.provider == name
     _, waiting = await _in_use(settings)
-
     done = f"{file}: embedder.provider = {name} ({fingerprint})"
+    next_step = "Restart the clients."
     if not is_effective:
         next_step = "It has no effect yet: an environment variable (PALIMPSEST_EMBEDDER__PROVIDER) overrides the file."
     elif waiting:
@@ -112,16 +99,8 @@ async def _choose(ctx: typer.Context, name: Provider, *, as_json: bool) -> None:
             f"To be embedded again, and found by words until then: {counted(waiting, 'text')}. The next server "
             "does it in the background, palimpsest rebuild does it now. Restart the clients."
         )
-    else:
-        next_step = "Restart the clients."
-    content = {
-        "file": str(file),
-        "provider": name,
-        "fingerprint": fingerprint,
-        "effective": is_effective,
-        "waiting": waiting,
-    }
-    print_result(as_json, content, done, next_step, done=done)
+    content = {"file": file, "provider": name, "fingerprint": fingerprint, "effective": is_effective}
+    print_result(as_json, {**content, "waiting": waiting}, done, next_step, done=done)
 
 
 # `palimpsest prompts`: list, show, check and compare the prompt files.
@@ -129,10 +108,10 @@ async def _choose(ctx: typer.Context, name: Provider, *, as_json: bool) -> None:
 prompts_app = typer.Typer(no_args_is_help=True, help="Show and check the prompts for the language model.")
 
 
-@prompts_app.command("list")
-def prompts_list(ctx: typer.Context) -> None:
+@command(prompts_app, "prompts list")
+def prompts_list(settings: Settings) -> None:
     """List the prompts with version, fingerprint and file."""
-    prompts = _prompt_files(ctx)
+    prompts = _prompt_files(settings)
     rows = table("prompt", "version", "fingerprint", "file")
     for name in prompts.needed:
         prompt = prompts.get(name)
@@ -140,36 +119,35 @@ def prompts_list(ctx: typer.Context) -> None:
     print_text(rows)
 
 
-@prompts_app.command("show")
-def prompts_show(ctx: typer.Context, name: str) -> None:
+@command(prompts_app, "prompts show")
+def prompts_show(settings: Settings, name: str) -> None:
     """Print a prompt file as it is used."""
-    text = _prompt_files(ctx).path(name).read_text("utf-8")
+    text = _prompt_files(settings).path(name).read_text("utf-8")
     with printing():
         print_file([text])
 
 
-@prompts_app.command("check")
-def prompts_check(ctx: typer.Context) -> None:
+@command(prompts_app, "prompts check")
+def prompts_check(settings: Settings) -> None:
     """Check every prompt. If one cannot be used, name the file and the variable and exit with 1."""
-    prompts = _prompt_files(ctx)
+    prompts = _prompt_files(settings)
     prompts.check()
     print_text(f"{len(prompts.needed)} valid prompts")
 
 
-@prompts_app.command("diff")
-def prompts_diff(ctx: typer.Context, name: Annotated[str | None, typer.Argument()] = None) -> None:
+@command(prompts_app, "prompts diff")
+def prompts_diff(settings: Settings, name: str | None = None) -> None:
     """Show how your prompts differ from the shipped ones."""
-    prompts = _prompt_files(ctx)
+    prompts = _prompt_files(settings)
     for prompt_name in [name] if name else prompts.needed:
         used, shipped = prompts.path(prompt_name), shipped_directory() / f"{prompt_name}.md"
         lines = [path.read_text("utf-8").splitlines(keepends=True) for path in (shipped, used)]
-        diff = difflib.unified_diff(*lines, fromfile=str(shipped), tofile=str(used))
         with printing():
-            print_file(diff)
+            print_file(difflib.unified_diff(*lines, fromfile=str(shipped), tofile=str(used)))
 
 
-def _prompt_files(ctx: typer.Context) -> PromptFiles:
-    return PromptFiles(NEEDED_PROMPTS, settings_of(ctx).prompts_dir)
+def _prompt_files(settings: Settings) -> PromptFiles:
+    return PromptFiles(NEEDED_PROMPTS, settings.prompts_dir)
 
 
 # `palimpsest token`: create, list and revoke access tokens for HTTP.
@@ -177,25 +155,18 @@ def _prompt_files(ctx: typer.Context) -> PromptFiles:
 token_app = typer.Typer(no_args_is_help=True, help="Manage access tokens for HTTP.")
 
 
-@token_app.command()
+@command(token_app, "token create")
 def create(
-    ctx: typer.Context,
-    user: Annotated[str | None, typer.Option(help="The user whose memory it opens. Default: yours.")] = None,
-    project: Annotated[
-        str | None, typer.Option(help="Limit it to this project. Default: it opens everything of the user.")
-    ] = None,
-    with_general: Annotated[
-        bool, typer.Option("--with-general", help="With --project: also open what belongs to no project.")
-    ] = False,
-    read_only: Annotated[bool, typer.Option("--read-only", help="Allow searching and listing, not writing.")] = False,
-    days: Annotated[
-        int | None, typer.Option(min=1, help="Days until it expires. Default: it is valid until it is revoked.")
-    ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask about a project that is not known yet.")] = False,
+    settings: Settings,
+    user: str | None = None,
+    project: str | None = None,
+    with_general: bool = False,
+    read_only: bool = False,
+    days: int | None = None,
+    yes: bool = False,
     as_json: AsJson = False,
 ) -> None:
     """Create an access token and print it. It is shown only once, because only its hash is stored."""
-    settings = settings_of(ctx)
     scope = scope_from(Scope(settings.user_id), ScopeInput(user_id=user, project=project))
     if project is not None and not scope.project:
         raise InputError("--project is empty. Name the project, or leave it out for a token of all projects")
@@ -219,42 +190,33 @@ def create(
     print_result(as_json, {"token": text, **_token_json(token)}, text, done=done, soft_wrap=True)
 
 
-@token_app.command("list")
-def list_(ctx: typer.Context, as_json: AsJson = False) -> None:
+@command(token_app, "token list")
+def list_(settings: Settings, as_json: AsJson = False) -> None:
     """List the access tokens, without their text.
 
     One of a project also opens what belongs to no project if it says "+ general".
     """
-    settings = settings_of(ctx)
     tokens, zone = access_tokens.stored_tokens(settings.data_dir), settings.zones.default
     rows = table("id", "user", "project", "access", "created", "valid until")
     for token in tokens:
+        project = token.project
+        if project and token.sees_general:
+            project += f" + general{' (never decided)' if token.is_undecided else ''}"
         access = "read" if token.read_only else "read and write"
-        created = shown_date(in_zone(token.made_at, zone))
-        cells = (token.id, token.user_id, _project(token), access, created, _until(token, zone))
-        rows.add_row(*map(plain, cells))
+        created, until = shown_date(in_zone(token.made_at, zone)), "it is revoked"
+        if token.ends_at is not None:
+            until = f"{local_iso(in_zone(token.ends_at, zone))}{' (expired)' if token.is_expired(now()) else ''}"
+        rows.add_row(*map(plain, (token.id, token.user_id, project, access, created, until)))
     part = rows if tokens else "there are no access tokens; palimpsest token create prints a new one"
     print_result(as_json, {"tokens": [_token_json(token) for token in tokens]}, part)
 
 
-@token_app.command()
-def revoke(ctx: typer.Context, token_id: str, as_json: AsJson = False) -> None:
+@command(token_app, "token revoke")
+def revoke(settings: Settings, token_id: str, as_json: AsJson = False) -> None:
     """Revoke an access token. A running server refuses it from the next request on."""
-    token = access_tokens.revoke(settings_of(ctx).data_dir, token_id)
+    token = access_tokens.revoke(settings.data_dir, token_id)
     text = f"revoked: {token.id} of {token.user_id}"
     print_result(as_json, _token_json(token), text, done=text)
-
-
-def _project(token: access_tokens.StoredToken) -> str:
-    if not token.project or not token.sees_general:
-        return token.project
-    return f"{token.project} + general{' (never decided)' if token.is_undecided else ''}"
-
-
-def _until(token: access_tokens.StoredToken, zone: tzinfo) -> str:
-    if token.ends_at is None:
-        return "it is revoked"
-    return f"{local_iso(in_zone(token.ends_at, zone))}{' (expired)' if token.is_expired(now()) else ''}"
 
 
 def _token_json(token: access_tokens.StoredToken) -> dict[str, Any]:
@@ -287,26 +249,21 @@ ClientOrNone = Annotated[
     Client | None,
     typer.Argument(parser=_client, metavar="CLIENT", help=f"One of {', '.join(CLIENTS)}. Without it, they are listed."),
 ]
-InProject = Annotated[bool, typer.Option("--project", help="Use the files of the current folder.")]
-WithHooks = Annotated[
-    bool, typer.Option("--hooks", help="Also keep conversations and recall memories without being asked, by hooks.")
-]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the change and write nothing.")]
 
 
-@app.command(rich_help_panel=SETUP)
+@command(app, "install")
 def install(
-    ctx: typer.Context,
-    client: ClientOrNone = None,
-    hooks: WithHooks = False,
-    project: InProject = False,
-    dry_run: DryRun = False,
+    ctx: typer.Context, client: ClientOrNone = None, hooks: bool = False, project: bool = False, dry_run: bool = False
 ) -> None:
     """Add the memory to a client. --user, --data-dir, --config, --agent and --run go into its entry."""
     if client is None:
         if hooks or project or dry_run:
             raise typer.BadParameter("name a client; palimpsest install alone lists them", param_hint="CLIENT")
-        _print_overview()
+        rows = table("client", "on this machine", "memory", "hooks")
+        for state in overview(Folders.of_this_machine()):
+            found = "found" if state.found else ""
+            rows.add_row(plain(state.client.name), plain(found), plain(state.entry), plain(state.hooks))
+        print_text(rows, "palimpsest install CLIENT adds the memory to a client, and its hooks with --hooks.")
         return
     target = Target(client, Folders.of_this_machine(), project)
     options = cast("Options", ctx.obj)
@@ -318,20 +275,20 @@ def install(
     edits = installation.installation(target, env, arguments)
     unchanged = [f"{edit.file}: '{ENTRY_NAME}' is already up to date" for edit in edits if not edit.has_changes]
     _apply(edits, unchanged, dry_run=dry_run)
-    print_text(*installation.off_notes(target, edits), soft_wrap=True)
+    print_text(*installation.off_notes(target, edits[0]), soft_wrap=True)
     if not dry_run:
         off = switched_off(client, target.folders) if hooks else []
         print_text(*_next_steps(target, options, off, hooks=hooks), *_on_unused_variables(ctx))
 
 
-@app.command(rich_help_panel=SETUP)
-def uninstall(client: ClientArgument, project: InProject = False, dry_run: DryRun = False) -> None:
+@command(app, "uninstall")
+def uninstall(client: ClientArgument, project: bool = False, dry_run: bool = False) -> None:
     """Remove the memory and its hooks from a client's files. The stored memories stay."""
     target = Target(client, Folders.of_this_machine(), project)
     edits = installation.removal(target)
     nothing = [f"{target.entry_file}: the entry '{ENTRY_NAME}' does not exist"]
     _apply(edits, [] if any(edit.has_changes for edit in edits) else nothing, dry_run=dry_run)
-    print_text(*(line for edit in edits for line in installation.foreign_notes(target, edit)), soft_wrap=True)
+    print_text(*installation.foreign_notes(target, edits[0]), soft_wrap=True)
 
 
 def _on_unused_variables(ctx: typer.Context) -> list[str]:
@@ -389,14 +346,6 @@ def _apply(edits: list[FileEdit], unchanged: list[str], *, dry_run: bool) -> Non
             print_text(done, done=done, soft_wrap=True)
 
 
-def _print_overview() -> None:
-    rows = table("client", "on this machine", "memory", "hooks")
-    for state in overview(Folders.of_this_machine()):
-        found = "found" if state.found else ""
-        rows.add_row(plain(state.client.name), plain(found), plain(state.entry), plain(state.hooks))
-    print_text(rows, "palimpsest install CLIENT adds the memory to a client, and its hooks with --hooks.")
-
-
 # `palimpsest setup`: choose the language model, whose memory it is, and what hooks do; and write it down.
 
 ModelProvider = Literal["none", "client", "openai"]
@@ -424,20 +373,15 @@ class _Given:
     yes: bool
 
 
-@app.command(rich_help_panel=SETUP)
+@command(app, "setup")
 def setup(
     ctx: typer.Context,
-    provider: Annotated[
-        ModelProvider | None,
-        typer.Option(help="none, the client's own model, or openai: an endpoint that speaks OpenAI's protocol."),
-    ] = None,
-    model: Annotated[str | None, typer.Option(help="The model's name, for openai.")] = None,
-    base_url: Annotated[str | None, typer.Option(help=f"The endpoint, for openai. Default: {OPENAI_URL}")] = None,
-    api_key_from_env: Annotated[
-        str | None, typer.Option(metavar="VARIABLE", help="The environment variable that holds the key, for openai.")
-    ] = None,
-    hooks: Annotated[Hooks | None, typer.Option(help="What hooks of clients do.")] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Ask nothing; take the options and what is set already.")] = False,
+    provider: ModelProvider | None = None,
+    model: str | None = None,
+    base_url: str | None = None,
+    api_key_from_env: str | None = None,
+    hooks: Hooks | None = None,
+    yes: bool = False,
 ) -> None:
     """Choose the language model and write it into the settings file. It asks, tries the model, and shows the change.
 

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from http import HTTPStatus
-from pathlib import Path
 from typing import Any, cast
 
 import anyio.to_thread
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from palimpsest.admin.backup import StoredBackup, back_up, inspect_backup, restore, stored_backups
+from palimpsest.admin.backup import back_up, inspect_backup, restore, stored_backups
 from palimpsest.admin.configuration import (
     PromptInUse,
     prompt_in_use,
@@ -28,14 +26,15 @@ from palimpsest.core.clock import now
 from palimpsest.core.errors import InputError, PromptError
 from palimpsest.core.models import Scope
 from palimpsest.core.validation import ScopeInput, scope_from
-from palimpsest.page.import_export import may_import, require_owner, require_settings_reader, settings_of, work_of
+from palimpsest.page.import_export import may_import, settings_of, work_of
 from palimpsest.page.page_context import (
     answered,
     in_project,
     is_part,
     memory_of,
-    rendered,
+    or_not_found,
     scope_of,
+    shown,
     told_to,
     visitor_of,
 )
@@ -48,19 +47,17 @@ from palimpsest.server.session.lazy_memory import LazyMemory
 
 async def care(request: Request) -> Response:
     """Show what can be looked after. The findings follow, because they take some seconds."""
-    visitor = visitor_of(request)
-    values = {"scope": scope_of(request), "may_import": may_import(visitor), "findings": None}
-    return rendered(request, "care/care.html", values)
+    return shown(request, "care/care.html", may_import=may_import(visitor_of(request)), findings=None)
 
 
 async def findings(request: Request) -> Response:
     """Examine every part, as `palimpsest doctor` does."""
-    require_owner(request)
     settings = await settings_of(request)
     async with work_of(request).examining:
         found = [*await examine(settings), *token_findings(settings)]
-    values = {"scope": scope_of(request), "may_import": True, "findings": found}
-    return rendered(request, "care/findings.html" if is_part(request) else "care/care.html", values)
+    return shown(
+        request, "care/findings.html" if is_part(request) else "care/care.html", may_import=True, findings=found
+    )
 
 
 # Back up the ledger, and restore a backup. Both concern every user of this machine's ledger.
@@ -68,32 +65,26 @@ async def findings(request: Request) -> Response:
 
 async def backups(request: Request) -> Response:
     """List the backups, the newest first."""
-    require_owner(request)
     listed = await anyio.to_thread.run_sync(stored_backups, await settings_of(request))
     done = "backed_up" if request.query_params.get("done") == "backed_up" else ""
-    values = {"scope": scope_of(request), "backups": [_shown(backup) for backup in listed], "done": done}
-    return rendered(request, "care/backups.html", values)
+    return shown(request, "care/backups.html", backups=listed, done=done)
 
 
 async def make(request: Request) -> Response:
     """Make a backup now."""
-    require_owner(request)
-    settings = await settings_of(request)
-    await anyio.to_thread.run_sync(partial(back_up, settings, None, now))
+    await anyio.to_thread.run_sync(back_up, await settings_of(request), None, now)
     return RedirectResponse(in_project("/care/backups?done=backed_up", scope_of(request)), HTTPStatus.SEE_OTHER)
 
 
 async def ask(request: Request) -> Response:
     """Say what restoring a backup will do, and ask for it."""
-    require_owner(request)
     name = request.query_params.get("file", "")
     copy = await anyio.to_thread.run_sync(inspect_backup, await settings_of(request), name)
-    return rendered(request, "care/restore.html", {"scope": scope_of(request), "name": name, "copy": copy})
+    return shown(request, "care/restore.html", name=name, copy=copy)
 
 
 async def put_back(request: Request) -> Response:
     """Restore a backup. The ledger as it was is backed up first, and the answer leads back to it."""
-    require_owner(request)
     form = await request.form()
     if form.get("confirmed") != "on":
         raise InputError("restoring was not confirmed. Nothing was changed")
@@ -104,33 +95,16 @@ async def put_back(request: Request) -> Response:
     if opened is not None:
         done = await opened.care.restore(name)
     else:  # the ledger is damaged, which is when a backup is needed most
-
-        def work() -> Any:
-            return restore(settings, inspect_backup(settings, name).path, now)
-
-        done = await anyio.to_thread.run_sync(work)
+        copy = await anyio.to_thread.run_sync(inspect_backup, settings, name)
+        done = await anyio.to_thread.run_sync(restore, settings, copy.path, now)
     return answered(request, in_project("/care/backups/restored", scope_of(request)), {"restored": done})
 
 
 async def restored(request: Request) -> Response:
     """Say what the restore did that led here, and how to go back."""
-    require_owner(request)
-    told, scope = told_to(request), scope_of(request)
-    if not told:
-        return RedirectResponse(in_project("/care/backups", scope), HTTPStatus.SEE_OTHER)
-    return rendered(request, "care/restored.html", {"scope": scope, **told})
-
-
-def _shown(backup: StoredBackup) -> dict[str, Any]:
-    """Return a backup for the page. The occasion of a new schema names the old one."""
-    occasion = "schema" if backup.occasion.startswith("schema-") else backup.occasion
-    return {
-        "name": backup.path.name,
-        "made_at": backup.made_at,
-        "word": f"backup_{occasion.replace('-', '_')}",
-        "occasion": backup.occasion,
-        "megabytes": backup.size / 1e6,
-    }
+    if told := told_to(request):
+        return shown(request, "care/restored.html", **told)
+    return RedirectResponse(in_project("/care/backups", scope_of(request)), HTTPStatus.SEE_OTHER)
 
 
 # Access tokens for HTTP: list them, create one, which is shown once, and revoke one.
@@ -141,13 +115,11 @@ MAX_DAYS = 36_500
 
 async def tokens(request: Request) -> Response:
     """List the access tokens, without their text."""
-    require_owner(request)
     return await _tokens_page(request)
 
 
 async def create(request: Request) -> Response:
     """Create an access token and show it. It is shown only once, because only its hash is stored."""
-    require_owner(request)
     settings, form = await settings_of(request), await request.form()
     given = ScopeInput(user_id=str(form.get("user", "")) or None, project=str(form.get("project", "")) or None)
     scope = scope_from(Scope(settings.user_id), given)
@@ -176,7 +148,6 @@ async def create(request: Request) -> Response:
 
 async def revoke(request: Request) -> Response:
     """Revoke an access token. A running server refuses it from the next request on."""
-    require_owner(request)
     settings = await settings_of(request)
     await anyio.to_thread.run_sync(access_tokens.revoke, settings.data_dir, request.path_params["id"])
     return RedirectResponse(in_project("/care/tokens?done=revoked", scope_of(request)), HTTPStatus.SEE_OTHER)
@@ -188,22 +159,19 @@ async def _tokens_page(request: Request, unknown: str = "", given: Mapping[str, 
     `unknown` is the question about a project that is not known, and `given` what the form said that named it.
     """
     settings = await settings_of(request)
-    values: dict[str, Any] = {
-        "scope": scope_of(request),
-        "tokens": await anyio.to_thread.run_sync(_stored, settings.data_dir),
-        "of_settings": settings.http.tokens,
-        "given": {"user": settings.user_id, "project": "", "days": ""} | dict(given or {}),
-        "unknown": unknown,
-        "created": "",
-        "token_id": "",
-        "done": "revoked" if request.query_params.get("done") == "revoked" else "",
-    }
-    return rendered(request, "care/tokens.html", {**values, **told_to(request, once=True)})
-
-
-def _stored(data_dir: Path) -> list[tuple[access_tokens.StoredToken, bool]]:
-    """Return the tokens, each with whether it is no longer valid."""
-    return [(token, token.is_expired(now())) for token in access_tokens.stored_tokens(data_dir)]
+    told = told_to(request, once=True)
+    stored = await anyio.to_thread.run_sync(access_tokens.stored_tokens, settings.data_dir)
+    return shown(
+        request,
+        "care/tokens.html",
+        tokens=[(token, token.is_expired(now())) for token in stored],
+        of_settings=settings.http.tokens,
+        given={"user": settings.user_id, "project": "", "days": ""} | dict(given or {}),
+        unknown=unknown,
+        done="revoked" if request.query_params.get("done") == "revoked" else "",
+        created=told.get("created", ""),
+        token_id=told.get("token_id", ""),
+    )
 
 
 def _days(text: str) -> int | None:
@@ -222,25 +190,18 @@ CHANGES = {"+": "added", "-": "removed", "@": "place"}
 
 async def prompts(request: Request) -> Response:
     """List the prompts, and which of them are one's own."""
-    require_settings_reader(request)
     settings = await settings_of(request)
-    values = {
-        "scope": scope_of(request),
-        "prompts": await anyio.to_thread.run_sync(prompts_in_use, settings),
-        "folder": settings.prompts_dir,
-    }
-    return rendered(request, "care/prompts.html", values)
+    listed = await anyio.to_thread.run_sync(prompts_in_use, settings)
+    return shown(request, "care/prompts.html", prompts=listed, folder=settings.prompts_dir)
 
 
 async def prompt(request: Request) -> Response:
     """Show a prompt, and how it differs from the shipped one."""
-    require_settings_reader(request)
     return await _prompt_page(request, await _named(request))
 
 
 async def save(request: Request) -> Response:
     """Write one's own prompt. A text that cannot be used is shown again, with the reason."""
-    require_owner(request)
     found, form = await _named(request), await request.form()
     text, read = str(form.get("text", "")), form.get("read")
     if read is not None and read != _digest(found.text) and _plain(text) != _plain(found.text):
@@ -254,7 +215,6 @@ async def save(request: Request) -> Response:
 
 async def return_(request: Request) -> Response:
     """Use the shipped prompt again, and keep one's own beside it."""
-    require_owner(request)
     found = await _named(request)
     if not found.is_own:
         return RedirectResponse(in_project(f"/care/prompts/{found.name}", scope_of(request)), HTTPStatus.SEE_OTHER)
@@ -270,11 +230,9 @@ def _done(request: Request, done: str, kept: str) -> Response:
 
 async def _named(request: Request) -> PromptInUse:
     """Return the prompt that a path names. Raises HTTPException if there is none."""
-    settings, name = await settings_of(request), request.path_params["name"]
-    try:
-        return await anyio.to_thread.run_sync(partial(prompt_in_use, settings, name))
-    except PromptError as error:
-        raise HTTPException(404) from error
+    settings = await settings_of(request)
+    with or_not_found():
+        return await anyio.to_thread.run_sync(prompt_in_use, settings, request.path_params["name"])
 
 
 async def _prompt_page(
@@ -287,19 +245,21 @@ async def _prompt_page(
     status: int = 200,
 ) -> Response:
     settings, told = await settings_of(request), told_to(request)
-    values = {
-        "scope": scope_of(request),
-        "prompt": found,
-        "lines": _lines(found.difference),
-        "draft": draft or found.text,
-        "problem": problem,
-        "changed": changed,
-        "read": _digest(found.text),
-        "done": told.get("done", ""),
-        "kept": told.get("kept", ""),
-        "may_write": visitor_of(request).is_owner and settings.prompts_dir is not None,
-    }
-    return rendered(request, "care/prompt.html", values, status)
+    difference = [(CHANGES.get(line[:1], ""), line if line[:1] == "@" else line[1:]) for line in found.difference]
+    return shown(
+        request,
+        "care/prompt.html",
+        status,
+        prompt=found,
+        lines=difference,
+        draft=draft or found.text,
+        problem=problem,
+        changed=changed,
+        read=_digest(found.text),
+        done=told.get("done", ""),
+        kept=told.get("kept", ""),
+        may_write=visitor_of(request).is_owner and settings.prompts_dir is not None,
+    )
 
 
 def _digest(text: str) -> str:
@@ -311,17 +271,10 @@ def _plain(text: str) -> str:
     return "\n".join(text.splitlines()).strip()
 
 
-def _lines(difference: Sequence[str]) -> list[tuple[str, str]]:
-    """Return the lines of a difference, each with what it means: "added", "removed", "place" or ""."""
-    return [(CHANGES.get(line[:1], ""), line if line[:1] == "@" else line[1:]) for line in difference]
-
-
 # The settings in effect, and where each comes from.
 
 
 async def settings(request: Request) -> Response:
     """List the settings. They can only be read here: some decide who may read the page."""
-    require_settings_reader(request)
     effective = await settings_of(request)
-    values = {"scope": scope_of(request), "settings": settings_in_effect(effective), "file": effective.config}
-    return rendered(request, "care/settings.html", values)
+    return shown(request, "care/settings.html", settings=settings_in_effect(effective), file=effective.config)

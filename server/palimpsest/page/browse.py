@@ -1,21 +1,202 @@
-"""Browse conversations, documents, entities and summaries."""
+"""Browse the time line, activity, conversations, documents, entities and summaries."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
 from http import HTTPStatus
-from typing import Any, cast
+from typing import Any, Literal, TypeAlias, cast, get_args
 
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
-from palimpsest.core.errors import InputError
-from palimpsest.core.models import ENTITY_TYPES, EntityType, Scope, name_key
-from palimpsest.learn.browsing import cursor_before
+from palimpsest.core.models import ENTITY_TYPES, EntityType, Memory, Scope, name_key
+from palimpsest.learn.browsing import TimeLine, cursor_before
 from palimpsest.learn.entity_graph import MAX_NODES, Entities, EntityGraph
+from palimpsest.learn.job_reports import jobs_seen
 from palimpsest.learn.summaries.summary_writer import KEPT_KIND_NAMES, Summaries
-from palimpsest.memory import Memory
-from palimpsest.page.page_context import CALLER, in_project, is_part, memory_of, rendered, scope_of, writable_scope_of
+from palimpsest.memory import Memory as OpenMemory
+from palimpsest.page.page_context import (
+    CALLER,
+    in_project,
+    is_part,
+    memory_of,
+    or_not_found,
+    scope_of,
+    shown,
+    writable_scope_of,
+)
+
+# Spans of a time line: a day, a week, a month or a year, with what comes before and after each.
+
+PeriodName: TypeAlias = Literal["day", "week", "month", "year"]
+
+PERIOD_NAMES: tuple[PeriodName, ...] = get_args(PeriodName)
+
+DAYS_OF_WEEK = 7
+
+MONTHS_OF_YEAR = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """A day, week, month or year: from its first day until before the day `end`. A week begins on Monday (ISO 8601)."""
+
+    name: PeriodName
+    first: date
+    end: date
+
+    @property
+    def last(self) -> date:
+        """Return its last day."""
+        return self.end - timedelta(days=1)
+
+    @property
+    def parts(self) -> Sequence[Period]:
+        """Return what it consists of: the months of a year, else its days."""
+        if self.name == "year":
+            return [period("month", date(self.first.year, month, 1)) for month in range(1, MONTHS_OF_YEAR + 1)]
+        days = (self.end - self.first).days
+        return [period("day", self.first + timedelta(days=number)) for number in range(days)]
+
+    @property
+    def key(self) -> str:
+        """Return the name of its time in ISO 8601: "2026-11-21", "2026-W47", "2026-11" or "2026"."""
+        if self.name == "week":
+            year, week, _ = self.first.isocalendar()
+            return f"{year}-W{week:02}"
+        return self.first.isoformat()[: {"day": 10, "month": 7, "year": 4}[self.name]]
+
+    @property
+    def before(self) -> Period | None:
+        """Return the period before it; None before the first year of the calendar."""
+        return period(self.name, self.first - timedelta(days=1)) if self.first > date.min else None
+
+    @property
+    def after(self) -> Period | None:
+        """Return the period after it; None after the last year of the calendar."""
+        return period(self.name, self.end) if self.end.year < date.max.year else None
+
+
+def period(name: PeriodName, day: date) -> Period:
+    """Return the day, week, month or year that a day is in."""
+    if name == "day":
+        return Period(name, day, day + timedelta(days=1))
+    if name == "week":
+        monday = day - timedelta(days=day.weekday())
+        return Period(name, monday, monday + timedelta(days=DAYS_OF_WEEK))
+    if name == "month":
+        first = day.replace(day=1)
+        return Period(name, first, (first + timedelta(days=31)).replace(day=1))
+    return Period(name, date(day.year, 1, 1), date(day.year + 1, 1, 1))
+
+
+def day_from(text: str, default: date) -> date:
+    """Return the day that a text names as in ISO 8601, of a month or year its first one; else `default`.
+
+    The first and the last years of the calendar, around which there are no weeks, are not among them.
+    """
+    padded = f"{text}-01-01" if len(text) == len("2026") else f"{text}-01" if len(text) == len("2026-11") else text
+    try:
+        day = date.fromisoformat(padded)
+    except ValueError:
+        return default
+    return day if date.min.year < day.year < date.max.year else default
+
+
+# What goes on in the background, and how the memory grew.
+
+JOBS = 30
+"""How many jobs are shown, the newest."""
+
+MONTHS = 24
+"""How many months a plot shows: two years, a bar of each fits a narrow screen."""
+
+
+MAX_DAYS = 60
+"""How many days a plot shows at most. As `MONTHS`."""
+
+
+async def activity(request: Request) -> Response:
+    """Show the jobs, and plots of what was stored, said and asked."""
+    memory, scope = await memory_of(request), scope_of(request)
+    today = memory.engine.clock().date()
+    months = _last("month", MONTHS, today)
+    growth = await TimeLine(memory.engine).growth(scope, "month", months[0].first, months[-1].end)
+    plots = [_plot("memories_stored", months, growth.memories), _plot("messages_said", months, growth.messages)]
+    if memory.recall_log.days:
+        days = _last("day", min(memory.recall_log.days, MAX_DAYS), today)
+        plots.append(_plot("questions_asked", days, await memory.recall_log.count_by_day(scope)))
+    return shown(request, "around/activity.html", jobs=await jobs_seen(memory.engine, scope, JOBS), plots=plots)
+
+
+def _last(name: PeriodName, number: int, today: date) -> Sequence[Period]:
+    """Return the last days or months, the present one last."""
+    periods = [period(name, today)]
+    while len(periods) < number and (before := periods[0].before) is not None:
+        periods.insert(0, before)
+    return periods
+
+
+def _plot(name: str, periods: Sequence[Period], counts: Mapping[str, int]) -> Mapping[str, object]:
+    """Return a plot by its name among the words of the page; a bar is a period, its value and its height up to 1."""
+    values = [counts.get(each.key, 0) for each in periods]
+    most = max(values)
+    bars = [
+        {"period": each, "value": value, "height": value / (most or 1)}
+        for each, value in zip(periods, values, strict=True)
+    ]
+    return {"name": name, "unit": periods[0].name, "bars": bars, "most": most}
+
+
+# The time line: what a day, week, month or year is about, and a way to what was believed then.
+
+TIME_LINE_LIMIT = 200
+"""How many memories, and how many conversations, a time line shows at most: a long day of work."""
+
+FIRST_SHOWN = 5
+"""How many memories each day of a week shows before its link to the whole day."""
+
+
+async def time_line(request: Request) -> Response:
+    """Show a period of the time line, by default the week that something was last about."""
+    memory, scope = await memory_of(request), scope_of(request)
+    line = TimeLine(memory.engine)
+    bounds = await line.bounds(scope)
+    today = memory.engine.clock().date()
+    newest = min(bounds[1], today) if bounds else today
+    asked = request.query_params
+    name = cast("PeriodName", asked.get("period")) if asked.get("period") in PERIOD_NAMES else "week"
+    asked_for = period(name, day_from(asked.get("on", ""), newest))
+    parts, unit = asked_for.parts, "month" if name == "year" else "day"
+    span = await line.span(scope, unit, asked_for.first, asked_for.end, TIME_LINE_LIMIT)
+    of_day: dict[date, list[Memory]] = {}
+    for each in span.memories if name == "week" else ():
+        of_day.setdefault(each.at.date(), []).append(each)
+    counts = [(part, *(of.get(part.key, 0) for of in (span.counts.memories, span.counts.messages))) for part in parts]
+    return shown(
+        request,
+        "around/time_line.html",
+        period=asked_for,
+        names=PERIOD_NAMES,
+        rows=[
+            {
+                "period": part,
+                "memories": memories,
+                "messages": messages,
+                "first": of_day.get(part.first, [])[:FIRST_SHOWN],
+            }
+            for part, memories, messages in counts
+        ],
+        most=max((memories + messages for _, memories, messages in counts), default=0),
+        memories=span.memories if name == "day" else (),
+        conversations=span.conversations if name == "day" else (),
+        today=today,
+        bounds=bounds,
+        limit=TIME_LINE_LIMIT,
+    )
+
 
 # Conversations: the list of them, and one of them message by message.
 
@@ -35,7 +216,7 @@ async def conversations(request: Request) -> Response:
     page = await memory.conversations.list(
         scope, limit=LISTED_CONVERSATIONS, cursor=request.query_params.get("cursor") or None
     )
-    return rendered(request, "around/conversations.html", {"scope": scope, "page": page})
+    return shown(request, "around/conversations.html", page=page)
 
 
 async def conversation(request: Request) -> Response:
@@ -43,15 +224,12 @@ async def conversation(request: Request) -> Response:
     memory, scope = await memory_of(request), scope_of(request)
     named = request.path_params["id"]
     cursor = request.query_params.get("cursor") or await cursor_before(memory.engine, scope, named, CONTEXT)
-    try:
+    with or_not_found():
         page = await memory.conversations.read(scope, named, limit=SHOWN_MESSAGES, cursor=cursor)
-    except InputError as error:
-        raise HTTPException(404) from error
     if page.about is None and page.messages:
         target = in_project(f"/documents/{page.id}?message={named}", scope)
         return RedirectResponse(f"{target}#m-{named}", HTTPStatus.SEE_OTHER)
-    values = {"scope": scope, "page": page, "named": named, "has_earlier": cursor is not None}
-    return rendered(request, "around/conversation.html", values)
+    return shown(request, "around/conversation.html", page=page, named=named, has_earlier=cursor is not None)
 
 
 # Documents: the list of them, and one of them page by page.
@@ -65,36 +243,35 @@ SHOWN_PAGES = 20
 
 async def documents(request: Request) -> Response:
     """List the documents, the one that was learned last first."""
-    memory, scope = await memory_of(request), scope_of(request)
+    found = await (await memory_of(request)).documents.list(scope_of(request))
     start = _number(request, "from")
-    found = await memory.documents.list(scope)
-    values = {
-        "scope": scope,
-        "documents": found[start : start + LISTED_DOCUMENTS],
-        "following": start + LISTED_DOCUMENTS if len(found) > start + LISTED_DOCUMENTS else None,
-    }
-    return rendered(request, "around/documents.html", values)
+    following = start + LISTED_DOCUMENTS
+    documents_ = found[start:following]
+    return shown(
+        request,
+        "around/documents.html",
+        documents=documents_,
+        following=following if len(found) > following else None,
+    )
 
 
 async def document(request: Request) -> Response:
     """Show pages of a document, by default the first ones; or those from the one on that a message is."""
     memory, scope = await memory_of(request), scope_of(request)
-    try:
+    with or_not_found():
         found, pages = await memory.documents.pages(scope, request.path_params["id"])
-    except InputError as error:
-        raise HTTPException(404) from error
     asked = request.query_params.get("message", "")
     place = next((number for number, page in enumerate(pages) if page.message.id == asked), None)
     start = _number(request, "from") if place is None else place
-    values = {
-        "scope": scope,
-        "document": found,
-        "pages": pages[start : start + SHOWN_PAGES],
-        "start": start,
-        "previous": max(start - SHOWN_PAGES, 0),
-        "following": start + SHOWN_PAGES if len(pages) > start + SHOWN_PAGES else None,
-    }
-    return rendered(request, "around/document.html", values)
+    return shown(
+        request,
+        "around/document.html",
+        document=found,
+        pages=pages[start : start + SHOWN_PAGES],
+        start=start,
+        previous=max(start - SHOWN_PAGES, 0),
+        following=start + SHOWN_PAGES if len(pages) > start + SHOWN_PAGES else None,
+    )
 
 
 def _number(request: Request, name: str) -> int:
@@ -122,29 +299,27 @@ async def entities(request: Request) -> Response:
     part = asked.get("name", "").strip()
     found = await memory.graph.entities(scope, type=type_, limit=MAX_NODES if part else LISTED_ENTITIES + 1)
     named = [each for each in found if name_key(part) in name_key(each.entity.name)]
-    values = {
-        "scope": scope,
-        "entities": named[:LISTED_ENTITIES],
-        "has_more": len(named) > LISTED_ENTITIES,
-        "types": ENTITY_TYPES,
-        "type": type_ or "",
-        "name": part,
-    }
-    return rendered(request, "around/entity_list.html" if is_part(request) else "around/entities.html", values)
+    return shown(
+        request,
+        "around/entity_list.html" if is_part(request) else "around/entities.html",
+        entities=named[:LISTED_ENTITIES],
+        has_more=len(named) > LISTED_ENTITIES,
+        types=ENTITY_TYPES,
+        type=type_ or "",
+        name=part,
+    )
 
 
 async def entity(request: Request) -> Response:
     """Show what is known about an entity."""
-    memory, scope = await memory_of(request), scope_of(request)
-    dossier = await _dossier(memory, scope, request.path_params["id"])
-    values = {"scope": scope, "dossier": dossier, "shown": SHOWN, "hops": _hops(request)}
-    return rendered(request, "around/entity.html", values)
+    dossier = await _dossier(request, await memory_of(request))
+    return shown(request, "around/entity.html", dossier=dossier, shown=SHOWN, hops=_hops(request))
 
 
 async def neighbourhood(request: Request) -> Response:
     """Return an entity and what is near it, as nodes and links in JSON."""
     memory, scope = await memory_of(request), scope_of(request)
-    dossier = await _dossier(memory, scope, request.path_params["id"])
+    dossier = await _dossier(request, memory)
     near = await Entities(memory.engine).around(scope, dossier.entity, _hops(request), NEIGHBOURS)
     return JSONResponse(_drawing(near, scope, dossier.entity.id))
 
@@ -152,7 +327,7 @@ async def neighbourhood(request: Request) -> Response:
 async def graph(request: Request) -> Response:
     """Show the page that draws all entities."""
     await memory_of(request)
-    return rendered(request, "around/graph.html", {"scope": scope_of(request), "most": MAX_NODES})
+    return shown(request, "around/graph.html", most=MAX_NODES)
 
 
 async def whole_graph(request: Request) -> Response:
@@ -161,11 +336,9 @@ async def whole_graph(request: Request) -> Response:
     return JSONResponse(_drawing(await Entities(memory.engine).whole(scope), scope, ""))
 
 
-async def _dossier(memory: Memory, scope: Scope, entity_id: str) -> Any:
-    try:
-        (dossier,) = await memory.graph.dossiers(scope, entity_id)
-    except (InputError, ValueError) as error:
-        raise HTTPException(404) from error
+async def _dossier(request: Request, memory: OpenMemory) -> Any:
+    with or_not_found():
+        (dossier,) = await memory.graph.dossiers(scope_of(request), request.path_params["id"])
     return dossier
 
 
@@ -209,19 +382,17 @@ async def summaries(request: Request) -> Response:
     """Show a summary, by default the overall one, and links to the others."""
     memory, scope = await memory_of(request), scope_of(request)
     kind = request.query_params.get("kind", "overall")
-    try:
+    with or_not_found():
         kept = await Summaries(memory.engine).kept(scope, kind, SOURCES)
-    except InputError as error:
-        raise HTTPException(404) from error
-    values = {
-        "scope": scope,
-        "kind": kept.result.kind,
-        "kinds": [name for name in WITHOUT_ARGUMENT if name != "project" or scope.project],
-        "days": await memory.last_days(scope, DAYS),
-        "kept": kept,
-        "has_model": memory.engine.own_model is not None,
-    }
-    return rendered(request, "around/summaries.html", values)
+    return shown(
+        request,
+        "around/summaries.html",
+        kind=kept.result.kind,
+        kinds=[name for name in WITHOUT_ARGUMENT if name != "project" or scope.project],
+        days=await memory.last_days(scope, DAYS),
+        kept=kept,
+        has_model=memory.engine.own_model is not None,
+    )
 
 
 async def refresh(request: Request) -> Response:

@@ -9,6 +9,7 @@ import tempfile
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from http import HTTPStatus
 from io import TextIOWrapper
 from pathlib import Path
@@ -35,8 +36,8 @@ from palimpsest.page.page_context import (
     in_project,
     is_part,
     memory_of,
-    rendered,
     scope_of,
+    shown,
     visitor_of,
     writable_scope_of,
 )
@@ -70,15 +71,15 @@ async def store_upload(request: Request, file: Path) -> str:
             return await _store(request, file)
     except BaseException as error:
         file.unlink(missing_ok=True)  # noqa: ASYNC240 - a moment, also while the request is cancelled
+        reason = ""
         if isinstance(error, TimeoutError):
-            raise InputError(
-                f"the file took longer than {SECONDS:g} seconds to arrive. Nothing was imported"
-            ) from error
-        if isinstance(error, HTTPException):
-            raise InputError("the form cannot be read. Nothing was imported") from error
-        if isinstance(error, OSError):
-            reason = error.strerror or str(error)
-            raise InputError(f"the file cannot be stored here: {reason}. Nothing was imported") from error
+            reason = f"the file took longer than {SECONDS:g} seconds to arrive"
+        elif isinstance(error, HTTPException):
+            reason = "the form cannot be read"
+        elif isinstance(error, OSError):
+            reason = f"the file cannot be stored here: {error.strerror or str(error)}"
+        if reason:
+            raise InputError(f"{reason}. Nothing was imported") from error
         raise
 
 
@@ -142,7 +143,7 @@ class CareWork:
     examining: anyio.Lock = field(default_factory=anyio.Lock)
     exporting: anyio.Lock = field(default_factory=anyio.Lock)
     _importing: anyio.Lock = field(default_factory=anyio.Lock)
-    _imports: dict[str, FileImport] = field(default_factory=dict[str, FileImport])
+    imports: dict[str, FileImport] = field(default_factory=dict[str, FileImport])
     _tasks: TaskGroup | None = None
 
     async def run(self) -> None:
@@ -153,21 +154,17 @@ class CareWork:
                 await anyio.sleep_forever()
         finally:
             self._tasks = None
-            for user_id in list(self._imports):
+            for user_id in list(self.imports):
                 self._forget(user_id)
-
-    def import_of(self, user_id: str) -> FileImport | None:
-        """Return a user's import, if there is one."""
-        return self._imports.get(user_id)
 
     @property
     def is_importing(self) -> bool:
         """Return whether anything is being imported."""
-        return any(each.state == "importing" for each in self._imports.values())
+        return any(each.state == "importing" for each in self.imports.values())
 
     def refuse_second(self, user_id: str) -> None:
         """Raise InputError if an import of a user is under way."""
-        known = self._imports.get(user_id)
+        known = self.imports.get(user_id)
         if known is not None and known.is_under_way:
             raise InputError(
                 f"the import of {known.name} is under way. Nothing else was imported. Wait until it is done"
@@ -183,13 +180,13 @@ class CareWork:
             upload.file.unlink(missing_ok=True)
             raise
         self._forget(user_id)
-        self._imports[user_id] = upload
+        self.imports[user_id] = upload
         tasks.start_soon(self._read, upload)
 
     def start(self, user_id: str, *, restore_deleted: bool) -> None:
         """Import in the background what was read. Raises InputError if nothing waits for it."""
         self.refuse_second(user_id)
-        upload, tasks = self._imports.get(user_id), self._running()
+        upload, tasks = self.imports.get(user_id), self._running()
         if upload is None or upload.state != "read":
             raise InputError("no file waits to be imported. Nothing was imported. Choose one again")
         upload.state = "importing"
@@ -210,7 +207,7 @@ class CareWork:
         await self._attempt(upload, work)
         if upload.state == "read":
             await anyio.sleep(KEPT_SECONDS)
-            if upload.state == "read" and self._imports.get(upload.scope.user_id) is upload:
+            if upload.state == "read" and self.imports.get(upload.scope.user_id) is upload:
                 self._forget(upload.scope.user_id)
 
     async def _import(self, upload: FileImport, restore_deleted: bool) -> None:  # noqa: FBT001 - `start_soon` passes no names
@@ -242,7 +239,7 @@ class CareWork:
             upload.file.unlink(missing_ok=True)
 
     def _forget(self, user_id: str) -> None:
-        forgotten = self._imports.pop(user_id, None)
+        forgotten = self.imports.pop(user_id, None)
         if forgotten is not None:
             forgotten.file.unlink(missing_ok=True)
 
@@ -326,18 +323,16 @@ MEGABYTE = 2**20
 
 async def import_(request: Request) -> Response:
     """Show the form for a file, or how far the import of the one that was chosen is."""
-    require_import(request)
     scope = scope_of(request)
-    upload = work_of(request).import_of(scope.user_id)
+    upload = work_of(request).imports.get(scope.user_id)
     if upload is not None:
         scope = upload.scope
-    values = {"scope": scope, "upload": upload, "megabytes": _max_bytes(request) // MEGABYTE}
-    return rendered(request, "care/import_state.html" if is_part(request) else "care/import.html", values)
+    template = "care/import_state.html" if is_part(request) else "care/import.html"
+    return shown(request, template, scope=scope, upload=upload, megabytes=_max_bytes(request) // MEGABYTE)
 
 
 async def upload(request: Request) -> Response:
     """Take in a file, and read in the background what it would bring."""
-    require_import(request)
     memory, scope, work = await memory_of(request), writable_scope_of(request), work_of(request)
     work.refuse_second(scope.user_id)
     max_bytes = _max_bytes(request)
@@ -345,13 +340,12 @@ async def upload(request: Request) -> Response:
         raise InputError(f"the file has more than {max_bytes // MEGABYTE} MB. Nothing was imported")
     file = await anyio.to_thread.run_sync(new_file, memory.settings.data_dir)
     name = await store_upload(request, file)
-    work.read(FileImport(file, name, scope, _max_unpacked(request)))
+    work.read(FileImport(file, name, scope, MAX_BYTES if visitor_of(request).is_owner else MAX_BYTES_OF_OTHERS))
     return RedirectResponse(in_project(UPLOAD_PATH, scope), HTTPStatus.SEE_OTHER)
 
 
 async def start(request: Request) -> Response:
     """Import the file that was read."""
-    require_import(request)
     scope, form = writable_scope_of(request), await request.form()
     work_of(request).start(scope.user_id, restore_deleted=form.get("restore_deleted") == "on")
     return RedirectResponse(in_project(UPLOAD_PATH, scope), HTTPStatus.SEE_OTHER)
@@ -359,7 +353,6 @@ async def start(request: Request) -> Response:
 
 async def discard(request: Request) -> Response:
     """Delete the uploaded file, and forget what came of it."""
-    require_import(request)
     scope = writable_scope_of(request)
     work_of(request).discard(scope.user_id)
     return RedirectResponse(in_project(UPLOAD_PATH, scope), HTTPStatus.SEE_OTHER)
@@ -367,10 +360,6 @@ async def discard(request: Request) -> Response:
 
 def _max_bytes(request: Request) -> int:
     return MAX_UPLOAD_BYTES if visitor_of(request).is_owner else MAX_BYTES_OF_OTHERS
-
-
-def _max_unpacked(request: Request) -> int:
-    return MAX_BYTES if visitor_of(request).is_owner else MAX_BYTES_OF_OTHERS
 
 
 # Download a memory: everything as JSON lines, or what is believed now as Markdown.
@@ -403,12 +392,12 @@ async def export(request: Request) -> Response:
 
 async def _exported(memory: Memory, scope: Scope, form: Literal["jsonl", "markdown"]) -> IO[bytes]:
     """Return an open file without a name that holds an export. It is gone when it is closed."""
-    file = await anyio.to_thread.run_sync(_unnamed_file, memory.settings.data_dir)
+    file = cast(
+        "IO[bytes]", await anyio.to_thread.run_sync(partial(tempfile.TemporaryFile, dir=memory.settings.data_dir))
+    )
     try:
         text = TextIOWrapper(file, encoding="utf-8", newline="")
-        await memory.care.export(
-            text, form, lambda _done, _total: end_if_cancelled(), scope=scope, one_project=bool(scope.project)
-        )
+        await memory.care.export(text, form, _end_if_cancelled, scope=scope, one_project=bool(scope.project))
         text.flush()
         text.detach()
     except OSError as error:
@@ -418,10 +407,6 @@ async def _exported(memory: Memory, scope: Scope, form: Literal["jsonl", "markdo
         file.close()
         raise
     return file
-
-
-def _unnamed_file(folder: Path) -> IO[bytes]:
-    return tempfile.TemporaryFile(dir=folder)
 
 
 async def _chunks(file: IO[bytes]) -> AsyncGenerator[bytes]:

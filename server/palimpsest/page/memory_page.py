@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import replace
 from difflib import SequenceMatcher
 from functools import partial
 from http import HTTPStatus
@@ -16,7 +16,6 @@ from starlette.responses import RedirectResponse, Response
 
 from palimpsest.core.errors import ChangedMeanwhileError, InputError, StaleDecisionError
 from palimpsest.core.models import EXPIRES_AT, PINNED, Memory, Scope, Undo, Version
-from palimpsest.core.models import Memory as StoredMemory
 from palimpsest.learn.browsing import label_changes
 from palimpsest.learn.commit import WriteResult
 from palimpsest.learn.duplicates import AlikePage
@@ -32,6 +31,7 @@ from palimpsest.page.page_context import (
     place_of,
     rendered,
     scope_of,
+    shown,
     told_to,
     visitor_of,
     writable_scope_of,
@@ -65,7 +65,7 @@ def outcome_page(
 async def done(request: Request) -> Response:
     """Say what the write did that led here. What is no longer kept is not said any more."""
     told = told_to(request)
-    return rendered(request, "done.html", told) if told else RedirectResponse("/", HTTPStatus.SEE_OTHER)
+    return rendered(request, "done.html", **told) if told else RedirectResponse("/", HTTPStatus.SEE_OTHER)
 
 
 # A memory's page: what it says, how it came to say it, and what it is connected with.
@@ -74,61 +74,41 @@ MAX_RECALLS = 20
 """How many recalls are shown, the newest: enough to see what a memory is used for."""
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """A piece of a text: the same as before, "added" or "removed"."""
-
-    text: str
-    change: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class ShownVersion:
-    """A version of a memory, and how its text differs from the one before."""
-
-    version: Version
-    pieces: Sequence[Piece]
-
-
-async def memory(request: Request) -> Response:
-    """Show a memory, living or deleted."""
-    return await memory_page(request)
-
-
 async def memory_page(
     request: Request, draft: Mapping[str, str] | None = None, problem: str = "", status: int = 200
 ) -> Response:
-    """Return the page of a memory. `draft` is what somebody wrote that could not be saved, because of a `problem`.
+    """Show a memory, living or deleted. `draft` is what somebody wrote that could not be saved, because of a `problem`.
 
     A problem is a text, or the name of one among the words of the page.
     """
     memory_id, told = request.path_params["id"], told_to(request)
     opened, scope = await memory_of(request), scope_of(request)
     stored, versions = await opened.history(scope, memory_id)
-    values = {
-        "scope": scope,
-        "memory": stored,
-        "versions": [ShownVersion(version, list(_pieces(version))) for version in reversed(versions)],
-        "sources": await opened.sources(scope, stored.id),
-        "predecessors": await opened.predecessors(scope, stored.id),
-        "labels": await label_changes(opened.engine, scope, [version.edit for version in versions]),
-        "contradicting": [] if stored.deleted_at else await _contradicting(opened, scope, stored.id),
-        "linked": await opened.linked(scope, stored),
-        "recalls": await opened.recall_log.recalls(
+    return shown(
+        request,
+        "memory.html",
+        status,
+        memory=stored,
+        versions=[(version, list(_pieces(version))) for version in reversed(versions)],
+        sources=await opened.sources(scope, stored.id),
+        predecessors=await opened.predecessors(scope, stored.id),
+        labels=await label_changes(opened.engine, scope, [version.edit for version in versions]),
+        contradicting=[] if stored.deleted_at else await _contradicting(opened, scope, stored.id),
+        linked=await opened.linked(scope, stored),
+        recalls=await opened.recall_log.recalls(
             scope, stored.id, limit=MAX_RECALLS, in_all_projects=not visitor_of(request).grant.project
         ),
-        "recall_log_days": opened.recall_log.days,
-        "done": told.get("done", ""),
-        "edit": told.get("edit", 0),
-        "draft": draft or {},
-        "problem": problem,
-    }
-    return rendered(request, "memory.html", values, status)
+        recall_log_days=opened.recall_log.days,
+        done=told.get("done", ""),
+        edit=told.get("edit", 0),
+        draft=draft or {},
+        problem=problem,
+    )
 
 
-async def _contradicting(opened: OpenMemory, scope: Scope, memory_id: str) -> list[StoredMemory]:
+async def _contradicting(opened: OpenMemory, scope: Scope, memory_id: str) -> list[Memory]:
     """Return the memories that give a relation another value than a memory does, where it can have one only."""
-    found: list[StoredMemory] = []
+    found: list[Memory] = []
     for conflict in await opened.corrections.conflicts(scope, memory_id):
         of_value = [value.memories for value in conflict.values]
         if any(each.id == memory_id for memories in of_value for each in memories):
@@ -136,23 +116,23 @@ async def _contradicting(opened: OpenMemory, scope: Scope, memory_id: str) -> li
     return found
 
 
-def _pieces(version: Version) -> Iterator[Piece]:
-    """Yield the text of a version word by word, with what it added and removed."""
+def _pieces(version: Version) -> Iterator[tuple[str, str]]:
+    """Yield the text of a version word by word, each piece with "added", "removed" or ""."""
     before = (version.old_memory or "").split()
     after = ("" if version.is_deleted else version.new_memory or "").split()
     for change, start, end, new_start, new_end in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
-        if change == "equal":
-            yield Piece(" ".join(after[new_start:new_end]))
-            continue
-        if start < end:
-            yield Piece(" ".join(before[start:end]), "removed")
+        if start < end and change != "equal":
+            yield " ".join(before[start:end]), "removed"
         if new_start < new_end:
-            yield Piece(" ".join(after[new_start:new_end]), "added")
+            yield " ".join(after[new_start:new_end]), "" if change == "equal" else "added"
 
 
 # Correct a hit where it stands in a list. Without JavaScript a link leads to the page of the memory instead.
 
 MAX_REVISION_DIGITS = 12
+
+CHANGED_BY_ANOTHER = "changed_by_another"
+"""The problem, among the words of the page, of a form whose memory was changed since it was sent."""
 
 
 async def form(request: Request) -> Response:
@@ -161,14 +141,12 @@ async def form(request: Request) -> Response:
     stored = await memory_named(request)
     if not is_part(request):
         return RedirectResponse(in_project(f"/memories/{stored.id}", scope), HTTPStatus.SEE_OTHER)
-    fields = fields_of(stored)
-    return _form(request, stored, {"text": fields["text"], "tags": fields["tags"], "pinned": _is_pinned(stored)})
+    return _form(request, stored, {name: fields_of(stored)[name] for name in ("text", "tags", "pinned")})
 
 
 async def hit(request: Request) -> Response:
     """Return a hit as it is, in place of its form."""
-    scope = scope_of(request)
-    return _hit(request, scope, await memory_named(request), "", 0)
+    return _hit(request, await memory_named(request), "", 0)
 
 
 async def save_hit(request: Request) -> Response:
@@ -177,23 +155,30 @@ async def save_hit(request: Request) -> Response:
     stored = await memory_named(request)
     text, tags, pinned = str(sent.get("text", "")), str(sent.get("tags", "")), sent.get("pinned") == "on"
     given = {"text": text, "tags": tags, "pinned": pinned}
-    try:
-        result = await memory.corrections.correct(
-            scope, stored.id, text=text, tags=tags.split(","), pinned=pinned, caller=CALLER, revision=revision_of(sent)
-        )
-    except (ChangedMeanwhileError, StaleDecisionError):
+    write = memory.corrections.correct(
+        scope, stored.id, text=text, tags=tags.split(","), pinned=pinned, caller=CALLER, revision=revision_of(sent)
+    )
+    result = await _saved(request, given, write)
+    if not isinstance(result, WriteResult):
         stored = await memory_named(request)
-        if given.items() <= (fields_of(stored) | {"pinned": _is_pinned(stored)}).items():  # it was sent twice
-            return _hit(request, scope, stored, "unchanged", 0)
-        return _form(request, stored, given, "changed_by_another")
-    except InputError as error:
-        return _form(request, stored, given, str(error))
+        return _form(request, stored, given, result) if result else _hit(request, stored, "unchanged", 0)
     (outcome,) = result.outcomes
     kept = await memory_named(request, outcome.duplicate_of or outcome.memory.id)
     if not is_part(request):
         told = {"done": done_by(result), "edit": result.edit}
         return answered(request, in_project(f"/memories/{kept.id}", scope), told)
-    return _hit(request, scope, kept, done_by(result), result.edit)
+    return _hit(request, kept, done_by(result), result.edit)
+
+
+async def _saved(request: Request, given: Mapping[str, Any], write: Awaitable[WriteResult]) -> WriteResult | str:
+    """Return what a write of the path's memory did, or why it was not done: "" if the same was sent twice."""
+    try:
+        return await write
+    except (ChangedMeanwhileError, StaleDecisionError):
+        is_same = given.items() <= fields_of(await memory_named(request)).items()
+        return "" if is_same else CHANGED_BY_ANOTHER
+    except InputError as error:
+        return str(error)
 
 
 async def memory_named(request: Request, memory_id: str = "") -> Memory:
@@ -208,7 +193,9 @@ async def memory_named(request: Request, memory_id: str = "") -> Memory:
 def fields_of(stored: Memory) -> dict[str, Any]:
     """Return what the forms of a memory show of it."""
     until = str(stored.metadata.get(EXPIRES_AT) or "")
-    return {"text": stored.text, "tags": ", ".join(stored.tags), "since": stored.since, "until": until}
+    pinned = bool(stored.metadata.get(PINNED))
+    tags = ", ".join(stored.tags)
+    return {"text": stored.text, "tags": tags, "since": stored.since, "until": until, "pinned": pinned}
 
 
 def revision_of(sent: FormData) -> int | None:
@@ -217,26 +204,21 @@ def revision_of(sent: FormData) -> int | None:
     return int(revision) if revision.isdecimal() and len(revision) <= MAX_REVISION_DIGITS else None
 
 
-def _is_pinned(stored: Memory) -> bool:
-    return bool(stored.metadata.get(PINNED))
-
-
 def _form(request: Request, stored: Memory, fields: Mapping[str, Any], problem: str = "") -> Response:
-    values = {"scope": scope_of(request), "memory": stored, "problem": problem, **fields}
-    return rendered(request, "correct/hit_form.html", values)
+    return shown(request, "correct/hit_form.html", memory=stored, problem=problem, **fields)
 
 
-def _hit(request: Request, scope: Scope, stored: Memory, done: str, edit: int) -> Response:
-    values: dict[str, Any] = {
-        "scope": scope,
-        "hit": memory_hit(stored),
-        "question": "",
-        "explain": False,
-        "done": done,
-        "edit": edit,
-        "back": place_of(request),
-    }
-    return rendered(request, "correct/hit.html", values)
+def _hit(request: Request, stored: Memory, done: str, edit: int) -> Response:
+    return shown(
+        request,
+        "correct/hit.html",
+        hit=memory_hit(stored),
+        question="",
+        explain=False,
+        done=done,
+        edit=edit,
+        back=place_of(request),
+    )
 
 
 # Merge memories that say nearly the same, and settle which of several is true now.
@@ -259,8 +241,7 @@ async def duplicates(request: Request) -> Response:
     memory, scope = await memory_of(request), scope_of(request)
     before = _number(request, "cursor")
     page = await memory.corrections.duplicates(scope, before)
-    values = {"scope": scope, "page": page, "is_first": before is None}
-    return rendered(request, "correct/duplicates.html", values)
+    return shown(request, "correct/duplicates.html", page=page, is_first=before is None)
 
 
 async def conflicts(request: Request) -> Response:
@@ -276,22 +257,22 @@ async def conflicts(request: Request) -> Response:
         if not any({each.id for each in group.memories} <= ids for ids in of_named)  # it is named above
     ]
     following = after + LISTED
-    values: dict[str, Any] = {
-        "scope": scope,
-        "conflicts": named[after:following] if before is None else (),
-        "all_conflicts": len(named),
-        "following": following if before is None and len(named) > following else None,
-        "page": replace(page, groups=tuple(groups)),
-        "is_first": before is None,
-    }
-    return rendered(request, "correct/conflicts.html", values)
+    return shown(
+        request,
+        "correct/conflicts.html",
+        conflicts=named[after:following] if before is None else (),
+        all_conflicts=len(named),
+        following=following if before is None and len(named) > following else None,
+        page=replace(page, groups=tuple(groups)),
+        is_first=before is None,
+    )
 
 
 async def merge_with(request: Request) -> Response:
     """List the memories nearest to one, to merge it with some of them."""
     memory, scope = await memory_of(request), writable_scope_of(request)
     stored, nearest = await memory.corrections.nearest(scope, request.path_params["id"])
-    return rendered(request, "correct/merge_with.html", {"scope": scope, "memory": stored, "nearest": nearest})
+    return shown(request, "correct/merge_with.html", memory=stored, nearest=nearest)
 
 
 async def merge(request: Request) -> Response:
@@ -308,19 +289,13 @@ async def settle(request: Request) -> Response:
 async def _in_favour(request: Request, done: str, close: Callable[..., Awaitable[WriteResult]]) -> Response:
     """Close the memories that a form names in favour of the one that it keeps."""
     memory, scope, form = await memory_of(request), writable_scope_of(request), await request.form()
-    kept, others = _chosen(form)
-    result = await close(scope, kept, others, caller=CALLER)
-    stored = await memory.get(scope, kept)
-    return outcome_page(request, scope, form, result, done, kept=stored if isinstance(stored, StoredMemory) else None)
-
-
-def _chosen(form: FormData) -> tuple[str, list[str]]:
-    """Return the memory to keep, and those to close in its favour. Raises InputError."""
     kept = str(form.get("kept", ""))
     others = [str(value) for value in form.getlist("id") if value != kept]
     if not kept or not 0 < len(others) <= MAX_MERGED:
         raise InputError(f"choose the memory to keep, and 1 to {MAX_MERGED} others; nothing was changed")
-    return kept, others
+    result = await close(scope, kept, others, caller=CALLER)
+    stored = await memory.get(scope, kept)
+    return outcome_page(request, scope, form, result, done, kept=stored if isinstance(stored, Memory) else None)
 
 
 def _number(request: Request, name: str) -> int | None:
@@ -391,17 +366,14 @@ async def correct(request: Request) -> Response:
     memory, scope, form = await memory_of(request), writable_scope_of(request), await request.form()
     names, save = FIELDS[request.url.path.rpartition("/")[2]]
     given = {name: str(form.get(name, "")) for name in names}
-    try:
-        result = await save(memory, scope, request.path_params["id"], given, revision_of(form))
-    except (ChangedMeanwhileError, StaleDecisionError):
-        stored = await memory_named(request)
-        if given.items() <= fields_of(stored).items():  # it was sent twice
-            return _done(request, "unchanged", 0)
-        return await memory_page(request, given, "changed_by_another", HTTPStatus.CONFLICT)
-    except InputError as error:
-        await memory_named(request)
-        return await memory_page(request, given, str(error), HTTPStatus.BAD_REQUEST)
-    return _done(request, done_by(result), result.edit)
+    result = await _saved(request, given, save(memory, scope, request.path_params["id"], given, revision_of(form)))
+    if isinstance(result, WriteResult):
+        return _done(request, done_by(result), result.edit)
+    if not result:
+        return _done(request, "unchanged", 0)
+    await memory_named(request)
+    status = HTTPStatus.CONFLICT if result == CHANGED_BY_ANOTHER else HTTPStatus.BAD_REQUEST
+    return await memory_page(request, given, result, status)
 
 
 def _done(request: Request, done: str, edit: int) -> Response:
@@ -410,26 +382,27 @@ def _done(request: Request, done: str, edit: int) -> Response:
     return answered(request, path, {"done": done, "edit": edit})
 
 
-async def pin(request: Request) -> Response:
-    """Pin a memory, or take it from the pinned ones."""
+Change: TypeAlias = Callable[[OpenMemory, Scope, str, FormData], Awaitable[WriteResult]]
+
+CHANGES: Mapping[str, tuple[str, Change]] = {
+    "pinned": (
+        "",
+        lambda memory, scope, memory_id, form: memory.update(
+            scope, memory_id, metadata={PINNED: True if form.get("pinned") == "on" else None}, caller=CALLER
+        ),
+    ),
+    "delete": ("deleted", lambda memory, scope, memory_id, _: memory.delete(scope, [memory_id], caller=CALLER)),
+    "restore": ("restored", lambda memory, scope, memory_id, _: memory.restore(scope, memory_id, caller=CALLER)),
+}
+"""What else can be done with a memory, by the last part of the path: the word for it, and the write."""
+
+
+async def change(request: Request) -> Response:
+    """Pin, delete or restore a memory, and lead to its page."""
     memory, scope, form = await memory_of(request), writable_scope_of(request), await request.form()
-    pinned = True if form.get("pinned") == "on" else None
-    result = await memory.update(scope, request.path_params["id"], metadata={PINNED: pinned}, caller=CALLER)
-    return _done(request, done_by(result), result.edit)
-
-
-async def delete(request: Request) -> Response:
-    """Delete a memory. It can be restored."""
-    memory, scope, memory_id = await memory_of(request), writable_scope_of(request), request.path_params["id"]
-    result = await memory.delete(scope, [memory_id], caller=CALLER)
-    return _done(request, "deleted", result.edit)
-
-
-async def restore(request: Request) -> Response:
-    """Restore a deleted or replaced memory."""
-    memory, scope, memory_id = await memory_of(request), writable_scope_of(request), request.path_params["id"]
-    result = await memory.restore(scope, memory_id, caller=CALLER)
-    return _done(request, "restored", result.edit)
+    done, write = CHANGES[request.url.path.rpartition("/")[2]]
+    result = await write(memory, scope, request.path_params["id"], form)
+    return _done(request, done or done_by(result), result.edit)
 
 
 async def undo(request: Request) -> Response:
@@ -457,10 +430,10 @@ async def edits(request: Request) -> Response:
     memory, scope = await memory_of(request), scope_of(request)
     before = request.query_params.get("before", "")
     listed = await memory.log(scope, limit=LIMIT, before=int(before) if before.isdecimal() else None)
-    values = {
-        "scope": scope,
-        "edits": listed,
-        "labels": await label_changes(memory.engine, scope, [edit.number for edit in listed]),
-        "before": listed[-1].number if len(listed) == LIMIT else None,
-    }
-    return rendered(request, "edits.html", values)
+    return shown(
+        request,
+        "edits.html",
+        edits=listed,
+        labels=await label_changes(memory.engine, scope, [edit.number for edit in listed]),
+        before=listed[-1].number if len(listed) == LIMIT else None,
+    )

@@ -5,12 +5,13 @@ from __future__ import annotations
 import secrets
 import tomllib
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import cache
 from http import HTTPStatus
 from importlib.resources import files
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
@@ -22,6 +23,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Match
 
 from palimpsest.core.clock import in_zone, zone_shown
+from palimpsest.core.errors import InputError, PromptError
 from palimpsest.core.models import Hit, Memory, Scope
 from palimpsest.memory import Memory as OpenMemory
 from palimpsest.page.sign_in import COOKIE, Visitor
@@ -68,43 +70,24 @@ MAX_TOLD = 1_000
 """How many answers to writes are kept to be shown again: far more than anybody goes back to."""
 
 
-class Told:
-    """What the answers to writes say, each for the visitor who wrote. They are forgotten with the process."""
-
-    def __init__(self) -> None:
-        self._answers: OrderedDict[tuple[str, str], Mapping[str, Any]] = OrderedDict()
-
-    def keep(self, cookie: str, answer: Mapping[str, Any]) -> str:
-        """Keep an answer for the visitor with a cookie, and return its name."""
-        name = secrets.token_urlsafe(8)
-        self._answers[cookie, name] = answer
-        if len(self._answers) > MAX_TOLD:
-            self._answers.popitem(last=False)
-        return name
-
-    def find(self, cookie: str, name: str) -> Mapping[str, Any]:
-        """Return an answer that was kept for the visitor with a cookie; {} if there is none."""
-        return self._answers.get((cookie, name), {})
-
-    def forget(self, cookie: str, name: str) -> None:
-        """Forget an answer that is to be shown only once."""
-        self._answers.pop((cookie, name), None)
+Told: TypeAlias = OrderedDict[tuple[str, str], Mapping[str, Any]]
+"""What the answers to writes say, by the cookie of who wrote and by a name. They are forgotten with the process."""
 
 
 def answered(request: Request, path: str, answer: Mapping[str, Any]) -> Response:
     """Answer a write by leading to a page that says what was done. It can be reloaded without writing again."""
-    name = cast("Told", request.app.state.told).keep(request.cookies.get(COOKIE, ""), answer)
+    told, name = cast("Told", request.app.state.told), secrets.token_urlsafe(8)
+    told[request.cookies.get(COOKIE, ""), name] = answer
+    if len(told) > MAX_TOLD:
+        told.popitem(last=False)
     return RedirectResponse(f"{path}{'&' if '?' in path else '?'}{TOLD}={name}", HTTPStatus.SEE_OTHER)
 
 
 def told_to(request: Request, *, once: bool = False) -> Mapping[str, Any]:
     """Return what `answered` was given before it led to this page; {} for a page that was opened otherwise."""
-    told, cookie = cast("Told", request.app.state.told), request.cookies.get(COOKIE, "")
-    name = request.query_params.get(TOLD, "")
-    answer = told.find(cookie, name)
-    if once:
-        told.forget(cookie, name)
-    return answer
+    told = cast("Told", request.app.state.told)
+    key = request.cookies.get(COOKIE, ""), request.query_params.get(TOLD, "")
+    return told.pop(key, {}) if once else told.get(key, {})
 
 
 def visitor_of(request: Request) -> Visitor:
@@ -221,7 +204,7 @@ def _dated(context: Context, shown: Memory | Hit) -> str:
     return shown.in_zone(context["now"].tzinfo).date
 
 
-def rendered(request: Request, template: str, values: Mapping[str, Any], status: int = 200) -> HTMLResponse:
+def rendered(request: Request, template: str, status: int = 200, **values: Any) -> HTMLResponse:
     """Return a template as a page."""
     language = language_of(request.headers.get("accept-language", ""))
     now: datetime = getattr(request.state, "now", datetime.now(UTC))
@@ -236,5 +219,19 @@ def rendered(request: Request, template: str, values: Mapping[str, Any], status:
         "here": place_of(request),
         "undone": request.query_params.get(DONE) == "undone",
     }
-    text = _environment().get_template(template).render(shared | dict(values))
+    text = _environment().get_template(template).render(shared | values)
     return HTMLResponse(text, status)
+
+
+def shown(request: Request, template: str, status: int = 200, **values: Any) -> HTMLResponse:
+    """Return a template as a page of the scope that the request names. Raises HTTPException for another's."""
+    return rendered(request, template, status, **{"scope": scope_of(request), **values})
+
+
+@contextmanager
+def or_not_found() -> Generator[None]:
+    """Raise HTTPException in place of an error that says that there is no such thing."""
+    try:
+        yield
+    except (InputError, PromptError, ValueError) as error:
+        raise HTTPException(404) from error

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import socket
 import webbrowser
-from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Any, cast
 
@@ -26,7 +26,7 @@ from palimpsest.core.clock import now
 from palimpsest.core.errors import InputError, LedgerError, MemoryNotFoundError, PalimpsestError, Remedy, SettingsError
 from palimpsest.core.settings import Settings
 from palimpsest.learn.browsing import Changes, Look
-from palimpsest.page import administration, browse, import_export, memory_page, search_page, time_line_page
+from palimpsest.page import administration, browse, import_export, memory_page, search_page
 from palimpsest.page.import_export import CareWork
 from palimpsest.page.page_context import Told, is_part, memory_of, rendered, visitor_of
 from palimpsest.page.sign_in import COOKIE, STATIC, UPLOAD_PATH, Safety, Visitor, Visits
@@ -51,43 +51,28 @@ MAX_STREAMS = 64
 """How many pages are told at once. A browser opens one stream for each tab that is seen."""
 
 
+@dataclass(slots=True)
 class Streams:
-    """Counts the open streams of a server, and ends them when it is asked to stop."""
+    """How many streams of a server are open, and whether they are to end, within `LOOK_SECONDS`."""
 
-    def __init__(self) -> None:
-        self._limiter = anyio.CapacityLimiter(MAX_STREAMS)
-        self.is_ending: Callable[[], bool] = lambda: False
+    open: int = 0
+    is_ending: Callable[[], bool] = lambda: False
 
     def end_when(self, is_stopping: Callable[[], bool]) -> None:
-        """End all streams, within `LOOK_SECONDS`, when a function says so."""
+        """End all streams when a function says so."""
         self.is_ending = is_stopping
-
-    async def counted(self, events: AsyncGenerator[str], owner: object) -> AsyncGenerator[str]:
-        """Yield the events of a stream that was counted for an owner, and count it no more at the end."""
-        try:
-            async for event in events:
-                yield event
-        finally:
-            self._limiter.release_on_behalf_of(owner)
-
-    def take(self, owner: object) -> bool:
-        """Count a stream; return whether there was room for it."""
-        try:
-            self._limiter.acquire_on_behalf_of_nowait(owner)
-        except anyio.WouldBlock:
-            return False
-        return True
 
 
 async def live(request: Request) -> Response:
     """Send the event `changed` whenever something of the visitor's user has changed."""
-    memory, streams, owner = await memory_of(request), cast("Streams", request.app.state.streams), object()
+    memory, streams = await memory_of(request), cast("Streams", request.app.state.streams)
     changes = Changes(memory.engine, visitor_of(request).grant.user_id)
-    if not streams.take(owner):
+    if streams.open >= MAX_STREAMS:
         return Response("too many pages are open; this one is not told of changes", 503)
-    last = _look_from(request.headers.get("last-event-id", ""))
-    events = _events(changes, last, streams)
-    return StreamingResponse(streams.counted(events, owner), media_type="text/event-stream")
+    streams.open += 1
+    number, _, epoch = request.headers.get("last-event-id", "").partition(" ")  # a browser that was cut off goes on
+    last = Look(int(number), epoch) if number.isdecimal() and epoch else None
+    return StreamingResponse(_events(changes, last, streams), media_type="text/event-stream")
 
 
 async def _events(changes: Changes, last: Look | None, streams: Streams) -> AsyncGenerator[str]:
@@ -111,84 +96,8 @@ async def _events(changes: Changes, last: Look | None, streams: Streams) -> Asyn
             silent += LOOK_SECONDS
     except LedgerError:
         return  # the browser asks again
-
-
-def _look_from(event_id: str) -> Look | None:
-    """Return the look that an event named, from which a browser that was cut off goes on."""
-    number, _, epoch = event_id.partition(" ")
-    return Look(int(number), epoch) if number.isdecimal() and epoch else None
-
-
-# The paths of what there is to look around.
-
-BROWSE_PATHS = ("/timeline", "/entities", "/conversations", "/documents", "/summaries", "/activity", "/live")
-"""What these paths begin with."""
-
-BROWSE_ROUTES = (
-    Route("/timeline", time_line_page.time_line, methods=["GET"]),
-    Route("/entities", browse.entities, methods=["GET"]),
-    Route("/entities/graph", browse.graph, methods=["GET"]),
-    Route("/entities/graph.json", browse.whole_graph, methods=["GET"]),
-    Route("/entities/{id}", browse.entity, methods=["GET"]),
-    Route("/entities/{id}/graph.json", browse.neighbourhood, methods=["GET"]),
-    Route("/conversations", browse.conversations, methods=["GET"]),
-    Route("/conversations/{id}", browse.conversation, methods=["GET"]),
-    Route("/documents", browse.documents, methods=["GET"]),
-    Route("/documents/{id}", browse.document, methods=["GET"]),
-    Route("/summaries", browse.summaries, methods=["GET"]),
-    Route("/summaries/refresh", browse.refresh, methods=["POST"]),
-    Route("/activity", time_line_page.activity, methods=["GET"]),
-    Route("/live", live, methods=["GET"]),
-)
-
-
-# The paths of care.
-
-ADMINISTRATION_PATHS = ("/care",)
-"""What the paths of care begin with."""
-
-ADMINISTRATION_ROUTES = [
-    Route("/care", administration.care, methods=["GET"]),
-    Route("/care/findings", administration.findings, methods=["GET"]),
-    Route("/care/backups", administration.backups, methods=["GET"]),
-    Route("/care/backups", administration.make, methods=["POST"]),
-    Route("/care/backups/restore", administration.ask, methods=["GET"]),
-    Route("/care/backups/restore", administration.put_back, methods=["POST"]),
-    Route("/care/backups/restored", administration.restored, methods=["GET"]),
-    Route(UPLOAD_PATH, import_export.import_, methods=["GET"]),
-    Route(UPLOAD_PATH, import_export.upload, methods=["POST"]),
-    Route("/care/import/start", import_export.start, methods=["POST"]),
-    Route("/care/import/discard", import_export.discard, methods=["POST"]),
-    Route("/care/export/{form}", import_export.export, methods=["GET"]),
-    Route("/care/tokens", administration.tokens, methods=["GET"]),
-    Route("/care/tokens", administration.create, methods=["POST"]),
-    Route("/care/tokens/{id}/revoke", administration.revoke, methods=["POST"]),
-    Route("/care/settings", administration.settings, methods=["GET"]),
-    Route("/care/prompts", administration.prompts, methods=["GET"]),
-    Route("/care/prompts/{name}", administration.prompt, methods=["GET"]),
-    Route("/care/prompts/{name}", administration.save, methods=["POST"]),
-    Route("/care/prompts/{name}/shipped", administration.return_, methods=["POST"]),
-]
-
-
-# The paths of the corrections. Those of many memories come before those of one.
-
-CORRECTION_ROUTES = (
-    *(Route(f"/memories/{action}", memory_page.correct_many, methods=["POST"]) for action in memory_page.ACTIONS),
-    Route("/memories/{id}/edit", memory_page.form, methods=["GET"]),
-    Route("/memories/{id}/edit", memory_page.save_hit, methods=["POST"]),
-    Route("/memories/{id}/hit", memory_page.hit, methods=["GET"]),
-    Route("/memories/{id}/merge", memory_page.merge_with, methods=["GET"]),
-    Route("/duplicates", memory_page.duplicates, methods=["GET"]),
-    Route("/duplicates/merge", memory_page.merge, methods=["POST"]),
-    Route("/conflicts", memory_page.conflicts, methods=["GET"]),
-    Route("/conflicts/settle", memory_page.settle, methods=["POST"]),
-    Route("/deleted", search_page.deleted, methods=["GET"]),
-    Route("/captured", search_page.captured, methods=["GET"]),
-)
-
-CORRECTION_PATHS = ("/duplicates", "/conflicts", "/captured", "/deleted")
-"""What their paths begin with, beside those of a memory."""
+    finally:
+        streams.open -= 1
 
 
 # Open the page, sign in and sign out.
@@ -201,22 +110,22 @@ async def enter(request: Request) -> Response:
     """Swap the single-use token of a first URL for a cookie."""
     cookie = _visits(request).enter(request.query_params.get("token", ""))
     if cookie is None:
-        return rendered(request, "sign_in.html", {"problem": "link_used", "signed_out": False}, 403)
+        return rendered(request, "sign_in.html", 403, problem="link_used", signed_out=False)
     return _with_cookie(request, cookie)
 
 
 async def sign_in(request: Request) -> Response:
     """Show the form for an access token, or swap one for a cookie."""
     if request.method != "POST":
-        return rendered(request, "sign_in.html", {"problem": "", "signed_out": SIGNED_OUT in request.query_params})
+        return rendered(request, "sign_in.html", problem="", signed_out=SIGNED_OUT in request.query_params)
     token = str((await request.form()).get("token", "")).strip()
-    outcome = await _visits(request).sign_in(token, address_of(request.scope))
-    if outcome.cookie:
-        return _with_cookie(request, outcome.cookie)
-    problem, status = ("too_many_tries", 429) if outcome.wait_seconds else ("sign_in_failed", 403)
-    response = rendered(request, "sign_in.html", {"problem": problem, "signed_out": False}, status)
-    if outcome.wait_seconds:
-        response.headers["retry-after"] = str(outcome.wait_seconds)
+    cookie, wait_seconds = await _visits(request).sign_in(token, address_of(request.scope))
+    if cookie:
+        return _with_cookie(request, cookie)
+    problem, status = ("too_many_tries", 429) if wait_seconds else ("sign_in_failed", 403)
+    response = rendered(request, "sign_in.html", status, problem=problem, signed_out=False)
+    if wait_seconds:
+        response.headers["retry-after"] = str(wait_seconds)
     return response
 
 
@@ -245,13 +154,95 @@ def _with_cookie(request: Request, cookie: str) -> Response:
 OPEN_PATHS = ("/enter", "/sign-in", STATIC)
 """What anybody may request: the form to sign in, and files that hold nothing of a memory."""
 
-PATHS = ("/memories/", "/edits", "/done", "/enter", "/sign-in", "/sign-out", STATIC)
-"""What the paths of the page begin with, but for the first one."""
+
+def _only_for(check: Callable[[Request], None], *routes: Route) -> list[Route]:
+    """Return routes that first check whether a visitor may use them."""
+
+    def checked(endpoint: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+        async def check_first(request: Request) -> Response:
+            check(request)
+            return await endpoint(request)
+
+        return check_first
+
+    return [Route(route.path, checked(route.endpoint), methods=route.methods) for route in routes]
+
+
+ROUTES = (
+    Route("/", search_page.search),
+    Route("/deleted", search_page.deleted),
+    Route("/captured", search_page.captured),
+    # Those of many memories come before those of one.
+    *(Route(f"/memories/{action}", memory_page.correct_many, methods=["POST"]) for action in memory_page.ACTIONS),
+    Route("/memories/{id}", memory_page.memory_page),
+    Route("/memories/{id}/edit", memory_page.form),
+    Route("/memories/{id}/edit", memory_page.save_hit, methods=["POST"]),
+    Route("/memories/{id}/hit", memory_page.hit),
+    Route("/memories/{id}/merge", memory_page.merge_with),
+    *(Route(f"/memories/{{id}}/{field}", memory_page.correct, methods=["POST"]) for field in memory_page.FIELDS),
+    *(Route(f"/memories/{{id}}/{name}", memory_page.change, methods=["POST"]) for name in memory_page.CHANGES),
+    Route("/duplicates", memory_page.duplicates),
+    Route("/duplicates/merge", memory_page.merge, methods=["POST"]),
+    Route("/conflicts", memory_page.conflicts),
+    Route("/conflicts/settle", memory_page.settle, methods=["POST"]),
+    Route("/done", memory_page.done),
+    Route("/edits", memory_page.edits),
+    Route("/edits/{number:int}/undo", memory_page.undo, methods=["POST"]),
+    Route("/timeline", browse.time_line),
+    Route("/activity", browse.activity),
+    Route("/conversations", browse.conversations),
+    Route("/conversations/{id}", browse.conversation),
+    Route("/documents", browse.documents),
+    Route("/documents/{id}", browse.document),
+    Route("/entities", browse.entities),
+    Route("/entities/graph", browse.graph),
+    Route("/entities/graph.json", browse.whole_graph),
+    Route("/entities/{id}", browse.entity),
+    Route("/entities/{id}/graph.json", browse.neighbourhood),
+    Route("/summaries", browse.summaries),
+    Route("/summaries/refresh", browse.refresh, methods=["POST"]),
+    Route("/live", live),
+    Route("/enter", enter),
+    Route("/sign-in", sign_in, methods=["GET", "POST"]),
+    Route("/sign-out", sign_out, methods=["POST"]),
+    Route("/care", administration.care),
+    Route("/care/export/{form}", import_export.export),
+    *_only_for(
+        import_export.require_import,
+        Route(UPLOAD_PATH, import_export.import_),
+        Route(UPLOAD_PATH, import_export.upload, methods=["POST"]),
+        Route("/care/import/start", import_export.start, methods=["POST"]),
+        Route("/care/import/discard", import_export.discard, methods=["POST"]),
+    ),
+    *_only_for(
+        import_export.require_owner,
+        Route("/care/findings", administration.findings),
+        Route("/care/backups", administration.backups),
+        Route("/care/backups", administration.make, methods=["POST"]),
+        Route("/care/backups/restore", administration.ask),
+        Route("/care/backups/restore", administration.put_back, methods=["POST"]),
+        Route("/care/backups/restored", administration.restored),
+        Route("/care/tokens", administration.tokens),
+        Route("/care/tokens", administration.create, methods=["POST"]),
+        Route("/care/tokens/{id}/revoke", administration.revoke, methods=["POST"]),
+        Route("/care/prompts/{name}", administration.save, methods=["POST"]),
+        Route("/care/prompts/{name}/shipped", administration.return_, methods=["POST"]),
+    ),
+    *_only_for(
+        import_export.require_settings_reader,
+        Route("/care/settings", administration.settings),
+        Route("/care/prompts", administration.prompts),
+        Route("/care/prompts/{name}", administration.prompt),
+    ),
+    Mount("/static", StaticFiles(packages=[("palimpsest.page", "static")])),
+)
+
+FIRST_PARTS = frozenset(route.path.split("/")[1] for route in ROUTES)
 
 
 def has_path(path: str) -> bool:
-    """Return whether a path is one of the page."""
-    return path == "/" or path.startswith((*PATHS, *BROWSE_PATHS, *CORRECTION_PATHS, *ADMINISTRATION_PATHS))
+    """Return whether a path is one of the page, by its first part."""
+    return path.startswith("/") and path.split("/")[1] in FIRST_PARTS
 
 
 def page_app(memory: LazyMemory, visits_: Visits) -> Starlette:
@@ -259,35 +250,13 @@ def page_app(memory: LazyMemory, visits_: Visits) -> Starlette:
 
     Whoever serves it also runs `state.care.run`, which works in the background.
     """
-    static = StaticFiles(packages=[("palimpsest.page", "static")])
     app = Starlette(
-        routes=[
-            Route("/", search_page.search, methods=["GET"]),
-            *CORRECTION_ROUTES,
-            Route("/memories/{id}", memory_page.memory, methods=["GET"]),
-            *(
-                Route(f"/memories/{{id}}/{field}", memory_page.correct, methods=["POST"])
-                for field in memory_page.FIELDS
-            ),
-            Route("/memories/{id}/pinned", memory_page.pin, methods=["POST"]),
-            Route("/memories/{id}/delete", memory_page.delete, methods=["POST"]),
-            Route("/memories/{id}/restore", memory_page.restore, methods=["POST"]),
-            *BROWSE_ROUTES,
-            Route("/done", memory_page.done, methods=["GET"]),
-            Route("/edits", memory_page.edits, methods=["GET"]),
-            Route("/edits/{number:int}/undo", memory_page.undo, methods=["POST"]),
-            Route("/enter", enter, methods=["GET"]),
-            Route("/sign-in", sign_in, methods=["GET", "POST"]),
-            Route("/sign-out", sign_out, methods=["POST"]),
-            *ADMINISTRATION_ROUTES,
-            Mount("/static", static),
-        ],
+        routes=ROUTES,
         middleware=[Middleware(Safety), Middleware(_Access)],
         exception_handlers={HTTPException: _refused, MemoryNotFoundError: _not_found, PalimpsestError: _failed},
     )
     app.state.memory, app.state.visits, app.state.streams = memory, visits_, Streams()
-    app.state.told = Told()
-    app.state.care = CareWork(memory.get)
+    app.state.told, app.state.care = Told(), CareWork(memory.get)
     return app
 
 
@@ -337,7 +306,7 @@ async def _refused(request: Request, error: Exception) -> Response:
     """Say that there is no such thing, or that it may not be changed."""
     status = error.status_code if isinstance(error, HTTPException) else HTTPStatus.NOT_FOUND
     problem = "read_only" if status == HTTPStatus.FORBIDDEN else "not_found"
-    return rendered(request, "problem.html", {"problem": problem, "reason": ""}, status)
+    return rendered(request, "problem.html", status, problem=problem, reason="")
 
 
 async def _not_found(request: Request, error: Exception) -> Response:
@@ -349,7 +318,7 @@ async def _not_found(request: Request, error: Exception) -> Response:
 async def _failed(request: Request, error: Exception) -> Response:
     """Say what did not work. The texts of our errors say what was kept and what to do."""
     status = 400 if isinstance(error, InputError) else 503
-    return rendered(request, "problem.html", {"problem": "failed", "reason": str(error)}, status)
+    return rendered(request, "problem.html", status, problem="failed", reason=str(error))
 
 
 # Serve the page: by itself for the person at this machine, or beside MCP over HTTP.
@@ -391,14 +360,11 @@ def page_beside_mcp(memory: LazyMemory, settings: Settings, protected: bool) -> 
 
     If the server needs access tokens, visitors sign in with one. Else the first URL holds a single-use token.
     """
-    if protected:
-        visits = Visits(now, AccessTokenVerifier(settings.http, settings.data_dir, now))
-        app = page_app(memory, visits)
-        return Page(app, has_path, "/", app.state.care.run, app.state.streams.end_when)
-    visits = Visits(now)
-    token = visits.invite(Visitor(Grant(settings.user_id), reads_settings=True))
+    visits, first = Visits(now, AccessTokenVerifier(settings.http, settings.data_dir, now) if protected else None), "/"
+    if not protected:
+        first = f"/enter?token={visits.invite(Visitor(Grant(settings.user_id), reads_settings=True))}"
     app = page_app(memory, visits)
-    return Page(app, has_path, f"/enter?token={token}", app.state.care.run, app.state.streams.end_when)
+    return Page(app, has_path, first, app.state.care.run, app.state.streams.end_when)
 
 
 @asynccontextmanager

@@ -1,11 +1,11 @@
-"""What is deleted or was replaced, to be restored, and what was captured, to be confirmed or dropped."""
+"""Search, and list what is deleted, what was replaced, and what was captured."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, tzinfo
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import urlencode
 
 from starlette.requests import Request
@@ -16,8 +16,8 @@ from palimpsest.core.models import Scope
 from palimpsest.core.validation import MAX_TOKENS, parse_until
 from palimpsest.learn.browsing import TimeLine
 from palimpsest.memory import Memory
-from palimpsest.page.page_context import is_part, memory_of, rendered, scope_of, visitor_of
-from palimpsest.page.time_line_page import Period, period
+from palimpsest.page.browse import Period, period
+from palimpsest.page.page_context import is_part, memory_of, scope_of, shown, visitor_of
 from palimpsest.recall.hits import shortest_passages
 
 # The filters of a search, as its form sends them.
@@ -28,45 +28,16 @@ FURTHER = ("tag", "entity", "speaker", "first", "last", "agent", "run")
 """The filters that stand folded below the search."""
 
 
-@dataclass(frozen=True, slots=True)
-class Filters:
-    """What hits must be: of a kind, with a tag, about an entity, by a speaker, of an agent or run, within two days.
-
-    What is "" does not filter. `first` and `last` are days in ISO 8601.
-    """
-
-    kind: str = ""
-    tag: str = ""
-    entity: str = ""
-    speaker: str = ""
-    first: str = ""
-    last: str = ""
-    agent: str = ""
-    run: str = ""
-
-    @property
-    def further(self) -> Mapping[str, str]:
-        """Return those that stand folded below the search, by name."""
-        return {name: str(getattr(self, name)) for name in FURTHER}
-
-    @property
-    def of_hits(self) -> Mapping[str, Any]:
-        """Return them as a filter on hits."""
-        chosen = {"kind": self.kind, "tags": self.tag, "entity": self.entity, "speaker": self.speaker}
-        filters: dict[str, Any] = {name: value for name, value in chosen.items() if value}
-        days = {operator: day for operator, day in (("gte", self.first), ("lte", self.last)) if day}
-        return filters | {"at": days} if days else filters
-
-    def within(self, scope: Scope) -> Scope:
-        """Return a scope with the agent and the run that are asked for."""
-        return replace(scope, agent_id=self.agent, run_id=self.run)
+Filters: TypeAlias = Mapping[str, str]
+"""What hits must be, by `kind` and `FURTHER`; what is "" does not filter. `first` and `last` are days in ISO 8601."""
 
 
-def filters_of(request: Request) -> Filters:
-    """Return the filters of a request."""
-    asked = request.query_params
-    kind = asked.get("kind", "")
-    return Filters(kind if kind in KINDS else "", **{name: asked.get(name, "").strip() for name in FURTHER})
+def of_hits(filters: Filters) -> Mapping[str, Any]:
+    """Return what the form sent as a filter on hits."""
+    names = {"kind": "kind", "tags": "tag", "entity": "entity", "speaker": "speaker"}
+    chosen: dict[str, Any] = {name: filters[sent] for name, sent in names.items() if filters[sent]}
+    days = {operator: filters[sent] for operator, sent in (("gte", "first"), ("lte", "last")) if filters[sent]}
+    return chosen | {"at": days} if days else chosen
 
 
 # The first page: search as you type, and without a question the newest memories.
@@ -80,13 +51,17 @@ MONTHS = 18
 
 async def search(request: Request) -> Response:
     """Answer a question, or list the newest memories. As part of a page only the hits."""
-    memory, asked, filters = await memory_of(request), request.query_params, filters_of(request)
-    scope = filters.within(scope_of(request))
+    memory, asked = await memory_of(request), request.query_params
+    kind = asked.get("kind", "")
+    filters = {"kind": kind if kind in KINDS else ""} | {name: asked.get(name, "").strip() for name in FURTHER}
+    scope = replace(scope_of(request), agent_id=filters["agent"], run_id=filters["run"])
     values: dict[str, Any] = {
         "scope": scope,
         "question": asked.get("q", "").strip(),
         "as_of": asked.get("as_of", ""),
         "filters": filters,
+        "further": {name: filters[name] for name in FURTHER},
+        "is_filtered": bool(of_hits(filters)),
         "explain": asked.get("explain") == "on",
         "projects": await _projects(request, memory),
         "notes": (),
@@ -98,7 +73,7 @@ async def search(request: Request) -> Response:
         "months": await _months(memory, scope) if not is_part(request) else (),
     }
     values |= await _found(memory, scope, values, asked.get("cursor") or None)
-    return rendered(request, "hits.html" if is_part(request) else "search.html", values)
+    return shown(request, "hits.html" if is_part(request) else "search.html", **values)
 
 
 async def _found(memory: Memory, scope: Scope, values: Mapping[str, Any], cursor: str | None) -> Mapping[str, Any]:
@@ -109,9 +84,9 @@ async def _found(memory: Memory, scope: Scope, values: Mapping[str, Any], cursor
     elif instant is not None:
         before = int(cursor) if cursor is not None and cursor.isdecimal() else None
         believed = await TimeLine(memory.engine).believed(scope, instant, LIMIT, before)
-        found = {"hits": believed.hits, "more": _more(values, believed.before), "ignores": bool(filters.of_hits)}
+        found = {"hits": believed.hits, "more": _more(values, believed.before), "ignores": values["is_filtered"]}
     else:
-        listed = await memory.list(scope, limit=LIMIT, cursor=cursor, filters=filters.of_hits)
+        listed = await memory.list(scope, limit=LIMIT, cursor=cursor, filters=of_hits(filters))
         found = {"hits": listed.hits, "more": _more(values, listed.cursor), "notes": listed.notes}
     if instant is not None and not found["hits"]:
         first = await TimeLine(memory.engine).first_stored_on(scope)
@@ -126,7 +101,7 @@ async def _answer(memory: Memory, scope: Scope, values: Mapping[str, Any], insta
         values["question"],
         limit=LIMIT,
         max_tokens=MAX_TOKENS,
-        filters=values["filters"].of_hits,
+        filters=of_hits(values["filters"]),
         as_of=instant,
         explain=values["explain"],
         is_use=False,
@@ -143,8 +118,7 @@ def _more(values: Mapping[str, Any], cursor: str | int | None) -> str:
     """Return the path of the next page of a list, "" if there is none."""
     if cursor is None:
         return ""
-    filters = {"kind": values["filters"].kind, **values["filters"].further}
-    asked = {"cursor": cursor, "as_of": values["as_of"], **filters}
+    asked = {"cursor": cursor, "as_of": values["as_of"], **values["filters"]}
     return "/?" + urlencode({name: value for name, value in asked.items() if value})
 
 
@@ -187,13 +161,10 @@ async def deleted(request: Request) -> Response:
         deleted=True,
         filters={"kind": "message"} if kind == "message" else None,
     )
-    return rendered(request, "correct/deleted.html", {"scope": scope, "listed": listed, "kind": kind})
+    return shown(request, "correct/deleted.html", listed=listed, kind=kind)
 
 
 async def captured(request: Request) -> Response:
     """List what was recognized in conversations without a model and nobody has confirmed yet, the newest first."""
-    memory, scope = await memory_of(request), scope_of(request)
-    found = await memory.corrections.captured(scope, LIMIT + 1)
-    return rendered(
-        request, "correct/captured.html", {"scope": scope, "found": found[:LIMIT], "has_more": len(found) > LIMIT}
-    )
+    found = await (await memory_of(request)).corrections.captured(scope_of(request), LIMIT + 1)
+    return shown(request, "correct/captured.html", found=found[:LIMIT], has_more=len(found) > LIMIT)

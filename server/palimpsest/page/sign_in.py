@@ -143,17 +143,6 @@ class Visitor:
         return self.is_owner or self.reads_settings
 
 
-@dataclass(frozen=True, slots=True)
-class SignIn:
-    """What became of an access token: the cookie for a valid one, else "".
-
-    `wait_seconds` is not 0 if its address has sent so many wrong ones that it should wait before it sends another.
-    """
-
-    cookie: str = ""
-    wait_seconds: int = 0
-
-
 @dataclass(slots=True)
 class _Visit:
     """A visitor, when they were here last, and the access token that they signed in with; "" for a single-use one."""
@@ -192,22 +181,25 @@ class Visits:
             return None
         return self._cookie(_Visit(visitor, self.clock()))
 
-    async def sign_in(self, access_token: str, address: str) -> SignIn:
-        """Swap an access token for a cookie if it is valid.
+    async def sign_in(self, access_token: str, address: str) -> tuple[str, int]:
+        """Return a cookie for an access token, "" if it is not valid, and the seconds until another may be sent.
 
         A token is looked at however many wrong ones its address has sent: others may be behind the same address, and
         tokens are too long to be guessed.
         """
         visitor = await self._visitor_of(access_token)
         if visitor is not None:
-            return SignIn(self._cookie(_Visit(visitor, self.clock(), access_token)))
+            return self._cookie(_Visit(visitor, self.clock(), access_token)), 0
         wait_seconds = self._failures.seconds_to_wait(address)
         if not wait_seconds:
             self._failures.note(address)
-        return SignIn(wait_seconds=wait_seconds)
+        return "", wait_seconds
 
-    async def visitor(self, cookie: str) -> Visitor | None:
-        """Return whose cookie this is, or None if it is not valid, or the access token behind it no longer is."""
+    async def visitor(self, cookie: str, *, is_use: bool = True) -> Visitor | None:
+        """Return whose cookie this is, or None if it is not valid, or the access token behind it no longer is.
+
+        A look that is no request is no use of the cookie.
+        """
         key, now = _digest(cookie), self.clock()
         visit = self._visits.get(key)
         if visit is None:
@@ -216,15 +208,13 @@ class Visits:
         if visitor is None or now - visit.seen_at > IDLE_FOR:
             self._visits.pop(key, None)
             return None
-        visit.seen_at = now
+        if is_use:
+            visit.seen_at = now
         return visitor
 
     async def is_valid(self, cookie: str) -> bool:
         """Return whether a cookie is still valid. Unlike a request, this is no use of it."""
-        visit = self._visits.get(_digest(cookie))
-        if visit is None or self.clock() - visit.seen_at > IDLE_FOR:
-            return False
-        return not visit.access_token or await self._visitor_of(visit.access_token) is not None
+        return await self.visitor(cookie, is_use=False) is not None
 
     def leave(self, cookie: str) -> None:
         """Make a cookie invalid."""

@@ -25,6 +25,9 @@ from palimpsest.core.files import OWNER_ONLY, replace_file
 Step: TypeAlias = str | int
 """A key of an object, or the number of an item in a list."""
 
+BYTE_ORDER_MARK = "\ufeff"
+"""What some editors on Windows put before a text. It stays."""
+
 _BLANK = re.compile(r"(?:\s|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
 _STRING = re.compile(r'"(?:[^"\\\x00-\x1f]|\\.)*"')
 _LITERAL = re.compile(r"true|false|null|-?\d[\d.eE+-]*")
@@ -88,9 +91,9 @@ def without_entry(text: str, path: Sequence[Step]) -> str:
     """
     parent, depth = _deepest(text, path[:-1]) if text.strip() else (None, 0)
     members = parent.members or () if parent is not None and depth == len(path) - 1 else ()
-    if path[-1] not in [member.key for member in members]:
+    index = next((number for number, member in enumerate(members) if member.key == path[-1]), None)
+    if index is None:
         return text
-    index = next(number for number, member in enumerate(members) if member.key == path[-1])
     member = members[index]
     start = _line_start(text, member.start)
     if member.comma is not None:
@@ -184,8 +187,7 @@ def _after_line(text: str, at: int) -> int:
 
 def _parse(text: str) -> Node:
     """Return the whole text as a tree. Raises ValueError that names the damaged line."""
-    start = 1 if text.startswith("\ufeff") else 0
-    node = _parse_value(text, _skip_blank(text, start))
+    node = _parse_value(text, _skip_blank(text, len(BYTE_ORDER_MARK) if text.startswith(BYTE_ORDER_MARK) else 0))
     end = _skip_blank(text, node.end)
     if end != len(text):
         raise ValueError(f"{_line_of(text, end)}: unexpected text after the end")
@@ -193,10 +195,8 @@ def _parse(text: str) -> Node:
 
 
 def _parse_value(text: str, at: int) -> Node:
-    if text[at : at + 1] == "{":
-        return _parse_object(text, at)
-    if text[at : at + 1] == "[":
-        return _parse_list(text, at)
+    if closing := {"{": "}", "[": "]"}.get(text[at : at + 1]):
+        return _parse_members(text, at, closing)
     match = _STRING.match(text, at) or _LITERAL.match(text, at)
     if match is None:
         raise ValueError(f"{_line_of(text, at)}: a value is missing")
@@ -210,42 +210,30 @@ def _decoded(text: str, match: re.Match[str]) -> Any:
         raise ValueError(f"{_line_of(text, match.start())}: {match.group()} is not a value") from error
 
 
-def _parse_object(text: str, start: int) -> Node:
+def _parse_members(text: str, start: int, closing: str) -> Node:
+    """Return an object or a list, which ends with this bracket."""
     members: list[Member] = []
     at = _skip_blank(text, start + 1)
-    while text[at : at + 1] != "}":
-        key = _STRING.match(text, at)
-        if key is None:
-            raise ValueError(f"{_line_of(text, at)}: a key in quotation marks is missing")
-        colon = _skip_blank(text, key.end())
-        if text[colon : colon + 1] != ":":
-            raise ValueError(f"{_line_of(text, colon)}: a colon is missing")
-        value = _parse_value(text, _skip_blank(text, colon + 1))
-        after, comma = _skip_comma(text, value.end, "}")
-        members.append(Member(_decoded(text, key), at, value, comma))
-        at = after
-    return Node(start, at + 1, {member.key: member.value.value for member in members}, tuple(members))
-
-
-def _parse_list(text: str, start: int) -> Node:
-    members: list[Member] = []
-    at = _skip_blank(text, start + 1)
-    while text[at : at + 1] != "]":
+    while text[at : at + 1] != closing:
+        key: Step = len(members)
+        first = at
+        if closing == "}":
+            name = _STRING.match(text, at)
+            if name is None:
+                raise ValueError(f"{_line_of(text, at)}: a key in quotation marks is missing")
+            at = _skip_blank(text, name.end())
+            if text[at : at + 1] != ":":
+                raise ValueError(f"{_line_of(text, at)}: a colon is missing")
+            key, at = _decoded(text, name), _skip_blank(text, at + 1)
         value = _parse_value(text, at)
-        after, comma = _skip_comma(text, value.end, "]")
-        members.append(Member(len(members), at, value, comma))
-        at = after
-    return Node(start, at + 1, [member.value.value for member in members], tuple(members))
-
-
-def _skip_comma(text: str, at: int, closing: str) -> tuple[int, int | None]:
-    """Return the offsets of the next item or the closing bracket, and of the comma before it."""
-    at = _skip_blank(text, at)
-    if text[at : at + 1] == ",":
-        return _skip_blank(text, at + 1), at
-    if text[at : at + 1] != closing:
-        raise ValueError(f"{_line_of(text, at)}: a comma or '{closing}' is missing")
-    return at, None
+        at, comma = _skip_blank(text, value.end), None
+        if text[at : at + 1] == ",":
+            at, comma = _skip_blank(text, at + 1), at
+        elif text[at : at + 1] != closing:
+            raise ValueError(f"{_line_of(text, at)}: a comma or '{closing}' is missing")
+        members.append(Member(key, first, value, comma))
+    pairs = {member.key: member.value.value for member in members}
+    return Node(start, at + 1, pairs if closing == "}" else list(pairs.values()), tuple(members))
 
 
 def _skip_blank(text: str, at: int) -> int:
@@ -259,54 +247,32 @@ def _line_of(text: str, at: int) -> str:
 
 # Change one table of a TOML file that people edit. Comments, order and everything else stay as they are.
 
-BYTE_ORDER_MARK = "\ufeff"
-"""What some editors on Windows put before a text. It stays."""
-
-TablePath: TypeAlias = tuple[str, str]
-"""The name of a table and the key of a table in it."""
-
 
 def parse(text: str) -> dict[str, Any]:
     """Return the values of a TOML text. Raises ValueError that names the line if it is not TOML."""
     return tomllib.loads(text.removeprefix(BYTE_ORDER_MARK))
 
 
-def with_table(text: str, path: TablePath, values: Mapping[str, Any]) -> str:
-    """Return the text with a table at a path. Raises ValueError if that would change anything else."""
-    before = parse(text)
-    if _table(before, path[0]).get(path[1]) == values:
-        return text
+def with_table(text: str, name: str, key: str, values: Mapping[str, Any] | None) -> str:
+    """Return the text with a table in another one, or with None without it.
 
-    def change(document: Any) -> None:
-        import tomlkit  # noqa: PLC0415 - only Codex needs it
-
-        if path[0] not in document:
-            document.append(path[0], tomlkit.table(is_super_table=True))
-        document[path[0]][path[1]] = dict(values)
-
-    return _changed(text, change, {**before, path[0]: {**_table(before, path[0]), path[1]: dict(values)}})
-
-
-def without_table(text: str, path: TablePath) -> str:
-    """Return the text without the table at a path. Raises ValueError if that would change anything else."""
-    expected = copy.deepcopy(parse(text))
-    if path[1] not in _table(expected, path[0]):
-        return text
-    del expected[path[0]][path[1]]
-
-    def change(document: Any) -> None:
-        del document[path[0]][path[1]]
-
-    return _changed(text, change, expected)
-
-
-def _changed(text: str, change: Callable[[Any], None], expected: Mapping[str, Any]) -> str:
-    """Return the text after a change. Raises ValueError if its values are not the expected ones then."""
+    Raises ValueError if that would change anything else.
+    """
     import tomlkit  # noqa: PLC0415 - only Codex needs it
 
+    expected = copy.deepcopy(parse(text))
+    table = _table(expected, name)
+    if table.get(key) == values:
+        return text
     mark = BYTE_ORDER_MARK if text.startswith(BYTE_ORDER_MARK) else ""
-    document = tomlkit.parse(text.removeprefix(mark))
-    change(document)
+    document: Any = tomlkit.parse(text.removeprefix(mark))
+    if values is None:
+        del expected[name][key], document[name][key]
+    else:
+        expected[name] = {**table, key: dict(values)}
+        if name not in document:
+            document.append(name, tomlkit.table(is_super_table=True))
+        document[name][key] = dict(values)
     after = mark + tomlkit.dumps(document)
     if "\r\n" in text and "\n" not in text.replace("\r\n", ""):
         after = after.replace("\r\n", "\n").replace("\n", "\r\n")

@@ -14,7 +14,7 @@ from pathlib import Path, PurePath, PureWindowsPath
 from typing import Any, TypeAlias, cast
 
 from palimpsest.cli.clients import config_files
-from palimpsest.cli.clients.catalog import Client, Event, Folders, Hooks
+from palimpsest.cli.clients.catalog import Client, Folders, Hooks
 from palimpsest.cli.clients.config_files import FileEdit, edit_of
 from palimpsest.core.errors import InputError
 
@@ -169,10 +169,8 @@ def entry_for(client: Client, env: Mapping[str, str], *, shared: bool) -> dict[s
 
 def servers_in(client: Client, file: Path, text: str) -> Mapping[str, Any]:
     """Return the servers that a file lists. Raises ValueError if the file cannot be parsed."""
-    if file.suffix == ".toml":
-        servers: object = config_files.parse(text).get(client.section)
-    else:
-        servers = config_files.value_at(text, (client.section,))
+    section, is_toml = client.section, file.suffix == ".toml"
+    servers: object = config_files.parse(text).get(section) if is_toml else config_files.value_at(text, (section,))
     return cast("Mapping[str, Any]", servers) if isinstance(servers, Mapping) else {}
 
 
@@ -196,7 +194,7 @@ def with_entry(client: Client, file: Path, text: str, entry: Mapping[str, Any]) 
         )
     merged = _merged(ours, entry)
     if file.suffix == ".toml":
-        return config_files.with_table(text, (client.section, ENTRY_NAME), merged)
+        return config_files.with_table(text, client.section, ENTRY_NAME, merged)
     return config_files.with_entry(text, (client.section, ENTRY_NAME), merged)
 
 
@@ -205,7 +203,7 @@ def without_entry(client: Client, file: Path, text: str) -> str:
     if invocation_of(servers_in(client, file, text).get(ENTRY_NAME)) is None:
         return text
     if file.suffix == ".toml":
-        return config_files.without_table(text, (client.section, ENTRY_NAME))
+        return config_files.with_table(text, client.section, ENTRY_NAME, None)
     return config_files.without_entry(text, (client.section, ENTRY_NAME))
 
 
@@ -214,12 +212,6 @@ def is_off(entry: Any) -> str:
     if invocation_of(entry) is None:
         return ""
     return next((f"{key} = {json.dumps(value)}" for key, value in _OFF if entry.get(key) is value), "")
-
-
-def has_foreign_entry(client: Client, file: Path, text: str) -> bool:
-    """Return whether our name belongs to another server. Raises ValueError as `servers_in` does."""
-    servers = servers_in(client, file, text)
-    return ENTRY_NAME in servers and invocation_of(servers[ENTRY_NAME]) is None
 
 
 def _merged(present: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, Any]:
@@ -283,9 +275,8 @@ def with_hooks(hooks: Hooks, text: str, command: Sequence[str]) -> str:
     """
     if hooks.style == "flat" and config_files.value_at(text, ("version",)) is None:
         text = config_files.with_entry(text, ("version",), 1)
-    names = {event.name for event in hooks.events}
     for handler in reversed(handlers_in(text)):
-        if handler.path[1] not in names:
+        if handler.path[1] not in hooks.events:
             text = _without_hooks(text, handler)
     for event in hooks.events:
         text = _with_event(hooks, text, event, command)
@@ -307,8 +298,8 @@ def shell_line(words: Sequence[str], client: str) -> str:
     return f"& {line}" if client == "gemini" else line  # it uses PowerShell, where a quoted path alone is only a text
 
 
-def _with_event(hooks: Hooks, text: str, event: Event, command: Sequence[str]) -> str:
-    present = [handler for handler in handlers_in(text) if handler.path[1] == event.name]
+def _with_event(hooks: Hooks, text: str, event: str, command: Sequence[str]) -> str:
+    present = [handler for handler in handlers_in(text) if handler.path[1] == event]
     for handler in reversed(present[1:]):
         text = _without_hooks(text, handler)
     values = _handler(hooks, event, command)
@@ -316,20 +307,20 @@ def _with_event(hooks: Hooks, text: str, event: Event, command: Sequence[str]) -
         started = {key: value for key, value in values.items() if key in {"type", "command", "args"}}
         kept = {key: value for key, value in present[0].values.items() if key != "args"}
         return config_files.with_entry(text, present[0].path, {**values, **kept, **started})
-    number = len(_items(config_files.value_at(text, ("hooks", event.name))))
+    number = len(_items(config_files.value_at(text, ("hooks", event))))
     group = values if hooks.style == "flat" else {"hooks": [values]}
-    return config_files.with_entry(text, ("hooks", event.name, number), group)
+    return config_files.with_entry(text, ("hooks", event, number), group)
 
 
-def _handler(hooks: Hooks, event: Event, command: Sequence[str]) -> dict[str, Any]:
+def _handler(hooks: Hooks, event: str, command: Sequence[str]) -> dict[str, Any]:
     """Return what starts our hook at an event."""
     if hooks.style == "exec":
-        return {"type": "command", "command": command[0], "args": list(command[1:]), "timeout": event.timeout}
+        return {"type": "command", "command": command[0], "args": list(command[1:]), "timeout": hooks.events[event]}
     line = shell_line(command, command[command.index("--client") + 1])
     if hooks.style == "flat":
-        return {"command": line, "timeout": event.timeout}
+        return {"command": line, "timeout": hooks.events[event]}
     name = {"name": _HANDLER_NAME} if hooks.named else {}
-    return {**name, "type": "command", "command": line, "timeout": event.timeout}
+    return {**name, "type": "command", "command": line, "timeout": hooks.events[event]}
 
 
 def _without_hooks(text: str, handler: Handler) -> str:
@@ -429,25 +420,17 @@ def removal(target: Target) -> list[FileEdit]:
     return _edits(target, changes)
 
 
-def off_notes(target: Target, edits: Sequence[FileEdit]) -> list[str]:
+def off_notes(target: Target, edit: FileEdit) -> list[str]:
     """Return a line if our entry is turned off in the file: a person did that, so an installation leaves it."""
-    notes: list[str] = []
-    for edit in edits:
-        if edit.file == target.entry_file:
-            entry = servers_in(target.client, edit.file, edit.after).get(ENTRY_NAME)
-            if off := is_off(entry):
-                notes.append(
-                    f"note: '{ENTRY_NAME}' is turned off in {edit.file} ({off}) and stays so. Remove that to "
-                    "use the memory"
-                )
-    return notes
+    off = is_off(servers_in(target.client, edit.file, edit.after).get(ENTRY_NAME))
+    turned = f"note: '{ENTRY_NAME}' is turned off in {edit.file} ({off}) and stays so. Remove that to use the memory"
+    return [turned] if off else []
 
 
 def foreign_notes(target: Target, edit: FileEdit) -> list[str]:
-    """Return a line for each server of somebody else's that a file still has under a name of ours."""
-    if edit.file != target.entry_file:
-        return []
-    is_foreign = has_foreign_entry(target.client, edit.file, edit.after)
+    """Return a line if the file still has a server of somebody else's under our name."""
+    servers = servers_in(target.client, edit.file, edit.after)
+    is_foreign = ENTRY_NAME in servers and invocation_of(servers[ENTRY_NAME]) is None
     return [f"{edit.file}: the entry '{ENTRY_NAME}' belongs to another server and stays"] if is_foreign else []
 
 
