@@ -18,7 +18,7 @@ from palimpsest.core.clock import shown_date
 from palimpsest.core.models import SELF_NAMES, EntityType, Fact, Memory, Relation, name_key, plain_name, relation_key
 from palimpsest.text.names.known_names import bare_name
 from palimpsest.text.names.name_finder import find_names
-from palimpsest.text.stopwords import FUNCTION_WORDS
+from palimpsest.text.stopwords import ALL_FUNCTION_WORDS
 from palimpsest.text.tokenizer import query_tokens, search_tokens
 from palimpsest.text.word_lists import LazyPattern, word_lists
 
@@ -113,7 +113,6 @@ _COPULAS = _words(
 _CLAUSES = LazyPattern(
     r"[,;.:()\u2013\u2014]|\b(?:and|but|und|aber|et|mais|y|pero|e|ma|mas|en|maar|och|men|i|ale|и|но)\b", re.IGNORECASE
 )
-_COMMON = frozenset(word for words in FUNCTION_WORDS.values() for word in words)
 _POSSESSIVE = LazyPattern(r"(?<=\w)['’]s?(?=\s|$)")  # noqa: RUF001 - a typographic apostrophe
 _NEAR = 2
 """How many words before "died" say who did."""
@@ -268,7 +267,7 @@ class _Reading:
             for word in _said(other)
         }
         known |= {word for key in self._self_keys for word in key.split()}
-        left = [word for word in words_in(self._old.text) if word not in known and word not in _COMMON]
+        left = [word for word in words_in(self._old.text) if word not in known and word not in ALL_FUNCTION_WORDS]
         return not any(word.isalpha() and word not in _KIN for word in left)
 
     def _has(self, name: str) -> bool:
@@ -292,7 +291,7 @@ class _Reading:
 
     def _said_in(self, words: Sequence[str], relation: Relation, but: AbstractSet[str] = frozenset()) -> list[int]:
         """Return the numbers of the words that say a relation, such as "dog" of "has dog"."""
-        said = [word for word in _name_words(relation.name) if word not in _COMMON]
+        said = [word for word in _name_words(relation.name) if word not in ALL_FUNCTION_WORDS]
         return [
             number
             for number, word in enumerate(words)
@@ -383,7 +382,9 @@ def _said(relation: Relation) -> list[str]:
 
 
 def _share_words(one: Relation, other: Relation) -> bool:
-    first, second = ({word for word in _name_words(item.name) if word not in _COMMON} for item in (one, other))
+    first, second = (
+        {word for word in _name_words(item.name) if word not in ALL_FUNCTION_WORDS} for item in (one, other)
+    )
     return any(_begins_alike(word, another) for word in first for another in second)
 
 

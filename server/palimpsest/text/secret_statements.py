@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple, cast
 
-from palimpsest.text.stopwords import FUNCTION_WORDS, without_function_words
+from palimpsest.text.stopwords import ALL_FUNCTION_WORDS, without_function_words
 from palimpsest.text.word_lists import LazyPattern, patterns, word_lists
 
 # The words by which people and programs call a secret, in some thirty languages.
@@ -189,7 +189,7 @@ def _looks_chosen(statement: Statement) -> bool:
         or not _RE["weak"].fullmatch(value)
     ):
         return False
-    return not any(value.lower() in words for words in FUNCTION_WORDS.values())
+    return value.lower() not in ALL_FUNCTION_WORDS
 
 
 def _is_quoted_phrase(statement: Statement, *, has_digit: bool) -> bool:

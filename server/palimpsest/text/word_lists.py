@@ -24,6 +24,11 @@ def word_lists(package: str, name: str, between: str = "\n") -> Mapping[str, str
     return {heading: between.join(section) for heading, section in sections.items()}
 
 
+def word_sets(package: str, name: str) -> Mapping[str, frozenset[str]]:
+    """Return the words of each section of a file."""
+    return {heading: frozenset(text.split()) for heading, text in word_lists(package, name).items()}
+
+
 def patterns(package: str, name: str, between: str = "") -> Mapping[str, re.Pattern[str]]:
     """Return the regular expressions of a file, each compiled when it is first used.
 

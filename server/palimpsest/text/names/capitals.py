@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import takewhile
@@ -14,44 +13,27 @@ from palimpsest.text.names.lexicon import (
     CUES,
     CUES_AFTER,
     FIRST_WORDS,
-    INTRODUCING,
-    JOINING,
     LAST_PARTS,
     LAST_WORDS,
-    NEVER,
-    NUMBERED,
     PERSON,
-    PERSON_VERBS,
     PETS,
-    PLACE_PREPOSITIONS,
+    RUSSIAN_CASES,
     TITLES,
     WELL_KNOWN,
+    WORDS,
     is_also_word,
     is_english_word,
     is_german_word,
     is_given_name,
     is_place,
 )
-from palimpsest.text.stopwords import FUNCTION_WORDS
-from palimpsest.text.word_lists import LazyPattern
+from palimpsest.text.stopwords import ALL_FUNCTION_WORDS, function_word_counts
+from palimpsest.text.word_lists import patterns
+
+_RE = patterns("palimpsest.text.names", "capitals.txt")
 
 # Tell what a name is of, by its words and the words before it.
 
-_SKIPPED = frozenset(("is", "ist", "was", "the", "a", "der", "die", "das", "el", "la", "est", "es", "to", "se"))
-"""What may stand between a noun and the word that introduces its name: "the novel is called"."""
-
-_LIVING = frozenset(("lives", "lived", "living", "moved", "moving", "born", "flew", "drove", "travelled"))
-
-_EMPLOYED = frozenset(
-    ("works", "worked", "working", "employed", "arbeitet", "arbeitete", "trabaja", "travaille", "lavora")
-)
-_EMPLOYERS_AFTER = frozenset(("at", "for", "by", "bei", "für", "en", "para", "chez", "per", "da"))
-
-_TOWARDS = ("near", "à", "nach", "aus", "под", "desde", "près")
-"""Prepositions after which a name that no list has is mostly a place."""
-_EMPLOYERS = ("chez", "at")
-"""Prepositions after which a name that no list has is mostly an organization."""
-_ONE = ("a", "an", "ein", "eine", "einen", "einem", "einer", "un", "une", "una")
 
 INTRODUCED_REACH = 3
 """How many words before "called" may be the noun that says what is called so."""
@@ -86,7 +68,9 @@ def kind_by_own_words(words: Sequence[str]) -> EntityType | None:
 def _cue(before: Sequence[str]) -> EntityType | None:
     """Return what the nearest words before a name say, such as "sister" or "a dog called"."""
     end = len(before)
-    while end and (before[end - 1] in INTRODUCING or (end < len(before) and before[end - 1] in _SKIPPED)):
+    while end and (
+        before[end - 1] in WORDS["introducing"] or (end < len(before) and before[end - 1] in WORDS["skipped"])
+    ):
         end -= 1
     reach = 1 if end == len(before) else INTRODUCED_REACH
     for word in reversed(before[max(0, end - reach) : end]):
@@ -97,19 +81,19 @@ def _cue(before: Sequence[str]) -> EntityType | None:
 
 def _by_lists(name: str, words: Sequence[str], before: Sequence[str], after: str) -> EntityType | None:
     near = before[-1] if before else ""
-    is_at_place = near in PLACE_PREPOSITIONS
+    is_at_place = near in WORDS["place prepositions"]
     if CUES_AFTER.get(after) == "person" and not is_at_place and not _is_acronym(name):
         return "person"
     if is_place(name):
         return "place" if is_at_place or not is_given_name(words[0]) else "person"
-    if near in _EMPLOYERS_AFTER and not _EMPLOYED.isdisjoint(before[-2:-1]):
+    if near in WORDS["employers after"] and not WORDS["employed"].isdisjoint(before[-2:-1]):
         return "organization"
     if is_given_name(words[0]) and not (is_also_word(words[0]) and len(words) == 1 and before):
         return "person"
-    lives_there = near in ("in", "to") and not _LIVING.isdisjoint(before[-3:-1])
-    if near in _EMPLOYERS:
+    lives_there = near in ("in", "to") and not WORDS["living"].isdisjoint(before[-3:-1])
+    if near in WORDS["employers"]:
         return "organization"
-    return "place" if near in _TOWARDS or lives_there else None
+    return "place" if near in WORDS["towards"] or lives_there else None
 
 
 def _is_acronym(name: str) -> bool:
@@ -122,7 +106,7 @@ def _by_form(name: str, words: Sequence[str], before: Sequence[str], after: str)
         return CUES_AFTER[after]
     if len(words) > 2 and words[0] == "The":  # noqa: PLR2004 - a title; "The Hague" is a place
         return "document"
-    if before and before[-1] in _ONE:
+    if before and before[-1] in WORDS["one"]:
         return "product"
     is_two = len(words) == 2  # noqa: PLR2004 - a given name and a family name
     is_full_name = is_two and all(word.istitle() and word[1:2] != "-" and not is_english_word(word) for word in words)
@@ -149,56 +133,8 @@ MIN_HEADING = 5
 HEADING = 0.7
 """If more than this share of at least five words has capitals, they say nothing."""
 
-_LANGUAGES = ("en", "de", "fr", "es", "pt", "it", "nl", "pl", "sv", "tr", "ru")
-"""The languages with capitals whose function words are listed. Of two that fit as well, the first is taken."""
-
-_LANGUAGES_OF_WORDS = {
-    word: [language for language in _LANGUAGES if word in FUNCTION_WORDS.get(language, ())]
-    for language in _LANGUAGES
-    for word in FUNCTION_WORDS.get(language, ())
-}
-
-_ELISION = LazyPattern(r"(?:[dlDL]|qu|[Dd]ell|[Aa]ll|[Nn]ell|[Ss]ull|[Dd]all)['\u2019](?=\w)")
-_GENITIVE = LazyPattern(r"['\u2019]s?$")
-_COMMON = frozenset(word for words in FUNCTION_WORDS.values() for word in words)
-_GERMAN_NOUN = LazyPattern(r"(?:ung|heit|keit|schaft|tion|tät|ment|ling|chen|nis|ismus)(?:e?[ns])?$|^.{11,}$")
-_AFTER_BRANDS = ("pro", "plus", "ultra", "mini", "max", "ii", "iii", "iv", "vi", "vii", "viii", "ix")
-"""What brands and numbers end with, and no name begins with, as in "α7 IV"."""
 SHORTEST = 2
 """Listed names of two letters, such as "Ab", are mostly words."""
-_FAMILY_ENDS = ("er", "son", "sen", "man", "ley", "ford", "ton")
-_PRESSED = frozenset(
-    ("click", "press", "choose", "select", "tap", "tick", "hit", "klicke", "klick", "drücke", "wähle", "tippe")
-)
-_ON_SCREEN = frozenset(
-    ("button", "menu", "tab", "dialog", "checkbox", "option", "link", "icon", "key", "page", "screen")
-)
-_PREFIXES = ("co", "re", "pre", "non", "semi", "multi", "mid", "ex", "anti", "sub")
-"""Parts of English words before a hyphen: "Co-supervisor"."""
-_NO_VERBS = ("mit", "seit", "zwischen", "neben", "gegen", "wegen", "unten", "hinten", "mitten", "statt")
-_VERB = LazyPattern(r"[^\W\d_]+(?:t|te|en|ten)")
-"""How German verbs end. A name after its verb is its subject, and a noun may follow: "isst Malte Grünkohl"."""
-_PLACE_BEGINNINGS = ("bad", "sankt")
-"""Capitalized words with which German places begin."""
-_ARTICLES = ("the", "la", "el", "le", "les", "los", "las", "il", "lo")
-_IN_ANY_NAME = ("del", "des", "du")
-_RUSSIAN = (
-    ("ой", "а"),
-    ("ей", "я"),
-    ("ем", "й"),
-    ("ом", ""),
-    ("ы", "а"),
-    ("и", "а"),
-    ("и", "я"),
-    ("е", "а"),
-    ("е", ""),
-    ("у", "а"),
-    ("у", ""),
-    ("а", ""),
-    ("ю", "я"),
-    ("я", "й"),
-    ("ю", "й"),
-)
 
 
 def capital_spans(text: str, words: Sequence[Word], covered: bytearray) -> Iterator[Span]:
@@ -218,11 +154,10 @@ def capital_spans(text: str, words: Sequence[Word], covered: bytearray) -> Itera
 @lru_cache(maxsize=64)
 def language_of(words: tuple[str, ...]) -> str:
     """Return the language that most of the function words are of; "en" if none tells."""
-    counts = Counter(language for word in words for language in _LANGUAGES_OF_WORDS.get(word, ()))
-    if not counts:
+    counts = function_word_counts(words)
+    if not any(counts.values()):
         return "de" if any(char in word for word in words for char in "äöüß") else "en"
-    best = max(counts.values())
-    return next(language for language in _LANGUAGES if counts[language] == best)
+    return max(counts, key=lambda language: counts[language])
 
 
 def _is_listed(word: str) -> bool:
@@ -269,12 +204,12 @@ class _Reader:
         """Yield the name that some words are, without a title and without an ending, if they are one."""
         number = self._without_title(number, end)
         first, last = self._words[number], self._words[end - 1]
-        if end - number == 1 and first.text.casefold() in (*TITLES, *PERSON, *NUMBERED):
+        if end - number == 1 and first.text.casefold() in (*TITLES, *PERSON, *WORDS["numbered"]):
             return
         if end - number == 1 and self._is_rest(number):
             return
-        start = first.start + (found.end() if (found := _ELISION.match(first.text)) else 0)
-        name = _GENITIVE.sub("", self._text[start : last.end])
+        start = first.start + (found.end() if (found := _RE["elision"].match(first.text)) else 0)
+        name = _RE["genitive"].sub("", self._text[start : last.end])
         stop = start + len(name)
         if end - number == 1 or is_given_name(self._words[number].text):
             name = self._without_case_ending(
@@ -292,7 +227,7 @@ class _Reader:
         beside = [other for other in before if is_adjacent(self._text, other, word)]
         beside += [other for other in after if is_adjacent(self._text, word, other)]
         return is_english_word(plain) and any(
-            other.text.istitle() and other.text.casefold() in NEVER for other in beside
+            other.text.istitle() and other.text.casefold() in WORDS["never"] for other in beside
         )
 
     def _without_title(self, number: int, end: int) -> int:
@@ -331,7 +266,7 @@ class _Reader:
         ):
             return name[:-1]
         if self._language == "ru" and " " not in name and not is_given_name(name) and not is_place(name):
-            for ending, nominative in _RUSSIAN:
+            for ending, nominative in (case.split("/") for case in RUSSIAN_CASES):
                 stem = name.removesuffix(ending)
                 listed = stem + nominative
                 if stem != name and len(stem) > 2 and (is_given_name(listed) or is_place(listed)):  # noqa: PLR2004 - "Al"
@@ -346,8 +281,10 @@ class _Reader:
         folded = plain.casefold()
         if self._is_introduced(number) or (plain in WELL_KNOWN and not word.is_first):
             return True
-        is_article = folded in _ARTICLES and not word.is_first and self._is_followed_by_capital(number)
-        if (folded in _COMMON and not is_article) or (folded in _AFTER_BRANDS and not _is_listed(plain)):
+        is_article = folded in WORDS["articles"] and not word.is_first and self._is_followed_by_capital(number)
+        if (folded in ALL_FUNCTION_WORDS and not is_article) or (
+            folded in WORDS["brand endings"] and not _is_listed(plain)
+        ):
             return False
         if folded in (*PERSON, *PETS) and self._language == "de":
             return False
@@ -367,21 +304,21 @@ class _Reader:
         if not is_given or not self._is_followed_by_capital(number):
             return False
         family = self._plain(following[0])
-        is_family = not is_english_word(family) or family.endswith(_FAMILY_ENDS)
-        return is_family and self._after(number + 2) in PERSON_VERBS
+        is_family = not is_english_word(family) or family.endswith(tuple(WORDS["family ends"]))
+        return is_family and self._after(number + 2) in WORDS["person verbs"]
 
     def _is_on_screen(self, number: int, plain: str) -> bool:
         """Return whether a common word is what a button or a menu says: "click Save", "the Cancel button"."""
         if not (is_english_word(plain) or is_german_word(plain, compounds=False)):
             return False
         before = [word for word in self._before(number) if word not in ("the", "on", "auf", "den", "die", "das")]
-        return (bool(before) and before[-1] in _PRESSED) or self._after(number + 1) in _ON_SCREEN
+        return (bool(before) and before[-1] in WORDS["pressed"]) or self._after(number + 1) in WORDS["on screen"]
 
     def _begins_listed_name(self, number: int, plain: str) -> bool:
         """Return whether a word is a name by the lists, or a title or a word such as "Bad" before the rest of one."""
         folded = plain.casefold()
         is_title = folded in TITLES and (self._language != "de" or folded in ("dr", "prof"))
-        begins_place = self._language == "de" and folded in _PLACE_BEGINNINGS
+        begins_place = self._language == "de" and folded in WORDS["place beginnings"]
         if (is_title or begins_place) and self._is_followed_by_capital(number):
             return True
         return _is_listed(plain) and len(plain) > SHORTEST
@@ -390,15 +327,17 @@ class _Reader:
         """Return whether a first word is a name: it is no word of the language, or what follows shows it."""
         following = self._words[number + 1] if number + 1 < len(self._words) else None
         is_name_too = is_also_word(plain) and is_given_name(plain)
-        if is_name_too and following is not None and following.text in PERSON_VERBS:
+        if is_name_too and following is not None and following.text in WORDS["person verbs"]:
             return True
         if is_name_too and self._is_followed_by_capital(number) and following is not None:
             return not is_english_word(following.text)
-        if "-" in plain and all(is_english_word(part) or part.casefold() in _PREFIXES for part in plain.split("-")):
+        if "-" in plain and all(
+            is_english_word(part) or part.casefold() in WORDS["prefixes"] for part in plain.split("-")
+        ):
             return False
         if plain.isupper() and len(plain) > 1:
             return plain in WELL_KNOWN or not _is_shouted(plain)
-        if _ELISION.match(self._words[number].text):
+        if _RE["elision"].match(self._words[number].text):
             return False
         if self._is_followed_by_capital(number) and following is not None and following.text.casefold() in LAST_WORDS:
             return True
@@ -414,7 +353,7 @@ class _Reader:
     def _is_no_german_word(self, number: int, plain: str) -> bool:
         if self._is_genitive_name(plain):
             return True
-        if plain.casefold() in _COMMON or is_also_word(plain):
+        if plain.casefold() in ALL_FUNCTION_WORDS or is_also_word(plain):
             return False
         before = next(reversed(self._before(number)), "")
         if CUES.get(before) in ("organization", "project", "document", "product") and not self._words[number].is_first:
@@ -436,7 +375,7 @@ class _Reader:
         if not number or not is_adjacent(self._text, self._words[number - 1], self._words[number]):
             return self._is_after_abbreviation(number)
         before = self._words[number - 1].text.casefold()
-        if before in INTRODUCING:
+        if before in WORDS["introducing"]:
             return self._before(number)[-2:-1] != ["das"]  # "das heißt" explains
         if self._language != "de" or not self._words[number - 1].has_capital:
             return False
@@ -466,7 +405,7 @@ class _Reader:
         following = number + 1
         if not self._joins(first, number):
             return number
-        if following < len(self._words) and self._words[following].text in JOINING:
+        if following < len(self._words) and self._words[following].text in WORDS["joining"]:
             following += 1
         goes_on = following < len(self._words) and self._may_name(following)
         return following + 1 if goes_on else number
@@ -477,9 +416,9 @@ class _Reader:
         if folded == "of":
             kind = CUES.get(before.casefold())
             return begin == "The" or before.casefold() in FIRST_WORDS or kind in ("organization", "place")
-        if folded not in JOINING:
+        if folded not in WORDS["joining"]:
             return False
-        if folded in _IN_ANY_NAME:
+        if folded in WORDS["in any name"]:
             return True
         if self._language == "de" and folded not in ("van", "von", "der", "zu"):
             return False
@@ -497,7 +436,7 @@ class _Reader:
         if is_person and number == first + 1:
             is_noun = is_german_word(plain) and self._is_after_verb(first)
             return plain.casefold() not in (*PERSON, *PETS) and not is_noun
-        if self._words[first].text.casefold() in _PLACE_BEGINNINGS and number == first + 1:
+        if self._words[first].text.casefold() in WORDS["place beginnings"] and number == first + 1:
             return True
         return plain.casefold() in LAST_WORDS or self._is_no_german_word(number, plain) or is_given_name(plain)
 
@@ -506,8 +445,8 @@ class _Reader:
         return (
             number > 0
             and not self._words[number - 1].has_capital
-            and before not in _NO_VERBS
-            and bool(_VERB.fullmatch(before))
+            and before not in WORDS["no verbs"]
+            and bool(_RE["verb"].fullmatch(before))
         )
 
     def _may_name(self, number: int, *, inside: bool = False) -> bool:
@@ -520,11 +459,13 @@ class _Reader:
             return False
         if len(plain) == 1:
             return inside or self._text[word.end : word.end + 2] == ". "
-        if folded in NEVER or (plain[:-1].isupper() and folded.removesuffix("s") in NEVER):
+        if folded in WORDS["never"] or (plain[:-1].isupper() and folded.removesuffix("s") in WORDS["never"]):
             return False
-        if folded in NUMBERED and re.match(r" (?:\d|[A-Z]\b)", self._text[word.end :]) is not None:
+        if folded in WORDS["numbered"] and re.match(r" (?:\d|[A-Z]\b)", self._text[word.end :]) is not None:
             return False
-        return folded not in ("user", "users") and not (inside and folded in _COMMON and not word.text.istitle())
+        return folded not in ("user", "users") and not (
+            inside and folded in ALL_FUNCTION_WORDS and not word.text.istitle()
+        )
 
     def _is_of_number(self, word: Word, plain: str, *, inside: bool) -> bool:
         """Return whether capitals are a code, or part of the number of something: "EP 25", "CV19 KHR"."""
@@ -545,4 +486,4 @@ class _Reader:
 
     @staticmethod
     def _plain(word: Word) -> str:
-        return _GENITIVE.sub("", _ELISION.sub("", word.text, count=1))
+        return _RE["genitive"].sub("", _RE["elision"].sub("", word.text, count=1))
