@@ -39,8 +39,10 @@ def patterns(package: str, name: str, between: str = "") -> Mapping[str, re.Patt
 
 
 def filled(text: str, sections: Mapping[str, str]) -> str:
-    """Return a text with a section in place of each name in braces."""
-    return _PLACEHOLDER.sub(lambda match: filled(sections[match[1]], sections), text)
+    """Return a text with a section in place of its name in braces."""
+    return _PLACEHOLDER.sub(
+        lambda match: filled(sections[match[1]], sections) if match[1] in sections else match[0], text
+    )
 
 
 if TYPE_CHECKING:
