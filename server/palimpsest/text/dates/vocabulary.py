@@ -18,7 +18,6 @@ import re
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from functools import lru_cache
-from importlib.resources import files
 from typing import NamedTuple, TypeAlias
 
 from palimpsest.text.tokenizer import fold_case_and_marks
@@ -150,26 +149,27 @@ class Vocabulary(NamedTuple):
 @lru_cache(maxsize=1)
 def vocabulary() -> Vocabulary:
     """Read the vocabulary."""
-    languages: list[Language] = []
-    for line in files("palimpsest.text.dates").joinpath("vocabulary.txt").read_text("utf-8").splitlines():
-        if line.startswith("["):
-            languages.append(Language(line.strip("[]")))
-        elif (head := line.partition(":")[0]) in CUES:
-            for phrase in line.removeprefix(f"{head}: ").split(", "):
-                languages[-1].cues.add(phrase, head)
-        elif line and not line.startswith("#"):
-            for phrase, entry in _entries_of(line):
-                _add(languages[-1], phrase.removesuffix("?"), entry)
+    sections = word_lists("palimpsest.text.dates", "vocabulary.txt")
+    languages = {name: Language(name) for name in sections}
+    for name, language in languages.items():
+        for line in sections[name].splitlines():
+            head, _, listed = line.partition(": ")
+            if head in CUES:
+                for phrase in listed.split(", "):
+                    language.cues.add(phrase, head)
+                continue
+            for phrase, entry in _entries_of(head, listed):
+                _add(language, phrase.removesuffix("?"), entry)
                 if phrase.endswith("?"):
-                    languages[-1].homographs.add(phrase.removesuffix("?"))
+                    language.homographs.add(phrase.removesuffix("?"))
     words: dict[str, list[tuple[Language, frozenset[str]]]] = {}
-    for language in languages:
+    for language in languages.values():
         letters: dict[str, set[str]] = {}
         for word, entry in _words_and_phrases(language):
             letters.setdefault(word, set()).update(letter for letter, _ in entry)
         for word, known in letters.items():
             words.setdefault(word, []).append((language, frozenset(known)))
-    return Vocabulary({language.name: language for language in languages}, words)
+    return Vocabulary(languages, words)
 
 
 def _words_and_phrases(language: Language) -> Iterator[tuple[str, Entry]]:
@@ -180,9 +180,8 @@ def _words_and_phrases(language: Language) -> Iterator[tuple[str, Entry]]:
             yield max((first, *rest), key=len), entry
 
 
-def _entries_of(line: str) -> Iterator[tuple[str, Entry]]:
+def _entries_of(head: str, listed: str) -> Iterator[tuple[str, Entry]]:
     """Yield the words of a line with their entries."""
-    head, _, listed = line.partition(": ")
     groups = [group.strip() for group in listed.split(", ")]
     if head in FIRST_VALUE:
         for value, group in enumerate(groups, FIRST_VALUE[head]):
