@@ -43,37 +43,58 @@ _PROSE_WORDS = frozenset(_LISTS["prose words"].split()).union(
     *(FUNCTION_WORDS[language] for language in ("en", "de", "fr", "es"))
 )
 
+_COOKIE_ATTRIBUTES = _LISTS["cookie attributes"].split()
 _MAX_BEFORE_SEED = 80
 
 
+_PLACES = (
+    # of each row: a pattern whose last group is the secret, its kind, and whether it is of text in lower case
+    ("lock codes", "access code", True),
+    ("otpauth", "totp secret", False),
+    ("card code", "card code", True),
+    ("identity", "identity number", False),
+    ("tax code", "identity number", False),
+    ("six digits", "recovery key", False),
+)
+_CHOSEN = (
+    # the same where something else may stand in the place of the secret, and a word without which there is none
+    ("authorization", "token", False, "uthorization"),
+    ("wifi", "password", False, "wifi"),
+    ("password file line", "password", False, ":"),
+    ("reads", "password", True, "wort"),
+    ("login pair", "password", True, ""),
+    ("quoted pass", "password", False, "pass"),
+)
+
+
 def placed_secrets(text: str) -> Iterator[Span]:
-    """Yield the secrets that their place makes known; they may overlap."""
+    """Yield the secrets that their place makes known; they may overlap.
+
+    Numbers by which a state knows a person are secrets; those of passports and bank accounts are shown and stay.
+    """
     low = lower_case(text)
     yield from _in_commands(text)
-    yield from _in_headers(text, low)
-    yield from _second_factors(text, low)
-    yield from _cards(text, low)
-    yield from _identity_numbers(text)
-    for match in _RE["lock codes"].finditer(low):
-        group = match.lastindex or 0
-        yield Span(*match.span(group), "access code")
-    yield from _in_tables(text)
-    yield from _answers(text, low)
+    for pattern, kind, is_lower in _PLACES:
+        for match in _RE[pattern].finditer(low if is_lower else text):
+            yield Span(*match.span(match.lastindex or 0), kind)
+    for pattern, kind, is_lower, sign in _CHOSEN:
+        for match in _RE[pattern].finditer(low if is_lower else text) if sign in low else ():
+            yield from _chosen(text, match, kind)
+    for header in _RE["header"].finditer(text) if "cookie" in low else ():
+        for cookie in _RE["cookie"].finditer(text, header.start(1), header.end(1)):
+            if cookie[1].lower() not in _COOKIE_ATTRIBUTES and not is_placeholder(cookie[2]):
+                yield Span(*cookie.span(2), "cookie")
     for match in _RE["codes"].finditer(low):
         for code in _RE["code"].finditer(low, *match.span("codes")):
             yield Span(*code.span(), "recovery code")
-    for match in _RE["six digits"].finditer(text):
-        yield Span(*match.span(), "recovery key")
-    for match in _RE["password file line"].finditer(text):
-        yield from _chosen(text, match, "password")
-    if "wort" in low:
-        for match in _RE["reads"].finditer(low):
-            yield from _chosen(text, match, "password")
-    for match in _RE["login pair"].finditer(low):
-        yield from _chosen(text, match, "password")
-    if "pass" in low:
-        for match in _RE["quoted pass"].finditer(text):
-            yield from _chosen(text, match, "password")
+    for match in _RE["card"].finditer(text):
+        is_grouped = bool(match[1] or match[2])
+        around = text[max(0, match.start() - 60) : match.end() + 30]
+        if _is_card_number(match[0]) and (is_grouped or _RE["card words"].search(around)):
+            yield Span(*match.span(), "card number")
+    yield from _seeds(text, low)
+    yield from _in_tables(text)
+    yield from _answers(text, low)
 
 
 def _in_commands(text: str) -> Iterator[Span]:
@@ -117,50 +138,17 @@ def _chosen(text: str, match: re.Match[str], kind: str) -> Iterator[Span]:
         yield Span(start, end, kind)
 
 
-def _in_headers(text: str, low: str) -> Iterator[Span]:
-    if "cookie" in low:
-        for header in _RE["header"].finditer(text):
-            for cookie in _RE["cookie"].finditer(text, header.start(1), header.end(1)):
-                if cookie[1].lower() not in _LISTS["cookie attributes"].split() and not is_placeholder(cookie[2]):
-                    yield Span(*cookie.span(2), "cookie")
-    if "uthorization" in low:
-        for match in _RE["authorization"].finditer(text):
-            yield from _chosen(text, match, "token")
-    for match in _RE["wifi"].finditer(text):
-        yield from _chosen(text, match, "password")
-
-
-def _second_factors(text: str, low: str) -> Iterator[Span]:
-    for match in _RE["otpauth"].finditer(text):
-        yield Span(*match.span(1), "totp secret")
+def _seeds(text: str, low: str) -> Iterator[Span]:
+    """Yield the secrets of second factors, behind words that name one."""
     named = [match.end() for match in _RE["second factor"].finditer(low)]
     if not named:
         return
-    seeds = _RE["seed"].finditer(text)
     place = 0
-    for seed in seeds:
+    for seed in _RE["seed"].finditer(text):
         while place + 1 < len(named) and named[place + 1] <= seed.start():
             place += 1
         if 0 <= seed.start() - named[place] <= _MAX_BEFORE_SEED:
             yield Span(*seed.span(), "totp secret")
-
-
-def _cards(text: str, low: str) -> Iterator[Span]:
-    for match in _RE["card"].finditer(text):
-        is_grouped = bool(match[1] or match[2])
-        around = text[max(0, match.start() - 60) : match.end() + 30]
-        if _is_card_number(match[0]) and (is_grouped or _RE["card words"].search(around)):
-            yield Span(*match.span(), "card number")
-    for match in _RE["card code"].finditer(low):
-        yield Span(*match.span(match.lastindex or 0), "card code")
-
-
-def _identity_numbers(text: str) -> Iterator[Span]:
-    """Yield the numbers by which a state knows a person; those of passports and bank accounts are shown and stay."""
-    for match in _RE["identity"].finditer(text):
-        yield Span(*match.span(1), "identity number")
-    for match in _RE["tax code"].finditer(text):
-        yield Span(*match.span(), "identity number")
 
 
 def _is_card_number(number: str) -> bool:
