@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import NamedTuple, cast
 
 from palimpsest.text.stopwords import ALL_FUNCTION_WORDS, without_function_words
-from palimpsest.text.word_lists import LazyPattern, patterns, word_lists
+from palimpsest.text.word_lists import patterns, word_lists
 
 # The words by which people and programs call a secret, in some thirty languages.
 
@@ -202,6 +202,14 @@ def _is_quoted_phrase(statement: Statement, *, has_digit: bool) -> bool:
     return likely and not NAME.search(lower_case(statement.value))
 
 
+class Span(NamedTuple):
+    """The place of a secret in a text, and its kind."""
+
+    start: int
+    end: int
+    kind: str
+
+
 # Find the further values of a statement of a secret: `… is hunter2, and for the bank it's …`, `… are x1 and y2`.
 #
 # Whoever states one secret often states the next without its name. Such a value stands in a list with the one before
@@ -215,39 +223,23 @@ _MAX_CHARS = 200
 """How much of the text after a secret is read for the next: a clause is shorter."""
 
 
-def further_secrets(text: str, end: int, kind: str, value: str) -> Iterator[tuple[int, int]]:
-    """Yield the places of the values that follow a secret, which ends at `end`, and belong to the same statement."""
-    while place := _next_value(text, end, kind, value):
-        yield place
-        end = place[1]
-
-
-def _next_value(text: str, end: int, kind: str, before: str) -> tuple[int, int] | None:
+def _next_value(text: str, span: Span, before: str) -> Span | None:
+    """Return the place of the value that follows a secret and belongs to the same statement."""
     for pattern in (_RE["european"], _RE["east asian"]):
-        link = pattern.match(text, end, end + _MAX_CHARS)
-        if link and _is_linked(link):
-            opening = len(link["value"]) - len(link["value"].lstrip("\"'`\u201c\u201e\u00ab\u300c"))
-            start = link.start("value") + opening
-            stop = start + len(text[start : link.end("value")].rstrip(".:)]}*\u2026"))
-            if _RE["followed by"].match(text, stop) and _is_value(
-                kind, text[start:stop], before, in_full=_is_in_full(link)
-            ):
-                return start, stop
+        link = pattern.match(text, span.end, span.end + _MAX_CHARS)
+        if link is None:
+            continue
+        # "for the bank it's …" says what a value is for and that it is so. Another one stands in a list, without a verb.
+        in_full = bool(link["label"] and (link["verb"] or link["sign"]))
+        in_list = bool(link["list"].strip()) and not (link["verb"] or link["sign"] or link.groupdict().get("stop"))
+        if not in_full and not in_list:
+            continue
+        opening = len(link["value"]) - len(link["value"].lstrip("\"'`\u201c\u201e\u00ab\u300c"))
+        start = link.start("value") + opening
+        stop = _without_punctuation(text, start, link.end("value"))
+        if _RE["followed by"].match(text, stop) and _is_value(span.kind, text[start:stop], before, in_full=in_full):
+            return Span(start, stop, span.kind)
     return None
-
-
-def _is_in_full(link: re.Match[str]) -> bool:
-    """Return whether the text says what the value is for and that it is so: "for the bank it's …"."""
-    return bool(link["label"] and (link["verb"] or link["sign"]))
-
-
-def _is_linked(link: re.Match[str]) -> bool:
-    """Return whether a value is said in full, or stands in a list with the secret before it."""
-    if _is_in_full(link):
-        return True
-    if "stop" in link.groupdict() and link["stop"]:  # another sentence
-        return False
-    return bool(link["list"].strip()) and not link["verb"] and not link["sign"]
 
 
 def _is_value(kind: str, value: str, before: str, *, in_full: bool) -> bool:
@@ -262,24 +254,11 @@ def _is_value(kind: str, value: str, before: str, *, in_full: bool) -> bool:
     return is_secret(Statement(kind, "verb", value, quoted=False))
 
 
-class Span(NamedTuple):
-    """The place of a secret in a text, and its kind."""
-
-    start: int
-    end: int
-    kind: str
-
-
 _MAX_VALUE_CHARS = 128
 """How much of a value is read before it is known to be a secret. Only a secret is then read to its end."""
 
 _MAX_CONTEXT_CHARS = 60
 """How much of the text before a name is read. It is enough for the clause that the name belongs to."""
-
-_QUOTES = ('""', "''", "``", "\u201c\u201d", "\u201e\u201c", "\u00ab\u00bb", "\u2018\u2019", "\u300c\u300d")
-_QUOTED = LazyPattern(
-    "|".join(rf"{a}(?![\s)\]}},;:])((?:[^{a}{b}\n\x00\\]|\\(?!{b})){{1,200}})\\?{b}(?![A-Za-z0-9])" for a, b in _QUOTES)
-)
 
 
 def secret_kind(key: str, value: str) -> str:
@@ -302,18 +281,17 @@ def stated_secrets(text: str) -> Iterator[Span]:
         joints = (pattern.match(low, position) for pattern in links)
         spans = (_value_after_name(text, low, name, joint) for joint in joints if joint)
         span = next((span for span in spans if span), None) or _value_before_name(text, low, name)
-        if span:
+        value = text[span.start : span.end] if span else ""
+        while span:
             yield span
             position = max(position, span.end)
-            for start, end in further_secrets(text, position, span.kind, text[span.start : span.end]):
-                yield Span(start, end, span.kind)
-                position = end
+            span = _next_value(text, span, value)
 
 
 def _value_after_name(text: str, low: str, name: re.Match[str], link: re.Match[str]) -> Span | None:
     """Return the place of the value that follows a name and the text `link`, if it is a secret."""
     position = link.end()
-    quoted = _QUOTED.match(text, position)
+    quoted = _RE["quoted"].match(text, position)
     value = quoted or _RE["run"].match(text, position, position + _MAX_VALUE_CHARS)
     if not value:
         return None
@@ -384,10 +362,12 @@ def _is_other_use(text: str, low: str, name: re.Match[str], joint: str) -> bool:
     word, (start, end) = name.group(), _before(name, _MAX_CONTEXT_CHARS)
     if joint == "to":
         return not _RE["changed"].search(low, start, end)
-    if joint == "bare" and word in ("pin", "pass") and not text.startswith("PIN", end):
-        return True  # a verb
-    if word == "pass" and text.startswith("PASS", end) and low[end - 1 : end] != "_":
-        return True  # the result of a test
-    if _RE["public"].search(low, start, end):
-        return True
-    return word.startswith("pin") and bool(_RE["postal"].search(low, start, end))
+    is_verb = joint == "bare" and word in ("pin", "pass") and not text.startswith("PIN", end)
+    is_result = word == "pass" and text.startswith("PASS", end) and low[end - 1 : end] != "_"
+    is_public = _RE["public"].search(low, start, end) is not None
+    return (
+        is_verb
+        or is_result
+        or is_public
+        or (word.startswith("pin") and _RE["postal"].search(low, start, end) is not None)
+    )
