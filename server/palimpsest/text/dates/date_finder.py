@@ -16,23 +16,10 @@ from itertools import islice, pairwise
 from typing import NamedTuple, cast
 
 from palimpsest.core.models import Hit, Memory
-from palimpsest.text.dates import date_spans
+from palimpsest.text.dates import date_spans, vocabulary
 from palimpsest.text.dates.date_direction import Direction, Directions
 from palimpsest.text.dates.date_spans import Choice, Cycle, DateSpan, Period, Relation, Unit
-from palimpsest.text.dates.vocabulary import (
-    DATE_LETTERS,
-    MOVER_LETTERS,
-    SECTIONS,
-    UNIT_LETTERS,
-    UNSPACED,
-    WORD,
-    Item,
-    Language,
-    Token,
-    items_of,
-    tokens_of,
-    vocabulary,
-)
+from palimpsest.text.dates.vocabulary import Item, Language, Token
 from palimpsest.text.stopwords import FUNCTION_WORDS, function_word_counts
 from palimpsest.text.word_lists import LazyPattern, filled, patterns
 
@@ -368,7 +355,9 @@ _READERS: dict[str, Reader] = {
 }
 RULES = tuple(
     (pattern, _READERS[name])
-    for name, pattern in (rule.split(": ", 1) for rule in filled(SECTIONS["rules"], SECTIONS).splitlines())
+    for name, pattern in (
+        rule.split(": ", 1) for rule in filled(vocabulary.SECTIONS["rules"], vocabulary.SECTIONS).splitlines()
+    )
 )
 """Patterns over the letters of words, with the functions that read them. At each place the first match counts."""
 
@@ -434,8 +423,11 @@ def dates_in(text: str, now: datetime, *, guesses: bool = False) -> tuple[DateSp
     day and month is uncertain, as in 03/05/2025, there is no date; a full stop means that the day comes first. Days are
     those of the zone of `now`. Behind the first `MAX_CHARS` characters of a text no dates are looked for.
     """
-    found = _all_dates_in(text[:MAX_CHARS], now)
-    return found if guesses else tuple(span for span in found if not span.is_guess)
+    text = text[:MAX_CHARS]
+    if not _languages_of(text):
+        return ()
+    read = _dates_in if len(text) <= MAX_KEPT_CHARS else _dates_in.__wrapped__
+    return tuple(span for span in read(text, now.date(), now.tzinfo) if guesses or not span.is_guess)
 
 
 def date_and_sense(shown: Memory | Hit, text: str) -> str:
@@ -457,23 +449,10 @@ def resolved_dates(text: str, at: datetime) -> list[DateSpan]:
     ]
 
 
-def _all_dates_in(text: str, now: datetime) -> tuple[DateSpan, ...]:
-    languages = _languages_of(text)
-    if not languages:
-        return ()
-    today, zone = now.date(), now.tzinfo
-    if len(text) <= MAX_KEPT_CHARS:
-        return _kept_dates_in(text, today, zone)
-    return _dates_in(text, today, zone, languages)
-
-
 @lru_cache(maxsize=MAX_KEPT)
-def _kept_dates_in(text: str, today: date, zone: tzinfo | None) -> tuple[DateSpan, ...]:
-    return _dates_in(text, today, zone, _languages_of(text))
-
-
-def _dates_in(text: str, today: date, zone: tzinfo | None, languages: Sequence[Language]) -> tuple[DateSpan, ...]:
-    tokens = tokens_of(text)
+def _dates_in(text: str, today: date, zone: tzinfo | None) -> tuple[DateSpan, ...]:
+    languages = _languages_of(text)
+    tokens = vocabulary.tokens_of(text)
     counts = _function_words(text, languages)
     found: list[DateSpan] = []
     # Where languages share a word, the one with most words of the text comes first, and so decides.
@@ -491,12 +470,14 @@ def _dates_in(text: str, today: date, zone: tzinfo | None, languages: Sequence[L
 
 def _languages_of(text: str) -> list[Language]:
     """Return the languages in which the text may name a date, by the words in it."""
-    known = vocabulary()
-    found = [named for word in WORD.findall(text.casefold()) for named in known.words.get(word, ())]
-    languages = [language for language, letters in found if letters & DATE_LETTERS]
+    known = vocabulary.vocabulary()
+    found = [named for word in vocabulary.WORD.findall(text.casefold()) for named in known.words.get(word, ())]
+    languages = [language for language, letters in found if letters & vocabulary.DATE_LETTERS]
     # "week" is a word of several languages. In those where nothing in the text says which week, it is no date.
-    of_movers = {language for language, letters in found if letters & MOVER_LETTERS}
-    languages += [language for language, letters in found if letters & UNIT_LETTERS and language in of_movers]
+    of_movers = {language for language, letters in found if letters & vocabulary.MOVER_LETTERS}
+    languages += [
+        language for language, letters in found if letters & vocabulary.UNIT_LETTERS and language in of_movers
+    ]
     if _RE["digit"].search(text):
         for number in _RE["year or date"].finditer(text):
             # A year counts in the languages of the preposition before it. Other dates in digits have no language.
@@ -508,7 +489,7 @@ def _languages_of(text: str) -> list[Language]:
     if _RE["korean day"].search(text):
         languages.append(known.languages["ko"])
     if not text.isascii() and _han_words().search(text):
-        languages.append(known.languages[UNSPACED])
+        languages.append(known.languages[vocabulary.UNSPACED])
     return list(dict.fromkeys(languages))
 
 
@@ -517,8 +498,8 @@ def _han_words() -> re.Pattern[str]:
     """Return the pattern of the characters that make dates in Chinese and Japanese."""
     words = (
         word
-        for word, entry in vocabulary().languages[UNSPACED].words.items()
-        if DATE_LETTERS & {part[0] for part in entry}
+        for word, entry in vocabulary.vocabulary().languages[vocabulary.UNSPACED].words.items()
+        if vocabulary.DATE_LETTERS & {part[0] for part in entry}
     )
     chars = "".join(dict.fromkeys("".join(words)))
     return re.compile(f"[{re.escape(chars)}年月日号號]")
@@ -526,7 +507,7 @@ def _han_words() -> re.Pattern[str]:
 
 def _function_words(text: str, languages: Sequence[Language]) -> dict[str, int]:
     """Return how many function words each language has in a text."""
-    words = WORD.findall(text.casefold())
+    words = vocabulary.WORD.findall(text.casefold())
     own = {language.name: sum(word in _own_function_words(language) for word in words) for language in languages}
     return own | function_word_counts(words)
 
@@ -540,7 +521,7 @@ def _in_language(
     text: str, tokens: Sequence[Token], language: Language, today: date, zone: tzinfo | None
 ) -> Iterator[DateSpan]:
     """Yield the dates that the parts of a text name."""
-    items = items_of(tokens, language)
+    items = vocabulary.items_of(tokens, language)
     letters = "".join(item.letter for item in items)
     directions = _Directions(text, tokens, language, letters)
     weekdays: list[tuple[DateSpan, Direction]] = []
@@ -646,14 +627,8 @@ class _Directions:
         start, end = phrase.items[0].start, phrase.items[-1].end
         if (is_day or is_cycle or reader is weekday) and (moved := self.words.moved(start)):
             return moved
-        if (
-            reader is weekday
-            and context is not None
-            and context[0] == "t"
-            and self._language.name in _ARTICLE_OF_HABITS
-        ):
-            return "habit"
-        if reader is weekday and is_bare and self.words.has_determiner(start):
+        is_every = context is not None and context[0] == "t" and self._language.name in _ARTICLE_OF_HABITS
+        if reader is weekday and (is_every or (is_bare and self.words.has_determiner(start))):
             return "habit"
         direction = self.words.of(start, end, is_yearly=is_day or is_cycle)
         if is_cycle and direction == "habit" and not self.words.says_habit(start, end):
@@ -676,7 +651,7 @@ def _is_day_of_month(text: str, items: Sequence[Item], place: int, language: Lan
         is_named = bool(before) and before[-1] in _ARTICLE_OF_DAYS[language.name]
     else:
         is_named = _RE["ordinal end"].search(text[start:end]) is not None
-    word = WORD.match(behind.lstrip().casefold())
+    word = vocabulary.WORD.match(behind.lstrip().casefold())
     return is_named and (word is None or word[0] in FUNCTION_WORDS[language.name])
 
 

@@ -8,25 +8,9 @@ from functools import lru_cache
 from itertools import takewhile
 
 from palimpsest.core.models import EntityType
+from palimpsest.text.names import lexicon
 from palimpsest.text.names.known_names import Span, Word, is_adjacent
-from palimpsest.text.names.lexicon import (
-    CUES,
-    CUES_AFTER,
-    FIRST_WORDS,
-    LAST_PARTS,
-    LAST_WORDS,
-    PERSON,
-    PETS,
-    RUSSIAN_CASES,
-    TITLES,
-    WELL_KNOWN,
-    WORDS,
-    is_also_word,
-    is_english_word,
-    is_german_word,
-    is_given_name,
-    is_place,
-)
+from palimpsest.text.names.lexicon import WORDS, is_also_word, is_english_word, is_german_word, is_given_name, is_place
 from palimpsest.text.stopwords import ALL_FUNCTION_WORDS, function_word_counts
 from palimpsest.text.word_lists import patterns
 
@@ -45,9 +29,9 @@ def kind_of(name: str, before: Sequence[str], after: str = "") -> EntityType:
     `before` are the words before the name, the nearest last, and `after` is the word after it, all in lower case.
     """
     words = name.replace(".", " ").split()
-    if known := kind_by_own_words(words) or WELL_KNOWN.get(name):
+    if known := kind_by_own_words(words) or lexicon.WELL_KNOWN.get(name):
         return known
-    if words[0] in WELL_KNOWN:
+    if words[0] in lexicon.WELL_KNOWN:
         return "product"
     return _cue(before) or _by_lists(name, words, before, after) or _by_form(name, words, before, after)
 
@@ -56,13 +40,17 @@ def kind_by_own_words(words: Sequence[str]) -> EntityType | None:
     """Return the type that the first or the last word of a name shows, such as "Street"; None if they show none."""
     first, last = words[0].casefold(), words[-1].casefold()
     if len(words) > 1:
-        if first in PERSON and first not in FIRST_WORDS and first not in ("st", "saint"):
+        if first in lexicon.PERSON and first not in lexicon.FIRST_WORDS and first not in ("st", "saint"):
             return "person"
-        if found := LAST_WORDS.get(last) or LAST_WORDS.get(last.removesuffix("s")) or FIRST_WORDS.get(first):
+        if (
+            found := lexicon.LAST_WORDS.get(last)
+            or lexicon.LAST_WORDS.get(last.removesuffix("s"))
+            or lexicon.FIRST_WORDS.get(first)
+        ):
             return found
     if "&" in words:
         return "organization"
-    return next((kind for end, kind in LAST_PARTS.items() if last.endswith(end) and last != end), None)
+    return next((kind for end, kind in lexicon.LAST_PARTS.items() if last.endswith(end) and last != end), None)
 
 
 def _cue(before: Sequence[str]) -> EntityType | None:
@@ -74,7 +62,7 @@ def _cue(before: Sequence[str]) -> EntityType | None:
         end -= 1
     reach = 1 if end == len(before) else INTRODUCED_REACH
     for word in reversed(before[max(0, end - reach) : end]):
-        if found := CUES.get(word) or CUES.get(word.removesuffix("s")):
+        if found := lexicon.CUES.get(word) or lexicon.CUES.get(word.removesuffix("s")):
             return "other" if found == "pet" else found
     return None
 
@@ -82,7 +70,7 @@ def _cue(before: Sequence[str]) -> EntityType | None:
 def _by_lists(name: str, words: Sequence[str], before: Sequence[str], after: str) -> EntityType | None:
     near = before[-1] if before else ""
     is_at_place = near in WORDS["place prepositions"]
-    if CUES_AFTER.get(after) == "person" and not is_at_place and not _is_acronym(name):
+    if lexicon.CUES_AFTER.get(after) == "person" and not is_at_place and not _is_acronym(name):
         return "person"
     if is_place(name):
         return "place" if is_at_place or not is_given_name(words[0]) else "person"
@@ -102,8 +90,8 @@ def _is_acronym(name: str) -> bool:
 
 
 def _by_form(name: str, words: Sequence[str], before: Sequence[str], after: str) -> EntityType:
-    if after in CUES_AFTER and not (CUES_AFTER[after] == "person" and _is_acronym(name)):
-        return CUES_AFTER[after]
+    if after in lexicon.CUES_AFTER and not (lexicon.CUES_AFTER[after] == "person" and _is_acronym(name)):
+        return lexicon.CUES_AFTER[after]
     if len(words) > 2 and words[0] == "The":  # noqa: PLR2004 - a title; "The Hague" is a place
         return "document"
     if before and before[-1] in WORDS["one"]:
@@ -162,7 +150,7 @@ def language_of(words: tuple[str, ...]) -> str:
 
 def _is_listed(word: str) -> bool:
     """Return whether a list knows a word as a name, and nobody knows it as a word."""
-    if word in WELL_KNOWN:
+    if word in lexicon.WELL_KNOWN:
         return not is_english_word(word)
     return (is_given_name(word) or is_place(word)) and not is_also_word(word)
 
@@ -204,7 +192,7 @@ class _Reader:
         """Yield the name that some words are, without a title and without an ending, if they are one."""
         number = self._without_title(number, end)
         first, last = self._words[number], self._words[end - 1]
-        if end - number == 1 and first.text.casefold() in (*TITLES, *PERSON, *WORDS["numbered"]):
+        if end - number == 1 and first.text.casefold() in (*lexicon.TITLES, *lexicon.PERSON, *WORDS["numbered"]):
             return
         if end - number == 1 and self._is_rest(number):
             return
@@ -220,7 +208,7 @@ class _Reader:
     def _is_rest(self, number: int) -> bool:
         """Return whether a word is what is left of a longer expression beside a word that names nothing: Black Friday."""
         plain = self._plain(self._words[number])
-        if self._language == "de" or _is_listed(plain) or plain in WELL_KNOWN or self._is_introduced(number):
+        if self._language == "de" or _is_listed(plain) or plain in lexicon.WELL_KNOWN or self._is_introduced(number):
             return False
         before, after = self._words[max(0, number - 1) : number], self._words[number + 1 : number + 2]
         word = self._words[number]
@@ -233,9 +221,9 @@ class _Reader:
     def _without_title(self, number: int, end: int) -> int:
         """Return the number of the first word after a title, if enough of a name is left without it."""
         title, last = self._words[number].text.casefold(), self._words[end - 1].text
-        if title in PERSON - TITLES and end - number > 1 and self._words[number].is_first:
+        if title in lexicon.PERSON - lexicon.TITLES and end - number > 1 and self._words[number].is_first:
             return self._without_title(number + 1, end)
-        if title not in TITLES or title in ("st", "saint"):
+        if title not in lexicon.TITLES or title in ("st", "saint"):
             return number
         is_given = end - number == TITLE_AND_NAME and is_given_name(last) and not is_also_word(last)
         return number + 1 if is_given or end - number > TITLE_AND_NAME else number
@@ -252,7 +240,7 @@ class _Reader:
         if end == len(self._words):
             return ""
         if self._words[end - 1].text.endswith(("'s", "\u2019s")):
-            people = (word.text for word in self._words[end : end + 3] if word.text in PERSON)
+            people = (word.text for word in self._words[end : end + 3] if word.text in lexicon.PERSON)
             return "lives" if next(people, "") else ""
         return self._words[end].text.casefold()
 
@@ -266,7 +254,7 @@ class _Reader:
         ):
             return name[:-1]
         if self._language == "ru" and " " not in name and not is_given_name(name) and not is_place(name):
-            for ending, nominative in (case.split("/") for case in RUSSIAN_CASES):
+            for ending, nominative in (case.split("/") for case in lexicon.RUSSIAN_CASES):
                 stem = name.removesuffix(ending)
                 listed = stem + nominative
                 if stem != name and len(stem) > 2 and (is_given_name(listed) or is_place(listed)):  # noqa: PLR2004 - "Al"
@@ -279,14 +267,14 @@ class _Reader:
             return is_full
         plain = self._plain(word)
         folded = plain.casefold()
-        if self._is_introduced(number) or (plain in WELL_KNOWN and not word.is_first):
+        if self._is_introduced(number) or (plain in lexicon.WELL_KNOWN and not word.is_first):
             return True
         is_article = folded in WORDS["articles"] and not word.is_first and self._is_followed_by_capital(number)
         if (folded in ALL_FUNCTION_WORDS and not is_article) or (
             folded in WORDS["brand endings"] and not _is_listed(plain)
         ):
             return False
-        if folded in (*PERSON, *PETS) and self._language == "de":
+        if folded in (*lexicon.PERSON, *lexicon.PETS) and self._language == "de":
             return False
         if self._begins_listed_name(number, plain):
             return True
@@ -317,7 +305,7 @@ class _Reader:
     def _begins_listed_name(self, number: int, plain: str) -> bool:
         """Return whether a word is a name by the lists, or a title or a word such as "Bad" before the rest of one."""
         folded = plain.casefold()
-        is_title = folded in TITLES and (self._language != "de" or folded in ("dr", "prof"))
+        is_title = folded in lexicon.TITLES and (self._language != "de" or folded in ("dr", "prof"))
         begins_place = self._language == "de" and folded in WORDS["place beginnings"]
         if (is_title or begins_place) and self._is_followed_by_capital(number):
             return True
@@ -336,10 +324,14 @@ class _Reader:
         ):
             return False
         if plain.isupper() and len(plain) > 1:
-            return plain in WELL_KNOWN or not _is_shouted(plain)
+            return plain in lexicon.WELL_KNOWN or not _is_shouted(plain)
         if _RE["elision"].match(self._words[number].text):
             return False
-        if self._is_followed_by_capital(number) and following is not None and following.text.casefold() in LAST_WORDS:
+        if (
+            self._is_followed_by_capital(number)
+            and following is not None
+            and following.text.casefold() in lexicon.LAST_WORDS
+        ):
             return True
         is_unknown = self._language == "en" and plain.isascii() and not is_english_word(plain, compounds=True)
         return is_unknown and self._is_english_beside(number)
@@ -356,7 +348,10 @@ class _Reader:
         if plain.casefold() in ALL_FUNCTION_WORDS or is_also_word(plain):
             return False
         before = next(reversed(self._before(number)), "")
-        if CUES.get(before) in ("organization", "project", "document", "product") and not self._words[number].is_first:
+        if (
+            lexicon.CUES.get(before) in ("organization", "project", "document", "product")
+            and not self._words[number].is_first
+        ):
             return not is_german_word(plain, compounds=False)
         return (
             not is_german_word(plain) and not is_english_word(plain) and not (plain.isupper() and len(plain) < MAX_CODE)
@@ -381,9 +376,9 @@ class _Reader:
             return False
         plain = self._plain(self._words[number])
         return (
-            before in PETS
+            before in lexicon.PETS
             or before in ("herr", "herrn", "frau", "onkel", "tante", "oma", "opa")
-            or (before in PERSON and not is_german_word(plain))
+            or (before in lexicon.PERSON and not is_german_word(plain))
         )
 
     def _is_after_abbreviation(self, number: int) -> bool:
@@ -397,7 +392,7 @@ class _Reader:
         between = self._text[before.end : word.start]
         if between == " & " and word.has_capital:
             return number + 1
-        is_abbreviated = between == ". " and (len(before.text) == 1 or before.text.casefold() in TITLES)
+        is_abbreviated = between == ". " and (len(before.text) == 1 or before.text.casefold() in lexicon.TITLES)
         if between not in (" ", "\u00a0") and not is_abbreviated:
             return number
         if word.has_capital:
@@ -414,15 +409,15 @@ class _Reader:
         """Return whether a word in lower case is inside of a name: of a person, or of an institution."""
         begin, before, folded = (self._words[index].text for index in (first, number - 1, number))
         if folded == "of":
-            kind = CUES.get(before.casefold())
-            return begin == "The" or before.casefold() in FIRST_WORDS or kind in ("organization", "place")
+            kind = lexicon.CUES.get(before.casefold())
+            return begin == "The" or before.casefold() in lexicon.FIRST_WORDS or kind in ("organization", "place")
         if folded not in WORDS["joining"]:
             return False
         if folded in WORDS["in any name"]:
             return True
         if self._language == "de" and folded not in ("van", "von", "der", "zu"):
             return False
-        return is_given_name(begin) or (begin.casefold() in FIRST_WORDS and self._language != "de")
+        return is_given_name(begin) or (begin.casefold() in lexicon.FIRST_WORDS and self._language != "de")
 
     def _continues(self, first: int, number: int) -> bool:
         """Return whether a capitalized word goes on with a name."""
@@ -432,13 +427,15 @@ class _Reader:
             return False
         if self._language != "de":
             return True
-        is_person = is_given_name(self._plain(self._words[first])) or self._words[first].text.casefold() in TITLES
+        is_person = (
+            is_given_name(self._plain(self._words[first])) or self._words[first].text.casefold() in lexicon.TITLES
+        )
         if is_person and number == first + 1:
             is_noun = is_german_word(plain) and self._is_after_verb(first)
-            return plain.casefold() not in (*PERSON, *PETS) and not is_noun
+            return plain.casefold() not in (*lexicon.PERSON, *lexicon.PETS) and not is_noun
         if self._words[first].text.casefold() in WORDS["place beginnings"] and number == first + 1:
             return True
-        return plain.casefold() in LAST_WORDS or self._is_no_german_word(number, plain) or is_given_name(plain)
+        return plain.casefold() in lexicon.LAST_WORDS or self._is_no_german_word(number, plain) or is_given_name(plain)
 
     def _is_after_verb(self, number: int) -> bool:
         before = next(reversed(self._before(number)), "")
