@@ -161,8 +161,9 @@ class _Reading:
 
     def __init__(self, old: Memory, new: Fact, self_keys: AbstractSet[str]) -> None:
         self._old, self._new, self._self_keys = old, new, self_keys
-        self._words = words_in(new.text)
-        self._clauses = [_Clause.of(new.text[start:end]) for start, end in _clause_spans(new.text)]
+        text = _with_plain_endings(new.text)
+        self._words = words_in(text)
+        self._clauses = [_Clause.of(text[start:end]) for start, end in _clause_spans(text)]
         self._types: dict[str, EntityType] = {
             name_key(entity.name): entity.type for entity in (*new.entities, *old.entities)
         }
@@ -338,14 +339,6 @@ def _areas(words: Iterable[str]) -> set[str]:
 # Tell whether a newer text says that what an older one says has ended: "The Cremona trip is cancelled" ends "Flies to
 # Cremona on 4 December". It knows what a comparison of meanings cannot see, because the two texts are about one thing.
 
-_PHRASES_FOR = {
-    "no longer": "not",
-    "off": "cancelled",
-    "no more": "not",
-    "gave up": "quit",
-    "given up": "quit",
-    "took back": "withdrew",
-}
 KEPT, MAX_CHARS = 2_048, 500
 """How many texts are kept with what they end, and how much of each is read: one fact. A brief compares some hundred."""
 
@@ -392,6 +385,11 @@ def _exclusions() -> tuple[Exclusion, ...]:
     return tuple(found)
 
 
+def _with_plain_endings(text: str) -> str:
+    """Return a text with one word for a phrase that ends something: "quit" for "gave up"."""
+    return _RE["no longer"].sub(lambda match: match.lastgroup or "", text)
+
+
 @lru_cache(maxsize=KEPT)
 def ending_in(text: str) -> Ending | None:
     """Return what a text says has ended, or None if it says so of nothing."""
@@ -399,7 +397,7 @@ def ending_in(text: str) -> Ending | None:
     ended: list[frozenset[str]] = []
     areas: set[str] = set()
     died: set[str] = set()
-    plain = _RE["no longer"].sub(lambda match: _PHRASES_FOR.get(match[0].lower(), "cancelled"), text[:MAX_CHARS])
+    plain = _with_plain_endings(text[:MAX_CHARS])
     for start, end in _clause_spans(plain):
         written = plain[start:end].split()
         words = [name_key(word) for word in written]

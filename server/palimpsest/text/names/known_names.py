@@ -6,7 +6,7 @@ import re
 import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from itertools import pairwise
 
 from palimpsest.core.models import SELF_NAMES, EntityType, name_key, plain_name
@@ -43,19 +43,45 @@ MAX_CHARS = 4_000
 beginning, and reading 4,000 characters takes a few milliseconds."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Word:
     """A word of a text. `is_first` says that it begins the text, a sentence, a list item or a quotation."""
 
     text: str
-    start: int
-    end: int
+    start: int = 0
+    end: int = 0
     is_first: bool = False
 
-    @property
+    @cached_property
     def has_capital(self) -> bool:
         """Return whether the word begins with a capital letter."""
-        return self.text[0].isupper() or self.text[0].istitle()
+        return self.text[:1].isupper() or self.text[:1].istitle()
+
+    @cached_property
+    def folded(self) -> str:
+        """Return the word in lower case."""
+        return self.text.casefold()
+
+    @cached_property
+    def plain(self) -> str:
+        """Return the word without an article that is joined to it, and without a genitive."""
+        return without_genitive(self.text[self.elided :])
+
+    @cached_property
+    def elided(self) -> int:
+        """Return how long the article is that is joined to the word."""
+        found = _RE["elision"].match(self.text)
+        return found.end() if found else 0
+
+    @cached_property
+    def is_genitive(self) -> bool:
+        """Return whether the word is an English genitive."""
+        return self.text.endswith(("'s", "\u2019s"))
+
+
+def without_genitive(name: str) -> str:
+    """Return a name without the ending of a genitive."""
+    return _RE["genitive"].sub("", name)
 
 
 def beginning(text: str) -> str:
@@ -174,7 +200,7 @@ def _into_next(text: str, word: Word, following: Word) -> Iterator[Span]:
 
 def _ends(word: Word) -> Iterator[int]:
     """Yield where a name that ends with a word may end: with it, or before an ending such as a genitive's."""
-    if word.text.endswith(("'s", "\u2019s")):
+    if word.is_genitive:
         yield word.end - 2
         return
     yield word.end

@@ -9,7 +9,7 @@ from dataclasses import replace
 from palimpsest.core.models import MAX_NAME_CHARS, SELF_NAMES, EntityType, NamedEntity, name_key
 from palimpsest.text.names.capitals import capital_spans, kind_by_own_words
 from palimpsest.text.names.known_names import Span, beginning, known_names, span_of, words_of
-from palimpsest.text.names.lexicon import CUES, UNMISTAKABLE, WELL_KNOWN, WORDS, is_english_word
+from palimpsest.text.names.lexicon import CUES, UNMISTAKABLE, WELL_KNOWN, WORDS, is_english_word, is_given_name
 from palimpsest.text.names.uncased import uncased_spans
 from palimpsest.text.stopwords import ALL_FUNCTION_WORDS
 from palimpsest.text.word_lists import patterns, word_sets
@@ -151,11 +151,12 @@ def _spans(text: str, known: Mapping[str, EntityType], covered: bytearray) -> It
         in_code = bytearray(len(text))
         for span in technical:
             in_code[span.start : span.end] = b"\1" * (span.end - span.start)
-        longer = {span.start: span for span in capital_spans(text, words, in_code)}
+        longer = [*capital_spans(text, words, in_code)]
+        by_start, by_end = {span.start: span for span in longer}, {span.end: span for span in longer}
         for place in places:
             span = replace(place, type=known[name_key(place.name)])
-            whole = longer.get(span.start)
-            yield whole if whole is not None and _is_part(span, whole) else span
+            wholes = (by_start.get(span.start), by_end.get(span.end))
+            yield next((whole for whole in wholes if whole is not None and _is_part(span, whole)), span)
     yield from technical
     for match in _RE["title"].finditer(text):
         capitals = sum(word[0].isupper() for word in re.findall(r"\w{4,}", match[1]))
@@ -172,11 +173,14 @@ def _spans(text: str, known: Mapping[str, EntityType], covered: bytearray) -> It
 
 
 def _is_part(span: Span, whole: Span) -> bool:
-    """Return whether a known name is only the beginning of a longer one, of somebody or something else.
+    """Return whether a known name is only a part of a longer one, of somebody or something else.
 
-    "Tom" is known, and a text is about Tom Smith; "Ghent" is known, and a text is about the Ghent Amateur Orchestra. A
-    name that goes on without such a sign may be the known one with a word about it, such as "Stripe API".
+    "Tom" is known, and a text is about Tom Smith; "García", and it is about Sofia García; "Ghent" is known, and a text
+    is about the Ghent Amateur Orchestra. A name that goes on without such a sign may be the known one with a word about
+    it, such as "Stripe API".
     """
+    if span.type == "person" and whole.name.endswith(f" {span.name}"):
+        return whole.type == "person" and is_given_name(whole.name.split()[0])
     if whole.start != span.start or not whole.name.startswith(f"{span.name} "):
         return False
     if span.type == "person":
