@@ -107,8 +107,9 @@ def japanese_spans(text: str) -> Iterator[Span]:
             yield span_of(match, "other" if match[1] in _WORDS["pets ja"] else "person", 2)
     yield from _found("ja honorific", text, "person", but="no people ja")
     for match in _RE["ja quoted"].finditer(text):
-        if kind := next((kind for kind in _QUOTED_JA if _RE[f"quoted ja {kind}"].search(match[1])), None):
-            yield span_of(match, kind, 2)
+        kinds: list[EntityType] = [kind for kind in _QUOTED_JA if _RE[f"quoted ja {kind}"].search(match[1])]
+        if kinds:
+            yield span_of(match, kinds[0], 2)
     yield from _found("ja introduced", text, "other", but="no introduced ja")
     for match in _RE["ja suffix"].finditer(text):
         if not _RE["no suffix ja"].search(match[1]):
