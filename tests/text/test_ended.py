@@ -24,6 +24,10 @@ Lives in Wels | Moved to Salzburg
 Has a meeting on Friday | The meeting on Friday is called off
 The gym membership costs 40 | I cancelled the gym membership
 Bo plays the cello | Bo gave up the cello
+Jonas is engaged to Lena | Jonas has broken off the engagement
+Ida is engaged to Bo | Ida broke off the engagement
+Jonas is engaged to Lena | The engagement of Jonas was broken off
+Tom is dating Ida | Tom broke up with Ida
 """
 
 BOTH_HOLD = """
@@ -34,6 +38,8 @@ Ana is allergic to cats | Ana is not allergic to dogs
 Tom drinks tea | Tom drinks coffee
 Ana works at Siemens | Ana visited Volvo
 Uses Postgres | Never use Mongo with Postgres
+Jonas is engaged to Lena | Jonas broke off a piece of chocolate
+Tom is dating Ida | Tom broke up the old patio
 Priya is the team lead | Tomas left the team in February
 The model predicts who leaves within 90 days | The blackout left a gap of 11 hours
 The router 3 is reset with the reset hole | The router 5 has no reset hole

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from functools import cache
-from importlib.resources import files
 from typing import Literal, TypeAlias
 
 from palimpsest.core.models import ForgetQuestion
 from palimpsest.core.validation import one_line
 from palimpsest.text.display import counted, shorten
 from palimpsest.text.tokenizer import is_unspaced, query_tokens
-from palimpsest.text.word_lists import LazyPattern
+from palimpsest.text.word_lists import patterns
 
 # Notes of a reply on what was forgotten, or would be, and how they quote it.
 #
@@ -87,82 +85,7 @@ class Asking(Enum):
     NOT = auto()
 
 
-def _sections() -> dict[str, str]:
-    """Return the alternatives of each section of `forget_requests.txt`."""
-    sections: dict[str, list[str]] = {}
-    section: list[str] = []
-    for line in files("palimpsest.text").joinpath("forget_requests.txt").read_text("utf-8").splitlines():
-        if line.startswith("["):
-            section = sections.setdefault(line.strip("[]"), [])
-        elif line and not line.startswith("#"):
-            section.append(line)
-    return {name: "|".join(lines) for name, lines in sections.items()}
-
-
-_OF = _sections()
-
-
-def _words(name: str, unspaced: str = "") -> re.Pattern[str]:
-    """Return an expression for the words of a section, and for what another one has of scripts without spaces."""
-    return re.compile(rf"\b(?:{_OF[name]})\b" + (f"|{_OF[unspaced]}" if unspaced else ""))
-
-
-_FENCE = LazyPattern(r"\s*(```+|~~~+)")
-_ELEMENT = LazyPattern(r"\s*<([a-zA-Z][\w.:-]*)[^<>]*>")
-_QUOTED_LINE = LazyPattern(r"\s*(?:>|&gt;|\|)|[ ]{4}|\t")
-_HEADER = LazyPattern(rf"[\s*]*(?:{_OF['mail header']})\s?:", re.IGNORECASE)
-_MAIL = LazyPattern(_OF["mail"], re.IGNORECASE)
-"""Where a mail begins. Where it ends nobody says, so all that follows is not the writer's own."""
-
-_SALUTATION = LazyPattern(rf"\s*(?:{_OF['salutation']})\b.{{0,60}}[,!]\s*$", re.IGNORECASE)
-_CLOSING = LazyPattern(rf"\s*(?:{_OF['closing']})\b.{{0,40}}$", re.IGNORECASE)
-_QUOTATION = LazyPattern(
-    r'"[^"]{4,}"|\u201c[^\u201c\u201d]{4,}\u201d|\u201e[^\u201c\u201d\u201e]{4,}[\u201c\u201d]|'
-    r"\u00ab[^\u00ab\u00bb]{4,}\u00bb|\u00bb[^\u00ab\u00bb]{4,}\u00ab|\u300c[^\u300c\u300d]{4,}\u300d|"
-    r"\u300e[^\u300e\u300f]{4,}\u300f|`[^`]+`|(?<!\w)'[^']{12,}'(?!\w)|\u2018[^\u2018\u2019]{12,}\u2019(?!\w)"
-)
-_REQUEST_END = LazyPattern(r"(?<=[.!?\u3002])\s*|\n+")
-
-_VERB = (
-    rf"(?:^|[,;:()\u2013\u2014-]\s*|\b(?:and|so|but|then|or|please)\s+)(?:(?:{_OF['lead']})[\s,:!\u2013\u2014-]++)*+"
-)
-"""Where the verb of an English request stands: at the beginning of a clause, behind words of politeness."""
-
-_FORGET = LazyPattern(rf"{_VERB}(?:{_OF['forget']})\b(?P<rest>.*)")
-_DELETE = LazyPattern(rf"{_VERB}(?:{_OF['delete']})\b(?P<rest>.*)")
-_STOP_REMEMBERING = LazyPattern(
-    rf"{_VERB}(?:(?:don['\u2019]?t|do not|never|no longer|not|stop|quit|please)\s+)+(?:{_OF['keep']})\b(?P<rest>.*)"
-)
-_DO_NOT_FORGET = LazyPattern(r"(?:\bnot|n['\u2019]?t|\bnever|\bcannot)\s+(?:\w+\s+)?forget")
-_ANY_ENGLISH = LazyPattern(rf"\b(?:{_OF['forget']}|{_OF['delete']})\b")
-_POLITE = LazyPattern(r"\b(?:please|(?:can|could|would|want|like) you|you to)\b")
-_MEMORY = _words("memory")
-_OWN_MEMORY = LazyPattern(r"\b(?:your|my|from|long-term) memor(?:y|ies)\b")
-_EVERYTHING_ABOUT = LazyPattern(
-    r"\b(?:everything|anything|all|whatever|things?|stuff|facts?|info(?:rmation)?)\b.*\babout\b"
-)
-_MINE = LazyPattern(r"\b(?:my|our|mine|me|i)\b")
-_THAT = LazyPattern(r"(?:\s+about)?\s*(?:it|that|this|them|all that)?\s*(?:[.!?,;:\u2013\u2014-]|$)")
-_IT = LazyPattern(r"(?:\s+about)?(?:\s+it\b|\s*(?:[.!?,;]|$))")
-_ABOUT = LazyPattern(r"\s+about\b")
-_INSTEAD = LazyPattern(rf"\binstead\b|[,;:.\u2013\u2014-]\s*(?:{_OF['instead']})\b")
-_INSTEAD_NEXT = _words("instead next")
-_ELSEWHERE = _words("elsewhere")
-
-_FORGET_WORDS = _words("forget words", "forget unspaced")
-_DELETE_WORDS = _words("delete words", "delete unspaced")
-_INFINITIVE = LazyPattern(_OF["infinitives"])
-"""Forms that ask only beside a word that asks: "ich habe es vergessen" asks for nothing."""
-
-_NOT_KEEP_WORDS = LazyPattern(_OF["not keep"])
-_NOT_WORDS = _words("not", "not unspaced")
-_ASKED_WORDS = _words("asked")
-_PLEASE_WORDS = LazyPattern(rf"[,\s]*\b(?:{_OF['please']})\b[,\s]*")
-_MEMORY_WORDS = LazyPattern(_OF["memory words"])
-_ALL_WORDS = _words("all", "all unspaced")
-_IDIOM_WORDS = LazyPattern(rf"\W*(?:{_OF['idioms']})")
-_INSTEAD_WORDS = _words("instead words", "instead unspaced")
-_ELSEWHERE_WORDS = _words("elsewhere words", "elsewhere unspaced")
+_REQUEST = patterns("palimpsest.text", "forget_requests.txt", "|")
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +119,9 @@ def asks_to_forget(text: str, what: str = "") -> Asking:
     if _asking(parts.introduced) not in (None, Asking.NOT):
         return Asking.UNCLEARLY
     foreign = f"{parts.quoted} {parts.pasted}".casefold()
-    is_pasted = any(verb.search(foreign) for verb in (_ANY_ENGLISH, _FORGET_WORDS, _DELETE_WORDS))
+    is_pasted = any(
+        verb.search(foreign) for verb in (_REQUEST["any english"], _REQUEST["forgets"], _REQUEST["deletes"])
+    )
     return Asking.NOT if is_pasted else Asking.UNCLEARLY
 
 
@@ -215,27 +140,29 @@ def _parts(text: str) -> _Text:
         elif closing_tag:
             pasted.append(line)
             closing_tag = "" if closing_tag in line else closing_tag
-        elif opened := _FENCE.match(line):
+        elif opened := _REQUEST["fence"].match(line):
             pasted.append(line)
             fence = opened[1]
-        elif element := _ELEMENT.match(line):
+        elif element := _REQUEST["element"].match(line):
             pasted.append(line)
             closing_tag = f"</{element[1]}"
             closing_tag = "" if closing_tag in line else closing_tag
-        elif _MAIL.match(line) or (_HEADER.match(line) and any(map(_HEADER.match, lines[number + 1 : number + 2]))):
+        elif _REQUEST["mail line"].match(line) or (
+            _REQUEST["header"].match(line) and any(map(_REQUEST["header"].match, lines[number + 1 : number + 2]))
+        ):
             pasted += lines[number:]
             break
-        elif _QUOTED_LINE.match(line):
+        elif _REQUEST["quoted line"].match(line):
             pasted.append(line)
-        elif letter >= 0 and _CLOSING.match(line):
+        elif letter >= 0 and _REQUEST["closing pattern"].match(line):
             pasted += own[letter:]
             del own[letter:]
             letter = -1
         else:
-            letter = len(own) if letter < 0 and _SALUTATION.match(line) else letter
+            letter = len(own) if letter < 0 and _REQUEST["salutation pattern"].match(line) else letter
             is_introduced = is_introduced and bool(line.strip())
-            kept = _QUOTATION.sub(lambda found: " " if _is_long(found[0]) else found[0], line)
-            quoted += [found for found in _QUOTATION.findall(line) if _is_long(found)]
+            kept = _REQUEST["quotation"].sub(lambda found: " " if _is_long(found[0]) else found[0], line)
+            quoted += [found for found in _REQUEST["quotation"].findall(line) if _is_long(found)]
             (introduced if is_introduced else own).append(kept)
             is_introduced = is_introduced or line.rstrip().endswith(":")
     others = ("\n".join(some)[:MAX_REQUEST_CHARS] for some in (introduced, quoted, pasted))
@@ -254,7 +181,7 @@ def _asking(text: str) -> Asking | None:
 
 
 def _request_sentences(text: str) -> list[str]:
-    return [part for sentence in _REQUEST_END.split(text.casefold()) if (part := sentence.strip())]
+    return [part for sentence in _REQUEST["request end"].split(text.casefold()) if (part := sentence.strip())]
 
 
 def _of_sentence(sentence: str, own: str) -> Asking | None:
@@ -267,76 +194,82 @@ def _of_sentence(sentence: str, own: str) -> Asking | None:
 
 
 def _of_english(sentence: str, own: str) -> Asking | None:
-    if _DO_NOT_FORGET.search(sentence):
+    if _REQUEST["do not forget"].search(sentence):
         return Asking.NOT
-    if found := _FORGET.search(sentence):
+    if found := _REQUEST["forgetting"].search(sentence):
         return _forgets(found["rest"], sentence, own)
-    if found := _STOP_REMEMBERING.search(sentence):
-        return Asking.CLEARLY if _MINE.search(found["rest"]) or _MEMORY.search(sentence) else Asking.UNCLEARLY
-    if found := _DELETE.search(sentence):
+    if found := _REQUEST["stop remembering"].search(sentence):
+        return (
+            Asking.CLEARLY
+            if _REQUEST["mine"].search(found["rest"]) or _REQUEST["any memory"].search(sentence)
+            else Asking.UNCLEARLY
+        )
+    if found := _REQUEST["deleting"].search(sentence):
         return _deletes(found["rest"], sentence, own)
     return None
 
 
 def _deletes(rest: str, sentence: str, own: str) -> Asking:
     """Return what "delete …" asks for, given what follows the word: most things that are deleted lie elsewhere."""
-    if not _OWN_MEMORY.search(rest):
-        if _ELSEWHERE.search(rest):
+    if not _REQUEST["own memory"].search(rest):
+        if _REQUEST["lies elsewhere"].search(rest):
             return Asking.NOT
-        if not (_MEMORY.search(sentence) or _EVERYTHING_ABOUT.search(rest)):
-            return Asking.UNCLEARLY if _MINE.search(rest) or _MEMORY.search(own) else Asking.NOT
+        if not (_REQUEST["any memory"].search(sentence) or _REQUEST["everything about"].search(rest)):
+            return (
+                Asking.UNCLEARLY if _REQUEST["mine"].search(rest) or _REQUEST["any memory"].search(own) else Asking.NOT
+            )
     return Asking.CLEARLY
 
 
 def _forgets(rest: str, sentence: str, own: str) -> Asking:
     """Return what "forget …" asks for, given what follows the word: it may only mean "let it be"."""
-    is_polite = _POLITE.search(sentence) is not None
-    about_memory = _MEMORY.search(rest) is not None
+    is_polite = _REQUEST["polite"].search(sentence) is not None
+    about_memory = _REQUEST["any memory"].search(rest) is not None
     if rest.startswith(" to "):
         return Asking.NOT
-    if _THAT.match(rest):
-        is_nothing = _IT.match(rest) is not None
+    if _REQUEST["that"].match(rest):
+        is_nothing = _REQUEST["it"].match(rest) is not None
         return Asking.NOT if is_nothing else Asking.CLEARLY if is_polite else Asking.UNCLEARLY
     following = own[own.find(sentence) + len(sentence) :].strip()
-    if not about_memory and (_INSTEAD.search(rest) or _INSTEAD_NEXT.match(following)):
-        return Asking.UNCLEARLY if _MINE.search(rest.partition(",")[0]) else Asking.NOT
-    is_loose = _ABOUT.match(rest) and not (is_polite or about_memory)
+    if not about_memory and (_REQUEST["going on instead"].search(rest) or _REQUEST["next instead"].match(following)):
+        return Asking.UNCLEARLY if _REQUEST["mine"].search(rest.partition(",")[0]) else Asking.NOT
+    is_loose = _REQUEST["about"].match(rest) and not (is_polite or about_memory)
     return Asking.UNCLEARLY if is_loose else Asking.CLEARLY
 
 
 def _of_other(sentence: str, own: str) -> Asking | None:
     """Return the same for a sentence in another language than English, whose verb may stand anywhere."""
-    if _IDIOM_WORDS.match(_PLEASE_WORDS.sub(" ", sentence)):
+    if _REQUEST["idiom words"].match(_REQUEST["please words"].sub(" ", sentence)):
         return Asking.NOT
-    if _NOT_KEEP_WORDS.search(sentence):
+    if _REQUEST["not keep words"].search(sentence):
         return Asking.CLEARLY
-    forget = _FORGET_WORDS.search(sentence)
-    verb = forget or _DELETE_WORDS.search(sentence)
+    forget = _REQUEST["forgets"].search(sentence)
+    verb = forget or _REQUEST["deletes"].search(sentence)
     if verb is None:
         return None
-    is_told = _INFINITIVE.fullmatch(verb[0]) and not _ASKED_WORDS.search(sentence)
+    is_told = _REQUEST["infinitive"].fullmatch(verb[0]) and not _REQUEST["asked words"].search(sentence)
     if is_told or _is_negated(sentence, verb):
         return Asking.NOT
     if forget is None:
         return _deletes_in_other(sentence, own)
-    if _INSTEAD_WORDS.search(sentence, verb.end()):
-        return Asking.UNCLEARLY if _MEMORY_WORDS.search(sentence) else Asking.NOT
+    if _REQUEST["instead in other"].search(sentence, verb.end()):
+        return Asking.UNCLEARLY if _REQUEST["of memory"].search(sentence) else Asking.NOT
     return Asking.CLEARLY
 
 
 def _deletes_in_other(sentence: str, own: str) -> Asking:
-    if not _MEMORY_WORDS.search(sentence):
-        if _ELSEWHERE_WORDS.search(sentence):
+    if not _REQUEST["of memory"].search(sentence):
+        if _REQUEST["elsewhere in other"].search(sentence):
             return Asking.NOT
-        if not _ALL_WORDS.search(sentence):
-            return Asking.UNCLEARLY if _MEMORY_WORDS.search(own) else Asking.NOT
+        if not _REQUEST["all words"].search(sentence):
+            return Asking.UNCLEARLY if _REQUEST["of memory"].search(own) else Asking.NOT
     return Asking.CLEARLY
 
 
 def _is_negated(sentence: str, verb: re.Match[str]) -> bool:
     before = sentence[max(verb.start() - NEGATION_CHARS, 0) : verb.start()]
     after = sentence[verb.end() : verb.end() + NEGATION_CHARS].lstrip()
-    return bool(_NOT_WORDS.search(before) or _NOT_WORDS.match(after))
+    return bool(_REQUEST["not words"].search(before) or _REQUEST["not words"].match(after))
 
 
 # Recognize sentences that state a rule, a preference, a decision, a name or a place, by a few cues a language.
@@ -371,27 +304,14 @@ class Statement:
     kind: StandingKind
 
 
-_CODE_BLOCK = LazyPattern(r"```.*?(?:```|\Z)|~~~.*?(?:~~~|\Z)", re.DOTALL)
-_FOREIGN_LINE = LazyPattern(
-    r"\s*(?:>|//|#|/\*|\*/|\||\$ |@@|\+\+\+|<|--\s|at \w+[.(]|\d+[:|]\s"
-    r"|\[?(?i:warn(?:ing)?|error|err|hint|info|debug|fatal|panic|notice|todo|fixme|lint|help)\b[^\s:]{0,30}\]?:|[\w./\\-]+:\d)"
-    r"|(?: {4}|\t)|.*[{};]\s*$"
-)
-"""A line that is quoted, code, or the output of a program."""
+_CUES = patterns("palimpsest.text", "standing_cues.txt", "|")
 
-_QUOTED = LazyPattern(r'"[^"\n]{9,400}"|“[^”\n]{9,400}”|„[^“”\n]{9,400}[“”]|«[^»\n]{9,400}»|「[^」\n]{3,400}」')
 _NOT_SAID = "\x00"
 """What stands for a quotation. A sentence with one says what somebody else said."""
 
-_ABBREVIATION = LazyPattern(r"\b(?:Mr|Mrs|Ms|Dr|Prof|St|Hr|Fr|Sr|Sra|Sig|Nr|No|vs|e\.g|i\.e|z\.\s?B|p\. ?ex)\.(?=\s)")
 _STOP = "\x01"
-_APOSTROPHE = "['\u2019]"
-_SENTENCE_END = LazyPattern(r"(?<=[.!?…])\s+|(?<=[。！？])|\n+|[;:]\s|(?<=：)|\s[–—-]+\s")
 _QUESTION_MARKS = ("?", "？", "؟")
 _END = " \t.!?…。！？؟,、，"
-_CLAUSE = LazyPattern(
-    r"[,\uff0c、،]\s*|\s(?=(?:because|since|weil|denn|car|parce que|porque|perché|omdat|bo|потому что)\b)"
-)
 
 
 def standing_statements(text: str) -> list[Statement]:
@@ -404,10 +324,12 @@ def standing_statements(text: str) -> list[Statement]:
 
 def _own_sentences(text: str) -> Iterator[str]:
     """Yield the sentences that the person wrote as their own words."""
-    own = "\n".join(line for line in _CODE_BLOCK.sub("\n", text).splitlines() if not _FOREIGN_LINE.match(line))
-    own = _QUOTED.sub(_NOT_SAID, own.replace(_NOT_SAID, " ").replace(_STOP, " "))
-    own = own[: material.end()] if (material := _cues()["material"].search(own)) else own
-    for sentence in _SENTENCE_END.split(_ABBREVIATION.sub(lambda found: found[0][:-1] + _STOP, own)):
+    own = "\n".join(
+        line for line in _CUES["code block"].sub("\n", text).splitlines() if not _CUES["foreign line"].match(line)
+    )
+    own = _CUES["quoted"].sub(_NOT_SAID, own.replace(_NOT_SAID, " ").replace(_STOP, " "))
+    own = own[: material.end()] if (material := _CUES["material"].search(own)) else own
+    for sentence in _CUES["sentence end"].split(_CUES["abbreviation"].sub(lambda found: found[0][:-1] + _STOP, own)):
         plain = " ".join(sentence.split()).replace(_STOP, ".").lstrip("-*•–— ")
         if MIN_SENTENCE_CHARS <= len(plain) <= MAX_SENTENCE_CHARS and _NOT_SAID not in plain:
             yield plain
@@ -415,11 +337,11 @@ def _own_sentences(text: str) -> Iterator[str]:
 
 def _stated(sentence: str) -> Iterator[Statement]:
     """Yield what a sentence states: one thing at most."""
-    cues = _cues()
+    cues = _CUES
     is_question = sentence.endswith(_QUESTION_MARKS) or cues["question"].match(sentence) is not None
     if cues["once"].search(sentence) or cues["made up"].match(_without_lead(sentence)):
         return
-    for start in (0, *(clause.end() for clause in _CLAUSE.finditer(sentence))):
+    for start in (0, *(clause.end() for clause in _CUES["clause"].finditer(sentence))):
         rest = _without_lead(sentence[start:]).strip(_END)
         if len(rest) < MIN_SENTENCE_CHARS:
             continue
@@ -440,34 +362,34 @@ def _stated(sentence: str) -> Iterator[Statement]:
 
 def says_something(text: str, words: int = MIN_WORDS) -> bool:
     """Return whether a text has so many words beside thanks, greetings, "go on" and function words."""
-    return len(query_tokens(_cues()["courtesy"].sub(" ", text[:MAX_STATEMENT_CHARS]))) >= words
+    return len(query_tokens(_CUES["courtesy"].sub(" ", text[:MAX_STATEMENT_CHARS]))) >= words
 
 
 def asks_something(text: str) -> bool:
     """Return whether a sentence of a text is a question, by its mark or its first word."""
-    own = (sentence for sentence in _SENTENCE_END.split(text[:MAX_STATEMENT_CHARS]) if sentence)
-    return any(mark in text for mark in _QUESTION_MARKS) or any(map(_cues()["question"].match, own))
+    own = (sentence for sentence in _CUES["sentence end"].split(text[:MAX_STATEMENT_CHARS]) if sentence)
+    return any(mark in text for mark in _QUESTION_MARKS) or any(map(_CUES["question"].match, own))
 
 
 def _of_person(text: str) -> str:
-    return _sentence(_cues()["person ends"].split(text, maxsplit=1)[0])
+    return _sentence(_CUES["person ends"].split(text, maxsplit=1)[0])
 
 
 def _is_task(clause: str) -> bool:
     """Return whether a clause goes on with what is to be done now: "the repo is called acme, rename it"."""
     _, comma, rest = clause.partition(",")
-    return bool(comma) and _cues()["task"].match(rest) is not None
+    return bool(comma) and _CUES["task"].match(rest) is not None
 
 
 def _is_complaint(clause: str) -> bool:
     """Return whether a clause tells what always or never happens, or is too short to wish for anything."""
     is_short = len(clause.split()) < MIN_RULE_WORDS and not any(map(is_unspaced, clause))
-    return is_short or _cues()["complaint"].search(clause) is not None
+    return is_short or _CUES["complaint"].search(clause) is not None
 
 
 def _without_lead(clause: str) -> str:
     """Return a clause without words such as "and" and "please" at its beginning."""
-    lead = _cues()["lead"].match(clause)
+    lead = _CUES["lead"].match(clause)
     return clause if lead is None else clause[lead.end() :]
 
 
@@ -475,23 +397,3 @@ def _sentence(text: str) -> str:
     """Return a clause as a sentence of its own."""
     text = text.strip(_END)
     return text[:1].upper() + text[1:]
-
-
-@cache
-def _cues() -> Mapping[str, re.Pattern[str]]:
-    """Return the cues by their section. They are compiled on first use."""
-    sections: dict[str, list[str]] = {}
-    names: dict[str, str] = {}
-    lines: list[str] = []
-    for line in files("palimpsest.text").joinpath("standing_cues.txt").read_text("utf-8").splitlines():
-        if line.startswith("["):
-            lines = sections.setdefault(line.strip("[]"), [])
-        elif line and not line.startswith("# "):
-            for name, value in names.items():
-                line = line.replace(name, value)  # noqa: PLW2901 - each name may stand in it
-            name, is_named, value = line.partition(" = ")
-            if is_named and name.startswith("{"):
-                names[name] = value
-            else:
-                lines.append(line.replace("'", _APOSTROPHE))
-    return {name: re.compile("|".join(f"(?:{cue})" for cue in some), re.IGNORECASE) for name, some in sections.items()}

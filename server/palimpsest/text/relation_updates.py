@@ -7,7 +7,6 @@ cannot be told stays, unless the old text says nothing else: then it is what was
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -18,103 +17,35 @@ from palimpsest.core.clock import shown_date
 from palimpsest.core.models import SELF_NAMES, EntityType, Fact, Memory, Relation, name_key, plain_name, relation_key
 from palimpsest.text.names.known_names import bare_name
 from palimpsest.text.names.name_finder import find_names
-from palimpsest.text.stopwords import FUNCTION_WORDS
+from palimpsest.text.stopwords import ALL_FUNCTION_WORDS
 from palimpsest.text.tokenizer import query_tokens, search_tokens
-from palimpsest.text.word_lists import LazyPattern, word_lists
+from palimpsest.text.word_lists import patterns, word_lists, word_sets
 
 _LISTS = word_lists("palimpsest.text", "relation_updates.txt")
+_WORDS = word_sets("palimpsest.text", "relation_updates.txt")
+_RE = patterns("palimpsest.text", "relation_updates.txt")
 
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-NEGATIONS = _words(
-    "not no never isn't doesn't don't didn't wasn't nicht kein keine keinen ne pas jamais nunca tampoco non mai "
-    "não niet geen inte aldrig nie не никогда"
-)
+NEGATIONS = _WORDS["negations"]
 """Words that deny what a text says with all its other words. Scripts without spaces are not covered."""
 
-_KIN = _words(_LISTS["kin"])
-"""What is so for life: whose brother somebody is, and where somebody was born."""
 
-SINGLE_VALUED = frozenset(
-    {
-        *("lives_in", "lives_at", "resides_in", "located_in", "based_in", "has_address", "home_town", "hometown"),
-        *("born_in", "born_on", "has_birthday", "birthday", "birthday_on", "date_of_birth", "has_age", "age"),
-        *("married_to", "engaged_to", "husband_of", "wife_of", "spouse_of", "partner_of"),
-        *("works_at", "works_for", "employed_by", "employed_at", "has_job", "job_title", "has_role"),
-        *("works_as", "has_boss", "has_manager", "studies_at"),
-        *("is_called", "named", "full_name", "native_language", "has_email", "has_phone_number"),
-        *("owned_by", "led_by", "managed_by", "headquartered_in", "runs_on", "written_in", "has_version", "version"),
-        *("due_on", "scheduled_for", "takes_place_on", "takes_place_in", "costs", "has_price"),
-        *("wohnt_in", "lebt_in", "geboren_in", "geboren_am", "verheiratet_mit", "arbeitet_bei", "heißt"),
-    }
-)
+SINGLE_VALUED = _WORDS["single valued"]
 """The keys of relations that have one value at a time, for nearly everybody: extraction names relations in
 English and in the present, and so do most agents. A relation that has two after all is listed, and left as it is."""
 
-_AREAS: tuple[tuple[str, ...], ...] = (
-    tuple(_LISTS["areas"].split()),
-    tuple(_LISTS["areas 2"].split()),
-    (
-        *("marri", "wife", "husband", "spouse", "partner", "girlfriend", "boyfriend", "fianc", "engag", "dating"),
-        *("divorc", "widow"),
-    ),
-    ("stud", "school", "universit", "enrol", "graduat"),
-    ("dog", "cat", "pet", "horse", "rabbit"),
-    ("friend", "neighbour", "neighbor", "met", "knows"),
-)
+_AREAS = {name.removeprefix("area "): tuple(words) for name, words in _WORDS.items() if name.startswith("area ")}
 """How the words begin by which relations and texts speak of home, work, and so on."""
 
-_OTHER_AREAS = ("workshop", "workout", "workaround", "worktop", "liver", "metre", "meter")
-"""Words that only begin like those of an area."""
+_OTHER_AREAS = tuple(_WORDS["other areas"])
 
-_HOME, _WORK, _MARRIAGE, _STUDY = range(4)
-_ENDS_ITS_AREA: dict[str, int] = {
-    **dict.fromkeys(
-        _words(
-            "moved moves relocated umgezogen gezogen zog zieht déménagé mudó mudado mudou trasferito trasferita "
-            "verhuisd verhuisde flyttade flyttat przeprowadził przeprowadziła переехал переехала"
-        ),
-        _HOME,
-    ),
-    **dict.fromkeys(
-        _words(_LISTS["ends its area work"]),
-        _WORK,
-    ),
-    **dict.fromkeys(
-        _words("divorced separated widowed geschieden getrennt divorcé divorcée divorció divorciado gescheiden"),
-        _MARRIAGE,
-    ),
-    "graduated": _STUDY,
+_ENDS_ITS_AREA = {
+    word: name.removeprefix("ends area ")
+    for name, words in _WORDS.items()
+    if name.startswith("ends area ")
+    for word in words
 }
 """Words that end what was so of somebody in an area, whether they name it or not."""
 
-_OF_WHOM = _words(
-    "died dies dead deceased killed closed ended starb gestorben verstorben tot mort morte décédé décédée murió "
-    "muerto muerta morto morta overleden död zmarł zmarła умер умерла"
-)
-"""Words after the one that they end."""
-
-_OF_WHAT = _words("left leaves leaving quit lost sold stopped divorced cancelled canceled gave former ex formerly")
-"""Words before what they end."""
-
-_ANYWHERE = _words(_LISTS["anywhere"])
-"""Words on either side of what they end."""
-
-_FROM = _words("from of aus von de da do del dal uit från z ze из с")  # noqa: RUF001 - Russian
-"""Words before a place that somebody leaves."""
-
-_COPULAS = _words(
-    "is was became ist wurde est es era è é jest är heeft has a an ein eine einen un une una the der die das el la"
-)
-
-_CLAUSES = LazyPattern(
-    r"[,;.:()\u2013\u2014]|\b(?:and|but|und|aber|et|mais|y|pero|e|ma|mas|en|maar|och|men|i|ale|и|но)\b", re.IGNORECASE
-)
-_COMMON = frozenset(word for words in FUNCTION_WORDS.values() for word in words)
-_POSSESSIVE = LazyPattern(r"(?<=\w)['’]s?(?=\s|$)")  # noqa: RUF001 - a typographic apostrophe
 _NEAR = 2
 """How many words before "died" say who did."""
 
@@ -138,7 +69,7 @@ def has_name(words: Sequence[str], text: str, name: str) -> bool:
 
 def is_for_life(relation: Relation) -> bool:
     """Return whether a relation has no beginning that a text would date, such as "brother of"."""
-    return not _KIN.isdisjoint(_name_words(relation.name))
+    return not _WORDS["kin"].isdisjoint(_name_words(relation.name))
 
 
 def since_of(relation: Relation, memory_since: str) -> str:
@@ -179,7 +110,7 @@ def _at(relation: Relation, since: str) -> Relation:
 
 
 def _clause_spans(text: str) -> list[tuple[int, int]]:
-    cuts = [0, *(place for match in _CLAUSES.finditer(text) for place in match.span()), len(text)]
+    cuts = [0, *(place for match in _RE["clauses"].finditer(text) for place in match.span()), len(text)]
     return [(start, end) for start, end in pairwise(cuts) if text[start:end].strip()]
 
 
@@ -209,7 +140,7 @@ class _Clause:
 
     @classmethod
     def of(cls, text: str) -> _Clause:
-        genitives = frozenset(name_key(part) for part in text.split() if _POSSESSIVE.search(part))
+        genitives = frozenset(name_key(part) for part in text.split() if _RE["possessive"].search(part))
         return cls(text, tuple(words_in(text)), genitives)
 
     def has(self, name: str) -> bool:
@@ -230,8 +161,9 @@ class _Reading:
 
     def __init__(self, old: Memory, new: Fact, self_keys: AbstractSet[str]) -> None:
         self._old, self._new, self._self_keys = old, new, self_keys
-        self._words = words_in(new.text)
-        self._clauses = [_Clause.of(new.text[start:end]) for start, end in _clause_spans(new.text)]
+        text = _with_plain_endings(new.text)
+        self._words = words_in(text)
+        self._clauses = [_Clause.of(text[start:end]) for start, end in _clause_spans(text)]
         self._types: dict[str, EntityType] = {
             name_key(entity.name): entity.type for entity in (*new.entities, *old.entities)
         }
@@ -254,7 +186,7 @@ class _Reading:
             _name_words(relation.name)
         )
         if self._has(relation.destination):
-            return bool(ended - {_HOME})
+            return bool(ended - {"home"})
         return bool(ended) or self._names_another(relation) or self._says_another(relation)
 
     def is_all_that_was_said(self, relation: Relation) -> bool:
@@ -268,8 +200,8 @@ class _Reading:
             for word in _said(other)
         }
         known |= {word for key in self._self_keys for word in key.split()}
-        left = [word for word in words_in(self._old.text) if word not in known and word not in _COMMON]
-        return not any(word.isalpha() and word not in _KIN for word in left)
+        left = [word for word in words_in(self._old.text) if word not in known and word not in ALL_FUNCTION_WORDS]
+        return not any(word.isalpha() and word not in _WORDS["kin"] for word in left)
 
     def _has(self, name: str) -> bool:
         """Return whether the new text names somebody or something; of the user, whether it is about the user."""
@@ -292,7 +224,7 @@ class _Reading:
 
     def _said_in(self, words: Sequence[str], relation: Relation, but: AbstractSet[str] = frozenset()) -> list[int]:
         """Return the numbers of the words that say a relation, such as "dog" of "has dog"."""
-        said = [word for word in _name_words(relation.name) if word not in _COMMON]
+        said = [word for word in _name_words(relation.name) if word not in ALL_FUNCTION_WORDS]
         return [
             number
             for number, word in enumerate(words)
@@ -332,16 +264,16 @@ class _Reading:
         said = self._said_in(clause.words, relation, but=clause.genitives) if is_of_source else []
         objects = [*([] if at is None else [at]), *said]
         for number, word in enumerate(clause.words):
-            if word in _OF_WHOM and any(number - _NEAR <= place < number for place in (*places, *objects)):
+            if word in _WORDS["of whom"] and any(number - _NEAR <= place < number for place in (*places, *objects)):
                 return True
-            if word in _OF_WHAT and any(place > number for place in objects):
+            if word in _WORDS["of what"] and any(place > number for place in objects):
                 return True
-            if word in _ANYWHERE and objects:
+            if word in _WORDS["anywhere"] and objects:
                 return True
         return (
             at is not None
             and at > 0
-            and clause.words[at - 1] in _FROM
+            and clause.words[at - 1] in _WORDS["from"]
             and not _ENDS_ITS_AREA.keys().isdisjoint(clause.words)
         )
 
@@ -365,7 +297,7 @@ class _Reading:
         wanted = words_in(bare_name(relation.destination) or relation.destination)
         at = next((n for n in range(len(old)) if old[n : n + len(wanted)] == wanted), 0)
         start = at
-        while start > 0 and old[start - 1] in _COPULAS:
+        while start > 0 and old[start - 1] in _WORDS["copulas"]:
             start -= 1
         return start < at and f" {' '.join(old[start:at])} " in text
 
@@ -383,7 +315,9 @@ def _said(relation: Relation) -> list[str]:
 
 
 def _share_words(one: Relation, other: Relation) -> bool:
-    first, second = ({word for word in _name_words(item.name) if word not in _COMMON} for item in (one, other))
+    first, second = (
+        {word for word in _name_words(item.name) if word not in ALL_FUNCTION_WORDS} for item in (one, other)
+    )
     return any(_begins_alike(word, another) for word in first for another in second)
 
 
@@ -393,11 +327,11 @@ def _begins_alike(word: str, other: str) -> bool:
     return word[:length] == other[:length]
 
 
-def _areas(words: Iterable[str]) -> set[int]:
+def _areas(words: Iterable[str]) -> set[str]:
     return {
-        number
+        area
         for word in words
-        for number, stems in enumerate(_AREAS)
+        for area, stems in _AREAS.items()
         if word.startswith(stems) and not word.startswith(_OTHER_AREAS)
     }
 
@@ -405,50 +339,16 @@ def _areas(words: Iterable[str]) -> set[int]:
 # Tell whether a newer text says that what an older one says has ended: "The Cremona trip is cancelled" ends "Flies to
 # Cremona on 4 December". It knows what a comparison of meanings cannot see, because the two texts are about one thing.
 
-_NO_LONGER = LazyPattern(
-    r"\bno (?:longer|more)\b|\b(?:call|called|calls) off\b|"
-    r"(?<=\bis )off(?=[,.;!]|$)|(?<=\bare )off(?=[,.;!]|$)|\b(?:gave|given|gives?) up\b|\btook back\b"
-)
-_IS_ENDED, _ENDS_IT = _words(_LISTS["is ended"]), _words(_LISTS["ends it"])
-_PHRASES_FOR = {
-    "no longer": "not",
-    "off": "cancelled",
-    "no more": "not",
-    "gave up": "quit",
-    "given up": "quit",
-    "took back": "withdrew",
-}
 KEPT, MAX_CHARS = 2_048, 500
 """How many texts are kept with what they end, and how much of each is read: one fact. A brief compares some hundred."""
 
-_VERBS = _words("was had sold gave got took left quit went will can hat war ist a est es è har är ma jest")
-_BE = _words(
-    "is was are were be been got ist war sind wurde wurden wird est été sont es fue fueron sido è stata stato sono is "
-    "werd zijn är blev jest została został были был была"
-)
-_SAID_WITH = frozenset(("longer", "more", "anymor", "anymore", "ani"))
-"""Search tokens of words that stand beside a negation."""
 
 _VERB_ENDINGS = ("s", "ed")
-_DIED = _words("died dead gestorben starb mort morte murió morto morta overleden död zmarł zmarła умер умерла")
-_ENDS_NAMED = _words("left lost quitté dejó lasciato verlaten lämnade бросил бросила")
-_PREPOSITIONS = _words(
-    "at in on to for with from of as by about after before until during since and but im in am bei zu für mit von nach "
-    "à au en dans pour avec de del con para per da di a op bij voor met van på i till för med w na z do dla "
-    "и в на с"  # noqa: RUF001 - Russian
-)
 _OF_PLANS = frozenset(
     query_tokens("trip plan plans meeting appointment booking reservation party visit holiday Reise Termin")
 )
 """What somebody who ends a plan may call it, where the plan itself says only "flies to Cremona"."""
 
-_SELF = _words(
-    "i i'm my we our user ich wir mein unser je nous mon yo nosotros mi io noi jag vi min ik wij mijn ja я мы"
-)
-_OWN = _words("my our mein meine unser mon ma mi mio mia mijn min")
-_COMPANIONS = _words(
-    "wife husband partner girlfriend boyfriend friend boss neighbour neighbor frau mann freund freundin"
-)
 _SHORT = 8
 """How many words a note without a subject has at most: "Moved to Salzburg in May"."""
 
@@ -462,7 +362,7 @@ class Ending:
 
     denied: tuple[frozenset[str], ...]
     ended: tuple[frozenset[str], ...]
-    areas: frozenset[int]
+    areas: frozenset[str]
     died: frozenset[str]
 
 
@@ -485,28 +385,33 @@ def _exclusions() -> tuple[Exclusion, ...]:
     return tuple(found)
 
 
+def _with_plain_endings(text: str) -> str:
+    """Return a text with one word for a phrase that ends something: "quit" for "gave up"."""
+    return _RE["no longer"].sub(lambda match: match.lastgroup or "", text)
+
+
 @lru_cache(maxsize=KEPT)
 def ending_in(text: str) -> Ending | None:
     """Return what a text says has ended, or None if it says so of nothing."""
     denied: list[frozenset[str]] = []
     ended: list[frozenset[str]] = []
-    areas: set[int] = set()
+    areas: set[str] = set()
     died: set[str] = set()
-    plain = _NO_LONGER.sub(lambda match: _PHRASES_FOR.get(match[0].lower(), "cancelled"), text[:MAX_CHARS])
+    plain = _with_plain_endings(text[:MAX_CHARS])
     for start, end in _clause_spans(plain):
         written = plain[start:end].split()
         words = [name_key(word) for word in written]
         for place, word in enumerate(words):
             if word in NEGATIONS:
                 denied.append(frozenset(query_tokens(" ".join(words[place + 1 : place + 1 + _OBJECT_WORDS]))))
-            is_passive = not _BE.isdisjoint(words[max(place - _OBJECT_WORDS, 0) : place])
-            if word in _IS_ENDED and (is_passive or word not in _ENDS_IT):
+            is_passive = not _WORDS["be"].isdisjoint(words[max(place - _OBJECT_WORDS, 0) : place])
+            if word in _WORDS["is ended"] and (is_passive or word not in _WORDS["ends it"]):
                 ended.append(frozenset(query_tokens(" ".join(words[max(place - 2 * _OBJECT_WORDS, 0) : place]))))
-            elif word in _ENDS_IT:
+            elif word in _WORDS["ends it"]:
                 ended.append(_object_of(word, written[place + 1 :]))
             if word in _ENDS_ITS_AREA:
                 areas.add(_ENDS_ITS_AREA[word])
-            if word in _DIED and place:
+            if word in _WORDS["died"] and place:
                 died.update(query_tokens(" ".join(words[max(place - _OBJECT_WORDS, 0) : place])))
     found = Ending(tuple(filter(None, denied)), tuple(filter(None, ended)), frozenset(areas), frozenset(died))
     return found if found.denied or found.ended or areas or died else None
@@ -515,12 +420,12 @@ def ending_in(text: str) -> Ending | None:
 def _object_of(verb: str, behind: Sequence[str]) -> frozenset[str]:
     """Return the tokens of what a verb ends: the words behind it up to a preposition, or a place behind one."""
     words = list(behind[: _OBJECT_WORDS + 1])
-    if words and name_key(words[0]) in _PREPOSITIONS:
+    if words and name_key(words[0]) in _WORDS["prepositions"]:
         words = words[1:]
-    until = next((place for place, word in enumerate(words) if name_key(word) in _PREPOSITIONS), len(words))
+    until = next((place for place, word in enumerate(words) if name_key(word) in _WORDS["prepositions"]), len(words))
     words = words[:until]
     # "left a gap" and "lost an hour" end nothing; "left Acme" does.
-    if verb in _ENDS_NAMED and not any(word[:1].isupper() for word in words):
+    if verb in _WORDS["ends named"] and not any(word[:1].isupper() for word in words):
         return frozenset()
     return frozenset(query_tokens(" ".join(words)))
 
@@ -538,9 +443,9 @@ def _subject(text: str) -> str:
     first, second = (*text[:MAX_CHARS].split(maxsplit=2), "", "")[:2]
     is_owner = first.endswith(("'s", "’s"))  # noqa: RUF001 - a typographic apostrophe
     first = first[:-2] if is_owner else first
-    is_subject = first[:1].isupper() and (is_owner or second in _VERBS or second.endswith(_VERB_ENDINGS))
+    is_subject = first[:1].isupper() and (is_owner or second in _WORDS["verbs"] or second.endswith(_VERB_ENDINGS))
     key = name_key(first)
-    return key if is_subject and key not in _SELF and name_key(second) not in _PREPOSITIONS else ""
+    return key if is_subject and key not in _WORDS["self"] and name_key(second) not in _WORDS["prepositions"] else ""
 
 
 def _named_tokens(text: str) -> frozenset[str]:
@@ -570,7 +475,8 @@ def says_ended(newer: str, older: str) -> bool:
         numbers = [{token for token in tokens if token.isdigit()} for tokens in (here, before)]
         is_another = all(numbers) and numbers[0].isdisjoint(numbers[1])  # version 5 has no reset hole, version 3 has
         if not is_another and any(
-            tokens <= before and ((here - tokens) & before or here <= tokens | _SAID_WITH) for tokens in ending.denied
+            tokens <= before and ((here - tokens) & before or here <= tokens | _WORDS["said with"])
+            for tokens in ending.denied
         ):
             return True
         people = frozenset(query_tokens(" ".join(_names(newer))))
@@ -595,23 +501,19 @@ def _is_about_same(newer: str, older: str) -> bool:
 def _relative(text: str) -> str:
     """Return the relative that a text is about, as in "my wife takes oat milk"; "" if it begins otherwise."""
     first, second = (*words_in(text)[:2], "", "")[:2]
-    return second if first in _OWN and (second in _KIN or second in _COMPANIONS) else ""
+    return second if first in _WORDS["own"] and (second in _WORDS["kin"] or second in _WORDS["companions"]) else ""
 
 
 def _is_of_self(text: str) -> bool:
     """Return whether a text is about whoever speaks: "I moved", "User lives in Wels", "Eats meat"."""
     words = words_in(text)
     is_note = len(words) <= _SHORT and words[0].endswith(_VERB_ENDINGS) if words else False
-    return is_note or not _SELF.isdisjoint(words)
-
-
-_FOR_OTHERS = _words("cook cooks cooked cooking bought buys served serves baked bakes gekocht kochte kocht")
-"""Words that tell of food for others."""
+    return is_note or not _WORDS["self"].isdisjoint(words)
 
 
 def _excludes(newer: str, older: str) -> bool:
     """Return whether two texts about one person have words that exclude each other."""
-    if not _FOR_OTHERS.isdisjoint((*words_in(newer), *words_in(older))) or not _is_about_same(newer, older):
+    if not _WORDS["for others"].isdisjoint((*words_in(newer), *words_in(older))) or not _is_about_same(newer, older):
         return False
     here, before = _tokens(newer), _tokens(older)
     return any(

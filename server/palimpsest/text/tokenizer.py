@@ -56,22 +56,15 @@ _CYRILLIC_VOWELS = re.compile(
 )
 """The vowels and the letters й, ь and ъ. The stems of two forms of a word may differ in one of these letters."""
 
-_UNSPACED = (
-    (0x0E00, 0x0EFF),  # Thai, Lao
-    (0x1000, 0x109F),  # Myanmar
-    (0x1780, 0x17FF),  # Khmer
-    (0x3005, 0x3007),
-    (0x3040, 0x30FF),  # Hiragana, Katakana
-    (0x3400, 0x4DBF),
-    (0x4E00, 0x9FFF),  # Han
-    (0xAC00, 0xD7AF),  # Hangul: spaced, but words carry their particles
-    (0xF900, 0xFAFF),
-    (0x20000, 0x3FFFF),
+UNSPACED_CHARS = (
+    # Thai and Lao; Myanmar; Khmer; Hiragana and Katakana; Hangul is spaced, but words carry their particles; Han
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\uac00-\ud7af"
+    "\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 )
-
-UNSPACED_CHARS = "".join(f"{chr(first)}-{chr(last)}" for first, last in _UNSPACED)
 """The characters of scripts without spaces between words, for a character class of a regular expression."""
 
+_UNSPACED_RUN = re.compile(f"[{UNSPACED_CHARS}]+")
+_RUN = re.compile(f"([{UNSPACED_CHARS}]+)|[^{UNSPACED_CHARS}]+")
 _MARKS = "".join(chr(c) for c in range(0x0300, 0x1CFF) if unicodedata.category(chr(c)) in ("Mn", "Mc"))
 _WORD = re.compile(rf"(?:[^\W_]|[{re.escape(_MARKS)}])+")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
@@ -143,13 +136,16 @@ def _all_tokens_of(word: str) -> list[str]:
     return [token for token in tokens if token]
 
 
+def _without_marks(text: str) -> str:
+    return "".join(char for char in text if unicodedata.category(char) != "Mn")
+
+
 def fold_case_and_marks(text: str) -> str:
     """Return a text in lower case and without the marks on its letters, such as accents and umlauts."""
     lowered = text.casefold()
     if lowered.isascii():
         return lowered
-    plain = unicodedata.normalize("NFKD", lowered)
-    return unicodedata.normalize("NFKC", "".join(char for char in plain if unicodedata.category(char) != "Mn"))
+    return unicodedata.normalize("NFKC", _without_marks(unicodedata.normalize("NFKD", lowered)))
 
 
 def is_cyrillic(token: str) -> bool:
@@ -193,20 +189,12 @@ def _runs(word: str) -> list[tuple[str, bool]]:
     """Split a word where spaced and unspaced scripts meet. Return each part and whether its script is unspaced."""
     if word.isascii():
         return [(word, False)]
-    runs: list[tuple[str, bool]] = []
-    start = 0
-    unspaced = [is_unspaced(char) for char in word]
-    for end in range(1, len(word) + 1):
-        if end == len(word) or unspaced[end] != unspaced[start]:
-            runs.append((word[start:end], unspaced[start]))
-            start = end
-    return runs
+    return [(match[0], match.lastindex == 1) for match in _RUN.finditer(word)]
 
 
 def is_unspaced(char: str) -> bool:
     """Return whether a character is of a script that writes words without spaces between them, or of Hangul."""
-    code = ord(char)
-    return code >= _UNSPACED[0][0] and any(low <= code <= high for low, high in _UNSPACED)
+    return char > "\u0e00" and _UNSPACED_RUN.match(char) is not None
 
 
 def _stems(word: str) -> tuple[str, ...]:
@@ -217,7 +205,7 @@ def _stems(word: str) -> tuple[str, ...]:
     stem = _stem(word)
     if word.isascii() or _script(word) != "ARABIC":
         return (stem,)
-    bare = _ARABIC_PREFIX.sub("", "".join(char for char in word if unicodedata.category(char) != "Mn"))
+    bare = _ARABIC_PREFIX.sub("", _without_marks(word))
     consonants = "".join(char for char in bare if char not in _ARABIC_VOWELS)
     return (stem, consonants) if len(consonants) >= MIN_CONSONANTS and consonants != stem else (stem,)
 
@@ -226,8 +214,7 @@ def _stems(word: str) -> tuple[str, ...]:
 def _stem(word: str) -> str:
     script = "LATIN" if word.isascii() else _script(word)
     if script in _FOLDED_MARKS and not word.isascii():
-        decomposed = unicodedata.normalize("NFKD", word)
-        word = "".join(char for char in decomposed if unicodedata.category(char) != "Mn")
+        word = _without_marks(unicodedata.normalize("NFKD", word))
     elif script == "CYRILLIC":
         word = word.replace("\u0451", "\u0435")  # the letter yo is mostly written as ye
     stemmer = _STEMMERS.get(script)
@@ -260,7 +247,6 @@ UNSPACED_WORD_CHARS = 3
 """So many characters of an unspaced script count as one word: words of two and particles of one."""
 
 _UNBROKEN = re.compile(r"\S+")
-_UNSPACED_RUN = re.compile(rf"[{UNSPACED_CHARS}]+")
 
 
 def windows(text: str, max_chars: int, fits: Callable[[str], bool] = lambda _: True) -> list[str]:

@@ -3,67 +3,67 @@
 from __future__ import annotations
 
 import re
-import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from importlib.resources import files
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+_HEADING = re.compile(r"\[(\w[\w &-]*)\]")
+_PLACEHOLDER = re.compile(r"\{([a-zA-Z][\w ]*)\}")
 
 
-def word_lists(package: str, name: str) -> Mapping[str, str]:
-    """Return the text of each section of a file, by the heading in brackets above it. # begins a comment."""
+def word_lists(package: str, name: str, between: str = "\n") -> Mapping[str, str]:
+    """Return the lines of each section of a file, by the heading in brackets above it. "# " begins a comment."""
     sections: dict[str, list[str]] = {}
     lines: list[str] = []
     for line in (files(package) / name).read_text("utf-8").splitlines():
-        if line.startswith("[") and line.endswith("]"):
-            lines = sections[line[1:-1]] = []
-        elif line and not line.startswith("#"):
+        if heading := _HEADING.fullmatch(line):
+            lines = sections[heading[1]] = []
+        elif line and not line.startswith("# "):
             lines.append(line)
-    return {heading: "\n".join(section) for heading, section in sections.items()}
+    return {heading: between.join(section) for heading, section in sections.items()}
 
 
-class LazyPattern:
-    """A regular expression that is compiled when it is first used. Its methods are those of `re.Pattern`.
+def word_sets(package: str, name: str) -> Mapping[str, frozenset[str]]:
+    """Return the words of each section of a file."""
+    return {heading: frozenset(text.split()) for heading, text in word_lists(package, name).items()}
 
-    Compiling those of all languages takes longer than everything else that a command does.
+
+def patterns(package: str, name: str, between: str = "") -> Mapping[str, re.Pattern[str]]:
+    """Return the regular expressions of a file, each compiled when it is first used.
+
+    Each is the lines of a section, with another section in place of its name in braces.
     """
+    sections = word_lists(package, name, between)
+    return {heading: LazyPattern(filled(text, sections)) for heading, text in sections.items()}
 
-    def __init__(self, pattern: str, flags: int = 0) -> None:
-        self.pattern = pattern
-        self._flags = flags
 
-    @cached_property
-    def _compiled(self) -> re.Pattern[str]:
-        return re.compile(self.pattern, self._flags)
+def filled(text: str, sections: Mapping[str, str]) -> str:
+    """Return a text with a section in place of its name in braces."""
+    return _PLACEHOLDER.sub(
+        lambda match: filled(sections[match[1]], sections) if match[1] in sections else match[0], text
+    )
 
-    def search(self, text: str, pos: int = 0, endpos: int = sys.maxsize) -> re.Match[str] | None:
-        """Return the first match anywhere."""
-        return self._compiled.search(text, pos, endpos)
 
-    def match(self, text: str, pos: int = 0, endpos: int = sys.maxsize) -> re.Match[str] | None:
-        """Return the match at the beginning."""
-        return self._compiled.match(text, pos, endpos)
+if TYPE_CHECKING:
+    LazyPattern = re.compile
+else:
 
-    def fullmatch(self, text: str, pos: int = 0, endpos: int = sys.maxsize) -> re.Match[str] | None:
-        """Return the match of the whole text."""
-        return self._compiled.fullmatch(text, pos, endpos)
+    class LazyPattern:
+        """A regular expression that is compiled when it is first used.
 
-    def finditer(self, text: str, pos: int = 0, endpos: int = sys.maxsize) -> Iterator[re.Match[str]]:
-        """Yield all matches."""
-        return self._compiled.finditer(text, pos, endpos)
+        Compiling those of all languages takes longer than everything else that a command does.
+        """
 
-    def findall(self, text: str) -> list[Any]:
-        """Return what all matches, or their groups, matched."""
-        return self._compiled.findall(text)
+        def __init__(self, pattern: str, flags: int = 0) -> None:
+            self.pattern = pattern
+            self._flags = flags
 
-    def split(self, text: str, maxsplit: int = 0) -> list[Any]:
-        """Return the text between the matches, and what their groups matched."""
-        return self._compiled.split(text, maxsplit)
+        @cached_property
+        def _compiled(self) -> re.Pattern[str]:
+            return re.compile(self.pattern, self._flags)
 
-    def sub(self, replacement: str | Callable[[re.Match[str]], str], text: str, count: int = 0) -> str:
-        """Return the text with its matches replaced."""
-        return self._compiled.sub(replacement, text, count)
-
-    def subn(self, replacement: str | Callable[[re.Match[str]], str], text: str, count: int = 0) -> tuple[str, int]:
-        """Return the text with its matches replaced, and how many there were."""
-        return self._compiled.subn(replacement, text, count)
+        def __getattr__(self, method: str) -> Any:
+            attribute = getattr(self._compiled, method)
+            setattr(self, method, attribute)
+            return attribute

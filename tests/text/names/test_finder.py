@@ -51,6 +51,7 @@ from palimpsest.text.names.name_finder import find_names
         ("run /deploy and read /etc/hosts", {"/etc/hosts": "other"}),
         ("He bought Thai food and a shelf on Black Friday in May Street.", {}),
         ("The Sentry DSN lives in Vault.", {"Sentry DSN": "product", "Vault": "product"}),
+        ("David's car is red.", {"David": "person"}),  # was read as "Davis"
     ],
 )
 def test_names_in_sentences(text: str, names: dict[str, str]) -> None:
@@ -109,10 +110,13 @@ def test_the_user_is_no_name_of_its_own() -> None:
         ("She plays in the Ghent Amateur Orchestra.", ["Ghent Amateur Orchestra"]),
         ("The Stripe API answers slowly.", ["Stripe"]),
         ("I met Tom Friday, and Tom's sister.", ["Tom"]),
+        ("Sofia García plays the cello.", ["Sofia García"]),
+        ("We met Sofia García's aunt, and Uncle García.", ["Sofia García", "García"]),
+        ("Sofia García wohnt in Wels.", ["Sofia García", "Wels"]),
     ],
 )
-def test_a_known_name_that_begins_a_longer_one_is_not_meant(text: str, names: list[str]) -> None:
-    known: dict[str, EntityType] = {"tom": "person", "ghent": "place", "stripe": "organization"}
+def test_a_known_name_that_is_part_of_a_longer_one_is_not_meant(text: str, names: list[str]) -> None:
+    known: dict[str, EntityType] = {"tom": "person", "ghent": "place", "stripe": "organization", "garcía": "person"}
     assert [entity.name for entity in find_names(text, known)] == names
 
 

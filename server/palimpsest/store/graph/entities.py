@@ -20,7 +20,7 @@ from palimpsest.store.history import memories_at
 from palimpsest.store.memories import learned_memories, name_of_user
 from palimpsest.store.rows import listed, scope_parts, scope_values, seen_values, sees, sees_named, to_memory
 from palimpsest.store.schema import entities, entity_aliases, entity_history, memories, mentions, messages, relations
-from palimpsest.text.names.known_names import Place, beginning, known_names, name_candidates
+from palimpsest.text.names.known_names import Span, beginning, known_names, name_candidates
 
 # Read entities by their names: in a scope, in a text, and as a list.
 #
@@ -105,7 +105,7 @@ def entities_in_text(conn: Connection, scope: Scope, text: str, *, as_of: dateti
     if not named:
         return []
     known: dict[str, EntityType] = {key: found[0].type for key, found in named.items()}
-    places: list[Place] = []
+    places: list[Span] = []
     for place in known_names(beginning(text), known):
         if all(place.end <= other.start or other.end <= place.start for other in places):
             places.append(place)

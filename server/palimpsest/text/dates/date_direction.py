@@ -15,7 +15,9 @@ from functools import cached_property
 from typing import Literal, TypeAlias
 
 from palimpsest.text.dates.vocabulary import ASIDE, CLOCK, UNSPACED, Cue, Language, Token
-from palimpsest.text.word_lists import LazyPattern
+from palimpsest.text.word_lists import patterns
+
+_RE = patterns("palimpsest.text.dates", "rules.txt")
 
 Direction: TypeAlias = Literal["past", "coming", "habit", "yearly", ""]
 
@@ -49,21 +51,6 @@ _DID = frozenset(("did", "didn"))
 _JOINING = frozenset(("&", "+", "/", ",", "-", "to", "bis", "和", "と", "や"))
 _TOWARDS = frozenset(("for", "to"))
 
-_SENTENCE_END = LazyPattern(r"[。！？!?\n]")
-_KANA = LazyPattern("[\u3040-\u30ff]")
-_HABIT_HAN = LazyPattern("每|毎|总是|總是|通常|一般|平时|いつも|たいてい|営業|营业|休息|关门|定休|休み")
-_YEARLY_HAN = LazyPattern("生日|出生|诞生|誕生|生まれ|記念日|纪念日|周年")
-_PAST_HAN = LazyPattern("了|过(?!去)|過(?!去)|已经|已經|曾|刚才|当时")
-_AHEAD_HAN = LazyPattern("要|会|會|将|將|有|得|到期|截止|之前|准备|打算|计划|安排|预约|需要|记得|开始|出发|去")
-_DUE_HAN = LazyPattern("(?<!已)(?<!已经)(?:到期|截止|期限|过期|過期|失效)")
-_MOVED_HAN = LazyPattern("(?:改|推迟|推遲|挪|延|调|調|移)[期到至]")
-_MOVED_KANA = LazyPattern("に(?:変更|延期|移)")
-_FROM_KANA = LazyPattern("から[^。]{0,12}に(?:変更|延期|移)")
-_PAST_KANA = LazyPattern(
-    r"(?:[たっ]た|[いきしちにびみりえけせてねべめれげ]た|んだ|いだ|でした)(?:[。！!よねわのとがけし、\s]|$)"
-)
-_AHEAD_KANA = LazyPattern("まで|予定|予約|ます|ない|つもり|よう|たい|です|だ(?:。|$)|[るうくすつぬぶむぐ](?:。|$|？)")
-_ASKED_KANA = LazyPattern("(?:っけ|だったかな|でしたっけ)")
 REACH_CHARS = 80
 """How far around a day in Chinese or Japanese is looked at. As `REACH`."""
 
@@ -304,29 +291,29 @@ class Directions:
         tail = self._text[end : end + REACH_CHARS]
         if moved := _moved_in_han(head, tail):
             return moved
-        begin = max((match.end() for match in _SENTENCE_END.finditer(head)), default=0)
-        stop = _SENTENCE_END.search(tail)
+        begin = max((match.end() for match in _RE["sentence end"].finditer(head)), default=0)
+        stop = _RE["sentence end"].search(tail)
         head, tail = head[begin:], tail if stop is None else tail[: stop.start() + 1]
         sentence = head + tail
-        if is_yearly and _YEARLY_HAN.search(sentence):
+        if is_yearly and _RE["yearly han"].search(sentence):
             return "yearly"
-        is_japanese = _KANA.search(sentence) is not None
-        if _HABIT_HAN.search(sentence):
+        is_japanese = _RE["kana"].search(sentence) is not None
+        if _RE["habit han"].search(sentence):
             return "habit"
         if is_japanese:
-            if _ASKED_KANA.search(tail):
+            if _RE["asked kana"].search(tail):
                 return "coming" if "予定" in tail else ""
-            return "past" if _PAST_KANA.search(tail) else "coming" if _AHEAD_KANA.search(tail) else ""
-        if _DUE_HAN.search(sentence):
+            return "past" if _RE["past kana"].search(tail) else "coming" if _RE["ahead kana"].search(tail) else ""
+        if _RE["due han"].search(sentence):
             return "coming"
-        return "past" if _PAST_HAN.search(tail) else "coming" if _AHEAD_HAN.search(sentence) else ""
+        return "past" if _RE["past han"].search(tail) else "coming" if _RE["ahead han"].search(sentence) else ""
 
 
 def _moved_in_han(head: str, tail: str) -> Direction:
     """Return "coming" for the day that something is moved to, "habit" for the one it was moved from, which has none."""
-    if _MOVED_KANA.match(tail) or _MOVED_HAN.search(head[-3:]):
+    if _RE["moved kana"].match(tail) or _RE["moved han"].search(head[-3:]):
         return "coming"
-    return "habit" if _FROM_KANA.match(tail) or _MOVED_HAN.match(tail) else ""
+    return "habit" if _RE["from kana"].match(tail) or _RE["moved han"].match(tail) else ""
 
 
 def _is_past_in_korean(word: str) -> bool:

@@ -11,23 +11,19 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import date, datetime, time, timedelta, tzinfo
-from functools import cache, cached_property, lru_cache, partial
+from functools import cache, cached_property, lru_cache
 from itertools import islice, pairwise
 from typing import NamedTuple, cast
 
 from palimpsest.core.models import Hit, Memory
-from palimpsest.text.dates import date_spans
+from palimpsest.text.dates import date_spans, vocabulary
 from palimpsest.text.dates.date_direction import Direction, Directions
 from palimpsest.text.dates.date_spans import Choice, Cycle, DateSpan, Period, Relation, Unit
-from palimpsest.text.dates.vocabulary import UNSPACED, WORD, Item, Language, Token, items_of, tokens_of, vocabulary
-from palimpsest.text.stopwords import FUNCTION_WORDS
-from palimpsest.text.word_lists import LazyPattern
+from palimpsest.text.dates.vocabulary import Item, Language, Token
+from palimpsest.text.stopwords import FUNCTION_WORDS, function_word_counts
+from palimpsest.text.word_lists import LazyPattern, filled, patterns
 
-# The rules by which words make a date, in all languages.
-#
-# A text is a string of one letter a word, and the rules are patterns over these letters. So a rule such as "a
-# number, a unit, then a word for ago" is written once. `vocabulary.py` has the letters of
-# words and numbers.
+_RE = patterns("palimpsest.text.dates", "rules.txt")
 
 
 class Phrase(NamedTuple):
@@ -291,9 +287,9 @@ def _several_units(phrase: Phrase) -> Period | None:
     return Period(phrase.today, last, phrase.unit) if step > 0 else None
 
 
-def _distance(sign: int, phrase: Phrase) -> Period | None:
+def _distance(phrase: Phrase) -> Period | None:
     """Read "two weeks ago" and "in two weeks": the calendar unit that lies so many units away."""
-    return date_spans.unit_period(phrase.unit, phrase.today, sign * phrase.number_of_units)
+    return date_spans.unit_period(phrase.unit, phrase.today, phrase.sign * phrase.number_of_units)
 
 
 def weekday(phrase: Phrase) -> Period | None:
@@ -349,63 +345,19 @@ COMING = 10
 EITHER = 100
 """What is added to how many days a word is away that says yesterday as well as tomorrow."""
 
-_CONTEXT = "PiABGhg"
-_AT = rf"(?:(?<=[{_CONTEXT}])|(?<=[{_CONTEXT}]t))"
-"""Behind a preposition, with or without an article."""
-
-_WEEKDAY_BEFORE, _WEEKDAY_BEHIND = (
-    r"(?:[WKk](?:[,.]?[otP]{0,2}|\(t?))?",
-    r"(?:[,.(]?[WK](?![,.]?[ot]{0,2}[dOIJMmb])|\(k|H)?",
-)
-"""A weekday beside a date: "Friday, 4 December", "Friday (4 December)", "2025年7月16日星期五"."""
-
-_COUNT = "(?<![-N])(?:N-?)?[Ndn]"
-"""How many units: "3", "three", "twenty-three". A part of a number is none."""
-
-_OF = "[ot]{0,3}"
-_YEAR = rf"(?:[,.o]?[YZ]|{_OF}(?:[Ll]u|u[Ll]|r|uo?[YZ]))"
-"""A year behind the month: "2024", "de 2024", "of last year", "del año pasado"."""
-
-RULES: tuple[tuple[str, Reader], ...] = (
-    (rf"{_WEEKDAY_BEFORE}I{_WEEKDAY_BEHIND}", numeric),
-    (rf"(?:{_AT}|[WKk](?:,?t?|\())J{_WEEKDAY_BEHIND}", _day_and_month),
-    (
-        rf"{_WEEKDAY_BEFORE}(?:(?:[Zr]o?)[M]d|[dO]\.?(?:[B-]d\.?)?o?[Mmwb]\.?{_YEAR}|[Mmwb]\.?d(?:-d)?{_YEAR})"
-        rf"{_WEEKDAY_BEHIND}",
-        _day,
-    ),
-    (rf"{_WEEKDAY_BEFORE}(?:[dO]\.?(?:[B-]d\.?)?o?[Mmb]|[Mmb]\.?d(?:-d)?){_WEEKDAY_BEHIND}", _day),
-    (rf"{_AT}(?:d\.?o?w|wd)|[WKk][,.]?t?(?:d\.?o?w|wd)", _day),
-    (rf"[OdL]\.?[UW][otiP]{{0,2}}[Mmwb]{_YEAR}?", _nth_of_month),
-    (rf"{_AT}T{_YEAR}?|[Ll]o?T|T(?:{_YEAR}|[Ll])?", _feast),
-    (r"E[ot-]{0,3}(?:[Ll][Uu]|[Uu]t?[Ll]|[Uu](?![ot]))", _part_of_unit),
-    (rf"(?:[Zr]o?)Me?|E[ot-]{{0,3}}[Mmwb](?:\.?{_YEAR})?|[Mmwb]\.?{_YEAR}|M{_YEAR}?e", _month),
-    (rf"[Ll]o?[Mm]|Lw|[Mm]t?[Ll]|M|(?<=[iBGE])w|{_AT}m", _month),
-    (rf"q{_YEAR}?|[Od]\.?U{_YEAR}|[Zr]o?q", _quarter),
-    (rf"(?:[Zr]o?)S|[Ll]o?S|S{_YEAR}|S[ot]?[Ll]|{_AT}S", _season),
-    (r"Ee?[ot-]{0,3}Y|Ze?|re|uY|(?<=[PiABGhg])Y|(?<=[PiABGhg][ut])Y|(?<=[PiABGhg]tu)Y", _year),
-    (r"C", _decade),
-    (r"[WK][ot]{0,2}[Ll]U|[Ll]U[WK]|Ro?[WKdN]|RU", _period_and_day),
-    (r"[OdL]\.?[WK](?:[otiP]{0,2}(?:[Ll][Uu]|UL)|(?:ot?x?|it?|Pt?)[Uu]|(?<=[Od][WK])U)", _nth_of_named_month),
-    (r"[Ll][Ndn][Uu]|[Ndn][Ll][Uu]", _several_units),
-    (
-        rf"[iF]?(?<!y){_COUNT}[Uu]gD|[iF]{_COUNT}[Uu][GoP]?D|{_COUNT}[Uu]aD|A{_COUNT}[Uu]D|D[iF]{_COUNT}[Uu]"
-        rf"|DA{_COUNT}[Uu]|Dx?{_COUNT}[Uu]a|Ds{_COUNT}[Uu]h|Dj(?!G)",
-        counted_day,
-    ),
-    (
-        rf"(?<!y){_COUNT}[Uu]g[WK]|{_COUNT}[Uu]aP?[WK]|A{_COUNT}[Uu]P?[WK]|[WK](?:[iF]{_COUNT}|F)[Uu]|[WK]A{_COUNT}[Uu]"
-        "|[WK]j",
-        counted_weekday,
-    ),
-    (rf"{_COUNT}[Uu]a|A{_COUNT}[Uu]", partial(_distance, -1)),
-    (rf"[iF]{_COUNT}[Uu](?!a)|{_COUNT}[Uu]h", partial(_distance, 1)),  # "moved in two weeks ago"
-    (r"[Ll][Uu]|[Uu]t?[Ll]", _unit),
-    (r"R|r", _period),
-    (r"D", offset),
-    (r"(?:[Ll]o?[WK]|[WK][Ll])(?!ot?[Uu])|(?<!V)[WK](?!V)|(?<=[PBg])k|k(?=[,.]?c)", weekday),
-    (r"(?<=t)[Uu]B(?=[.,!]|$)", _unit_before),
-    (r"(?<=Pt)d(?![o-])|(?<=P)d(?=\.)|(?<=t)d(?=\.?$)", _day_of_month),
+_READERS: dict[str, Reader] = {
+    reader.__name__.strip("_"): reader
+    for reader in (
+        *(numeric, _day_and_month, _day, _nth_of_month, _feast, _part_of_unit, _month, _quarter, _season, _year),
+        *(_decade, _period_and_day, _nth_of_named_month, _several_units, counted_day, counted_weekday, _distance),
+        *(_unit, _period, offset, weekday, _unit_before, _day_of_month),
+    )
+}
+RULES = tuple(
+    (pattern, _READERS[name])
+    for name, pattern in (
+        rule.split(": ", 1) for rule in filled(vocabulary.SECTIONS["rules"], vocabulary.SECTIONS).splitlines()
+    )
 )
 """Patterns over the letters of words, with the functions that read them. At each place the first match counts."""
 
@@ -432,8 +384,6 @@ _RELATIVE = frozenset("LlDRraAFihBWKk")
 _WEEKDAY_READERS: tuple[Reader, ...] = (weekday, counted_day, counted_weekday)
 """The readers of days that are told by the direction of the sentence."""
 
-_UNIT_BEFORE = LazyPattern(r"t?[LlNdn]?[UuW]B[to]?$")
-"""What makes "the week before 16 November" another date than "16 November"."""
 
 _CONTEXT_CHARS = 40
 """How far before a year its preposition may begin."""
@@ -454,31 +404,15 @@ UNIT_REACH = 8
 MAX_ALONE = 12
 """How many words a text has at most that is nothing but a date."""
 
-_CONTEXT_BEFORE = LazyPattern("[PiABGhg]t?$|t$")
 _ARTICLE_OF_HABITS = ("fr", "it")
 """The languages in which a weekday with its article is every one: "le mercredi"."""
 
 _ARTICLE_OF_DAYS = {"fr": ("le", "du"), "es": ("el", "día"), "it": ("il",)}
 """The words that make a number a day of the month: "le 30", "el día 8"."""
 
-_ORDINAL_END = LazyPattern(r"\d(?:st|nd|rd|th|e|de|ste|:e)$")
 
 _OTHER_WORDS = frozenset("xzcVnky(")
 """Letters of what does not stand in a text that is nothing but a date."""
-
-_DIGIT = LazyPattern(r"\d")
-_KOREAN_DAY = LazyPattern(r"\d월")
-_SHORT_WEEKDAY = LazyPattern(
-    r"\b(?:by|until|till|before) (?:mon|tues?|weds?|thurs?|thu|fri|sat|sun)\b"
-    r"|\bon (?-i:Mon|Tues?|Weds?|Thurs?|Thu|Fri|Sat|Sun)\b",
-    re.IGNORECASE,
-)
-"""Weekdays in short are too common as words of other languages to make a date without their preposition."""
-
-_YEAR_OR_DATE = LazyPattern(
-    r"(?<!\d)(?:19|20)\d\d(?!\d)|\d\.\s?\d|\d/\d|[Qq][1-4]|\d(?:st|nd|rd|th)\b|\d0(?:s|er)|\d ?(?:[ap]m|Uhr|uur)\b"
-    r"|(?:(?<=\bam )|(?<=\ble )|(?<=\bel )|(?<=\bil )|(?<=\bdía )|(?<=\bdu ))\d{1,2}(?![\d:.,]\d)"
-)
 
 
 def dates_in(text: str, now: datetime, *, guesses: bool = False) -> tuple[DateSpan, ...]:
@@ -489,8 +423,11 @@ def dates_in(text: str, now: datetime, *, guesses: bool = False) -> tuple[DateSp
     day and month is uncertain, as in 03/05/2025, there is no date; a full stop means that the day comes first. Days are
     those of the zone of `now`. Behind the first `MAX_CHARS` characters of a text no dates are looked for.
     """
-    found = _all_dates_in(text[:MAX_CHARS], now)
-    return found if guesses else tuple(span for span in found if not span.is_guess)
+    text = text[:MAX_CHARS]
+    if not _languages_of(text):
+        return ()
+    read = _dates_in if len(text) <= MAX_KEPT_CHARS else _dates_in.__wrapped__
+    return tuple(span for span in read(text, now.date(), now.tzinfo) if guesses or not span.is_guess)
 
 
 def date_and_sense(shown: Memory | Hit, text: str) -> str:
@@ -512,23 +449,10 @@ def resolved_dates(text: str, at: datetime) -> list[DateSpan]:
     ]
 
 
-def _all_dates_in(text: str, now: datetime) -> tuple[DateSpan, ...]:
-    languages = _languages_of(text)
-    if not languages:
-        return ()
-    today, zone = now.date(), now.tzinfo
-    if len(text) <= MAX_KEPT_CHARS:
-        return _kept_dates_in(text, today, zone)
-    return _dates_in(text, today, zone, languages)
-
-
 @lru_cache(maxsize=MAX_KEPT)
-def _kept_dates_in(text: str, today: date, zone: tzinfo | None) -> tuple[DateSpan, ...]:
-    return _dates_in(text, today, zone, _languages_of(text))
-
-
-def _dates_in(text: str, today: date, zone: tzinfo | None, languages: Sequence[Language]) -> tuple[DateSpan, ...]:
-    tokens = tokens_of(text)
+def _dates_in(text: str, today: date, zone: tzinfo | None) -> tuple[DateSpan, ...]:
+    languages = _languages_of(text)
+    tokens = vocabulary.tokens_of(text)
     counts = _function_words(text, languages)
     found: list[DateSpan] = []
     # Where languages share a word, the one with most words of the text comes first, and so decides.
@@ -546,42 +470,46 @@ def _dates_in(text: str, today: date, zone: tzinfo | None, languages: Sequence[L
 
 def _languages_of(text: str) -> list[Language]:
     """Return the languages in which the text may name a date, by the words in it."""
-    known = vocabulary()
-    words = WORD.findall(text.casefold())
-    languages: list[Language] = []
-    if not known.triggers.isdisjoint(words):
-        languages += [language for word in words for language in known.date_words.get(word, ())]
-        # "week" is a word of several languages. In those where nothing in the text says which week, it is no date.
-        of_movers = {language for word in words for language in known.movers.get(word, ())}
-        languages += [language for word in words for language in known.units.get(word, ()) if language in of_movers]
-    if _DIGIT.search(text):
-        for number in _YEAR_OR_DATE.finditer(text):
+    known = vocabulary.vocabulary()
+    found = [named for word in vocabulary.WORD.findall(text.casefold()) for named in known.words.get(word, ())]
+    languages = [language for language, letters in found if letters & vocabulary.DATE_LETTERS]
+    # "week" is a word of several languages. In those where nothing in the text says which week, it is no date.
+    of_movers = {language for language, letters in found if letters & vocabulary.MOVER_LETTERS}
+    languages += [
+        language for language, letters in found if letters & vocabulary.UNIT_LETTERS and language in of_movers
+    ]
+    if _RE["digit"].search(text):
+        for number in _RE["year or date"].finditer(text):
             # A year counts in the languages of the preposition before it. Other dates in digits have no language.
-            languages.append(known.languages[0])
+            languages.append(known.languages["en"])
             for word in text[max(number.start() - _CONTEXT_CHARS, 0) : number.start()].split()[-2:]:
-                languages += known.all_words.get(word.casefold(), ())
-    if _SHORT_WEEKDAY.search(text):
-        languages.append(known.languages[0])
-    if _KOREAN_DAY.search(text):
-        languages += [language for language in known.languages if language.name == "ko"]
+                languages += (language for language, _ in known.words.get(word.casefold(), ()))
+    if _RE["short weekday"].search(text):
+        languages.append(known.languages["en"])
+    if _RE["korean day"].search(text):
+        languages.append(known.languages["ko"])
     if not text.isascii() and _han_words().search(text):
-        languages += [language for language in known.languages if language.name == UNSPACED]
-    return list(dict.fromkeys(languages)) if languages else languages
+        languages.append(known.languages[vocabulary.UNSPACED])
+    return list(dict.fromkeys(languages))
 
 
 @lru_cache(maxsize=1)
 def _han_words() -> re.Pattern[str]:
     """Return the pattern of the characters that make dates in Chinese and Japanese."""
-    known = vocabulary()
-    chars = "".join(dict.fromkeys(char for word in known.han_words if word in known.date_words for char in word))
+    words = (
+        word
+        for word, entry in vocabulary.vocabulary().languages[vocabulary.UNSPACED].words.items()
+        if vocabulary.DATE_LETTERS & {part[0] for part in entry}
+    )
+    chars = "".join(dict.fromkeys("".join(words)))
     return re.compile(f"[{re.escape(chars)}年月日号號]")
 
 
 def _function_words(text: str, languages: Sequence[Language]) -> dict[str, int]:
     """Return how many function words each language has in a text."""
-    words = WORD.findall(text.casefold())
-    known = {language.name: _own_function_words(language) for language in languages} | FUNCTION_WORDS
-    return {name: sum(word in own for word in words) for name, own in known.items()}
+    words = vocabulary.WORD.findall(text.casefold())
+    own = {language.name: sum(word in _own_function_words(language) for word in words) for language in languages}
+    return own | function_word_counts(words)
 
 
 @cache
@@ -593,7 +521,7 @@ def _in_language(
     text: str, tokens: Sequence[Token], language: Language, today: date, zone: tzinfo | None
 ) -> Iterator[DateSpan]:
     """Yield the dates that the parts of a text name."""
-    items = items_of(tokens, language)
+    items = vocabulary.items_of(tokens, language)
     letters = "".join(item.letter for item in items)
     directions = _Directions(text, tokens, language, letters)
     weekdays: list[tuple[DateSpan, Direction]] = []
@@ -609,7 +537,7 @@ def _in_language(
             yield replace(span, end=span.start)
         if period is None:
             continue
-        before = _UNIT_BEFORE.search(letters, max(first - UNIT_REACH, 0), first)
+        before = _RE["unit before"].search(letters, max(first - UNIT_REACH, 0), first)
         relation: Relation = "in"
         is_moved = bool(directions.words.moved(items[first].start))  # "moved till Sunday" is on Sunday
         earlier = None if before is None or is_moved else _read_before(items[before.start() : first], period)
@@ -670,7 +598,7 @@ class _Directions:
 
     def is_dated(self, phrase: Phrase, first: int, period: Period) -> bool:
         """Return whether a feast is a date: "at Easter" and "Boxing Day was quiet" are, "Christmas cookies" is none."""
-        context = _CONTEXT_BEFORE.search(self._letters, max(first - 2, 0), first)
+        context = _RE["context before"].search(self._letters, max(first - 2, 0), first)
         is_bare = len(phrase.items) == 1 and (context is None or context[0] == "t")
         return not is_bare or period.unit == "day"
 
@@ -690,7 +618,7 @@ class _Directions:
         chooses = not is_counted and phrase.number("Ll") is not None
         if chooses or not (is_day or is_cycle or is_either or is_weekday):
             return "coming" if self.is_future else "past"
-        context = _CONTEXT_BEFORE.search(self._letters, max(first - 2, 0), first)
+        context = _RE["context before"].search(self._letters, max(first - 2, 0), first)
         is_bare = context is None and self._letters[first] in "Wk"
         if self.is_alone and is_day and phrase.weekday is not None:
             return "coming" if self.is_future else ""
@@ -699,14 +627,8 @@ class _Directions:
         start, end = phrase.items[0].start, phrase.items[-1].end
         if (is_day or is_cycle or reader is weekday) and (moved := self.words.moved(start)):
             return moved
-        if (
-            reader is weekday
-            and context is not None
-            and context[0] == "t"
-            and self._language.name in _ARTICLE_OF_HABITS
-        ):
-            return "habit"
-        if reader is weekday and is_bare and self.words.has_determiner(start):
+        is_every = context is not None and context[0] == "t" and self._language.name in _ARTICLE_OF_HABITS
+        if reader is weekday and (is_every or (is_bare and self.words.has_determiner(start))):
             return "habit"
         direction = self.words.of(start, end, is_yearly=is_day or is_cycle)
         if is_cycle and direction == "habit" and not self.words.says_habit(start, end):
@@ -728,8 +650,8 @@ def _is_day_of_month(text: str, items: Sequence[Item], place: int, language: Lan
     if language.name in _ARTICLE_OF_DAYS:
         is_named = bool(before) and before[-1] in _ARTICLE_OF_DAYS[language.name]
     else:
-        is_named = _ORDINAL_END.search(text[start:end]) is not None
-    word = WORD.match(behind.lstrip().casefold())
+        is_named = _RE["ordinal end"].search(text[start:end]) is not None
+    word = vocabulary.WORD.match(behind.lstrip().casefold())
     return is_named and (word is None or word[0] in FUNCTION_WORDS[language.name])
 
 

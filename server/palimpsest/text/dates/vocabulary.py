@@ -17,84 +17,34 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
-from importlib.resources import files
-from typing import Literal, NamedTuple, TypeAlias, get_args
+from functools import lru_cache
+from typing import NamedTuple, TypeAlias
 
 from palimpsest.text.tokenizer import fold_case_and_marks
-from palimpsest.text.word_lists import LazyPattern
+from palimpsest.text.word_lists import patterns, word_lists
 
 Value: TypeAlias = int | str | tuple[str, int] | tuple[int, ...]
 
-LETTERS = {
-    "months": "M",
-    "abbreviations": "b",
-    "weekdays": "W",
-    "weekday abbreviations": "k",
-    "weekday": "W",
-    "plain weekdays": "K",
-    "plain-weekday": "K",
-    "bracketed weekdays": "H",
-    "numbers": "N",
-    "number": "N",
-    "ordinals": "O",
-    "season": "S",
-    "unit": "U",
-    "direction": "L",
-    "offset": "D",
-    "period": "R",
-    "quarter": "q",
-    "part": "E",
-    "part-after": "e",
-    "ago": "A",
-    "ago after": "a",
-    "ahead": "F",
-    "ahead after": "h",
-    "counted from": "g",
-    "onward": "s",
-    "lasting": "y",
-    "weeks-on": "j",
-    "in": "i",
-    "preposition": "P",
-    "before": "B",
-    "since": "G",
-    "of": "o",
-    "the": "t",
-    "future": "f",
-    "range": "-",
-    "recurring": "V",
-    "ignore": "x",
-    "holiday": "x",
-    "feast": "T",
-}
-"""The letter of each class of words. `date_finder.py` writes its rules in these letters."""
+_RE = patterns("palimpsest.text.dates", "rules.txt")
+SECTIONS = word_lists("palimpsest.text.dates", "rules.txt")
 
-Cue: TypeAlias = Literal[
-    "past",
-    "not past",
-    "coming",
-    "due",
-    "planned",
-    "appointment",
-    "habit",
-    "habitual",
-    "yearly",
-    "auxiliary",
-    "participle",
-    "either",
-    "function",
-    "conjunction",
-    "ever since",
-    "determiner",
-    "task",
-    "ready",
-    "moved",
-    "moved from",
-    "moved to",
-]
+
+def _classes(section: str) -> dict[str, str]:
+    """Return what stands before the colon of a line for each class that it lists."""
+    lines = (line.partition(": ") for line in SECTIONS[section].splitlines())
+    return {name: value for value, _, names in lines for name in names.split(", ")}
+
+
+LETTERS = _classes("letters")
+"""The letter of each class of words, in which the rules are written."""
+
+FIRST_VALUE = {name: int(value) for name, value in _classes("first values").items()}
+"""The value of the first word of the classes whose words are listed in order."""
+
+Cue: TypeAlias = str
 """What a word says of the days beside it, see `date_direction.py`."""
 
-CUES: tuple[Cue, ...] = get_args(Cue)
+CUES = frozenset(" ".join(SECTIONS["cues"].split()).split(", "))
 
 ASIDE: frozenset[Cue] = frozenset(("moved", "moved from", "moved to"))
 """What a word says beside its tense."""
@@ -107,35 +57,19 @@ YEAR_PERIOD = "r"
 THIS = "l"
 """Letters of words that the rules treat unlike the rest of their class."""
 
-FIRST_VALUE = {
-    "months": 1,
-    "abbreviations": 1,
-    "weekdays": 0,
-    "weekday abbreviations": 0,
-    "plain weekdays": 0,
-    "bracketed weekdays": 0,
-    "numbers": 1,
-    "ordinals": 1,
-}
-"""The value of the first word of the classes whose words are listed in order."""
-
 UNSPACED = "zh-ja"
 """The section of Chinese and Japanese. Its words are found without spaces between them."""
 
-_DATE_LETTERS = frozenset("MmbWKSDRrqCT")
-_UNIT_LETTERS = frozenset("Uu")
-_MOVER_LETTERS = frozenset("LlAaFihBE")
+DATE_LETTERS = frozenset("MmbWKSDRrqCT")
+UNIT_LETTERS = frozenset("Uu")
+MOVER_LETTERS = frozenset("LlAaFihBE")
 """Only a text with a number, with a word of a date, or with a unit and a word such as "last" can name a date."""
 
 _UNFOLDED = frozenset(("marco", "ar", "ete", "var", "host", "passe"))
 """Other words that a word of a date becomes without its marks: Marco for março, a name; "passe" for "passé"."""
 
 _LATIN_END = "\u0250"
-VOWEL_SIGNS = "[\u0900-\u0903\u093a-\u094f\u0955-\u0957\u0962\u0963]"
-"""The signs of Hindi that belong to a word, which are no letters to Python, as a pattern."""
-
-WORD = LazyPattern(rf"[^\W\d_]++(?:{VOWEL_SIGNS}++[^\W\d_]*+)*+")
-_WORD = LazyPattern(rf"{WORD.pattern}|[^\w\s]")
+WORD = _RE["word"]
 
 
 class Item(NamedTuple):
@@ -167,7 +101,7 @@ class Cues:
     def add(self, phrase: str, cue: Cue) -> None:
         """Add a word, a phrase, or a part of words with a star."""
         begin, star, end = phrase.partition("*")
-        first, *rest = _WORD.findall(phrase)
+        first, *rest = _RE["word or sign"].findall(phrase)
         if star:
             self.parts.append((begin, end, cue))
         elif rest:
@@ -205,60 +139,37 @@ class Language:
     cues: Cues = field(default_factory=Cues)
 
 
-@dataclass(frozen=True, slots=True)
-class Vocabulary:
-    """All languages, and which of them have a word: any, one that makes a date, a unit, one that says which unit.
+class Vocabulary(NamedTuple):
+    """All languages by their names, and those that have a word, with the letters of its classes."""
 
-    `triggers` are the words that make a date, and the units; a text without any of them has no date in words.
-    `han_words` are the words of the languages that are written without spaces.
-    """
-
-    languages: tuple[Language, ...]
-    all_words: dict[str, tuple[Language, ...]]
-    date_words: dict[str, tuple[Language, ...]]
-    units: dict[str, tuple[Language, ...]]
-    movers: dict[str, tuple[Language, ...]]
-    triggers: frozenset[str]
-    han_words: tuple[str, ...]
+    languages: dict[str, Language]
+    words: dict[str, list[tuple[Language, frozenset[str]]]]
 
 
 @lru_cache(maxsize=1)
 def vocabulary() -> Vocabulary:
     """Read the vocabulary."""
-    languages: list[Language] = []
-    for line in files("palimpsest.text.dates").joinpath("vocabulary.txt").read_text("utf-8").splitlines():
-        if line.startswith("["):
-            languages.append(Language(line.strip("[]")))
-        elif (head := line.partition(":")[0]) in CUES:
-            for phrase in line.removeprefix(f"{head}: ").split(", "):
-                languages[-1].cues.add(phrase, head)
-        elif line and not line.startswith("#"):
-            for phrase, entry in _entries_of(line):
-                _add(languages[-1], phrase.removesuffix("?"), entry)
+    sections = word_lists("palimpsest.text.dates", "vocabulary.txt")
+    languages = {name: Language(name) for name in sections}
+    for name, language in languages.items():
+        for line in sections[name].splitlines():
+            head, _, listed = line.partition(": ")
+            if head in CUES:
+                for phrase in listed.split(", "):
+                    language.cues.add(phrase, head)
+                continue
+            for phrase, entry in _entries_of(head, listed):
+                _add(language, phrase.removesuffix("?"), entry)
                 if phrase.endswith("?"):
-                    languages[-1].homographs.add(phrase.removesuffix("?"))
-    han_words = tuple(next(language for language in languages if language.name == UNSPACED).words)
-    by_letters = partial(_languages_by_word, languages)
-    every_letter = frozenset("".join(LETTERS.values()))
-    return Vocabulary(
-        languages=tuple(languages),
-        all_words=by_letters(every_letter),
-        date_words=by_letters(_DATE_LETTERS),
-        units=by_letters(_UNIT_LETTERS),
-        movers=by_letters(_MOVER_LETTERS),
-        triggers=frozenset(by_letters(_DATE_LETTERS | _UNIT_LETTERS)),
-        han_words=han_words,
-    )
-
-
-def _languages_by_word(languages: Sequence[Language], letters: frozenset[str]) -> dict[str, tuple[Language, ...]]:
-    """Return the languages of each word that has one of these letters."""
-    by_word: dict[str, tuple[Language, ...]] = {}
-    for language in languages:
+                    language.homographs.add(phrase.removesuffix("?"))
+    words: dict[str, list[tuple[Language, frozenset[str]]]] = {}
+    for language in languages.values():
+        letters: dict[str, set[str]] = {}
         for word, entry in _words_and_phrases(language):
-            if any(letter in letters for letter, _ in entry):
-                by_word[word] = tuple(dict.fromkeys((*by_word.get(word, ()), language)))
-    return by_word
+            letters.setdefault(word, set()).update(letter for letter, _ in entry)
+        for word, known in letters.items():
+            words.setdefault(word, []).append((language, frozenset(known)))
+    return Vocabulary(languages, words)
 
 
 def _words_and_phrases(language: Language) -> Iterator[tuple[str, Entry]]:
@@ -269,9 +180,8 @@ def _words_and_phrases(language: Language) -> Iterator[tuple[str, Entry]]:
             yield max((first, *rest), key=len), entry
 
 
-def _entries_of(line: str) -> Iterator[tuple[str, Entry]]:
+def _entries_of(head: str, listed: str) -> Iterator[tuple[str, Entry]]:
     """Yield the words of a line with their entries."""
-    head, _, listed = line.partition(": ")
     groups = [group.strip() for group in listed.split(", ")]
     if head in FIRST_VALUE:
         for value, group in enumerate(groups, FIRST_VALUE[head]):
@@ -307,7 +217,7 @@ def _class_and_value(head: str) -> tuple[str, Value]:
 def _add(language: Language, phrase: str, entry: Entry) -> None:
     """Add a word or a phrase, and the same without marks, as many people type it."""
     for variant in dict.fromkeys((phrase, _without_marks(phrase))):
-        first, *rest = _WORD.findall(variant) if language.name != UNSPACED else [variant]
+        first, *rest = _RE["word or sign"].findall(variant) if language.name != UNSPACED else [variant]
         if first == "-":
             continue
         if rest:
@@ -339,23 +249,11 @@ _DAYS = range(1, 32)
 _MONTHS = range(1, 13)
 _MAX_NUMBER = 999
 
-_HAN = "\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
 _HAN_DIGITS = "〇一二三四五六七八九"
 _HAN_NUMBERS = {**{digit: value for value, digit in enumerate(_HAN_DIGITS)}, "零": 0, "两": 2, "兩": 2}
 _HAN_TEN = "十"
 
-_PUNCTUATION = {
-    ",": ",",
-    ".": ".",
-    "!": "!",
-    "?": "!",
-    "-": "-",
-    "\u2013": "-",
-    "'": "o",
-    "\u2019": "o",
-    "(": "(",
-    "\uff08": "(",
-}
+_PUNCTUATION = dict(zip(",.!?-\u2013'\u2019(\uff08", ",.!!--oo((", strict=True))
 """Apostrophes stand for "of": they join "d'avril" and "year's"."""
 
 
@@ -378,40 +276,8 @@ class Token(NamedTuple):
 
 @lru_cache(maxsize=1)
 def _token_pattern() -> re.Pattern[str]:
-    han = "|".join(sorted(map(re.escape, vocabulary().han_words), key=lambda word: (-len(word), word)))
-    han_number = "".join((*_HAN_NUMBERS, _HAN_TEN))
-    number = rf"(?:\d{{1,3}}|[{han_number}]{{1,3}})"
-    letter = rf"[^\W\d_{_HAN}]"
-    letters = rf"(?:{letter}++(?:{VOWEL_SIGNS}++{letter}*+)*+)"
-    return re.compile(
-        rf"""
-        (?: (?P<word> {letters}++ (?![\d_]|-\d) )
-        | (?<![A-Za-z0-9_./-])
-        (?: (?P<ymd> \d{{4}}-\d\d-\d\d (?:[T\ ]\d\d:\d\d[\d:.+Zz-]{{0,24}})?
-            | \d{{4}}/\d\d?/\d\d? | \d{{4}}\.\d\d?\.\d\d? )
-          | (?P<ym> \d{{4}}-\d\d )
-          | (?P<dmy> \d\d?(?P<separator>[./-])\d\d?(?P=separator)\d{{4}} )
-          | (?P<dm> \d\d?\.\ ?\d\d?\.(?!\ ?\d) ) )
-        (?![A-Za-z0-9_] | [./:-][A-Za-z0-9])
-        | (?P<han_year> (?:(?:19|20)\d\d | [{han_number}]{{4}})[年년] (?![前后後间間]|\ ?전) )
-        | (?P<han_month> {number}[月월] (?![前间間]) )
-        | (?P<han_day> {number}[日号號일] (?![前后後间間目以之]|\ ?[전후]|간) )
-        | (?P<han> {han} )
-        | (?P<han_number> [{han_number}]{{1,3}} )
-        | (?P<quarter> (?<![A-Za-z0-9_-])[Qq][1-4](?![A-Za-z0-9_]) )
-        | (?P<decade> (?<![\w.-])(?:(?:19|20)\d0|[2-9]0)(?:s|er|ern)(?!\w) )
-        | (?P<clock> (?<![\w.:/-])(?:[01]?\d|2[0-4])
-            (?: [:.h][0-5]\d(?:\ ?[ap]m)?(?![\w:/-]|\.\d) | \ ?(?:[ap]m|Uhr|uur|h)(?!\w) ) )
-        | (?P<code> [$€£¥#]\ ?\d[\d.,]{{0,40}} | [A-Z]{{2,20}}-\d\S{{0,40}}
-                  | [A-Za-z_]{{1,40}}\d\w{{0,40}}(?:[.:-]\d\w{{0,40}}){{0,8}}
-                  | \d{{1,20}}(?:[.:/]\d{{1,20}}|,\d{{1,3}}(?!\d)){{1,20}}\w{{0,40}} )
-        | (?P<number> \d++ (?: (?:st|nd|rd|th|er|re|[eèéº°ª]|ème|:[ae]|-?(?:го|е))(?![^\W{_HAN}]) )?
-          (?! [A-Za-z_] | \ ?[$€£¥%] ) )
-        | (?P<prefix> {letters} )
-        | (?P<other> \d\w{{0,40}} | \w | [^\w\s] ) ) \s*+
-        """,
-        re.VERBOSE,
-    )
+    words = sorted(map(re.escape, vocabulary().languages[UNSPACED].words), key=lambda word: (-len(word), word))
+    return re.compile(_RE["token"].pattern.replace("{han}", "|".join(words)))
 
 
 def tokens_of(text: str) -> list[Token]:

@@ -3,55 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import takewhile
 
 from palimpsest.core.models import EntityType
-from palimpsest.text.names.known_names import Span, Word, is_adjacent
-from palimpsest.text.names.lexicon import (
-    CUES,
-    CUES_AFTER,
-    FIRST_WORDS,
-    INTRODUCING,
-    JOINING,
-    LAST_PARTS,
-    LAST_WORDS,
-    NEVER,
-    NUMBERED,
-    PERSON,
-    PERSON_VERBS,
-    PETS,
-    PLACE_PREPOSITIONS,
-    TITLES,
-    WELL_KNOWN,
-    is_also_word,
-    is_english_word,
-    is_german_word,
-    is_given_name,
-    is_place,
-)
-from palimpsest.text.stopwords import FUNCTION_WORDS
+from palimpsest.text.names import lexicon
+from palimpsest.text.names.known_names import Span, Word, is_adjacent, without_genitive
+from palimpsest.text.names.lexicon import WORDS, is_also_word, is_english_word, is_german_word, is_given_name, is_place
+from palimpsest.text.stopwords import ALL_FUNCTION_WORDS, function_word_counts
 from palimpsest.text.word_lists import LazyPattern
+
+_PEOPLE_AND_PETS = lexicon.PERSON | lexicon.PETS
+_NO_NAMES_ALONE = lexicon.PERSON | WORDS["numbered"]
+_SAINTS = ("st", "saint")
+_VERB = LazyPattern(r"[^\W\d_]+(?:t|te|en|ten)")
+"""How German verbs end. A name after its verb is its subject, and a noun may follow: "isst Malte Grünkohl"."""
 
 # Tell what a name is of, by its words and the words before it.
 
-_SKIPPED = frozenset(("is", "ist", "was", "the", "a", "der", "die", "das", "el", "la", "est", "es", "to", "se"))
-"""What may stand between a noun and the word that introduces its name: "the novel is called"."""
-
-_LIVING = frozenset(("lives", "lived", "living", "moved", "moving", "born", "flew", "drove", "travelled"))
-
-_EMPLOYED = frozenset(
-    ("works", "worked", "working", "employed", "arbeitet", "arbeitete", "trabaja", "travaille", "lavora")
-)
-_EMPLOYERS_AFTER = frozenset(("at", "for", "by", "bei", "für", "en", "para", "chez", "per", "da"))
-
-_TOWARDS = ("near", "à", "nach", "aus", "под", "desde", "près")
-"""Prepositions after which a name that no list has is mostly a place."""
-_EMPLOYERS = ("chez", "at")
-"""Prepositions after which a name that no list has is mostly an organization."""
-_ONE = ("a", "an", "ein", "eine", "einen", "einem", "einer", "un", "une", "una")
 
 INTRODUCED_REACH = 3
 """How many words before "called" may be the noun that says what is called so."""
@@ -63,9 +33,9 @@ def kind_of(name: str, before: Sequence[str], after: str = "") -> EntityType:
     `before` are the words before the name, the nearest last, and `after` is the word after it, all in lower case.
     """
     words = name.replace(".", " ").split()
-    if known := kind_by_own_words(words) or WELL_KNOWN.get(name):
+    if known := kind_by_own_words(words) or lexicon.WELL_KNOWN.get(name):
         return known
-    if words[0] in WELL_KNOWN:
+    if words[0] in lexicon.WELL_KNOWN:
         return "product"
     return _cue(before) or _by_lists(name, words, before, after) or _by_form(name, words, before, after)
 
@@ -74,42 +44,48 @@ def kind_by_own_words(words: Sequence[str]) -> EntityType | None:
     """Return the type that the first or the last word of a name shows, such as "Street"; None if they show none."""
     first, last = words[0].casefold(), words[-1].casefold()
     if len(words) > 1:
-        if first in PERSON and first not in FIRST_WORDS and first not in ("st", "saint"):
+        if first in lexicon.PERSON and first not in lexicon.FIRST_WORDS and first not in _SAINTS:
             return "person"
-        if found := LAST_WORDS.get(last) or LAST_WORDS.get(last.removesuffix("s")) or FIRST_WORDS.get(first):
+        if (
+            found := lexicon.LAST_WORDS.get(last)
+            or lexicon.LAST_WORDS.get(last.removesuffix("s"))
+            or lexicon.FIRST_WORDS.get(first)
+        ):
             return found
     if "&" in words:
         return "organization"
-    return next((kind for end, kind in LAST_PARTS.items() if last.endswith(end) and last != end), None)
+    return next((kind for end, kind in lexicon.LAST_PARTS.items() if last.endswith(end) and last != end), None)
 
 
 def _cue(before: Sequence[str]) -> EntityType | None:
     """Return what the nearest words before a name say, such as "sister" or "a dog called"."""
     end = len(before)
-    while end and (before[end - 1] in INTRODUCING or (end < len(before) and before[end - 1] in _SKIPPED)):
+    while end and (
+        before[end - 1] in WORDS["introducing"] or (end < len(before) and before[end - 1] in WORDS["skipped"])
+    ):
         end -= 1
     reach = 1 if end == len(before) else INTRODUCED_REACH
     for word in reversed(before[max(0, end - reach) : end]):
-        if found := CUES.get(word) or CUES.get(word.removesuffix("s")):
+        if found := lexicon.CUES.get(word) or lexicon.CUES.get(word.removesuffix("s")):
             return "other" if found == "pet" else found
     return None
 
 
 def _by_lists(name: str, words: Sequence[str], before: Sequence[str], after: str) -> EntityType | None:
     near = before[-1] if before else ""
-    is_at_place = near in PLACE_PREPOSITIONS
-    if CUES_AFTER.get(after) == "person" and not is_at_place and not _is_acronym(name):
+    is_at_place = near in WORDS["place prepositions"]
+    if lexicon.CUES_AFTER.get(after) == "person" and not is_at_place and not _is_acronym(name):
         return "person"
     if is_place(name):
         return "place" if is_at_place or not is_given_name(words[0]) else "person"
-    if near in _EMPLOYERS_AFTER and not _EMPLOYED.isdisjoint(before[-2:-1]):
+    if near in WORDS["employers after"] and not WORDS["employed"].isdisjoint(before[-2:-1]):
         return "organization"
     if is_given_name(words[0]) and not (is_also_word(words[0]) and len(words) == 1 and before):
         return "person"
-    lives_there = near in ("in", "to") and not _LIVING.isdisjoint(before[-3:-1])
-    if near in _EMPLOYERS:
+    lives_there = near in ("in", "to") and not WORDS["living"].isdisjoint(before[-3:-1])
+    if near in WORDS["employers"]:
         return "organization"
-    return "place" if near in _TOWARDS or lives_there else None
+    return "place" if near in WORDS["towards"] or lives_there else None
 
 
 def _is_acronym(name: str) -> bool:
@@ -118,11 +94,11 @@ def _is_acronym(name: str) -> bool:
 
 
 def _by_form(name: str, words: Sequence[str], before: Sequence[str], after: str) -> EntityType:
-    if after in CUES_AFTER and not (CUES_AFTER[after] == "person" and _is_acronym(name)):
-        return CUES_AFTER[after]
+    if after in lexicon.CUES_AFTER and not (lexicon.CUES_AFTER[after] == "person" and _is_acronym(name)):
+        return lexicon.CUES_AFTER[after]
     if len(words) > 2 and words[0] == "The":  # noqa: PLR2004 - a title; "The Hague" is a place
         return "document"
-    if before and before[-1] in _ONE:
+    if before and before[-1] in WORDS["one"]:
         return "product"
     is_two = len(words) == 2  # noqa: PLR2004 - a given name and a family name
     is_full_name = is_two and all(word.istitle() and word[1:2] != "-" and not is_english_word(word) for word in words)
@@ -149,61 +125,13 @@ MIN_HEADING = 5
 HEADING = 0.7
 """If more than this share of at least five words has capitals, they say nothing."""
 
-_LANGUAGES = ("en", "de", "fr", "es", "pt", "it", "nl", "pl", "sv", "tr", "ru")
-"""The languages with capitals whose function words are listed. Of two that fit as well, the first is taken."""
-
-_LANGUAGES_OF_WORDS = {
-    word: [language for language in _LANGUAGES if word in FUNCTION_WORDS.get(language, ())]
-    for language in _LANGUAGES
-    for word in FUNCTION_WORDS.get(language, ())
-}
-
-_ELISION = LazyPattern(r"(?:[dlDL]|qu|[Dd]ell|[Aa]ll|[Nn]ell|[Ss]ull|[Dd]all)['\u2019](?=\w)")
-_GENITIVE = LazyPattern(r"['\u2019]s?$")
-_COMMON = frozenset(word for words in FUNCTION_WORDS.values() for word in words)
-_GERMAN_NOUN = LazyPattern(r"(?:ung|heit|keit|schaft|tion|tät|ment|ling|chen|nis|ismus)(?:e?[ns])?$|^.{11,}$")
-_AFTER_BRANDS = ("pro", "plus", "ultra", "mini", "max", "ii", "iii", "iv", "vi", "vii", "viii", "ix")
-"""What brands and numbers end with, and no name begins with, as in "α7 IV"."""
 SHORTEST = 2
 """Listed names of two letters, such as "Ab", are mostly words."""
-_FAMILY_ENDS = ("er", "son", "sen", "man", "ley", "ford", "ton")
-_PRESSED = frozenset(
-    ("click", "press", "choose", "select", "tap", "tick", "hit", "klicke", "klick", "drücke", "wähle", "tippe")
-)
-_ON_SCREEN = frozenset(
-    ("button", "menu", "tab", "dialog", "checkbox", "option", "link", "icon", "key", "page", "screen")
-)
-_PREFIXES = ("co", "re", "pre", "non", "semi", "multi", "mid", "ex", "anti", "sub")
-"""Parts of English words before a hyphen: "Co-supervisor"."""
-_NO_VERBS = ("mit", "seit", "zwischen", "neben", "gegen", "wegen", "unten", "hinten", "mitten", "statt")
-_VERB = LazyPattern(r"[^\W\d_]+(?:t|te|en|ten)")
-"""How German verbs end. A name after its verb is its subject, and a noun may follow: "isst Malte Grünkohl"."""
-_PLACE_BEGINNINGS = ("bad", "sankt")
-"""Capitalized words with which German places begin."""
-_ARTICLES = ("the", "la", "el", "le", "les", "los", "las", "il", "lo")
-_IN_ANY_NAME = ("del", "des", "du")
-_RUSSIAN = (
-    ("ой", "а"),
-    ("ей", "я"),
-    ("ем", "й"),
-    ("ом", ""),
-    ("ы", "а"),
-    ("и", "а"),
-    ("и", "я"),
-    ("е", "а"),
-    ("е", ""),
-    ("у", "а"),
-    ("у", ""),
-    ("а", ""),
-    ("ю", "я"),
-    ("я", "й"),
-    ("ю", "й"),
-)
 
 
 def capital_spans(text: str, words: Sequence[Word], covered: bytearray) -> Iterator[Span]:
     """Yield the names that capitals show. Where `covered` is 1, the text holds no names."""
-    language = language_of(tuple(word.text.casefold() for word in words))
+    language = language_of(tuple(word.folded for word in words))
     if not _capitals_tell(words, language):
         return
     reader = _Reader(text, words, language, covered)
@@ -218,16 +146,15 @@ def capital_spans(text: str, words: Sequence[Word], covered: bytearray) -> Itera
 @lru_cache(maxsize=64)
 def language_of(words: tuple[str, ...]) -> str:
     """Return the language that most of the function words are of; "en" if none tells."""
-    counts = Counter(language for word in words for language in _LANGUAGES_OF_WORDS.get(word, ()))
-    if not counts:
+    counts = function_word_counts(words)
+    if not any(counts.values()):
         return "de" if any(char in word for word in words for char in "äöüß") else "en"
-    best = max(counts.values())
-    return next(language for language in _LANGUAGES if counts[language] == best)
+    return max(counts, key=lambda language: counts[language])
 
 
 def _is_listed(word: str) -> bool:
     """Return whether a list knows a word as a name, and nobody knows it as a word."""
-    if word in WELL_KNOWN:
+    if word in lexicon.WELL_KNOWN:
         return not is_english_word(word)
     return (is_given_name(word) or is_place(word)) and not is_also_word(word)
 
@@ -244,6 +171,9 @@ def _capitals_tell(words: Sequence[Word], language: str) -> bool:
     return capitals > 0 and not is_heading
 
 
+_NO_WORD = Word("")
+
+
 class _Reader:
     """Reads the words of one text."""
 
@@ -251,7 +181,12 @@ class _Reader:
         self._text = text
         self._words = words
         self._language = language
+        self._is_german = language == "de"
         self._covered = covered
+
+    def _word(self, number: int) -> Word:
+        """Return a word, or an empty one before the first and after the last."""
+        return self._words[number] if 0 <= number < len(self._words) else _NO_WORD
 
     def end_of_name(self, number: int) -> int:
         """Return the number after the last word of the name that begins with a word; the same number if none does."""
@@ -268,39 +203,38 @@ class _Reader:
     def span(self, number: int, end: int) -> Iterator[Span]:
         """Yield the name that some words are, without a title and without an ending, if they are one."""
         number = self._without_title(number, end)
-        first, last = self._words[number], self._words[end - 1]
-        if end - number == 1 and first.text.casefold() in (*TITLES, *PERSON, *NUMBERED):
+        first, last, is_one = self._words[number], self._words[end - 1], end - number == 1
+        if is_one and (first.folded in _NO_NAMES_ALONE or self._is_rest(number)):
             return
-        if end - number == 1 and self._is_rest(number):
-            return
-        start = first.start + (found.end() if (found := _ELISION.match(first.text)) else 0)
-        name = _GENITIVE.sub("", self._text[start : last.end])
+        start = first.start + first.elided
+        name = without_genitive(self._text[start : last.end])
         stop = start + len(name)
-        if end - number == 1 or is_given_name(self._words[number].text):
-            name = self._without_case_ending(
-                name, is_before_noun=end < len(self._words) and self._words[end].has_capital
-            )
+        if is_one or is_given_name(first.text):
+            name = self._without_case_ending(name, is_before_noun=self._word(end).has_capital)
         yield Span(start, stop, name, kind_of(name, self._before(number), self._after(end)))
 
     def _is_rest(self, number: int) -> bool:
         """Return whether a word is what is left of a longer expression beside a word that names nothing: Black Friday."""
-        plain = self._plain(self._words[number])
-        if self._language == "de" or _is_listed(plain) or plain in WELL_KNOWN or self._is_introduced(number):
-            return False
-        before, after = self._words[max(0, number - 1) : number], self._words[number + 1 : number + 2]
         word = self._words[number]
-        beside = [other for other in before if is_adjacent(self._text, other, word)]
-        beside += [other for other in after if is_adjacent(self._text, word, other)]
-        return is_english_word(plain) and any(
-            other.text.istitle() and other.text.casefold() in NEVER for other in beside
+        if self._is_german or _is_listed(word.plain) or word.plain in lexicon.WELL_KNOWN or self._is_introduced(number):
+            return False
+        before, after = self._word(number - 1), self._word(number + 1)
+        beside = ((before, is_adjacent(self._text, before, word)), (after, is_adjacent(self._text, word, after)))
+        return is_english_word(word.plain) and any(
+            is_beside and other.text.istitle() and other.folded in WORDS["never"] for other, is_beside in beside
         )
 
     def _without_title(self, number: int, end: int) -> int:
         """Return the number of the first word after a title, if enough of a name is left without it."""
-        title, last = self._words[number].text.casefold(), self._words[end - 1].text
-        if title in PERSON - TITLES and end - number > 1 and self._words[number].is_first:
+        title, last = self._words[number].folded, self._words[end - 1].text
+        if (
+            title in lexicon.PERSON
+            and title not in lexicon.TITLES
+            and end - number > 1
+            and self._words[number].is_first
+        ):
             return self._without_title(number + 1, end)
-        if title not in TITLES or title in ("st", "saint"):
+        if title not in lexicon.TITLES or title in _SAINTS:
             return number
         is_given = end - number == TITLE_AND_NAME and is_given_name(last) and not is_also_word(last)
         return number + 1 if is_given or end - number > TITLE_AND_NAME else number
@@ -310,28 +244,21 @@ class _Reader:
         first = number
         while first > max(0, number - 4) and is_adjacent(self._text, self._words[first - 1], self._words[first]):
             first -= 1
-        return [word.text.casefold() for word in self._words[first:number]]
+        return [word.folded for word in self._words[first:number]]
 
     def _after(self, end: int) -> str:
         """Return what follows a name: the next word, or the person whom a genitive says."""
-        if end == len(self._words):
-            return ""
-        if self._words[end - 1].text.endswith(("'s", "\u2019s")):
-            people = (word.text for word in self._words[end : end + 3] if word.text in PERSON)
-            return "lives" if next(people, "") else ""
-        return self._words[end].text.casefold()
+        if self._words[end - 1].is_genitive:
+            return "lives" if any(word.text in lexicon.PERSON for word in self._words[end : end + 3]) else ""
+        return self._word(end).folded
 
     def _without_case_ending(self, name: str, *, is_before_noun: bool) -> str:
-        if (
-            self._language == "de"
-            and is_before_noun
-            and name.endswith("s")
-            and not is_given_name(name)
-            and is_given_name(name[:-1])
-        ):
+        if is_given_name(name):
+            return name
+        if self._is_german and is_before_noun and name.endswith("s") and is_given_name(name[:-1]):
             return name[:-1]
-        if self._language == "ru" and " " not in name and not is_given_name(name) and not is_place(name):
-            for ending, nominative in _RUSSIAN:
+        if self._language == "ru" and " " not in name and not is_place(name):
+            for ending, nominative in (case.split("/") for case in lexicon.RUSSIAN_CASES):
                 stem = name.removesuffix(ending)
                 listed = stem + nominative
                 if stem != name and len(stem) > 2 and (is_given_name(listed) or is_place(listed)):  # noqa: PLR2004 - "Al"
@@ -342,65 +269,66 @@ class _Reader:
         word, is_full = self._words[number], self._is_full_name(number)
         if is_full or not self._may_name(number):
             return is_full
-        plain = self._plain(word)
-        folded = plain.casefold()
-        if self._is_introduced(number) or (plain in WELL_KNOWN and not word.is_first):
+        plain, folded = word.plain, word.plain.casefold()
+        if self._is_introduced(number) or (plain in lexicon.WELL_KNOWN and not word.is_first):
             return True
-        is_article = folded in _ARTICLES and not word.is_first and self._is_followed_by_capital(number)
-        if (folded in _COMMON and not is_article) or (folded in _AFTER_BRANDS and not _is_listed(plain)):
+        is_article = folded in WORDS["articles"] and not word.is_first and self._is_followed_by_capital(number)
+        is_common = folded in ALL_FUNCTION_WORDS and not is_article
+        is_brand_ending = folded in WORDS["brand endings"] and not _is_listed(plain)
+        if is_common or is_brand_ending or (self._is_german and folded in _PEOPLE_AND_PETS):
             return False
-        if folded in (*PERSON, *PETS) and self._language == "de":
-            return False
-        if self._begins_listed_name(number, plain):
+        if self._begins_listed_name(number):
             return True
-        if self._is_on_screen(number, plain):
+        if self._is_on_screen(number):
             return False
-        if self._language == "de":
-            return self._is_no_german_word(number, plain)
-        return not word.is_first or self._is_name_at_beginning(number, plain)
+        if self._is_german:
+            return self._is_no_german_word(number)
+        return not word.is_first or self._is_name_at_beginning(number)
 
     def _is_full_name(self, number: int) -> bool:
         """Return whether a sentence begins with a given name that is also a word, a family name and what people do."""
-        word, following = self._words[number], self._words[number + 1 : number + 2]
-        plain = self._plain(word)
-        is_given = word.is_first and word.has_capital and is_also_word(plain) and is_given_name(plain)
+        word, family = self._words[number], self._word(number + 1).plain
+        is_given = word.is_first and word.has_capital and is_also_word(word.plain) and is_given_name(word.plain)
         if not is_given or not self._is_followed_by_capital(number):
             return False
-        family = self._plain(following[0])
-        is_family = not is_english_word(family) or family.endswith(_FAMILY_ENDS)
-        return is_family and self._after(number + 2) in PERSON_VERBS
+        is_family = not is_english_word(family) or family.endswith(tuple(WORDS["family ends"]))
+        return is_family and self._after(number + 2) in WORDS["person verbs"]
 
-    def _is_on_screen(self, number: int, plain: str) -> bool:
+    def _is_on_screen(self, number: int) -> bool:
         """Return whether a common word is what a button or a menu says: "click Save", "the Cancel button"."""
+        plain = self._words[number].plain
         if not (is_english_word(plain) or is_german_word(plain, compounds=False)):
             return False
         before = [word for word in self._before(number) if word not in ("the", "on", "auf", "den", "die", "das")]
-        return (bool(before) and before[-1] in _PRESSED) or self._after(number + 1) in _ON_SCREEN
+        return (bool(before) and before[-1] in WORDS["pressed"]) or self._after(number + 1) in WORDS["on screen"]
 
-    def _begins_listed_name(self, number: int, plain: str) -> bool:
+    def _begins_listed_name(self, number: int) -> bool:
         """Return whether a word is a name by the lists, or a title or a word such as "Bad" before the rest of one."""
+        plain = self._words[number].plain
         folded = plain.casefold()
-        is_title = folded in TITLES and (self._language != "de" or folded in ("dr", "prof"))
-        begins_place = self._language == "de" and folded in _PLACE_BEGINNINGS
+        is_title = folded in lexicon.TITLES and (not self._is_german or folded in ("dr", "prof"))
+        begins_place = self._is_german and folded in WORDS["place beginnings"]
         if (is_title or begins_place) and self._is_followed_by_capital(number):
             return True
         return _is_listed(plain) and len(plain) > SHORTEST
 
-    def _is_name_at_beginning(self, number: int, plain: str) -> bool:
+    def _is_name_at_beginning(self, number: int) -> bool:
         """Return whether a first word is a name: it is no word of the language, or what follows shows it."""
-        following = self._words[number + 1] if number + 1 < len(self._words) else None
+        plain, following = self._words[number].plain, self._word(number + 1)
+        is_followed = self._is_followed_by_capital(number)
         is_name_too = is_also_word(plain) and is_given_name(plain)
-        if is_name_too and following is not None and following.text in PERSON_VERBS:
+        if is_name_too and following.text in WORDS["person verbs"]:
             return True
-        if is_name_too and self._is_followed_by_capital(number) and following is not None:
+        if is_name_too and is_followed:
             return not is_english_word(following.text)
-        if "-" in plain and all(is_english_word(part) or part.casefold() in _PREFIXES for part in plain.split("-")):
+        parts = plain.split("-")
+        if len(parts) > 1 and all(is_english_word(part) or part.casefold() in WORDS["prefixes"] for part in parts):
             return False
         if plain.isupper() and len(plain) > 1:
-            return plain in WELL_KNOWN or not _is_shouted(plain)
-        if _ELISION.match(self._words[number].text):
+            return plain in lexicon.WELL_KNOWN or not _is_shouted(plain)
+        if self._words[number].elided:
             return False
-        if self._is_followed_by_capital(number) and following is not None and following.text.casefold() in LAST_WORDS:
+        if is_followed and following.folded in lexicon.LAST_WORDS:
             return True
         is_unknown = self._language == "en" and plain.isascii() and not is_english_word(plain, compounds=True)
         return is_unknown and self._is_english_beside(number)
@@ -411,138 +339,121 @@ class _Reader:
         known = [word for word in sentence if word.text[0].islower()]
         return 2 * sum(is_english_word(word.text) for word in known) > len(known) or not known
 
-    def _is_no_german_word(self, number: int, plain: str) -> bool:
-        if self._is_genitive_name(plain):
-            return True
-        if plain.casefold() in _COMMON or is_also_word(plain):
-            return False
-        before = next(reversed(self._before(number)), "")
-        if CUES.get(before) in ("organization", "project", "document", "product") and not self._words[number].is_first:
-            return not is_german_word(plain, compounds=False)
-        return (
-            not is_german_word(plain) and not is_english_word(plain) and not (plain.isupper() and len(plain) < MAX_CODE)
-        )
-
-    def _is_genitive_name(self, plain: str) -> bool:
-        return (
+    def _is_no_german_word(self, number: int) -> bool:
+        plain = self._words[number].plain
+        if (
             plain.endswith("s")
             and is_given_name(plain[:-1])
             and not is_also_word(plain[:-1])
             and not is_german_word(plain)
-        )
+        ):
+            return True  # a genitive
+        if plain.casefold() in ALL_FUNCTION_WORDS or is_also_word(plain):
+            return False
+        cue = lexicon.CUES.get(next(reversed(self._before(number)), ""))
+        if cue in ("organization", "project", "document", "product") and not self._words[number].is_first:
+            return not is_german_word(plain, compounds=False)
+        is_code = plain.isupper() and len(plain) < MAX_CODE
+        return not (is_german_word(plain) or is_english_word(plain) or is_code)
 
     def _is_introduced(self, number: int) -> bool:
         """Return whether the word before says that a name follows: "called", "Frau", "Kater"."""
-        if not number or not is_adjacent(self._text, self._words[number - 1], self._words[number]):
-            return self._is_after_abbreviation(number)
-        before = self._words[number - 1].text.casefold()
-        if before in INTRODUCING:
+        word, before = self._words[number], self._word(number - 1)
+        if not is_adjacent(self._text, before, word):
+            return before.folded in ("dr", "prof", "mr", "mrs", "ms", "st")
+        if before.folded in WORDS["introducing"]:
             return self._before(number)[-2:-1] != ["das"]  # "das heißt" explains
-        if self._language != "de" or not self._words[number - 1].has_capital:
+        if not self._is_german or not before.has_capital:
             return False
-        plain = self._plain(self._words[number])
-        return (
-            before in PETS
-            or before in ("herr", "herrn", "frau", "onkel", "tante", "oma", "opa")
-            or (before in PERSON and not is_german_word(plain))
+        is_title = before.folded in lexicon.PETS or before.folded in (
+            "herr",
+            "herrn",
+            "frau",
+            "onkel",
+            "tante",
+            "oma",
+            "opa",
         )
-
-    def _is_after_abbreviation(self, number: int) -> bool:
-        return number > 0 and self._words[number - 1].text.casefold() in ("dr", "prof", "mr", "mrs", "ms", "st")
+        return is_title or (before.folded in lexicon.PERSON and not is_german_word(word.plain))
 
     def _joined(self, first: int, number: int) -> int:
         """Return the number after the words that belong to a name which ends before a word; the same number if none."""
         before, word = self._words[number - 1], self._words[number]
-        if before.text.endswith(("'s", "\u2019s")) and self._words[first].text.casefold() not in ("st", "saint"):
+        if before.is_genitive and self._words[first].folded not in _SAINTS:
             return number
         between = self._text[before.end : word.start]
         if between == " & " and word.has_capital:
             return number + 1
-        is_abbreviated = between == ". " and (len(before.text) == 1 or before.text.casefold() in TITLES)
+        is_abbreviated = between == ". " and (len(before.text) == 1 or before.folded in lexicon.TITLES)
         if between not in (" ", "\u00a0") and not is_abbreviated:
             return number
         if word.has_capital:
-            return number + 1 if self._continues(first, number) else number
-        following = number + 1
+            return number + self._continues(first, number)
         if not self._joins(first, number):
             return number
-        if following < len(self._words) and self._words[following].text in JOINING:
-            following += 1
-        goes_on = following < len(self._words) and self._may_name(following)
-        return following + 1 if goes_on else number
+        following = number + 1 + (self._word(number + 1).text in WORDS["joining"])
+        return following + 1 if self._may_name(following) else number
 
     def _joins(self, first: int, number: int) -> bool:
         """Return whether a word in lower case is inside of a name: of a person, or of an institution."""
-        begin, before, folded = (self._words[index].text for index in (first, number - 1, number))
-        if folded == "of":
-            kind = CUES.get(before.casefold())
-            return begin == "The" or before.casefold() in FIRST_WORDS or kind in ("organization", "place")
-        if folded not in JOINING:
+        begin, before, joint = self._words[first], self._words[number - 1].folded, self._words[number].text
+        if joint == "of":
+            is_named = before in lexicon.FIRST_WORDS or lexicon.CUES.get(before) in ("organization", "place")
+            return begin.text == "The" or is_named
+        if joint not in WORDS["joining"]:
             return False
-        if folded in _IN_ANY_NAME:
+        if joint in WORDS["in any name"]:
             return True
-        if self._language == "de" and folded not in ("van", "von", "der", "zu"):
+        if self._is_german and joint not in ("van", "von", "der", "zu"):
             return False
-        return is_given_name(begin) or (begin.casefold() in FIRST_WORDS and self._language != "de")
+        return is_given_name(begin.text) or (begin.folded in lexicon.FIRST_WORDS and not self._is_german)
 
     def _continues(self, first: int, number: int) -> bool:
         """Return whether a capitalized word goes on with a name."""
-        word = self._words[number]
-        plain = self._plain(word)
+        begin, plain, folded = self._words[first], self._words[number].plain, self._words[number].plain.casefold()
         if not self._may_name(number, inside=True):
             return False
-        if self._language != "de":
+        if not self._is_german:
             return True
-        is_person = is_given_name(self._plain(self._words[first])) or self._words[first].text.casefold() in TITLES
-        if is_person and number == first + 1:
-            is_noun = is_german_word(plain) and self._is_after_verb(first)
-            return plain.casefold() not in (*PERSON, *PETS) and not is_noun
-        if self._words[first].text.casefold() in _PLACE_BEGINNINGS and number == first + 1:
-            return True
-        return plain.casefold() in LAST_WORDS or self._is_no_german_word(number, plain) or is_given_name(plain)
+        if number == first + 1:
+            if is_given_name(begin.plain) or begin.folded in lexicon.TITLES:
+                is_noun = is_german_word(plain) and self._is_after_verb(first)
+                return folded not in _PEOPLE_AND_PETS and not is_noun
+            if begin.folded in WORDS["place beginnings"]:
+                return True
+        return folded in lexicon.LAST_WORDS or self._is_no_german_word(number) or is_given_name(plain)
 
     def _is_after_verb(self, number: int) -> bool:
         before = next(reversed(self._before(number)), "")
-        return (
-            number > 0
-            and not self._words[number - 1].has_capital
-            and before not in _NO_VERBS
-            and bool(_VERB.fullmatch(before))
-        )
+        is_verb = before not in WORDS["no verbs"] and _VERB.fullmatch(before) is not None
+        return is_verb and not self._word(number - 1).has_capital
 
     def _may_name(self, number: int, *, inside: bool = False) -> bool:
-        word = self._words[number]
+        word = self._word(number)
         if not word.has_capital or self._covered.find(1, word.start, word.end) >= 0:
             return False
-        plain = self._plain(word)
-        folded = plain.casefold()
-        if plain.isupper() and self._is_of_number(word, plain, inside=inside):
+        plain, folded = word.plain, word.plain.casefold()
+        if plain.isupper() and self._is_of_number(word, inside=inside):
             return False
         if len(plain) == 1:
             return inside or self._text[word.end : word.end + 2] == ". "
-        if folded in NEVER or (plain[:-1].isupper() and folded.removesuffix("s") in NEVER):
+        if folded in WORDS["never"] or (plain[:-1].isupper() and folded.removesuffix("s") in WORDS["never"]):
             return False
-        if folded in NUMBERED and re.match(r" (?:\d|[A-Z]\b)", self._text[word.end :]) is not None:
+        if folded in WORDS["numbered"] and re.match(r" (?:\d|[A-Z]\b)", self._text[word.end :]) is not None:
             return False
-        return folded not in ("user", "users") and not (inside and folded in _COMMON and not word.text.istitle())
+        is_common = inside and folded in ALL_FUNCTION_WORDS and not word.text.istitle()
+        return folded not in ("user", "users") and not is_common
 
-    def _is_of_number(self, word: Word, plain: str, *, inside: bool) -> bool:
+    def _is_of_number(self, word: Word, *, inside: bool) -> bool:
         """Return whether capitals are a code, or part of the number of something: "EP 25", "CV19 KHR"."""
-        if not inside and any(map(str.isdigit, plain)):
+        if not inside and any(map(str.isdigit, word.plain)):
             return True
-        if len(plain) > MAX_CODE:
+        if len(word.plain) > MAX_CODE:
             return False
-        is_before_digits = len(plain) < MAX_CODE and re.match(r" \d", self._text[word.end : word.end + 2]) is not None
-        before = self._text[max(0, word.start - 8) : word.start]
+        before, after = self._text[max(0, word.start - 8) : word.start], self._text[word.end : word.end + 2]
+        is_before_digits = len(word.plain) < MAX_CODE and re.match(r" \d", after) is not None
         return is_before_digits or re.search(r"[A-Z]\d+ $", before) is not None
 
     def _is_followed_by_capital(self, number: int) -> bool:
-        following = number + 1
-        if following >= len(self._words) or not self._words[following].has_capital:
-            return False
-        between = self._text[self._words[number].end : self._words[following].start]
-        return between in (" ", "\u00a0", ". ") and self._may_name(following, inside=True)
-
-    @staticmethod
-    def _plain(word: Word) -> str:
-        return _GENITIVE.sub("", _ELISION.sub("", word.text, count=1))
+        between = self._text[self._words[number].end : self._word(number + 1).start]
+        return between in (" ", "\u00a0", ". ") and self._may_name(number + 1, inside=True)

@@ -6,14 +6,15 @@ import re
 import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from itertools import pairwise
 
 from palimpsest.core.models import SELF_NAMES, EntityType, name_key, plain_name
-from palimpsest.text.stopwords import FUNCTION_WORDS
-from palimpsest.text.word_lists import LazyPattern, word_lists
+from palimpsest.text.stopwords import ALL_FUNCTION_WORDS
+from palimpsest.text.word_lists import patterns, word_sets
 
-_LISTS = word_lists("palimpsest.text.names", "known_names.txt")
+_WORDS = word_sets("palimpsest.text.names", "known_names.txt")
+_RE = patterns("palimpsest.text.names", "known_names.txt")
 
 # Split a text into words for finding names: each with its place, and whether it begins a sentence.
 
@@ -30,39 +31,57 @@ class Span:
     type: EntityType = "other"
 
 
-def first_group(match: re.Match[str], kind: EntityType) -> Span:
-    """Return the part of a match that its first group with text has."""
-    number = next(number for number in range(1, len(match.groups()) + 1) if match[number])
-    return Span(match.start(number), match.end(number), match[number], kind)
+def span_of(match: re.Match[str], kind: EntityType = "other", group: int | None = None) -> Span:
+    """Return the part of a match that a group has: the first group with text if none is named, or 0 for the whole."""
+    if group is None:
+        group = next(number for number in range(1, len(match.groups()) + 1) if match[number])
+    return Span(match.start(group), match.end(group), match[group], kind)
 
 
 MAX_CHARS = 4_000
 """How much of a text is searched for names. A fact is one or two sentences. A page names what it is about at its
 beginning, and reading 4,000 characters takes a few milliseconds."""
 
-_APOSTROPHES = "'\u2018\u2019\u02bc"
-_HYPHENS = r"\-\u2010\u2011"
-_MARKS = "\u0300-\u036f\u0900-\u0903\u093a-\u094d\u0591-\u05c7\u064b-\u0652"
-_WORD = LazyPattern(rf"[^\W_](?:[\w{_MARKS}]|[{_APOSTROPHES}{_HYPHENS}&·\u00ad\u200b\u200c\u200d](?=[^\W_]))*")
-_UNCASED = "\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af"
-_ONE_SCRIPT = LazyPattern(rf"[{_UNCASED}]+|[^{_UNCASED}]+")
-"""Words in Han, Kana and Hangul are often written next to Latin ones without a space: "用Notion记", "OPAL에"."""
-_SENTENCE_END = LazyPattern(r"[.!?…:;。！？：；\n][\s\"')\]»“”’]*$|[.!?…:;]?\s*[\"“„«(\[•—]\s*$|\n\s*[-*]\s*$")  # noqa: RUF001
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Word:
     """A word of a text. `is_first` says that it begins the text, a sentence, a list item or a quotation."""
 
     text: str
-    start: int
-    end: int
+    start: int = 0
+    end: int = 0
     is_first: bool = False
 
-    @property
+    @cached_property
     def has_capital(self) -> bool:
         """Return whether the word begins with a capital letter."""
-        return self.text[0].isupper() or self.text[0].istitle()
+        return self.text[:1].isupper() or self.text[:1].istitle()
+
+    @cached_property
+    def folded(self) -> str:
+        """Return the word in lower case."""
+        return self.text.casefold()
+
+    @cached_property
+    def plain(self) -> str:
+        """Return the word without an article that is joined to it, and without a genitive."""
+        return without_genitive(self.text[self.elided :])
+
+    @cached_property
+    def elided(self) -> int:
+        """Return how long the article is that is joined to the word."""
+        found = _RE["elision"].match(self.text)
+        return found.end() if found else 0
+
+    @cached_property
+    def is_genitive(self) -> bool:
+        """Return whether the word is an English genitive."""
+        return self.text.endswith(("'s", "\u2019s"))
+
+
+def without_genitive(name: str) -> str:
+    """Return a name without the ending of a genitive."""
+    return _RE["genitive"].sub("", name)
 
 
 def beginning(text: str) -> str:
@@ -75,14 +94,14 @@ def words_of(text: str) -> list[Word]:
 
     A hyphen or an apostrophe inside a word belongs to it. A word ends where Latin letters meet Han, Kana or Hangul.
     """
-    found = [place for match in _WORD.finditer(text) for place in _parts(match)]
+    found = [place for match in _RE["word"].finditer(text) for place in _parts(match)]
     if not found:
         return []
     start, end = found[0]
     words = [Word(text[start:end], start, end, is_first=True)]
     for (_, before), (start, end) in pairwise(found):
         between = text[before:start]
-        is_first = between not in ("", " ") and _SENTENCE_END.search(between) is not None
+        is_first = between not in ("", " ") and _RE["sentence end"].search(between) is not None
         words.append(Word(text[start:end], start, end, is_first))
     return words
 
@@ -91,15 +110,13 @@ def _parts(match: re.Match[str]) -> list[tuple[int, int]]:
     """Return where the parts of a word are that are each in a script with spaces, or in one without."""
     if match[0].isascii():
         return [match.span()]
-    return [(match.start() + part.start(), match.start() + part.end()) for part in _ONE_SCRIPT.finditer(match[0])]
+    return [(match.start() + part.start(), match.start() + part.end()) for part in _RE["one script"].finditer(match[0])]
 
 
 def is_adjacent(text: str, word: Word, following: Word) -> bool:
     """Return whether nothing but a space is between two words."""
     return text[word.end : following.start] in (" ", "\u00a0")
 
-
-# Find known names in a text, namesakes, loose spellings, and the user's own name.
 
 # Find names in a text that are known already, in any script and spelling.
 
@@ -112,27 +129,9 @@ MAX_UNSPACED = 8
 MAX_CANDIDATES = 2_000
 """How many sequences of words are looked up for a text. A fact has about a hundred."""
 
-_UNSPACED = LazyPattern(
-    r"[\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\u0e00-\u0eff\u1780-\u17ff]+"
-)
-_HANGUL = LazyPattern(r"[\uac00-\ud7af]{2,}$")
-_COMMON = frozenset(word for words in FUNCTION_WORDS.values() for word in words)
-
-
-_ARTICLES = frozenset(("the", "der", "die", "das", "la", "le", "el", "les", "los", "las", "il", "o", "a"))
-"""Function words with which names begin."""
 
 _BETWEEN = ("", " ", "\u00a0", ". ", " & ", "\n")
 """What may be between two words of a name. Nothing is where Latin letters meet Han, Kana or Hangul."""
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A name at its place in a text. `name` is the text there, without an ending that does not belong to it."""
-
-    start: int
-    end: int
-    name: str
 
 
 def name_candidates(text: str) -> list[str]:
@@ -149,11 +148,11 @@ def name_candidates(text: str) -> list[str]:
     return list(keys)
 
 
-def known_names(text: str, known: Mapping[str, EntityType]) -> list[Place]:
+def known_names(text: str, known: Mapping[str, EntityType]) -> list[Span]:
     """Return where a text has names that are known by their keys, the longest first, overlaps included."""
     if not known:
         return []
-    places = [place for place in _places(text) if _key(place.name) in known and not _is_common(place.name)]
+    places = [place for place in _places(text) if _key(place.name) in known and place.name not in ALL_FUNCTION_WORDS]
     return sorted(places, key=lambda place: (place.start - place.end, place.start))
 
 
@@ -162,127 +161,100 @@ def _key(name: str) -> str:
     return name.casefold() if name.isascii() and "\n" not in name else name_key(name)
 
 
-def _is_common(name: str) -> bool:
-    return name in _COMMON
-
-
-def _places(text: str) -> Iterator[Place]:
+def _places(text: str) -> Iterator[Span]:
     words = words_of(text)
     for number, word in enumerate(words):
         yield from _in_unspaced(word)
-        is_unspaced = _UNSPACED.fullmatch(word.text) is not None
+        is_unspaced = _RE["unspaced"].fullmatch(word.text) is not None
         if is_unspaced and number + 1 < len(words):
             yield from _into_next(text, word, words[number + 1])
-        if is_unspaced or (word.text in _COMMON and word.text not in _ARTICLES):
+        if is_unspaced or (word.text in ALL_FUNCTION_WORDS and word.text not in _WORDS["articles"]):
             continue
         end = word.start
         for following in words[number : number + MAX_WORDS]:
             if following is not word and text[end : following.start] not in _BETWEEN:
                 break
-            if following is not word and _UNSPACED.fullmatch(following.text):
+            if following is not word and _RE["unspaced"].fullmatch(following.text):
                 for last in range(following.start + 1, min(following.end, following.start + MAX_UNSPACED) + 1):
-                    yield Place(word.start, last, text[word.start : last])
+                    yield Span(word.start, last, text[word.start : last])
                 break
             end = following.end
-            if following.text not in _COMMON:  # a name ends with none
+            if following.text not in ALL_FUNCTION_WORDS:  # a name ends with none
                 for name_end in _ends(following):
-                    yield Place(word.start, name_end, text[word.start : name_end])
+                    yield Span(word.start, name_end, text[word.start : name_end])
 
 
-def _in_unspaced(word: Word) -> Iterator[Place]:
-    for run in _UNSPACED.finditer(word.text):
+def _in_unspaced(word: Word) -> Iterator[Span]:
+    for run in _RE["unspaced"].finditer(word.text):
         for start in range(run.start(), run.end() - 1):
             for end in range(start + 2, min(start + MAX_UNSPACED, run.end()) + 1):
-                yield Place(word.start + start, word.start + end, word.text[start:end])
+                yield Span(word.start + start, word.start + end, word.text[start:end])
 
 
-def _into_next(text: str, word: Word, following: Word) -> Iterator[Place]:
+def _into_next(text: str, word: Word, following: Word) -> Iterator[Span]:
     """Yield what begins in a word without spaces and ends with the Latin word after it, such as a brand and a model."""
-    if text[word.end : following.start] in ("", " ") and not _UNSPACED.fullmatch(following.text):
+    if text[word.end : following.start] in ("", " ") and not _RE["unspaced"].fullmatch(following.text):
         for start in range(max(word.start, word.end - MAX_UNSPACED), word.end):
-            yield Place(start, following.end, text[start : following.end])
+            yield Span(start, following.end, text[start : following.end])
 
 
 def _ends(word: Word) -> Iterator[int]:
     """Yield where a name that ends with a word may end: with it, or before an ending such as a genitive's."""
-    if word.text.endswith(("'s", "\u2019s")):
+    if word.is_genitive:
         yield word.end - 2
         return
     yield word.end
     if len(word.text) > 3 and word.text[-1] == "s" and word.text[-2] != "s":  # noqa: PLR2004 - "Annas", "Jos"
         yield word.end - 1
-    elif hangul := _HANGUL.search(word.text):  # a name and its particles
+    elif hangul := _RE["hangul"].search(word.text):  # a name and its particles
         yield from range(word.end - 1, word.start + hangul.start() + 1, -1)
 
 
 # Find where a text says that it means another one of a name: "another Tom", "also named Tom", "Tom (the plumber)".
 
-_ANOTHER = "|".join(
-    (
-        r"another|an?\s+(?:different|second)|the\s+other|yet\s+another",
-        r"ein(?:e[mnrs]?)?\s+(?:andere[mnrs]?|weitere[mnrs]?|zweite[mnrs]?)|noch\s+ein(?:e[mnrs]?)?|de[mnrs]\s+anderen?",
-        r"(?:un|une|l)\W?\s*autre|un\s+deuxième|une\s+deuxième",
-        r"(?:el\s+|la\s+)?otr[oa]|un\W?\s*altr[oa]|l\W?altr[oa]|(?:um|uma)?\s*outr[oa]",
-        r"een\s+andere|nog\s+een|de\s+andere|en\s+annan|den\s+andr[ae]|inn(?:y|a|ego|ej)|drug(?:i|a|iego|iej)",
-        r"друг(?:ой|ая|ого|ому|им|ую)|ещё\s+од(?:ин|на|ного)",  # noqa: RUF001 - Russian
-    )
-)
-_NAMED = "|".join(
-    (
-        r"named|called|by\s+the\s+name\s+of|namens|genannt|heißt|nomm[ée]e?|appel[ée]e?|llamad[oa]|chiamat[oa]",
-        r"chamad[oa]|genaamd|som\s+heter|o\s+imieniu|по\s+имени",
-    )
-)
-_ALSO = r"(?:also|auch|ebenfalls|aussi|también|anche|também|ook|också|też|również|тоже|также)"
-_ANOTHER_UNSPACED = r"(?:另一[个個位名]?|另外一?[个個位名]?|別の|もう一人の|또\s?다른\s+|다른\s+)"
-_ARTICLE = r"(?:the|an?|der|die|das|ein|eine|le|la|les|l|el|los|las|il|lo|o|os|as|de|het|den|det)\b"
-"""Words that begin what tells two of a name apart. "Lyon (France)" and "Tom (42)" tell nobody apart."""
-
-
-_BEFORE = LazyPattern(rf"(?<!\w)(?:(?:{_ANOTHER})\s+(?:\w+\W+(?:{_NAMED})\s+)?|{_ALSO}\s+(?:{_NAMED})\s+)\Z")
-_BEFORE_UNSPACED = LazyPattern(rf"{_ANOTHER_UNSPACED}\Z")
-
 _WINDOW = 100
 """How many characters before a name may say that it is another one. Compiling a pattern for each name takes 5 ms."""
 
 
-def says_another(text: str, name: str) -> bool:
-    """Return whether a text says that it means another one of that name than the one that is known."""
-    plain, called = _plain(text), _plain(name)
+def _occurrences(plain: str, called: str) -> Iterator[int]:
+    """Yield where a text has a name, both as `plain_name` gives them."""
     start = plain.find(called)
     while start >= 0:
+        yield start
+        start = plain.find(called, start + 1)
+
+
+def says_another(text: str, name: str) -> bool:
+    """Return whether a text says that it means another one of that name than the one that is known."""
+    plain, called = plain_name(text), plain_name(name)
+    for start in _occurrences(plain, called):
         end, earliest = start + len(called), max(0, start - _WINDOW)
         ends_word = end == len(plain) or not (plain[end].isalnum() or plain[end] == "_")
-        if (ends_word and _BEFORE.search(plain, earliest, start)) or _BEFORE_UNSPACED.search(plain, earliest, start):
+        before, unspaced = _RE["before"], _RE["before unspaced"]
+        if (ends_word and before.search(plain, earliest, start)) or unspaced.search(plain, earliest, start):
             return True
-        start = plain.find(called, start + 1)
     return False
 
 
 def qualifier(text: str, name: str) -> str:
     """Return what a text adds to a name to tell it apart, such as "the plumber" in "Tom (the plumber)"; else ""."""
-    plain = _plain(text)
-    if "(" not in plain:  # compiling the pattern takes longer than everything else that is done with a name
-        return ""
-    found = re.search(rf"(?<!\w){re.escape(_plain(name))}\s*\(\s*({_ARTICLE}[^()]{{2,40}})\)", plain)
-    return " ".join(found[1].split()) if found else ""
+    plain, called = plain_name(text), plain_name(name)
+    for start in _occurrences(plain, called):
+        is_in_word = start > 0 and (plain[start - 1].isalnum() or plain[start - 1] == "_")
+        if not is_in_word and (found := _RE["qualifier"].match(plain, start + len(called))):
+            return " ".join(found[1].split())
+    return ""
 
 
 def describing(text: str, name: str) -> set[str]:
     """Return the words beside a name that say who it is: "cousin" of "my cousin Tom", "dentist" of "Tom, a dentist"."""
-    plain, called = _plain(text), _plain(name)
+    plain, called = plain_name(text), plain_name(name)
     said: set[str] = set()
-    start = plain.find(called)
-    while start >= 0:
-        before = _WORDS_BEFORE.search(plain, max(0, start - _WINDOW), start)
-        after = _APPOSITION.match(plain, start + len(called))
+    for start in _occurrences(plain, called):
+        before = _RE["words before"].search(plain, max(0, start - _WINDOW), start)
+        after = _RE["apposition"].match(plain, start + len(called))
         said |= set(before[0].split()[-1:] if before else ()) | set(after[1].split() if after else ())
-        start = plain.find(called, start + 1)
-    return {word for word in said if word.isalpha() and word not in _COMMON and word not in SELF_NAMES}
-
-
-_WORDS_BEFORE = LazyPattern(r"(?:[^\W\d_]+\s+)+\Z")
-_APPOSITION = LazyPattern(rf"\s*[,(]\s*(?:{_ARTICLE}\s+|my\s+|user['’]s\s+)?([^\W\d_]+(?:\s+[^\W\d_]+)?)\s*[,.)]")  # noqa: RUF001
+    return {word for word in said if word.isalpha() and word not in ALL_FUNCTION_WORDS and word not in SELF_NAMES}
 
 
 def bare_name(name: str) -> str:
@@ -290,38 +262,14 @@ def bare_name(name: str) -> str:
 
     A call such as "open(path)" tells nothing apart.
     """
-    found = _TOLD_APART.fullmatch(unicodedata.normalize("NFKC", name).strip())
+    found = _RE["told apart"].fullmatch(unicodedata.normalize("NFKC", name).strip())
     return found[1] if found else ""
-
-
-_TOLD_APART = LazyPattern(r"(.*\S)(?:\s+|(?<=[^\x00-\x7f]))\([^()]*[^()\s][^()]*\)")
-
-
-def _plain(text: str) -> str:
-    return plain_name(text)
 
 
 # Find where a text tells the user's own name: "User's name is Lena Brandt.".
 
 _NAME = r"([^\W\d_][\w'\u2019-]*(?: [^\W\d_][\w'\u2019-]*){0,3})"
 _UNSPACED_NAME = r"([^\W\d_\u3041-\u3096]{2,12}?)"
-
-_TELLINGS = tuple(
-    LazyPattern(rf"{telling}[.!。]?", re.IGNORECASE)
-    for telling in (
-        rf"(?:the )?user(?:['\u2019]s (?:full |first |own )?name is| is (?:called|named)) {_NAME}",
-        rf"my (?:full |first )?name is {_NAME}",
-        rf"(?:(?:der |die )?(?:be)?nutzer(?:in)?|user|ich) hei(?:ß|ss)(?:t|e) {_NAME}",
-        rf"(?:l['\u2019]utilisat(?:eur|rice) s|je m)['\u2019]appelle {_NAME}",
-        rf"(?:(?:el |la )?usuari[oa] se llama|me llamo) {_NAME}",
-        rf"(?:пользователя|меня) зовут {_NAME}",
-        rf"(?:用户|用戶|我)(?:叫做?|名叫|的名字[是叫]){_UNSPACED_NAME}",
-        rf"(?:ユーザー|私)の名前は{_UNSPACED_NAME}(?:です)?",
-    )
-)
-
-_INSIDE = frozenset({"de", "da", "do", "dos", "del", "di", "la", "van", "von", "der", "den", "zu", "bin", "al", "el"})
-"""Words in lower case that stand inside of names."""
 
 
 def told_self_name(text: str) -> str:
@@ -330,24 +278,20 @@ def told_self_name(text: str) -> str:
     "User's name for the dog is Rex", "User is called every Monday" and "User is named after an uncle" give none.
     """
     plain = " ".join(text.split())
-    for telling in _TELLINGS:
-        if (match := telling.fullmatch(plain)) is not None:
-            words = match[1].split()
-            has_small = any(word[0].islower() and word not in _INSIDE for word in words)
-            return "" if has_small or words[0] in _INSIDE else match[1]
-    return ""
+    if (match := _RE["telling name"].fullmatch(plain)) is None:
+        return ""
+    name = next(filter(None, match.groups()))
+    words, inside = name.split(), _WORDS["inside names"]
+    has_small = any(word[0].islower() and word not in inside for word in words)
+    return "" if has_small or words[0] in inside else name
 
 
 def asks_about_name(what: str, name: str) -> bool:
     """Return whether a request to forget something is about the user's name."""
     words = {word.casefold() for word in re.findall(r"[^\W\d_]+", what)}
-    return not words.isdisjoint(_NAME_WORDS | {word.casefold() for word in name.split()}) or any(
-        sign in what for sign in _NAME_SIGNS
+    return not words.isdisjoint(_WORDS["name words"] | {word.casefold() for word in name.split()}) or any(
+        sign in what for sign in _WORDS["name signs"]
     )
-
-
-_NAME_WORDS = frozenset(_LISTS["name words"].split()) | {"nazwisko", "имя", "имени", "зовут", "اسمي"}
-_NAME_SIGNS = ("名前", "名字", "姓名", "이름")
 
 
 # Spell names loosely: two that share a spelling may be those of one, with or without accents, titles, legal forms.
@@ -355,23 +299,16 @@ _NAME_SIGNS = ("名前", "名字", "姓名", "이름")
 NAMES_KEPT = 16_384
 """How many names are kept with their loose spellings: a new name is compared with many of a user, time and again."""
 
-_TITLES = frozenset(_LISTS["titles"].split())
-"""What stands before the name of a person and may be left out."""
+_DROPPED = _WORDS["titles"] | _WORDS["dropped"]
+"""What stands before the name of a person, or of a project, and may be left out."""
 
-_DROPPED = _TITLES | {"project", "projekt"}
 BEGINNINGS = tuple(sorted({f"{word[:3]:3}" for word in _DROPPED} | {"dr.", "mr.", "ms.", "sr.", "m. "}))
 """How names begin that have a title or the like before them, in their first three characters."""
 
 MIN_FIRST_NAME = 3
 """How long a first name is at least that another name may begin with: two letters are initials."""
-_FORMS = frozenset(_LISTS["forms"].split()) | {"spa", "bv", "nv", "ab", "oy", "as", "project", "projekt"}
-"""Legal forms at the end of a name, and what else may be left out there."""
-
-_AND = frozenset(("&", "+", "und", "and", "et", "y", "e", "en", "och"))
-_LOOSE_WORD = LazyPattern(r"\w+|[&+]")
 _LETTERS = str.maketrans({"ł": "l", "ø": "o", "đ": "d", "ð": "d", "ı": "i", "æ": "ae", "œ": "oe", "ß": "ss", "þ": "th"})  # noqa: RUF001 - Turkish
 _UMLAUTS = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "å": "aa", "ø": "oe"})
-_ACCENTS = LazyPattern("[\u0300-\u036f]")
 
 
 def first_letters(name: str) -> set[str]:
@@ -382,10 +319,10 @@ def first_letters(name: str) -> set[str]:
 @lru_cache(maxsize=NAMES_KEPT)
 def spellings(name: str) -> frozenset[str]:
     """Return the name without accents, without what may be left out, and with umlauts as one letter and as two."""
-    words = ["and" if word in _AND else word for word in _LOOSE_WORD.findall(plain_name(name))]
+    words = ["and" if word in _WORDS["and"] else word for word in _RE["loose word"].findall(plain_name(name))]
     while len(words) > 1 and words[0] in _DROPPED:
         words = words[1:]
-    while len(words) > 1 and (words[-1] in _FORMS or words[-1] == "and"):
+    while len(words) > 1 and (words[-1] in _WORDS["forms"] or words[-1] == "and"):
         words = words[:-1]
     text = " ".join("brothers" if word == "bros" else word for word in words)
     return frozenset(filter(None, (_folded(text), _folded(text.translate(_UMLAUTS)))))
@@ -402,7 +339,7 @@ def is_short_form(name: str, other: str) -> bool:
 
 
 def _folded(text: str) -> str:
-    return _ACCENTS.sub("", unicodedata.normalize("NFKD", text.translate(_LETTERS)))
+    return _RE["accents"].sub("", unicodedata.normalize("NFKD", text.translate(_LETTERS)))
 
 
 @cache

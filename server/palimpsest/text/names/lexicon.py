@@ -6,125 +6,46 @@ import gzip
 from functools import cache, lru_cache
 from pathlib import Path
 from threading import Lock
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, cast
 
 import snowballstemmer  # pyright: ignore[reportMissingTypeStubs] - it ships none
 
 from palimpsest.core.models import EntityType
-from palimpsest.text.word_lists import LazyPattern, word_lists
-
-_LISTS = word_lists("palimpsest.text.names", "lexicon.txt")
+from palimpsest.text.word_lists import LazyPattern, word_lists, word_sets
 
 # Words that show that a name is beside them and of what, and capitalized words that are no names.
 
-CueType: TypeAlias = EntityType | Literal["pet"]
+WORDS = word_sets("palimpsest.text.names", "lexicon.txt")
+_LISTS = word_lists("palimpsest.text.names", "lexicon.txt")
 
 
-def _set(words: str) -> frozenset[str]:
-    return frozenset(words.split())
+def _by_type(heading: str) -> dict[str, EntityType]:
+    """Return the type of each word in the sections that begin with a word and go on with a type."""
+    return {
+        word: cast("EntityType", name.removeprefix(heading))
+        for name, words in WORDS.items()
+        if name.startswith(heading)
+        for word in words
+    }
 
 
-TITLES = _set(_LISTS["titles"])
-"""Words that stand before the name of a person, and are left out before a full name."""
-
-PERSON = TITLES | _set(_LISTS["person"])
-
-PETS = _set(_LISTS["pets"])
-
-_ORGANIZATION = _set(_LISTS["organization"])
-
-_PLACE = _set(_LISTS["place"])
-
-_DOCUMENT = _set(_LISTS["document"])
-
-_PROJECT = _set("""project codename projekt projet proyecto progetto projeto project проект проекта проекте""")
-
-_PRODUCT = _set(_LISTS["product"])
-
-_EVENT = _set(
-    """conference festival fair tournament race marathon meetup workshop konferenz messe turnier conférence conferencia"""
-)
-
-CUES: dict[str, CueType] = {
-    **dict.fromkeys(_PRODUCT, "product"),
-    **dict.fromkeys(_EVENT, "event"),
-    **dict.fromkeys(_PLACE, "place"),
-    **dict.fromkeys(_DOCUMENT, "document"),
-    **dict.fromkeys(_ORGANIZATION, "organization"),
-    **dict.fromkeys(_PROJECT, "project"),
-    **dict.fromkeys(PERSON, "person"),
-    **dict.fromkeys(PETS, "pet"),
-}
+CUES: dict[str, EntityType | Literal["pet"]] = {**_by_type("cue ")}
 """What a word says about the name that follows it, by the word in lower case."""
 
-INTRODUCING = _set(_LISTS["introducing"])
-"""Words after which a name stands. What it is of, the noun before them says."""
+LAST_WORDS, FIRST_WORDS = _by_type("last "), _by_type("first ")
+"""What the last or the first word of a name says about it, by the word in lower case."""
 
-LAST_WORDS: dict[str, EntityType] = {
-    **dict.fromkeys(
-        _set(_LISTS["last words organization"]),
-        "organization",
-    ),
-    **dict.fromkeys(
-        _set(_LISTS["last words place"]),
-        "place",
-    ),
-    **dict.fromkeys(
-        _set("""marathon festival conference summit cup olympics championship championships awards con fest expo"""),
-        "event",
-    ),
-}
-"""What the last word of a name says about it, by the word in lower case."""
-
-LAST_PARTS: dict[str, EntityType] = {
-    "straße": "place",
-    "strasse": "place",
-    "platz": "place",
-    "torget": "place",
-    "gatan": "place",
-    "gymnasium": "organization",
-    "grundschule": "organization",
-}
+LAST_PARTS = _by_type("end ")
 """What the end of a compound says about the name that it is."""
 
-CUES_AFTER: dict[str, EntityType] = {
-    **dict.fromkeys(_set("app library router database dashboard server topics cluster code"), "product"),
-    **dict.fromkeys(_set("team office staff"), "organization"),
-    **dict.fromkeys(_set("lives likes wants loves hates prefers moved married works plays studies"), "person"),
-}
+CUES_AFTER = _by_type("after ")
 """What a word says about the name before it."""
 
-FIRST_WORDS: dict[str, EntityType] = {
-    **dict.fromkeys(
-        _set(_LISTS["first words organization"]),
-        "organization",
-    ),
-    **dict.fromkeys(
-        _set(
-            """calle avenida plaza rue avenue place via piazza rua praça lake mount mt cape isle port san santa saint-"""
-        ),
-        "place",
-    ),
-}
-"""What the first word of a name says about it, by the word in lower case."""
+RUSSIAN_CASES = _LISTS["russian cases"].split()
+"""Endings, each with that of the nominative: the first that makes a listed name is it."""
 
-NUMBERED = _set(_LISTS["numbered"])
-"""Nouns that are written with a capital before a number or a letter, and then are no names."""
-
-PLACE_PREPOSITIONS = _set(
-    """in at from near to towards around outside leaving nach aus bei in à en de desde a em da di do из в во под около na w
-    z do naar uit"""
-)
-
-NEVER = _set(_LISTS["never"])
-"""Capitalized words that are no names: dates, languages, nations, currencies, and acronyms of general things."""
-
-PERSON_VERBS = _set(_LISTS["person verbs"])
-"""What a person does and a thing seldom: after it, a word such as Mark or Rose at the beginning is a person."""
-
-JOINING = _set("van von der den de del della di da dos do du des la le el al bin ibn ten ter zu y")
-"""Words inside of a name, which are in lower case."""
-
+TITLES, PERSON, PETS = WORDS["titles"], WORDS["cue person"], WORDS["cue pet"]
+"""Words that stand before the name of a person, and are left out before a full name; all cues of persons; of pets."""
 
 # Lists of names and words, which tell a name from a word where the spelling does not.
 #
@@ -139,16 +60,6 @@ _LOCK = Lock()
 """A stemmer keeps the word it works on."""
 
 _STEMMERS = {language: cast("Any", snowballstemmer).stemmer(language) for language in ("english", "german")}
-
-_ALSO_WORDS = _set(_LISTS["also words"])
-"""Given names and places that are also words, in lower case. They are names only where something else shows it. Set by
-hand: what is common as a word, in sentences about everyday life."""
-
-
-_ENGLISH_WORDS = _set(_LISTS["english words"])
-_GERMAN_WORDS = _set(_LISTS["german words"])
-"""Given names and places somewhere that are frequent words of a language, so that the lists of words leave them out. They
-were read from the most frequent 12,000 words, and those left out that are mostly names."""
 
 _SHORT_ENDS = tuple(_LISTS["short ends"].split())
 """German nouns of two or three letters with which compounds end."""
@@ -194,11 +105,8 @@ def is_surname(name: str) -> bool:
 def is_also_word(word: str) -> bool:
     """Return whether a given name or a place is also a common word."""
     folded = word.casefold()
-    return folded in _ALSO_WORDS or folded in _ENGLISH_WORDS or folded in _GERMAN_WORDS
+    return folded in WORDS["also words"] or folded in WORDS["english words"] or folded in WORDS["german words"]
 
-
-_NEWER_WORDS = _set(_LISTS["newer words"])
-"""English words that are rare in the subtitles of films, which the list was made from."""
 
 _GERMAN_NOUN = LazyPattern(
     r"(?:ung|heit|keit|schaft|tion|tät|ment|ling|chen|nis|ismus|iat|thie|nie|gie|phie|trie|lie|enz|anz|innen|rei|erin|arin|orin|eur|gramm"
@@ -211,7 +119,7 @@ _GERMAN_NOUN = LazyPattern(
 def is_english_word(word: str, *, compounds: bool = False) -> bool:
     """Return whether a word is a form of an English word, or, with `compounds`, of two of them."""
     folded = word.casefold()
-    if folded in _NEWER_WORDS or folded in _ENGLISH_WORDS or _is_listed("english", folded):
+    if folded in WORDS["newer words"] or folded in WORDS["english words"] or _is_listed("english", folded):
         return True
     return compounds and any(
         _is_listed("english", folded[:middle]) and _is_listed("english", folded[middle:])
@@ -223,13 +131,15 @@ def is_english_word(word: str, *, compounds: bool = False) -> bool:
 def is_german_word(word: str, *, compounds: bool = True) -> bool:
     """Return whether a word is a form of a German word, or, with `compounds`, of one that ends with one."""
     folded = word.casefold()
-    if folded in _NEWER_WORDS or folded in _GERMAN_WORDS or _is_listed("german", folded):
+    if folded in WORDS["newer words"] or folded in WORDS["german words"] or _is_listed("german", folded):
         return True
     if not compounds:
         return False
     if folded.endswith(_SHORT_ENDS) or _GERMAN_NOUN.search(folded):
         return True
-    return any(folded[n:] in _GERMAN_WORDS or _is_listed("german", folded[n:]) for n in range(2, len(folded) - 3))
+    return any(
+        folded[n:] in WORDS["german words"] or _is_listed("german", folded[n:]) for n in range(2, len(folded) - 3)
+    )
 
 
 def _is_listed(language: str, word: str) -> bool:
@@ -245,20 +155,15 @@ def _names(words: str) -> frozenset[str]:
     return frozenset(name.strip() for name in words.replace("\n", ",").split(",") if name.strip())
 
 
-_PRODUCTS = _names(_LISTS["products"])
-_ORGANIZATIONS = _names(_LISTS["organizations"])
-
-_UNCASED_PRODUCTS = _names(_LISTS["uncased products"])
-_UNCASED_ORGANIZATIONS = _names(_LISTS["uncased organizations"])
 WELL_KNOWN_UNCASED: dict[str, EntityType] = {
-    **dict.fromkeys(_UNCASED_PRODUCTS, "product"),
-    **dict.fromkeys(_UNCASED_ORGANIZATIONS, "organization"),
+    **dict.fromkeys(_names(_LISTS["uncased products"]), "product"),
+    **dict.fromkeys(_names(_LISTS["uncased organizations"]), "organization"),
 }
 """The type of each name in a script without capitals. None of them is also a common word, or part of one."""
 
 WELL_KNOWN: dict[str, EntityType] = {
-    **dict.fromkeys(_PRODUCTS, "product"),
-    **dict.fromkeys(_ORGANIZATIONS, "organization"),
+    **dict.fromkeys(_names(_LISTS["products"]), "product"),
+    **dict.fromkeys(_names(_LISTS["organizations"]), "organization"),
 }
 """The type of each name, as it is written."""
 

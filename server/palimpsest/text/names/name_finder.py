@@ -4,102 +4,38 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from palimpsest.core.models import MAX_NAME_CHARS, SELF_NAMES, EntityType, NamedEntity, name_key
 from palimpsest.text.names.capitals import capital_spans, kind_by_own_words
-from palimpsest.text.names.known_names import Span, beginning, known_names, words_of
-from palimpsest.text.names.lexicon import CUES, NEVER, UNMISTAKABLE, WELL_KNOWN, is_english_word
+from palimpsest.text.names.known_names import Span, beginning, known_names, span_of, words_of
+from palimpsest.text.names.lexicon import CUES, UNMISTAKABLE, WELL_KNOWN, WORDS, is_english_word, is_given_name
 from palimpsest.text.names.uncased import uncased_spans
-from palimpsest.text.stopwords import FUNCTION_WORDS
-from palimpsest.text.word_lists import LazyPattern
+from palimpsest.text.stopwords import ALL_FUNCTION_WORDS
+from palimpsest.text.word_lists import patterns, word_sets
+
+_RE = patterns("palimpsest.text.names", "name_finder.txt")
+_WORDS = word_sets("palimpsest.text.names", "name_finder.txt")
 
 # Find what programs know by name: handles, hosts, addresses, file paths, and identifiers of code.
 
-_EXTENSIONS = (
-    "bash|bat|bib|c|cc|cfg|conf|cpp|cs|css|csv|cts|db|docx?|env|epub|go|gpx|gradle|h|hpp|html?|ini|ipynb|java|jpe?g|js|"
-    "json|jsonl|jsx|key|kt|lock|log|lua|md|mk|ml|mov|mp3|mp4|mts|nix|odt|parquet|pdf|pem|php|png|pptx?|proto|ps1|py|pyi|"
-    "rb|rs|rst|scala|service|sh|sock|sql|sqlite|svg|swift|tex|tf|timer|toml|ts|tsx|txt|vue|wav|xlsx?|xml|ya?ml|zip|zsh"
-)
-_TOP_DOMAINS = (
-    "ai|app|at|au|be|biz|br|ca|ch|cloud|cn|co|com|cz|de|dev|dk|edu|es|eu|example|fi|fr|gov|home|ie|info|internal|in|io|it|"
-    "jp|kr|lan|local|localhost|me|mx|net|nl|no|nz|org|pl|pt|ru|se|sh|so|test|tech|tr|tv|ua|uk|us|xyz"
-)
-
-_ASCII = LazyPattern(
-    r"""(?P<code>`++[^`\n]+`+)
-    |(?P<command>(?:(?<![\w.])[a-z][\w.+-]*\ )?(?<!\w)--?[A-Za-z][\w-]*(?:[ =][^\n,;\u3002\uff0c\uff1b]*?)?
-        (?=[.!?](?:\s|$)|[\n,;\u3002\uff0c\uff1b]|$))
-    |(?P<plate>(?<![\w-])[A-Z\u00c4\u00d6\u00dc]{1,3}-[A-Z]{1,2}\ \d{1,4}(?![\w-]))
-    |(?P<mail>[\w.+-]+@[\w-]+(?:\.[\w-]+)+)
-    |(?P<address>\b[a-z][a-z\d+.-]{1,15}://[^\s<>"'`\u3000-\u303f\uff00-\uffef]+)
-    |(?P<handle>(?<![\w.@/])@[A-Za-z_][\w-]*(?:\.[\w-]+)*(?:/[\w.-]+)?)
-    |(?P<channel>(?<![\w#&])\#[a-z][\w-]*[a-z][\w-]*(?!\w)(?::[\w-]+(?:\.[\w-]+)+)?)
-    |(?P<path>(?<![\w/.~-])(?:~|\.{1,2}|[A-Za-z]:|\\(?=\\))?(?:[/\\](?:[\w.@+\u00c0-\u024f-]*[\w@+\u00c0-\u024f-]|[\u0400-\u04ff\w]+))+
-        (?:/(?:[\u3005\u3040-\u30ff\u3400-\u9fff]+|[\uac00-\ud7af]+))*/?
-        |(?<![\w/.~-])[A-Za-z_.][\w.@+-]*(?:/[\w.@+-]*\w)+/?)
-    |(?P<number>(?<![\w.-])[vV]?\d[\d.,:/-]*(?:[A-Za-z]{1,3}\b)?)
-    |(?P<qualified>(?<![\w.:-])[A-Za-z_]\w*(?:::\w+)+)
-    |(?P<dotted>(?<![\w.-])\.?[A-Za-z_][\w-]*(?:\.[A-Za-z\d_][\w-]*)+(?:\(\))?)
-    |(?P<identifier>(?<![\w.-])[A-Za-z_]\w*(?:-\w+)*(?:\(\))?(?![\w-]))""",
-    re.VERBOSE | re.ASCII,
-)
-
-_FILE = LazyPattern(rf"[\w.+-]*\w\.(?:{_EXTENSIONS})")
-_HOST = LazyPattern(rf"(?:[a-z\d][a-z\d-]*\.)+(?:{_TOP_DOMAINS})", re.IGNORECASE)
-_SNAKE = LazyPattern(r"_*[A-Za-z][A-Za-z\d]*(?:_+[A-Za-z\d]+)+_*(?:\(\))?|[A-Za-z]\w*\(\)")
-_CAMEL = LazyPattern(r"[a-z]+[A-Z]\w*|[A-Z][a-z\d]+(?:[A-Z][a-z\d]*)+|[A-Z]{2,}[a-z]{2,}\w*|[A-Z][a-z]+[A-Z]{2,}\d*")
-_TICKET = LazyPattern(r"[A-Z][A-Z\d]+(?:-[A-Z\d]+)+|[A-Z]{2,}\d{2,}[A-Z\d]*")
-_MACHINE = LazyPattern(r"[a-z][a-z\d]*(?:-[a-z\d]+)*-\d{1,4}[a-z]?")
-_PROGRAM = LazyPattern(
-    r"(?!co-|self-)[a-z][a-z\d]*(?:-[a-z\d]+)*-(?:api|svc|sdk|cli|db|ui|backend|frontend|gateway|worker|bot)"
-)
-"""A part of a program, as repositories and services are called: "checkout-api"."""
-
-_PERSONAL = LazyPattern(r"(?:Mc|Mac|De|Di|La|Le|Van|O)[A-Z][a-z]+")
-_NO_CODE = LazyPattern(
-    r"(?:UTF|ISO|SHA|MD|AES|RSA|WPA|IP|HTTP|USB|HDMI|COVID|CO|CET|UTC|GMT|DIN|EN|A|PM|MP|H|ES|HTML|CSS|PS|Q|KW|FY|GPT|RFC|PDF|IEC|EUR|USD)"
-    r"[\dv]?-?\d*\w{0,2}|(?:mid|pre|post|under|over|top|late|early|non|age|aged|year|type|level|step|part|phase|vitamin|omega|covid)-.*"
-)
-_NUMBER_BEFORE = LazyPattern(
-    r"(?:\b(?:number|no|plates?|serial|vat|isbn|pin|phone|tel|passport|iban|bic|swift|licen[cs]e|policy|account|postcode|zip|"
-    r"registration|certificate|customer|member|order|booking|invoice|reference|ref)|[nN]ummer|Kennzeichen|Nr|Aktenzeichen|matrícula|"
-    r"número|numéro|plaque|targa|numero|номер\w*|车牌号?|编号|号码?|番号|ナンバー|번호|رقم)"
-    r"[\s:.,(]*(?:is|ist|lautet|are|es|est|è|是|は|为)?[\s:(\"']*(?:[A-ZÄÖÜ\d-]{1,8} )?$",
-    re.IGNORECASE,
-)
-_CODE = LazyPattern(r"(?<![\w-])[A-Z]{1,3}-?\d{1,5}(?![\w-])")
-_CODE_BEFORE = LazyPattern(
-    r"(?:\b(?:error|alarm|fault|erreur|c[oó]digo|код|\w*(?:code|fehler|meldung)|ошибк\w+)|代码|错误码?|コード|エラー|코드|오류)\s*$",
-    re.IGNORECASE,
-)
-"""Words after which a letter and a number are a code: elsewhere "A-4" may be a size of paper."""
-_CYRILLIC_CODE = LazyPattern(r"(?<![\w-])[А-ЯЁ]{2,}-\d{1,4}[А-Я]?(?![\w-])")  # noqa: RUF001 - Russian
-_FOLDER_BEFORE = LazyPattern(
-    r"(?:\b(?:from|in|under|into|inside|see|folder|directory|dir|repo|repository|package|packages|module|path|branch|file|im|"
-    r"unter|aus|Ordner|Verzeichnis|Paket|Zweig|dans|dossier|carpeta|paquete|cartella|папк\w+|каталог\w*|ветк\w+)"
-    r"|仓库|目录|文件夹?|分支|模块|フォルダ|ブランチ|リポジトリ)[\s:\"']*$"
-)
-_WORDS_TOO = ("in", "so", "it", "me", "no", "at", "us", "is")
-"""Top-level domains that are also words: "later.so" is a full stop without a space."""
 
 TWO = 2
 """A name with one dot may also be the end of a sentence."""
 
-_COMMON = frozenset(word for words in FUNCTION_WORDS.values() for word in words)
-
 
 def code_spans(text: str) -> Iterator[Span]:
     """Yield codes that the words before them show, and codes in Cyrillic, such as "E-417" in "error E-417"."""
-    for match in _CODE.finditer(text):
-        if _CODE_BEFORE.search(text[max(0, match.start() - 40) : match.start()]):
-            yield Span(match.start(), match.end(), match[0])
-    for match in _CYRILLIC_CODE.finditer(text):
-        yield Span(match.start(), match.end(), match[0])
+    for match in _RE["code"].finditer(text):
+        if _RE["code before"].search(text[max(0, match.start() - 40) : match.start()]):
+            yield span_of(match, group=0)
+    for match in _RE["cyrillic code"].finditer(text):
+        yield span_of(match, group=0)
 
 
 def technical_spans(text: str) -> Iterator[Span]:
     """Yield what programs know by name, and without a name what holds no names: commands, mail addresses, numbers."""
-    for match in _ASCII.finditer(text):
+    for match in _RE["ascii"].finditer(text):
         kind = match.lastgroup or ""
         is_whole = kind == "identifier" or match[0].endswith("()")
         name = match[0] if is_whole else match[0].rstrip(".,;:!?)")
@@ -116,7 +52,7 @@ def technical_spans(text: str) -> Iterator[Span]:
             yield Span(start, end, name)
         elif kind == "path":
             yield Span(start, end, name if _is_path(name, text[max(0, start - 24) : start]) else "")
-        elif (found := _code_type(name)) and not _NUMBER_BEFORE.search(text[max(0, start - 40) : start]):
+        elif (found := _code_type(name)) and not _RE["number before"].search(text[max(0, start - 40) : start]):
             yield Span(start, end, name, found)
         elif found or kind == "dotted":
             yield Span(start, end)
@@ -124,23 +60,21 @@ def technical_spans(text: str) -> Iterator[Span]:
 
 def _is_path(name: str, before: str) -> bool:
     segments = [segment for segment in re.split(r"[/\\]", name) if segment]
-    if name[0] == "/" and len(segments) == 1 and not _FILE.fullmatch(segments[0]):  # "/script" is a command of a client
-        return _FOLDER_BEFORE.search(before) is not None
+    if (
+        name[0] == "/" and len(segments) == 1 and not _RE["file"].fullmatch(segments[0])
+    ):  # "/script" is a command of a client
+        return _RE["folder before"].search(before) is not None
     if name[0] in "/~\\" or name[1:2] == ":" or name.startswith("."):
         return any(len(re.sub(r"[^A-Za-z]", "", segment)) > 1 for segment in segments) and not re.fullmatch(
             r"/v?\d*/?", name
         )
-    if _FILE.fullmatch(segments[-1]) or len(segments) > 3:  # noqa: PLR2004 - "a/b/c" may still be alternatives
+    if _RE["file"].fullmatch(segments[-1]) or len(segments) > 3:  # noqa: PLR2004 - "a/b/c" may still be alternatives
         return True
-    if any(segment.casefold() in _COMMON or not re.search(r"[a-z]", segment) for segment in segments):
+    if any(segment.casefold() in ALL_FUNCTION_WORDS or not re.search(r"[a-z]", segment) for segment in segments):
         return False
     if re.search(r"[_.@\d]|\w-\w", name) and name == name.lower():
         return True
-    return name == name.lower() and _FOLDER_BEFORE.search(before) is not None
-
-
-_NO_NAMES = frozenset(("node_modules", "site-packages", "__init__", "__main__", "__pycache__", "dist-packages"))
-"""What every project has under the same name."""
+    return name == name.lower() and _RE["folder before"].search(before) is not None
 
 
 def _code_type(name: str) -> EntityType | None:
@@ -152,23 +86,22 @@ def _code_type(name: str) -> EntityType | None:
     if "." in name.strip("."):
         return _dotted_type(name)
     if (
-        name in _NO_NAMES
-        or name == "GmbH"
-        or name.casefold() in NEVER
-        or _NO_CODE.fullmatch(name)
-        or _PERSONAL.fullmatch(name)
+        name in _WORDS["names of any project"]
+        or name.casefold() in WORDS["never"]
+        or _RE["no code"].fullmatch(name)
+        or _RE["personal"].fullmatch(name)
     ):
         return None
-    if _SNAKE.fullmatch(name):
+    if _RE["snake"].fullmatch(name):
         return "other"
-    if _CAMEL.fullmatch(name) and re.search(r"[a-z]", name):
+    if _RE["camel"].fullmatch(name) and re.search(r"[a-z]", name):
         return "product" if name[0].isupper() or name[:2] in ("iP", "iO", "eB", "iC", "iM") else "other"
-    return "other" if any(form.fullmatch(name) for form in (_TICKET, _MACHINE, _PROGRAM)) else None
+    return "other" if any(form.fullmatch(name) for form in (_RE["ticket"], _RE["machine"], _RE["program"])) else None
 
 
 def _dotted_type(name: str) -> EntityType | None:
     labels = [label for label in name.removesuffix("()").split(".") if label]
-    if _FILE.fullmatch(name):
+    if _RE["file"].fullmatch(name):
         return "product" if name[0].isupper() and name.endswith((".js", ".io")) else "other"
     if (
         all(len(label) == 1 for label in labels[1:])
@@ -176,47 +109,18 @@ def _dotted_type(name: str) -> EntityType | None:
         or any(not label[0].isalpha() and label[0] != "_" and not label.isdigit() for label in labels)
     ):
         return None
-    if _HOST.fullmatch(name) and (len(labels) > TWO or labels[-1] not in _WORDS_TOO):
+    if _RE["host"].fullmatch(name) and (len(labels) > TWO or labels[-1] not in _WORDS["domains that are words"]):
         return "other"
     if len(labels) > TWO or any(re.search(r"[_\d-]|[a-z][A-Z]", label) for label in labels):
         return "other"
     first, second = labels
-    is_sentence_end = is_english_word(second) or second.casefold() in _COMMON  # the space after a full stop lacks
+    is_sentence_end = (
+        is_english_word(second) or second.casefold() in ALL_FUNCTION_WORDS
+    )  # the space after a full stop lacks
     if first.islower() and second[0].isupper():
         return None if is_sentence_end else "other"
     is_code = first.islower() and second.islower() and not (is_english_word(first) and is_sentence_end)
     return "other" if is_code else None
-
-
-_TITLE = LazyPattern(
-    r"[\"\u201c\u201e\u00ab][\s\u00a0]*([A-Z\u00c0-\u00de\u0410-\u042f][\w'\u2019-]*(?:[ ,]+[\w'\u2019-]+){1,8})"
-    r"[\s\u00a0]*[\"\u201d\u201c\u00bb]"
-)
-"""A title in quotation marks: several words, the first with a capital."""
-
-_TITLE_BEFORE = LazyPattern(
-    r"\b(?:titre|titles?|titel|título|titolo|titled|entitled|intitulée?|названи\w+)\b[^.!?]{0,30}$", re.IGNORECASE
-)
-_QUOTED = LazyPattern(
-    r"(?<![\w-])([^\W\d_][\w-]+)\s?[\"\u201c\u201e\u00ab][\s\u00a0]*([^\W\d_a-z][\w'\u2019&.-]*(?:[\s\u00a0][\w'\u2019&.-]+){0,5})"
-    r"[\s\u00a0]*[\"\u201d\u201c\u00bb]"
-)
-"""A quotation that begins with a capital, and the word before it."""
-_RUSSIAN_NOUNS: tuple[tuple[str, EntityType], ...] = (
-    (
-        "компани фирм завод банк магазин кафе ресторан издательств школ клуб театр клиник больниц отел агентств "
-        "хор групп ферм пекарн",  # noqa: RUF001 - Russian
-        "organization",
-    ),
-    ("пансионат санатори станци улиц посёлк деревн сел", "place"),
-    ("книг роман фильм песн газет журнал рассказ повест сериал альбом поэм", "document"),
-    ("программ приложени сервис систем машин библиотек", "product"),
-    ("проект", "project"),
-    ("фестивал конференци турнир", "event"),
-)
-"""How Russian nouns begin that say what the name in quotation marks after them is."""
-MAX_ENDING = 3
-"""How many letters the ending of a Russian noun has at most."""
 
 
 def find_names(text: str, known: Mapping[str, EntityType]) -> list[NamedEntity]:
@@ -247,30 +151,36 @@ def _spans(text: str, known: Mapping[str, EntityType], covered: bytearray) -> It
         in_code = bytearray(len(text))
         for span in technical:
             in_code[span.start : span.end] = b"\1" * (span.end - span.start)
-        longer = {span.start: span for span in capital_spans(text, words, in_code)}
+        longer = [*capital_spans(text, words, in_code)]
+        by_start, by_end = {span.start: span for span in longer}, {span.end: span for span in longer}
         for place in places:
-            span = Span(place.start, place.end, place.name, known[name_key(place.name)])
-            whole = longer.get(span.start)
-            yield whole if whole is not None and _is_part(span, whole) else span
+            span = replace(place, type=known[name_key(place.name)])
+            wholes = (by_start.get(span.start), by_end.get(span.end))
+            yield next((whole for whole in wholes if whole is not None and _is_part(span, whole)), span)
     yield from technical
-    for match in _TITLE.finditer(text):
+    for match in _RE["title"].finditer(text):
         capitals = sum(word[0].isupper() for word in re.findall(r"\w{4,}", match[1]))
-        is_title = capitals > 1 or _TITLE_BEFORE.search(text[max(0, match.start() - 60) : match.start()]) is not None
+        is_title = (
+            capitals > 1 or _RE["title before"].search(text[max(0, match.start() - 60) : match.start()]) is not None
+        )
         if is_title and not match[1].endswith((".", "!", "?")):
-            yield Span(match.start(1), match.end(1), match[1], "document")
-    for match in _QUOTED.finditer(text):
+            yield span_of(match, "document", 1)
+    for match in _RE["quoted"].finditer(text):
         if kind := _quoted_type(match[1].casefold()):
-            yield Span(match.start(2), match.end(2), match[2], kind)
+            yield span_of(match, kind, 2)
     yield from uncased_spans(text)
     yield from capital_spans(text, words, covered)
 
 
 def _is_part(span: Span, whole: Span) -> bool:
-    """Return whether a known name is only the beginning of a longer one, of somebody or something else.
+    """Return whether a known name is only a part of a longer one, of somebody or something else.
 
-    "Tom" is known, and a text is about Tom Smith; "Ghent" is known, and a text is about the Ghent Amateur Orchestra. A
-    name that goes on without such a sign may be the known one with a word about it, such as "Stripe API".
+    "Tom" is known, and a text is about Tom Smith; "García", and it is about Sofia García; "Ghent" is known, and a text
+    is about the Ghent Amateur Orchestra. A name that goes on without such a sign may be the known one with a word about
+    it, such as "Stripe API".
     """
+    if span.type == "person" and whole.name.endswith(f" {span.name}"):
+        return whole.type == "person" and is_given_name(whole.name.split()[0])
     if whole.start != span.start or not whole.name.startswith(f"{span.name} "):
         return False
     if span.type == "person":
@@ -285,7 +195,5 @@ def _quoted_type(noun: str) -> EntityType | None:
     kind = CUES.get(noun)
     if kind is not None and kind not in ("pet", "person"):
         return kind
-    for stems, russian in _RUSSIAN_NOUNS:
-        if any(noun.startswith(stem) and len(noun) - len(stem) <= MAX_ENDING for stem in stems.split()):
-            return russian
-    return None
+    russian: tuple[EntityType, ...] = ("organization", "place", "document", "product", "project", "event")
+    return next((kind for kind in russian if _RE[kind].fullmatch(noun)), None)
