@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.text.dates.date_finder import dates_in
+from palimpsest.text.dates.date_finder import dates_in, resolved_dates
 
 LEAST_RIGHT, MOST_WRONG = 0.92, 0.04
 """Which share of cases that somebody else wrote is read right, and of which a wrong date is read."""
@@ -17,6 +17,8 @@ SAID = datetime(2026, 11, 21, 12, tzinfo=UTC)
 """A Saturday."""
 
 SENTENCES = """
+星期五约了牙医 | 2026-11-27
+La cita se ha pasado al viernes | 2026-11-27
 The tree surgeon comes on the first Monday in December | 2026-12-07
 Am ersten Montag im Dezember kommt der Schornsteinfeger | 2026-12-07
 Le plombier vient le premier lundi de décembre | 2026-12-07
@@ -110,3 +112,16 @@ def test_most_dates_of_somebody_elses_sentences_are_read() -> None:
         wrong += bool(found) and not is_right
     assert right >= LEAST_RIGHT * len(cases), right
     assert wrong <= MOST_WRONG * len(cases), wrong
+
+
+@pytest.mark.parametrize(
+    ("text", "days"),
+    [
+        ("We were in Denmark over Whitsun", 1),
+        ("See you at Christmas", 1),
+        ("We were in Denmark over Whitsun 2024", 0),
+    ],
+)
+def test_a_feast_without_a_year_is_told_with_its_days(text: str, days: int) -> None:
+    """As every date that only the day of the text makes plain."""
+    assert len(resolved_dates(text, SAID)) == days

@@ -31,9 +31,23 @@ My SSN is [[078-05-1120]]
 NI number [[QQ 12 34 56 C]]
 codice fiscale [[RSSMRA85T10A562S]]
 Mein DNI es [[12345678Z]]
+User's wifi is SeeNetz, pass [[Kielwasser77]]
+The guest network is Hafen5 and the pass is [[tide-high-42]]
+Wi-Fi SeeNetz / key [[Kielwasser77]]
+Netflix: anna@example.org / [[Sommer!2025]]
+login anna pass [[Regen88wolke]]
+alarm panel pin [[4471]]
+sim pin [[4471]]
 """
 
 HARMLESS = """
+ski pass Zermatt 2027
+boarding pass LH1234 seat 12A
+user login pass rate 98.5%
+user 4711 / team7blue
+The door pin is loose
+write to anna@example.org / 2nd floor
+Wi-Fi 802.11ax / 5GHz
 The code for the port is 8080
 The door opens with 20 mm clearance
 The safe opens with a key

@@ -55,6 +55,7 @@ _PLACES = (
     ("identity", "identity number", False),
     ("tax code", "identity number", False),
     ("six digits", "recovery key", False),
+    ("pin of", "pin", True),
 )
 _CHOSEN = (
     # the same where something else may stand in the place of the secret, and a word without which there is none
@@ -63,6 +64,7 @@ _CHOSEN = (
     ("password file line", "password", False, ":"),
     ("reads", "password", True, "wort"),
     ("login pair", "password", True, ""),
+    ("network pass", "password", True, ""),
     ("quoted pass", "password", False, "pass"),
 )
 

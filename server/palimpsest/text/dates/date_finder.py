@@ -445,7 +445,7 @@ def resolved_dates(text: str, at: datetime) -> list[DateSpan]:
     return [
         span
         for span in dates_in(text, at)
-        if span.is_relative or (span.is_year_guessed and (span.unit == "day" or span.is_placed))
+        if span.is_relative or (span.is_year_guessed and (span.unit in ("day", "week") or span.is_placed))
     ]
 
 
