@@ -41,10 +41,10 @@ from palimpsest.server.rate_limits import REQUEST_ID
 from palimpsest.server.replies.advice import TOOLS, error_text
 from palimpsest.server.session.context import ServerState, state_of
 from palimpsest.server.session.roots import RequestContext
-from palimpsest.server.session.subscriptions import ENTITIES, RECENT, SCHEME, SUMMARY
 from palimpsest.server.tool_schemas import (
-    compact_schema,
+    catalog,
     did_you_mean,
+    input_schema,
     invalid_arguments,
     is_of_client,
     unknown_arguments,
@@ -153,13 +153,6 @@ GREETINGS = ("initialize", "server/discover")
 INSTRUCTIONS_SECONDS = 0.5
 """How long a handshake waits for the instructions of its user: they take a few milliseconds."""
 
-LISTED_RESOURCES = (
-    (SUMMARY, "Summary", "What is known, in a paragraph"),
-    (RECENT, "Newest memories", "The memories stored last, newest first"),
-    (ENTITIES, "People and things", "The people, places and things that memories mention, the most recent first"),
-)
-"""The resources that always exist. Single memories are found through the resource templates."""
-
 
 class MemoryServer(MCPServer[ServerState]):
     """The MCP server. `state` is what its connections share; `call_seconds` limits how long a tool call may take.
@@ -207,20 +200,17 @@ class MemoryServer(MCPServer[ServerState]):
         await self._lowlevel_server.run(incoming, outgoing, self._lowlevel_server.create_initialization_options())
 
     async def list_tools(self) -> list[Tool]:
-        """Return the tools that the caller may use, with compact schemas."""
+        """Return the tools that the caller may use."""
         grant = current_grant()
         return [
-            tool.model_copy(update={"input_schema": compact_schema(tool.input_schema)})
+            tool.model_copy(update={"input_schema": input_schema(tool.name)})
             for tool in await super().list_tools()
             if grant is None or not grant.read_only or _is_read_only(tool)
         ]
 
     async def list_resources(self) -> list[Resource]:
         """Return the resources that always exist."""
-        return [
-            Resource(uri=f"{SCHEME}{name}", name=name, title=title, description=description, mime_type="text/plain")
-            for name, title, description in LISTED_RESOURCES
-        ]
+        return [Resource(mime_type="text/plain", **fields) for fields in catalog()["resources"]]
 
     async def call_tool(
         self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None

@@ -1,18 +1,19 @@
-"""The tools' shared arguments, and their JSON schemas, which stay small."""
+"""What clients are shown of tools, resources and prompts, and what they are told of arguments that do not fit."""
 
 from __future__ import annotations
 
 import difflib
+import tomllib
 from collections.abc import Collection, Mapping, Sequence
-from typing import Annotated, Any, cast
+from functools import cache
+from importlib.resources import files
+from typing import Any
 
-from pydantic import Field, ValidationError, WithJsonSchema
+from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from palimpsest.core.validation import ScopeInput, SearchScopeInput, fault_text
+from palimpsest.core.validation import ScopeInput, fault_text
 from palimpsest.text.display import visible
-
-# Arguments that several tools share, and the errors for arguments that do not fit.
 
 SHOWN_ERRORS = 5
 
@@ -23,43 +24,19 @@ They are written without their underscores and in lower case. An unknown key tha
 model may have meant something by it.
 """
 
-MemoryId = Annotated[str, Field(description="id, or its first 8 characters or more")]
-ScopeArgument = Annotated[
-    ScopeInput | None,
-    WithJsonSchema({"type": "object", "description": "omit unless told; user_id project agent_id run_id; null: none"}),
-]
-SearchScopeArgument = Annotated[
-    SearchScopeInput | None,
-    WithJsonSchema({"type": "object", "description": "omit unless told; project or all_projects: true"}),
-]
-MessagesArgument = Annotated[
-    list[Any] | None,
-    WithJsonSchema(
-        {
-            "type": "array",
-            "description": "a conversation, oldest first, in OpenAI's or Anthropic's form, too",
-            "items": {
-                "type": "object",
-                "description": "a message",
-                "properties": {
-                    "role": {"type": "string", "description": "user, assistant; system is context only"},
-                    "content": {"type": "string", "description": "the text"},
-                    "name": {"type": "string", "description": "who speaks"},
-                    "id": {"type": "string", "description": "your own id; returned in sources"},
-                    "at": {"type": "string", "description": "ISO 8601; default now"},
-                },
-                "required": ["role"],
-            },
-        }
-    ),
-]
-FiltersArgument = Annotated[
-    dict[str, Any] | None,
-    Field(
-        description='such as {"at": {"gte": "2026-01-01"}}. Keys: at, created_at, role, kind, tags, entity, speaker, '
-        "session, words, any of metadata. Operators: gt, gte, lt, lte, ne, in, nin. AND, OR, NOT nest"
-    ),
-]
+
+@cache
+def catalog() -> Mapping[str, Any]:
+    """Return what `catalog.toml` says of tools, resources and prompts."""
+    return tomllib.loads(files("palimpsest.server").joinpath("catalog.toml").read_text("utf-8"))
+
+
+def input_schema(tool: str) -> dict[str, Any]:
+    """Return the JSON schema of a tool's arguments. It is small, because every client shows it to its model."""
+    form, shared = catalog()["tools"][tool], catalog()["shared"]
+    properties = {name: shared[part] if isinstance(part, str) else part for name, part in form["properties"].items()}
+    required = {"required": form["required"]} if "required" in form else {}
+    return {"type": "object", "properties": properties, **required}
 
 
 def invalid_arguments(error: ValidationError) -> str:
@@ -112,48 +89,3 @@ def did_you_mean(name: str, known: Sequence[str]) -> str:
     """
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.8)
     return f" (did you mean '{close[0]}'?)" if close else ""
-
-
-# Make the JSON schemas of tools small. Every client puts them into its model's context.
-
-_DEFINITIONS = "#/$defs/"
-
-
-def compact_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a JSON schema without titles, without "or null", and without defaults that say nothing.
-
-    Definitions are put where they are used, without their own description: the field has one.
-    """
-    return _compact(schema, schema.get("$defs", {}))
-
-
-def _compact(schema: Any, definitions: Mapping[str, Any]) -> Any:
-    if isinstance(schema, list):
-        return [_compact(item, definitions) for item in cast("list[Any]", schema)]
-    if not isinstance(schema, dict):
-        return schema
-    keywords = cast("dict[str, Any]", schema)
-    options: list[Any] = [option for option in keywords.get("anyOf", []) if option != {"type": "null"}]
-    if len(options) == 1:
-        keywords = {**{key: value for key, value in keywords.items() if key != "anyOf"}, **options[0]}
-    if "$ref" in keywords:
-        definition = definitions[keywords["$ref"].removeprefix(_DEFINITIONS)]
-        keywords = {**{key: value for key, value in definition.items() if key != "description"}, **keywords}
-    return {
-        key: _compact_value(key, value, definitions) for key, value in keywords.items() if not _is_noise(key, value)
-    }
-
-
-def _compact_value(keyword: str, value: Any, definitions: Mapping[str, Any]) -> Any:
-    if keyword == "properties":  # its keys are names, not keywords
-        return {name: _compact(schema, definitions) for name, schema in value.items()}
-    return _compact(value, definitions)
-
-
-def _is_noise(keyword: str, value: Any) -> bool:
-    return (
-        keyword in ("$defs", "$ref")
-        or (keyword == "title" and isinstance(value, str))
-        or (keyword == "default" and value in (None, ""))
-        or (keyword == "additionalProperties" and value is True)
-    )
