@@ -37,8 +37,8 @@ from starlette.requests import Request
 from palimpsest import __version__
 from palimpsest.core.errors import InputError, PalimpsestError
 from palimpsest.server.access_tokens import current_grant, current_user
+from palimpsest.server.advice import TOOLS, error_text
 from palimpsest.server.rate_limits import REQUEST_ID
-from palimpsest.server.replies.advice import TOOLS, error_text
 from palimpsest.server.session.context import ServerState, state_of
 from palimpsest.server.session.roots import RequestContext
 from palimpsest.server.tool_schemas import (

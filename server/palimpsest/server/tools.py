@@ -26,10 +26,10 @@ from palimpsest.core.clock import parse_instant, parse_until
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import ABOUT_THE_PAST, ForgetQuestion, Message, Scope, probable
 from palimpsest.core.validation import ScopeInput, SearchScopeInput
+from palimpsest.server import advice, replies
 from palimpsest.server.access_tokens import current_user, may_write
+from palimpsest.server.advice import TOOLS, framed
 from palimpsest.server.mcp_server import TOOL, mcp_errors
-from palimpsest.server.replies import advice, json_replies, plain_text
-from palimpsest.server.replies.advice import TOOLS, framed
 from palimpsest.server.session import context
 from palimpsest.server.session.context import named_project, named_user, news, request_of, state_of, with_client_model
 from palimpsest.server.session.continuations import ClientReply, Continuation
@@ -166,7 +166,7 @@ async def search_memories(
         result = replace(result, notes=(*result.notes, advice.IN_OTHER_PROJECT))
     notes = (*unknown, *named_user(scope, search_scope), *await news(memory, search_scope))
     result = replace(result, notes=(*result.notes, *notes))
-    return tool_result(plain_text.search_text(result, search_scope), json_replies.search_json(result, search_scope))
+    return tool_result(replies.search_text(result, search_scope), replies.search_json(result, search_scope))
 
 
 @mcp_errors(TOOL)
@@ -193,7 +193,7 @@ async def list_memories(
     page = replace(
         page, notes=(*page.notes, *advice.unlisted_notes(page), *about_scope, *await news(memory, list_scope))
     )
-    return tool_result(plain_text.page_text(page, list_scope), json_replies.page_json(page, list_scope))
+    return tool_result(replies.page_text(page, list_scope), replies.page_json(page, list_scope))
 
 
 @mcp_errors(TOOL)
@@ -214,9 +214,7 @@ async def get_summary(
     summary = replace(
         summary, notes=(*summary.notes, *named_user(scope, summary_scope), *await news(memory, summary_scope))
     )
-    return tool_result(
-        plain_text.summary_text(summary, summary_scope), json_replies.summary_json(summary, summary_scope)
-    )
+    return tool_result(replies.summary_text(summary, summary_scope), replies.summary_json(summary, summary_scope))
 
 
 @mcp_errors(TOOL)
@@ -225,11 +223,11 @@ async def get_history(ctx: Context[Any, Any], memory_id: str, scope: ScopeInput 
     memory, read_scope = await request_of(ctx, scope)
     owner = await memory.get(read_scope, memory_id)
     if isinstance(owner, Message):
-        return tool_result(plain_text.whole_text(owner), json_replies.message_history_json(owner))
+        return tool_result(replies.whole_text(owner), replies.message_history_json(owner))
     stored, versions = await memory.history(read_scope, owner.id)
     relatives = await memory.predecessors(read_scope, stored.id), await memory.linked(read_scope, stored)
     return tool_result(
-        plain_text.history_text(stored, versions, *relatives), json_replies.history_json(stored, versions, *relatives)
+        replies.history_text(stored, versions, *relatives), replies.history_json(stored, versions, *relatives)
     )
 
 
@@ -313,8 +311,8 @@ async def add_memory(  # noqa: PLR0913 - the arguments of the tool, which client
     moved = advice.general_notes(moved_from, TOOLS, is_successor=bool(replaces))
     result = await _announced(ctx, scope, write_scope, result, *moved, *unknown)
     result = replace(result, notes=(*result.notes, *await news(memory, write_scope)))
-    reply = json_replies.added_json(result, write_scope)
-    reply_text = plain_text.added_text(result, write_scope)
+    reply = replies.added_json(result, write_scope)
+    reply_text = replies.added_text(result, write_scope)
     if memory.settings.version == "v1.0":
         # Only the results, as Mem0 1.0 gives them.
         is_list = ctx.request_context.protocol_version >= BARE_LIST_SINCE
@@ -351,8 +349,8 @@ async def update_memory(
             caller=CALLER,
         )
     result = await _announced(ctx, scope, write_scope, result)
-    text_of = plain_text.restored_text if restore else plain_text.changed_text
-    return tool_result(text_of(result, write_scope), json_replies.changed_json(result, write_scope))
+    text_of = replies.restored_text if restore else replies.changed_text
+    return tool_result(text_of(result, write_scope), replies.changed_json(result, write_scope))
 
 
 # The tool that deletes memories and messages, and the question to the user before everything is deleted.
@@ -408,19 +406,17 @@ async def delete_memory(
         validation.bounded("the number of memory_ids", len(ids), 1, validation.MAX_IDS)
         result = await memory.delete(delete_scope, ids, caller=CALLER)
         result = await _announced(ctx, scope, delete_scope, result)
-        return tool_result(
-            plain_text.changed_text(result, delete_scope), json_replies.changed_json(result, delete_scope)
-        )
+        return tool_result(replies.changed_text(result, delete_scope), replies.changed_json(result, delete_scope))
     if not (isinstance(answer, AcceptedElicitation) and (answer.data.delete or answer.data is NOT_ASKED)):
         raise InputError("the user was asked and said no; nothing was deleted. Do not call again unless they ask")
     user_agreed = answer.data.delete
     stored = await memory.scope_contents(delete_scope)
     confirmation = f"delete {stored}"
     if (stored.memories or stored.messages) and confirm != confirmation and not user_agreed:
-        raise InputError(plain_text.confirm_delete_all_text(stored, delete_scope, confirmation))
+        raise InputError(replies.confirm_delete_all_text(stored, delete_scope, confirmation))
     result = await memory.delete_all(delete_scope, caller=CALLER)
     result = await _announced(ctx, scope, delete_scope, result)
-    return tool_result(plain_text.all_deleted_text(result, delete_scope), json_replies.deleted_all_json(result))
+    return tool_result(replies.all_deleted_text(result, delete_scope), replies.deleted_all_json(result))
 
 
 # Register the tools on a server.

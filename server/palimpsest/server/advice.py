@@ -48,8 +48,9 @@ class Advice:
 
 
 def _advice(door: str) -> Advice:
-    texts = tomllib.loads(files("palimpsest.server.replies").joinpath("advice.toml").read_text("utf-8"))[door]
-    return Advice(**{**texts, "remedies": {Remedy[name]: text for name, text in texts["remedies"].items()}})
+    texts = tomllib.loads(files("palimpsest.server").joinpath("advice.toml").read_text("utf-8"))[door]
+    texts["remedies"] = {Remedy[name]: text for name, text in texts["remedies"].items()}
+    return Advice(**texts)
 
 
 TOOLS, COMMANDS = _advice("tools"), _advice("commands")
