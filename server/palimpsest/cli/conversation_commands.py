@@ -159,7 +159,7 @@ async def documents(
     elif page is not None:
         found, shown = await memory.documents.page(memory.scope, document_id, page)
         content = {**replies.document_json(found), "page": shown.number, "text": shown.message.content}
-        print_result(as_json, content, replies.page_text(found, shown, note=""))
+        print_result(as_json, content, replies.document_page_text(found, shown, note=""))
     else:
         found, pages = await memory.documents.pages(memory.scope, document_id)
         print_result(as_json, replies.pages_json(found, pages), replies.pages_text(found, pages, note=""))
