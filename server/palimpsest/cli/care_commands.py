@@ -27,8 +27,8 @@ from palimpsest.core.validation import one_line
 from palimpsest.learn.recall_log import FadingMemory, FadingReport
 from palimpsest.memory import Memory
 from palimpsest.server import replies
+from palimpsest.server.access_tokens import token_findings
 from palimpsest.server.advice import COMMANDS, short
-from palimpsest.server.bearer import token_findings
 from palimpsest.server.replies import changed_json, edits_json
 from palimpsest.text.display import counted, visible
 

@@ -15,11 +15,10 @@ from palimpsest.core.errors import InputError
 from palimpsest.server import replies
 from palimpsest.server.access_tokens import may_write
 from palimpsest.server.advice import LIST_TOKENS, framed
-from palimpsest.server.mcp_server import REQUEST, RESOURCE, MemoryServer, mcp_errors
+from palimpsest.server.mcp_server import REQUEST, RESOURCE, MemoryServer, catalog, mcp_errors
 from palimpsest.server.session.context import client_name, request_of
 from palimpsest.server.session.roots import RequestContext
 from palimpsest.server.session.subscriptions import CONVERSATION_SCHEME, ENTITIES, RECENT, SUMMARY
-from palimpsest.server.tool_schemas import catalog
 from palimpsest.text.display import visible
 
 # The prompts that a person picks in the client: recall, remember, review.

@@ -29,12 +29,11 @@ from palimpsest.core.validation import ScopeInput, SearchScopeInput
 from palimpsest.server import advice, replies
 from palimpsest.server.access_tokens import current_user, may_write
 from palimpsest.server.advice import TOOLS, framed
-from palimpsest.server.mcp_server import TOOL, mcp_errors
+from palimpsest.server.mcp_server import TOOL, catalog, mcp_errors
 from palimpsest.server.session import context
 from palimpsest.server.session.context import named_project, named_user, news, request_of, state_of, with_client_model
 from palimpsest.server.session.continuations import ClientReply, Continuation
 from palimpsest.server.session.subscriptions import notify_changed
-from palimpsest.server.tool_schemas import catalog
 from palimpsest.text.intents import FORGOTTEN, question_note, quoted_texts
 
 if TYPE_CHECKING:

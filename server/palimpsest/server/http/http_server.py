@@ -39,9 +39,9 @@ from palimpsest.core.clock import now
 from palimpsest.core.errors import LedgerError, SettingsError
 from palimpsest.core.settings import HttpSettings, Settings, is_loopback
 from palimpsest.server import access_tokens
-from palimpsest.server.access_tokens import READ, WRITE
+from palimpsest.server.access_tokens import READ, WRITE, AccessTokenVerifier
 from palimpsest.server.app import LoadSettings, build_server
-from palimpsest.server.bearer import AccessTokenVerifier, EndWithToken
+from palimpsest.server.bearer import EndWithToken
 from palimpsest.server.http.middleware import (
     BodyLimit,
     BoundedConnection,
@@ -50,9 +50,9 @@ from palimpsest.server.http.middleware import (
     Session,
     SessionLimit,
 )
-from palimpsest.server.http.request_log import EventLog, ObservedRequests, Observer, log_as_json
+from palimpsest.server.http.request_log import ObservedRequests, event_log, log_as_json
 from palimpsest.server.jsonrpc import MAX_MESSAGE_BYTES
-from palimpsest.server.mcp_server import MemoryServer
+from palimpsest.server.mcp_server import MemoryServer, Observer
 from palimpsest.server.rate_limits import (
     HEALTH,
     METRICS,
@@ -185,7 +185,7 @@ def observers(
     """
     chosen: list[Observer] = []
     if settings.log == "json":
-        chosen.append(EventLog(lambda: memory.opened.care.ledger_id if memory.opened is not None else ""))
+        chosen.append(event_log(lambda: memory.opened.care.ledger_id if memory.opened is not None else ""))
     if not settings.metrics:
         return chosen, []
     if protected and settings.metrics_token is None:
@@ -204,7 +204,7 @@ def observers(
     token = settings.metrics_token.get_secret_value() if settings.metrics_token is not None else ""
     metrics = Metrics(memory, token, sessions, in_flight)
     step = Middleware(PathSwitch, page=RateLimit(metrics, PER_MINUTE), is_page=lambda path: path == METRICS)
-    return [*chosen, metrics], [step]
+    return [*chosen, metrics.observe], [step]
 
 
 # Keep the pauses of the garbage collector short.
