@@ -36,8 +36,7 @@ from palimpsest.hooks.brief import RecallRequest
 from palimpsest.memory import Memory, open_memory
 from palimpsest.page.page_server import page_app
 from palimpsest.page.sign_in import Visitor, Visits
-from palimpsest.server.access_tokens import Grant
-from palimpsest.server.bearer import AccessTokenVerifier
+from palimpsest.server.access_tokens import AccessTokenVerifier, Grant
 from palimpsest.server.session.lazy_memory import LazyMemory
 
 MOST = 2.3

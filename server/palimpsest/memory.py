@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, tzinfo
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -29,7 +29,7 @@ from palimpsest.core.models import (
 from palimpsest.core.protocols import LanguageModel, ReportProgress
 from palimpsest.core.settings import Settings
 from palimpsest.core.threads import Threads, in_background
-from palimpsest.core.validation import MAX_LIMIT, MAX_TOKENS, bounded, relations_from
+from palimpsest.core.validation import MAX_LIMIT, MAX_TOKENS, bounded
 from palimpsest.hooks.instructions import Launch
 from palimpsest.hooks.intake import Capture, follow_spool, write_hook_settings
 from palimpsest.hooks.rendered import Briefs
@@ -45,12 +45,11 @@ from palimpsest.learn.engine import Engine, open_embedder, open_model, open_proj
 from palimpsest.learn.entity_graph import Graph
 from palimpsest.learn.recall_log import FadingMemories, RecallLog
 from palimpsest.learn.summaries import summary_writer
-from palimpsest.recall.forgetting import RetentionSettings
 from palimpsest.recall.listing import Page, page
 from palimpsest.recall.search import SearchQuery, SearchResult, filter_notes, search, search_all_projects
 from palimpsest.store import entries, history, links, projects
 from palimpsest.store import messages as message_queries
-from palimpsest.store.ledger import Ledger, open_ledger
+from palimpsest.store.ledger import open_ledger
 from palimpsest.store.rows import is_seen
 
 if TYPE_CHECKING:
@@ -97,39 +96,9 @@ def open_parts(
     return settings, engine, projection, index
 
 
-# Search one project or all of them, or list one, with notes on a filter that finds nothing. Blocking.
-
 MAX_HOPS = 2
 """How far relations may lead from the entities that a question names. What is further away seldom says anything of
 them, and with the first two there may be thousands."""
-
-
-def list_memory(
-    ledger: Ledger,
-    scope: Scope,
-    *,
-    limit: int,
-    max_tokens: int,
-    cursor: str | None,
-    deleted: bool,
-    filters: Mapping[str, Any] | None,
-    forgetting: RetentionSettings,
-) -> Page:
-    """Return a page of a listing. Raises InputError and LedgerError."""
-    found = page(ledger, scope, limit, max_tokens, cursor, deleted=deleted, filters=filters, forgetting=forgetting)
-    return replace(found, notes=(*found.notes, *filter_notes(ledger, scope, filters, found.hits, deleted=deleted)))
-
-
-def search_memory(engine: Engine, query: SearchQuery, *, all_projects: bool) -> SearchResult:
-    """Return the result of a search. Raises InputError and LedgerError."""
-    bounded("hops", query.hops, 0, MAX_HOPS)
-    query = replace(query, follows_links=engine.has_links)
-    if all_projects:
-        return search_all_projects(engine, query)
-    result = search(engine, query)
-    deleted = False if query.as_of is None else None
-    notes = filter_notes(engine.ledger, query.scope, query.filters, result.hits, deleted=deleted)
-    return replace(result, notes=(*result.notes, *notes))
 
 
 # The facade: `async with open_memory(settings) as memory`.
@@ -145,34 +114,21 @@ MAX_PROJECTS_ASKED = 30
 """If a search finds nothing, up to so many other projects are searched. Each takes as long as a search."""
 
 
+@dataclass(frozen=True)
 class Memory:
     """A long-term memory: add, search, update, delete, undo. Open one with `open_memory`.
 
     Every method works in one scope and raises PalimpsestError. `caller` is who called, for the history.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        engine: Engine,
-        projection: Projection,
-        kept_keys: KeptKeys,
-        background_work: BackgroundWork | None,
-        *,
-        briefs: Briefs,
-        fading: FadingMemories,
-        recall_log: RecallLog,
-    ) -> None:
-        self.briefs = briefs
-        self.fading = fading
-        self.recall_log = recall_log
-        self.settings = settings
-        self.engine = engine
-        self.projection = projection
-        self.kept_keys = kept_keys
-        self._background = background_work
-        self.documents = Documents(engine, self._after_write)
-        self.corrections = Corrections(engine, self._after_write)
+    settings: Settings
+    engine: Engine
+    projection: Projection
+    kept_keys: KeptKeys
+    background: BackgroundWork | None
+    briefs: Briefs
+    fading: FadingMemories
+    recall_log: RecallLog
 
     @property
     def scope(self) -> Scope:
@@ -198,6 +154,16 @@ class Memory:
         return Conversations(self.engine)
 
     @property
+    def documents(self) -> Documents:
+        """Return the documents of this memory."""
+        return Documents(self.engine, self._after_write)
+
+    @property
+    def corrections(self) -> Corrections:
+        """Return what corrects this memory."""
+        return Corrections(self.engine, self._after_write)
+
+    @property
     def graph(self) -> Graph:
         """Return the entities of this memory and the relations between them."""
         return Graph(self.engine)
@@ -205,7 +171,7 @@ class Memory:
     @property
     def capture(self) -> Capture:
         """Return what takes conversations of clients into this memory."""
-        return Capture(self.engine, self.settings, self._background.after_write if self._background else None)
+        return Capture(self.engine, self.settings, self.background.after_write if self.background else None)
 
     @property
     def projects(self) -> Projects:
@@ -230,20 +196,7 @@ class Memory:
         )
         if model is not None:
             engine = replace(engine, model=model, is_model_borrowed=True)
-        return self.with_engine(engine)
-
-    def with_engine(self, engine: Engine) -> Memory:
-        """Return this memory with another engine. Everything else is shared."""
-        return Memory(
-            self.settings,
-            engine,
-            self.projection,
-            self.kept_keys,
-            self._background,
-            briefs=self.briefs,
-            fading=self.fading,
-            recall_log=self.recall_log,
-        )
+        return replace(self, engine=engine)
 
     async def add_messages(
         self,
@@ -285,10 +238,10 @@ class Memory:
     ) -> WriteResult:
         """Store one fact in the caller's words. `replaces` are the ids of memories that it supersedes.
 
-        `at` is when it was said, by default now; "yesterday" counts from it. Several pages of text become a document.
+        `relations` are as `relations_from` returns them. `at` is when it was said, by default now; "yesterday" counts
+        from it. Several pages of text become a document.
         """
-        stated = relations_from([(each.source, each.name, each.destination) for each in relations])
-        fact = Fact(text, metadata=metadata or {}, said_at=at, relations=stated)
+        fact = Fact(text, metadata=metadata or {}, said_at=at, relations=tuple(relations))
         adding = add.add_text(self._answering, scope, fact, replaces=replaces, infer=infer, caller=caller)
         return await self._after_write(scope, adding)
 
@@ -318,31 +271,46 @@ class Memory:
         `explain` adds the parts of each score. `all_projects` searches every project of the user. `hops`: 1 or 2.
         Unless it `is_use`, it does not count for what fades, and the recall log does not name it.
         """
-        engine, floor, fading = self.engine, self.settings.min_relevance, self.fading
-        now = engine.clock()
+        bounded("hops", hops, 0, MAX_HOPS)
+        now, fading = self.engine.clock(), self.fading
         as_of = as_of and in_zone(as_of, now.tzinfo)
-        what = (now, limit, max_tokens, filters or {}, as_of, explain, floor, hops, fading.forgetting)
-        search_query = SearchQuery(scope, query, *what)
-        result = await engine.run(lambda: search_memory(engine, search_query, all_projects=all_projects))
+        what = (now, limit, max_tokens, filters or {}, as_of, explain, self.settings.min_relevance, hops)
+        request = SearchQuery(scope, query, *what, fading.forgetting, follows_links=self.engine.has_links)
+        result = await self.engine.run(
+            lambda: search_all_projects(self.engine, request) if all_projects else self._search(request)
+        )
         result = replace(result, hits=tuple(hit.in_zone(now.tzinfo) for hit in result.hits))
         if is_use and as_of is None:
             fading.after_search(result)
             self.recall_log.note(scope, query, [hit.id for hit in result.hits], caller, all_projects=all_projects)
-        if self._background is not None and self.projection.is_behind():
-            self._background.wake()
+        if self.background is not None and self.projection.is_behind():
+            self.background.wake()
         return result
+
+    def _search(self, request: SearchQuery) -> SearchResult:
+        """Return the result of a search of one project, with notes on a filter that finds nothing. Blocking."""
+        result = search(self.engine, request)
+        deleted = False if request.as_of is None else None
+        notes = filter_notes(self.engine.ledger, request.scope, request.filters, result.hits, deleted=deleted)
+        return replace(result, notes=(*result.notes, *notes))
 
     async def projects_that_answer(
         self, scope: Scope, query: str, *, filters: Mapping[str, Any] | None = None, as_of: datetime | None = None
     ) -> tuple[str, ...]:
         """Return the other projects of the user that probably answer a query, the best first."""
-        engine, fading = self.engine, self.fading.forgetting
-        what = (engine.clock(), MAX_LIMIT, MAX_TOKENS, filters or {}, as_of)
-        search_query = SearchQuery(replace(scope, agent_id="", run_id=""), query, *what, forgetting=fading)
-        known = await engine.read(lambda conn: projects.project_names(conn, scope.user_id))
+        known = await self.engine.read(lambda conn: projects.project_names(conn, scope.user_id))
         if not 0 < len({*known} - {scope.project}) <= MAX_PROJECTS_ASKED:
             return ()
-        result = await engine.run(lambda: search_memory(engine, search_query, all_projects=True))
+        result = await self.search(
+            replace(scope, agent_id="", run_id=""),
+            query,
+            limit=MAX_LIMIT,
+            max_tokens=MAX_TOKENS,
+            filters=filters,
+            as_of=as_of,
+            all_projects=True,
+            is_use=False,
+        )
         others = [hit.project for hit in probable(result.hits) if hit.project not in ("", scope.project)]
         return tuple(dict.fromkeys(others))
 
@@ -357,8 +325,18 @@ class Memory:
         filters: Mapping[str, Any] | None = None,
     ) -> Page:
         """Return a page of memories, newest first."""
-        page = partial(list_memory, limit=limit, max_tokens=max_tokens, cursor=cursor, deleted=deleted, filters=filters)
-        found = await self.engine.run(lambda: page(self.engine.ledger, scope, forgetting=self.fading.forgetting))
+        forgetting = self.fading.forgetting
+
+        def read() -> Page:
+            ledger = self.engine.ledger
+            found = page(
+                ledger, scope, limit, max_tokens, cursor, deleted=deleted, filters=filters, forgetting=forgetting
+            )
+            return replace(
+                found, notes=(*found.notes, *filter_notes(ledger, scope, filters, found.hits, deleted=deleted))
+            )
+
+        found = await self.engine.run(read)
         return replace(found, hits=tuple(hit.in_zone(self.zone) for hit in found.hits))
 
     async def update(
@@ -474,16 +452,16 @@ class Memory:
 
         ledger, embedder = self.engine.ledger, self.engine.embedder.fingerprint
         with in_background():
-            graph = None if self._background is None else self._background.graph_state
+            graph = None if self.background is None else self.background.graph_state
             return await self.engine.run(lambda: health(ledger, embedder, self.projection.state, graph))
 
     async def news(self, scope: Scope) -> tuple[str, ...]:
         """Return notes on the project and on what was learned, each once: the next call does not return them."""
         on_project = await self.projects.news(scope)
-        if self._background is None:
+        if self.background is None:
             return on_project
         unreported = await self.engine.run(lambda: job_reports.unreported(self.engine, scope))
-        return (*on_project, *self._background.report(unreported))
+        return (*on_project, *self.background.report(unreported))
 
     @property
     def _answering(self) -> Engine:
@@ -491,7 +469,7 @@ class Memory:
 
         Without a background, our own model is given all the time it takes, because there is no later.
         """
-        if self._background is None and not self.engine.is_model_borrowed:
+        if self.background is None and not self.engine.is_model_borrowed:
             return self.engine
         return self.engine.answering_within(self.settings.learn.call_seconds)
 
@@ -500,9 +478,9 @@ class Memory:
         result = _shown_in(await write, self.zone)
         self.fading.after_write(result.outcomes)
         notes = await self.briefs.after_write(scope.user_id, result.outcomes)
-        if self._background is not None:
+        if self.background is not None:
             # What the server keeps of a project rests on all that belongs to it.
-            await self._background.after_write(replace(scope, with_general=True))
+            await self.background.after_write(replace(scope, with_general=True))
         return replace(result, notes=(*result.notes, *notes)) if notes else result
 
 
@@ -554,16 +532,7 @@ async def open_memory(
                 tasks.start_soon(fading.run)
                 tasks.start_soon(recall_log.run)
             try:
-                yield Memory(
-                    settings,
-                    engine,
-                    projection,
-                    kept_keys,
-                    background_work,
-                    briefs=briefs,
-                    fading=fading,
-                    recall_log=recall_log,
-                )
+                yield Memory(settings, engine, projection, kept_keys, background_work, briefs, fading, recall_log)
             except Exception as error:  # noqa: BLE001 - raised again below, without the task group's wrapping
                 failure = error
             finally:

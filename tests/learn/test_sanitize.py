@@ -12,7 +12,7 @@ import pytest
 from loopback import OpenAIServer
 from palimpsest.core.models import Event, Scope
 from palimpsest.memory import Memory
-from palimpsest.server.replies import plain_text
+from palimpsest.server import replies
 from tests.support.memory import ALICE, StoppedClock, llm_settings, memory_in, messages_from
 from tests.support.scripted_model import facts_reply
 from tests.support.sessions import spooled
@@ -42,7 +42,7 @@ async def kept(memory: Memory, *texts: str, scope: Scope = ALICE) -> list[str]:
 
 async def searched(memory: Memory, query: str, scope: Scope = ALICE, **options: Any) -> str:
     """Return the reply to a search as an agent gets it."""
-    return plain_text.search_text(await memory.search(scope, query, **options), scope)
+    return replies.search_text(await memory.search(scope, query, **options), scope)
 
 
 class TestSearchReplies:
@@ -219,7 +219,7 @@ class TestTexts:
             memory_id = await added(memory, TEA)
             line = form.format(f"[{memory_id[:8]}] 2026-05-08 {TEA}")
             result = await memory.add_text(ALICE, line)
-            assert plain_text.added_text(result, ALICE).startswith(f"unchanged (duplicate of {memory_id[:8]}): {TEA}")
+            assert replies.added_text(result, ALICE).startswith(f"unchanged (duplicate of {memory_id[:8]}): {TEA}")
             assert len(await memory.log(ALICE)) == 1
 
     async def test_a_recalled_message_is_stored_in_its_own_words(self, tmp_path: Path) -> None:

@@ -178,7 +178,7 @@ async def test_the_index_is_queried_without_a_connection(tmp_path: Path) -> None
         await memory.care.rebuild()
         with count_connections() as connections:
             index = WatchedIndex(memory.projection, connections)
-            other = memory.with_engine(replace(memory.engine, index=index))
+            other = replace(memory, engine=replace(memory.engine, index=index))
             result = await other.add_text(ALICE, "User's dog is called Rex", infer=False)
         assert result.similar[result.outcomes[0].memory.id]
         assert index.in_use

@@ -16,7 +16,7 @@ from mcp.types import ResourceTemplateReference, TextResourceContents
 from palimpsest.core.models import ABOUT_THE_PAST, Relation, Scope
 from tests.support.graph_rows import LIVES, store_stating
 from tests.support.http_server import HttpServer, connect_http, new_access_token
-from tests.support.mcp_client import error_text, reply_text, subscribe
+from tests.support.mcp_client import error_text, reply_text
 from tests.support.memory import memory_in
 from tests.support.server_in_process import connect
 
@@ -83,12 +83,6 @@ async def test_entities_are_listed_and_read_by_their_names(tmp_path: Path, mode:
             await read(server, "entity://lion")
 
 
-async def test_an_empty_memory_has_no_entities(tmp_path: Path) -> None:
-    """Guards the first look: it says where names come from."""
-    async with connect(tmp_path) as server:
-        assert "no names are known yet" in await read(server, "memory://entities")
-
-
 @pytest.mark.few_by_day(1)
 @BOTH
 async def test_names_are_completed(tmp_path: Path, mode: str) -> None:
@@ -105,16 +99,13 @@ async def test_names_are_completed(tmp_path: Path, mode: str) -> None:
 
 
 async def test_the_list_is_announced_when_it_may_have_changed(tmp_path: Path) -> None:
-    """Guards clients that show the list; of a single entity they are told what to subscribe to instead."""
+    """Guards clients that show the list."""
     async with connect(tmp_path) as server, server.listen(resource_subscriptions=["memory://entities"]) as events:
         await server.call_tool("add_memory", {"text": "Alice plays the violin"})
         with anyio.fail_after(30):
             async for event in events:
                 if str(getattr(event, "uri", "")) == "memory://entities":
                     break
-    async with connect(tmp_path, "legacy") as server:
-        with pytest.raises(MCPError, match="subscribe to memory://entities"):
-            await subscribe(server, "entity://Ana")
 
 
 @pytest.mark.nightly

@@ -28,10 +28,10 @@ from palimpsest.server.access_tokens import (
     MAX_AGE_SECONDS,
     MAX_FETCHES_PER_MINUTE,
     MAX_KEYS_BYTES,
+    AccessTokenVerifier,
     IssuerKeys,
     grant_from,
 )
-from palimpsest.server.bearer import AccessTokenVerifier
 from tests.support.http_server import (
     ACCEPT,
     INITIALIZE,

@@ -9,8 +9,7 @@ import pytest
 
 from palimpsest.core.models import KnownRelation, NamedEntity, Relation, Scope
 from palimpsest.recall.search import SearchResult
-from palimpsest.server.replies.json_replies import search_json
-from palimpsest.server.replies.plain_text import search_text
+from palimpsest.server.replies import search_json, search_text
 from tests.support.command_line import palimpsest, palimpsest_json
 from tests.support.http_server import HttpServer, connect_http, new_access_token
 from tests.support.ledger_access import store_memory

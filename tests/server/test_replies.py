@@ -16,27 +16,25 @@ from palimpsest.learn.summaries.summary_kinds import SummaryResult
 from palimpsest.memory import Page
 from palimpsest.recall.search import SearchResult
 from palimpsest.recall.similar import SimilarMemory
-from palimpsest.server.replies.json_replies import (
+from palimpsest.server.replies import (
     added_json,
+    added_text,
     changed_json,
+    changed_text,
     deleted_all_json,
     edits_json,
+    edits_text,
     history_json,
+    history_text,
     hit_json,
+    hit_line,
     message_history_json,
     page_json,
-    search_json,
-    summary_json,
-)
-from palimpsest.server.replies.plain_text import (
-    added_text,
-    changed_text,
-    edits_text,
-    history_text,
-    hit_line,
     page_text,
     restored_text,
+    search_json,
     search_text,
+    summary_json,
     summary_text,
     whole_text,
 )

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from mcp import Client
 
-from tests.support.mcp_client import error_text, reply_results, reply_text, text_of
+from tests.support.mcp_client import reply_results, reply_text, text_of
 from tests.support.message_forms import FORMS
 from tests.support.server_in_process import connect
 
@@ -17,15 +17,6 @@ pytestmark = pytest.mark.anyio
 
 TYPES = {"object", "array", "string", "integer", "number", "boolean"}
 KEYWORDS = {"type", "description", "properties", "required", "items", "enum", "default", "additionalProperties"}
-
-ADDED_BY_CLIENTS = {
-    "toolCallId": "call_00_FH363F1Zn57ATns8AMmhJ6bU",
-    "sessionId": "1bd19f08a0474d6aafc5df28e09b9c47",
-    "action": "sendMessage",
-    "chatInput": "What do I drink?",
-    "tool": "search_memories",
-    "task_progress": "- [ ] look",
-}
 
 
 def schemas_in(schema: Any, place: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -72,25 +63,6 @@ async def test_every_schema_is_in_the_subset_that_all_clients_take(tmp_path: Pat
                 assert set(schema["required"]) == properties.keys(), place
             assert schema is tool.input_schema or "description" in schema or place.endswith("[]"), place
             assert kind != "object" or schema is tool.input_schema or "description" in schema, place
-
-
-async def test_keys_that_clients_add_to_every_call_are_ignored(tmp_path: Path) -> None:
-    """Guards clients whose models cannot leave these keys out: every tool works, and nothing is said about them."""
-    async with connect(tmp_path) as memory:
-
-        async def call(tool: str, **arguments: Any) -> str:
-            plain = reply_text(await memory.call_tool(tool, arguments | ADDED_BY_CLIENTS))
-            assert not any(key in plain for key in ADDED_BY_CLIENTS)
-            return plain
-
-        assert (await call("add_memory", text="User drinks oolong")).startswith("added: [")
-        assert "oolong" in await call("search_memories", query="tea")
-        (hit,) = reply_results(await memory.call_tool("list_memories", {}))
-        assert "oolong" in await call("list_memories")
-        assert "oolong" in await call("get_summary")
-        assert "oolong" in await call("get_history", memory_id=hit["id"])
-        assert "sencha" in await call("update_memory", memory_id=hit["id"], text="User drinks sencha")
-        assert (await call("delete_memory", memory_ids=[hit["id"]])).startswith("deleted: [")
 
 
 async def test_conversations_of_other_programs_are_stored(tmp_path: Path) -> None:
@@ -155,17 +127,3 @@ async def test_replies_say_only_what_helps_and_how_to_see_the_rest(tmp_path: Pat
 async def listed(memory: Client, **arguments: Any) -> list[dict[str, Any]]:
     """Return what a list shows, newest first."""
     return reply_results(await memory.call_tool("list_memories", arguments))
-
-
-async def test_a_word_for_no_value_is_no_text(tmp_path: Path) -> None:
-    """Clients that fill in every argument send "null" beside the messages."""
-    async with connect(tmp_path) as agent:
-        for word in ("null", " None", "n/a", "undefined"):
-            refused = await agent.call_tool("add_memory", {"text": word})
-            assert "neither text nor messages was given" in error_text(refused)
-        said = [{"role": "user", "content": "I live in Graz"}]
-        added = reply_text(await agent.call_tool("add_memory", {"text": "null", "messages": said, "infer": False}))
-        assert "kept 1 message" in added
-        assert "Null Island is in the Gulf of Guinea" in reply_text(
-            await agent.call_tool("add_memory", {"text": "Null Island is in the Gulf of Guinea"})
-        )

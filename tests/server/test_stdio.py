@@ -6,7 +6,6 @@ import json
 import sqlite3
 import subprocess
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -26,66 +25,6 @@ from tests.support.mcp_client import (
 from tests.support.server_in_process import connect
 
 pytestmark = pytest.mark.anyio
-
-
-WRONG_CALLS: list[tuple[str, dict[str, Any], str]] = [
-    ("search_memories", {"query": "x", "lmit": 3}, "did you mean 'limit'?"),
-    (
-        "add_memory",
-        {"text": "a", "metdata": {}, "replace": []},
-        "'metdata' (did you mean 'metadata'?) and no 'replace'",
-    ),
-    ("search_memories", {"query": "x", "top_k": 3}, "no argument 'top_k'; it takes query, limit, max_tokens"),
-    ("search_memories", {"query": "x", "user_id": "bob"}, 'put it into scope: {"user_id": …}'),
-    ("search_memories", {"query": "x", "filters": {"a": {}}}, "the filter on 'a' is empty"),
-    ("search_memories", {"query": "x", "filters": {"kind": "turn"}}, "use memory or message"),
-    ("search_memories", {"query": "  "}, "query is empty"),
-    ("search_memories", {"query": "x" * 5_000}, "use a shorter one"),
-    ("search_memories", {"query": "x", "limit": 0}, "between 1 and 100"),
-    ("search_memories", {"query": "x", "limit": "many"}, "limit: Input should be a valid integer"),
-    ("search_memories", {"query": "x", "max_tokens": 1}, "between 50 and 20000"),
-    ("search_memories", {"query": "x", "as_of": "yesterday"}, "not an ISO 8601"),
-    ("search_memories", {"query": "x", "filters": {"a": {"like": 1}}}, "operator 'like'"),
-    ("search_memories", {"query": "x", "scope": {"user_id": "*"}}, "'*' is not a scope"),
-    (
-        "search_memories",
-        {"query": "x", "scope": {"team": "a"}},
-        "scope.team: there is no such key; the keys are user_id, project, agent_id, run_id",
-    ),
-    ("search_memory", {"query": "x"}, "did you mean 'search_memories'?"),
-    ("add_memory", {}, "neither text nor messages was given; give one of them. Nothing was stored."),
-    ("add_memory", {"text": "  "}, "neither text nor messages"),
-    ("add_memory", {"text": "a", "messages": [{"role": "user", "content": "b"}]}, "were both given"),
-    ("add_memory", {"text": "x" * 1_000_000}, "1,000,000 characters, more than 20,000"),
-    ("add_memory", {"messages": [{"role": "user", "content": "x" * 1_000_000}]}, "Nothing was stored"),
-    ("add_memory", {"messages": [{"role": "king", "content": "x"}]}, "messages.0.role is 'king'"),
-    ("add_memory", {"text": "a", "replaces": ["0123456789"]}, "Nothing was stored."),
-    ("add_memory", {"text": "a", "replaces": "0123456789"}, "replaces: must be a list"),
-    ("add_memory", {"text": "a", "at": "noon"}, "at 'noon' is not an ISO 8601 date or time"),
-    ("add_memory", {"messages": [{"role": "user", "content": "x"}], "at": "2026-01-01"}, "at of its own"),
-    ("add_memory", {"text": "a", "infer": "perhaps"}, "infer: must be true or false"),
-    ("add_memory", {"text": "a", "metadata": {"kind": "x"}}, "metadata may not use 'kind'"),
-    ("add_memory", {"messages": "hello"}, 'messages: must be a list, such as [{"role": "user"'),
-    ("add_memory", {"messages": ["hello"]}, 'messages.0: must be an object, such as {"role": "user"'),
-    ("add_memory", {"messages": [{"role": "user", "contnet": "x"}]}, "is 'contnet' misspelt?"),
-    ("add_memory", {"text": "a", "toolCallId": "call_1", "metdata": {}}, "did you mean 'metadata'?"),
-    ("search_memories", {"query": "x", "sessionId": "s", "importance": 3}, "no argument 'importance'"),
-    ("add_memory", {"text": "sk-proj-" + "aB3" * 15}, "is a secret"),
-    ("get_memory", {}, "there is no tool 'get_memory'; the tools are add_memory"),
-    ("update_memory", {}, "memory_id: is missing"),
-    ("update_memory", {"memory_id": "0123456789", "text": "x"}, "no memory '0123456789'"),
-    ("update_memory", {"memory_id": "abc", "text": "x"}, "'abc' is not a memory id. Use an id from a search or a list"),
-    ("update_memory", {"memory_id": "0123456789"}, "give text, metadata or restore"),
-    ("delete_memory", {"memory_ids": ["0123456789"]}, "use an id from a search or a list"),
-    ("delete_memory", {}, "either memory_ids or all"),
-    ("get_history", {"memory_id": "0123456789"}, "no memory '0123456789'"),
-    ("get_summary", {"kind": "daily"}, "overall, recent"),
-    (
-        "list_memories",
-        {"cursor": "x"},
-        "'x' is not a cursor of this list. Use the one that the previous page ended with",
-    ),
-]
 
 
 @pytest.mark.few_by_day(1)
@@ -156,25 +95,6 @@ async def test_two_servers_on_one_memory_see_each_others_writes_at_once(tmp_path
             assert hits[0]["id"] == added[0]["id"]
 
 
-async def test_a_conversation_is_kept_and_the_reply_says_that_there_is_no_model(tmp_path: Path) -> None:
-    """Guards messages without a model: they are kept and searchable, with the ids of the caller."""
-    messages = [
-        {"role": "system", "content": "Be brief."},
-        {"role": "user", "content": "We fly to Porto in May", "name": "Ana", "id": "m1", "at": "2026-03-02T10:00:00Z"},
-        {"role": "assistant", "content": [{"type": "text", "text": "Lovely!"}]},
-        {"role": "user", "content": ""},
-    ]
-    async with connect(tmp_path) as memory:
-        added = await memory.call_tool("add_memory", {"messages": messages})
-        assert reply_text(added).startswith("kept 2 messages")
-        assert "there is no language model to ask" in reply_text(added)
-        assert "1 message without text skipped" in reply_text(added)
-        assert added.structured_content["kept_messages"] == 2
-        hits = reply_results(await memory.call_tool("search_memories", {"query": "trip to Porto"}))
-        assert (hits[0]["sources"], hits[0]["name"], hits[0]["at"]) == (["m1"], "Ana", "2026-03-02T10:00:00Z")
-        assert "Be brief." not in [hit["text"] for hit in hits]
-
-
 async def test_a_model_extracts_facts_and_v1_0_returns_a_bare_list(tmp_path: Path) -> None:
     """Guards extraction through the tool, and Mem0's older form of replies in both eras."""
     reply = json.dumps({"facts": [{"text": "Ana flies to Porto in May 2026", "sources": [1]}]})
@@ -195,45 +115,6 @@ async def test_a_model_extracts_facts_and_v1_0_returns_a_bare_list(tmp_path: Pat
                 content: Any = added.structured_content
                 bare: list[dict[str, Any]] = content["result"] if mode == "legacy" else content
                 assert [item["memory"] for item in bare] == ["Ana flies to Porto in May 2026"]
-
-
-@pytest.mark.nightly
-async def test_replaces_supersedes_and_delete_all_needs_its_confirmation(tmp_path: Path) -> None:
-    """Guards the two writes that remove something."""
-    async with connect(tmp_path) as memory:
-        (old,) = reply_results(await memory.call_tool("add_memory", {"text": "User lives in Nice"}))
-        new = await memory.call_tool("add_memory", {"text": "User lives in Lyon", "replaces": [old["id"][:8]]})
-        assert reply_text(new).startswith("replaced: [")
-        assert "User lives in Nice)" in reply_text(new)
-        question = error_text(await memory.call_tool("delete_memory", {"all": True}))
-        assert "Nothing was deleted" in question
-        assert "confirm='delete 1 memory'" in question
-        assert "Nothing was deleted" in error_text(
-            await memory.call_tool("delete_memory", {"all": True, "confirm": "delete 2 memories"})
-        )
-        web = {"project": "web"}
-        reply_results(await memory.call_tool("add_memory", {"text": "The site is blue", "scope": web}))
-        of_web = {"all": True, "confirm": "delete 1 memory", "scope": web}
-        reply_text(await memory.call_tool("delete_memory", of_web))
-        assert len(reply_results(await memory.call_tool("list_memories", {"scope": web}))) == 1, "the global one stays"
-        reply_text(await memory.call_tool("delete_memory", {"all": True, "confirm": "delete 1 memory"}))
-        assert reply_results(await memory.call_tool("list_memories", {})) == []
-        assert reply_text(await memory.call_tool("delete_memory", {"all": True})).startswith("unchanged")
-        assert "superseded by" in error_text(
-            await memory.call_tool("update_memory", {"memory_id": old["id"], "text": "User lives in Metz"})
-        )
-
-
-async def test_a_wrong_call_returns_what_to_do_and_stores_nothing(tmp_path: Path) -> None:
-    """Guards every error text: it is enough to make the next call right."""
-    async with connect(tmp_path, PALIMPSEST_VECTOR_STORE__PROVIDER="exact") as memory:
-        for tool, arguments, expected in WRONG_CALLS:
-            text = error_text(await memory.call_tool(tool, arguments))
-            assert expected in text
-            assert len(text) < 600
-            assert "pydantic" not in text
-        assert reply_results(await memory.call_tool("list_memories", {})) == []
-        assert reply_results(await memory.call_tool("search_memories", {"query": "x"})) == []
 
 
 @pytest.mark.few_by_day(1)
@@ -297,6 +178,14 @@ async def test_the_tools_are_few_small_annotated_and_described(tmp_path: Path) -
     async with connect(tmp_path) as memory:
         listed = await memory.list_tools()
         assert memory.instructions == INSTRUCTIONS
+        resources = [str(resource.uri) for resource in (await memory.list_resources()).resources]
+        templates = [template.uri_template for template in (await memory.list_resource_templates()).resource_templates]
+        prompts = (await memory.list_prompts()).prompts
+    assert resources == ["memory://summary", "memory://recent", "memory://entities"]
+    ids = ("memory://{id}", "conversation://{id}", "document://{document}")
+    assert set(templates) == {*ids, "entity://{name}", f"{ids[0]}/history", f"{ids[1]}/{{after}}", f"{ids[2]}/{{page}}"}
+    assert [prompt.name for prompt in prompts] == ["recall", "remember-this-conversation", "review-memory"]
+    assert all(prompt.description for prompt in prompts)
     wire = json.dumps(listed.model_dump(mode="json", by_alias=True, exclude_none=True), ensure_ascii=False)
     assert {tool.name for tool in listed.tools} == TOOL_NAMES
     assert len(wire.encode()) < 6_500
@@ -344,59 +233,6 @@ async def test_stdout_carries_only_the_protocol_and_the_end_of_input_ends_the_se
     assert code == 0
     assert [answer["id"] for answer in answers] == [1, 2]
     assert "Ünïcödé 東京 🍵" in answers[1]["result"]["content"][0]["text"]
-
-
-async def test_null_arguments_count_as_left_out(tmp_path: Path) -> None:
-    """Guards models that fill in every argument."""
-    async with connect(tmp_path) as memory:
-        message = [{"role": "user", "content": "I like tea"}]
-        nulls = {"text": None, "replaces": None, "infer": None, "metadata": None, "scope": None}
-        assert reply_text(await memory.call_tool("add_memory", {"messages": message, **nulls})).startswith(
-            "kept 1 message"
-        )
-        arguments = {"query": "tea", "limit": None, "max_tokens": None, "filters": None, "as_of": None, "scope": None}
-        assert len(reply_results(await memory.call_tool("search_memories", arguments))) == 1
-        assert reply_results(await memory.call_tool("list_memories", {"cursor": None, "deleted": None})) == []
-
-
-@pytest.mark.nightly
-async def test_a_corrected_text_is_compared_with_other_memories(tmp_path: Path) -> None:
-    """Guards the promise that replies name similar memories, and that their advice works."""
-    async with connect(tmp_path) as memory:
-        (old,) = reply_results(await memory.call_tool("add_memory", {"text": "The user works at Siemens in Munich"}))
-        (new,) = reply_results(await memory.call_tool("add_memory", {"text": "The user sings in a choir"}))
-        bosch = "The user works at Bosch in Munich"
-        updated = await memory.call_tool("update_memory", {"memory_id": new["id"], "text": bosch})
-        assert f"resembles [{old['id'][:8]}]" in reply_text(updated)
-        assert 'replaces=["its id"]' in reply_text(updated)
-        added = await memory.call_tool("add_memory", {"text": bosch, "replaces": [old["id"]]})
-        assert not added.is_error
-        assert [hit["text"] for hit in reply_results(await memory.call_tool("list_memories", {}))] == [bosch]
-
-
-async def test_an_error_about_a_replaced_memory_names_its_successor(tmp_path: Path) -> None:
-    """Guards against an agent that restores an outdated fact by an old id."""
-    async with connect(tmp_path) as memory:
-        (nice,) = reply_results(await memory.call_tool("add_memory", {"text": "The user lives in Nice"}))
-        (lyon,) = reply_results(
-            await memory.call_tool("add_memory", {"text": "The user lives in Lyon", "replaces": [nice["id"]]})
-        )
-        metz = {"text": "The user lives in Metz", "replaces": [nice["id"]]}
-        assert f'add it again with replaces=["{lyon["id"][:8]}"]' in error_text(
-            await memory.call_tool("add_memory", metz)
-        )
-
-
-async def test_a_search_as_of_a_day_includes_that_day(tmp_path: Path) -> None:
-    """Guards `as_of` with a day, and against a narrow scope that looks like an empty memory."""
-    async with connect(tmp_path) as memory:
-        await memory.call_tool("add_memory", {"text": "The user plays golf"})
-        today = {"query": "golf", "as_of": datetime.now(UTC).date().isoformat()}
-        assert len(reply_results(await memory.call_tool("search_memories", today))) == 1
-        narrow = {"query": "golf", "scope": {"agent_id": "coder"}}
-        assert "leave agent_id and run_id out to search more" in reply_text(
-            await memory.call_tool("search_memories", narrow)
-        )
 
 
 def test_the_handshake_waits_for_no_library_of_the_memory() -> None:

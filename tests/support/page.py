@@ -17,8 +17,7 @@ from palimpsest.core.settings import load_settings
 from palimpsest.memory import Memory
 from palimpsest.page.page_server import page_app
 from palimpsest.page.sign_in import Visitor, Visits
-from palimpsest.server.access_tokens import Grant
-from palimpsest.server.bearer import AccessTokenVerifier
+from palimpsest.server.access_tokens import AccessTokenVerifier, Grant
 from palimpsest.server.session.lazy_memory import LazyMemory
 from tests.support.memory import ALICE, StoppedClock
 from tests.support.stores import ledger_settings

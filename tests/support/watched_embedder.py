@@ -80,4 +80,4 @@ class WholeTextEmbedder:
 def watched(memory: Memory, before: Callable[[], None] = _nothing) -> tuple[Memory, WatchedEmbedder]:
     """Return the same memory with a watched embedder, and that embedder."""
     embedder = WatchedEmbedder(memory.engine.embedder, before)
-    return memory.with_engine(replace(memory.engine, embedder=embedder)), embedder
+    return replace(memory, engine=replace(memory.engine, embedder=embedder)), embedder

@@ -26,10 +26,10 @@ from palimpsest.core.settings import Settings
 from palimpsest.core.validation import one_line
 from palimpsest.learn.recall_log import FadingMemory, FadingReport
 from palimpsest.memory import Memory
-from palimpsest.server.bearer import token_findings
-from palimpsest.server.replies import plain_text
-from palimpsest.server.replies.advice import COMMANDS, short
-from palimpsest.server.replies.json_replies import changed_json, edits_json
+from palimpsest.server import replies
+from palimpsest.server.access_tokens import token_findings
+from palimpsest.server.advice import COMMANDS, short
+from palimpsest.server.replies import changed_json, edits_json
 from palimpsest.text.display import counted, visible
 
 # The commands that look after a memory: log, undo, purge, rebuild and doctor.
@@ -44,7 +44,7 @@ SHOWN_TEXTS = 5
 async def log(memory: Memory, limit: int = 20, before: int | None = None, as_json: AsJson = False) -> None:
     """List the edits, newest first, each with the number that undo takes."""
     edits = await memory.log(memory.scope, limit=limit, before=before)
-    print_result(as_json, edits_json(edits), plain_text.edits_text(edits))
+    print_result(as_json, edits_json(edits), replies.edits_text(edits))
 
 
 @command(app, "undo")
@@ -54,7 +54,7 @@ async def undo(memory: Memory, edit: int | None = None, since: str = "", as_json
         raise InputError("--edit and --since exclude each other. Nothing was undone. Give one of them")
     selection = Undo(edit, parse_instant(since, "--since", memory.zone) if since else None)
     result = await memory.undo(memory.scope, selection, caller=CALLER)
-    text = plain_text.changed_text(result, memory.scope, COMMANDS)
+    text = replies.changed_text(result, memory.scope, COMMANDS)
     reply = changed_json(result, memory.scope, COMMANDS)
     print_result(as_json, reply, text, done=text)
 

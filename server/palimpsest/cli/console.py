@@ -136,8 +136,8 @@ class CommandLine(TyperGroup):
             while isinstance(error, BaseExceptionGroup):
                 error = error.exceptions[0]
             from palimpsest.cli.output import print_error  # noqa: PLC0415 - see below
-            from palimpsest.server.replies.advice import COMMANDS as TEXTS  # noqa: PLC0415 - see below
-            from palimpsest.server.replies.advice import error_text  # noqa: PLC0415 - see below
+            from palimpsest.server.advice import COMMANDS as TEXTS  # noqa: PLC0415 - see below
+            from palimpsest.server.advice import error_text  # noqa: PLC0415 - see below
 
             print_error(error_text(error, TEXTS))
         raise typer.Exit(1)

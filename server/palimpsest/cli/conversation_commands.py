@@ -37,9 +37,9 @@ from palimpsest.learn.document_pages import LearnedFolder
 from palimpsest.learn.job_reports import JobReport, shown_fact
 from palimpsest.learn.readers import MARKUP, TEXT, decoded
 from palimpsest.memory import Memory
-from palimpsest.server.replies import json_replies
-from palimpsest.server.replies.advice import COMMANDS, left_out_notes
-from palimpsest.server.replies.json_replies import page_json, search_json
+from palimpsest.server import replies
+from palimpsest.server.advice import COMMANDS, left_out_notes
+from palimpsest.server.replies import page_json, search_json
 from palimpsest.text.display import counted, shorten
 
 # The commands that list conversations, read one, and find messages in all of them.
@@ -154,15 +154,15 @@ async def documents(
     elif delete:
         found, result = await memory.documents.delete(memory.scope, document_id, caller=CALLER)
         done = f"deleted: {found.title}, {counted(found.pages, 'page')}"
-        content = {"deleted": json_replies.document_json(found), "notes": result.notes}
+        content = {"deleted": replies.document_json(found), "notes": result.notes}
         print_result(as_json, content, done, *notes_text(result.notes), done=done)
     elif page is not None:
         found, shown = await memory.documents.page(memory.scope, document_id, page)
-        content = {**json_replies.document_json(found), "page": shown.number, "text": shown.message.content}
-        print_result(as_json, content, json_replies.page_text(found, shown, note=""))
+        content = {**replies.document_json(found), "page": shown.number, "text": shown.message.content}
+        print_result(as_json, content, replies.document_page_text(found, shown, note=""))
     else:
         found, pages = await memory.documents.pages(memory.scope, document_id)
-        print_result(as_json, json_replies.pages_json(found, pages), json_replies.pages_text(found, pages, note=""))
+        print_result(as_json, replies.pages_json(found, pages), replies.pages_text(found, pages, note=""))
 
 
 async def _list(memory: Memory, *, as_json: bool) -> None:
@@ -171,7 +171,7 @@ async def _list(memory: Memory, *, as_json: bool) -> None:
     for item in listed:
         date, count = shown_date(item.learned_at), str(item.pages)
         rows.add_row(item.id[:8], date, count, plain(item.project), plain(item.title), plain(item.uri))
-    content = {"documents": [json_replies.document_json(item) for item in listed]}
+    content = {"documents": [replies.document_json(item) for item in listed]}
     more = "palimpsest documents ID shows the pages of one"
     print_result(as_json, content, *([rows, more] if listed else ["no documents; palimpsest learn FILE adds one"]))
 
@@ -189,9 +189,9 @@ async def _learn_documents(memory: Memory, path: Path) -> tuple[dict[str, Any], 
             waiting = await memory.documents.embed(progress)
     notes = _notes(result, waiting)
     content: dict[str, Any] = {
-        "documents": [json_replies.learned_json(learned) for learned in result.learned],
+        "documents": [replies.learned_json(learned) for learned in result.learned],
         "skipped": [picked(item, "path reason") for item in result.skipped],
-        "gone": [json_replies.document_json(item) for item in result.gone],
+        "gone": [replies.document_json(item) for item in result.gone],
         "notes": notes,
     }
     return content, [*_lines(result, path), *notes_text(notes)]
@@ -200,10 +200,10 @@ async def _learn_documents(memory: Memory, path: Path) -> tuple[dict[str, Any], 
 def _lines(result: LearnedFolder, path: Path) -> list[Part]:
     """Return a line for each document that is new or has changed, then how many have not, what was skipped, and why."""
     changed = [learned for learned in result.learned if not learned.is_unchanged]
-    lines: list[Part] = [json_replies.learned_line(learned) for learned in changed]
+    lines: list[Part] = [replies.learned_line(learned) for learned in changed]
     unchanged = len(result.learned) - len(changed)
     if unchanged == 1 and not changed and not path.is_dir():
-        lines.append(json_replies.learned_line(result.learned[0]))
+        lines.append(replies.learned_line(result.learned[0]))
     elif unchanged:
         lines.append(f"unchanged: {counted(unchanged, 'document')}")
     if not result.learned:

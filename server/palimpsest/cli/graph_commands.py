@@ -18,8 +18,8 @@ from palimpsest.core.models import EntityType
 from palimpsest.learn.entity_graph import EntityEdited, GraphForm, ListedEntity, Subgraph, written
 from palimpsest.learn.summaries.dossier import lines_of
 from palimpsest.memory import Memory
-from palimpsest.server.replies import json_replies
-from palimpsest.server.replies.advice import short
+from palimpsest.server import replies
+from palimpsest.server.advice import short
 from palimpsest.text.display import counted
 
 # Commands on entities: list them, show what is known about one, and say who is the same as whom.
@@ -59,8 +59,8 @@ async def entities(
     rows = table("id", "type", "memories", "last", "name")
     for item in listed:
         rows.add_row(*_cells(item))
-    nothing = f"no {type} is known yet" if type else json_replies.NO_ENTITIES
-    print_result(as_json, json_replies.entities_json(listed), rows if listed else nothing)
+    nothing = f"no {type} is known yet" if type else replies.NO_ENTITIES
+    print_result(as_json, replies.entities_json(listed), rows if listed else nothing)
 
 
 def _cells(item: ListedEntity) -> tuple[Any, ...]:
@@ -75,7 +75,7 @@ async def show(memory: Memory, name: str, hops: int = 1, as_of: str = "", as_jso
     instant = parse_until(as_of, "--as-of", memory.zone) if as_of else None
     found = await memory.graph.dossiers(memory.scope, name, hops=hops, as_of=instant)
     texts = ["\n".join(lines) for lines in lines_of(found, validation.MAX_TOKENS)]
-    print_result(as_json, {"entities": [json_replies.dossier_json(dossier) for dossier in found]}, "\n\n".join(texts))
+    print_result(as_json, {"entities": [replies.dossier_json(dossier) for dossier in found]}, "\n\n".join(texts))
 
 
 @command(entity, "entity merge")
@@ -104,8 +104,8 @@ async def rename(
 
 
 def _print(as_json: bool, edited: EntityEdited) -> None:
-    text = json_replies.edited_text(edited)
-    print_result(as_json, json_replies.edited_json(edited), text, done=text)
+    text = replies.edited_text(edited)
+    print_result(as_json, replies.edited_json(edited), text, done=text)
 
 
 # The command that writes the graph as a drawing, or as data for other programs.

@@ -48,8 +48,8 @@ from palimpsest.learn.edit import ScopeContents, deleted_error
 from palimpsest.memory import Memory, open_memory
 from palimpsest.recall.hits import shortest_passages
 from palimpsest.recall.search import SearchResult
-from palimpsest.server.replies import plain_text
-from palimpsest.server.replies.advice import (
+from palimpsest.server import replies
+from palimpsest.server.advice import (
     COMMANDS,
     elsewhere_notes,
     general_notes,
@@ -57,7 +57,7 @@ from palimpsest.server.replies.advice import (
     short,
     unlisted_notes,
 )
-from palimpsest.server.replies.json_replies import (
+from palimpsest.server.replies import (
     added_json,
     changed_json,
     deleted_all_json,
@@ -66,8 +66,9 @@ from palimpsest.server.replies.json_replies import (
     page_json,
     search_json,
     summary_json,
+    whole_json,
+    whole_reply_text,
 )
-from palimpsest.server.replies.plain_text import whole_json, whole_reply_text
 from palimpsest.text.display import visible
 
 # What a person types for a filter, for metadata and for a text: in words, on standard input, or in an editor.
@@ -242,17 +243,15 @@ def search_parts(result: SearchResult, query: str, scope: Scope) -> list[Part]:
     for hit in shortest_passages(result.hits, query):
         rows.add_row(short(hit.id), f"{hit.relevance:.2f}", hit.date, _who(hit), _what(hit, other_project(hit, scope)))
         if hit.score_parts:
-            rows.add_row("", "", "", "", plain(f"{hit.score:.3f}: {plain_text.explanation(hit)}"))
-    first = [plain_text.WEAK] if result.hits and result.is_weak else []
-    omitted = (
-        [f"({plain_text.omitted_text(result)}; a smaller --limit leaves them more room)"] if result.omitted else []
-    )
+            rows.add_row("", "", "", "", plain(f"{hit.score:.3f}: {replies.explanation(hit)}"))
+    first = [replies.WEAK] if result.hits and result.is_weak else []
+    omitted = [f"({replies.omitted_text(result)}; a smaller --limit leaves them more room)"] if result.omitted else []
     relations = [relation.line for relation in result.relations]
     return [*first, rows, *relations, *omitted, *notes, *_shortened(result.hits)]
 
 
 def _who(hit: Hit) -> Text:
-    return plain(cut_to_width(visible(plain_text.speaker_of(hit)), MAX_NAME))
+    return plain(cut_to_width(visible(replies.speaker_of(hit)), MAX_NAME))
 
 
 def _what(hit: Hit, project: str = "") -> Text:
@@ -324,7 +323,7 @@ async def edit(
             )
             if file is not None:
                 file.unlink(missing_ok=True)
-            reply = plain_text.changed_text(result, memory.scope, COMMANDS)
+            reply = replies.changed_text(result, memory.scope, COMMANDS)
             print_result(as_json, changed_json(result, memory.scope, COMMANDS), reply, done=reply)
     finally:
         if file is not None and file.exists():
@@ -341,14 +340,14 @@ async def delete(
         raise InputError("give either ids or --all. Nothing was deleted")
     if ids:
         result = await memory.delete(scope, ids, caller=CALLER)
-        text = plain_text.changed_text(result, scope, COMMANDS)
+        text = replies.changed_text(result, scope, COMMANDS)
         print_result(as_json, changed_json(result, scope, COMMANDS), text, done=text)
         return
     stored = await memory.scope_contents(scope)
     if not yes and (stored.memories or stored.messages):
         typer.confirm(visible(_question(stored, scope)), abort=True, err=True)
     result = await memory.delete_all(scope, caller=CALLER)
-    text = plain_text.all_deleted_text(result, scope, COMMANDS)
+    text = replies.all_deleted_text(result, scope, COMMANDS)
     print_result(as_json, deleted_all_json(result), text, done=text)
 
 
@@ -361,7 +360,7 @@ def _question(stored: ScopeContents, scope: models.Scope) -> str:
 async def undelete(memory: Memory, memory_id: str, as_json: AsJson = False) -> None:
     """Restore a deleted or replaced memory, or a deleted message. palimpsest list --deleted has their ids."""
     result = await memory.restore(memory.scope, memory_id, caller=CALLER)
-    text = plain_text.restored_text(result, memory.scope)
+    text = replies.restored_text(result, memory.scope)
     print_result(as_json, changed_json(result, memory.scope, COMMANDS), text, done=text)
 
 
@@ -396,7 +395,7 @@ async def add(
     )
     general = general_notes("" if scope.project else project, COMMANDS, is_successor=bool(replaces))
     result = replace(result, notes=(*result.notes, *general))
-    reply = plain_text.added_text(result, scope, COMMANDS)
+    reply = replies.added_text(result, scope, COMMANDS)
     print_result(as_json, added_json(result, scope, COMMANDS), reply, done=reply)
 
 
@@ -499,12 +498,12 @@ async def history(memory: Memory, memory_id: str, as_json: AsJson = False) -> No
     """Show every version of a memory, or the whole text of a message."""
     owner = await memory.get(memory.scope, memory_id)
     if isinstance(owner, Message):
-        reply, text = message_history_json(owner), plain_text.whole_text(owner)
+        reply, text = message_history_json(owner), replies.whole_text(owner)
     else:
         stored, versions = await memory.history(memory.scope, owner.id)
         relatives = await memory.predecessors(memory.scope, stored.id), await memory.linked(memory.scope, stored)
         reply = history_json(stored, versions, *relatives)
-        text = plain_text.history_text(stored, versions, *relatives)
+        text = replies.history_text(stored, versions, *relatives)
     print_result(as_json, reply, text)
 
 
@@ -520,8 +519,8 @@ async def summary(
     """Summarize the memory in a paragraph, or its last days in one each."""
     kinds = await memory.last_days(memory.scope, days) if days else [name or kind]
     results = [await memory.summary(memory.scope, kind, refresh=refresh, caller=CALLER) for kind in kinds]
-    replies = [summary_json(result, memory.scope) for result in results]
+    as_values = [summary_json(result, memory.scope) for result in results]
     if days:
-        print_result(as_json, {"days": replies}, plain_text.days_text(results, memory.scope))
+        print_result(as_json, {"days": as_values}, replies.days_text(results, memory.scope))
     else:
-        print_result(as_json, replies[0], plain_text.summary_text(results[0], memory.scope, COMMANDS))
+        print_result(as_json, as_values[0], replies.summary_text(results[0], memory.scope, COMMANDS))

@@ -39,7 +39,7 @@ from palimpsest.page.page_context import (
     visitor_of,
 )
 from palimpsest.server import access_tokens
-from palimpsest.server.bearer import token_findings
+from palimpsest.server.access_tokens import token_findings
 from palimpsest.server.session.lazy_memory import LazyMemory
 
 # The first page of care: what is found about each part, and where the rest is.

@@ -30,8 +30,8 @@ from palimpsest.page import administration, browse, import_export, memory_page, 
 from palimpsest.page.import_export import CareWork
 from palimpsest.page.page_context import Told, is_part, memory_of, rendered, visitor_of
 from palimpsest.page.sign_in import COOKIE, STATIC, UPLOAD_PATH, Safety, Visitor, Visits
-from palimpsest.server.access_tokens import Grant
-from palimpsest.server.bearer import AccessTokenVerifier, while_valid
+from palimpsest.server.access_tokens import AccessTokenVerifier, Grant
+from palimpsest.server.bearer import while_valid
 from palimpsest.server.http.http_server import Page
 from palimpsest.server.http.middleware import HostCheck
 from palimpsest.server.rate_limits import address_of

@@ -18,6 +18,7 @@ from mcp.types import InputRequiredResult
 from palimpsest.core.errors import PalimpsestError
 from palimpsest.hooks.instructions import Launch, launch_of, rendered_instructions
 from palimpsest.server.access_tokens import current_grant
+from palimpsest.server.jsonrpc import stdio_messages
 from palimpsest.server.mcp_server import GREETINGS, MemoryServer, show_control_characters, with_own_instructions
 from palimpsest.server.resources import add_prompts, add_resources
 from palimpsest.server.session.calls import Calls
@@ -25,7 +26,6 @@ from palimpsest.server.session.context import ServerState, state_of
 from palimpsest.server.session.lazy_memory import LazyMemory
 from palimpsest.server.session.roots import RequestContext, Roots
 from palimpsest.server.session.subscriptions import Subscribers, notify_changed, notify_external
-from palimpsest.server.stdio import stdio_messages
 from palimpsest.server.tools import READING_TOOLS, add_tools
 
 if TYPE_CHECKING:

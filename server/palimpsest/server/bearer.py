@@ -2,34 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable
-from datetime import datetime
-from pathlib import Path
 
 import anyio
-import anyio.to_thread
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
-from mcp.server.auth.provider import AccessToken, TokenVerifier
+from mcp.server.auth.provider import TokenVerifier
 from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
-from palimpsest.admin.doctor import Finding
-from palimpsest.core.clock import Clock
-from palimpsest.core.errors import SettingsError
-from palimpsest.core.settings import HttpSettings, Settings
-from palimpsest.server import access_tokens
-from palimpsest.server.access_tokens import (
-    GENERAL_CLAIM,
-    PROJECT_CLAIM,
-    READ,
-    WRITE,
-    Issuer,
-    StoredToken,
-    stored_tokens,
-    undecided_text,
-)
 
 # End what is still being answered when the access token behind it is revoked or expires.
 
@@ -135,78 +115,3 @@ class _Answer:
         else:
             refusal = PlainTextResponse("the access token is no longer valid; what was stored by now is kept", 401)
             await refusal(self._scope, self._receive, self._send)
-
-
-# What is found about access tokens, for `doctor`.
-
-UNDECIDED_ISSUER = (
-    f"tokens of http.issuer that name a project and lack the claim {GENERAL_CLAIM} also open what belongs to no "
-    "project, and nobody ever said whether they should. To decide it, say http.issuer_with_general in the settings"
-)
-
-
-def token_findings(settings: Settings) -> list[Finding]:
-    """Return a finding on the access tokens if there is something to say about them."""
-    try:
-        texts = [undecided_text(stored_tokens(settings.data_dir), settings.http.tokens)]
-    except SettingsError as error:
-        return [Finding("tokens", str(error), ok=False)]
-    if settings.http.issuer and settings.http.issuer_with_general is None:
-        texts.append(UNDECIDED_ISSUER)
-    text = "; ".join(filter(None, texts))
-    return [Finding("tokens", text)] if text else []
-
-
-# Verify the access token of a request.
-#
-# It is one that this server created, one from the settings, or one issued by an OAuth server that publishes its
-# keys.
-
-logger = logging.getLogger(__name__)
-
-
-class AccessTokenVerifier:
-    """The SDK's TokenVerifier. It reads the token file at every request, so a revoked token is refused at once."""
-
-    def __init__(self, settings: HttpSettings, data_dir: Path, clock: Clock) -> None:
-        self._data_dir = data_dir
-        self._clock = clock
-        self._from_settings = [
-            StoredToken(
-                id=f"settings{number}",
-                digest=access_tokens.digest_of(static.token.get_secret_value()),
-                user_id=static.user_id,
-                project=static.project,
-                read_only=static.read_only,
-                with_general=static.with_general,
-                created_at="",
-            )
-            for number, static in enumerate(settings.tokens)
-        ]
-        self._issuer = Issuer(settings) if settings.issuer else None
-
-    async def verify_token(self, token: str) -> AccessToken | None:
-        """Return what an access token allows, or None if it is unknown, expired or revoked."""
-        try:
-            stored = await anyio.to_thread.run_sync(access_tokens.stored_tokens, self._data_dir)
-        except SettingsError as error:
-            logger.error("every access token is refused: %s", error)  # noqa: TRY400 - the text is complete
-            return None
-        valid = access_tokens.find_valid([*self._from_settings, *stored], token, self._clock())
-        if valid is not None:
-            return _access_token(valid, token)
-        if self._issuer is not None and token.count(".") == 2:  # noqa: PLR2004 - a JSON web token has three parts
-            return await self._issuer.verify(token)
-        return None
-
-
-def _access_token(stored: StoredToken, text: str) -> AccessToken:
-    expires_at = None if stored.expires_at is None else int(datetime.fromisoformat(stored.expires_at).timestamp())
-    return AccessToken(
-        token=text,
-        client_id=stored.id,
-        scopes=[READ] if stored.read_only else [READ, WRITE],
-        expires_at=expires_at,
-        subject=stored.user_id,
-        claims={PROJECT_CLAIM: stored.project, GENERAL_CLAIM: stored.sees_general},
-    )

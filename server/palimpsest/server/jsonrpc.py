@@ -1,14 +1,25 @@
-"""Read JSON-RPC messages, and say what is wrong with those that are not to be passed on."""
+"""Read JSON-RPC messages, say what is wrong with those that are not to be passed on, and carry them over stdio."""
 
 from __future__ import annotations
 
 import json
+import logging
 import math
+import os
 import re
+import sys
+from collections.abc import AsyncGenerator, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from typing import Any, Never, cast
+from typing import Any, BinaryIO, Never, TypeAlias, cast
 
+import anyio
+import anyio.to_thread
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.os.win32.utilities import rebind_std_handle_to_fd
+from mcp.shared.message import SessionMessage
 from mcp.types import (
+    INTERNAL_ERROR,
     INVALID_REQUEST,
     PARSE_ERROR,
     ErrorData,
@@ -20,6 +31,8 @@ from mcp.types import (
     RequestId,
 )
 from pydantic import ValidationError
+
+from palimpsest.core.validation import well_formed
 
 # Parse JSON from outside: only UTF-8, only what JSON allows, and never more than memory and other readers can bear.
 
@@ -37,53 +50,10 @@ MAX_DIGITS = 1_000
 BETWEEN_VALUES = (b",", b"[", b"{")
 OPENING = (b"[", b"{")
 ALL_BUT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
-SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+HALF_CHARACTER = re.compile(
+    rb"(?<!\\u[dD][89abAB][0-9a-fA-F][0-9a-fA-F])\\u[dD][c-fC-F]|\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
+)
 """The escape of half a character. Two halves in the right order are a character."""
-
-
-class NotJsonError(ValueError):
-    """The bytes are not JSON in UTF-8."""
-
-
-class TooLargeError(ValueError):
-    """The JSON has too many values or levels, and was not parsed."""
-
-
-@dataclass(frozen=True, slots=True)
-class ParsedJson:
-    """The value of a JSON text. `fault` says what in it no tool could keep, such as half a character, or is ""."""
-
-    value: Any
-    fault: str = ""
-
-
-def parse_json(text: bytes | bytearray) -> ParsedJson:
-    """Parse a JSON text. Raises NotJsonError and TooLargeError. Of two equal keys the last counts."""
-    if excess := _excess(text):
-        raise TooLargeError(excess)
-    faults: list[str] = []
-
-    def whole_number(digits: str) -> int | None:
-        if len(digits) > MAX_DIGITS:
-            faults.append(f"a number of {len(digits):,} digits, more than {MAX_DIGITS:,}")
-            return None
-        return int(digits)
-
-    def real_number(digits: str) -> float:
-        number = float(digits)
-        if math.isinf(number):
-            faults.append("a number that is too large")
-        return number
-
-    try:
-        value = json.loads(text.decode(), parse_int=whole_number, parse_float=real_number, parse_constant=_no_constant)
-    except UnicodeDecodeError as error:
-        raise NotJsonError(f"byte {error.start} is not UTF-8") from error
-    except json.JSONDecodeError as error:
-        raise NotJsonError(f"{error.msg} at character {error.pos}") from error
-    if SURROGATE.search(text) and _has_half_characters(value):
-        faults.append("half a character (a lone surrogate)")
-    return ParsedJson(value, faults[0] if faults else "")
 
 
 def _excess(text: bytes | bytearray) -> str:
@@ -115,18 +85,6 @@ def _is_deep(outside_texts: bytes | bytearray) -> bool:
             return True
         if depth < 0:  # it is not JSON
             return False
-    return False
-
-
-def _no_constant(name: str) -> Never:
-    raise NotJsonError(f"{name} is not JSON")
-
-
-def _has_half_characters(value: Any) -> bool:
-    try:
-        json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        return True
     return False
 
 
@@ -180,69 +138,87 @@ class Refused:
         )
 
 
-def read_message(text: bytes | bytearray) -> JSONRPCMessage | Refused:
-    """Return the message in a JSON text, or why it is refused. A faulty reply to the server becomes an error reply."""
+def unparsable(text: bytes | bytearray) -> Refused | None:
+    """Return why a text is refused before it is parsed, or None. Other readers have no limits for values and levels."""
+    if excess := _excess(text):
+        return Refused(INVALID_REQUEST, f"the message is too large: {excess}", unparsed_id(text), too_large=True)
     try:
-        parsed = parse_json(text)
-    except NotJsonError as error:
+        text.decode()
+    except UnicodeDecodeError as error:
+        return Refused(PARSE_ERROR, f"the message is not JSON: byte {error.start} is not UTF-8")
+    return None
+
+
+def half_character(text: bytes | bytearray) -> str:
+    """Return what is wrong with a text that escapes half a character, which no tool could keep, or ""."""
+    return "half a character (a lone surrogate)" if HALF_CHARACTER.search(text.replace(rb"\\", b"")) else ""
+
+
+def read_message(text: bytes | bytearray) -> JSONRPCMessage | Refused:
+    """Return the message in a JSON text, or why it is refused. A faulty reply to the server becomes an error reply.
+
+    Of two equal keys the last counts.
+    """
+    if refused := unparsable(text):
+        return refused
+    faults: list[str] = []
+
+    def whole_number(digits: str) -> int | None:
+        if len(digits) > MAX_DIGITS:
+            faults.append(f"a number of {len(digits):,} digits, more than {MAX_DIGITS:,}")
+            return None
+        return int(digits)
+
+    def real_number(digits: str) -> float:
+        number = float(digits)
+        if math.isinf(number):
+            faults.append("a number that is too large")
+        return number
+
+    def no_constant(name: str) -> Never:
+        raise ValueError(f"{name} is not JSON")
+
+    try:
+        value = json.loads(text.decode(), parse_int=whole_number, parse_float=real_number, parse_constant=no_constant)
+    except ValueError as error:
         return Refused(PARSE_ERROR, f"the message is not JSON: {error}")
-    except TooLargeError as error:
-        return Refused(INVALID_REQUEST, f"the message is too large: {error}", unparsed_id(text), too_large=True)
-    value, fault = parsed.value, parsed.fault
-    if isinstance(value, list):
-        return Refused(INVALID_REQUEST, "a batch is not accepted; send each message by itself")
+    if half := half_character(text):
+        faults.append(half)
     if not isinstance(value, dict):
-        return Refused(INVALID_REQUEST, "a message is a JSON object")
+        return Refused(INVALID_REQUEST, "a message is one JSON object; a batch is not accepted")
     members = cast("dict[str, Any]", value)
     if "method" in members:
-        return _call(members, fault)
+        return _call(members, faults)
     if "result" in members or "error" in members:
-        return _reply(members, fault)
+        return _reply(members, faults)
     return Refused(INVALID_REQUEST, "the message has no method", _id_of(members))
 
 
-def too_long(beginning: bytes, end: bytes) -> Refused:
-    """Refuse a message that is too long to be kept."""
-    reason = f"the message is longer than {MAX_MESSAGE_BYTES} bytes"
-    return Refused(INVALID_REQUEST, reason, unparsed_id(beginning, end), too_large=True)
-
-
-def _call(members: dict[str, Any], fault: str) -> JSONRPCMessage | Refused:
+def _call(members: dict[str, Any], faults: Sequence[str]) -> JSONRPCMessage | Refused:
     """Return a request or a notification. A message with a method and without an id is a notification."""
     is_notification = "id" not in members and isinstance(members["method"], str)
-    if reason := _fault_of_call(members, fault):
-        return Refused(INVALID_REQUEST, reason, _id_of(members), expects_answer=not is_notification)
-    if is_notification:
-        return JSONRPCNotification.model_validate(members)
-    return JSONRPCRequest.model_validate(members)
+    reason = f"the message has {faults[0]}" if faults else ""
+    try:
+        if not reason:
+            return (JSONRPCNotification if is_notification else JSONRPCRequest).model_validate(members)
+    except ValidationError as error:
+        fault = error.errors(include_url=False, include_input=False)[0]
+        reason = f"{fault['loc'][0]} is not valid: {fault['msg']}"
+    return Refused(INVALID_REQUEST, reason, _id_of(members), expects_answer=not is_notification)
 
 
-def _fault_of_call(members: dict[str, Any], fault: str) -> str:
-    if fault:
-        return f"the message has {fault}"
-    if members.get("jsonrpc") != "2.0":
-        return 'jsonrpc is not "2.0"'
-    if not isinstance(members["method"], str):
-        return "the method is not a text"
-    if not isinstance(members.get("params"), dict | None):
-        return "params is not an object"
-    if "id" in members and _id_of(members) is None:
-        return "the id is neither a text nor a whole number"
-    return ""
-
-
-def _reply(members: dict[str, Any], fault: str) -> JSONRPCMessage | Refused:
+def _reply(members: dict[str, Any], faults: Sequence[str]) -> JSONRPCMessage | Refused:
     """Return the client's reply to a request of the server. If it is faulty, the request must not wait any longer."""
     kind = JSONRPCError if "error" in members else JSONRPCResponse
     try:
-        if not fault:
+        if not faults:
             return kind.model_validate(members)
     except ValidationError:
-        fault = "not the form of a reply"
+        faults = ["not the form of a reply"]
     request_id = _id_of(members)
     if request_id is None:
-        return Refused(INVALID_REQUEST, f"a reply has {fault}", expects_answer=False)
-    error = ErrorData(code=INVALID_REQUEST, message=f"the client's reply has {fault}")
+        return Refused(INVALID_REQUEST, f"a reply has {faults[0]}", expects_answer=False)
+    error = ErrorData(code=INVALID_REQUEST, message=f"the client's reply has {faults[0]}")
     return JSONRPCError(jsonrpc="2.0", id=request_id, error=error)
 
 
@@ -250,13 +226,120 @@ def _id_of(members: dict[str, Any]) -> RequestId | None:
     """Return the id of a message, or None if it has no valid one. JSON-RPC has no answer for half a character."""
     request_id = members.get("id")
     if isinstance(request_id, str):
-        return request_id if request_id.isascii() or _is_well_formed(request_id) else None
+        return request_id if well_formed(request_id) == request_id else None
     return request_id if isinstance(request_id, int) and not isinstance(request_id, bool) else None
 
 
-def _is_well_formed(text: str) -> bool:
+# Carry messages over stdin and stdout, one a line, and answer the faulty ones.
+#
+# The SDK's own transport drops them without an answer or a line in the log, and their sender waits until it gives up.
+
+# Read lines that may be of any length, without keeping more than a message may have.
+
+SKIPPED_AT_ONCE = 64 * 1024
+
+
+def read_line(stream: BinaryIO) -> bytes | Refused | None:
+    """Read a line, with its end. Returns None at the end of the stream, and why a line that is too long is refused."""
+    line = stream.readline(MAX_MESSAGE_BYTES + 1)
+    if not line:
+        return None
+    if len(line) <= MAX_MESSAGE_BYTES or line.endswith(b"\n"):
+        return line
+    beginning, end = line[:EDGE_BYTES], line[-EDGE_BYTES:]
+    del line
+    while part := stream.readline(SKIPPED_AT_ONCE):
+        end = (end + part)[-EDGE_BYTES:]
+        if part.endswith(b"\n"):
+            break
+    reason = f"the message is longer than {MAX_MESSAGE_BYTES} bytes"
+    return Refused(INVALID_REQUEST, reason, unparsed_id(beginning, end), too_large=True)
+
+
+logger = logging.getLogger(__name__)
+
+Incoming: TypeAlias = MemoryObjectReceiveStream[SessionMessage | Exception]
+Outgoing: TypeAlias = MemoryObjectSendStream[SessionMessage]
+
+
+@asynccontextmanager
+async def stdio_messages() -> AsyncGenerator[tuple[Incoming, Outgoing]]:
+    """Yield the messages that arrive on stdin, and a stream whose messages are written to stdout.
+
+    Meanwhile, stdin is empty and stdout is stderr for everything else in this process and its children.
+    """
+    to_server, incoming = anyio.create_memory_object_stream[SessionMessage | Exception]()
+    outgoing, to_client = anyio.create_memory_object_stream[SessionMessage]()
+    with _standard_streams() as (stdin, stdout):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_read, stdin, to_server, outgoing.clone())
+            tasks.start_soon(_write, to_client, stdout)
+            yield incoming, outgoing
+
+
+async def _read(
+    stdin: BinaryIO, to_server: MemoryObjectSendStream[SessionMessage | Exception], answers: Outgoing
+) -> None:
+    """Pass on every message and answer every faulty line, until stdin ends or the server does."""
+    limit = anyio.CapacityLimiter(1)
+    async with to_server, answers:
+        while (line := await anyio.to_thread.run_sync(read_line, stdin, limiter=limit)) is not None:
+            if isinstance(line, bytes) and line.isspace():
+                continue
+            message = read_message(line) if isinstance(line, bytes) else line
+            try:
+                if isinstance(message, Refused):
+                    logger.warning("refused a line on stdin: %s", message.reason)
+                    if message.expects_answer:
+                        await answers.send(SessionMessage(message.as_error()))
+                else:
+                    await to_server.send(SessionMessage(message))
+            except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+                return
+
+
+async def _write(to_client: MemoryObjectReceiveStream[SessionMessage], stdout: BinaryIO) -> None:
+    limit = anyio.CapacityLimiter(1)
+    async with to_client:
+        async for message in to_client:
+            line = _line_of(message.message)
+            await anyio.to_thread.run_sync(_write_line, stdout, line, limiter=limit)
+
+
+def _write_line(stdout: BinaryIO, line: bytes) -> None:
+    stdout.write(line)
+    stdout.flush()
+
+
+def _line_of(message: JSONRPCMessage) -> bytes:
+    """Return a message as a line. What JSON cannot hold becomes an error if it is a reply, and else nothing."""
     try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+        return message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+    except ValueError:
+        logger.exception("a message could not be written as JSON")
+        if not isinstance(message, JSONRPCResponse | JSONRPCError):
+            return b""
+        data = ErrorData(code=INTERNAL_ERROR, message="the reply could not be written as JSON")
+        return JSONRPCError(jsonrpc="2.0", id=message.id, error=data).model_dump_json().encode() + b"\n"
+
+
+@contextmanager
+def _standard_streams() -> Generator[tuple[BinaryIO, BinaryIO]]:
+    """Yield stdin and stdout as streams of bytes, and give their descriptors to the null device and to stderr."""
+    sys.stdout.flush()
+    stdin, stdout = os.dup(0), os.dup(1)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    try:
+        _point(0, nothing)
+        _point(1, 2)
+        # The thread that reads stdin may outlive the block, so its descriptor stays open.
+        yield os.fdopen(stdin, "rb", closefd=False), os.fdopen(stdout, "wb", closefd=False)
+    finally:
+        os.close(nothing)
+        _point(1, stdout)
+        _point(0, stdin)
+
+
+def _point(descriptor: int, target: int) -> None:
+    os.dup2(target, descriptor)
+    rebind_std_handle_to_fd(descriptor)  # for child processes on Windows; elsewhere it does nothing

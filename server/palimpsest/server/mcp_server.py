@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import difflib
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+import tomllib
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, Literal, Protocol, TypeAlias, cast
+from functools import cache, partial
+from importlib.resources import files
+from typing import Any, Literal, TypeAlias, cast
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
@@ -32,24 +35,96 @@ from mcp.types import (
     UnsubscribeRequestParams,
 )
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 from starlette.requests import Request
 
 from palimpsest import __version__
 from palimpsest.core.errors import InputError, PalimpsestError
-from palimpsest.server.access_tokens import current_grant, current_user
+from palimpsest.core.validation import ScopeInput, fault_text
+from palimpsest.server.access_tokens import current_grant, current_user, may_write
+from palimpsest.server.advice import TOOLS, error_text
 from palimpsest.server.rate_limits import REQUEST_ID
-from palimpsest.server.replies.advice import TOOLS, error_text
 from palimpsest.server.session.context import ServerState, state_of
 from palimpsest.server.session.roots import RequestContext
-from palimpsest.server.session.subscriptions import ENTITIES, RECENT, SCHEME, SUMMARY
-from palimpsest.server.tool_schemas import (
-    compact_schema,
-    did_you_mean,
-    invalid_arguments,
-    is_of_client,
-    unknown_arguments,
-)
 from palimpsest.text.display import visible
+
+# What clients are shown of tools, resources and prompts, and what they are told of arguments that do not fit.
+
+SHOWN_ERRORS = 5
+
+CLIENT_KEYS = frozenset({"toolcallid", "tool", "sessionid", "action", "chatinput", "taskprogress", "meta"})
+"""Keys that clients add to the arguments of every call, which their models cannot leave out: n8n and Cline do.
+
+They are written without their underscores and in lower case. An unknown key that is none of them is an error, because a
+model may have meant something by it.
+"""
+
+
+@cache
+def catalog() -> Mapping[str, Any]:
+    """Return what `catalog.toml` says of tools, resources and prompts."""
+    return tomllib.loads(files("palimpsest.server").joinpath("catalog.toml").read_text("utf-8"))
+
+
+def input_schema(tool: str) -> dict[str, Any]:
+    """Return the JSON schema of a tool's arguments. It is small, because every client shows it to its model."""
+    form, shared = catalog()["tools"][tool], catalog()["shared"]
+    properties = {name: shared[part] if isinstance(part, str) else part for name, part in form["properties"].items()}
+    required = {"required": form["required"]} if "required" in form else {}
+    return {"type": "object", "properties": properties, **required}
+
+
+def invalid_arguments(error: ValidationError) -> str:
+    """Return what is wrong with a tool's arguments, in the words of this server."""
+    details = error.errors(include_url=False, include_input=False)[:SHOWN_ERRORS]
+    faults = (f"{'.'.join(str(part) for part in detail['loc'])}: {_describe(detail)}" for detail in details)
+    return visible("; ".join(faults))
+
+
+def _describe(detail: ErrorDetails) -> str:
+    """Return what is wrong with one value. Pydantic's own text is used if it says enough."""
+    match detail["type"]:
+        case "extra_forbidden":
+            return f"there is no such key; the keys are {', '.join(ScopeInput.model_fields)}"
+        case "missing":
+            return "is missing"
+        case "model_type" | "dict_type" | "model_attributes_type":
+            return 'must be an object, such as {"key": "value"}'
+        case "list_type":
+            example = '{"role": "user", "content": "…"}' if detail["loc"][0] == "messages" else '"…"'
+            return f"must be a list, such as [{example}]"
+        case "bool_parsing" | "bool_type":
+            return "must be true or false"
+        case _:
+            return fault_text(detail)
+
+
+def is_of_client(argument: str) -> bool:
+    """Return whether a client adds an argument to calls, so that it is to be ignored."""
+    return argument.replace("_", "").lower() in CLIENT_KEYS
+
+
+def unknown_arguments(tool: str, unknown: Sequence[str], known: Sequence[str], used: Collection[str]) -> str:
+    """Return the error for the arguments that a tool does not have, with a guess at each and what the tool takes."""
+    unused = [name for name in known if name not in used]
+    of_scope = [name for name in unknown if name in ScopeInput.model_fields and "scope" in known]
+    others = [name for name in unknown if name not in of_scope]
+    named = [f"'{name}'{did_you_mean(name, unused)}" for name in others] + [f"'{name}'" for name in of_scope]
+    hints = [f"it takes {', '.join(known)}"] if others else []
+    if of_scope:
+        keys = ", ".join(f'"{name}": …' for name in of_scope)
+        hints.append(f"put {'it' if len(of_scope) == 1 else 'them'} into scope: {{{keys}}}")
+    return visible(f"{tool} has no argument {' and no '.join(named)}; {'; '.join(hints)}. Nothing was done.")
+
+
+def did_you_mean(name: str, known: Sequence[str]) -> str:
+    """Return a guess at what a misspelt name should have been, or "".
+
+    The names must be similar. Sharing a word is not enough.
+    """
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.8)
+    return f" (did you mean '{close[0]}'?)" if close else ""
+
 
 # Raise Palimpsest's errors as errors of the MCP SDK, so that their text reaches the client.
 #
@@ -112,21 +187,21 @@ UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
-class CallRecord:
-    """How a call ended, after how many seconds. `user_id` and `request_id` are "" if there is none."""
+class Ended:
+    """How a call of a tool or a request over HTTP ended, after how many seconds.
 
-    tool: str
-    outcome: CallOutcome
+    `user_id` and `request_id` are "" if there is none.
+    """
+
+    kind: Literal["call", "request"]
+    fields: Mapping[str, str | int]
     seconds: float
     user_id: str
     request_id: str
 
 
-class CallObserver(Protocol):
-    """What is told how each call of a tool ended."""
-
-    def call(self, record: CallRecord) -> None:
-        """Note a call."""
+Observer: TypeAlias = Callable[[Ended], None]
+"""What is told how each call and each request ended."""
 
 
 def outcome_of(error: BaseException) -> CallOutcome:
@@ -152,13 +227,6 @@ GREETINGS = ("initialize", "server/discover")
 
 INSTRUCTIONS_SECONDS = 0.5
 """How long a handshake waits for the instructions of its user: they take a few milliseconds."""
-
-LISTED_RESOURCES = (
-    (SUMMARY, "Summary", "What is known, in a paragraph"),
-    (RECENT, "Newest memories", "The memories stored last, newest first"),
-    (ENTITIES, "People and things", "The people, places and things that memories mention, the most recent first"),
-)
-"""The resources that always exist. Single memories are found through the resource templates."""
 
 
 class MemoryServer(MCPServer[ServerState]):
@@ -187,7 +255,7 @@ class MemoryServer(MCPServer[ServerState]):
             subscriptions=state.subscribers.bus,
         )
         self.state = state
-        self.observers: Sequence[CallObserver] = ()
+        self.observers: Sequence[Observer] = ()
         self._call_seconds = call_seconds
         self.add_request_handler("resources/subscribe", SubscribeRequestParams, state.subscribers.subscribe)
         self.add_request_handler("resources/unsubscribe", UnsubscribeRequestParams, state.subscribers.unsubscribe)
@@ -207,20 +275,17 @@ class MemoryServer(MCPServer[ServerState]):
         await self._lowlevel_server.run(incoming, outgoing, self._lowlevel_server.create_initialization_options())
 
     async def list_tools(self) -> list[Tool]:
-        """Return the tools that the caller may use, with compact schemas."""
-        grant = current_grant()
+        """Return the tools that the caller may use."""
+        usable = _usable_tools()
         return [
-            tool.model_copy(update={"input_schema": compact_schema(tool.input_schema)})
+            tool.model_copy(update={"input_schema": input_schema(tool.name)})
             for tool in await super().list_tools()
-            if grant is None or not grant.read_only or _is_read_only(tool)
+            if tool.name in usable
         ]
 
     async def list_resources(self) -> list[Resource]:
         """Return the resources that always exist."""
-        return [
-            Resource(uri=f"{SCHEME}{name}", name=name, title=title, description=description, mime_type="text/plain")
-            for name, title, description in LISTED_RESOURCES
-        ]
+        return [Resource(mime_type="text/plain", **fields) for fields in catalog()["resources"]]
 
     async def call_tool(
         self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None
@@ -237,17 +302,16 @@ class MemoryServer(MCPServer[ServerState]):
             outcome = outcome_of(error)
             raise
         finally:
-            tool = name if self._tool_input_schema(name) is not None else UNKNOWN
-            seconds = time.monotonic() - began
-            record = CallRecord(tool, outcome, seconds, current_user(), _request_id(context))
+            fields = {"tool": name if name in catalog()["tools"] else UNKNOWN, "outcome": outcome}
+            ended = Ended("call", fields, time.monotonic() - began, current_user(), _request_id(context))
             for observer in self.observers:
-                observer.call(record)
+                observer(ended)
         return result
 
     async def _call_tool(
         self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None
     ) -> CallToolResult | InputRequiredResult:
-        known = await self._arguments_of(name)
+        known = _arguments_of(name)
         arguments = {key: value for key, value in arguments.items() if key in known or not is_of_client(key)}
         if unknown := [argument for argument in arguments if argument not in known]:
             raise ToolError(unknown_arguments(name, unknown, known, arguments))
@@ -285,29 +349,28 @@ class MemoryServer(MCPServer[ServerState]):
             raise MCPError(INVALID_PARAMS, f"the prompt {name} needs {', '.join(missing)}")
         return await super().get_prompt(name, arguments, context)
 
-    async def _arguments_of(self, name: str) -> list[str]:
-        """Return the names of a tool's arguments. Raises ToolError if the caller has no such tool."""
-        schema = self._tool_input_schema(name)
-        grant = current_grant()
-        if schema is not None and (grant is None or not grant.read_only):
-            return list(schema.get("properties", {}))
-        usable = [tool.name for tool in await self.list_tools()]
-        if schema is None:
-            raise ToolError(
-                f"there is no tool '{visible(name)}'{did_you_mean(name, usable)}; the tools are {', '.join(usable)}"
-            )
-        if name not in usable:
-            raise ToolError(f"this access token is read-only; its tools are {', '.join(usable)}. Nothing was done.")
-        return list(schema.get("properties", {}))
+
+def _usable_tools() -> list[str]:
+    """Return the names of the tools that the caller may use."""
+    tools: Mapping[str, Any] = catalog()["tools"]
+    return [name for name, form in tools.items() if may_write() or form["annotations"]["readOnlyHint"]]
+
+
+def _arguments_of(name: str) -> list[str]:
+    """Return the names of a tool's arguments. Raises ToolError if the caller has no such tool."""
+    usable, form = _usable_tools(), catalog()["tools"].get(name)
+    if form is None:
+        raise ToolError(
+            f"there is no tool '{visible(name)}'{did_you_mean(name, usable)}; the tools are {', '.join(usable)}"
+        )
+    if name not in usable:
+        raise ToolError(f"this access token is read-only; its tools are {', '.join(usable)}. Nothing was done.")
+    return list(form["properties"])
 
 
 def _request_id(context: Context[Any, Any] | None) -> str:
     request = None if context is None else context.request_context.request
     return cast("str", request.scope.get(REQUEST_ID, "")) if isinstance(request, Request) else ""
-
-
-def _is_read_only(tool: Tool) -> bool:
-    return tool.annotations is not None and bool(tool.annotations.read_only_hint)
 
 
 async def with_own_instructions(ctx: RequestContext, call_next: CallNext) -> HandlerResult:

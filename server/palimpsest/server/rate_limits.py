@@ -54,6 +54,18 @@ def address_of(scope: Scope) -> str:
     return str(ipaddress.ip_network((int(address), NETWORK_BITS), strict=False))
 
 
+@contextmanager
+def counted(counts: Counter[str], key: str) -> Generator[None]:
+    """Count one more until the block ends. What is counted no more is forgotten."""
+    counts[key] += 1
+    try:
+        yield
+    finally:
+        counts[key] -= 1
+        if not counts[key]:
+            del counts[key]
+
+
 # Limit how often an address may send access tokens that are not valid.
 
 FAILED_PER_MINUTE = 60
@@ -112,27 +124,14 @@ class LimitedBearerAuth(BearerAuthBackend):
         if digest in self._known:
             authenticated = await super().authenticate(conn)
         else:
-            with self._attempt(address):
+            # The failures, and the attempts that are still being decided, must not reach the limit.
+            seconds = self._failures.seconds_to_wait(address, self._undecided[address])
+            if seconds:
+                raise TooManyAttempts(seconds)
+            with counted(self._undecided, address):
                 authenticated = await super().authenticate(conn)
         self._remember(digest, address, is_valid=authenticated is not None)
         return authenticated
-
-    @contextmanager
-    def _attempt(self, address: str) -> Generator[None]:
-        """Count an attempt as undecided until the block ends.
-
-        Raises TooManyAttempts if the failures, and the attempts that are still being decided, reach the limit.
-        """
-        seconds = self._failures.seconds_to_wait(address, self._undecided[address])
-        if seconds:
-            raise TooManyAttempts(seconds)
-        self._undecided[address] += 1
-        try:
-            yield
-        finally:
-            self._undecided[address] -= 1
-            if not self._undecided[address]:
-                del self._undecided[address]
 
     def _remember(self, digest: bytes, address: str, *, is_valid: bool) -> None:
         if is_valid:
@@ -224,13 +223,8 @@ class UnfinishedLimit:
             text = f"{self._maximum} of your requests are unfinished; nothing was done. Wait until one ends."
             await PlainTextResponse(text, 503, headers={"retry-after": "1"})(scope, receive, send)
             return
-        self._unfinished[caller] += 1
-        try:
+        with counted(self._unfinished, caller):
             await self._app(scope, receive, send)
-        finally:
-            self._unfinished[caller] -= 1
-            if not self._unfinished[caller]:
-                del self._unfinished[caller]
 
 
 def _counted_as(scope: Scope) -> str:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
-from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from mcp import MCPError
@@ -20,61 +19,21 @@ from mcp.types import (
     TextContent,
     ToolAnnotations,
 )
-from pydantic import BaseModel, Field, WithJsonSchema
+from pydantic import BaseModel, Field
 
 from palimpsest.core import validation
 from palimpsest.core.clock import parse_instant, parse_until
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import ABOUT_THE_PAST, ForgetQuestion, Message, Scope, probable
-from palimpsest.core.validation import ConversationInput, ScopeInput
+from palimpsest.core.validation import ScopeInput, SearchScopeInput
+from palimpsest.server import advice, replies
 from palimpsest.server.access_tokens import current_user, may_write
-from palimpsest.server.mcp_server import TOOL, mcp_errors
-from palimpsest.server.replies import plain_text
-from palimpsest.server.replies.advice import (
-    IN_OTHER_PROJECT,
-    LIST_TOKENS,
-    TOOLS,
-    elsewhere_notes,
-    framed,
-    general_notes,
-    left_out_notes,
-    other_project,
-    unlisted_notes,
-)
-from palimpsest.server.replies.json_replies import (
-    added_json,
-    changed_json,
-    deleted_all_json,
-    history_json,
-    message_history_json,
-    page_json,
-    search_json,
-    summary_json,
-)
-from palimpsest.server.session.context import (
-    asks_between_requests,
-    can_ask_user,
-    client_name,
-    goes_through_projects,
-    is_home_open,
-    memory_of,
-    named_project,
-    named_user,
-    news,
-    result_or_question,
-    scope_of,
-    state_of,
-    with_client_model,
-)
+from palimpsest.server.advice import TOOLS, framed
+from palimpsest.server.mcp_server import TOOL, catalog, mcp_errors
+from palimpsest.server.session import context
+from palimpsest.server.session.context import named_project, named_user, news, request_of, state_of, with_client_model
 from palimpsest.server.session.continuations import ClientReply, Continuation
 from palimpsest.server.session.subscriptions import notify_changed
-from palimpsest.server.tool_schemas import (
-    FiltersArgument,
-    MemoryId,
-    MessagesArgument,
-    ScopeArgument,
-    SearchScopeArgument,
-)
 from palimpsest.text.intents import FORGOTTEN, question_note, quoted_texts
 
 if TYPE_CHECKING:
@@ -118,9 +77,9 @@ async def with_answers(
 
     The result is returned as it is if the client cannot ask.
     """
-    if not result.questions or not can_ask_user(ctx):
+    if not result.questions or not context.can_ask_user(ctx):
         return result
-    if not asks_between_requests(ctx):
+    if not context.asks_between_requests(ctx):
         return await _answered(memory, scope, result, lambda form: _ask_during_call(ctx, form))
 
     async def work(continuation: Continuation) -> WriteResult:
@@ -129,7 +88,7 @@ async def with_answers(
     continuations, user = state_of(ctx).continuations, current_user()
     if not continuations.has_room(user):
         return result
-    return await result_or_question(ctx, continuations.begin(user, work))
+    return await context.result_or_question(ctx, continuations.begin(user, work))
 
 
 async def _ask_during_call(ctx: Context[Any, Any], form: ElicitRequestFormParams) -> ElicitResult:
@@ -173,16 +132,15 @@ async def _agrees(question: ForgetQuestion, ask: _Ask) -> bool | None:
 @mcp_errors(TOOL)
 async def search_memories(
     ctx: Context[Any, Any],
-    query: Annotated[str, Field(description="a question or keywords")],
-    limit: Annotated[int, Field(description="1 to 100 hits")] = 10,
-    max_tokens: Annotated[int, Field(description="size of all hits together, 50 to 20000")] = 800,
-    filters: FiltersArgument = None,
-    as_of: Annotated[str, Field(description="ISO 8601: what was recorded by then")] = "",
-    scope: SearchScopeArgument = None,
+    query: str,
+    limit: int = 10,
+    max_tokens: int = 800,
+    filters: dict[str, Any] | None = None,
+    as_of: str = "",
+    scope: SearchScopeInput | None = None,
 ) -> CallToolResult:
     """Search memories and messages by meaning and by words, best first. relevance: chance that a hit answers."""
-    memory = await memory_of(ctx)
-    search_scope = scope_of(ctx, memory, scope)
+    memory, search_scope = await request_of(ctx, scope)
     unknown = await named_project(memory, scope, search_scope)
     result = await memory.search(
         search_scope,
@@ -192,65 +150,61 @@ async def search_memories(
         filters=filters,
         as_of=parse_until(as_of, "as_of", memory.zone) if as_of else None,
         explain=memory.settings.explain,
-        all_projects=goes_through_projects(scope),
+        all_projects=context.goes_through_projects(scope),
         is_use=may_write(),
-        caller=client_name(ctx),
+        caller=context.client_name(ctx),
     )
     if not result.hits and (search_scope.agent_id or search_scope.run_id):
         note = f"only what was stored for {search_scope} was searched; leave agent_id and run_id out to search more"
         result = replace(result, notes=(*result.notes, note))
-    if not probable(result.hits) and is_home_open(None) and not goes_through_projects(scope):
+    if not probable(result.hits) and context.is_home_open(None) and not context.goes_through_projects(scope):
         when = parse_until(as_of, "as_of", memory.zone) if as_of else None
         projects = await memory.projects_that_answer(search_scope, query, filters=filters, as_of=when)
-        result = replace(result, notes=(*result.notes, *elsewhere_notes(projects, TOOLS)))
-    if any(other_project(hit, search_scope) for hit in result.hits):
-        result = replace(result, notes=(*result.notes, IN_OTHER_PROJECT))
+        result = replace(result, notes=(*result.notes, *advice.elsewhere_notes(projects, TOOLS)))
+    if any(advice.other_project(hit, search_scope) for hit in result.hits):
+        result = replace(result, notes=(*result.notes, advice.IN_OTHER_PROJECT))
     notes = (*unknown, *named_user(scope, search_scope), *await news(memory, search_scope))
     result = replace(result, notes=(*result.notes, *notes))
-    return tool_result(plain_text.search_text(result, search_scope), search_json(result, search_scope))
+    return tool_result(replies.search_text(result, search_scope), replies.search_json(result, search_scope))
 
 
 @mcp_errors(TOOL)
 async def list_memories(
     ctx: Context[Any, Any],
-    filters: FiltersArgument = None,
-    limit: Annotated[int, Field(description="1 to 100")] = 20,
-    cursor: Annotated[str, Field(description="from the previous page")] = "",
-    deleted: Annotated[bool, Field(description="list deleted ones instead")] = False,
-    scope: ScopeArgument = None,
+    filters: dict[str, Any] | None = None,
+    limit: int = 20,
+    cursor: str = "",
+    *,
+    deleted: bool = False,
+    scope: ScopeInput | None = None,
 ) -> CallToolResult:
     """List memories in pages, newest first; messages with filters={"kind": "message"}."""
-    memory = await memory_of(ctx)
-    list_scope = scope_of(ctx, memory, scope)
+    memory, list_scope = await request_of(ctx, scope)
     page = await memory.list(
         list_scope,
         limit=validation.bounded("limit", limit, 1, validation.MAX_LIMIT),
-        max_tokens=LIST_TOKENS,
+        max_tokens=advice.LIST_TOKENS,
         cursor=cursor or None,
         deleted=deleted,
         filters=filters,
     )
     about_scope = (*await named_project(memory, scope, list_scope), *named_user(scope, list_scope))
-    page = replace(page, notes=(*page.notes, *unlisted_notes(page), *about_scope, *await news(memory, list_scope)))
-    return tool_result(plain_text.page_text(page, list_scope), page_json(page, list_scope))
+    page = replace(
+        page, notes=(*page.notes, *advice.unlisted_notes(page), *about_scope, *await news(memory, list_scope))
+    )
+    return tool_result(replies.page_text(page, list_scope), replies.page_json(page, list_scope))
 
 
 @mcp_errors(TOOL)
 async def get_summary(
     ctx: Context[Any, Any],
-    kind: Annotated[
-        str,
-        Field(
-            description="overall, recent (two weeks), profile, project, procedures, session (the last; session:ID), "
-            "day:2026-11-21, about:NAME"
-        ),
-    ] = "overall",
-    refresh: Annotated[bool, Field(description="rewrite it first")] = False,
-    scope: ScopeArgument = None,
+    kind: str = "overall",
+    *,
+    refresh: bool = False,
+    scope: ScopeInput | None = None,
 ) -> CallToolResult | InputRequiredResult:
     """Read a short summary of what is known."""
-    memory = await memory_of(ctx)
-    summary_scope = scope_of(ctx, memory, scope)
+    memory, summary_scope = await request_of(ctx, scope)
     summary = await with_client_model(
         ctx, memory, lambda memory: memory.summary(summary_scope, kind, refresh=refresh, caller=CALLER)
     )
@@ -259,21 +213,20 @@ async def get_summary(
     summary = replace(
         summary, notes=(*summary.notes, *named_user(scope, summary_scope), *await news(memory, summary_scope))
     )
-    return tool_result(plain_text.summary_text(summary, summary_scope), summary_json(summary, summary_scope))
+    return tool_result(replies.summary_text(summary, summary_scope), replies.summary_json(summary, summary_scope))
 
 
 @mcp_errors(TOOL)
-async def get_history(ctx: Context[Any, Any], memory_id: MemoryId, scope: ScopeArgument = None) -> CallToolResult:
+async def get_history(ctx: Context[Any, Any], memory_id: str, scope: ScopeInput | None = None) -> CallToolResult:
     """Read every version of a memory: what changed, when, and from which messages; or a message."""
-    memory = await memory_of(ctx)
-    read_scope = scope_of(ctx, memory, scope)
+    memory, read_scope = await request_of(ctx, scope)
     owner = await memory.get(read_scope, memory_id)
     if isinstance(owner, Message):
-        return tool_result(plain_text.whole_text(owner), message_history_json(owner))
+        return tool_result(replies.whole_text(owner), replies.message_history_json(owner))
     stored, versions = await memory.history(read_scope, owner.id)
     relatives = await memory.predecessors(read_scope, stored.id), await memory.linked(read_scope, stored)
     return tool_result(
-        plain_text.history_text(stored, versions, *relatives), history_json(stored, versions, *relatives)
+        replies.history_text(stored, versions, *relatives), replies.history_json(stored, versions, *relatives)
     )
 
 
@@ -283,35 +236,29 @@ BARE_LIST_SINCE = "2026-07-28"
 """Since this protocol version structured content may be a list. Before, it has to be an object."""
 
 
+async def _announced(
+    ctx: Context[Any, Any], given: ScopeInput | None, scope: Scope, result: WriteResult, *notes: str
+) -> WriteResult:
+    """Notify subscribers of what a write changed. Return its result with notes, one on the user that the call names."""
+    await notify_changed(state_of(ctx).subscribers, result.outcomes)
+    return replace(result, notes=(*result.notes, *notes, *named_user(given, scope)))
+
+
 @mcp_errors(TOOL, "Nothing was stored.")
 async def add_memory(  # noqa: PLR0913 - the arguments of the tool, which clients pass by name
     ctx: Context[Any, Any],
-    text: Annotated[str, Field(description="one fact in your own words; give text or messages")] = "",
-    messages: MessagesArgument = None,
-    at: Annotated[str, Field(description="said or true since, ISO 8601; default now")] = "",
-    replaces: Annotated[list[str] | None, Field(description="ids of memories that text supersedes")] = None,
-    relations: Annotated[
-        list[list[str]] | None,
-        WithJsonSchema(
-            {
-                "type": "array",
-                "items": {"type": "array", "items": {"type": "string"}},
-                "description": "what text states: [[source, name, destination]]",
-            }
-        ),
-    ] = None,
-    infer: Annotated[
-        bool | None,
-        Field(description="leave out; true: split text into facts; false: no model is asked"),
-    ] = None,
-    metadata: Annotated[
-        dict[str, Any] | None, Field(description="stored with text, for filters; pinned=true heads every session")
-    ] = None,
-    scope: ScopeArgument = None,
+    text: str = "",
+    messages: list[Any] | None = None,
+    at: str = "",
+    replaces: list[str] | None = None,
+    relations: list[list[str]] | None = None,
+    *,
+    infer: bool | None = None,
+    metadata: dict[str, Any] | None = None,
+    scope: ScopeInput | None = None,
 ) -> CallToolResult | InputRequiredResult:
     """Store one fact, or the facts of a conversation. The reply says what was added, changed or already known."""
-    memory = await memory_of(ctx)
-    write_scope = scope_of(ctx, memory, scope)
+    memory, write_scope = await request_of(ctx, scope)
     unknown = await named_project(memory, scope, write_scope)
     has_text, moved_from = not validation.is_no_text(text), ""
     if has_text == bool(messages):
@@ -324,33 +271,47 @@ async def add_memory(  # noqa: PLR0913 - the arguments of the tool, which client
                 "Nothing was stored."
             )
         conversation = validation.conversation_from(messages, write_scope, memory.engine.clock())
-        work = _add_messages(conversation, infer=infer, stays_in_project=not is_home_open(scope))
+        left_out, stays = tuple(advice.left_out_notes(conversation.left_out)), not context.is_home_open(scope)
+
+        async def work(memory: Memory) -> WriteResult:
+            said, texts = conversation.messages, conversation.context
+            result = await memory.add_messages(said, context=texts, infer=infer, caller=CALLER, stays_in_project=stays)
+            return replace(result, notes=(*result.notes, *left_out))
+
     else:
         if infer and (replaces or metadata or relations):
             raise InputError(
                 "infer=true extracts facts from text; leave out replaces, relations and metadata, or infer"
             )
-        if is_home_open(scope):
-            stated = validation.relations_from(relations or ())
-            home = await memory.home_of(write_scope, validation.text_from(text), stated, replaces or ())
+        stated, checked_text = validation.relations_from(relations or ()), validation.text_from(text)
+        if context.is_home_open(scope):
+            home = await memory.home_of(write_scope, checked_text, stated, replaces or ())
             write_scope, moved_from = home, write_scope.project if home != write_scope else ""
+        metadata = validation.metadata_from(metadata)
         said_at = parse_instant(at, "at", memory.zone) if at else None
-        work = _add_text(write_scope, text, said_at, replaces or (), metadata, relations or (), infer=infer)
+
+        async def work(memory: Memory) -> WriteResult:
+            return await memory.add_text(
+                write_scope,
+                checked_text,
+                at=said_at,
+                replaces=replaces or (),
+                metadata=metadata,
+                relations=stated,
+                infer=infer,
+                caller=CALLER,
+            )
+
     result = await with_client_model(ctx, memory, work)
     if not isinstance(result, InputRequiredResult):
         result = await with_answers(ctx, memory, write_scope, result)
     if isinstance(result, InputRequiredResult):
         return result
-    await notify_changed(state_of(ctx).subscribers, result.outcomes)
-    notes = (
-        *general_notes(moved_from, TOOLS, is_successor=bool(replaces)),
-        *unknown,
-        *named_user(scope, write_scope),
-        *await news(memory, write_scope),
-    )
-    result = replace(result, notes=(*result.notes, *notes))
-    reply = added_json(result, write_scope)
-    reply_text = plain_text.added_text(result, write_scope)
+    moved = advice.general_notes(moved_from, TOOLS, is_successor=bool(replaces))
+    result = await _announced(ctx, scope, write_scope, result, *moved, *unknown)
+    result = replace(result, notes=(*result.notes, *await news(memory, write_scope)))
+    reply = replies.added_json(result, write_scope)
+    reply_text = replies.added_text(result, write_scope)
     if memory.settings.version == "v1.0":
         # Only the results, as Mem0 1.0 gives them.
         is_list = ctx.request_context.protocol_version >= BARE_LIST_SINCE
@@ -359,61 +320,18 @@ async def add_memory(  # noqa: PLR0913 - the arguments of the tool, which client
     return tool_result(reply_text, reply)
 
 
-def _add_text(
-    scope: Scope,
-    text: str,
-    said_at: datetime | None,
-    replaces: Sequence[str],
-    metadata: dict[str, Any] | None,
-    relations: Sequence[Sequence[str]],
-    *,
-    infer: bool | None,
-) -> Callable[[Memory], Awaitable[WriteResult]]:
-    """Return the work of storing a text. Raises InputError if it, its metadata or relations are not valid."""
-    checked_text, checked_metadata = validation.text_from(text), validation.metadata_from(metadata)
-    checked_relations = validation.relations_from(relations)
-    return lambda memory: memory.add_text(
-        scope,
-        checked_text,
-        at=said_at,
-        replaces=replaces,
-        metadata=checked_metadata,
-        relations=checked_relations,
-        infer=infer,
-        caller=CALLER,
-    )
-
-
-def _add_messages(
-    conversation: ConversationInput, *, infer: bool | None, stays_in_project: bool
-) -> Callable[[Memory], Awaitable[WriteResult]]:
-    """Return the work of storing a conversation. Its result notes what was left out."""
-
-    async def work(memory: Memory) -> WriteResult:
-        result = await memory.add_messages(
-            conversation.messages,
-            context=conversation.context,
-            infer=infer,
-            caller=CALLER,
-            stays_in_project=stays_in_project,
-        )
-        return replace(result, notes=(*result.notes, *left_out_notes(conversation.left_out)))
-
-    return work
-
-
 @mcp_errors(TOOL, "Nothing was changed.")
 async def update_memory(
     ctx: Context[Any, Any],
-    memory_id: MemoryId,
-    text: Annotated[str, Field(description="the complete new text")] = "",
-    metadata: Annotated[dict[str, Any] | None, Field(description="keys to set; null removes one")] = None,
-    restore: Annotated[bool, Field(description="restore it after it was deleted")] = False,
-    scope: ScopeArgument = None,
+    memory_id: str,
+    text: str = "",
+    metadata: dict[str, Any] | None = None,
+    *,
+    restore: bool = False,
+    scope: ScopeInput | None = None,
 ) -> CallToolResult:
     """Correct or complete a memory, or restore a deleted one. The old text stays in its history."""
-    memory = await memory_of(ctx)
-    write_scope = scope_of(ctx, memory, scope)
+    memory, write_scope = await request_of(ctx, scope)
     if restore and (text or metadata):
         raise InputError("restore cannot be combined with text or metadata; restore first, then update")
     if restore:
@@ -429,12 +347,9 @@ async def update_memory(
             metadata=validation.metadata_from(metadata),
             caller=CALLER,
         )
-    result = replace(result, notes=(*result.notes, *named_user(scope, write_scope)))
-    reply_text = (
-        plain_text.restored_text(result, write_scope) if restore else plain_text.changed_text(result, write_scope)
-    )
-    await notify_changed(state_of(ctx).subscribers, result.outcomes)
-    return tool_result(reply_text, changed_json(result, write_scope))
+    result = await _announced(ctx, scope, write_scope, result)
+    text_of = replies.restored_text if restore else replies.changed_text
+    return tool_result(text_of(result, write_scope), replies.changed_json(result, write_scope))
 
 
 # The tool that deletes memories and messages, and the question to the user before everything is deleted.
@@ -462,10 +377,9 @@ async def ask_before_delete_all(
 
     A client that cannot ask its user has to send `confirm` instead.
     """
-    if not all or confirm or not can_ask_user(ctx):
+    if not all or confirm or not context.can_ask_user(ctx):
         return NOT_ASKED
-    memory = await memory_of(ctx)
-    delete_scope = scope_of(ctx, memory, scope)
+    memory, delete_scope = await request_of(ctx, scope)
     stored = await memory.scope_contents(delete_scope)
     if not stored.memories and not stored.messages:
         return NOT_ASKED
@@ -475,60 +389,51 @@ async def ask_before_delete_all(
 @mcp_errors(TOOL, NOTHING_DELETED)
 async def delete_memory(
     ctx: Context[Any, Any],
-    memory_ids: Annotated[list[str] | None, Field(description="ids, or their first 8 characters or more")] = None,
-    all: Annotated[bool, Field(description="everything in the scope; ask the user first")] = False,  # noqa: A002 - its name in the schema
-    confirm: Annotated[str, Field(description="with all: what the first reply asks for")] = "",
-    scope: ScopeArgument = None,
+    memory_ids: list[str] | None = None,
     *,
+    all: bool = False,  # noqa: A002 - its name in the schema
+    confirm: str = "",
+    scope: ScopeInput | None = None,
     answer: Annotated[ElicitationResult[DeleteAllForm], Resolve(ask_before_delete_all)],
 ) -> CallToolResult:
     """Delete memories or messages. update_memory(restore=true) restores them."""
-    memory = await memory_of(ctx)
-    delete_scope = scope_of(ctx, memory, scope)
+    memory, delete_scope = await request_of(ctx, scope)
     if all == bool(memory_ids):
         raise InputError("give either memory_ids or all=true; nothing was deleted")
     if not all:
         ids = memory_ids or []
         validation.bounded("the number of memory_ids", len(ids), 1, validation.MAX_IDS)
         result = await memory.delete(delete_scope, ids, caller=CALLER)
-        result = replace(result, notes=(*result.notes, *named_user(scope, delete_scope)))
-        await notify_changed(state_of(ctx).subscribers, result.outcomes)
-        return tool_result(plain_text.changed_text(result, delete_scope), changed_json(result, delete_scope))
+        result = await _announced(ctx, scope, delete_scope, result)
+        return tool_result(replies.changed_text(result, delete_scope), replies.changed_json(result, delete_scope))
     if not (isinstance(answer, AcceptedElicitation) and (answer.data.delete or answer.data is NOT_ASKED)):
         raise InputError("the user was asked and said no; nothing was deleted. Do not call again unless they ask")
     user_agreed = answer.data.delete
     stored = await memory.scope_contents(delete_scope)
     confirmation = f"delete {stored}"
     if (stored.memories or stored.messages) and confirm != confirmation and not user_agreed:
-        raise InputError(plain_text.confirm_delete_all_text(stored, delete_scope, confirmation))
+        raise InputError(replies.confirm_delete_all_text(stored, delete_scope, confirmation))
     result = await memory.delete_all(delete_scope, caller=CALLER)
-    result = replace(result, notes=(*result.notes, *named_user(scope, delete_scope)))
-    await notify_changed(state_of(ctx).subscribers, result.outcomes)
-    return tool_result(plain_text.all_deleted_text(result, delete_scope), deleted_all_json(result))
+    result = await _announced(ctx, scope, delete_scope, result)
+    return tool_result(replies.all_deleted_text(result, delete_scope), replies.deleted_all_json(result))
 
 
 # Register the tools on a server.
 
-READ = ToolAnnotations(read_only_hint=True, open_world_hint=False)
-ADD = ToolAnnotations(read_only_hint=False, destructive_hint=False, open_world_hint=False)
-UPDATE = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
-DELETE = ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=False)
-
-REGISTERED = (
-    (add_memory, "Add a memory", ADD),
-    (search_memories, "Search memories", READ),
-    (list_memories, "List memories", READ),
-    (update_memory, "Update a memory", UPDATE),
-    (delete_memory, "Delete memories", DELETE),
-    (get_summary, "Summary", READ),
-    (get_history, "History", READ),
-)
-"""Each tool with its title and annotations, in the order that clients list them."""
-
-READING_TOOLS = tuple(function.__name__ for function, _, hints in REGISTERED if hints is READ)
+READING_TOOLS = tuple(name for name, form in catalog()["tools"].items() if form["annotations"]["readOnlyHint"])
 
 
 def add_tools(server: MCPServer[Any]) -> None:
     """Register all tools on the server. They build their results themselves, so they have no output schema."""
-    for function, title, hints in REGISTERED:
-        server.add_tool(function, title=title, annotations=hints, structured_output=False)
+    for function in (
+        add_memory,
+        search_memories,
+        list_memories,
+        update_memory,
+        delete_memory,
+        get_summary,
+        get_history,
+    ):
+        form = catalog()["tools"][function.__name__]
+        hints = ToolAnnotations.model_validate(form["annotations"])
+        server.add_tool(function, title=form["title"], annotations=hints, structured_output=False)

@@ -18,7 +18,7 @@ from palimpsest.core.models import LINK, Decision, Event, Fact, Provenance, Undo
 from palimpsest.core.models import Memory as StoredMemory
 from palimpsest.learn.job_runner import work_on_jobs
 from palimpsest.memory import Memory
-from palimpsest.server.replies import plain_text
+from palimpsest.server import replies
 from palimpsest.store import usage
 from palimpsest.store.apply import Write
 from palimpsest.store.schema import history, memory_links
@@ -120,7 +120,7 @@ class TestWithoutModel:
                 assert [item.memory.text for item in await memory.linked(ALICE, await stored(memory, one))] == [other]
             versions = (await memory.history(ALICE, sister))[1]
             assert [version.provenance.stage for version in versions] == ["add", LINK]
-            text = plain_text.history_text(after, versions, (), await memory.linked(ALICE, after))
+            text = replies.history_text(after, versions, (), await memory.linked(ALICE, after))
             assert f"linked [{work[:8]}] {WORK} (both mention Beatriz)" in text
 
     async def test_a_search_finds_what_the_best_memory_is_linked_with(self, tmp_path: Path) -> None:

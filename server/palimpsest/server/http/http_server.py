@@ -39,21 +39,20 @@ from palimpsest.core.clock import now
 from palimpsest.core.errors import LedgerError, SettingsError
 from palimpsest.core.settings import HttpSettings, Settings, is_loopback
 from palimpsest.server import access_tokens
-from palimpsest.server.access_tokens import READ, WRITE
+from palimpsest.server.access_tokens import READ, WRITE, AccessTokenVerifier
 from palimpsest.server.app import LoadSettings, build_server
-from palimpsest.server.bearer import AccessTokenVerifier, EndWithToken
+from palimpsest.server.bearer import EndWithToken
 from palimpsest.server.http.middleware import (
     BodyLimit,
     BoundedConnection,
     HostCheck,
-    MessageCheck,
     PathSwitch,
     Session,
     SessionLimit,
 )
-from palimpsest.server.http.request_log import EventLog, ObservedRequests, Observer, log_as_json
+from palimpsest.server.http.request_log import ObservedRequests, event_log, log_as_json
 from palimpsest.server.jsonrpc import MAX_MESSAGE_BYTES
-from palimpsest.server.mcp_server import MemoryServer
+from palimpsest.server.mcp_server import MemoryServer, Observer
 from palimpsest.server.rate_limits import (
     HEALTH,
     METRICS,
@@ -64,7 +63,7 @@ from palimpsest.server.rate_limits import (
     is_open,
     refusal,
 )
-from palimpsest.server.session.calls import Calls, InFlight
+from palimpsest.server.session.calls import Calls
 from palimpsest.server.session.lazy_memory import LazyMemory
 
 # End a server in order: first it is not ready, then it takes no connections, calls end, streams end, it closes.
@@ -81,14 +80,14 @@ uvicorn looks as often."""
 class DrainingServer(uvicorn.Server):
     """A server that SIGTERM ends in order, and that a second signal, or Ctrl-C, ends without waiting for calls.
 
-    For `drain_seconds` after SIGTERM it serves as before and only `is_draining`. Then it waits for what is `in_flight`,
+    For `drain_seconds` after SIGTERM it serves as before and only `is_draining`. Then it waits for what is in flight,
     because streams, among them those that calls are answered in, end as soon as `should_exit` is set. What ended in
     order ends with the status 0.
     """
 
-    def __init__(self, config: uvicorn.Config, in_flight: InFlight, drain_seconds: float) -> None:
+    def __init__(self, config: uvicorn.Config, calls: Calls, drain_seconds: float) -> None:
         super().__init__(config)
-        self._in_flight = in_flight
+        self._calls = calls
         self._drain_seconds = drain_seconds
         self._stop_at: float | None = None
 
@@ -118,8 +117,9 @@ class DrainingServer(uvicorn.Server):
         for connection in list(self.server_state.connections):
             connection.shutdown()
         end = time.monotonic() + CALLS_SECONDS
-        while self._in_flight.number and not self.should_exit and time.monotonic() < end:  # noqa: ASYNC110 - see LOOK_SECONDS
+        while self._calls.in_flight and not self.should_exit and time.monotonic() < end:  # noqa: ASYNC110 - see LOOK_SECONDS
             await anyio.sleep(LOOK_SECONDS)
+        await anyio.sleep(LOOK_SECONDS)  # the last answers are sent
         self.should_exit = True
         await super().shutdown(sockets)
 
@@ -185,7 +185,7 @@ def observers(
     """
     chosen: list[Observer] = []
     if settings.log == "json":
-        chosen.append(EventLog(lambda: memory.opened.care.ledger_id if memory.opened is not None else ""))
+        chosen.append(event_log(lambda: memory.opened.care.ledger_id if memory.opened is not None else ""))
     if not settings.metrics:
         return chosen, []
     if protected and settings.metrics_token is None:
@@ -204,7 +204,7 @@ def observers(
     token = settings.metrics_token.get_secret_value() if settings.metrics_token is not None else ""
     metrics = Metrics(memory, token, sessions, in_flight)
     step = Middleware(PathSwitch, page=RateLimit(metrics, PER_MINUTE), is_page=lambda path: path == METRICS)
-    return [*chosen, metrics], [step]
+    return [*chosen, metrics.observe], [step]
 
 
 # Keep the pauses of the garbage collector short.
@@ -254,9 +254,8 @@ def middleware_stack(
         Middleware(UnfinishedLimit),
         # Without a valid access token, it ends here: 401, and no body was read.
         *require,
-        # The body is read, within its limits, and has to be a message.
-        Middleware(BodyLimit, shares=calls.shares if protected else None),
-        Middleware(MessageCheck, in_flight=calls.in_flight),
+        # The body is read, within its limits.
+        Middleware(BodyLimit, budget=calls.bodies, shares=calls.shares if protected else None),
         # A new session may close an old one.
         Middleware(SessionLimit, sessions=sessions),
     ]
@@ -320,11 +319,11 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What is served: the whole application, the page in it, and how many of its calls are under way."""
+    """What is served: the whole application, the page in it, and the calls that are under way."""
 
     app: ASGIApp
     page: Page
-    in_flight: InFlight
+    calls: Calls
 
 
 BuildPage: TypeAlias = Callable[[LazyMemory, Settings, bool], Page]
@@ -374,7 +373,7 @@ def serve(
         url_host = f"[{host}]" if ":" in host else host
         urls = " and ".join(f"http://{url_host}:{port}/{path}" for path in PATHS[transport])
         _say_where(settings, urls, f"http://{url_host}:{port}{served.page.first_path}", protected=protected)
-        server = DrainingServer(config, served.in_flight, settings.http.drain_seconds)
+        server = DrainingServer(config, served.calls, settings.http.drain_seconds)
         served.page.end_streams_when(lambda: server.should_exit)
         server.run(sockets=[listener])
 
@@ -428,7 +427,7 @@ def application(
     page = build_page(memory, settings, protected)
     sessions: list[Session] = []
     observing, metrics_step = observers(
-        settings.http, memory, lambda: len(sessions), lambda: calls.in_flight.number, protected=protected
+        settings.http, memory, lambda: len(sessions), lambda: calls.in_flight, protected=protected
     )
     server.observers = observing
     check, *steps = middleware_stack(settings, host, calls, sessions, protected=protected)
@@ -437,7 +436,7 @@ def application(
         middleware=[check, *metrics_step, Middleware(PathSwitch, page=page.app, is_page=page.has_path), *steps],
         lifespan=_lifespan(server, transport, page),
     )
-    return Served(ObservedRequests(app, observing) if observing else app, page, calls.in_flight)
+    return Served(ObservedRequests(app, observing) if observing else app, page, calls)
 
 
 def _lifespan(server: MemoryServer, transport: Transport, page: Page) -> Lifespan[Starlette]:

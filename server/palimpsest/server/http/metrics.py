@@ -15,8 +15,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from palimpsest.core.errors import LedgerError
-from palimpsest.server.http.request_log import RequestRecord
-from palimpsest.server.mcp_server import CallRecord
+from palimpsest.server.mcp_server import Ended
 from palimpsest.server.session.lazy_memory import LazyMemory
 
 if TYPE_CHECKING:
@@ -58,14 +57,14 @@ class Metrics:
         self._ledger = LedgerNumbers()
         registry.register(self._ledger)
 
-    def call(self, record: CallRecord) -> None:
-        """Count a call."""
-        self._calls.labels(record.tool, record.outcome).inc()
-        self._seconds.labels(record.tool).observe(record.seconds)
-
-    def request(self, record: RequestRecord) -> None:
-        """Count a request."""
-        self._requests.labels(record.path, str(record.status)).inc()
+    def observe(self, ended: Ended) -> None:
+        """Count a call or a request."""
+        fields = {name: str(value) for name, value in ended.fields.items()}
+        if ended.kind == "request":
+            self._requests.labels(fields["path"], fields["status"]).inc()
+        else:
+            self._calls.labels(fields["tool"], fields["outcome"]).inc()
+            self._seconds.labels(fields["tool"]).observe(ended.seconds)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer the request."""

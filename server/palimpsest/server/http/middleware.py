@@ -13,7 +13,7 @@ from typing import Any
 
 import anyio
 import h11
-from mcp.types import INVALID_REQUEST, JSONRPCRequest
+from mcp.types import INVALID_REQUEST
 from mcp.types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse, Response
@@ -21,9 +21,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from palimpsest.core.threads import CpuShares
-from palimpsest.server.jsonrpc import MAX_MESSAGE_BYTES, Refused, read_message
+from palimpsest.server.jsonrpc import MAX_MESSAGE_BYTES, Refused, half_character, unparsable, unparsed_id
 from palimpsest.server.rate_limits import caller_of, is_open
-from palimpsest.server.session.calls import SHARE, BodyBudget, BodyShare, InFlight
+from palimpsest.server.session.calls import BODY_SIZE, BodyBudget
 
 # Refuse requests that name another host or come from another site, which keeps out web pages (DNS rebinding).
 
@@ -105,7 +105,8 @@ class BodyLimit:
     """Read the body of a request before passing it on.
 
     Answer 413 if it is too long, 408 if it takes too long, and 503 if the unfinished requests hold too much already.
-    With `shares`, its sender's share of the CPU pays for parsing it.
+    What is not to be parsed gets 413 or 400, with a JSON-RPC error. With `shares`, its sender's share of the CPU pays
+    for parsing it.
     """
 
     def __init__(
@@ -128,43 +129,45 @@ class BodyLimit:
             await self.app(scope, receive, send)
             return
         caller = caller_of(scope)
-        share = BodyShare(self._budget, caller)
-        scope[SHARE] = share
         if self._shares is not None:
             await self._shares.of(caller).wait()
-        with share.held():
-            body = await self._body(scope, receive, share)
-            if self._shares is not None and isinstance(body, bytearray):
-                self._shares.of(caller).use(len(body) * SECONDS_PER_BYTE)
-            if isinstance(body, PlainTextResponse):
+        with self._budget.share(caller) as take:
+            body = await self._body(scope, receive, take)
+            if isinstance(body, bytearray):
+                if self._shares is not None:
+                    self._shares.of(caller).use(len(body) * SECONDS_PER_BYTE)
+                scope[BODY_SIZE] = len(body)
+                refused = unparsable(body)
+                if refused is None and (half := half_character(body)):
+                    refused = Refused(INVALID_REQUEST, f"the message has {half}", unparsed_id(body))
+                if refused is None:
+                    await self.app(scope, _receive_once(body, receive), send)
+                    return
+                content = refused.as_error().model_dump_json(exclude_unset=True)
+                body = Response(content, 413 if refused.too_large else 400, media_type="application/json")
+            if body is not None:
                 await body(scope, receive, send)
-            elif body is not None:
-                await self.app(scope, _receive_once(body, receive), send)
 
-    async def _body(self, scope: Scope, receive: Receive, share: BodyShare) -> bytearray | PlainTextResponse | None:
+    async def _body(self, scope: Scope, receive: Receive, take: Callable[[int], bool]) -> bytearray | Response | None:
         """Return the body, the response that refuses it, or None if the client disconnected."""
-        too_long = f"the request is longer than {self._max_bytes} bytes; nothing was done"
-        too_many = "too many long requests at once; nothing was done. Send it again in a second."
-        declared = _declared_length(scope)
-        if declared > self._max_bytes:
-            return _refusal(413, too_long)
-        if not share.take(declared):
-            return _refusal(503, too_many, {"retry-after": "1"})
-        body = bytearray()
-        message: Message | None = None
+        body, size, more_body = bytearray(), _declared_length(scope), True
         with anyio.move_on_after(self._seconds) as reading:
-            while message is None or message.get("more_body", False):
+            while True:
+                if size > self._max_bytes:
+                    return _refusal(413, f"the request is longer than {self._max_bytes} bytes; nothing was done")
+                if not take(size):
+                    text = "too many long requests at once; nothing was done. Send it again in a second."
+                    return _refusal(503, text, {"retry-after": "1"})
+                if not more_body:
+                    return body
                 message = await receive()
                 if message["type"] == "http.disconnect":
                     return None
                 body += message.get("body", b"")
-                if len(body) > self._max_bytes:
-                    return _refusal(413, too_long)
-                if not share.take(len(body)):
-                    return _refusal(503, too_many, {"retry-after": "1"})
+                size, more_body = len(body), message.get("more_body", False)
         if reading.cancelled_caught:
             return _refusal(408, f"the request took longer than {self._seconds:g} seconds to arrive; nothing was done")
-        return body
+        return None
 
 
 def _declared_length(scope: Scope) -> int:
@@ -188,87 +191,6 @@ def _receive_once(body: bytearray, receive: Receive) -> Receive:
 def _refusal(status: int, text: str, headers: dict[str, str] | None = None) -> PlainTextResponse:
     """Return a response that closes the connection, because the rest of the body is not read."""
     return PlainTextResponse(text, status, headers={"connection": "close", **(headers or {})})
-
-
-# Check the message in the body of a request before the SDK reads it. ASGI middleware.
-
-SESSION = "mcp-session-id"
-RESERVED_IDS = ("_GET_stream",)
-"""What the SDK calls a session's own stream among the streams of its requests, which it keeps by their ids."""
-
-ENDING_SECONDS = 1.0
-"""How long to wait for a request whose id comes again. Its client may have the answer before the request has ended."""
-
-
-class MessageCheck:
-    """Answer a body that is no message, or a request whose id is in use, with 400, or 413, and a JSON-RPC error.
-
-    Over stdio the same faults get the same errors. The SDK keeps the answers of a session by the ids of its requests,
-    with 1 the same as "1", so the first of two unfinished ones with the same id would never be answered. Calls are
-    counted in `in_flight` until they are answered.
-    """
-
-    def __init__(self, app: ASGIApp, in_flight: InFlight | None = None) -> None:
-        self.app = app
-        self._in_flight = in_flight or InFlight()
-        self._unfinished: dict[tuple[str, str], anyio.Event] = {}
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, or refuse it. It has to have its whole body in one piece."""
-        if scope["type"] != "http" or scope["method"] != "POST" or is_open(scope):
-            await self.app(scope, receive, send)
-            return
-        request = await receive()
-        if request["type"] == "http.disconnect":
-            return
-        message = read_message(request["body"])
-        if isinstance(message, Refused):
-            await _answer(message)(scope, receive, send)
-            return
-        session = Headers(scope=scope).get(SESSION)
-        key = (session, str(message.id)) if session and isinstance(message, JSONRPCRequest) else None
-        method = message.method if isinstance(message, JSONRPCRequest) else ""
-        del message
-        receive_again = _receive_again(request, receive)
-        del request
-        if key is None:
-            await self._pass_on(method, scope, receive_again, send)
-        elif key[1] in RESERVED_IDS or not await self._is_free(key):
-            refused = Refused(INVALID_REQUEST, "an unfinished request of the session has the same id")
-            await _answer(refused)(scope, receive, send)
-        else:
-            self._unfinished[key] = anyio.Event()
-            try:
-                await self._pass_on(method, scope, receive_again, send)
-            finally:
-                self._unfinished.pop(key).set()
-
-    async def _pass_on(self, method: str, scope: Scope, receive: Receive, send: Send) -> None:
-        """Have a request answered. It is under way until its answer was sent, and not only until there is one."""
-        with self._in_flight.counted(method):
-            await self.app(scope, receive, send)
-
-    async def _is_free(self, key: tuple[str, str]) -> bool:
-        """Wait for the request that has an id in a session. Return whether no request has it any more."""
-        with anyio.move_on_after(ENDING_SECONDS):
-            while key in self._unfinished:
-                await self._unfinished[key].wait()
-        return key not in self._unfinished
-
-
-def _answer(refused: Refused) -> Response:
-    content = refused.as_error().model_dump_json(exclude_unset=True)
-    return Response(content, 413 if refused.too_large else 400, media_type="application/json")
-
-
-def _receive_again(request: Message, receive: Receive) -> Receive:
-    """Return a `receive` that gives a request once more and does not keep it."""
-    unread = [request]
-
-    async def receive_request() -> Message:
-        return unread.pop() if unread else await receive()
-
-    return receive_request
 
 
 # Bound the number of open sessions. ASGI middleware.

@@ -11,14 +11,13 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from palimpsest.server.mcp_server import CallObserver, CallRecord
+from palimpsest.server.mcp_server import Ended, Observer
 from palimpsest.server.rate_limits import HEALTH, METRICS, PROBES, READY, REQUEST_ID
 
 # Tell how every request ended, whoever refused or answered it. ASGI middleware.
@@ -32,30 +31,12 @@ OTHER = "other"
 METHODS = ("GET", "HEAD", "POST", "DELETE", "OPTIONS", "PUT", "PATCH")
 
 
-@dataclass(frozen=True, slots=True)
-class RequestRecord:
-    """How a request ended. A `status` of 0 means that nothing was answered, because the client had gone.
-
-    `path` and `method` are among those that are told apart. `user_id` is "" without a valid access token.
-    """
-
-    method: str
-    path: str
-    status: int
-    seconds: float
-    user_id: str
-    request_id: str
-
-
-class Observer(CallObserver, Protocol):
-    """What is told how calls and requests ended."""
-
-    def request(self, record: RequestRecord) -> None:
-        """Note a request."""
-
-
 class ObservedRequests:
-    """Give each request an id, and tell observers how it ended. It is the outermost middleware."""
+    """Give each request an id, and tell observers how it ended. It is the outermost middleware.
+
+    Paths and methods are among those that are told apart. A status of 0 means that nothing was answered, because the
+    client had gone.
+    """
 
     def __init__(self, app: ASGIApp, observers: Sequence[Observer]) -> None:
         self._app = app
@@ -79,10 +60,10 @@ class ObservedRequests:
             await self._app(scope, receive, watch)
         finally:
             method = scope["method"] if scope["method"] in METHODS else OTHER
-            seconds = time.monotonic() - began
-            record = RequestRecord(method, _named_path(scope["path"]), status, seconds, _user_of(scope), request_id)
+            fields = {"method": method, "path": _named_path(scope["path"]), "status": status}
+            ended = Ended("request", fields, time.monotonic() - began, _user_of(scope), request_id)
             for observer in self._observers:
-                observer.request(record)
+                observer(ended)
 
 
 def _named_path(path: str) -> str:
@@ -144,32 +125,24 @@ def log_as_json() -> None:
         logger.setLevel(logging.INFO)
 
 
-class EventLog:
-    """Logs calls and requests. `key` returns what users' names are hashed with, or "" while that is not known.
+def event_log(key: Callable[[], str]) -> Observer:
+    """Return what logs calls and requests. `key` returns what users' names are hashed with, or "" if that is not known.
 
     It is the ledger's id: all servers over a ledger give a user the same pseudonym, and without the ledger nobody can
     try out names.
     """
+    loggers = {"call": calls, "request": requests}
 
-    def __init__(self, key: Callable[[], str]) -> None:
-        self._key = key
+    def log(ended: Ended) -> None:
+        if ended.fields.get("path") in PROBES and ended.fields["status"] == 200:  # noqa: PLR2004 - OK
+            return  # a probe that was answered as always
+        duration = round(ended.seconds * 1000, 3)
+        fields = {**ended.fields, "duration_ms": duration, "request_id": ended.request_id}
+        if ended.user_id and (secret := key()):
+            fields["user"] = pseudonym(secret, ended.user_id)
+        loggers[ended.kind].info(ended.kind, extra={FIELDS: fields})
 
-    def call(self, record: CallRecord) -> None:
-        """Log a call."""
-        fields = {"tool": record.tool, "outcome": record.outcome}
-        calls.info("call", extra={FIELDS: {**fields, **self._common(record)}})
-
-    def request(self, record: RequestRecord) -> None:
-        """Log a request, unless it is a probe that was answered as always."""
-        if record.path in PROBES and record.status == 200:  # noqa: PLR2004 - OK
-            return
-        fields = {"method": record.method, "path": record.path, "status": record.status}
-        requests.info("request", extra={FIELDS: {**fields, **self._common(record)}})
-
-    def _common(self, record: CallRecord | RequestRecord) -> dict[str, Any]:
-        fields: dict[str, Any] = {"duration_ms": round(record.seconds * 1000, 3), "request_id": record.request_id}
-        key = self._key() if record.user_id else ""
-        return {**fields, "user": pseudonym(key, record.user_id)} if key else fields
+    return log
 
 
 def pseudonym(key: str, user_id: str) -> str:

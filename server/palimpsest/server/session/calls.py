@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Generator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Collection, Generator
+from contextlib import contextmanager
 from typing import Any, cast
 from weakref import WeakValueDictionary
 
@@ -16,7 +16,7 @@ from starlette.requests import Request
 
 from palimpsest.core.threads import CpuShares, Threads
 from palimpsest.server.access_tokens import current_grant
-from palimpsest.server.rate_limits import caller_of
+from palimpsest.server.rate_limits import caller_of, counted
 from palimpsest.server.session.continuations import ASKED_BETWEEN_REQUESTS_SINCE
 from palimpsest.server.session.roots import RequestContext
 
@@ -31,8 +31,8 @@ MAX_HELD_BYTES = 32 * 1024 * 1024
 MAX_HELD_BYTES_PER_CALLER = 8 * 1024 * 1024
 """The same for one caller: two of the longest bodies."""
 
-SHARE = "palimpsest.body"
-"""The key of a request's `BodyShare` in its ASGI scope."""
+BODY_SIZE = "palimpsest.body_size"
+"""The key of the size of a request's body in its ASGI scope."""
 
 
 class BodyBudget:
@@ -43,51 +43,31 @@ class BodyBudget:
         self._max_bytes_per_caller = max_bytes_per_caller
         self._by_caller: Counter[str] = Counter()
 
-    def has_room(self, caller: str, size: int) -> bool:
-        """Return whether a caller may hold `size` bytes more."""
-        return (
-            self._by_caller[caller] + size <= self._max_bytes_per_caller
-            and self._by_caller.total() + size <= self._max_bytes
-        )
-
-    def add(self, caller: str, size: int) -> None:
-        """Count bytes that a caller holds; a negative size, bytes it no longer holds."""
-        self._by_caller[caller] += size
-        if not self._by_caller[caller]:
-            del self._by_caller[caller]
-
-
-class BodyShare:
-    """What the body of one request holds of the budget, until everybody who held it has let go."""
-
-    def __init__(self, budget: BodyBudget, caller: str) -> None:
-        self._budget = budget
-        self._caller = caller
-        self._counted = 0
-        self._holders = 0
-
-    def take(self, size: int) -> bool:
-        """Count the body as `size` bytes long. Return False if there is no room for that."""
-        more = max(0, size - FREE_BYTES) - self._counted
-        if more <= 0:
-            return True
-        if not self._budget.has_room(self._caller, more):
-            return False
-        self._budget.add(self._caller, more)
-        self._counted += more
-        return True
-
     @contextmanager
-    def held(self) -> Generator[None]:
-        """Count the body as held until the block ends. A call over SSE goes on after its request was answered."""
-        self._holders += 1
+    def share(self, caller: str) -> Generator[Callable[[int], bool]]:
+        """Yield a function that counts a body, until the block ends, and returns False if there is no room for it."""
+        counted = 0
+
+        def take(size: int) -> bool:
+            nonlocal counted
+            more = max(0, size - FREE_BYTES) - counted
+            if more <= 0:
+                return True
+            has_room = (
+                self._by_caller[caller] + more <= self._max_bytes_per_caller
+                and self._by_caller.total() + more <= self._max_bytes
+            )
+            if has_room:
+                self._by_caller[caller] += more
+                counted += more
+            return has_room
+
         try:
-            yield
+            yield take
         finally:
-            self._holders -= 1
-            if not self._holders:
-                self._budget.add(self._caller, -self._counted)
-                self._counted = 0
+            self._by_caller[caller] -= counted
+            if not self._by_caller[caller]:
+                del self._by_caller[caller]
 
 
 STREAM = "subscriptions/listen"
@@ -106,23 +86,6 @@ THREADS_PER_CALLER = 2
 """How many of them one caller uses at a time; its other calls wait: three leave some to a fourth."""
 
 
-class InFlight:
-    """How many calls are being answered, which a server that is to stop waits for."""
-
-    def __init__(self) -> None:
-        self.number = 0
-
-    @contextmanager
-    def counted(self, method: str) -> Generator[None]:
-        """Count a request of a method until the block ends, unless it is a stream that its client ends."""
-        is_call = method in COUNTED and method != STREAM
-        self.number += is_call
-        try:
-            yield
-        finally:
-            self.number -= is_call
-
-
 class Calls:
     """The unfinished calls of every caller over HTTP. Over stdio there is one caller, and nothing is bounded."""
 
@@ -133,7 +96,8 @@ class Calls:
         self._writing = anyio.CapacityLimiter(1)
         self._by_caller: WeakValueDictionary[str, Threads] = WeakValueDictionary()
         self.shares = CpuShares()
-        self.in_flight = InFlight()
+        self.bodies = BodyBudget()
+        self.in_flight = 0
 
     def threads(self, ctx: RequestContext) -> Threads | None:
         """Return the threads that a request may use, or None if it came over stdio."""
@@ -161,16 +125,17 @@ class Calls:
             raise MCPError(
                 INTERNAL_ERROR, f"{MAX_CALLS} of your calls are unfinished; nothing was done. Wait until one ends."
             )
-        self._unfinished[caller] += 1
-        try:
-            with _body_held(request), self.in_flight.counted(ctx.method):
+        is_waited_for = ctx.method != STREAM  # a stream is ended by its client
+        with counted(self._unfinished, caller), self.bodies.share(caller) as take:
+            if _is_over_sse(request):  # its HTTP request has been answered already
+                take(request.scope.get(BODY_SIZE, 0))
+            self.in_flight += is_waited_for
+            try:
                 if self._ends_with_its_request(request, ctx):
                     return await _until_disconnected(request, ctx, call_next)
                 return await call_next(ctx)
-        finally:
-            self._unfinished[caller] -= 1
-            if not self._unfinished[caller]:
-                del self._unfinished[caller]
+            finally:
+                self.in_flight -= is_waited_for
 
     def _ends_with_its_request(self, request: Request[Any], ctx: RequestContext) -> bool:
         """Return whether a call is of no use once its HTTP request has ended, and the SDK would let it go on.
@@ -178,7 +143,7 @@ class Calls:
         It ends calls since 2026-07-28 itself. Earlier protocols do not take a lost connection for a cancellation, so
         writes go on; but the result of a read could not be delivered any more. Over SSE the request has ended already.
         """
-        if ctx.protocol_version >= ASKED_BETWEEN_REQUESTS_SINCE or "session_id" in request.query_params:
+        if ctx.protocol_version >= ASKED_BETWEEN_REQUESTS_SINCE or _is_over_sse(request):
             return False
         return ctx.method != "tools/call" or (ctx.params or {}).get("name") in self._reading_tools
 
@@ -187,10 +152,8 @@ def _http_request(request: Any) -> Request[Any] | None:
     return cast("Request[Any]", request) if isinstance(request, Request) else None
 
 
-def _body_held(request: Request[Any]) -> AbstractContextManager[None]:
-    """Count the body of a request as held for as long as its call is unfinished."""
-    share = request.scope.get(SHARE)
-    return share.held() if isinstance(share, BodyShare) else nullcontext()
+def _is_over_sse(request: Request[Any]) -> bool:
+    return "session_id" in request.query_params
 
 
 async def _until_disconnected(request: Request[Any], ctx: RequestContext, call_next: CallNext) -> HandlerResult:

@@ -124,6 +124,12 @@ def scope_of(ctx: AnyContext, memory: Memory, scope: ScopeInput | None = None) -
     return requested
 
 
+async def request_of(ctx: AnyContext, scope: ScopeInput | None = None) -> tuple[Memory, Scope]:
+    """Return the open memory and the scope of a request. Raises PalimpsestError."""
+    memory = await memory_of(ctx)
+    return memory, scope_of(ctx, memory, scope)
+
+
 def is_home_open(scope: ScopeInput | None) -> bool:
     """Return whether a text may be stored outside of the project: neither the call nor the access token names one."""
     grant = current_grant()

@@ -1,14 +1,16 @@
-"""Results as text, for a model or a person to read: one line per hit or change, with short ids.
+"""Results as JSON for programs, and as text for a model or a person to read: one line per hit or change.
 
-Control characters of stored texts are visible in every text that this file returns whole.
+Control characters of stored texts are visible in every text that is returned whole.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, cast
 
 from palimpsest.core.clock import iso, local_iso, shown_date, shown_time, zone_shown
 from palimpsest.core.models import (
@@ -23,13 +25,14 @@ from palimpsest.core.models import (
     Outcome,
     Predecessor,
     Provenance,
+    Relation,
     Scope,
     Step,
     Version,
     relation_line,
 )
 from palimpsest.core.validation import one_line
-from palimpsest.server.replies.advice import (
+from palimpsest.server.advice import (
     MAX_ECHO,
     NO_INSTRUCTIONS,
     TOOLS,
@@ -42,12 +45,6 @@ from palimpsest.server.replies.advice import (
     shortened_notes,
     summary_notes,
 )
-from palimpsest.server.replies.json_replies import (
-    given,
-    learned_line,
-    uri_of,
-    with_label_changes,
-)
 from palimpsest.text.dates.date_finder import date_and_sense, resolved_dates
 from palimpsest.text.dates.date_spans import day_or_days
 from palimpsest.text.display import counted, shorten, visible
@@ -55,11 +52,388 @@ from palimpsest.text.relation_updates import dated
 
 if TYPE_CHECKING:
     from palimpsest.learn.browsing import MessagePage
-    from palimpsest.learn.commit import WriteResult
+    from palimpsest.learn.commit import LearnedDocument, WriteResult
+    from palimpsest.learn.document_pages import Document, PageWithGist
     from palimpsest.learn.edit import ScopeContents
+    from palimpsest.learn.entity_graph import Dossier, EntityEdited, ListedEntity
     from palimpsest.learn.summaries.summary_kinds import SummaryResult
     from palimpsest.recall.listing import Page
     from palimpsest.recall.search import SearchResult
+    from palimpsest.recall.similar import SimilarMemory
+
+# Values as JSON. Instants are ISO 8601 in UTC, to the second. Ids are full ids.
+
+MAX_SUMMARY_SOURCES = 50
+"""How many memories a reply names as what a summary rests on: 50 short ids are 600 bytes."""
+
+
+def picked(owner: object, names: str) -> dict[str, Any]:
+    """Return attributes of a value as JSON. `key=name` gives one another key; with `?` an empty one is left out."""
+    reply: dict[str, Any] = {}
+    for part in names.split():
+        key, _, name = part.rstrip("?").partition("=")
+        value: Any = attrgetter(name or key)(owner)
+        if isinstance(value, datetime):
+            value = iso(value)
+        elif isinstance(value, tuple):
+            value = list(cast("tuple[Any, ...]", value))
+        elif isinstance(value, Mapping):
+            value = dict(cast("Mapping[str, Any]", value))
+        if not part.endswith("?") or value:
+            reply[key] = value
+    return reply
+
+
+def given(reply: Mapping[str, Any], *optional: str) -> dict[str, Any]:
+    """Return a reply without those of its optional keys that say nothing."""
+    return {key: value for key, value in reply.items() if value or key not in optional}
+
+
+def _whole_length(text: str) -> dict[str, Any]:
+    """Return what stands beside a text of which only the beginning is given, if it is long."""
+    return {"truncated": True, "length": len(text)} if len(text) > MAX_ECHO else {}
+
+
+def _at(owner: Hit | Memory) -> dict[str, str]:
+    return {"at": shown_time(owner.at, owner.at_precision)}
+
+
+_RELATION = "source relationship destination"
+_TIMES = "valid_from=since? valid_until=until?"
+
+
+def learned_json(learned: LearnedDocument) -> dict[str, Any]:
+    """Return what became of a document."""
+    return {**picked(learned, "id title source=uri pages added deleted=removed"), "uri": uri_of(learned.id)}
+
+
+def document_json(document: Document) -> dict[str, Any]:
+    """Return a document of the list."""
+    return {**picked(document, "id title pages project learned_at source=uri"), "uri": uri_of(document.id)}
+
+
+def pages_json(document: Document, pages: Sequence[PageWithGist]) -> dict[str, Any]:
+    """Return a document with the gists of its pages."""
+    return {
+        **document_json(document),
+        "gists": [picked(page, "page=number id=message.id gist") for page in pages],
+    }
+
+
+def hit_json(hit: Hit, *, with_score: bool = True, project: str = "") -> dict[str, Any]:
+    """Return a memory or message as a search or a listing gives it. A listing has no score and no relevance.
+
+    If `truncated` is true, `text` is only the beginning of a text of `length` characters. `explained` has the parts of
+    the score that are not 0, if it was asked for. `project` is the hit's, if the search went beyond its scope's.
+    """
+    reply = picked(hit, "id kind text")
+    if with_score:
+        reply |= {"score": round(hit.score, 3), "relevance": round(hit.relevance, 2)}
+    reply |= _at(hit) | picked(hit, "sources role name metadata created_at updated_at tags?")
+    reply |= given({"project": project}, "project") | picked(hit, "superseded_by?")
+    if hit.length is not None:
+        reply |= {"truncated": True, "length": hit.length}
+    if hit.score_parts:
+        reply["explained"] = {name: round(part, 2) for name, part in hit.score_parts.items() if round(part, 2)}
+    if hit.document is not None:
+        reply["document"] = picked(hit.document, "id title page")
+    return reply
+
+
+def search_json(result: SearchResult, scope: Scope, advice: Advice = TOOLS) -> dict[str, Any]:
+    """Return the result of a search. `omitted` counts the hits that did not fit.
+
+    `relations` are those of the entities that the query names. `confident` is false if probably nothing that is stored
+    answers the query, and the results are not all that a filter leaves.
+    """
+    reply: dict[str, Any] = {
+        "results": [hit_json(hit, project=other_project(hit, scope)) for hit in result.hits],
+        "relations": [picked(item, f"{_RELATION} valid_from? valid_until?") for item in result.relations],
+        "confident": not result.is_weak,
+        "omitted": result.omitted,
+        "notes": [*result.notes, *shortened_notes(result.hits, advice), *scope_note(scope)],
+    }
+    return given(reply, "relations")
+
+
+def page_json(page: Page, scope: Scope, advice: Advice = TOOLS) -> dict[str, Any]:
+    """Return a page of memories. `cursor` leads to the next page, and is null on the last page."""
+    return {
+        "results": [hit_json(hit, with_score=False) for hit in page.hits],
+        "cursor": page.cursor,
+        "notes": [*page.notes, *shortened_notes(page.hits, advice), *scope_note(scope)],
+    }
+
+
+def similar_json(similar: SimilarMemory) -> dict[str, Any]:
+    """Return a stored memory that a new text resembles. `score` is between 0 and 1."""
+    memory = similar.memory
+    return {
+        "id": memory.id,
+        "text": shorten(memory.text, MAX_ECHO),
+        **_at(memory),
+        "score": round(similar.likeness, 3),
+        **_whole_length(memory.text),
+    }
+
+
+def _stated(outcome: Outcome) -> Sequence[Relation]:
+    """Return the relations that a new or changed memory states."""
+    return dated(outcome.memory) if outcome.event in (Event.ADD, Event.UPDATE) else ()
+
+
+def _is_past(outcome: Outcome) -> bool:
+    return outcome.event is Event.ADD and outcome.memory.deleted_at is not None
+
+
+def outcome_json(outcome: Outcome, similar: Sequence[SimilarMemory] = ()) -> dict[str, Any]:
+    """Return what a write did to one memory, in the form of Mem0, with the memories that the text resembles.
+
+    What was added as past has `valid_until`.
+    """
+    memory, previous = outcome.memory, outcome.previous
+    reply: dict[str, Any] = {
+        **picked(outcome, "id=memory.id event"),
+        "memory": shorten(memory.text, MAX_ECHO),
+        "previous": None if previous is None or outcome.event is Event.DELETE else shorten(previous, MAX_ECHO),
+        **picked(outcome, "replaced? duplicate_of?"),
+        "valid_until": memory.until if _is_past(outcome) else None,
+        "relations": [
+            picked(item, "source relationship=name destination valid_from=since?") for item in _stated(outcome)
+        ],
+        "similar": list(map(similar_json, similar)),
+        **_whole_length(memory.text),
+    }
+    return given(reply, "previous", "valid_until", "relations", "similar")
+
+
+def _outcomes(result: WriteResult) -> list[dict[str, Any]]:
+    return [outcome_json(outcome, result.similar.get(outcome.memory.id, ())) for outcome in result.outcomes]
+
+
+def added_json(result: WriteResult, scope: Scope, advice: Advice = TOOLS) -> dict[str, Any]:
+    """Return what an add did. `kept_messages` counts the messages that were stored; a long text became a `document`."""
+    reply: dict[str, Any] = {
+        "results": _outcomes(result),
+        "kept_messages": result.kept_messages,
+        "document": None if result.document is None else learned_json(result.document),
+        "notes": [*added_notes(result, advice), *scope_note(scope)],
+    }
+    return given(reply, "document")
+
+
+def changed_json(result: WriteResult, scope: Scope, advice: Advice = TOOLS) -> dict[str, Any]:
+    """Return what an update, a deletion, a restoration or an undo changed."""
+    return {"results": _outcomes(result), "notes": [*changed_notes(result, advice), *scope_note(scope)]}
+
+
+def deleted_all_json(result: WriteResult) -> dict[str, Any]:
+    """Return how many memories and messages a deletion of everything in a scope took."""
+    return {"deleted": len(result.outcomes), "notes": list(result.notes)}
+
+
+def summary_json(summary: SummaryResult, scope: Scope) -> dict[str, Any]:
+    """Return a summary. `changes_since` counts the changes that it does not include.
+
+    `lines` are what a text about an entity rests on, if a model wrote it. `sources` are the short ids of the memories
+    that a summary rests on, the first of `rests_on` memories.
+    """
+    reply: dict[str, Any] = {
+        **picked(summary, "summary=text lines? kind changes_since"),
+        "sources": [short(memory_id) for memory_id in summary.sources[:MAX_SUMMARY_SOURCES]],
+        "rests_on": len(summary.sources),
+        "notes": [*summary_notes(summary, TOOLS), *scope_note(scope)],
+    }
+    return given(reply, "sources", "rests_on")
+
+
+def with_label_changes(versions: Sequence[Version]) -> Iterator[tuple[Version, list[str]]]:
+    """Yield versions with what each changed of the labels: "+tags: home", "-source: crm"."""
+    before: frozenset[str] | None = None
+    for version in versions:
+        if before is None or version.is_deleted:
+            yield version, []
+        else:
+            added, taken = sorted(version.labels - before), sorted(before - version.labels)
+            yield version, [*(f"+{label}" for label in added), *(f"-{label}" for label in taken)]
+        before = version.labels
+
+
+def history_json(
+    memory: Memory,
+    versions: Sequence[Version],
+    predecessors: Sequence[Predecessor],
+    linked: Sequence[LinkedMemory],
+) -> dict[str, Any]:
+    """Return a memory as it is now, what it replaced, what it is linked with, and its versions, oldest first.
+
+    A long text is whole only where it first stands.
+    """
+    reply: dict[str, Any] = {
+        **picked(memory, "id memory=text"),
+        **_at(memory),
+        "deleted": memory.deleted_at is not None,
+        **picked(memory, f"superseded_by {_TIMES}"),
+        "replaced": [
+            {
+                **picked(old.memory, "id memory=text"),
+                "valid_until": old.memory.until or None,
+                "sources": list(old.sources),
+            }
+            for old in predecessors
+        ],
+        "context": memory.context,
+        "linked": [picked(link, "id=memory.id memory=memory.text reason") for link in linked],
+        "history": list(_versions(memory, versions)),
+    }
+    return given(reply, "replaced", "context", "linked")
+
+
+def message_history_json(message: Message) -> dict[str, Any]:
+    """Return a message in the same form. It has no versions."""
+    return {
+        "id": message.id,
+        "kind": "message",
+        "memory": message.content,
+        "at": shown_time(message.said_at, ""),
+        "deleted": message.deleted_at is not None,
+        "superseded_by": None,
+        "history": [],
+    }
+
+
+def _versions(memory: Memory, versions: Sequence[Version]) -> Iterator[dict[str, Any]]:
+    """Yield each version: the columns of Mem0, and what made it. Texts that stand in the reply before are shortened."""
+    texts = {memory.text}
+    fields = "id memory_id old_memory new_memory event created_at updated_at is_deleted actor_id role"
+    made_by = "stage=provenance.stage model=provenance.model prompt=provenance.prompt caller=provenance.caller"
+    for version, changes in with_label_changes(versions):
+        reply = picked(version, f"{fields} {made_by} edit sources superseded_by?")
+        for key in ("old_memory", "new_memory"):
+            reply[key] = shorten(reply[key], MAX_ECHO) if reply[key] in texts else reply[key]
+        yield given({**reply, "changed": changes}, "changed")
+        texts |= {text for text in (version.old_memory, version.new_memory) if text is not None}
+
+
+def edits_json(edits: Sequence[Edit]) -> dict[str, Any]:
+    """Return the log of edits, newest first. `edit` is the number that `palimpsest undo --edit` takes."""
+    fields = "edit=number at=made_at stage=provenance.stage model=provenance.model caller=provenance.caller"
+    steps = "kind id=owner_id event before after"
+    return {
+        "edits": [{**picked(edit, fields), "steps": [picked(step, steps) for step in edit.steps]} for edit in edits]
+    }
+
+
+_ENTITY = "id name type is_user"
+
+
+def entities_json(listed: Sequence[ListedEntity]) -> dict[str, Any]:
+    """Return entities."""
+    return {
+        "entities": [
+            {**picked(item.entity, _ENTITY), **picked(item, "memories=mentions mentioned_at")} for item in listed
+        ]
+    }
+
+
+def dossier_json(dossier: Dossier) -> dict[str, Any]:
+    """Return a dossier, uncut."""
+    memory = "id memory=text date valid_from=since valid_until=until"
+    relation = f"{_RELATION} valid_from valid_until holds=is_current memory_id"
+    return {
+        **picked(dossier.entity, _ENTITY),
+        "aliases": list(dossier.aliases),
+        "holds": [picked(item, memory) for item in dossier.holds],
+        "held": [picked(item, memory) for item in dossier.held],
+        **picked(dossier, "memories=all_holds former_memories=all_held"),
+        "relations": [picked(item, relation) for item in dossier.relations],
+        "two_steps_away": [picked(item, relation) for item in dossier.further],
+        "named_together_with": [{**picked(other, _ENTITY), "memories": count} for other, count in dossier.beside],
+    }
+
+
+def edited_json(edited: EntityEdited) -> dict[str, Any]:
+    """Return what an edit of entities did."""
+    return {"changed": edited.edit is not None, **picked(edited, "text edit")}
+
+
+def whole_json(owner: Memory | Message, sources: Sequence[Message]) -> dict[str, Any]:
+    """Return a memory or message with everything that is stored with it. `sources` are as in a search."""
+    memory = owner.as_memory if isinstance(owner, Message) else owner
+    return {
+        "id": memory.id,
+        "kind": "message" if isinstance(owner, Message) else "memory",
+        "text": memory.text,
+        **_at(memory),
+        "scope": picked(memory.scope, "user_id? project? agent_id? run_id?"),
+        "deleted": memory.deleted_at is not None,
+        **picked(memory, f"superseded_by? {_TIMES}"),
+        "sources": [source.source for source in ([owner] if isinstance(owner, Message) else sources)],
+        **picked(memory, "role name=actor_id tags? metadata created_at updated_at"),
+    }
+
+
+# Documents and entities as text.
+
+DOCUMENT_SCHEME = "document://"
+
+NO_ENTITIES = "no names are known yet; they come with memories"
+
+
+def uri_of(document_id: str, page: int | None = None) -> str:
+    """Return the address of a document or of a page, which a client can read."""
+    return f"{DOCUMENT_SCHEME}{short(document_id)}" + ("" if page is None else f"/{page}")
+
+
+def learned_line(learned: LearnedDocument) -> str:
+    """Return what became of a document as one line. Its first word says what was done."""
+    title = one_line(learned.title) or "a document"
+    whole = f"{title}, {counted(learned.pages, 'page')}, {uri_of(learned.id)}"
+    if learned.is_unchanged:
+        return f"unchanged: {whole}"
+    if not learned.removed and learned.added == learned.pages:
+        return f"added as a document: {whole}"
+    changes = [
+        f"{learned.added} added" if learned.added else "",
+        f"{learned.removed} deleted" if learned.removed else "",
+    ]
+    return f"updated: {whole} ({', '.join(filter(None, changes))})"
+
+
+def pages_text(document: Document, pages: Sequence[PageWithGist], note: str = NO_INSTRUCTIONS) -> str:
+    """Return a document with a line for each page: its address and its gist. `note` ends the first line."""
+    head = f"{document.title}, {counted(document.pages, 'page')}, learned {shown_date(document.learned_at)} from"
+    lines = [f"{uri_of(document.id, page.number)} {one_line(page.gist)}" for page in pages]
+    return visible("\n".join([f"{head} {document.uri}{note}", *lines]))
+
+
+def document_page_text(document: Document, page: PageWithGist, note: str = NO_INSTRUCTIONS) -> str:
+    """Return one page whole, under its title and number. `note` ends the first line."""
+    return visible(f"{document.title}, page {page.number} of {document.pages}{note}\n\n{page.message.content}")
+
+
+def entities_text(listed: Sequence[ListedEntity], scope: Scope, limit: int) -> str:
+    """Return up to `limit` entities, a line each: name, type, how many memories mention it, and when one last did."""
+    lines = [
+        f"{_one_line(item.entity.name)} ({item.entity.type}), in {counted(item.mentions, 'memory')}, "
+        f"last {shown_date(item.mentioned_at)}"
+        for item in listed[:limit]
+    ]
+    if len(listed) > limit:
+        lines.append("(there are more; palimpsest entities lists them)")
+    return lines_text(lines or [NO_ENTITIES], scope)
+
+
+def lines_text(lines: Sequence[str], scope: Scope) -> str:
+    """Return lines with the scope below them."""
+    return visible("\n".join([*lines, *scope_note(scope)]))
+
+
+def edited_text(edited: EntityEdited) -> str:
+    """Return what an edit of entities did, and how it is undone."""
+    if edited.edit is None:
+        return visible(f"unchanged: {edited.text}")
+    return visible(f"{edited.text}\nedit {edited.edit}; palimpsest undo --edit {edited.edit} takes it back")
 
 
 # A conversation as text: who said what and when, with the ids to cite.
@@ -229,7 +603,7 @@ def confirm_delete_all_text(stored: ScopeContents, scope: Scope, confirmation: s
 def outcome_line(outcome: Outcome) -> str:
     """Return one outcome as one line, or more if it replaced several. Its first word says what was done."""
     memory, previous = outcome.memory, _cut(outcome.previous or "")
-    is_past = outcome.event is Event.ADD and memory.deleted_at is not None
+    is_past = _is_past(outcome)
     text = _quote(memory) + (f" (until {memory.until})" if is_past else "")
     if outcome.replaced:
         olds = (previous,) if len(outcome.replaced) == 1 else map(_cut, outcome.replaced_texts)
@@ -261,8 +635,7 @@ def _outcome_lines(result: WriteResult) -> list[str]:
             continue
         lines.append(outcome_line(outcome))
         stated = [
-            relation_line(item.source, item.name, item.destination, item.since or "")
-            for item in (dated(outcome.memory) if outcome.event in (Event.ADD, Event.UPDATE) else ())
+            relation_line(item.source, item.name, item.destination, item.since or "") for item in _stated(outcome)
         ]
         lines += [f"  states {line}" for line in stated[:SHOWN_RELATIONS]]
         lines += [f"  states {len(stated) - SHOWN_RELATIONS} more"] if len(stated) > SHOWN_RELATIONS else []
@@ -406,31 +779,6 @@ def _cut(text: str) -> str:
 
 SHOWN_SOURCES = 10
 """How many of the messages behind a memory are printed."""
-
-
-def whole_json(owner: Memory | Message, sources: Sequence[Message]) -> dict[str, Any]:
-    """Return a memory or message with everything that is stored with it. `sources` are as in a search."""
-    memory = owner.as_memory if isinstance(owner, Message) else owner
-    parts = {name: getattr(memory.scope, name) for name in ("user_id", "project", "agent_id", "run_id")}
-    reply: dict[str, Any] = {
-        "id": memory.id,
-        "kind": "message" if isinstance(owner, Message) else "memory",
-        "text": memory.text,
-        "at": shown_time(memory.at, memory.at_precision),
-        "scope": {name: value for name, value in parts.items() if value},
-        "deleted": memory.deleted_at is not None,
-        "superseded_by": memory.superseded_by,
-        "valid_from": memory.since,
-        "valid_until": memory.until,
-        "sources": [owner.source] if isinstance(owner, Message) else [source.source for source in sources],
-        "role": memory.role,
-        "name": memory.actor_id,
-        "tags": list(memory.tags),
-        "metadata": dict(memory.metadata),
-        "created_at": iso(memory.created_at),
-        "updated_at": iso(memory.updated_at),
-    }
-    return given(reply, "superseded_by", "valid_from", "valid_until", "tags")
 
 
 def whole_reply_text(owner: Memory | Message, sources: Sequence[Message]) -> str:

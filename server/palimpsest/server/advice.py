@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from palimpsest.core.errors import PalimpsestError, Remedy
@@ -45,63 +47,13 @@ class Advice:
     elsewhere: str
 
 
-TOOLS = Advice(
-    similar='if a memory it resembles is no longer true, call add_memory with the same text and replaces=["its id"]; '
-    "if one says the same, call delete_memory; if all are true, leave them",
-    deleted='update_memory(memory_id="{id}", restore=true) restores it; only the command line erases for good: '
-    "palimpsest purge",
-    several_deleted='update_memory(memory_id="ID", restore=true) restores one of them; only the command line '
-    "erases for good: palimpsest purge",
-    all_deleted="list_memories(deleted=true) shows the memories; on the command line, palimpsest undo restores "
-    "everything",
-    outdated="refresh=true rewrites the summary",
-    shortened='a text that ends in "…" is longer; get_history or memory://ID, with its id, gives all of it',
-    remedies={
-        Remedy.RESTORE: "update_memory(restore=true) restores it",
-        Remedy.DELETE: "delete_memory deletes them",
-        Remedy.REPLACE_NEWEST: 'If that is what the text replaces, add it again with replaces=["{id}"]',
-        Remedy.REPLACE_NOTHING: "Add the text again without it in replaces",
-        Remedy.NAME_SCOPE: "If it was found with another scope, use the same scope here",
-        Remedy.NOT_A_FILTER: "Pass it in scope",
-        Remedy.ONE_ID: "Use one id, or a list of ids if the tool accepts a list",
-        Remedy.ADD_MESSAGES: "Add a conversation as messages",
-        Remedy.KEEP_ELSEWHERE: "Tell the user, and store where it can be found instead",
-        Remedy.UNPIN: 'Shorten one with update_memory, or unpin one: update_memory(metadata={{"pinned": null}})',
-    },
-    unlisted='list_memories with filters={"kind": "message"} lists them, and search_memories finds them',
-    unshown='list_memories shows every memory, and with filters={"kind": "message"} every message',
-    deleted_messages='list_memories(deleted=true, filters={"kind": "message"}) lists them',
-    in_project='scope={"project": its name} keeps a text in a project, and scope={"project": null} in none',
-    elsewhere='pass scope={{"project": "{project}"}}',
-)
+def _advice(door: str) -> Advice:
+    texts = tomllib.loads(files("palimpsest.server").joinpath("advice.toml").read_text("utf-8"))[door]
+    texts["remedies"] = {Remedy[name]: text for name, text in texts["remedies"].items()}
+    return Advice(**texts)
 
-COMMANDS = Advice(
-    similar="if a memory it resembles is no longer true, add the same text again with --replaces and its id; if one "
-    "says the same, palimpsest delete deletes it; if all are true, leave them",
-    deleted="palimpsest undelete {id} restores it; palimpsest purge {id} erases it for good",
-    several_deleted="palimpsest undelete ID restores one of them; palimpsest purge ID erases it for good",
-    all_deleted="palimpsest undo restores everything; palimpsest purge erases for good",
-    outdated="--refresh rewrites the summary",
-    shortened='a text that ends in "…" is longer; palimpsest get ID prints all of it',
-    remedies={
-        Remedy.RESTORE: "palimpsest undelete {id} restores it",
-        Remedy.DELETE: "palimpsest delete {id} deletes it",
-        Remedy.REPLACE_NEWEST: "If that is what the text replaces, add it again with --replaces {id}",
-        Remedy.REPLACE_NOTHING: "Add the text again without it in --replaces",
-        Remedy.NAME_SCOPE: "If it belongs to another user, project, agent or run, name it with --user, --project, "
-        "--agent or --run",
-        Remedy.NOT_A_FILTER: "Use --user, --project, --agent or --run",
-        Remedy.ONE_ID: "Put each id between spaces, without a comma",
-        Remedy.ADD_MESSAGES: "palimpsest learn takes in a conversation",
-        Remedy.KEEP_ELSEWHERE: "Store where it can be found instead",
-        Remedy.UNPIN: 'palimpsest edit ID "TEXT" shortens one, and palimpsest edit ID --metadata pinned= unpins one',
-    },
-    unlisted="palimpsest conversations lists them, and palimpsest search finds what was said",
-    unshown="palimpsest list shows every memory, and palimpsest messages every message",
-    deleted_messages="palimpsest list --deleted --filter kind=message lists them",
-    in_project="--project NAME keeps a text in a project",
-    elsewhere="use --project {project}",
-)
+
+TOOLS, COMMANDS = _advice("tools"), _advice("commands")
 
 MAX_ECHO = 200
 """How many characters of a text a reply repeats to whoever just sent it, or knows it from a search."""

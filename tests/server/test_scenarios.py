@@ -1,0 +1,148 @@
+"""What clients do with the server, step by step. The steps stand in `scenarios.json`, each with what it has to show.
+
+A step does one thing: `call` a tool, which must succeed, or be `refused`; `read` a resource, or be `unread`; `complete`
+a variable; fill in a `prompt`, or be `unprompted`; subscribe and be `unsubscribed`; run a `command` of palimpsest.
+Its text `begins` and `ends` with something, `says` some parts and `never` others, has `lines`, and has parts as often
+as `counts` says. Of structured content `gives` names values, `*` stands for every one of a list, and `keep` gives them
+names: `${name}` is the value in later steps, and `${name:8}` its first characters. `${x*9}` is a text of nine x.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import anyio.to_thread
+import pytest
+from mcp import Client
+from mcp.shared.exceptions import MCPError
+from mcp.types import ResourceTemplateReference, TextContent, TextResourceContents
+
+from tests.support.command_line import palimpsest
+from tests.support.documents import book
+from tests.support.mcp_client import error_text, reply_text, subscribe
+from tests.support.server_in_process import connect
+
+pytestmark = pytest.mark.anyio
+
+SCENARIOS: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("scenarios.json").read_text("utf-8"))
+MAX_ERROR = 600
+"""How long an error may be."""
+
+KNOWN = {
+    "today": datetime.now(UTC).date().isoformat(),
+    "book": book("kitchen", "cellar"),
+    "swept": book("kitchen", "cellar").replace("painted", "swept"),
+}
+"""Names that every scenario has."""
+
+NAME = re.compile(r"\$\{(\w+)(?:([:*])(\d+))?\}")
+
+
+def value_at(value: Any, path: str) -> Any:
+    """Return what stands in JSON at a path such as `results.0.id` or `results.*.text`."""
+    key, _, rest = path.partition(".")
+    if key == "*":
+        return [value_at(item, rest) if rest else item for item in value]
+    inner = value[int(key)] if isinstance(value, list) else value.get(key)
+    return value_at(inner, rest) if rest else inner
+
+
+@dataclass
+class Scenario:
+    """A client, and the names of what was kept."""
+
+    client: Client
+    folder: Path
+    names: dict[str, str] = field(default_factory=lambda: dict(KNOWN))
+
+    def filled(self, value: Any) -> Any:
+        """Return a value of the script with the names in it filled in."""
+        if isinstance(value, dict):
+            return {self.filled(key): self.filled(item) for key, item in cast("dict[str, Any]", value).items()}
+        if isinstance(value, list):
+            return [self.filled(item) for item in cast("list[Any]", value)]
+        return NAME.sub(self._value, value) if isinstance(value, str) else value
+
+    def _value(self, found: re.Match[str]) -> str:
+        name, kind, number = found.groups()
+        if kind == "*":
+            return name * int(number)
+        return self.names[name][: int(number)] if kind else self.names[name]
+
+    async def done(self, step: dict[str, Any]) -> tuple[str, Any]:
+        """Do what a step says. Return the text and the structured content."""
+        kind = next(iter(step))
+        if kind in ("call", "refused"):
+            result = await self.client.call_tool(*step[kind])
+            return (reply_text if kind == "call" else error_text)(result), result.structured_content
+        if kind == "read":
+            (content,) = (await self.client.read_resource(step["read"])).contents
+            assert isinstance(content, TextResourceContents)
+            return content.text, None
+        if kind == "prompt":
+            (message,) = (await self.client.get_prompt(*step["prompt"])).messages
+            assert isinstance(message.content, TextContent)
+            return message.content.text, None
+        if kind == "complete":
+            uri, *argument = step["complete"]
+            ref = ResourceTemplateReference(uri=uri)
+            completed = await self.client.complete(ref, dict(zip(("name", "value"), argument, strict=True)))
+            return "", completed.completion.model_dump()
+        if kind == "command":
+            options = {"settings": step.get("settings", {}), "code": step.get("code", 0)}
+            return await anyio.to_thread.run_sync(partial(palimpsest, self.folder, *step["command"], **options)), None
+        attempts = {
+            "unread": lambda: self.client.read_resource(step[kind]),
+            "unprompted": lambda: self.client.get_prompt(*step[kind]),
+            "unsubscribed": lambda: subscribe(self.client, step[kind]),
+        }
+        with pytest.raises(MCPError) as error:
+            await attempts[kind]()
+        return str(error.value), {"code": error.value.error.code}
+
+    async def play(self, script: dict[str, Any]) -> None:
+        """Do a step, and compare what comes of it with what the script says."""
+        step = self.filled(script)
+        text, content = await self.done(step)
+        assert "refused" not in step or len(text) < MAX_ERROR, text
+        where = f"{step}\n{text}\n{content}"
+        assert text.startswith(step.get("begins", "")), where
+        assert text.endswith(step.get("ends", "")), where
+        for part in step.get("says", ()):
+            assert part in text, where
+        for part in step.get("never", ()):
+            assert part not in text, where
+        if "lines" in step:
+            assert text.splitlines() == step["lines"], where
+        for part, count in step.get("counts", {}).items():
+            assert text.count(part) == count, where
+        for path, value in step.get("gives", {}).items():
+            assert value_at(content, path) == value, where
+        for name, path in step.get("keep", {}).items():
+            self.names[name] = value_at(content, path)
+
+
+def cases() -> list[Any]:
+    """Return the scenarios, each with the eras of the protocol it is played in. The older one waits for the night."""
+    return [
+        pytest.param(name, mode, marks=[pytest.mark.nightly] if script.get("nightly") or number else [])
+        for name, script in SCENARIOS.items()
+        for number, mode in enumerate(script.get("modes", ["auto"]))
+    ]
+
+
+@pytest.mark.parametrize(("name", "mode"), cases())
+async def test_a_scenario_is_played_to_its_end(tmp_path: Path, name: str, mode: str) -> None:
+    """Guards what each scenario says that it guards."""
+    script = SCENARIOS[name]
+    for settings, steps in script["parts"] if "parts" in script else [[script.get("settings", {}), script["steps"]]]:
+        async with connect(tmp_path, mode, **settings) as client:
+            scenario = Scenario(client, tmp_path)
+            for step in steps:
+                await scenario.play(step)
