@@ -17,7 +17,7 @@ from palimpsest.core.clock import parse_date, shown_date
 from palimpsest.core.errors import InputError, MemoryNotFoundError
 from palimpsest.core.models import Decision, Event, Fact, Hit, Scope, Undo
 from palimpsest.memory import Memory
-from palimpsest.server.replies import advice
+from palimpsest.server import advice
 from tests.support.command_line import palimpsest, palimpsest_json
 from tests.support.ledger_access import write_decisions
 from tests.support.mcp_client import error_text, reply_results, reply_text

@@ -61,7 +61,7 @@ class TestSearchReplies:
             assert [message.content for message in (await memory.scope_contents(ALICE)).messages][1:] == [
                 "I looked it up:\nSo, tea it is."
             ]
-            assert "3 recalled passages were not kept again" in result.notes
+            assert "3 recalled passages left out" in result.notes
 
     async def test_a_pasted_reply_is_removed_though_it_shows_what_the_text_hides(self, tmp_path: Path) -> None:
         """A reply shows control characters as escapes, and is recognized by these or by the text itself."""
@@ -81,7 +81,7 @@ class TestSearchReplies:
                 result = await memory.add_messages(messages_from(("assistant", await searched(memory, "tea"))))
                 assert (await memory.scope_contents(ALICE)).messages == ()
                 assert server.chat_requests == []
-        assert (result.kept_messages, result.notes) == (0, ("1 recalled passages were not kept again",))
+        assert (result.kept_messages, result.notes) == (0, ("1 recalled passage left out",))
 
     async def test_the_model_is_not_shown_what_was_recalled(self, tmp_path: Path) -> None:
         """No facts are extracted from what was only searched for."""

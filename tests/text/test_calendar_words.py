@@ -125,3 +125,16 @@ def test_most_dates_of_somebody_elses_sentences_are_read() -> None:
 def test_a_feast_without_a_year_is_told_with_its_days(text: str, days: int) -> None:
     """As every date that only the day of the text makes plain."""
     assert len(resolved_dates(text, SAID)) == days
+
+
+@pytest.mark.parametrize(
+    ("text", "is_yearly"),
+    [
+        ("Noor's birthday is on 14 March", True),
+        ("Ihr Geburtstag ist am 14. März", True),
+        ("The trip on 14 March", False),
+    ],
+)
+def test_a_day_that_comes_every_year_is_known_as_one(text: str, is_yearly: bool) -> None:  # noqa: FBT001 - a case
+    """Nobody has to say whether a birthday is past or to come."""
+    assert [span.is_yearly for span in dates_in(text, SAID, guesses=True)] == [is_yearly]

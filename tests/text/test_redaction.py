@@ -612,6 +612,14 @@ def test_a_secret_is_known_by_its_place(case: dict[str, str]) -> None:
     assert redact(redacted.text).text == redacted.text
 
 
+@pytest.mark.parametrize("rule", ["|---|---|", "| :--- | ---: |", "+------+----------+", "|======|======|"])
+def test_the_rule_of_a_table_stays_and_each_secret_is_counted_once(rule: str) -> None:
+    redacted = redact(f"| user | password |\n{rule}\n| anna | Tide77high |\n| bank | Ahorn!99 |")
+    marker = "[secret removed: password]"
+    assert redacted.text == f"| user | password |\n{rule}\n| anna | {marker} |\n| bank | {marker} |"
+    assert redacted.kinds == ("password", "password")
+
+
 @pytest.mark.parametrize("text", PLACES["harmless"], ids=lambda text: ascii(text[:40]))
 def test_what_only_looks_like_the_place_of_a_secret_stays(text: str) -> None:
     assert redact(text).text == text

@@ -634,7 +634,7 @@ def _notes_on_dates(text: str, at: datetime) -> list[str]:
     """Return notes on the dates in a text that count from its day, that cannot be told, or that disagree."""
     found = dates_in(text, at, guesses=True)
     told = resolved_dates(text, at)[:MAX_NOTED_DATES]
-    unclear = [f'"{span.phrase}"' for span in found if span.is_guess][:MAX_NOTED_DATES]
+    unclear = [f'"{span.phrase}"' for span in found if span.is_guess and not span.is_yearly][:MAX_NOTED_DATES]
     dates = ", ".join(f'"{span.phrase}" is {day_or_days(span)}' for span in told)
     notes = [f"read on {at:%Y-%m-%d}, {dates}"] if told else []
     notes += [

@@ -150,7 +150,7 @@ def sanitize_messages(
     context = tuple(cleaner.text(text) for text in context)
     notes = cleaner.notes()
     if recalled:
-        notes.append(f"{recalled} recalled passages were not kept again")
+        notes.append(f"{counted(recalled, 'recalled passage')} left out")
     return SanitizedConversation(tuple(kept), context, tuple(notes))
 
 

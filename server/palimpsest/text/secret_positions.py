@@ -175,10 +175,11 @@ def _in_tables(text: str) -> Iterator[Span]:
     for line in text.split("\n"):
         start, place = place, place + len(line) + 1
         cells = _cells(line, start, separator) if separator else []
+        if columns and _RE["rule"].fullmatch(line):
+            continue
         if columns and len(cells) == width:
-            if not _RE["rule"].fullmatch(line):
-                for column, kind in columns:
-                    yield from _in_cell(text, *cells[column], kind, is_login=is_login)
+            for column, kind in columns:
+                yield from _in_cell(text, *cells[column], kind, is_login=is_login)
             continue
         columns, separator, is_login = [], "", False
         if len(line) > _MAX_HEADER_CHARS:
@@ -226,7 +227,7 @@ def _kind_of_column(heading: str) -> str:
 
 def _in_cell(text: str, start: int, end: int, kind: str, *, is_login: bool) -> Iterator[Span]:
     value = text[start:end]
-    if not value or is_placeholder(value) or len(value) > 128 or not value.strip("-\u2013\u2014x*. "):  # noqa: PLR2004
+    if is_placeholder(value) or len(value) > 128 or not value.strip("-\u2013\u2014x*. \x00"):  # noqa: PLR2004
         return
     if kind == "pin":
         if PIN.fullmatch(value):

@@ -106,6 +106,8 @@ def looks_random(value: str) -> bool:
 def is_secret(statement: Statement) -> bool:
     """Return whether the value of a statement looks like a secret, rather than like a word about one."""
     value = statement.value
+    if not any(map(str.isalnum, value)):  # the rule of a table
+        return False
     has_digit = bool(_RE["digit"].search(value))
     if not has_digit and _WORDS_ABOUT_SECRETS.intersection(_RE["words"].findall(value.casefold())):
         return False

@@ -52,6 +52,11 @@ from palimpsest.text.names.name_finder import find_names
         ("He bought Thai food and a shelf on Black Friday in May Street.", {}),
         ("The Sentry DSN lives in Vault.", {"Sentry DSN": "product", "Vault": "product"}),
         ("David's car is red.", {"David": "person"}),  # was read as "Davis"
+        ("Joris wants a viola; he is Joris Claes.", {"Joris Claes": "person"}),
+        (
+            "We met Daniel Osei, then Daniel Reyes, and Daniel laughed.",
+            dict.fromkeys(("Daniel Osei", "Daniel Reyes", "Daniel"), "person"),
+        ),
     ],
 )
 def test_names_in_sentences(text: str, names: dict[str, str]) -> None:

@@ -557,6 +557,7 @@ def _in_language(
                 span,
                 is_relative=span.is_relative or reader is _day_of_month,
                 is_guess=is_guess and (named is None or named != period.start.weekday()),
+                is_yearly=direction == "yearly",
                 disagrees=named is not None and period.unit == "day" and named != period.start.weekday(),
             )
         elif reader is numeric:

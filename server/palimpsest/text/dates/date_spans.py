@@ -31,7 +31,8 @@ class DateSpan:
     text, as in "yesterday". `is_year_guessed` is whether the text left out the year, as in "on 3 May". A part of a
     month is a "week", a part of a year a "season". `is_guess` is whether nothing says if the day is the last or the
     coming one; then it is the last one. `is_placed` is whether the words around a date without a year say which one is
-    meant. `disagrees` is whether a weekday stands beside the date that it is not.
+    meant. `disagrees` is whether a weekday stands beside the date that it is not. `is_yearly` is whether it comes again
+    every year, as a birthday does.
     """
 
     start: datetime
@@ -45,6 +46,7 @@ class DateSpan:
     is_guess: bool = False
     is_placed: bool = False
     disagrees: bool = False
+    is_yearly: bool = False
 
 
 def day_or_days(span: DateSpan) -> str:

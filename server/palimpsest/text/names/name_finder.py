@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -141,7 +142,10 @@ def find_names(text: str, known: Mapping[str, EntityType]) -> list[NamedEntity]:
         key = name_key(span.name)
         if key and key not in SELF_NAMES and len(span.name) <= MAX_NAME_CHARS:
             named.setdefault(key, NamedEntity(span.name, known.get(key, span.type)))
-    return list(named.values())
+    people = [key for key, entity in named.items() if entity.type == "person"]
+    first_names = Counter(key.split()[0] for key in people if " " in key)
+    # "Joris wants a viola; he is Joris Claes": one person, by the whole name.
+    return [entity for key, entity in named.items() if key not in people or first_names[key] != 1]
 
 
 def _spans(text: str, known: Mapping[str, EntityType], covered: bytearray) -> Iterator[Span]:
