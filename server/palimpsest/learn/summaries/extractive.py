@@ -182,6 +182,10 @@ ONE_MATTER = 0.3
 """Which share of its words the shorter text has in common with another one at least, if the two are about one matter:
 the probability alone also joins two texts that are only the least unlike of many."""
 
+CHANGED_MATTER = 0.5
+"""The same where a list of things has to stay whole: "Hanne moved to Bruges" changes nothing about "Hanne and Pieter
+broke up", though both tell of her."""
+
 _OF_USER = frozenset(search_tokens(" ".join(SELF_NAMES)))
 
 _TOO = LazyPattern(
@@ -265,14 +269,17 @@ class _Claim:
         common = len(self.matter & other.matter)
         return self.is_denial != other.is_denial and common >= max(SAME_MATTER * len(self.matter | other.matter), 1)
 
-    def says_otherwise(self, older: _Claim) -> bool:
-        """Return whether this one says something else in place of an older one, and not something besides it."""
+    def says_otherwise(self, older: _Claim, least_common: float) -> bool:
+        """Return whether this one says something else in place of an older one, and not something besides it.
+
+        The two have that share of the words of the shorter one in common at least.
+        """
         if not (self.words - older.words and older.words - self.words) or self.is_addition:
             return False
         if all(word.isdecimal() for word in self.words ^ older.words) and self.at == older.at:
             return False  # a list, not a later version
         common, fewer = self.matter & older.matter, min(self.matter, older.matter, key=len)
-        if older.is_safety or len(common) < ONE_MATTER * len(fewer):
+        if older.is_safety or len(common) < least_common * len(fewer):
             return False
         both = self.relations.keys() & older.relations.keys()
         if any(self.relations[key] != older.relations[key] for key in both):
@@ -297,10 +304,11 @@ def _by_texts(
     contradicted: set[str] = set()
     for newer, item in enumerate(claims):
         may_replace = item.is_change or not only_changes
+        least_common = CHANGED_MATTER if only_changes else ONE_MATTER
         contradicted.update(
             older.id
             for place, older in enumerate(claims[:newer])
             if older.id not in contradicted
-            and (item.denies(older) or (may_replace and replaced[newer, place] and item.says_otherwise(older)))
+            and (item.denies(older) or (may_replace and replaced[newer, place] and item.says_otherwise(older, least_common)))
         )
     return frozenset(contradicted)

@@ -90,11 +90,12 @@ async def test_what_a_newer_memory_contradicts_is_in_no_summary(tmp_path: Path) 
     """Two rate limits side by side mislead, whichever is read first."""
     old, new = "Rate limit is 600 requests a minute", "Rate limit was raised to 900 requests a minute"
     async with memory_in(tmp_path) as memory:
-        for text in (old, "The API listens on port 8087", "Sentry project is tea-shop-prod", new):
+        parted, moved = "Hanne and Pieter broke up", "Hanne moved to Bruges"
+        for text in (old, "The API listens on port 8087", parted, "Sentry project is tea-shop-prod", new, moved):
             await memory.add_text(SHOP, text, infer=False)
         for kind in ("project", "overall"):
             shown = (await memory.summary(SHOP, kind)).text
-            assert new in shown, kind
+            assert all(text in shown for text in (new, parted, moved)), kind
             assert old not in shown, kind
 
 
