@@ -69,8 +69,11 @@ TOKENS[encoded("EC PRIVATE KEY")] = "private key"
 
 STATEMENTS = [(filled(text), kind) for kind, text in (case.split(": ", 1) for case in CASES["statements"])]
 LINES = (FOLDER / "secret_sentences.txt").read_text("utf-8").splitlines()
-SENTENCES = [line.partition(": ")[2] for line in LINES if line and not line.startswith("#")]
-SENTENCES += [*(text for text, _ in STATEMENTS), *CASES["locks"]]
+SENTENCES = [
+    *(line.partition(": ")[2] for line in LINES if line and not line.startswith("#")),
+    *(text for text, _ in STATEMENTS),
+    *CASES["locks"],
+]
 HARMLESS_TEXTS = [
     *map(filled, CASES["harmless"]),
     f"certificate-authority-data: {encoded('CERTIFICATE')}",
