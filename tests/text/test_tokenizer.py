@@ -88,7 +88,6 @@ def invalid_tokens(tokens: list[str]) -> list[str]:
 def test_another_form_of_a_word_has_the_same_token(text: str, query: str) -> None:
     """A query finds a text in which its words are inflected differently."""
     shared = set(search_tokens(text)).intersection(search_tokens(query))
-
     assert len(shared) >= len(query.split())
 
 
@@ -203,7 +202,6 @@ def test_tokens_keep_order_and_repetitions() -> None:
 def test_joined_tokens_can_be_split_again(sentence: str) -> None:
     """Splitting tokens that were joined by spaces gives the same tokens."""
     tokens = search_tokens(sentence)
-
     assert " ".join(tokens).split() == tokens
 
 
@@ -225,7 +223,6 @@ def test_the_token_count_is_estimated(text: str, expected: int) -> None:
 def test_the_estimate_stays_within_its_bounds(sentence: str) -> None:
     """Each character is at most one token and at least a quarter. The parts of a text have no fewer tokens than it."""
     count = count_tokens(sentence)
-
     assert len(sentence) / 4 <= count <= len(sentence)
     for cut in range(len(sentence)):
         assert count <= count_tokens(sentence[:cut]) + count_tokens(sentence[cut:])
