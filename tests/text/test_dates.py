@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palimpsest.text.dates.date_finder import dates_in
+from palimpsest.text.dates.date_finder import dates_in, resolved_dates
 from palimpsest.text.word_lists import word_lists
 
 NOW = datetime(2026, 5, 8, 12, tzinfo=UTC)
@@ -124,6 +124,21 @@ def test_a_date_is_the_one_that_the_sentence_means(line: str, said: datetime) ->
     """Guards ordinal weekdays, feasts, parts of a month, days of the month alone, weekdays ahead and behind, habits."""
     text, _, expected = line.partition("|")
     assert days_of(text.strip(), said) == list(filter(None, [expected.strip()]))
+
+
+@pytest.mark.parametrize(
+    ("text", "days"),
+    [("We were in Denmark over Whitsun", 1), ("See you at Christmas", 1), ("We were in Denmark over Whitsun 2024", 0)],
+)
+def test_a_feast_without_a_year_is_told_with_its_days(text: str, days: int) -> None:
+    """As every date that only the day of the text makes plain."""
+    assert len(resolved_dates(text, SATURDAY)) == days
+
+
+def test_a_day_that_comes_every_year_is_known_as_one() -> None:
+    """Nobody has to say whether a birthday is past or to come."""
+    texts = ("Noor's birthday is on 14 March", "Ihr Geburtstag ist am 14. März", "The trip on 14 March")
+    assert [span.is_yearly for text in texts for span in dates_in(text, SATURDAY, guesses=True)] == [True, True, False]
 
 
 @pytest.mark.parametrize(("year", "easter"), [(2024, "03-31"), (2025, "04-20"), (2026, "04-05"), (2038, "04-25")])
