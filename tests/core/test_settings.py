@@ -220,7 +220,8 @@ def test_a_key_or_url_in_the_settings_chooses_openai(tmp_path: Path) -> None:
     """Guards `auto` if the key or the base URL is in the settings."""
     configs = ({"api_key": "k"}, {"openai_base_url": HERE}, {"openai_base_url": ELSEWHERE})
     cases: list[dict[str, Any]] = [{"llm": {"config": config}} for config in configs]
-    for values in (*cases, {"openai_api_key": "k"}, configs[2]):
+    cases += [{"openai_api_key": "k"}, {"openai_base_url": ELSEWHERE}]
+    for values in cases:
         assert load_settings(data_dir=tmp_path, **values).llm_provider == "openai", values
 
 
