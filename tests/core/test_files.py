@@ -28,50 +28,34 @@ def fail_halfway(path: Path, failure: type[BaseException]) -> None:
 def test_a_file_is_created_and_replaced(tmp_path: Path, *, durable: bool) -> None:
     """Guards the text and its line ends, and that no other file stays in the folder."""
     path = tmp_path / "state.json"
-
     for text in ("first\r\nline\n", "második"):
         with replace_file(path, durable=durable) as file:
             file.write(text)
         assert path.read_bytes() == text.encode()
-
     assert names(tmp_path) == {"state.json"}
 
 
 def test_readers_see_the_old_text_until_the_block_ends(tmp_path: Path) -> None:
-    """Guards readers without a lock: they read the old file or the new one, never a part of it."""
+    """Guards readers without a lock, and the next write after a process was killed in the middle of one."""
     path = tmp_path / "state.json"
     path.write_text("old", "utf-8")
-
+    (tmp_path / "state.json.new").write_text("left behind, and longer than the new text", "utf-8")
     with replace_file(path) as file:
         file.write("new")
         file.flush()
         assert path.read_text("utf-8") == "old"
-
     assert path.read_text("utf-8") == "new"
+    assert names(tmp_path) == {"state.json"}
 
 
 def test_a_failed_write_keeps_the_old_file(tmp_path: Path) -> None:
     """Guards the old text if a write fails or is interrupted halfway."""
     path = tmp_path / "state.json"
     path.write_text("old", "utf-8")
-
     for failure in (OSError, KeyboardInterrupt):
         with pytest.raises(failure):
             fail_halfway(path, failure)
-
     assert path.read_text("utf-8") == "old"
-    assert names(tmp_path) == {"state.json"}
-
-
-def test_the_draft_of_a_killed_process_is_overwritten(tmp_path: Path) -> None:
-    """Guards the next write after a process was killed in the middle of one."""
-    path = tmp_path / "state.json"
-    (tmp_path / "state.json.new").write_text("left behind, and longer than the new text", "utf-8")
-
-    with replace_file(path) as file:
-        file.write("new")
-
-    assert path.read_text("utf-8") == "new"
     assert names(tmp_path) == {"state.json"}
 
 
@@ -95,8 +79,6 @@ class TestPosix:
         target = tmp_path / "elsewhere"
         target.write_text("untouched", "utf-8")
         (tmp_path / "state.json.new").symlink_to(target)
-
         with replace_file(tmp_path / "state.json") as file:
             file.write("new")
-
         assert target.read_text("utf-8") == "untouched"

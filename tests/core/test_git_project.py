@@ -37,63 +37,55 @@ def git(folder: Path, *arguments: str) -> None:
     subprocess.run(["git", *identity, *arguments], cwd=folder, env=env, check=True, capture_output=True)
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "https://GitHub.com/acme/atlas.git",
-        "https://user:secret@github.com/acme/atlas",
-        "ssh://git@github.com:22/acme/atlas.git",
-        "git@github.com:acme/atlas.git",
-        "git://github.com/acme/atlas/",
-    ],
-)
-def test_clones_of_a_repository_have_the_same_project_whatever_their_url(tmp_path: Path, url: str) -> None:
-    """Guards one project for each repository. The user and the password in the URL are dropped."""
-    clone = tmp_path / "anything"
+def cloned(folder: Path, name: str, *remotes: str) -> Path:
+    """Return a new repository with these remotes, the last one named origin."""
+    clone = folder / name
     clone.mkdir()
     git(clone, "init")
-    git(clone, "remote", "add", "upstream", "https://example.org/other.git")
-    git(clone, "remote", "add", "origin", url)
+    for number, url in enumerate(reversed(remotes)):
+        git(clone, "remote", "add", f"upstream{number}" if number else "origin", url)
+    return clone
+
+
+@pytest.mark.parametrize(
+    ("url", "project"),
+    [
+        ("https://GitHub.com/acme/atlas.git", "github.com/acme/atlas"),
+        ("https://user:secret@github.com/acme/atlas", "github.com/acme/atlas"),
+        ("ssh://git@github.com:22/acme/atlas.git", "github.com/acme/atlas"),
+        ("git@github.com:acme/atlas.git", "github.com/acme/atlas"),
+        ("git://github.com/acme/atlas/", "github.com/acme/atlas"),
+        ("/srv/git/atlas.git", "clone"),
+        ("../atlas", "clone"),
+        ("", "clone"),
+    ],
+)
+def test_clones_of_a_repository_have_the_same_project_whatever_their_url(
+    tmp_path: Path, url: str, project: str
+) -> None:
+    """Guards one project for each repository, without user and password. Local paths differ from machine to machine."""
+    clone = cloned(
+        tmp_path, "clone", *["https://example.org/other.git"] * url.startswith("https"), *filter(None, [url])
+    )
     inside = clone / "src" / "deep"
     inside.mkdir(parents=True)
-    assert repository_of(inside).project == "github.com/acme/atlas"
+    assert repository_of(inside).project == project
+    assert repository_of(tmp_path).project == ""
 
 
 def test_a_worktree_has_the_project_of_its_repository(tmp_path: Path) -> None:
     """Guards the worktrees of a repository: they share its project."""
-    clone = tmp_path / "clone"
-    clone.mkdir()
-    git(clone, "init")
-    git(clone, "remote", "add", "origin", "https://github.com/acme/atlas.git")
+    clone = repository(tmp_path, "atlas")
     git(clone, "commit", "--allow-empty", "--message", "first")
     git(clone, "worktree", "add", "../tree", "-b", "branch")
     assert repository_of(tmp_path / "tree").project == "github.com/acme/atlas"
-
-
-@pytest.mark.parametrize("remote", [None, "/srv/git/atlas.git", "../atlas"])
-def test_without_a_remote_on_a_server_the_folder_names_the_project(tmp_path: Path, remote: str | None) -> None:
-    """Guards against local paths, which differ from machine to machine."""
-    clone = tmp_path / "atlas"
-    clone.mkdir()
-    git(clone, "init")
-    if remote is not None:
-        git(clone, "remote", "add", "origin", remote)
-    assert repository_of(clone).project == "atlas"
-
-
-def test_outside_of_a_repository_there_is_no_project(tmp_path: Path) -> None:
-    """Guards clients that start their servers in the home folder."""
-    assert repository_of(tmp_path).project == ""
 
 
 def test_the_setting_auto_uses_the_folder_in_which_the_server_is_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Guards `project = "auto"`, and that a name in the settings is kept."""
-    clone = tmp_path / "atlas"
-    clone.mkdir()
-    git(clone, "init")
-    monkeypatch.chdir(clone)
+    monkeypatch.chdir(cloned(tmp_path, "atlas"))
     assert load_settings(data_dir=tmp_path, project="auto").project == "atlas"
     assert load_settings(data_dir=tmp_path, project="other").project == "other"
     assert load_settings(data_dir=tmp_path).project == ""
@@ -101,11 +93,7 @@ def test_the_setting_auto_uses_the_folder_in_which_the_server_is_started(
 
 def repository(folder: Path, name: str) -> Path:
     """Return a new repository with its own remote."""
-    clone = folder / name
-    clone.mkdir()
-    git(clone, "init")
-    git(clone, "remote", "add", "origin", f"https://github.com/acme/{name}.git")
-    return clone
+    return cloned(folder, name, f"https://github.com/acme/{name}.git")
 
 
 def roots_callback(*folders: Path, requests: list[int] | None = None) -> Callable[..., Any]:

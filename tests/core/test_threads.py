@@ -25,7 +25,6 @@ pytestmark = pytest.mark.anyio
 async def test_work_that_nobody_waits_for_ends_at_its_next_check() -> None:
     """Guards a thread from work whose caller is gone."""
     threads, steps = Threads((anyio.CapacityLimiter(1),), (anyio.CapacityLimiter(1),)), list[int]()
-
     with anyio.CancelScope() as scope:
 
         def work() -> None:

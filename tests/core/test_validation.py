@@ -49,7 +49,6 @@ def test_the_fields_of_a_message_are_kept_or_filled_in() -> None:
     message, first, second = messages_from(
         {**whole, "at": "2026-05-08T15:00:00+02:00"}, *[{"role": "user", "content": "Hi", "at": NOW.isoformat()}] * 2
     )
-
     assert (message.role, message.name, message.content, message.scope) == ("assistant", "Otto", "Hello\nthere", SCOPE)
     assert (message.said_at, message.created_at) == (datetime(2026, 5, 8, 13, tzinfo=UTC), NOW)
     assert (message.external_id, message.source) == ("D1:3", "D1:3")
@@ -59,77 +58,46 @@ def test_the_fields_of_a_message_are_kept_or_filled_in() -> None:
     assert alone.said_at == NOW
 
 
-@pytest.mark.parametrize(
-    "content",
-    ["", "  \n", None, [], [""], {}, 5, [{"type": "image_url", "image_url": {"url": "http://localhost/a.png"}}]],
-)
-def test_a_message_without_text_is_skipped_and_counted(content: Any) -> None:
-    """Guards against empty rows, and against refusing a conversation because of one picture in it."""
-    conversation = conversation_from(
-        [{"role": "user", "content": content}, {"role": "user", "content": "Hi"}], SCOPE, NOW
-    )
-
-    assert [message.content for message in conversation.messages] == ["Hi"]
-    assert conversation.left_out == {NO_TEXT: 1}
+IMAGE = {"type": "image_url", "image_url": {"url": "http://localhost/a.png"}}
+NO_TEXTS: list[Any] = ["", "  \n", None, [], [""], {}, 5, [IMAGE]]
 
 
 @pytest.mark.parametrize(
-    ("content", "expected"),
+    ("content", "text"),
     [
-        (
-            [
-                {"type": "text", "text": "Look:"},
-                {"type": "image_url", "image_url": "http://localhost/a.png"},
-                {"type": "text", "text": "a cat"},
-            ],
-            "Look:\na cat",
-        ),
+        *((content, "") for content in NO_TEXTS),
+        ([{"type": "text", "text": "Look:"}, IMAGE, {"type": "text", "text": "a cat"}], "Look:\na cat"),
         (["first", "second"], "first\nsecond"),
-        ([{"type": "text", "text": None}, "tea", 5], "tea"),
+        ([{"type": "text", "text": None}, "tea"], "tea"),
     ],
-    ids=["openai", "strings", "strange"],
 )
-def test_the_texts_of_list_content_are_joined(content: list[Any], expected: str) -> None:
-    """Guards OpenAI's list form of a message."""
-    assert messages_from({"role": "user", "content": content})[0].content == expected
-
-
-def test_system_messages_are_context() -> None:
-    """Guards against facts that are learned from a system prompt."""
-    conversation = conversation_from(
-        [
-            {"role": "system", "content": " You are Otto. "},
-            {"role": "user", "content": "Hi"},
-            {"role": "system", "content": ""},
-        ],
-        SCOPE,
-        NOW,
-    )
-
-    assert conversation.context == ("You are Otto.",)
-    assert [message.role for message in conversation.messages] == ["user"]
-    assert conversation.left_out == {NO_TEXT: 1}
+def test_the_texts_of_a_message_are_joined_and_one_without_text_is_counted(content: Any, text: str) -> None:
+    """Guards against empty rows, and against refusing a conversation because of one picture in it."""
+    given = [
+        {"role": "user", "content": content},
+        {"role": "user", "content": "Hi"},
+        {"role": "system", "content": " Be. "},
+    ]
+    conversation = conversation_from(given, SCOPE, NOW)
+    assert [message.content for message in conversation.messages] == [*[text] * bool(text), "Hi"]
+    assert conversation.left_out.get(NO_TEXT, 0) == (not text)
+    assert conversation.context == ("Be.",)
 
 
 LONGEST_NAME = "x" * MAX_SCOPE_CHARS
 HALF = "x" * (MAX_MESSAGES_CHARS // 2)
 
 
+HI = {"content": "Hi"}
+
+
 @pytest.mark.parametrize(
     ("largest", "refused", "problem"),
     [
-        (
-            [{"content": "Hi"}] * MAX_MESSAGES,
-            [{"content": "Hi"}] * (MAX_MESSAGES + 1),
-            f"{MAX_MESSAGES + 1} messages are",
-        ),
+        ([HI] * MAX_MESSAGES, [HI] * (MAX_MESSAGES + 1), f"{MAX_MESSAGES + 1} messages are"),
         ([{"content": HALF}] * 2, [{"role": "system", "content": f"{HALF}x"}, {"content": HALF}], "200,001 characters"),
-        (
-            [{"content": "Hi", "name": LONGEST_NAME}],
-            [{"content": "Hi", "name": f"{LONGEST_NAME}x"}],
-            "name of a message",
-        ),
-        ([{"content": "Hi", "id": LONGEST_NAME}], [{"content": "Hi", "id": f"{LONGEST_NAME}x"}], "id of a message"),
+        ([{**HI, "name": LONGEST_NAME}], [{**HI, "name": f"{LONGEST_NAME}x"}], "name of a message"),
+        ([{**HI, "id": LONGEST_NAME}], [{**HI, "id": f"{LONGEST_NAME}x"}], "id of a message"),
     ],
     ids=["messages", "characters, also of system messages", "name", "id"],
 )
@@ -176,32 +144,23 @@ def test_a_conversation_without_a_message_to_keep_is_refused(message: Any, probl
 
 
 def test_the_parts_of_a_scope_replace_those_of_the_server() -> None:
-    """Guards the scope of a call: an omitted part is the server's, and an empty part is empty."""
+    """Guards the scope of a call: an omitted part is the server's, and an empty part is empty. Any script is a name."""
     assert scope_from(SERVER, None) == SERVER
     assert scope_from(SERVER, ScopeInput()) == SERVER
     assert scope_from(SERVER, ScopeInput(project=" borealis ")) == Scope("ana", "borealis", "otto", "run-1")
     assert scope_from(SERVER, ScopeInput(user_id="ben", run_id="")) == Scope("ben", "atlas", "otto", "")
+    assert scope_from(SERVER, ScopeInput(project=LONGEST_NAME)).project == LONGEST_NAME
+    assert scope_from(SERVER, ScopeInput(user_id="Zoë 北京 @home")).user_id == "Zoë 北京 @home"
 
 
 @pytest.mark.parametrize("part", ["user_id", "project", "agent_id", "run_id"])
-@pytest.mark.parametrize(
-    ("value", "error_text"),
-    [
-        ("*", "'\\*' is not a scope"),
-        (" * ", "'\\*' is not a scope"),
-        ("x" * (MAX_SCOPE_CHARS + 1), f"longer than {MAX_SCOPE_CHARS}"),
-        ("a\x00b", "control or invisible"),
-        ("a\nb", "control or invisible"),
-        ("a\u200bb", "control or invisible"),
-        ("a\u202eb", "control or invisible"),
-        ("a\ud83db", "control or invisible"),
-    ],
-    ids=["wildcard", "spaced wildcard", "long", "null", "line break", "zero width", "right to left", "surrogate"],
-)
-def test_a_part_that_is_not_valid_in_a_scope_is_refused(part: str, value: str, error_text: str) -> None:
+def test_a_part_that_is_not_valid_in_a_scope_is_refused(part: str) -> None:
     """Guards other users' memories against wildcards, and against names that look the same as theirs."""
-    with pytest.raises(InputError, match=rf"scope\.{part}.*{error_text}"):
-        scope_from(SERVER, ScopeInput.model_validate({part: value}))
+    wildcards = dict.fromkeys(("*", " * "), "'\\*' is not a scope")
+    unseen = dict.fromkeys(("a\x00b", "a\nb", "a\u200bb", "a\u202eb", "a\ud83db"), "control or invisible")
+    for value, problem in {**wildcards, **unseen, f"{LONGEST_NAME}x": f"longer than {MAX_SCOPE_CHARS}"}.items():
+        with pytest.raises(InputError, match=rf"scope\.{part}.*{problem}"):
+            scope_from(SERVER, ScopeInput.model_validate({part: value}))
 
 
 def test_an_empty_user_and_an_unknown_part_are_refused() -> None:
@@ -210,12 +169,6 @@ def test_an_empty_user_and_an_unknown_part_are_refused() -> None:
         scope_from(SERVER, ScopeInput(user_id="  "))
     with pytest.raises(ValidationError):
         ScopeInput.model_validate({"user": "ben"})
-
-
-def test_the_longest_part_and_any_script_are_accepted() -> None:
-    """Guards real names: the maximum length, accents, spaces and other scripts."""
-    assert scope_from(SERVER, ScopeInput(project="x" * MAX_SCOPE_CHARS)).project == "x" * MAX_SCOPE_CHARS
-    assert scope_from(SERVER, ScopeInput(user_id="Zoë 北京 @home")).user_id == "Zoë 北京 @home"
 
 
 @pytest.mark.parametrize("validator", [text_from, query_from])
@@ -255,7 +208,6 @@ def test_metadata_is_copied_bounded_and_json() -> None:
     """Guards the caller's dictionary, and the ledger against metadata that is too large or that it could not return."""
     original: dict[str, Any] = {"team": "red"}
     metadata_from(original)["team"] = "blue"
-
     assert original == {"team": "red"}
     assert metadata_from(None) == {}
     refused = {"is larger than 10,000": "x" * MAX_METADATA_BYTES, "is not valid JSON": object()}

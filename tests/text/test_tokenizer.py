@@ -1,4 +1,4 @@
-"""Search tokens: which texts share them, in any language, and which characters they never contain."""
+"""Search tokens, token counts, windows of long texts and the first words of questions."""
 
 from __future__ import annotations
 
@@ -8,8 +8,18 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from palimpsest.text.tokenizer import MAX_TOKEN_CHARS, count_tokens, search_tokens
+from palimpsest.text.tokenizer import (
+    MAX_TOKEN_CHARS,
+    QUESTION_WORDS,
+    count_tokens,
+    first_words,
+    most_words_near,
+    search_tokens,
+    windows,
+)
 
 SCRIPTS = {
     "english": "The runner's cats were running happily",
@@ -78,7 +88,6 @@ def invalid_tokens(tokens: list[str]) -> list[str]:
 def test_another_form_of_a_word_has_the_same_token(text: str, query: str) -> None:
     """A query finds a text in which its words are inflected differently."""
     shared = set(search_tokens(text)).intersection(search_tokens(query))
-
     assert len(shared) >= len(query.split())
 
 
@@ -193,7 +202,6 @@ def test_tokens_keep_order_and_repetitions() -> None:
 def test_joined_tokens_can_be_split_again(sentence: str) -> None:
     """Splitting tokens that were joined by spaces gives the same tokens."""
     tokens = search_tokens(sentence)
-
     assert " ".join(tokens).split() == tokens
 
 
@@ -215,7 +223,6 @@ def test_the_token_count_is_estimated(text: str, expected: int) -> None:
 def test_the_estimate_stays_within_its_bounds(sentence: str) -> None:
     """Each character is at most one token and at least a quarter. The parts of a text have no fewer tokens than it."""
     count = count_tokens(sentence)
-
     assert len(sentence) / 4 <= count <= len(sentence)
     for cut in range(len(sentence)):
         assert count <= count_tokens(sentence[:cut]) + count_tokens(sentence[cut:])
@@ -238,3 +245,54 @@ def test_many_threads_get_the_tokens_of_one() -> None:
     finally:
         sys.setswitchinterval(interval)
     assert together == [[word.removesuffix("ings") for word in text.split()] for text in texts]
+
+
+@given(text=st.text(max_size=500), size=st.integers(1, 50))
+def test_the_windows_are_the_text(text: str, size: int) -> None:
+    """No character may be left out or occur twice."""
+    parts = windows(text, size)
+    assert "".join(parts) == text
+    assert all(len(part) <= size for part in parts)
+
+
+def test_windows_end_at_white_space() -> None:
+    """A word that is cut in two means something else."""
+    text = "one two three four five six seven eight nine ten"
+    assert {word for part in windows(text, 12) for word in part.split()} == set(text.split())
+
+
+def test_a_window_that_does_not_fit_is_split_further() -> None:
+    """An embedder may count its own tokens."""
+    assert windows("abcd", 4, lambda part: len(part) <= 1) == list("abcd")
+
+
+@pytest.mark.parametrize("question", ["", "Where does Anna live?", "安娜去年搬到了哪里?", " two  spaces "])
+def test_a_question_of_usual_length_is_not_cut(question: str) -> None:
+    """Only pasted texts are."""
+    assert first_words(question) == question
+
+
+@pytest.mark.parametrize(
+    ("word", "most"),
+    [("word ", 5 * QUESTION_WORDS), ("x", 800), ("漢", 200), ("длинное слово ", 1_000), ("\u0e01", 200), ("a\n", 200)],
+    ids=["English", "no spaces", "Chinese", "Russian", "Thai", "lines"],
+)
+def test_a_long_question_is_cut_in_any_script(word: str, most: int) -> None:
+    """The work for one question is bounded in every language."""
+    text = word * 2_000
+    cut = first_words(text)
+    assert text.startswith(cut)
+    assert QUESTION_WORDS < len(cut) <= most
+
+
+@given(tokens=st.lists(st.sampled_from("abcde"), max_size=40), size=st.integers(1, 10))
+def test_the_words_that_stand_together_are_the_most_of_any_window(tokens: list[str], size: int) -> None:
+    """Guards the window that moves: it finds as many as looking at every window does."""
+    sought = frozenset("abc")
+    most = max((len(sought & set(tokens[start : start + size])) for start in range(len(tokens))), default=0)
+    assert len(most_words_near(tokens, sought, size)) == most
+
+
+def test_a_text_of_nothing_but_the_words_sought_takes_linear_time() -> None:
+    """Guards every search from one message; this takes minutes if each window is read anew."""
+    assert most_words_near(["tea", "milk"] * 200_000, frozenset({"tea", "milk", "cup"}), 60) == {"tea", "milk"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import operator as operator_module
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, tzinfo
@@ -60,6 +61,13 @@ OTHER_NAMES = {
 }
 """What other query languages, and people, call the operators. An error names ours."""
 
+_ORDERS: Mapping[str, Callable[[Any, Any], bool]] = {
+    "gt": operator_module.gt,
+    "gte": operator_module.ge,
+    "lt": operator_module.lt,
+    "lte": operator_module.le,
+}
+
 MAX_DEPTH = 10
 MAX_CONDITIONS = 100
 """Comparisons in a whole filter. People and models write fewer than ten."""
@@ -93,13 +101,10 @@ def asks_for_turns(filters: Mapping[str, Any]) -> bool:
 def kinds_of(filters: Mapping[str, Any]) -> frozenset[str]:
     """Return the kinds that a valid filter, or the parts of it that must all be true, leaves."""
     kinds = frozenset(KINDS)
-    for key, value in filters.items():
+    for key, operator, operand in _required(filters):
         if key == "kind":
-            test = _condition(key, value, UTC)
+            test = _condition(key, {operator: operand}, UTC)
             kinds &= {kind for kind in KINDS if test({"kind": kind})}
-        elif is_junction(key, value) and key.upper() == "AND":
-            for part in value:
-                kinds &= kinds_of(part)
     return kinds
 
 
@@ -211,9 +216,7 @@ def _junction(word: str, value: Any, zone: tzinfo) -> Test:
     tests = [_all_of(part, zone) for part in parts]
     if word == "AND":
         return lambda record: all(test(record) for test in tests)
-    if word == "OR":
-        return lambda record: any(test(record) for test in tests)
-    return lambda record: not any(test(record) for test in tests)
+    return lambda record: any(test(record) for test in tests) is (word == "OR")
 
 
 def _condition(key: str, value: Any, zone: tzinfo) -> Test:
@@ -356,18 +359,11 @@ def _ordered(value: Any, operator: str, operand: Any) -> bool:
         pairs = {"gt": (value.first, operand.last), "lte": (value.last, operand.last)}
         pairs |= {"gte": (value.first, operand.first), "lt": (value.last, operand.first)}
         value, operand = pairs[operator]
-    for kinds in ((int, float), (datetime,), (str,)):
-        if all(isinstance(side, kinds) and not isinstance(side, bool) for side in (value, operand)):
-            match operator:
-                case "gt":
-                    return value > operand
-                case "gte":
-                    return value >= operand
-                case "lt":
-                    return value < operand
-                case _:
-                    return value <= operand
-    return False
+    kinds = ((int, float), (datetime,), (str,))
+    are_alike = any(isinstance(value, kind) and isinstance(operand, kind) for kind in kinds)
+    if isinstance(value, bool) or isinstance(operand, bool) or not are_alike:
+        return False
+    return _ORDERS[operator](value, operand)
 
 
 # What all messages that match a filter have in common, as far as a database can look it up.
@@ -455,17 +451,13 @@ def _both(known: frozenset[str] | None, values: list[str]) -> frozenset[str]:
 
 def _in_time(bounds: Bounds, operator: str, span: TimeSpan) -> Bounds:
     """Return bounds with a comparison of an exact time, which is what messages have, with a stretch of time."""
-    first, last = bounds.said_from, bounds.said_until
-    if operator in ("eq", "gte"):
-        first = span.first if first is None else max(first, span.first)
-    if operator in ("eq", "lte"):
-        last = span.last if last is None else min(last, span.last)
-    if operator == "gt":
-        if span.last == datetime.max.replace(tzinfo=UTC):
-            return replace(bounds, is_exact=False)
-        first = span.last + TICK if first is None else max(first, span.last + TICK)
-    if operator == "lt":
-        if span.first == datetime.min.replace(tzinfo=UTC):
-            return replace(bounds, is_exact=False)
-        last = span.first - TICK if last is None else min(last, span.first - TICK)
-    return replace(bounds, said_from=first, said_until=last)
+    first, last = span.first, span.last
+    try:
+        first, last = (last + TICK if operator == "gt" else first), (first - TICK if operator == "lt" else last)
+    except OverflowError:  # nothing lies beyond the ends of the calendar
+        return replace(bounds, is_exact=False)
+    if operator in ("eq", "gt", "gte") and (bounds.said_from is None or first > bounds.said_from):
+        bounds = replace(bounds, said_from=first)
+    if operator in ("eq", "lt", "lte") and (bounds.said_until is None or last < bounds.said_until):
+        bounds = replace(bounds, said_until=last)
+    return bounds

@@ -20,7 +20,7 @@ MAX_NAMES = 4
 
 _URL = re.compile(r"^(?:[a-z+]+://)?(?:[^@/]*@)?(?P<host>[^/:]+)(?::\d+(?=/))?[:/](?P<path>.+?)(?:\.git)?/*$")
 _SECTION = re.compile(r'^\s*\[remote "(?P<name>[^"]+)"\]')
-_VALUE = re.compile(r"^\s*url\s*=\s*(?P<url>\S+)")
+_VALUE = re.compile(r"^\s*url\s*=\s*(?P<url>\S+)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,15 +147,10 @@ def _common_folder(git: Path) -> Path:
 def _remotes(config: Path) -> dict[str, str]:
     """Return the URLs of a repository's remotes by name."""
     urls: dict[str, str] = {}
-    name: str | None = None
-    for line in _read(config).splitlines():
-        section = _SECTION.match(line)
-        if section is not None or line.lstrip().startswith("["):
-            name = section["name"] if section is not None else None
-            continue
-        value = _VALUE.match(line)
-        if name is not None and value is not None:
-            urls.setdefault(name, value["url"])
+    for section in re.split(r"^(?=\s*\[)", _read(config), flags=re.MULTILINE):
+        name, url = _SECTION.match(section), _VALUE.search(section)
+        if name and url:
+            urls.setdefault(name["name"], url["url"])
     return urls
 
 

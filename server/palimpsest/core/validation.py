@@ -49,32 +49,17 @@ OTHER_PARTS = ("part", " without text, such as an image")
 
 ROLES: tuple[Role, ...] = ("user", "assistant", "system")
 
-_ROLES: Mapping[str, Role] = {
-    "user": "user",
-    "human": "user",
-    "humanmessage": "user",
-    "humanmessagechunk": "user",
-    "prompter": "user",
-    "assistant": "assistant",
-    "ai": "assistant",
-    "aimessage": "assistant",
-    "aimessagechunk": "assistant",
-    "gpt": "assistant",
-    "chatgpt": "assistant",
-    "chatbot": "assistant",
-    "bot": "assistant",
-    "model": "assistant",
-    "system": "system",
-    "systemmessage": "system",
-    "developer": "system",
-}
+_NAMES_OF_ROLES: tuple[tuple[Role, str], ...] = (
+    ("user", "user human humanmessage humanmessagechunk prompter"),
+    ("assistant", "assistant ai aimessage aimessagechunk gpt chatgpt chatbot bot model"),
+    ("system", "system systemmessage developer"),
+)
+_ROLES: dict[str, Role] = {name: role for role, names in _NAMES_OF_ROLES for name in names.split()}
+_RESULT = (
+    r"(?:tool|function|call|execution).*(?:result|output|response|message)|^(?:tool|function)$|observation|ipython"
+)
 _UNSAID = (
-    (
-        RESULTS,
-        re.compile(
-            r"(?:tool|function|call|execution).*(?:result|output|response|message)|^(?:tool|function)$|observation|ipython"
-        ),
-    ),
+    (RESULTS, re.compile(_RESULT)),
     (CALLS, re.compile(r"tool|function|execut|_call")),
     (REASONING, re.compile(r"think|thought|reason")),
 )
@@ -208,12 +193,8 @@ def _conversations_of(value: dict[str, Any]) -> list[list[Any]]:
         conversations = conversations_in(inner)
         if key == "data":  # OpenAI lists the messages of a thread from the newest to the oldest
             conversations = [_oldest_first(messages) for messages in conversations]
-        system = value.get("system")
-        return (
-            [[{"role": "system", "content": system}, *messages] for messages in conversations]
-            if system
-            else conversations
-        )
+        head = [{"role": "system", "content": value["system"]}] if value.get("system") else []
+        return [[*head, *messages] for messages in conversations]
     return [[value]]
 
 
@@ -573,23 +554,21 @@ def metadata_from(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
         raise InputError(f"metadata is not valid JSON: {error}") from error
     if size > MAX_METADATA_BYTES:
         raise InputError(f"metadata is larger than {MAX_METADATA_BYTES:,} bytes as JSON")
-    if reserved := [key for key, value in copy.items() if value is not None and _is_reserved(key)]:
+    if reserved := [
+        key for key, value in copy.items() if value is not None and (key in RESERVED or key.upper() in JUNCTIONS)
+    ]:
         raise InputError(
             f"metadata may not use '{reserved[0]}', which means something else in filters; choose another key"
         )
-    _check_end(copy.get(EXPIRES_AT))
+    end = copy.get(EXPIRES_AT)
+    if end is not None:
+        try:
+            parse_until(end if isinstance(end, str) else json.dumps(end) + " (no text)", EXPIRES_AT)
+        except InputError as error:
+            raise InputError(
+                f"{error}. Nothing was stored. Give the date that is meant, such as that of Friday"
+            ) from error
     return copy
-
-
-def _check_end(value: object) -> None:
-    """Raise InputError if a memory is to end at what is no time."""
-    if value is None:
-        return
-    text = value if isinstance(value, str) else json.dumps(value) + " (no text)"
-    try:
-        parse_until(text, EXPIRES_AT)
-    except InputError as error:
-        raise InputError(f"{error}. Nothing was stored. Give the date that is meant, such as that of Friday") from error
 
 
 def relations_from(relations: Sequence[Sequence[str]]) -> tuple[Relation, ...]:
@@ -616,11 +595,6 @@ def _relation(number: int, parts: Sequence[str]) -> Relation:
     if max(map(len, names)) > MAX_NAME_CHARS:
         raise InputError(f"relations.{number} has a name of more than {MAX_NAME_CHARS} characters. Nothing was stored.")
     return Relation(*names)
-
-
-def _is_reserved(key: str) -> bool:
-    """Return whether a filter on the key means something else: `and`, `or` and `not` do in any case."""
-    return key in RESERVED or key.upper() in JUNCTIONS
 
 
 def bounded(name: str, value: int, lowest: int, highest: int) -> int:

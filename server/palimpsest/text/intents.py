@@ -6,8 +6,8 @@ import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from enum import Enum, auto
-from typing import Literal, TypeAlias
+from enum import IntEnum
+from typing import Literal, NamedTuple, TypeAlias
 
 from palimpsest.core.models import ForgetQuestion
 from palimpsest.core.validation import one_line
@@ -77,19 +77,18 @@ NEGATION_CHARS = 24
 """How many characters around a verb a negation is looked for: three or four words."""
 
 
-class Asking(Enum):
+class Asking(IntEnum):
     """Whether somebody asks to forget: clearly, in a way that a question settles, or not at all."""
 
-    CLEARLY = auto()
-    UNCLEARLY = auto()
-    NOT = auto()
+    NOT = 0
+    UNCLEARLY = 1
+    CLEARLY = 2
 
 
 _REQUEST = patterns("palimpsest.text", "forget_requests.txt", "|")
 
 
-@dataclass(frozen=True, slots=True)
-class _Text:
+class _Text(NamedTuple):
     """The parts of a text.
 
     They are its writer's own words, what a line of theirs introduces with a colon, what they quote within a line, and
@@ -176,21 +175,10 @@ def _is_long(quotation: str) -> bool:
 def _asking(text: str) -> Asking | None:
     """Return whether a text asks to forget, by the sentence that does so most clearly; None if none speaks of it."""
     edges = [text] if len(text) <= LONG_CHARS else [text[:EDGE_CHARS], text[-EDGE_CHARS:]]
-    found = {_of_sentence(sentence, text) for edge in edges for sentence in _request_sentences(edge)}
-    return next((asking for asking in (Asking.CLEARLY, Asking.UNCLEARLY, Asking.NOT) if asking in found), None)
-
-
-def _request_sentences(text: str) -> list[str]:
-    return [part for sentence in _REQUEST["request end"].split(text.casefold()) if (part := sentence.strip())]
-
-
-def _of_sentence(sentence: str, own: str) -> Asking | None:
-    """Return whether a sentence asks to forget; None if it says nothing of the kind."""
-    context = own[:LONG_CHARS].casefold()
-    english = _of_english(sentence, context)
-    other = _of_other(sentence, context)
-    found = {english, other} - {None}
-    return next((asking for asking in (Asking.CLEARLY, Asking.UNCLEARLY, Asking.NOT) if asking in found), None)
+    context = text[:LONG_CHARS].casefold()
+    sentences = [sentence.strip() for edge in edges for sentence in _REQUEST["request end"].split(edge.casefold())]
+    found = [ask(sentence, context) for sentence in sentences if sentence for ask in (_of_english, _of_other)]
+    return max((asking for asking in found if asking is not None), default=None)
 
 
 def _of_english(sentence: str, own: str) -> Asking | None:

@@ -47,18 +47,26 @@ TINY = 1e-9
 _WORD = re.compile(r"[^\W_]+")
 
 
+def _words(text: str) -> list[str]:
+    return _WORD.findall(text.lower())[:MAX_WORDS] or [""]
+
+
+def _starts(words: Sequence[Sequence[str]]) -> list[int]:
+    """Return where the words of each text begin among those of all."""
+    return list(accumulate((len(some) for some in words[:-1]), initial=0))
+
+
 def gist_similarity(embedder: Embedder, question: str, texts: Sequence[str]) -> Vector | None:
     """Return how similar each text is to the question as a whole, as an array of shape (n,).
 
     The similarity is the cosine of the mean vectors of their words. It sees other things than an embedder of sentences
     does, so the two together find more. Return None if the embedder has no word vectors.
     """
-    words = [_WORD.findall(text.lower())[:MAX_WORDS] or [""] for text in (question, *texts)]
+    words = [_words(text) for text in (question, *texts)]
     vectors = embedder.embed_words(list(chain.from_iterable(words)))
     if vectors is None:
         return None
-    starts = list(accumulate((len(text_words) for text_words in words[:-1]), initial=0))
-    sums = np.add.reduceat(vectors, starts, axis=0)
+    sums = np.add.reduceat(vectors, _starts(words), axis=0)
     means = sums / np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), TINY)
     return np.asarray(means[1:] @ means[0], dtype=np.float32)
 
@@ -73,10 +81,11 @@ def meaning_similarity(
     or if no word of the question has a weight.
     """
     word_weights = {
-        word: max(weights.get(token, 0.0) for token in tokens) for word, tokens in query_words(question).items()
+        word: weight
+        for word, tokens in query_words(question).items()
+        if (weight := max(weights.get(token, 0.0) for token in tokens)) > 0
     }
-    word_weights = {word: weight for word, weight in word_weights.items() if weight > 0}
-    text_words = [_WORD.findall(text.lower())[:MAX_WORDS] or [""] for text in texts]
+    text_words = [_words(text) for text in texts]
     if not word_weights or not text_words:
         return None
     vectors = embedder.embed_words([*word_weights, *chain.from_iterable(text_words)])
@@ -84,8 +93,7 @@ def meaning_similarity(
         return None
     question_vectors, text_vectors = vectors[: len(word_weights)], vectors[len(word_weights) :]
     cosines = np.maximum(text_vectors @ question_vectors.T, UNRELATED_COSINE)
-    text_starts = list(accumulate((len(words) for words in text_words[:-1]), initial=0))
-    best_cosines = np.maximum.reduceat(cosines, text_starts, axis=0)
+    best_cosines = np.maximum.reduceat(cosines, _starts(text_words), axis=0)
     weight = np.array(list(word_weights.values()), dtype=np.float32)
     return np.asarray(best_cosines @ weight / weight.sum(), dtype=np.float32)
 
@@ -101,8 +109,7 @@ def least_similar_word(embedder: Embedder, question: str, text: str) -> float | 
     missing = [word for word, word_tokens in words.items() if tokens.isdisjoint(word_tokens)]
     if not words or not missing:
         return 1.0 if words else None
-    text_words = _WORD.findall(text.lower())[:MAX_WORDS] or [""]
-    vectors = embedder.embed_words([*missing, *text_words])
+    vectors = embedder.embed_words([*missing, *_words(text)])
     if vectors is None:
         return None
     return float((vectors[: len(missing)] @ vectors[len(missing) :].T).max(axis=1).min())

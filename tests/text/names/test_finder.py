@@ -1,4 +1,4 @@
-"""Names are found by what the text shows, in scripts with and without capitals. What may be a word is left out."""
+"""Names are found by what the text shows and by what is known, in any script."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.core.models import EntityType
+from palimpsest.core.models import EntityType, NamedEntity
+from palimpsest.text.names.known_names import MAX_CANDIDATES, name_candidates, told_self_name
 from palimpsest.text.names.name_finder import find_names
 
 
@@ -129,3 +130,73 @@ def test_a_known_name_that_is_part_of_a_longer_one_is_not_meant(text: str, names
 def test_what_is_too_long_for_a_name_is_none(long: str) -> None:
     """Guards exports: a name of more than 256 characters cannot be imported."""
     assert [found.name for found in find_names(f"Ana Silva read {long} today", {})] == ["Ana Silva"]
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "name"),
+    [
+        ("yesterday ana called", "ana", "ana"),
+        ("Ana's bike is red", "ana", "Ana"),
+        ("Annas Fahrrad ist rot", "anna", "Anna"),
+        ("王小明喜欢喝茶", "王小明", "王小明"),
+        ("昨日、山田太郎さんに会った", "山田太郎", "山田太郎"),
+        ("지은이가 서울에 산다", "지은", "지은"),
+        ("用Notion记笔记", "notion", "Notion"),
+        ("理想L7的保险十月到期", "理想l7", "理想L7"),
+        ("理想 L7 的保险", "理想 l7", "理想 L7"),
+        ("OPAL에 올린다", "opal", "OPAL"),
+        ("我爱K歌之王", "k歌之王", "K歌之王"),
+    ],
+)
+def test_a_known_name_is_found(text: str, key: str, name: str) -> None:
+    assert key in name_candidates(text)
+    assert NamedEntity(name, "person") in find_names(text, {key: "person"})
+
+
+def test_the_longest_known_name_is_taken() -> None:
+    found = find_names("the old crow inn opens at six", {"old crow": "other", "the old crow inn": "place"})
+    assert found == [NamedEntity("the old crow inn", "place")]
+
+
+def test_a_known_name_that_is_a_common_word_needs_its_capital() -> None:
+    assert find_names("she will come", {"will": "person"}) == []
+    assert find_names("she asked Will", {"will": "person"}) == [NamedEntity("Will", "person")]
+
+
+def test_the_candidates_of_a_long_text_are_bounded() -> None:
+    assert len(name_candidates("one two three four " * 10_000 + "山" * 10_000)) <= MAX_CANDIDATES
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("User's name is Lena Brandt.", "Lena Brandt"),
+        ("The user is called Ana", "Ana"),
+        ("My name is Jonas von Weber!", "Jonas von Weber"),
+        ("Ich heiße Jonas", "Jonas"),
+        ("Je m’appelle Zoé.", "Zoé"),  # noqa: RUF001 - a typographic apostrophe
+        ("Me llamo Lucía", "Lucía"),
+        ("Пользователя зовут Анна", "Анна"),
+        ("用户叫林越。", "林越"),
+        ("ユーザーの名前は佐藤健太です。", "佐藤健太"),
+    ],
+)
+def test_a_text_that_only_says_what_the_user_is_called_tells_the_name(text: str, name: str) -> None:
+    assert told_self_name(text) == name
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "User's name for the dog is Rex",
+        "User is called every Monday",
+        "User is named after his grandfather",
+        "User is called Ana by her friends",
+        "User's sister's name is Mia",
+        "我是老师",
+        "用户是工程师",
+        "",
+    ],
+)
+def test_other_texts_tell_none(text: str) -> None:
+    assert told_self_name(text) == ""

@@ -268,9 +268,6 @@ def bare_name(name: str) -> str:
 
 # Find where a text tells the user's own name: "User's name is Lena Brandt.".
 
-_NAME = r"([^\W\d_][\w'\u2019-]*(?: [^\W\d_][\w'\u2019-]*){0,3})"
-_UNSPACED_NAME = r"([^\W\d_\u3041-\u3096]{2,12}?)"
-
 
 def told_self_name(text: str) -> str:
     """Return the name that a text gives the user, or "" if it does not say one and nothing else.

@@ -1,10 +1,12 @@
-"""Words of change and of the past, in the languages of the function words, Chinese and Japanese."""
+"""Words of change and of the past, and what sort of answer a question asks for."""
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 import pytest
 
-from palimpsest.text.stopwords import asks_for_the_past, change_words
+from palimpsest.text.stopwords import AnswerType, asked_types, asks_for_the_past, can_hold, change_words
 
 
 @pytest.mark.parametrize(
@@ -61,3 +63,47 @@ def test_each_word_counts_once() -> None:
 def test_questions_about_the_past_are_recognized(question: str, *, past: bool) -> None:
     """Such a question asks for the older of two facts."""
     assert asks_for_the_past(question) is past
+
+
+@pytest.mark.parametrize(
+    ("question", "asked"),
+    [
+        ("How many boxes are there?", {"number"}),
+        ("What is her phone number?", {"number"}),
+        ("When was Biscuit born?", {"time"}),
+        ("Who teaches statistics?", {"person"}),
+        ("Wie alt ist der Kater?", {"number"}),
+        ("Wann hat Wiebke Geburtstag?", {"time"}),
+        ("Wer leitet das Team?", {"person"}),
+        ("Combien coûte le billet ?", {"number"}),
+        ("Когда отпуск?", {"time"}),
+        ("小学在哪里", frozenset[AnswerType]()),
+        ("她的生日是什么时候", {"time"}),
+        ("谁是组长", {"person"}),
+        ("Where does she live?", frozenset[AnswerType]()),
+        ("The whole team", frozenset[AnswerType]()),
+    ],
+)
+def test_the_sort_of_answer_is_read_from_the_question_words(question: str, asked: Set[AnswerType]) -> None:
+    """A question without such a word asks for nothing in particular."""
+    assert asked_types(question) == asked
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "holds"),
+    [
+        ("The office has 12 desks", "number", True),
+        ("The office has twelve desks", "number", True),
+        ("The office is bright", "number", False),
+        ("The exam is in March", "time", True),
+        ("考试在三月", "time", True),
+        ("The exam is hard", "time", False),
+        ("the lead is Nadia", "person", True),
+        ("组长是黄蕾", "person", True),
+        ("the lead is on leave", "person", False),
+        ("", "person", False),
+    ],
+)
+def test_a_text_can_hold_an_answer_of_a_sort(text: str, kind: AnswerType, *, holds: bool) -> None:
+    """Numbers and times are digits and words; a person has a capital letter, in scripts that have them."""
+    assert can_hold(text, kind) is holds
