@@ -26,7 +26,7 @@ BROAD_HANDLERS = Counter(
         "embed.onnx": 1,
         "embed.static": 1,
         "memory": 1,
-        "page.import_export": 1,
+        "page.administration": 1,
         "server.session.calls": 1,
         "server.session.lazy_memory": 1,
         "server.session.continuations": 1,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 from playwright.sync_api import Page, expect
 
@@ -67,54 +65,3 @@ def test_a_memory_is_pinned_and_tagged(windows: Windows, served: Served) -> None
     form.get_by_role("button", name="Save").click()
     done(page, "Changed.")
     expect(page.locator("main > .about .tag")).to_have_text(["music", "hobby"])
-
-
-def test_a_memory_is_deleted_and_restored(windows: Windows, served: Served) -> None:
-    page = open_memory(windows, served)
-    page.get_by_role("button", name="Delete").click()
-    done(page, "Deleted.")
-    assert PHONE not in stored(served)
-    page.get_by_role("button", name="Restore").click()
-    done(page, "Restored.")
-    assert PHONE in stored(served)
-    undo(page)
-    assert PHONE not in stored(served)
-
-
-def test_several_memories_are_deleted_at_once(windows: Windows, served: Served) -> None:
-    page = windows.open(f"{served.base}/?q=climbing&kind=memory", storage_state=served.state)
-    boxes = page.locator(".hits").get_by_role("checkbox")
-    chosen = [boxes.nth(place).get_attribute("value") or "" for place in (0, 2)]
-    for memory_id in chosen:
-        page.locator(f'input[type=checkbox][value="{memory_id}"]').check()
-    page.get_by_role("button", name="Delete the chosen").click()
-    done(page, "Deleted.")
-    for memory_id in chosen:
-        assert "deleted" in palimpsest(served.folder, "history", memory_id).lower()
-    undo(page)
-    for memory_id in chosen:
-        page.goto(f"{served.base}/memories/{memory_id}")
-        expect(page.get_by_role("button", name="Delete")).to_be_visible()
-
-
-def test_everything_since_an_edit_is_undone(windows: Windows, served: Served) -> None:
-    """Guards the way back from an import that went wrong: one click, whatever was done since."""
-    before = stored(served)
-    for text in ("Nora moved to Mars", "Nora drives a rover", "Nora's boss is a robot"):
-        palimpsest(served.folder, "add", text)
-    page = windows.open(f"{served.base}/edits", storage_state=served.state)
-    first = page.locator(".edits > li", has_text="Nora moved to Mars")
-    first.get_by_role("button", name=re.compile("Undo this and all later")).click()
-    done(page, "Undone.")
-    assert stored(served) == before
-
-
-def test_one_edit_among_others_is_undone(windows: Windows, served: Served) -> None:
-    for text in ("Nora moved to Mars", "Nora drives a rover"):
-        palimpsest(served.folder, "add", text)
-    page = windows.open(f"{served.base}/edits", storage_state=served.state)
-    first = page.locator(".edits > li", has_text="Nora moved to Mars")
-    first.get_by_role("button", name="Undo", exact=True).click()
-    done(page, "Undone.")
-    assert "Mars" not in stored(served)
-    assert "rover" in stored(served)

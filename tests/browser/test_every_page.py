@@ -27,11 +27,7 @@ def paths(shown: Served) -> Sequence[str]:
 
 
 def each_page(
-    windows: Windows,
-    served: Served,
-    paths: Sequence[str],
-    size: tuple[int, int] = WIDE,
-    locale: str = "en-US",
+    windows: Windows, served: Served, paths: Sequence[str], size: tuple[int, int] = WIDE, locale: str = "en-US"
 ) -> Iterator[tuple[str, Page]]:
     """Open one page after the other, with everything on it unfolded."""
     page = windows.open(served.base, size, storage_state=served.state, locale=locale)

@@ -131,24 +131,23 @@ def test_conversations_of_other_programs_are_learnt(tmp_path: Path, case: dict[s
     assert all(reason.partition(" ")[2] in printed for reason in case["left_out"])
 
 
-def test_a_conversation_in_latin_1_is_learnt_and_other_bytes_are_refused(tmp_path: Path) -> None:
+def test_a_conversation_in_latin_1_is_learnt_and_what_is_none_is_refused(tmp_path: Path) -> None:
     """Guards letters of files from before UTF-8, and against guesses that nobody could read."""
     messages = [{"role": "user", "content": "Zoë's café in Orléans is called «L'Étoile»", "at": "2026-05-01"}]
     (tmp_path / "old.json").write_bytes(json.dumps(messages, ensure_ascii=False).encode("cp1252"))
     assert "old.json is not UTF-8 and was read as Latin-1" in palimpsest(tmp_path, "learn", "old.json")
     assert palimpsest_json(tmp_path, "search", "Orléans")["results"][0]["text"] == messages[0]["content"]
-    for name, data in (("koi8", "Зоя живёт в Туле и любит рано вставать".encode("koi8-r")), ("zero", b"\x00")):
-        (tmp_path / f"{name}.json").write_bytes(b'[{"role": "user", "content": "' + data * 4 + b'"}]')
-        assert "cannot be read" in palimpsest(tmp_path, "learn", f"{name}.json", code=1)
-
-
-def test_a_file_that_is_not_a_conversation_is_refused(tmp_path: Path) -> None:
-    """Guards the input of learn."""
-    (tmp_path / "a.json").write_text("{", "utf-8")
-    (tmp_path / "b.json").write_text('[{"role": "king", "content": "x"}]', "utf-8")
-    assert "is not JSON" in palimpsest(tmp_path, "learn", "a.json", code=1)
-    assert "0.role" in palimpsest(tmp_path, "learn", "b.json", code=1)
-    assert "cannot be read" in palimpsest(tmp_path, "learn", "c.json", code=1)
+    user = b'[{"role": "user", "content": "%s"}]'
+    for name, data, problem in (
+        ("koi8.json", user % ("Зоя живёт в Туле и любит рано вставать".encode("koi8-r") * 4), "cannot be read"),
+        ("zero.json", user % b"\x00\x00\x00\x00", "cannot be read"),
+        ("missing.json", None, "cannot be read"),
+        ("broken.json", b"{", "is not JSON"),
+        ("king.json", b'[{"role": "king", "content": "x"}]', "0.role"),
+    ):
+        if data is not None:
+            (tmp_path / name).write_bytes(data)
+        assert problem in palimpsest(tmp_path, "learn", name, code=1), name
 
 
 def test_the_doctor_examines_every_part_of_a_new_installation_and_finds_it_well(tmp_path: Path) -> None:

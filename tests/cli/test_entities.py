@@ -88,11 +88,7 @@ def test_an_entity_is_shown_by_name_and_by_id(tmp_path: Path) -> None:
 
 def test_entities_are_merged_and_an_undo_takes_it_back(tmp_path: Path) -> None:
     """Guards a correction by a person: it says its number and how it is undone, and nothing is lost."""
-    known(
-        tmp_path,
-        ("Ana lives in Lyon", (ANA, LYON), (LIVES,)),
-        ("Anuska paints", (("Anuska", "person"),), ()),
-    )
+    known(tmp_path, ("Ana lives in Lyon", (ANA, LYON), (LIVES,)), ("Anuska paints", (("Anuska", "person"),), ()))
     done = palimpsest_json(tmp_path, "entity", "merge", "Anuska", "Ana")
     assert done["changed"]
     text = palimpsest(tmp_path, "entity", "Anuska")

@@ -23,8 +23,9 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_the_first_copy_is_never_overwritten(tmp_path: Path, file: Path) -> None:
-    """Guards the only copy of what a person had before: later copies are numbered, also that of uninstall."""
+    """Guards the only copy of what a person had before, and tokens in it: later copies are numbered, all private."""
     first = file.read_text()
+    file.chmod(0o640)
     run(tmp_path, "install", "cursor")
     second = file.read_text()
     run(tmp_path, "--user", "bob", "install", "cursor")
@@ -36,30 +37,34 @@ def test_the_first_copy_is_never_overwritten(tmp_path: Path, file: Path) -> None
         "mcp.json.before-palimpsest-2": second,
         "mcp.json.before-palimpsest-3": third,
     }
-
-
-def test_the_copy_and_the_new_file_keep_the_permissions(tmp_path: Path, file: Path) -> None:
-    """Guards tokens in the file against other users."""
-    file.chmod(0o640)
-    run(tmp_path, "install", "cursor")
     assert {path.stat().st_mode & 0o777 for path in file.parent.iterdir()} == {0o640}
 
 
-@pytest.mark.parametrize("encoding", ["utf-16", "latin-1"])
-def test_a_file_in_another_encoding_is_refused(tmp_path: Path, file: Path, encoding: str) -> None:
-    """Guards text that would come back as other text."""
-    before = json.dumps({"name": "Jürgen"}, ensure_ascii=False).encode(encoding)
-    file.write_bytes(before)
-    assert "is not in UTF-8" in run(tmp_path, "install", "cursor", code=1)
-    assert file.read_bytes() == before
+UTF_16, LATIN_1 = (json.dumps({"name": "Jürgen"}, ensure_ascii=False).encode(name) for name in ("utf-16", "latin-1"))
 
 
-def test_a_byte_order_mark_stays(tmp_path: Path, file: Path) -> None:
-    """Guards files that an editor of Windows saved."""
-    file.write_bytes(b"\xef\xbb\xbf{}")
-    run(tmp_path, "install", "cursor")
-    assert file.read_bytes().startswith(b"\xef\xbb\xbf{")
-    assert "palimpsest" in file.read_text("utf-8-sig")
+@pytest.mark.parametrize(
+    ("content", "mode", "error"),
+    [
+        (UTF_16, 0o644, "is not in UTF-8"),
+        (LATIN_1, 0o644, "is not in UTF-8"),
+        (b'{"a":' * 5000, 0o644, "is not valid JSON"),
+        (b"{}", 0o444, "is read-only"),
+        (None, 0o755, "cannot be read"),
+    ],
+    ids=["utf-16", "latin-1", "deep", "read-only", "folder"],
+)
+def test_what_cannot_be_edited_stays(tmp_path: Path, file: Path, content: bytes | None, mode: int, error: str) -> None:
+    """Guards text that would come back as other text, a file that its owner protects, and an error in one line."""
+    file.unlink()
+    if content is None:
+        file.mkdir()
+    else:
+        file.write_bytes(content)
+    file.chmod(mode)
+    assert error in run(tmp_path, "install", "cursor", code=1)
+    assert content is None or file.read_bytes() == content
+    assert list(file.parent.iterdir()) == [file]
 
 
 def test_a_link_of_the_user_stays_a_link(tmp_path: Path, file: Path) -> None:
@@ -91,43 +96,18 @@ def test_links_to_nowhere_and_out_of_a_project_are_refused(tmp_path: Path, file:
     assert outside.read_text() == before
 
 
-def test_a_read_only_file_is_refused(tmp_path: Path, file: Path) -> None:
-    """Guards a file that its owner protects, although its folder can be written to."""
-    file.chmod(0o444)
-    assert "is read-only" in run(tmp_path, "install", "cursor", code=1)
-    assert content_of(file) == EMPTY
-    assert list(file.parent.iterdir()) == [file]
-
-
-def test_a_folder_in_place_of_the_file_is_refused(tmp_path: Path, file: Path) -> None:
-    """Guards an error in one line."""
-    file.unlink()
-    file.mkdir()
-    assert "cannot be read" in run(tmp_path, "install", "cursor", code=1)
-
-
-def test_json_that_is_too_deep_is_refused(tmp_path: Path, file: Path) -> None:
-    """Guards an error in one line."""
-    file.write_text('{"a":' * 5000)
-    assert "is not valid JSON" in run(tmp_path, "install", "cursor", code=1)
-
-
-@pytest.mark.parametrize("other", ['{"mcpServers": {"new": {}}}', ""])
-def test_a_file_that_changed_after_it_was_read_stays_as_it_is(file: Path, other: str) -> None:
-    """Guards what the client or a person writes between our reading and our writing."""
+@pytest.mark.parametrize(
+    ("before", "other"),
+    [('{"mcpServers": {}}', '{"mcpServers": {"new": {}}}'), ('{"mcpServers": {}}', ""), (None, "x")],
+)
+def test_a_file_that_changed_after_it_was_read_stays_as_it_is(tmp_path: Path, before: str | None, other: str) -> None:
+    """Guards what the client or a person writes between our reading and our writing, also its first file."""
+    file = tmp_path / "mcp.json"
+    if before is not None:
+        file.write_text(before)
     edit = edit_of(file, [lambda text: text + "\n"])
+    assert edit == FileEdit(file, before, f"{before or ''}\n")
     file.write_text(other)
     with pytest.raises(InputError, match="was changed by another program just now"):
         write(edit)
     assert file.read_text() == other
-
-
-def test_a_file_that_appeared_after_it_was_looked_for_stays_as_it_is(tmp_path: Path) -> None:
-    """Guards a client that writes its first file in the meantime."""
-    file = tmp_path / "new.json"
-    edit = edit_of(file, [lambda _: "{}"])
-    assert edit == FileEdit(file, None, "{}")
-    file.write_text("theirs")
-    with pytest.raises(InputError, match="was changed"):
-        write(edit)
-    assert file.read_text() == "theirs"

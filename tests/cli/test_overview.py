@@ -27,7 +27,8 @@ def rows(home: Path) -> dict[str, list[str]]:
 
 
 def test_install_alone_lists_the_clients(tmp_path: Path) -> None:
-    """Guards someone who does not know the names: all are listed, with what is on this machine."""
+    """Guards someone who does not know the names, or forgot one: all are listed, with what is on this machine."""
+    assert "name a client" in run(tmp_path, "install", "--hooks", code=2)
     (tmp_path / ".codex").mkdir()
     write_json(tmp_path / ".cursor" / "mcp.json", {"mcpServers": {"palimpsest": FOREIGN_SERVER}})
     write_json(tmp_path / ".gemini" / "settings.json", {"mcpServers": {"palimpsest": {"command": "palimpsest"}}})
@@ -52,11 +53,6 @@ def test_a_damaged_file_of_one_client_hides_no_other(tmp_path: Path) -> None:
     text = finding(tmp_path, ok=True)
     assert text.startswith("Codex (memory); ")
     assert "mcp.json cannot be read" in text
-
-
-def test_install_alone_takes_no_options_of_an_installation(tmp_path: Path) -> None:
-    """Guards a forgotten name: the list would look like an answer."""
-    assert "name a client" in run(tmp_path, "install", "--hooks", code=2)
 
 
 def test_the_doctor_names_the_clients_that_have_the_memory(tmp_path: Path) -> None:

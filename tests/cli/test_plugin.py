@@ -117,22 +117,20 @@ def test_a_hook_without_its_program_ends_at_once_without_a_word(tmp_path: Path) 
     assert launch(None, "palimpsest-hook") == "", "a client without a home folder"
 
 
-@pytest.mark.parametrize("place", ["on path", ".local/bin", ".cargo/bin"])
-def test_a_server_without_its_program_comes_from_uvx(tmp_path: Path, place: str) -> None:
-    """Guards a plugin that is the first thing somebody installs."""
-    uvx = program(tmp_path / place / "uvx")
-    assert launch(tmp_path, "palimpsest") == f"{uvx}|--from|palimpsest-mcp|palimpsest|stdin"
-
-
-def test_a_server_without_uvx_comes_from_pipx(tmp_path: Path) -> None:
-    """Guards people who have pipx and no uv."""
-    pipx = program(tmp_path / ".local/bin/pipx")
-    assert launch(tmp_path, "palimpsest") == f"{pipx}|run|--spec|palimpsest-mcp|palimpsest|stdin"
-
-
-def test_a_server_that_cannot_be_found_says_what_to_install(tmp_path: Path) -> None:
-    """Guards the log of the client: it has one line that helps."""
+@pytest.mark.parametrize(
+    ("runner", "line"),
+    [
+        ("on path/uvx", "--from|palimpsest-mcp|palimpsest|stdin"),
+        (".local/bin/uvx", "--from|palimpsest-mcp|palimpsest|stdin"),
+        (".cargo/bin/uvx", "--from|palimpsest-mcp|palimpsest|stdin"),
+        (".local/bin/pipx", "run|--spec|palimpsest-mcp|palimpsest|stdin"),
+    ],
+)
+def test_a_server_without_its_program_comes_from_uvx_or_pipx(tmp_path: Path, runner: str, line: str) -> None:
+    """Guards a plugin that is the first thing somebody installs; without either, the client's log says what helps."""
     assert "uv tool install palimpsest-mcp" in launch(tmp_path, "palimpsest", code=1)
+    started = program(tmp_path / runner)
+    assert launch(tmp_path, "palimpsest") == f"{started}|{line}"
 
 
 def test_a_file_that_cannot_be_run_is_passed_over(tmp_path: Path) -> None:

@@ -70,16 +70,20 @@ def test_a_person_is_asked_and_sees_what_is_written(tmp_path: Path, endpoint: Op
     assert "user_id" not in written(tmp_path), "what stays as it is need not be written"
 
 
-@pytest.mark.parametrize(("number", "provider"), [("1", "none"), ("2", "sampling")])
-def test_a_person_chooses_from_a_list(tmp_path: Path, number: str, provider: str) -> None:
-    """Guards the choices that need no endpoint."""
-    printed = palimpsest(tmp_path, "setup", answer=f"{number}\n\n\n\ny\n")
+@pytest.mark.parametrize(
+    ("answers", "llm", "hooks"),
+    [("1\n\n\n\n", "none", ""), ("2\n\n\n\n", "sampling", ""), ("9\n1\n\n\nsometimes\nrecall\n", "none", "recall")],
+)
+def test_a_person_chooses_from_a_list(tmp_path: Path, answers: str, llm: str, hooks: str) -> None:
+    """Guards the choices that need no endpoint, and a slip of the finger: a wrong answer is asked for again."""
+    printed = palimpsest(tmp_path, "setup", answer=f"{answers}y\n")
     assert "1  none: agents write their facts themselves" in printed
-    assert written(tmp_path) == {"llm": {"provider": provider}}
+    assert ("one of on, off, capture, recall" in printed) == bool(hooks)
+    assert written(tmp_path) == {"llm": {"provider": llm}, **({"hooks": hooks} if hooks else {})}
 
 
 def test_comments_stay_and_each_old_file_is_kept(tmp_path: Path) -> None:
-    """Guards what a person wrote by hand."""
+    """Guards what a person wrote by hand, and against a choice that seems to have no effect."""
     file_in(tmp_path).parent.mkdir()
     before = '# mine\nuser_id = "alice"  # me\n\n[llm.config]\nmodel = "m" # good\napi_key = "old"\n'
     file_in(tmp_path).write_text(before, "utf-8")
@@ -89,6 +93,8 @@ def test_comments_stay_and_each_old_file_is_kept(tmp_path: Path) -> None:
     assert file_in(tmp_path).with_name("config.toml.old").read_text("utf-8") == before
     assert 'provider = "none"' in file_in(tmp_path).with_name("config.toml.old1").read_text("utf-8")
     assert "config.toml.old" in printed
+    settings = {"PALIMPSEST_LLM__PROVIDER": "sampling"}
+    assert "has no effect yet" in palimpsest(tmp_path, "setup", "--yes", "--provider", "none", settings=settings)
 
 
 def test_the_key_of_one_vendor_is_not_sent_to_the_next(tmp_path: Path, endpoint: OpenAIServer) -> None:
@@ -120,19 +126,6 @@ def test_what_cannot_work_is_not_written(tmp_path: Path) -> None:
         assert error in printed
         assert "Nothing was changed" in printed
         assert not file_in(tmp_path).exists()
-
-
-def test_a_wrong_answer_is_asked_for_again(tmp_path: Path) -> None:
-    """Guards a slip of the finger."""
-    printed = palimpsest(tmp_path, "setup", answer="9\n1\n\n\nsometimes\nrecall\ny\n")
-    assert "one of on, off, capture, recall" in printed
-    assert written(tmp_path) == {"llm": {"provider": "none"}, "hooks": "recall"}
-
-
-def test_a_person_is_told_if_a_variable_overrides_the_file(tmp_path: Path) -> None:
-    """Guards against a choice that seems to have no effect."""
-    settings = {"PALIMPSEST_LLM__PROVIDER": "sampling"}
-    assert "has no effect yet" in palimpsest(tmp_path, "setup", "--yes", "--provider", "none", settings=settings)
 
 
 @pytest.mark.anyio

@@ -9,22 +9,23 @@ import pytest
 
 from palimpsest.core.clock import now
 from palimpsest.core.models import Relation, Scope
+from palimpsest.page.memory_page import ACTIONS, FIELDS
 from palimpsest.page.sign_in import Visitor
 from palimpsest.server import access_tokens
 from palimpsest.server.access_tokens import Grant
 from tests.support.memory import ALICE, StoppedClock, messages_from
-from tests.support.page import OWN, OWNER, READER, page_in
+from tests.support.page import OWNER, Browser, OpenPage, done, page_in
 
 pytestmark = pytest.mark.anyio
 
 
-async def test_the_token_of_the_first_url_opens_the_page_once(tmp_path: Path) -> None:
-    async with page_in(tmp_path) as page, page.browser(None) as browser, page.browser(None) as other:
+async def test_the_token_of_the_first_url_opens_the_page_once(page: OpenPage, stranger: Browser) -> None:
+    async with page.browser(None) as other:
         token = page.visits.invite(OWNER)
-        entered = await browser.get("/enter", params={"token": token})
+        entered = await stranger.get("/enter", params={"token": token})
         cookie = entered.headers["set-cookie"]
         assert all(part in cookie for part in ("HttpOnly", "SameSite=strict", "Path=/"))
-        assert (await browser.get("/")).status_code == 200
+        assert (await stranger.get("/")).status_code == 200
         again = await other.get("/enter", params={"token": token})
         assert again.status_code == 403
         assert "set-cookie" not in again.headers
@@ -39,18 +40,17 @@ async def test_a_first_url_is_too_old_after_ten_minutes(tmp_path: Path) -> None:
         assert (await browser.get("/enter", params={"token": token})).status_code == 403
 
 
-async def test_without_a_cookie_there_is_only_the_form_to_sign_in(tmp_path: Path) -> None:
-    async with page_in(tmp_path) as page, page.browser(None) as browser:
-        (memory_id,) = await page.add("Alice has a boat")
-        for path in ("/", "/edits", f"/memories/{memory_id}", f"/conversations/{memory_id}", "/nothing"):
-            refused = await browser.get(path)
-            assert (refused.status_code, refused.headers["location"]) == (303, "/sign-in")
-        part = await browser.get("/", params={"q": "boat"}, headers={"hx-request": "true"})
-        assert (part.status_code, part.text, part.headers["hx-redirect"]) == (401, "", "/sign-in")
-        assert (await browser.post(f"/memories/{memory_id}/delete", headers=OWN)).status_code == 401
-        assert (await page.memory.get(Scope("alice"), memory_id)).deleted_at is None
-        assert (await browser.get("/sign-in")).status_code == 200
-        assert (await browser.get("/static/page.css")).status_code == 200
+async def test_without_a_cookie_there_is_only_the_form_to_sign_in(page: OpenPage, stranger: Browser) -> None:
+    (memory_id,) = await page.add("Alice has a boat")
+    for path in ("/", "/edits", f"/memories/{memory_id}", f"/conversations/{memory_id}", "/nothing"):
+        refused = await stranger.get(path)
+        assert (refused.status_code, refused.headers["location"]) == (303, "/sign-in")
+    part = await stranger.get("/", params={"q": "boat"}, headers={"hx-request": "true"})
+    assert (part.status_code, part.text, part.headers["hx-redirect"]) == (401, "", "/sign-in")
+    assert (await stranger.post(f"/memories/{memory_id}/delete")).status_code == 401
+    assert (await page.memory.get(Scope("alice"), memory_id)).deleted_at is None
+    assert (await stranger.get("/sign-in")).status_code == 200
+    assert (await stranger.get("/static/page.css")).status_code == 200
 
 
 async def test_a_cookie_ends_with_the_session_and_after_a_day_without_use(tmp_path: Path) -> None:
@@ -62,26 +62,25 @@ async def test_a_cookie_ends_with_the_session_and_after_a_day_without_use(tmp_pa
         assert (await browser.get("/")).status_code == 200
         assert (await other.get("/")).status_code == 303
         cookie = browser.cookies["palimpsest_page"]
-        signed_out = await browser.post("/sign-out", headers=OWN, follow_redirects=True)
+        signed_out = await done(browser, "/sign-out")
         assert "You are signed out." in signed_out.text
         assert (await browser.get("/", headers={"cookie": f"palimpsest_page={cookie}"})).status_code == 303
 
 
-async def test_an_access_token_opens_the_page_until_it_is_revoked(tmp_path: Path) -> None:
+async def test_an_access_token_opens_the_page_until_it_is_revoked(tmp_path: Path, stranger: Browser) -> None:
     text, stored = access_tokens.create(tmp_path, "alice", "", now(), read_only=False, days=None)
-    async with page_in(tmp_path) as page, page.browser(None) as browser:
-        refused = await browser.post("/sign-in", data={"token": "palimpsest_guess"}, headers=OWN)
-        assert refused.status_code == 403
-        signed_in = await browser.post("/sign-in", data={"token": text}, headers=OWN)
-        assert signed_in.headers["location"] == "/"
-        assert (await browser.get("/")).status_code == 200
-        access_tokens.revoke(tmp_path, stored.id)
-        assert (await browser.get("/")).headers["location"] == "/sign-in"
+    refused = await stranger.post("/sign-in", data={"token": "palimpsest_guess"})
+    assert refused.status_code == 403
+    signed_in = await stranger.post("/sign-in", data={"token": text})
+    assert signed_in.headers["location"] == "/"
+    assert (await stranger.get("/")).status_code == 200
+    access_tokens.revoke(tmp_path, stored.id)
+    assert (await stranger.get("/")).headers["location"] == "/sign-in"
 
 
-async def test_a_visitor_sees_the_memory_of_one_user(tmp_path: Path) -> None:
+async def test_a_visitor_sees_the_memory_of_one_user(page: OpenPage) -> None:
     bob = Visitor(Grant("bob"))
-    async with page_in(tmp_path) as page, page.browser(bob) as browser:
+    async with page.browser(bob) as browser:
         (memory_id,) = await page.add("Alice has a boat")
         message = (await page.memory.sources(Scope("alice"), memory_id))[0:1]
         assert "boat" not in (await browser.get("/", params={"q": "boat"})).text.replace('value="boat"', "")
@@ -89,14 +88,14 @@ async def test_a_visitor_sees_the_memory_of_one_user(tmp_path: Path) -> None:
         assert (await browser.get(f"/conversations/{memory_id}")).status_code == 404
         assert message == []
         for action in ("delete", "restore"):
-            assert (await browser.post(f"/memories/{memory_id}/{action}", headers=OWN)).status_code in (400, 404)
-        assert (await browser.post("/edits/1/undo", headers=OWN)).status_code in (400, 404)
+            assert (await browser.post(f"/memories/{memory_id}/{action}")).status_code in (400, 404)
+        assert (await browser.post("/edits/1/undo")).status_code in (400, 404)
         assert (await page.memory.get(Scope("alice"), memory_id)).deleted_at is None
 
 
-async def test_a_visitor_of_one_project_sees_no_other(tmp_path: Path) -> None:
+async def test_a_visitor_of_one_project_sees_no_other(page: OpenPage) -> None:
     shop = Visitor(Grant("alice", project="shop"))
-    async with page_in(tmp_path) as page, page.browser(shop) as browser:
+    async with page.browser(shop) as browser:
         await page.add("The shop sells tea", scope=Scope("alice", "shop"))
         await page.add("The blog is about tea", scope=Scope("alice", "blog"))
         found = (await browser.get("/", params={"q": "tea"})).text
@@ -171,50 +170,34 @@ async def test_a_visitor_of_a_project_sees_what_is_general_only_if_the_token_say
         status = 200 if with_general else 404
         for path in (f"/memories/{general[0]}", f"/memories/{gone}", f"/conversations/{message}"):
             assert (await browser.get(path)).status_code == status
-        changed = await browser.post(f"/memories/{general[0]}/tags", data={"tags": "x"}, headers=OWN)
+        changed = await browser.post(f"/memories/{general[0]}/tags", data={"tags": "x"})
         assert changed.status_code == (303 if with_general else 404)
-        assert (await browser.post("/memories/delete", data={"id": general[1]}, headers=OWN)).status_code == (
+        assert (await browser.post("/memories/delete", data={"id": general[1]})).status_code == (
             303 if with_general else 404
         )
 
 
-async def test_a_token_of_a_project_follows_its_move(tmp_path: Path) -> None:
+async def test_a_token_of_a_project_follows_its_move(tmp_path: Path, page: OpenPage, stranger: Browser) -> None:
     text, _ = access_tokens.create(tmp_path, "alice", "shop", now(), read_only=False, days=None)
-    async with page_in(tmp_path) as page, page.browser(None) as browser:
-        await page.add("The shop sells tea", scope=Scope("alice", "shop"))
-        await browser.post("/sign-in", data={"token": text}, headers=OWN)
-        await page.memory.projects.move("shop", "store")
-        assert "The shop sells tea" in (await browser.get("/")).text
+    await page.add("The shop sells tea", scope=Scope("alice", "shop"))
+    await stranger.post("/sign-in", data={"token": text})
+    await page.memory.projects.move("shop", "store")
+    assert "The shop sells tea" in (await stranger.get("/")).text
 
 
-async def test_who_may_only_read_gets_no_forms(tmp_path: Path) -> None:
-    async with page_in(tmp_path) as page, page.browser(READER) as browser:
-        (memory_id,) = await page.add("Alice has a boat")
-        for path in ("/", f"/memories/{memory_id}", "/edits"):
-            assert (await browser.get(path)).text.count('method="post"') == 1, "to sign out"
-        for action in ("text", "tags", "pinned", "delete", "restore"):
-            assert (await browser.post(f"/memories/{memory_id}/{action}", headers=OWN)).status_code == 403
-        assert (await browser.post("/memories/delete", data={"id": memory_id}, headers=OWN)).status_code == 403
-        assert (await browser.post("/edits/1/undo", headers=OWN)).status_code == 403
-        assert (await page.memory.get(Scope("alice"), memory_id)).deleted_at is None
-
-
-async def test_wrong_tokens_are_counted_by_address_and_a_valid_one_is_always_let_in(tmp_path: Path) -> None:
+async def test_wrong_tokens_are_counted_by_address_and_a_valid_one_is_always_let_in(
+    tmp_path: Path, page: OpenPage, stranger: Browser
+) -> None:
     text, _ = access_tokens.create(tmp_path, "alice", "", now(), read_only=False, days=None)
-    async with (
-        page_in(tmp_path) as page,
-        page.browser(None) as attacker,
-        page.browser(None, "2001:db8::1") as other,
-        page.browser(None, "2001:db8::2") as neighbour,
-    ):
+    async with page.browser(None, "2001:db8::1") as other, page.browser(None, "2001:db8::2") as neighbour:
 
-        async def sign_in(browser: httpx.AsyncClient, token: str) -> httpx.Response:
-            return await browser.post("/sign-in", data={"token": token}, headers=OWN)
+        async def sign_in(browser: Browser, token: str) -> httpx.Response:
+            return await browser.post("/sign-in", data={"token": token})
 
         for guess in range(60):
-            wrong = await sign_in(attacker, f"guess {guess}")
+            wrong = await sign_in(stranger, f"guess {guess}")
             assert (wrong.status_code, "is not valid" in wrong.text) == (403, True)
-        for browser, status in ((attacker, 429), (other, 403), (neighbour, 403)):
+        for browser, status in ((stranger, 429), (other, 403), (neighbour, 403)):
             refused = await sign_in(browser, "one more guess")
             assert (refused.status_code, "too many wrong ones" in refused.text) == (status, status == 429)
             assert refused.headers.get("retry-after", "0").isdecimal()
@@ -222,3 +205,29 @@ async def test_wrong_tokens_are_counted_by_address_and_a_valid_one_is_always_let
         for guess in range(58):
             assert (await sign_in(other, f"guess {guess}")).status_code == 403
         assert (await sign_in(neighbour, "a guess from the same network")).status_code == 429
+
+
+async def test_who_may_not_write_or_see_changes_nothing(page: OpenPage, reader: Browser, gardener: Browser) -> None:
+    """Guards every write of a memory: a reader has no form, and another project's memories are not found."""
+    kitchen = Scope("alice", "kitchen")
+    own = await page.add("Alice is allergic to nuts", "Alice is allergic to nuts!?")
+    foreign = await page.add("Alice grows beans", "Alice grows beans!?", scope=kitchen)
+    many = [*(f"/memories/{action}" for action in ACTIONS), "/duplicates/merge", "/conflicts/settle"]
+    for visitor, (kept, other), status, asked in (
+        (reader, own, 403, {}),
+        (gardener, foreign, 404, {}),
+        (gardener, foreign, 404, {"project": "kitchen"}),
+    ):
+        form = {"kept": kept, "id": [kept, other], "tag": "x", "text": "x", "tags": "x", "since": "", "until": ""}
+        for path in (*many, *(f"/memories/{kept}/{action}" for action in (*FIELDS, "edit"))):
+            assert (await visitor.post(path, params=asked, data=form)).status_code == status, path
+        for part in ("edit", "merge"):
+            assert (await visitor.get(f"/memories/{kept}/{part}", params=asked)).status_code == status, part
+    assert (await reader.post("/edits/1/undo")).status_code == 403
+    assert (await gardener.get(f"/memories/{foreign[0]}/hit")).status_code == 404
+    assert {(await gardener.post(path)).status_code for path in many} == {400}, "nothing is chosen"
+    assert "allergic" in (await reader.get("/duplicates")).text
+    for path in ("/", f"/memories/{own[0]}", "/edits", "/deleted", "/duplicates", "/conflicts"):
+        assert (await reader.get(path)).text.count('method="post"') == 1, "to sign out"
+    for memory in [await page.stored(each) for each in own] + [await page.stored(each, kitchen) for each in foreign]:
+        assert (memory.tags, memory.metadata, memory.deleted_at, memory.revision) == ((), {}, None, 1)

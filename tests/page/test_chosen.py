@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
 from palimpsest.core.models import CAPTURED, ORIGIN, Memory, Scope
-from palimpsest.page.memory_page import ACTIONS
-from palimpsest.page.sign_in import Visitor
-from palimpsest.server.access_tokens import Grant
 from tests.support.memory import ALICE, messages_from
-from tests.support.page import OWN, READER, OpenPage, page_in, undo_paths
+from tests.support.page import Browser, OpenPage, done, undo_paths
 
 pytestmark = pytest.mark.anyio
 
@@ -25,121 +21,89 @@ async def stored(page: OpenPage, ids: list[str], scope: Scope = ALICE) -> list[M
     return [memory for memory in found if isinstance(memory, Memory)]
 
 
-async def test_a_tag_is_given_to_many_and_taken_from_many(tmp_path: Path) -> None:
+async def test_a_tag_is_given_to_many_and_taken_from_many(page: OpenPage, browser: Browser) -> None:
     """Each is one edit, whose undo leads back to the list that the form was on."""
-    async with page_in(tmp_path) as page, page.browser() as browser:
-        ids = await page.add(*TEXTS)
-        await page.memory.set_tags(ALICE, ids[0], ["leisure", "water"])
-        form = {"id": ids[:2], "tag": " home ", "back": "/?kind=memory"}
-        tagged = await browser.post("/memories/tag", data=form, headers=OWN, follow_redirects=True)
-        assert [memory.tags for memory in await stored(page, ids)] == [("leisure", "water", "home"), ("home",), ()]
-        undone = await browser.post(undo_paths(tagged)[0], data={"back": "/?kind=memory"}, headers=OWN)
-        assert undone.headers["location"] == "/?kind=memory&done=undone"
-        assert "Undone." in (await browser.get(undone.headers["location"])).text
-        assert [memory.tags for memory in await stored(page, ids)] == [("leisure", "water"), (), ()]
-        untagged = await browser.post(
-            "/memories/untag", data={"id": ids, "tag": "leisure"}, headers=OWN, follow_redirects=True
-        )
-        assert [memory.tags for memory in await stored(page, ids)] == [("water",), (), ()]
-        await browser.post(undo_paths(untagged)[0], headers=OWN)
-        assert (await stored(page, ids))[0].tags == ("leisure", "water")
+    ids = await page.add(*TEXTS)
+    await page.memory.set_tags(ALICE, ids[0], ["leisure", "water"])
+    form = {"id": ids[:2], "tag": " home ", "back": "/?kind=memory"}
+    tagged = await done(browser, "/memories/tag", form)
+    assert [memory.tags for memory in await stored(page, ids)] == [("leisure", "water", "home"), ("home",), ()]
+    undone = await browser.post(undo_paths(tagged)[0], data={"back": "/?kind=memory"})
+    assert undone.headers["location"] == "/?kind=memory&done=undone"
+    assert "Undone." in (await browser.get(undone.headers["location"])).text
+    assert [memory.tags for memory in await stored(page, ids)] == [("leisure", "water"), (), ()]
+    untagged = await done(browser, "/memories/untag", {"id": ids, "tag": "leisure"})
+    assert [memory.tags for memory in await stored(page, ids)] == [("water",), (), ()]
+    await browser.post(undo_paths(untagged)[0])
+    assert (await stored(page, ids))[0].tags == ("leisure", "water")
 
 
-async def test_all_that_are_shown_or_some_are_pinned_and_unpinned(tmp_path: Path) -> None:
+async def test_all_that_are_shown_or_some_are_pinned_and_unpinned(page: OpenPage, browser: Browser) -> None:
     """All are chosen without a script: a form holds what it shows."""
-    async with page_in(tmp_path) as page, page.browser() as browser:
-        ids = await page.add(*TEXTS)
-        pinned = await browser.post("/memories/pin", data={"id": ids[:2]}, headers=OWN, follow_redirects=True)
-        assert ["pinned" in memory.metadata for memory in await stored(page, ids)] == [True, True, False]
-        await browser.post(undo_paths(pinned)[0], headers=OWN)
-        assert ["pinned" in memory.metadata for memory in await stored(page, ids)] == [False, False, False]
-        unchanged = await browser.post("/memories/unpin", data={"id": ids}, headers=OWN, follow_redirects=True)
-        assert ("Nothing had to change." in unchanged.text, undo_paths(unchanged)) == (True, [])
-        shown = re.findall(r'name="shown" value="([^"]+)"', (await browser.get("/")).text)
-        assert sorted(shown) == sorted(ids)
-        await browser.post("/memories/delete", data={"shown": shown, "all": "on"}, headers=OWN)
-        assert None not in [memory.deleted_at for memory in await stored(page, ids)]
+    ids = await page.add(*TEXTS)
+    pinned = await done(browser, "/memories/pin", {"id": ids[:2]})
+    assert ["pinned" in memory.metadata for memory in await stored(page, ids)] == [True, True, False]
+    await browser.post(undo_paths(pinned)[0])
+    assert ["pinned" in memory.metadata for memory in await stored(page, ids)] == [False, False, False]
+    unchanged = await done(browser, "/memories/unpin", {"id": ids})
+    assert ("Nothing had to change." in unchanged.text, undo_paths(unchanged)) == (True, [])
+    shown = re.findall(r'name="shown" value="([^"]+)"', (await browser.get("/")).text)
+    assert sorted(shown) == sorted(ids)
+    await browser.post("/memories/delete", data={"shown": shown, "all": "on"})
+    assert None not in [memory.deleted_at for memory in await stored(page, ids)]
 
 
-async def test_what_was_captured_is_confirmed_or_dropped(tmp_path: Path) -> None:
+async def test_what_was_captured_is_confirmed_or_dropped(page: OpenPage, browser: Browser) -> None:
     """The page lists what waits; confirming and dropping can be undone."""
-    async with page_in(tmp_path) as page, page.browser() as browser:
-        ids = [
-            (await page.memory.add_text(ALICE, text, metadata={ORIGIN: CAPTURED}, infer=False)).outcomes[0].memory.id
-            for text in TEXTS
-        ]
-        listed = (await browser.get("/captured")).text
-        assert all(memory_id in listed for memory_id in ids)
-        back = {"back": "/captured"}
-        confirmed = await browser.post(
-            "/memories/confirm", data={"id": ids[:1], **back}, headers=OWN, follow_redirects=True
-        )
-        await browser.post("/memories/delete", data={"id": ids[1:2], **back}, headers=OWN)
-        listed = (await browser.get("/captured")).text
-        assert [memory_id in listed for memory_id in ids] == [False, False, True]
-        assert [ORIGIN in memory.metadata for memory in await stored(page, ids)] == [False, True, True]
-        await browser.post(undo_paths(confirmed)[0], headers=OWN)
-        assert ids[0] in (await browser.get("/captured")).text
+    ids = [
+        (await page.memory.add_text(ALICE, text, metadata={ORIGIN: CAPTURED}, infer=False)).outcomes[0].memory.id
+        for text in TEXTS
+    ]
+    listed = (await browser.get("/captured")).text
+    assert all(memory_id in listed for memory_id in ids)
+    back = {"back": "/captured"}
+    confirmed = await done(browser, "/memories/confirm", {"id": ids[:1], **back})
+    await browser.post("/memories/delete", data={"id": ids[1:2], **back})
+    listed = (await browser.get("/captured")).text
+    assert [memory_id in listed for memory_id in ids] == [False, False, True]
+    assert [ORIGIN in memory.metadata for memory in await stored(page, ids)] == [False, True, True]
+    await browser.post(undo_paths(confirmed)[0])
+    assert ids[0] in (await browser.get("/captured")).text
 
 
-async def test_deleted_ones_are_listed_and_restored_as_one_edit(tmp_path: Path) -> None:
-    async with page_in(tmp_path) as page, page.browser() as browser:
-        ids = await page.add(*TEXTS)
-        await page.memory.delete(ALICE, ids[:2])
-        listed = await browser.get("/deleted")
-        assert TEXTS[0] in listed.text
-        assert "due on the 3rd" not in listed.text
-        restored = await browser.post(
-            "/memories/restore", data={"id": ids[:2], "back": "/deleted"}, headers=OWN, follow_redirects=True
-        )
-        assert [memory.deleted_at for memory in await stored(page, ids)] == [None, None, None]
-        assert 'href="/deleted"' in restored.text
-        await browser.post(undo_paths(restored)[0], headers=OWN)
-        assert [memory.deleted_at is None for memory in await stored(page, ids)] == [False, False, True]
+async def test_deleted_ones_are_listed_and_restored_as_one_edit(page: OpenPage, browser: Browser) -> None:
+    ids = await page.add(*TEXTS)
+    await page.memory.delete(ALICE, ids[:2])
+    listed = await browser.get("/deleted")
+    assert TEXTS[0] in listed.text
+    assert "due on the 3rd" not in listed.text
+    restored = await done(browser, "/memories/restore", {"id": ids[:2], "back": "/deleted"})
+    assert [memory.deleted_at for memory in await stored(page, ids)] == [None, None, None]
+    assert 'href="/deleted"' in restored.text
+    await browser.post(undo_paths(restored)[0])
+    assert [memory.deleted_at is None for memory in await stored(page, ids)] == [False, False, True]
 
 
-async def test_messages_have_no_tags_and_are_listed_once_deleted(tmp_path: Path) -> None:
-    async with page_in(tmp_path) as page, page.browser() as browser:
-        (memory_id,) = await page.add(TEXTS[0])
-        await page.memory.add_messages(messages_from({"role": "user", "content": "I sold the boat."}), infer=False)
-        (hit,) = (await page.memory.list(ALICE, filters={"kind": "message"})).hits
-        form = {"id": [memory_id, hit.id], "tag": "home"}
-        done = await browser.post("/memories/tag", data=form, headers=OWN, follow_redirects=True)
-        assert "1 message stayed as they are" in done.text
-        assert (await stored(page, [memory_id]))[0].tags == ("home",)
-        await page.memory.delete(ALICE, [hit.id])
-        assert "I sold the boat." in (await browser.get("/deleted", params={"kind": "message"})).text
-        await browser.post("/memories/restore", data={"id": [hit.id]}, headers=OWN)
-        assert "I sold the boat." not in (await browser.get("/deleted", params={"kind": "message"})).text
+async def test_messages_have_no_tags_and_are_listed_once_deleted(page: OpenPage, browser: Browser) -> None:
+    (memory_id,) = await page.add(TEXTS[0])
+    await page.memory.add_messages(messages_from({"role": "user", "content": "I sold the boat."}), infer=False)
+    (hit,) = (await page.memory.list(ALICE, filters={"kind": "message"})).hits
+    form = {"id": [memory_id, hit.id], "tag": "home"}
+    answer = await done(browser, "/memories/tag", form)
+    assert "1 message stayed as they are" in answer.text
+    assert (await stored(page, [memory_id]))[0].tags == ("home",)
+    await page.memory.delete(ALICE, [hit.id])
+    assert "I sold the boat." in (await browser.get("/deleted", params={"kind": "message"})).text
+    await browser.post("/memories/restore", data={"id": [hit.id]})
+    assert "I sold the boat." not in (await browser.get("/deleted", params={"kind": "message"})).text
 
 
-async def test_who_may_not_write_or_see_changes_nothing(tmp_path: Path) -> None:
-    bound, kitchen = Visitor(Grant("alice", project="garden")), Scope("alice", "kitchen")
-    async with page_in(tmp_path) as page, page.browser(READER) as reader, page.browser(bound) as gardener:
-        (memory_id,) = await page.add(TEXTS[0])
-        (elsewhere,) = await page.add("Alice grows beans", scope=kitchen)
-        for action in ACTIONS:
-            path, form = f"/memories/{action}", {"id": [memory_id], "tag": "home"}
-            foreign = form | {"id": [elsewhere]}
-            answers = [
-                await reader.post(path, data=form, headers=OWN),
-                await gardener.post(path, data=foreign, headers=OWN),
-                await gardener.post(path, params={"project": "kitchen"}, data=foreign, headers=OWN),
-                await gardener.post(path, headers=OWN),
-            ]
-            assert [answer.status_code for answer in answers] == [403, 404, 404, 400], action
-        assert "<form" not in (await reader.get("/deleted")).text.replace('<form method="post" action="/sign-out">', "")
-        for memory in (*await stored(page, [memory_id]), *await stored(page, [elsewhere], kitchen)):
-            assert (memory.tags, memory.metadata, memory.deleted_at) == ((), {}, None)
-
-
-async def test_a_tag_that_is_none_is_refused(tmp_path: Path) -> None:
-    async with page_in(tmp_path) as page, page.browser() as browser:
-        (memory_id,) = await page.add(TEXTS[0])
-        for action in ("tag", "untag"):
-            for tag in ("", " ", "x" * 61):
-                refused = await browser.post(f"/memories/{action}", data={"id": [memory_id], "tag": tag}, headers=OWN)
-                assert refused.status_code == 400, (action, tag)
+async def test_a_tag_that_is_none_is_refused(page: OpenPage, browser: Browser) -> None:
+    (memory_id,) = await page.add(TEXTS[0])
+    for action in ("tag", "untag"):
+        for tag in ("", " ", "x" * 61):
+            refused = await browser.post(f"/memories/{action}", data={"id": [memory_id], "tag": tag})
+            assert refused.status_code == 400, (action, tag)
 
 
 ELSEWHERE = (
@@ -156,12 +120,11 @@ ELSEWHERE = (
 """What is no place of the page to come back to."""
 
 
-async def test_an_undo_leads_nowhere_else(tmp_path: Path) -> None:
-    async with page_in(tmp_path) as page, page.browser() as browser:
-        (memory_id,) = await page.add(TEXTS[0])
-        for back in ELSEWHERE:
-            form = {"id": [memory_id], "back": back}
-            deleted = await browser.post("/memories/delete", data=form, headers=OWN, follow_redirects=True)
-            assert "evil" not in deleted.text, back
-            undone = await browser.post(undo_paths(deleted)[0], data={"back": back}, headers=OWN)
-            assert undone.headers["location"] in ("/edits?done=undone", "/?done=undone"), back
+async def test_an_undo_leads_nowhere_else(page: OpenPage, browser: Browser) -> None:
+    (memory_id,) = await page.add(TEXTS[0])
+    for back in ELSEWHERE:
+        form = {"id": [memory_id], "back": back}
+        deleted = await done(browser, "/memories/delete", form)
+        assert "evil" not in deleted.text, back
+        undone = await browser.post(undo_paths(deleted)[0], data={"back": back})
+        assert undone.headers["location"] in ("/edits?done=undone", "/?done=undone"), back

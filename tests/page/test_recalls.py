@@ -13,7 +13,7 @@ from palimpsest.core.models import Scope
 from palimpsest.page.sign_in import Visitor
 from palimpsest.server.access_tokens import Grant
 from tests.support.memory import ALICE, memory_in
-from tests.support.page import OpenPage, page_in
+from tests.support.page import Browser, OpenPage, page_in
 
 pytestmark = pytest.mark.anyio
 
@@ -33,40 +33,38 @@ def questions_in(text: str) -> list[str]:
     return [parse_qs(urlsplit(path).query)["q"][0] for path in paths]
 
 
-async def test_a_memory_says_for_which_questions_it_came_back(tmp_path: Path) -> None:
+async def test_a_memory_says_for_which_questions_it_came_back(page: OpenPage, browser: Browser) -> None:
     """Each leads to the search for it, which is no recall itself. Before the first one, the page says so."""
-    async with page_in(tmp_path) as page, page.browser() as browser:
-        (memory_id,) = await page.add(DENTIST)
-        before = (await browser.get(f"/memories/{memory_id}")).text
-        assert "No question brought it back." in before
-        assert re.search(r"How many days questions are kept:\s+30", before)
-        await ask(page, "Who is my dentist? 50% & <b>more</b>")
-        shown = (await browser.get(f"/memories/{memory_id}")).text
-        assert questions_in(shown) == ["Who is my dentist? 50% & <b>more</b>"]
-        assert "&lt;b&gt;more&lt;/b&gt;" in shown
-        assert "by claude-code" in shown
-        assert f"{datetime.now(UTC):%Y-%m-%d}" in shown
-        (path,) = re.findall(r'href="(/\?q=[^"]+)"', shown)
-        assert memory_id in (await browser.get(path.replace("&amp;", "&"))).text
-        await page.memory.recall_log.write()
-        assert len(questions_in((await browser.get(f"/memories/{memory_id}")).text)) == 1
+    (memory_id,) = await page.add(DENTIST)
+    before = (await browser.get(f"/memories/{memory_id}")).text
+    assert "No question brought it back." in before
+    assert re.search(r"How many days questions are kept:\s+30", before)
+    await ask(page, "Who is my dentist? 50% & <b>more</b>")
+    shown = (await browser.get(f"/memories/{memory_id}")).text
+    assert questions_in(shown) == ["Who is my dentist? 50% & <b>more</b>"]
+    assert "&lt;b&gt;more&lt;/b&gt;" in shown
+    assert "by claude-code" in shown
+    assert f"{datetime.now(UTC):%Y-%m-%d}" in shown
+    (path,) = re.findall(r'href="(/\?q=[^"]+)"', shown)
+    assert memory_id in (await browser.get(path.replace("&amp;", "&"))).text
+    await page.memory.recall_log.write()
+    assert len(questions_in((await browser.get(f"/memories/{memory_id}")).text)) == 1
 
 
-async def test_the_newest_twenty_are_shown(tmp_path: Path) -> None:
+async def test_the_newest_twenty_are_shown(page: OpenPage, browser: Browser) -> None:
     """Guards the page of a memory that is asked for all the time."""
-    async with page_in(tmp_path) as page, page.browser() as browser:
-        (memory_id,) = await page.add(DENTIST)
-        for number in range(22):
-            await page.memory.search(ALICE, f"dentist {number}")
-        await page.memory.recall_log.write()
-        shown = (await browser.get(f"/memories/{memory_id}")).text
-        assert questions_in(shown) == [f"dentist {number}" for number in range(21, 1, -1)]
+    (memory_id,) = await page.add(DENTIST)
+    for number in range(22):
+        await page.memory.search(ALICE, f"dentist {number}")
+    await page.memory.recall_log.write()
+    shown = (await browser.get(f"/memories/{memory_id}")).text
+    assert questions_in(shown) == [f"dentist {number}" for number in range(21, 1, -1)]
 
 
-async def test_a_token_of_a_project_sees_the_questions_of_that_project(tmp_path: Path) -> None:
+async def test_a_token_of_a_project_sees_the_questions_of_that_project(page: OpenPage, browser: Browser) -> None:
     """And those of no project. Whoever may see all projects sees all questions, each with its project."""
     bound = Visitor(Grant("alice", "web", read_only=True))
-    async with page_in(tmp_path) as page, page.browser() as browser, page.browser(bound) as other:
+    async with page.browser(bound) as other:
         (memory_id,) = await page.add(DENTIST)
         for question, scope in (("dentist", ALICE), ("dentist web", WEB), ("dentist api", API)):
             await ask(page, question, scope)

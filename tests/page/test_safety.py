@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from pathlib import Path
 
 import pytest
 
 from palimpsest.core.models import Scope
 from tests.support.memory import ALICE, messages_from
-from tests.support.page import HOST, OWN, page_in
+from tests.support.page import HOST, OWN, Browser, OpenPage, done
 
 pytestmark = pytest.mark.anyio
 
@@ -28,107 +27,101 @@ FOREIGN: dict[str, dict[str, str]] = {
 """What browsers say of requests that this page did not send."""
 
 
-async def test_a_write_of_another_page_is_refused(tmp_path: Path) -> None:
-    async with page_in(tmp_path) as page, page.browser() as browser:
-        (memory_id,) = await page.add("Alice has a boat")
-        for case, headers in FOREIGN.items():
-            for path in (f"/memories/{memory_id}/delete", f"/memories/{memory_id}/text", "/edits/1/undo", "/sign-out"):
-                refused = await browser.post(path, data={"text": "Alice has no boat"}, headers=headers)
-                assert refused.status_code == 403, (case, path)
-        stored = await page.memory.get(ALICE, memory_id)
-        assert (getattr(stored, "text", ""), stored.deleted_at) == ("Alice has a boat", None)
-        assert (await browser.get("/")).status_code == 200
-        for path in (f"/memories/{memory_id}/text", f"/memories/{memory_id}/restore", "/edits/1/undo", "/sign-out"):
-            assert (await browser.get(path)).status_code == 405, "a write is no GET"
+async def test_a_write_of_another_page_is_refused(page: OpenPage, browser: Browser) -> None:
+    (memory_id,) = await page.add("Alice has a boat")
+    for name in OWN:
+        del browser.headers[name]
+    for case, headers in FOREIGN.items():
+        for path in (f"/memories/{memory_id}/delete", f"/memories/{memory_id}/text", "/edits/1/undo", "/sign-out"):
+            refused = await browser.post(path, data={"text": "Alice has no boat"}, headers=headers)
+            assert refused.status_code == 403, (case, path)
+    stored = await page.memory.get(ALICE, memory_id)
+    assert (getattr(stored, "text", ""), stored.deleted_at) == ("Alice has a boat", None)
+    assert (await browser.get("/")).status_code == 200
+    for path in (f"/memories/{memory_id}/text", f"/memories/{memory_id}/restore", "/edits/1/undo", "/sign-out"):
+        assert (await browser.get(path)).status_code == 405, "a write is no GET"
 
 
-async def test_stored_text_is_never_html(tmp_path: Path) -> None:
+async def test_stored_text_is_never_html(page: OpenPage, browser: Browser) -> None:
     """Every place where a page shows what somebody stored escapes it."""
-    async with page_in(tmp_path) as page, page.browser() as browser:
-        project = Scope("alice", HOSTILE[:60])
-        (memory_id,) = await page.add(f"Alice wrote {HOSTILE}", scope=project)
-        await page.memory.set_tags(project, memory_id, [HOSTILE[:50]])
-        await page.memory.update(project, memory_id, text=f"Alice wrote again {HOSTILE}", caller=HOSTILE[:50])
-        kept = await page.memory.add_messages(
-            messages_from({"role": "user", "content": HOSTILE, "name": HOSTILE[:50]}, scope=project), infer=False
-        )
-        assert kept.kept_messages == 1
-        asked = {"project": project.project}
-        (message,) = [hit for hit in (await page.memory.search(project, "script alert")).hits if hit.kind == "message"]
-        pages = [
-            await browser.get("/", params=asked),
-            await browser.get("/", params=asked | {"q": HOSTILE, "as_of": HOSTILE, "explain": "on", "kind": HOSTILE}),
-            await browser.get(f"/memories/{memory_id}", params=asked),
-            await browser.get(f"/conversations/{message.id}", params=asked),
-            await browser.get("/edits", params=asked),
-            await browser.post(
-                f"/memories/{memory_id}/tags", params=asked, data={"tags": "<b>,x"}, headers=OWN, follow_redirects=True
-            ),
-        ]
-        for shown in pages:
-            assert shown.status_code == 200
-            assert "&lt;script&gt;" in shown.text
-            for raw in ("<script>alert", "<img", "<b>", str(123457 * 99991)):
-                assert raw not in shown.text
-            assert " onmouseover=" not in shown.text.replace("&#34;&#39; onmouseover=", "")
+    project = Scope("alice", HOSTILE[:60])
+    (memory_id,) = await page.add(f"Alice wrote {HOSTILE}", scope=project)
+    await page.memory.set_tags(project, memory_id, [HOSTILE[:50]])
+    await page.memory.update(project, memory_id, text=f"Alice wrote again {HOSTILE}", caller=HOSTILE[:50])
+    kept = await page.memory.add_messages(
+        messages_from({"role": "user", "content": HOSTILE, "name": HOSTILE[:50]}, scope=project), infer=False
+    )
+    assert kept.kept_messages == 1
+    asked = {"project": project.project}
+    (message,) = [hit for hit in (await page.memory.search(project, "script alert")).hits if hit.kind == "message"]
+    pages = [
+        await browser.get("/", params=asked),
+        await browser.get("/", params=asked | {"q": HOSTILE, "as_of": HOSTILE, "explain": "on", "kind": HOSTILE}),
+        await browser.get(f"/memories/{memory_id}", params=asked),
+        await browser.get(f"/conversations/{message.id}", params=asked),
+        await browser.get("/edits", params=asked),
+        await done(browser, f"/memories/{memory_id}/tags", {"tags": "<b>,x"}, params=asked),
+    ]
+    for shown in pages:
+        assert shown.status_code == 200
+        assert "&lt;script&gt;" in shown.text
+        for raw in ("<script>alert", "<img", "<b>", str(123457 * 99991)):
+            assert raw not in shown.text
+        assert " onmouseover=" not in shown.text.replace("&#34;&#39; onmouseover=", "")
 
 
-async def test_every_answer_forbids_scripts_frames_and_caches(tmp_path: Path) -> None:
-    async with page_in(tmp_path) as page, page.browser() as browser, page.browser(None) as stranger:
-        answers = [
-            await browser.get("/"),
-            await browser.get("/memories/none"),
-            await browser.get("/static/page.js"),
-            await browser.post("/memories/delete", headers=OWN),
-            await stranger.get("/"),
-            await stranger.post("/edits/1/undo"),
-        ]
-        for answer in answers:
-            policy = answer.headers["content-security-policy"]
-            assert "default-src 'self'" in policy
-            assert "frame-ancestors 'none'" in policy
-            assert "unsafe" not in policy
-            assert answer.headers["x-content-type-options"] == "nosniff"
-            assert answer.headers["referrer-policy"] == "same-origin"
-            is_static = answer.request.url.path.startswith("/static/")
-            assert answer.headers["cache-control"] == ("no-cache" if is_static else "no-store")
-            assert is_static or "HX-Request, HX-History-Restore-Request" in answer.headers["vary"]
-        kept = await browser.get("/static/page.css")
-        again = await browser.get("/static/page.css", headers={"if-none-match": kept.headers["etag"]})
-        assert (again.status_code, again.content) == (304, b"")
+async def test_every_answer_forbids_scripts_frames_and_caches(browser: Browser, stranger: Browser) -> None:
+    answers = [
+        await browser.get("/"),
+        await browser.get("/memories/none"),
+        await browser.get("/static/page.js"),
+        await browser.post("/memories/delete"),
+        await stranger.get("/"),
+        await stranger.post("/edits/1/undo", headers={"origin": "null"}),
+    ]
+    for answer in answers:
+        policy = answer.headers["content-security-policy"]
+        assert "default-src 'self'" in policy
+        assert "frame-ancestors 'none'" in policy
+        assert "unsafe" not in policy
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.headers["referrer-policy"] == "same-origin"
+        is_static = answer.request.url.path.startswith("/static/")
+        assert answer.headers["cache-control"] == ("no-cache" if is_static else "no-store")
+        assert is_static or "HX-Request, HX-History-Restore-Request" in answer.headers["vary"]
+    kept = await browser.get("/static/page.css")
+    again = await browser.get("/static/page.css", headers={"if-none-match": kept.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
 
 
-async def test_going_back_in_the_history_gets_a_whole_page(tmp_path: Path) -> None:
+async def test_going_back_in_the_history_gets_a_whole_page(page: OpenPage, browser: Browser, stranger: Browser) -> None:
     """Htmx says of both that it sends them; what it puts in place of the whole page has to be one."""
     part = {"hx-request": "true", "hx-current-url": f"{HOST}/"}
-    async with page_in(tmp_path) as page, page.browser() as browser, page.browser(None) as stranger:
-        await page.add("Alice has a boat")
-        for path in ("/?q=boat", "/entities?name=alice", "/care/findings", "/care/import"):
-            assert "<html" not in (await browser.get(path, headers=part)).text
-            for headers in ({}, part | {"hx-history-restore-request": "true"}):
-                assert "<html" in (await browser.get(path, headers=headers)).text
-        back = await stranger.get("/?q=boat", headers=part | {"hx-history-restore-request": "true"})
-        assert (back.status_code, back.headers["location"]) == (303, "/sign-in")
+    await page.add("Alice has a boat")
+    for path in ("/?q=boat", "/entities?name=alice", "/care/findings", "/care/import"):
+        assert "<html" not in (await browser.get(path, headers=part)).text
+        for headers in ({}, part | {"hx-history-restore-request": "true"}):
+            assert "<html" in (await browser.get(path, headers=headers)).text
+    back = await stranger.get("/?q=boat", headers=part | {"hx-history-restore-request": "true"})
+    assert (back.status_code, back.headers["location"]) == (303, "/sign-in")
 
 
-async def test_no_page_has_a_script_or_a_style_of_its_own(tmp_path: Path) -> None:
-    async with page_in(tmp_path) as page, page.browser() as browser:
-        (memory_id,) = await page.add("Alice has a boat")
-        for path in ("/", f"/memories/{memory_id}", "/edits", "/sign-in"):
-            text = (await browser.get(path)).text
-            assert "<style" not in text
-            assert " style=" not in text
-            assert " onclick=" not in text
-            assert text.count("<script") == text.count('<script src="/static/')
-            assert "http://" not in text.replace(HOST, "")
-            assert "https://" not in text
+async def test_no_page_has_a_script_or_a_style_of_its_own(page: OpenPage, browser: Browser) -> None:
+    (memory_id,) = await page.add("Alice has a boat")
+    for path in ("/", f"/memories/{memory_id}", "/edits", "/sign-in"):
+        text = (await browser.get(path)).text
+        assert "<style" not in text
+        assert " style=" not in text
+        assert " onclick=" not in text
+        assert text.count("<script") == text.count('<script src="/static/')
+        assert "http://" not in text.replace(HOST, "")
+        assert "https://" not in text
 
 
-async def test_a_form_says_its_length_and_is_not_too_long(tmp_path: Path) -> None:
+async def test_a_form_says_its_length_and_is_not_too_long(stranger: Browser) -> None:
     async def endless() -> AsyncGenerator[bytes]:
         yield b"token=x"
 
-    async with page_in(tmp_path) as page, page.browser(None) as browser:
-        long = {"token": "x" * 300_000}
-        assert (await browser.post("/sign-in", data=long, headers=OWN)).status_code == 413
-        assert (await browser.post("/sign-in", content=endless(), headers=OWN)).status_code == 411
+    long = {"token": "x" * 300_000}
+    assert (await stranger.post("/sign-in", data=long)).status_code == 413
+    assert (await stranger.post("/sign-in", content=endless())).status_code == 411

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import anyio
 import httpx
 
+from palimpsest.core.models import Memory as StoredMemory
 from palimpsest.core.models import Scope
 from palimpsest.core.settings import load_settings
 from palimpsest.memory import Memory
@@ -21,6 +22,8 @@ from palimpsest.server.access_tokens import AccessTokenVerifier, Grant
 from palimpsest.server.session.lazy_memory import LazyMemory
 from tests.support.memory import ALICE, StoppedClock
 from tests.support.stores import ledger_settings
+
+Browser: TypeAlias = httpx.AsyncClient
 
 HOST = "http://127.0.0.1:8765"
 OWN = {"origin": HOST, "sec-fetch-site": "same-origin"}
@@ -39,16 +42,20 @@ class OpenPage:
     visits: Visits
 
     @asynccontextmanager
-    async def browser(
-        self, visitor: Visitor | None = OWNER, address: str = "127.0.0.1"
-    ) -> AsyncGenerator[httpx.AsyncClient]:
-        """Return a browser at an address, with the cookie of a visitor or without one."""
+    async def browser(self, visitor: Visitor | None = OWNER, address: str = "127.0.0.1") -> AsyncGenerator[Browser]:
+        """Return a browser at an address, with the cookie of a visitor or without one, whose writes are the page's."""
         transport = httpx.ASGITransport(self.app, client=(address, 50_000))
-        async with httpx.AsyncClient(transport=transport, base_url=HOST) as client:
+        async with httpx.AsyncClient(transport=transport, base_url=HOST, headers=OWN) as client:
             if visitor is not None:
                 entered = await client.get("/enter", params={"token": self.visits.invite(visitor)})
                 assert (entered.status_code, entered.headers["location"]) == (303, "/")
             yield client
+
+    async def stored(self, memory_id: str, scope: Scope = ALICE) -> StoredMemory:
+        """Return a memory as it is stored."""
+        memory = await self.memory.get(scope, memory_id)
+        assert isinstance(memory, StoredMemory)
+        return memory
 
     async def add(self, *texts: str, scope: Scope = ALICE, **rest: Any) -> list[str]:
         """Store memories and return their ids."""
@@ -80,6 +87,11 @@ async def page_in(folder: Path, clock: StoppedClock | None = None, **chosen: Any
         tasks.start_soon(app.state.care.run)
         yield OpenPage(app, await lazy.get(), visits)
         tasks.cancel_scope.cancel()
+
+
+async def done(browser: Browser, path: str, form: Mapping[str, Any] | None = None, **sent: Any) -> httpx.Response:
+    """Send a form, and return the page that its answer leads to."""
+    return await browser.post(path, data=form, follow_redirects=True, **sent)
 
 
 def undo_paths(page: httpx.Response) -> Sequence[str]:

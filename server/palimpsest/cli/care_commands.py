@@ -12,24 +12,17 @@ from palimpsest.admin.doctor import examine, verify, verify_graph
 from palimpsest.admin.erase import PurgeResult
 from palimpsest.cli.clients.catalog import Folders
 from palimpsest.cli.clients.client_status import clients_finding
-from palimpsest.cli.console import (
-    CALLER,
-    AsJson,
-    command,
-    progress_bar,
-)
-from palimpsest.cli.output import Part, picked, plain, print_result, table
+from palimpsest.cli.console import CALLER, AsJson, command, progress_bar
+from palimpsest.cli.output import Part, picked, print_result, table
 from palimpsest.core.clock import parse_instant, shown_date
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import Undo
 from palimpsest.core.settings import Settings
 from palimpsest.core.validation import one_line
-from palimpsest.learn.recall_log import FadingMemory, FadingReport
 from palimpsest.memory import Memory
 from palimpsest.server import replies
 from palimpsest.server.access_tokens import token_findings
 from palimpsest.server.advice import COMMANDS, short
-from palimpsest.server.replies import changed_json, edits_json
 from palimpsest.text.display import counted, visible
 
 # The commands that look after a memory: log, undo, purge, rebuild and doctor.
@@ -44,7 +37,7 @@ SHOWN_TEXTS = 5
 async def log(memory: Memory, limit: int = 20, before: int | None = None, as_json: AsJson = False) -> None:
     """List the edits, newest first, each with the number that undo takes."""
     edits = await memory.log(memory.scope, limit=limit, before=before)
-    print_result(as_json, edits_json(edits), replies.edits_text(edits))
+    print_result(as_json, replies.edits_json(edits), replies.edits_text(edits))
 
 
 @command(app, "undo")
@@ -55,7 +48,7 @@ async def undo(memory: Memory, edit: int | None = None, since: str = "", as_json
     selection = Undo(edit, parse_instant(since, "--since", memory.zone) if since else None)
     result = await memory.undo(memory.scope, selection, caller=CALLER)
     text = replies.changed_text(result, memory.scope, COMMANDS)
-    reply = changed_json(result, memory.scope, COMMANDS)
+    reply = replies.changed_json(result, memory.scope, COMMANDS)
     print_result(as_json, reply, text, done=text)
 
 
@@ -145,7 +138,7 @@ async def doctor(settings: Settings, deep: bool = False, repair: bool = False, a
     rows = table("part", "", "finding")
     for finding in findings:
         state = Text("ok", "green") if finding.ok else Text("degraded", "red")
-        rows.add_row(finding.part, state, plain(finding.text))
+        rows.add_row(finding.part, state, finding.text)
     content = {"ok": ok, "version": __version__, "findings": findings}
     print_result(as_json, content, rows)
     if not ok:
@@ -178,28 +171,19 @@ async def fading(memory: Memory, limit: int = 20, as_json: AsJson = False) -> No
             for item in report.fading[:limit]
         ],
     }
-    print_result(as_json, content, *_parts(report, limit))
-
-
-def _parts(report: FadingReport, limit: int) -> list[Part]:
     bound, total = report.forgetting.bound, len(report.fading)
     parts: list[Part] = [MODES[report.forgetting.mode]]
-    if report.fading:
-        parts.append(_table(report.fading[:limit]))
+    rows = table("id", "R", "fades on", "last", "S", "days", "tag", "what", title="what is forgotten first")
+    for item in report.fading[:limit]:
+        fading, last = item.fading, shown_date(item.fading.last_at)
+        fades_at = shown_date(fading.fades_at) if fading.fades_at is not None else "never"
+        numbers = (f"{fading.retention:.2f}", fades_at, last, fading.strength, f"{fading.days:g}")
+        rows.add_row(short(item.memory.id), *numbers, fading.tag, one_line(item.memory.text))
+    parts += [rows] if report.fading else []
     verb = "is" if report.faded == 1 else "are"
     parts.append(f"{report.faded} of {counted(total, 'memory')} that may fade {verb} below {bound:g}")
     if report.kept:
         reasons = ", ".join(f"{count} {reason}" for reason, count in report.kept.items())
         kept = sum(report.kept.values())
         parts.append(f"{counted(kept, 'memory')} never {'fades' if kept == 1 else 'fade'}: {reasons}")
-    return parts
-
-
-def _table(items: tuple[FadingMemory, ...]) -> Part:
-    rows = table("id", "R", "fades on", "last", "S", "days", "tag", "what", title="what is forgotten first")
-    for item in items:
-        fading, last = item.fading, shown_date(item.fading.last_at)
-        fades_at = shown_date(fading.fades_at) if fading.fades_at is not None else "never"
-        numbers = (f"{fading.retention:.2f}", fades_at, last, str(fading.strength), f"{fading.days:g}")
-        rows.add_row(short(item.memory.id), *numbers, plain(fading.tag), plain(one_line(item.memory.text)))
-    return rows
+    print_result(as_json, content, *parts)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 class ListedCommand:
     """A command as `commands.txt` has it: its module below `cli/`, as `module` or `module:app`, its panel and help.
 
-    `parameters` are what is declared of each, and the help.
+    `parameters` are what is declared of each, and the help. `other_names` are what others call the command.
     """
 
     name: str
@@ -45,6 +45,7 @@ class ListedCommand:
     panel: str
     help: str
     parameters: dict[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
+    other_names: list[str] = field(default_factory=list[str])
 
 
 def _listed_commands() -> dict[str, ListedCommand]:
@@ -52,6 +53,8 @@ def _listed_commands() -> dict[str, ListedCommand]:
     for line in Path(__file__).with_name("commands.txt").read_text("utf-8").splitlines():
         if line.startswith("["):
             panel = line.strip("[]")
+        elif line.startswith("  = "):
+            found[next(reversed(found))].other_names.extend(line.split()[1:])
         elif line and not line.startswith("#"):
             name, declared, text = (part.strip() for part in re.split(r" \|(?= |$)", line))
             if line.startswith(" "):
@@ -67,16 +70,7 @@ COMMANDS = _listed_commands()
 MAIN = "main"
 """The module whose commands are imported whatever is called."""
 
-OTHER_NAMES = {
-    **dict.fromkeys(("show", "cat", "read", "view"), "get"),
-    **dict.fromkeys(("find", "query", "recall", "search_memories"), "search"),
-    **dict.fromkeys(("remember", "store", "save", "add_memory"), "add"),
-    **dict.fromkeys(("forget", "remove", "rm", "delete_memory"), "delete"),
-    **dict.fromkeys(("update", "change", "update_memory"), "edit"),
-    **dict.fromkeys(("ls", "list_memories"), "list"),
-    "get_history": "history",
-    "get_summary": "summary",
-}
+OTHER_NAMES = {other: row.name for row in COMMANDS.values() for other in row.other_names}
 """What other programs, and our tools, call the commands."""
 
 SHARED_PANEL = "Options of every command"
@@ -179,7 +173,10 @@ def _share(group: TyperGroup, shared: list[TyperOption]) -> None:
         if isinstance(command, TyperGroup):
             _share(command, shared)
         own = {name for param in command.params for name in param.opts}
-        command.params += [_copy(option) for option in shared if own.isdisjoint(option.opts)]
+        for option in [copy.copy(option) for option in shared if own.isdisjoint(option.opts)]:
+            option.expose_value = False
+            option.callback = cast("Any", _keep)  # its type names classes that Typer keeps to itself
+            command.params.append(option)
 
 
 def _name_values(group: TyperGroup) -> None:
@@ -188,26 +185,17 @@ def _name_values(group: TyperGroup) -> None:
         if isinstance(command, TyperGroup) and command is not group:
             _name_values(command)
         for param in (*command.params, command.get_help_option(typer.Context(command))):
-            if isinstance(param, TyperOption) and param.is_flag:
+            is_option = isinstance(param, TyperOption)
+            if is_option and param.is_flag:
                 param.metavar = ""
-            elif param is not None and param.metavar is None and not _is_choice(param):
+            elif is_option and cast("Any", param).type_descriptor.is_choice:
+                continue  # the help names what may be chosen; of an argument beside its name
+            elif param is not None and param.metavar is None:
                 param.metavar = param.name.rpartition("_")[2].upper()
 
 
-def _is_choice(param: Any) -> bool:
-    """Return whether the help names what may be chosen. An argument shows it in any case, beside its name."""
-    return isinstance(param, TyperOption) and bool(cast("Any", param).type_descriptor.is_choice)
-
-
-def _copy(option: TyperOption) -> TyperOption:
-    """Return the option for a command, whose function does not take it: its value goes into the context."""
-    shared = copy.copy(option)
-    shared.expose_value = False
-    shared.callback = cast("Any", _keep)  # its type names classes that Typer keeps to itself
-    return shared
-
-
 def _keep(ctx: typer.Context, param: TyperOption, value: Any) -> None:
+    """Put the value of a shared option into the context, because the function of the command does not take it."""
     ctx.obj = cast("Options", ctx.obj).with_value(param.name, value)
 
 

@@ -4,42 +4,32 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, cast
 
 import typer
 
-from palimpsest.cli.console import (
-    CALLER,
-    AsJson,
-    Options,
-    command,
-    opened,
-    progress_bar,
-    settings_of,
-)
+from palimpsest.cli.console import CALLER, AsJson, Options, command, opened, progress_bar, settings_of
 from palimpsest.cli.memory_commands import hits_parts, search_parts
-from palimpsest.cli.output import Part, notes_text, picked, plain, print_result, table
+from palimpsest.cli.output import Part, notes_text, picked, print_result, table
 from palimpsest.core import validation
 from palimpsest.core.clock import local_iso, parse_instant, shown_date
 from palimpsest.core.errors import InputError
 from palimpsest.core.files import open_plain_file, refuse_special
 from palimpsest.core.models import Scope
 from palimpsest.core.validation import ConversationInput, LeftOut, conversations_in, one_line
-from palimpsest.hooks.intake import SessionsRequest, SessionsResult
+from palimpsest.hooks.intake import SessionsRequest
 from palimpsest.learn import job_reports
-from palimpsest.learn.browsing import ConversationPage, ConversationSummary
+from palimpsest.learn.browsing import ConversationSummary
 from palimpsest.learn.commit import is_on_embedding
 from palimpsest.learn.document_pages import CONVERSATIONS as JSON_SUFFIXES
 from palimpsest.learn.document_pages import LearnedFolder
-from palimpsest.learn.job_reports import JobReport, shown_fact
+from palimpsest.learn.job_reports import shown_fact
 from palimpsest.learn.readers import MARKUP, TEXT, decoded
 from palimpsest.memory import Memory
 from palimpsest.server import replies
 from palimpsest.server.advice import COMMANDS, left_out_notes
-from palimpsest.server.replies import page_json, search_json
 from palimpsest.text.display import counted, shorten
 
 # The commands that list conversations, read one, and find messages in all of them.
@@ -70,7 +60,12 @@ async def conversations(
             for each in page.conversations
         ]
         content = {"conversations": listed, "cursor": page.cursor}
-        print_result(as_json, content, *_list_parts(page), *_more(page.cursor))
+        rows = table("id", "date", "client", "messages", "project", "title")
+        for each in page.conversations:
+            date = f"{each.ended_at:%Y-%m-%d}"
+            rows.add_row(each.id[:8], date, each.client, each.messages, each.project, _title(each))
+        listed_parts = [rows, "palimpsest conversations ID reads one"] if listed else ["no conversations"]
+        print_result(as_json, content, *listed_parts, *_more(page.cursor))
         return
     read = await memory.conversations.read(memory.scope, conversation_id, limit=limit, cursor=cursor)
     parts: list[Part] = []
@@ -95,30 +90,14 @@ async def messages(  # noqa: PLR0913 - typer passes the options of a command by 
     as_json: AsJson = False,
 ) -> None:
     """List messages of all conversations page by page, newest first. palimpsest search finds them by meaning."""
-    filters: dict[str, Any] = {"kind": "message"}
-    filters |= {
-        name: value
-        for name, value in {"words": words, "role": role, "speaker": speaker, "session": session}.items()
-        if value
-    }
-    if since or until:
-        filters["at"] = {name: value for name, value in {"gte": since, "lte": until}.items() if value}
+    at = {name: value for name, value in {"gte": since, "lte": until}.items() if value}
+    given = {"kind": "message", "words": words, "role": role, "speaker": speaker, "session": session, "at": at}
+    filters: dict[str, Any] = {name: value for name, value in given.items() if value}
     page = await memory.list(memory.scope, limit=limit, cursor=cursor, filters=filters)
     parts = [*hits_parts(page.hits, f"messages of {memory.scope}"), *notes_text(page.notes)]
     if not page.hits and not page.cursor:
         parts.insert(0, "there are no more" if cursor else f"no message of {memory.scope} matches")
-    print_result(as_json, page_json(page, memory.scope, COMMANDS), *parts, *_more(page.cursor))
-
-
-def _list_parts(page: ConversationPage) -> list[Part]:
-    if not page.conversations:
-        return ["no conversations"]
-    rows = table("id", "date", "client", "messages", "project", "title")
-    for conversation in page.conversations:
-        date, count = f"{conversation.ended_at:%Y-%m-%d}", str(conversation.messages)
-        client, project = plain(conversation.client), plain(conversation.project)
-        rows.add_row(conversation.id[:8], date, client, count, project, plain(_title(conversation)))
-    return [rows, "palimpsest conversations ID reads one"]
+    print_result(as_json, replies.page_json(page, memory.scope, COMMANDS), *parts, *_more(page.cursor))
 
 
 def _title(conversation: ConversationSummary) -> str:
@@ -170,7 +149,7 @@ async def _list(memory: Memory, *, as_json: bool) -> None:
     rows = table("id", "learned", "pages", "project", "title", "source")
     for item in listed:
         date, count = shown_date(item.learned_at), str(item.pages)
-        rows.add_row(item.id[:8], date, count, plain(item.project), plain(item.title), plain(item.uri))
+        rows.add_row(item.id[:8], date, count, item.project, item.title, item.uri)
     content = {"documents": [replies.document_json(item) for item in listed]}
     more = "palimpsest documents ID shows the pages of one"
     print_result(as_json, content, *([rows, more] if listed else ["no documents; palimpsest learn FILE adds one"]))
@@ -208,8 +187,7 @@ def _lines(result: LearnedFolder, path: Path) -> list[Part]:
         lines.append(f"unchanged: {counted(unchanged, 'document')}")
     if not result.learned:
         lines.append(f"nothing was learned from {path}")
-    reasons = Counter(item.reason for item in result.skipped)
-    for reason, count in reasons.items():
+    for reason, count in Counter(item.reason for item in result.skipped).items():
         names = [item.path for item in result.skipped if item.reason == reason][:MAX_NAMED]
         more = f" and {count - MAX_NAMED} more" if count > MAX_NAMED else ""
         lines.append(f"skipped: {', '.join(names)}{more}: {reason}")
@@ -239,8 +217,20 @@ async def learn_sessions(memory: Memory, request: SessionsRequest, *, as_json: b
     """Take in the sessions, or say what that would bring."""
     with progress_bar("reading") as progress:
         result = await memory.capture.take_in_sessions(request, progress)
-    done = _done(request, result)
-    parts: list[Part] = [done, *([_by_project(result)] if result.messages else []), *_rest(request, result)]
+    what = f"{counted(result.messages.total(), 'message')} of {counted(result.conversations.total(), 'conversation')}"
+    verb = "would take in" if request.is_dry_run else "took in"
+    restored = f"; brought back after an undo: {counted(result.restored, 'message')}" if result.restored else ""
+    done = f"{verb} {what} from {result.folder}; known already: {counted(result.known, 'message')}{restored}"
+    rows = table("project", "conversations", "messages")
+    for project, messages in result.messages.most_common():
+        rows.add_row(project or "(none)", result.conversations[project], messages)
+    parts: list[Part] = [done, *([rows] if result.messages else [])]
+    parts += [f"- {shorten(text, MAX_CHARS)}" for text in result.examples] if request.is_dry_run else []
+    parts += [f"left out: {reason} ({number:,})" for reason, number in result.left_out.most_common()]
+    parts += [f"undo with: palimpsest undo --edit {edit}  ({scope})" for scope, edit in result.edits.items()]
+    if result.queued:
+        queued = counted(result.queued, "message")
+        parts.append(f"learned from in the background, some each day: {queued}; see palimpsest jobs")
     content = {
         "client": request.client,
         "folder": result.folder,
@@ -254,34 +244,6 @@ async def learn_sessions(memory: Memory, request: SessionsRequest, *, as_json: b
         "queued": result.queued,
     }
     print_result(as_json, content, *parts, done="" if request.is_dry_run else done)
-
-
-def _done(request: SessionsRequest, result: SessionsResult) -> str:
-    what = f"{counted(result.messages.total(), 'message')} of {counted(result.conversations.total(), 'conversation')}"
-    verb = "would take in" if request.is_dry_run else "took in"
-    restored = f"; brought back after an undo: {counted(result.restored, 'message')}" if result.restored else ""
-    return f"{verb} {what} from {result.folder}; known already: {counted(result.known, 'message')}{restored}"
-
-
-def _by_project(result: SessionsResult) -> Part:
-    rows = table("project", "conversations", "messages")
-    for project, messages in result.messages.most_common():
-        rows.add_row(plain(project or "(none)"), str(result.conversations[project]), str(messages))
-    return rows
-
-
-def _rest(request: SessionsRequest, result: SessionsResult) -> list[Part]:
-    """Return the first texts of a dry run, what was left out, and how to go on."""
-    parts: list[Part] = []
-    if request.is_dry_run:
-        parts += [f"- {shorten(text, MAX_CHARS)}" for text in result.examples]
-    parts += [f"left out: {reason} ({number:,})" for reason, number in result.left_out.most_common()]
-    parts += [f"undo with: palimpsest undo --edit {edit}  ({scope})" for scope, edit in result.edits.items()]
-    if result.queued:
-        parts.append(
-            f"learned from in the background, some each day: {counted(result.queued, 'message')}; see palimpsest jobs"
-        )
-    return parts
 
 
 # `palimpsest learn`: store a conversation from a file.
@@ -336,9 +298,8 @@ async def learn(  # noqa: PLR0913 - typer passes the options of a command by nam
             content, parts = await _learn_documents(memory, file)
         done = "" if temporary else str(parts[0])
         found = {each: await memory.search(memory.scope, each, limit=3, caller=CALLER) for each in ask or ()}
-        content["answers"] = {question: search_json(answer, memory.scope) for question, answer in found.items()}
-        for question, answer in found.items():
-            parts += search_parts(answer, question, memory.scope)
+        content["answers"] = {question: replies.search_json(answer, memory.scope) for question, answer in found.items()}
+        parts += [part for question, answer in found.items() for part in search_parts(answer, question, memory.scope)]
         print_result(as_json, content, *parts, done=done)
 
 
@@ -440,9 +401,7 @@ def _is_json_lines(text: str) -> bool:
 @command(app, "jobs")
 async def jobs(memory: Memory, retry: bool = False, as_json: AsJson = False) -> None:
     """List the work in the background: what waits and for what, what failed, and how often a model was asked."""
-    done = ""
-    if retry:
-        done = f"due at once: {counted(await memory.care.retry_jobs(), 'job')}"
+    done = f"due at once: {counted(await memory.care.retry_jobs(), 'job')}" if retry else ""
     reports, use, settings = await memory.care.jobs(), await memory.care.model_use(), memory.settings
     listed = [
         {
@@ -460,27 +419,13 @@ async def jobs(memory: Memory, retry: bool = False, as_json: AsJson = False) -> 
         for report in reports
     ]
     values = {"jobs": listed, "model": job_reports.as_values(use, settings)}
-    parts: list[Part] = [*([done] if done else []), _table(reports) if reports else "there are no jobs"]
-    print_result(as_json, values, *parts, f"model: {job_reports.in_words(use, settings)}", done=done)
-
-
-def _table(reports: Sequence[JobReport]) -> Part:
     rows = table("job", "scope", "since", "state", "failures", "result")
     for report in reports:
         job = report.job
-        since, failures = local_iso(job.created_at), str(job.attempts or "")
-        rows.add_row(_what(report), plain(str(job.scope)), since, job.state, failures, plain(_result(report)))
-    return rows
-
-
-def _what(report: JobReport) -> str:
-    """Return the kind of a job and what it is about."""
-    job = report.job
-    about = [(len(job.message_ids), "message"), (len(job.memory_ids), "memory")]
-    counts = " and ".join(counted(number, name) for number, name in about if number)
-    return f"{job.kind} from {counts}" if counts else job.kind
-
-
-def _result(report: JobReport) -> str:
-    texts = [shown_fact(memory) for memory in report.memories]
-    return "\n".join([*texts, *report.job.notes, *filter(None, (report.job.error, report.waits_for))])
+        about = [(len(job.message_ids), "message"), (len(job.memory_ids), "memory")]
+        counts = " and ".join(counted(number, name) for number, name in about if number)
+        came = [*map(shown_fact, report.memories), *job.notes, *filter(None, (job.error, report.waits_for))]
+        kind = f"{job.kind} from {counts}" if counts else job.kind
+        rows.add_row(kind, job.scope, local_iso(job.created_at), job.state, job.attempts or "", "\n".join(came))
+    parts: list[Part] = [*([done] if done else []), rows if reports else "there are no jobs"]
+    print_result(as_json, values, *parts, f"model: {job_reports.in_words(use, settings)}", done=done)

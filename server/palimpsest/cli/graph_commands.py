@@ -9,13 +9,13 @@ import typer
 from typer.core import TyperGroup
 
 from palimpsest.cli.console import CALLER, AsJson, command
-from palimpsest.cli.output import plain, print_file, print_note, print_result, print_text, printing, table
+from palimpsest.cli.output import print_file, print_note, print_result, print_text, printing, table
 from palimpsest.core import validation
 from palimpsest.core.clock import parse_until, shown_date
 from palimpsest.core.errors import InputError
 from palimpsest.core.files import replace_file
 from palimpsest.core.models import EntityType
-from palimpsest.learn.entity_graph import EntityEdited, GraphForm, ListedEntity, Subgraph, written
+from palimpsest.learn.entity_graph import EntityEdited, GraphForm, Subgraph, written
 from palimpsest.learn.summaries.dossier import lines_of
 from palimpsest.memory import Memory
 from palimpsest.server import replies
@@ -58,15 +58,11 @@ async def entities(
     listed = await memory.graph.entities(memory.scope, type=type, limit=limit)
     rows = table("id", "type", "memories", "last", "name")
     for item in listed:
-        rows.add_row(*_cells(item))
+        known = item.entity
+        name = f"{known.name} (the user)" if known.is_user else known.name
+        rows.add_row(short(known.id), known.type, item.mentions, shown_date(item.mentioned_at), name)
     nothing = f"no {type} is known yet" if type else replies.NO_ENTITIES
     print_result(as_json, replies.entities_json(listed), rows if listed else nothing)
-
-
-def _cells(item: ListedEntity) -> tuple[Any, ...]:
-    known = item.entity
-    name = plain(f"{known.name} (the user)" if known.is_user else known.name)
-    return short(known.id), known.type, str(item.mentions), shown_date(item.mentioned_at), name
 
 
 @command(entity, "entity show")

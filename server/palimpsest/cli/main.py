@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Literal, cast
+from typing import Annotated, Literal
 
 import typer
 
@@ -47,7 +47,7 @@ def main(
 
 @command(app, "serve")
 def serve(
-    ctx: typer.Context,
+    options: Options,
     transport: Literal["stdio", "http", "sse", "all"] = "stdio",
     host: str | None = None,
     port: int | None = None,
@@ -55,7 +55,6 @@ def serve(
     """Serve MCP over stdio, or over HTTP: streamable HTTP at /mcp, SSE at /sse, and the page at /."""
     from palimpsest.server.app import run_stdio, settings_loader  # noqa: PLC0415 - it imports the MCP SDK
 
-    options = cast("Options", ctx.obj)
     if transport == "stdio":
         run_stdio(options.config, **options.overrides)
         return
@@ -67,13 +66,12 @@ def serve(
 
 
 @command(app, "ui")
-def ui(ctx: typer.Context, port: int = 0, opens: bool = True) -> None:
+def ui(options: Options, port: int = 0, opens: bool = True) -> None:
     """Look into the memory and correct it, in the browser."""
     from palimpsest.cli.output import print_text  # noqa: PLC0415 - it imports rich
     from palimpsest.page.page_server import serve_page  # noqa: PLC0415 - it imports a web server
     from palimpsest.server.app import settings_loader  # noqa: PLC0415 - it imports the MCP SDK
 
-    options = cast("Options", ctx.obj)
     load_settings = settings_loader(options.config, **options.overrides)
     serve_page(load_settings, port, print_text, opens=opens)
 

@@ -19,14 +19,7 @@ from rich.cells import cell_len
 from rich.text import Text
 from typer.core import TyperCommand
 
-from palimpsest.cli.console import (
-    CALLER,
-    AsJson,
-    Options,
-    command,
-    opened,
-    settings_of,
-)
+from palimpsest.cli.console import CALLER, AsJson, Options, command, opened, settings_of
 from palimpsest.cli.output import (
     MAX_NAME,
     MAX_TEXT,
@@ -44,31 +37,12 @@ from palimpsest.core.errors import InputError
 from palimpsest.core.filters import FADED, FIELDS
 from palimpsest.core.models import Hit, Message, Relation, Scope, probable
 from palimpsest.core.validation import relations_from
-from palimpsest.learn.edit import ScopeContents, deleted_error
+from palimpsest.learn.edit import deleted_error
 from palimpsest.memory import Memory, open_memory
 from palimpsest.recall.hits import shortest_passages
 from palimpsest.recall.search import SearchResult
-from palimpsest.server import replies
-from palimpsest.server.advice import (
-    COMMANDS,
-    elsewhere_notes,
-    general_notes,
-    other_project,
-    short,
-    unlisted_notes,
-)
-from palimpsest.server.replies import (
-    added_json,
-    changed_json,
-    deleted_all_json,
-    history_json,
-    message_history_json,
-    page_json,
-    search_json,
-    summary_json,
-    whole_json,
-    whole_reply_text,
-)
+from palimpsest.server import advice, replies
+from palimpsest.server.advice import COMMANDS, short
 from palimpsest.text.display import visible
 
 # What a person types for a filter, for metadata and for a text: in words, on standard input, or in an editor.
@@ -196,7 +170,12 @@ def edited(text: str, editor: str) -> tuple[str, Path]:
 
     `editor` is its command; "" is that of the system, if a person sits at the terminal. Raises InputError.
     """
-    command = editor or _editor_of_the_system()
+    command = editor or ("notepad" if sys.platform == "win32" else "vi")
+    if not editor and (sys.stdin is None or not sys.stdin.isatty()):
+        raise InputError(
+            "there is no new text. Nothing was changed. Give it as the second argument, or - for standard input, or "
+            "set EDITOR to the editor to use"
+        )
     descriptor, name = tempfile.mkstemp(prefix="palimpsest-", suffix=".txt")  # readable for its owner only
     file = Path(name)
     with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as stream:
@@ -207,15 +186,6 @@ def edited(text: str, editor: str) -> tuple[str, Path]:
     except (OSError, ValueError, subprocess.CalledProcessError) as error:
         file.unlink(missing_ok=True)
         raise InputError(f"the editor '{command}' failed: {error}. Nothing was changed") from error
-
-
-def _editor_of_the_system() -> str:
-    if sys.stdin is None or not sys.stdin.isatty():
-        raise InputError(
-            "there is no new text. Nothing was changed. Give it as the second argument, or - for standard input, or "
-            "set EDITOR to the editor to use"
-        )
-    return "notepad" if sys.platform == "win32" else "vi"
 
 
 # Hits as tables, with how relevant each is, and how to get the whole of what is cut.
@@ -241,13 +211,16 @@ def search_parts(result: SearchResult, query: str, scope: Scope) -> list[Part]:
         return [f"nothing was found for: {cut_to_width(_one_line(query), MAX_TEXT)}", *notes]
     rows = table("id", "relevance", "date", "who", "what", title=query)
     for hit in shortest_passages(result.hits, query):
-        rows.add_row(short(hit.id), f"{hit.relevance:.2f}", hit.date, _who(hit), _what(hit, other_project(hit, scope)))
+        rows.add_row(
+            short(hit.id), f"{hit.relevance:.2f}", hit.date, _who(hit), _what(hit, advice.other_project(hit, scope))
+        )
         if hit.score_parts:
-            rows.add_row("", "", "", "", plain(f"{hit.score:.3f}: {replies.explanation(hit)}"))
-    first = [replies.WEAK] if result.hits and result.is_weak else []
-    omitted = [f"({replies.omitted_text(result)}; a smaller --limit leaves them more room)"] if result.omitted else []
-    relations = [relation.line for relation in result.relations]
-    return [*first, rows, *relations, *omitted, *notes, *_shortened(result.hits)]
+            rows.add_row("", "", "", "", f"{hit.score:.3f}: {replies.explanation(hit)}")
+    parts: list[Part] = [replies.WEAK] if result.hits and result.is_weak else []
+    parts += [rows, *(relation.line for relation in result.relations)]
+    if result.omitted:
+        parts.append(f"({replies.omitted_text(result)}; a smaller --limit leaves them more room)")
+    return [*parts, *notes, *_shortened(result.hits)]
 
 
 def _who(hit: Hit) -> Text:
@@ -260,17 +233,15 @@ def _what(hit: Hit, project: str = "") -> Text:
     `project` is the hit's, if the search went beyond its scope's.
     """
     text = visible(_one_line(hit.text))
+    if _is_cut(hit):
+        length = len(hit.text) if hit.length is None else hit.length
+        text = f"{cut_to_width(text, MAX_TEXT)} ({length:,} characters)"
     place = f"({project}) " if project else ""
-    place += f"(replaced by {short(hit.superseded_by)}) " if hit.superseded_by else ""
-    return plain(place + (f"{cut_to_width(text, MAX_TEXT)} ({_length(hit):,} characters)" if _is_cut(hit) else text))
+    return plain(f"{place}{f'(replaced by {short(hit.superseded_by)}) ' if hit.superseded_by else ''}{text}")
 
 
 def _is_cut(hit: Hit) -> bool:
     return hit.length is not None or cell_len(visible(_one_line(hit.text))) > MAX_TEXT
-
-
-def _length(hit: Hit) -> int:
-    return len(hit.text) if hit.length is None else hit.length
 
 
 def _one_line(text: str) -> str:
@@ -324,7 +295,7 @@ async def edit(
             if file is not None:
                 file.unlink(missing_ok=True)
             reply = replies.changed_text(result, memory.scope, COMMANDS)
-            print_result(as_json, changed_json(result, memory.scope, COMMANDS), reply, done=reply)
+            print_result(as_json, replies.changed_json(result, memory.scope, COMMANDS), reply, done=reply)
     finally:
         if file is not None and file.exists():
             print_note(f"your text is kept in {file}")
@@ -341,19 +312,15 @@ async def delete(
     if ids:
         result = await memory.delete(scope, ids, caller=CALLER)
         text = replies.changed_text(result, scope, COMMANDS)
-        print_result(as_json, changed_json(result, scope, COMMANDS), text, done=text)
+        print_result(as_json, replies.changed_json(result, scope, COMMANDS), text, done=text)
         return
     stored = await memory.scope_contents(scope)
     if not yes and (stored.memories or stored.messages):
-        typer.confirm(visible(_question(stored, scope)), abort=True, err=True)
+        kept = "what is outside the project stays" if scope.project else "what belongs to projects stays"
+        typer.confirm(visible(f"Delete {stored} of {scope} ({kept})?"), abort=True, err=True)
     result = await memory.delete_all(scope, caller=CALLER)
     text = replies.all_deleted_text(result, scope, COMMANDS)
-    print_result(as_json, deleted_all_json(result), text, done=text)
-
-
-def _question(stored: ScopeContents, scope: models.Scope) -> str:
-    kept = "what is outside the project stays" if scope.project else "what belongs to projects stays"
-    return f"Delete {stored} of {scope} ({kept})?"
+    print_result(as_json, replies.deleted_all_json(result), text, done=text)
 
 
 @command(app, "undelete")
@@ -361,7 +328,7 @@ async def undelete(memory: Memory, memory_id: str, as_json: AsJson = False) -> N
     """Restore a deleted or replaced memory, or a deleted message. palimpsest list --deleted has their ids."""
     result = await memory.restore(memory.scope, memory_id, caller=CALLER)
     text = replies.restored_text(result, memory.scope)
-    print_result(as_json, changed_json(result, memory.scope, COMMANDS), text, done=text)
+    print_result(as_json, replies.changed_json(result, memory.scope, COMMANDS), text, done=text)
 
 
 # Commands that add, search, list and show memories.
@@ -393,10 +360,10 @@ async def add(
         relations=relations,
         caller=CALLER,
     )
-    general = general_notes("" if scope.project else project, COMMANDS, is_successor=bool(replaces))
+    general = advice.general_notes("" if scope.project else project, COMMANDS, is_successor=bool(replaces))
     result = replace(result, notes=(*result.notes, *general))
     reply = replies.added_text(result, scope, COMMANDS)
-    print_result(as_json, added_json(result, scope, COMMANDS), reply, done=reply)
+    print_result(as_json, replies.added_json(result, scope, COMMANDS), reply, done=reply)
 
 
 @command(app, "search")
@@ -413,12 +380,13 @@ async def search(  # noqa: PLR0913 - typer passes the options of a command by na
 ) -> None:
     """Search memories and messages by meaning and by words."""
     instant = parse_until(as_of, "--as-of", memory.zone) if as_of else None
+    conditions = filters_from(filters or ())
     answer = await memory.search(
         memory.scope,
         validation.query_from(query),
         limit=limit,
         max_tokens=validation.MAX_TOKENS,
-        filters=filters_from(filters or ()),
+        filters=conditions,
         as_of=instant,
         explain=explain or memory.settings.explain,
         all_projects=all_projects,
@@ -426,14 +394,18 @@ async def search(  # noqa: PLR0913 - typer passes the options of a command by na
         caller=CALLER,
     )
     if not probable(answer.hits) and not all_projects:
-        projects = await memory.projects_that_answer(
-            memory.scope, query, filters=filters_from(filters or ()), as_of=instant
-        )
-        answer = replace(answer, notes=(*answer.notes, *elsewhere_notes(projects, COMMANDS)))
+        projects = await memory.projects_that_answer(memory.scope, query, filters=conditions, as_of=instant)
+        answer = replace(answer, notes=(*answer.notes, *advice.elsewhere_notes(projects, COMMANDS)))
     parts = search_parts(answer, query, memory.scope)
     if not answer.hits and not answer.omitted:
-        parts += _where_to_look(memory.scope, is_filtered=bool(filters))
-    print_result(as_json, search_json(answer, memory.scope, COMMANDS), *parts)
+        scope = memory.scope
+        if scope.agent_id or scope.run_id:
+            parts.append(f"only what was stored for {scope} was searched; leave out --agent and --run to search more")
+        elif filters:
+            parts.append("search without --filter, or see palimpsest list")
+        else:
+            parts.append("palimpsest list shows what is stored")
+    print_result(as_json, replies.search_json(answer, memory.scope, COMMANDS), *parts)
 
 
 @command(app, "list")
@@ -449,7 +421,7 @@ async def list_(
     page = await memory.list(
         memory.scope, limit=limit, cursor=cursor, deleted=deleted, filters=filters_from(filters or ())
     )
-    unlisted = unlisted_notes(page, COMMANDS)
+    unlisted = advice.unlisted_notes(page, COMMANDS)
     page = replace(page, notes=(*page.notes, *unlisted))
     kinds = "messages" if page.hits and all(hit.kind == "message" for hit in page.hits) else "memories"
     title = f"{'deleted ' if deleted else ''}{kinds} of {memory.scope}"
@@ -458,7 +430,7 @@ async def list_(
         parts.insert(0, _nothing_listed(memory.scope, deleted=deleted, is_filtered=bool(filters), cursor=cursor))
     if page.cursor:
         parts.append(f"more: --cursor {page.cursor}")
-    print_result(as_json, page_json(page, memory.scope, COMMANDS), *parts)
+    print_result(as_json, replies.page_json(page, memory.scope, COMMANDS), *parts)
 
 
 def _nothing_listed(scope: Scope, *, deleted: bool, is_filtered: bool, cursor: str | None) -> str:
@@ -475,22 +447,13 @@ def _nothing_listed(scope: Scope, *, deleted: bool, is_filtered: bool, cursor: s
     )
 
 
-def _where_to_look(scope: Scope, *, is_filtered: bool) -> list[str]:
-    """Return what to try after a search that found nothing."""
-    if scope.agent_id or scope.run_id:
-        return [f"only what was stored for {scope} was searched; leave out --agent and --run to search more"]
-    return [
-        "search without --filter, or see palimpsest list" if is_filtered else "palimpsest list shows what is stored"
-    ]
-
-
 @command(app, "get")
 async def get(memory: Memory, memory_id: str, as_json: AsJson = False) -> None:
     """Print a memory or message whole, with its sources, metadata and dates."""
     owner = await memory.get(memory.scope, memory_id)
     sources = () if isinstance(owner, Message) else await memory.sources(memory.scope, owner.id)
-    content = whole_json(owner, sources)
-    print_result(as_json, content, whole_reply_text(owner, sources), soft_wrap=True)
+    content = replies.whole_json(owner, sources)
+    print_result(as_json, content, replies.whole_reply_text(owner, sources), soft_wrap=True)
 
 
 @command(app, "history")
@@ -498,11 +461,11 @@ async def history(memory: Memory, memory_id: str, as_json: AsJson = False) -> No
     """Show every version of a memory, or the whole text of a message."""
     owner = await memory.get(memory.scope, memory_id)
     if isinstance(owner, Message):
-        reply, text = message_history_json(owner), replies.whole_text(owner)
+        reply, text = replies.message_history_json(owner), replies.whole_text(owner)
     else:
         stored, versions = await memory.history(memory.scope, owner.id)
         relatives = await memory.predecessors(memory.scope, stored.id), await memory.linked(memory.scope, stored)
-        reply = history_json(stored, versions, *relatives)
+        reply = replies.history_json(stored, versions, *relatives)
         text = replies.history_text(stored, versions, *relatives)
     print_result(as_json, reply, text)
 
@@ -519,7 +482,7 @@ async def summary(
     """Summarize the memory in a paragraph, or its last days in one each."""
     kinds = await memory.last_days(memory.scope, days) if days else [name or kind]
     results = [await memory.summary(memory.scope, kind, refresh=refresh, caller=CALLER) for kind in kinds]
-    as_values = [summary_json(result, memory.scope) for result in results]
+    as_values = [replies.summary_json(result, memory.scope) for result in results]
     if days:
         print_result(as_json, {"days": as_values}, replies.days_text(results, memory.scope))
     else:

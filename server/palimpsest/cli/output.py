@@ -53,16 +53,16 @@ _UNIT = re.compile(rf"[{_WIDE}][{_CLOSING}]*\s*|[^\s{_WIDE}]+[{_CLOSING}]*\s*|\s
 
 
 class Rows:
-    """A table that Rich can print at any width. Its cells must be `plain`, or texts without control characters."""
+    """A table that Rich can print at any width. A cell that is no text for Rich is printed as it is."""
 
     def __init__(self, columns: tuple[str, ...], title: str = "") -> None:
         self._columns = columns
         self._title = Text(visible(title), style="italic") if title else None
         self._rows: list[tuple[Text, ...]] = []
 
-    def add_row(self, *cells: str | Text) -> None:
+    def add_row(self, *cells: object) -> None:
         """Add a row with a cell for each column."""
-        self._rows.append(tuple(Text(visible(cell)) if isinstance(cell, str) else cell for cell in cells))
+        self._rows.append(tuple(cell if isinstance(cell, Text) else plain(str(cell)) for cell in cells))
 
     def __rich_console__(self, _console: object, options: ConsoleOptions) -> RenderResult:
         """Yield the title, then the rows side by side, or one below the other on a narrow terminal."""
@@ -148,7 +148,7 @@ LOST_OUTPUT = 3
 """The exit code of a command that did its work and could not print its reply; 1 and 2 mean that it failed."""
 
 Part: TypeAlias = str | Rows
-"""A part of a reply: a text, or a table of `plain` texts."""
+"""A part of a reply: a text, or a table."""
 
 
 class _Terminal(Console):
@@ -182,7 +182,7 @@ def plain(text: str) -> Text:
 
 
 def table(*columns: str, title: str = "") -> Rows:
-    """Return an empty table. Its cells must be `plain`."""
+    """Return an empty table."""
     return Rows(columns, title)
 
 

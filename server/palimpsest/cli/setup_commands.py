@@ -11,7 +11,6 @@ import typer
 
 from palimpsest.admin.configuration import (
     OPENAI_URL,
-    LocalServer,
     ModelChoice,
     choose_embedder,
     embedders,
@@ -22,11 +21,11 @@ from palimpsest.admin.configuration import (
 )
 from palimpsest.cli.clients import installation
 from palimpsest.cli.clients.catalog import CLIENTS, Client, Folders, client_named
-from palimpsest.cli.clients.client_status import overview, switched_off
+from palimpsest.cli.clients.client_status import state_of, switched_off
 from palimpsest.cli.clients.config_files import FileEdit, write
 from palimpsest.cli.clients.installation import ENTRY_NAME, Target, in_temporary_environment
 from palimpsest.cli.console import AsJson, Options, command, run_async, settings_of
-from palimpsest.cli.output import Part, plain, print_file, print_result, print_text, printing, table
+from palimpsest.cli.output import Part, print_file, print_result, print_text, printing, table
 from palimpsest.core.clock import in_zone, local_iso, now, shown_date
 from palimpsest.core.errors import EmbedderError, InputError, ModelError, SettingsError
 from palimpsest.core.models import Scope
@@ -66,7 +65,7 @@ async def embedder(ctx: typer.Context, name: Provider | None = None, as_json: As
     provider, infos = settings.embedder.provider, embedders(settings)
     rows = table("name", "can be used", "what it is")
     for info in infos:
-        rows.add_row(info.name, plain(info.obstacle or "yes"), plain(info.about))
+        rows.add_row(info.name, info.obstacle or "yes", info.about)
     source = "the best that runs here" if provider == "local" else "chosen in the settings"
     parts: list[Part] = [rows, f"in use: {fingerprint} ({provider}: {source})"]
     if waiting:
@@ -115,7 +114,7 @@ def prompts_list(settings: Settings) -> None:
     rows = table("prompt", "version", "fingerprint", "file")
     for name in prompts.needed:
         prompt = prompts.get(name)
-        rows.add_row(*map(plain, (name, str(prompt.version), prompt.fingerprint, str(prompt.path))))
+        rows.add_row(name, prompt.version, prompt.fingerprint, prompt.path)
     print_text(rows)
 
 
@@ -206,7 +205,7 @@ def list_(settings: Settings, as_json: AsJson = False) -> None:
         created, until = shown_date(in_zone(token.made_at, zone)), "it is revoked"
         if token.ends_at is not None:
             until = f"{local_iso(in_zone(token.ends_at, zone))}{' (expired)' if token.is_expired(now()) else ''}"
-        rows.add_row(*map(plain, (token.id, token.user_id, project, access, created, until)))
+        rows.add_row(token.id, token.user_id, project, access, created, until)
     part = rows if tokens else "there are no access tokens; palimpsest token create prints a new one"
     print_result(as_json, {"tokens": [_token_json(token) for token in tokens]}, part)
 
@@ -260,9 +259,9 @@ def install(
         if hooks or project or dry_run:
             raise typer.BadParameter("name a client; palimpsest install alone lists them", param_hint="CLIENT")
         rows = table("client", "on this machine", "memory", "hooks")
-        for state in overview(Folders.of_this_machine()):
-            found = "found" if state.found else ""
-            rows.add_row(plain(state.client.name), plain(found), plain(state.entry), plain(state.hooks))
+        for each in CLIENTS.values():
+            found, entry, its_hooks = state_of(each, Folders.of_this_machine())
+            rows.add_row(each.name, "found" if found else "", entry, its_hooks)
         print_text(rows, "palimpsest install CLIENT adds the memory to a client, and its hooks with --hooks.")
         return
     target = Target(client, Folders.of_this_machine(), project)
@@ -429,46 +428,40 @@ def _next_step(ctx: typer.Context, choice: ModelChoice) -> str:
 
 def _model(settings: Settings, given: _Given) -> ModelChoice:
     """Return the language model that the options name, or that is chosen from a list. Raises InputError."""
-    if given.provider is None and (given.model or given.base_url or given.key_variable):
+    is_endpoint = bool(given.model or given.base_url or given.key_variable)
+    if given.provider == "openai" or (given.provider is None and is_endpoint):
         return _endpoint(settings, given)
-    if given.provider is None:
-        if given.yes:
-            raise InputError("--yes asks nothing, so it needs --provider. Nothing was changed")
-        return _chosen_from_list(settings, given)
-    if given.provider == "openai":
-        return _endpoint(settings, given)
-    if given.model or given.base_url or given.key_variable:
+    if is_endpoint:
         raise InputError("--model, --base-url and --api-key-from-env are for --provider openai. Nothing was changed")
-    return ModelChoice("none" if given.provider == "none" else "sampling")
+    if given.provider is not None:
+        return ModelChoice("none" if given.provider == "none" else "sampling")
+    if given.yes:
+        raise InputError("--yes asks nothing, so it needs --provider. Nothing was changed")
+    return _chosen_from_list(settings, given)
 
 
 def _chosen_from_list(settings: Settings, given: _Given) -> ModelChoice:
     servers = run_async(local_servers)
-    about_servers = [f"{server.name} on this machine: {_listed(server)}" for server in servers]
     options = [
         "none: agents write their facts themselves, and nothing is sent anywhere",
         "the client's own, where a client lends it",
-        *about_servers,
-        "another endpoint that speaks OpenAI's protocol",
     ]
+    for server in servers:
+        more = len(server.models) - _SHOWN_MODELS
+        listed = visible(", ".join(server.models[:_SHOWN_MODELS])) + (f" and {more} more" if more > 0 else "")
+        options.append(f"{server.name} on this machine: {listed}")
+    options.append("another endpoint that speaks OpenAI's protocol")
     lines = [f"  {number}  {option}" for number, option in enumerate(options, 1)]
     print_text("Which language model finds the facts in conversations?", *lines, soft_wrap=True)
     in_use = {"none": 1, "sampling": 2, "openai": len(options)}[settings.llm_provider]
-    numbers = tuple(str(number) for number in range(1, len(options) + 1))
+    numbers = tuple(map(str, range(1, len(options) + 1)))
     number = int(_answer("Number", str(in_use), numbers))
-    if number == 1:
-        return ModelChoice("none")
-    if number == 2:  # noqa: PLR2004 - as it is listed above
-        return ModelChoice("sampling")
     if number == len(options):
         return _endpoint(settings, given)
+    if own := {1: ModelChoice("none"), 2: ModelChoice("sampling")}.get(number):
+        return own
     server = servers[number - 3]
     return ModelChoice("openai", given.model or _asked("Model", server.models[0], given), server.base_url)
-
-
-def _listed(server: LocalServer) -> str:
-    more = len(server.models) - _SHOWN_MODELS
-    return visible(", ".join(server.models[:_SHOWN_MODELS])) + (f" and {more} more" if more > 0 else "")
 
 
 def _endpoint(settings: Settings, given: _Given) -> ModelChoice:
@@ -517,20 +510,15 @@ def _try(settings: Settings, choice: ModelChoice, given: _Given) -> None:
     if choice.provider != "openai":
         return
 
-    async def reply() -> str | ModelError:
-        try:
-            return await try_model(settings, choice)
-        except ModelError as error:
-            return error
-
-    answer = run_async(reply)
-    if isinstance(answer, str):
+    try:
+        answer = run_async(lambda: try_model(settings, choice))
+    except ModelError as error:
+        if given.yes:
+            raise InputError(f"{error} Nothing was changed.") from error
+        print_text(f"The model does not answer: {error}", soft_wrap=True)
+        typer.confirm("Go on with it?", default=False, abort=True, err=True)
+    else:
         print_text(f"{choice.model} answers: {shorten(answer, _SHOWN_REPLY_CHARS)}", soft_wrap=True)
-        return
-    if given.yes:
-        raise InputError(f"{answer} Nothing was changed.")
-    print_text(f"The model does not answer: {answer}", soft_wrap=True)
-    typer.confirm("Go on with it?", default=False, abort=True, err=True)
 
 
 # --- Whose memory it is, and what hooks do

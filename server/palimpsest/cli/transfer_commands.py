@@ -23,15 +23,8 @@ from palimpsest.admin.backup import (
 from palimpsest.admin.import_file import ImportResult
 from palimpsest.admin.markdown_files import PARTS, ItemFields, has_manifest, listed
 from palimpsest.admin.markdown_import import Conflict, Imported
-from palimpsest.cli.console import (
-    CALLER,
-    AsJson,
-    absolute,
-    command,
-    progress_bar,
-    run_with_memory,
-)
-from palimpsest.cli.output import notes_text, picked, plain, print_result, print_text, printing, table, utf8_output
+from palimpsest.cli.console import CALLER, AsJson, absolute, command, progress_bar, run_with_memory
+from palimpsest.cli.output import notes_text, picked, print_result, print_text, printing, table, utf8_output
 from palimpsest.core.clock import now, shown_date
 from palimpsest.core.models import Event
 from palimpsest.core.settings import Settings
@@ -365,7 +358,7 @@ async def _list_projects(memory: Memory, *, as_json: bool) -> None:
     for project in found:
         used_at = shown_date(project.used_at) if project.used_at else ""
         aliases = "\n".join(f"{alias.kind} {alias.alias}" for alias in project.aliases)
-        rows.add_row(plain(project.name), str(project.memories), str(project.messages), used_at, plain(aliases))
+        rows.add_row(project.name, project.memories, project.messages, used_at, aliases)
     listed = [
         {
             "name": project.name,

@@ -1,16 +1,28 @@
-"""Administer: findings, backups, tokens, prompts, settings."""
+"""Administer: imports, exports, findings, backups, tokens, prompts, settings."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import logging
+import os
+import secrets
+import tempfile
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
-from typing import Any, cast
+from io import TextIOWrapper
+from pathlib import Path
+from typing import IO, Any, Literal, TypeAlias, cast
 
+import anyio
 import anyio.to_thread
+from anyio.abc import TaskGroup
+from starlette.datastructures import UploadFile
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import RedirectResponse, Response, StreamingResponse
 
 from palimpsest.admin.backup import back_up, inspect_backup, restore, stored_backups
 from palimpsest.admin.configuration import (
@@ -22,11 +34,16 @@ from palimpsest.admin.configuration import (
     settings_in_effect,
 )
 from palimpsest.admin.doctor import examine
+from palimpsest.admin.import_file import ImportResult
+from palimpsest.admin.importers.records import MAX_BYTES
 from palimpsest.core.clock import now
-from palimpsest.core.errors import InputError, PromptError
+from palimpsest.core.errors import InputError, PalimpsestError, PromptError
+from palimpsest.core.files import OWNER_ONLY
 from palimpsest.core.models import Scope
-from palimpsest.core.validation import ScopeInput, scope_from
-from palimpsest.page.import_export import may_import, settings_of, work_of
+from palimpsest.core.settings import Settings
+from palimpsest.core.threads import end_if_cancelled
+from palimpsest.core.validation import ScopeInput, one_line, scope_from
+from palimpsest.memory import Memory
 from palimpsest.page.page_context import (
     answered,
     in_project,
@@ -37,10 +54,377 @@ from palimpsest.page.page_context import (
     shown,
     told_to,
     visitor_of,
+    writable_scope_of,
 )
+from palimpsest.page.sign_in import MAX_UPLOAD_BYTES, UPLOAD_PATH, Visitor
 from palimpsest.server import access_tokens
 from palimpsest.server.access_tokens import token_findings
 from palimpsest.server.session.lazy_memory import LazyMemory
+from palimpsest.text.display import visible
+
+# Take in one file of a form, into a private file: it may be too long to be held in memory.
+
+FIELD = "file"
+
+SECONDS = 900.0
+"""How long an upload may take. 512 MB at 5 Mbit a second."""
+
+UPLOAD_CHUNK_BYTES = 1024 * 1024
+MAX_FIELDS = 10
+"""How many parts a form may have that are no file."""
+
+_NEW_FILE = os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_BINARY", 0)
+
+MAX_NAME_CHARS = 100
+
+
+async def store_upload(request: Request, file: Path) -> str:
+    """Write the part `file` of a form to a new file (mode 0600), and return the name that it has for the person.
+
+    Raises InputError if there is no such part or it takes too long; no file is left then.
+    """
+    try:
+        with anyio.fail_after(SECONDS):
+            return await _store(request, file)
+    except BaseException as error:
+        file.unlink(missing_ok=True)  # noqa: ASYNC240 - a moment, also while the request is cancelled
+        reason = ""
+        if isinstance(error, TimeoutError):
+            reason = f"the file took longer than {SECONDS:g} seconds to arrive"
+        elif isinstance(error, HTTPException):
+            reason = "the form cannot be read"
+        elif isinstance(error, OSError):
+            reason = f"the file cannot be stored here: {error.strerror or str(error)}"
+        if reason:
+            raise InputError(f"{reason}. Nothing was imported") from error
+        raise
+
+
+async def _store(request: Request, file: Path) -> str:
+    async with request.form(max_files=1, max_fields=MAX_FIELDS) as form:
+        part = form.get(FIELD)
+        if not isinstance(part, UploadFile) or not part.filename or not part.size:
+            raise InputError("choose a file that is not empty. Nothing was imported")
+        with os.fdopen(os.open(file, _NEW_FILE, OWNER_ONLY), "wb") as stream:
+            while chunk := await part.read(UPLOAD_CHUNK_BYTES):
+                await anyio.to_thread.run_sync(stream.write, chunk)
+        return visible(one_line(part.filename.replace("\\", "/").rpartition("/")[2]))[:MAX_NAME_CHARS]
+
+
+# What the page does in the background: imports, one at a time, which go on when a browser is closed.
+#
+# An uploaded file lies in a private folder until it is imported, and no longer than an hour.
+
+logger = logging.getLogger(__name__)
+
+FOLDER = "uploads"
+
+KEPT_SECONDS = 3600.0
+"""How long a file waits for somebody to say that it is to be imported: longer than a preview is read."""
+
+LEFT_OVER_SECONDS = 24 * KEPT_SECONDS
+"""After this long a file is one that a killed process left behind: no upload and no import takes a day."""
+
+State: TypeAlias = Literal["reading", "read", "importing", "imported", "failed"]
+
+
+@dataclass(slots=True)
+class FileImport:
+    """A user's import: the uploaded file and its name, where it is imported to, and how far it is.
+
+    `result` says what it would bring or brought, and `problem` what went wrong.
+    """
+
+    file: Path
+    name: str
+    scope: Scope
+    max_bytes: int
+    restore_deleted: bool = False
+    state: State = "reading"
+    done: int = 0
+    total: int = 0
+    result: ImportResult | None = None
+    problem: str = ""
+
+    @property
+    def is_under_way(self) -> bool:
+        """Return whether its file is being read or imported."""
+        return self.state in ("reading", "importing")
+
+
+@dataclass(slots=True)
+class CareWork:
+    """The imports of all users, and locks for what costs a machine much. `run` has to run while the page is served."""
+
+    get_memory: Callable[[], Awaitable[Memory]]
+    examining: anyio.Lock = field(default_factory=anyio.Lock)
+    exporting: anyio.Lock = field(default_factory=anyio.Lock)
+    _importing: anyio.Lock = field(default_factory=anyio.Lock)
+    imports: dict[str, FileImport] = field(default_factory=dict[str, FileImport])
+    _tasks: TaskGroup | None = None
+
+    async def run(self) -> None:
+        """Work until cancelled. Then what an import has stored is kept, and the uploaded files are deleted."""
+        try:
+            async with anyio.create_task_group() as tasks:
+                self._tasks = tasks
+                await anyio.sleep_forever()
+        finally:
+            self._tasks = None
+            for user_id in list(self.imports):
+                self._forget(user_id)
+
+    @property
+    def is_importing(self) -> bool:
+        """Return whether anything is being imported."""
+        return any(each.state == "importing" for each in self.imports.values())
+
+    def refuse_second(self, user_id: str) -> None:
+        """Raise InputError if an import of a user is under way."""
+        known = self.imports.get(user_id)
+        if known is not None and known.is_under_way:
+            raise InputError(
+                f"the import of {known.name} is under way. Nothing else was imported. Wait until it is done"
+            )
+
+    def read(self, upload: FileImport) -> None:
+        """Read an uploaded file in the background, and say what it would bring. It replaces an earlier one."""
+        user_id = upload.scope.user_id
+        try:
+            self.refuse_second(user_id)
+            tasks = self._running()
+        except PalimpsestError:
+            upload.file.unlink(missing_ok=True)
+            raise
+        self._forget(user_id)
+        self.imports[user_id] = upload
+        tasks.start_soon(self._work, upload)
+
+    def start(self, user_id: str, *, restore_deleted: bool) -> None:
+        """Import in the background what was read. Raises InputError if nothing waits for it."""
+        self.refuse_second(user_id)
+        upload, tasks = self.imports.get(user_id), self._running()
+        if upload is None or upload.state != "read":
+            raise InputError("no file waits to be imported. Nothing was imported. Choose one again")
+        upload.state, upload.restore_deleted, upload.done, upload.total = "importing", restore_deleted, 0, 0
+        tasks.start_soon(self._work, upload)
+
+    def discard(self, user_id: str) -> None:
+        """Delete a user's uploaded file and forget what came of it. Raises InputError if it is being imported."""
+        self.refuse_second(user_id)
+        self._forget(user_id)
+
+    async def _work(self, upload: FileImport) -> None:
+        """Read or import a file when no other is; keep what came of it or went wrong. Delete it, unless it was read."""
+
+        def progress(done: int, total: int) -> None:
+            end_if_cancelled()  # what is stored by then is kept, and the next import of the file goes on from there
+            upload.done, upload.total = done, total
+
+        is_preview = upload.state == "reading"
+        try:
+            async with self._importing:
+                memory = await self.get_memory()
+                upload.result = await memory.care.import_file(
+                    upload.scope,
+                    upload.file,
+                    progress,
+                    dry_run=is_preview,
+                    restore_deleted=upload.restore_deleted,
+                    max_bytes=upload.max_bytes,
+                )
+                upload.state = "read" if is_preview else "imported"
+        except PalimpsestError as error:
+            upload.problem = str(error).replace(str(upload.file), upload.name)
+        except Exception:  # the page must stay up to report it
+            logger.exception("a file could not be imported")
+            upload.problem = "the file could not be imported; the log of the server says why"
+        if upload.problem:
+            upload.state = "failed"
+        if upload.state == "read":
+            await anyio.sleep(KEPT_SECONDS)
+            if upload.state == "read" and self.imports.get(upload.scope.user_id) is upload:
+                self._forget(upload.scope.user_id)
+        else:
+            upload.file.unlink(missing_ok=True)
+
+    def _forget(self, user_id: str) -> None:
+        forgotten = self.imports.pop(user_id, None)
+        if forgotten is not None:
+            forgotten.file.unlink(missing_ok=True)
+
+    def _running(self) -> TaskGroup:
+        if self._tasks is None:
+            raise PalimpsestError("the page is closing, so nothing was imported")
+        return self._tasks
+
+
+def _end_if_cancelled(_done: int, _total: int) -> None:
+    end_if_cancelled()
+
+
+def new_file(data_dir: Path) -> Path:
+    """Return a path for an upload that is used by nobody, after deleting what killed processes left there. Blocking."""
+    folder = data_dir / FOLDER
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for file in folder.iterdir():
+        try:
+            if time.time() - file.stat().st_mtime > LEFT_OVER_SECONDS:
+                file.unlink()
+        except OSError:  # another process has just deleted it
+            continue
+    return folder / secrets.token_hex(16)
+
+
+# Who may look after what: the machine is its owner's, and export and import are every visitor's own.
+#
+# Forbidden actions are hidden and answer 404.
+
+
+def require_owner(request: Request) -> None:
+    """Raise HTTPException unless the visitor opened the page with `palimpsest ui`."""
+    if not visitor_of(request).is_owner:
+        raise HTTPException(404)
+
+
+def require_settings_reader(request: Request) -> None:
+    """Raise HTTPException unless the visitor may read settings and prompts."""
+    if not visitor_of(request).sees_settings:
+        raise HTTPException(404)
+
+
+def may_import(visitor: Visitor) -> bool:
+    """Return whether a visitor may import. A file may bring memories of any project, so no project may be given."""
+    return not visitor.grant.read_only and not visitor.grant.project
+
+
+def require_import(request: Request) -> None:
+    """Raise HTTPException unless the visitor may import."""
+    if visitor_of(request).grant.read_only:
+        raise HTTPException(403)
+    if not may_import(visitor_of(request)):
+        raise HTTPException(404)
+
+
+def work_of(request: Request) -> CareWork:
+    """Return what the page does in the background."""
+    return cast("CareWork", request.app.state.care)
+
+
+async def settings_of(request: Request) -> Settings:
+    """Return the settings, also those with which the memory could not be opened. Raises PalimpsestError."""
+    memory = cast("LazyMemory", request.app.state.memory)
+    try:
+        return (await memory.get()).settings
+    except PalimpsestError:
+        with anyio.move_on_after(0):
+            return await memory.settings()
+        raise
+
+
+# Import a file: upload it, see what it would bring, import it, and undo that.
+
+MAX_BYTES_OF_OTHERS = 32 * 2**20
+"""The largest file, unpacked, of a visitor who does not own the machine: some 100,000 messages. Reading a file takes a
+multiple of its size in memory."""
+
+MEGABYTE = 2**20
+
+
+async def import_(request: Request) -> Response:
+    """Show the form for a file, or how far the import of the one that was chosen is."""
+    scope = scope_of(request)
+    upload = work_of(request).imports.get(scope.user_id)
+    if upload is not None:
+        scope = upload.scope
+    template = "care/import_state.html" if is_part(request) else "care/import.html"
+    return shown(request, template, scope=scope, upload=upload, megabytes=_max_bytes(request) // MEGABYTE)
+
+
+async def upload(request: Request) -> Response:
+    """Take in a file, and read in the background what it would bring."""
+    memory, scope, work = await memory_of(request), writable_scope_of(request), work_of(request)
+    work.refuse_second(scope.user_id)
+    max_bytes = _max_bytes(request)
+    if int(request.headers["content-length"]) > max_bytes:
+        raise InputError(f"the file has more than {max_bytes // MEGABYTE} MB. Nothing was imported")
+    file = await anyio.to_thread.run_sync(new_file, memory.settings.data_dir)
+    name = await store_upload(request, file)
+    work.read(FileImport(file, name, scope, MAX_BYTES if visitor_of(request).is_owner else MAX_BYTES_OF_OTHERS))
+    return RedirectResponse(in_project(UPLOAD_PATH, scope), HTTPStatus.SEE_OTHER)
+
+
+async def start(request: Request) -> Response:
+    """Import the file that was read."""
+    scope, form = writable_scope_of(request), await request.form()
+    work_of(request).start(scope.user_id, restore_deleted=form.get("restore_deleted") == "on")
+    return RedirectResponse(in_project(UPLOAD_PATH, scope), HTTPStatus.SEE_OTHER)
+
+
+async def discard(request: Request) -> Response:
+    """Delete the uploaded file, and forget what came of it."""
+    scope = writable_scope_of(request)
+    work_of(request).discard(scope.user_id)
+    return RedirectResponse(in_project(UPLOAD_PATH, scope), HTTPStatus.SEE_OTHER)
+
+
+def _max_bytes(request: Request) -> int:
+    return MAX_UPLOAD_BYTES if visitor_of(request).is_owner else MAX_BYTES_OF_OTHERS
+
+
+# Download a memory: everything as JSON lines, or what is believed now as Markdown.
+
+CHUNK_BYTES = 64 * 1024
+
+MEDIA = {"jsonl": "application/x-ndjson", "markdown": "text/markdown; charset=utf-8"}
+ENDINGS = {"jsonl": "jsonl", "markdown": "md"}
+
+
+async def export(request: Request) -> Response:
+    """Send the visitor's memory as a file; to a visitor of one project what that project sees, as Markdown.
+
+    It is written to a file without a name first. So a browser that reads slowly keeps no state of the ledger open, and
+    what does not work is said in place of half a download.
+    """
+    form = request.path_params["form"]
+    grant = visitor_of(request).grant
+    if form not in MEDIA or (grant.project and form != "markdown"):
+        raise HTTPException(404)
+    memory = await memory_of(request)
+    async with work_of(request).exporting:
+        file = await _exported(memory, grant.within(Scope(grant.user_id, grant.project)), form)
+    headers = {
+        "content-disposition": f'attachment; filename="palimpsest-{memory.engine.clock():%Y-%m-%d}.{ENDINGS[form]}"',
+        "content-length": str(file.seek(0, os.SEEK_END)),
+    }
+    return StreamingResponse(_chunks(file), media_type=MEDIA[form], headers=headers)
+
+
+async def _exported(memory: Memory, scope: Scope, form: Literal["jsonl", "markdown"]) -> IO[bytes]:
+    """Return an open file without a name that holds an export. It is gone when it is closed."""
+    file = cast(
+        "IO[bytes]", await anyio.to_thread.run_sync(partial(tempfile.TemporaryFile, dir=memory.settings.data_dir))
+    )
+    try:
+        text = TextIOWrapper(file, encoding="utf-8", newline="")
+        await memory.care.export(text, form, _end_if_cancelled, scope=scope, one_project=bool(scope.project))
+        text.flush()
+        text.detach()
+    except OSError as error:
+        file.close()
+        raise InputError(f"the export cannot be written: {error.strerror or error}. Nothing was changed") from error
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+async def _chunks(file: IO[bytes]) -> AsyncGenerator[bytes]:
+    with file:
+        file.seek(0)
+        while chunk := await anyio.to_thread.run_sync(file.read, CHUNK_BYTES):
+            yield chunk
+
 
 # The first page of care: what is found about each part, and where the rest is.
 

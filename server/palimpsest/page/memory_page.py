@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from difflib import SequenceMatcher
 from functools import partial
@@ -175,7 +175,7 @@ async def _saved(request: Request, given: Mapping[str, Any], write: Awaitable[Wr
     try:
         return await write
     except (ChangedMeanwhileError, StaleDecisionError):
-        is_same = given.items() <= fields_of(await memory_named(request)).items()
+        is_same = bool(given) and given.items() <= fields_of(await memory_named(request)).items()
         return "" if is_same else CHANGED_BY_ANOTHER
     except InputError as error:
         return str(error)
@@ -336,39 +336,44 @@ async def correct_many(request: Request) -> Response:
 # Correct what is stored: every action is one edit, and its answer offers to undo it.
 
 
-Save: TypeAlias = Callable[[OpenMemory, Scope, str, Mapping[str, str], int | None], Awaitable[WriteResult]]
-
-FIELDS: Mapping[str, tuple[tuple[str, ...], Save]] = {
-    "text": (
-        ("text",),
-        lambda memory, scope, memory_id, given, revision: memory.update(
-            scope, memory_id, text=given["text"], caller=CALLER, revision=revision
-        ),
-    ),
-    "tags": (
-        ("tags",),
-        lambda memory, scope, memory_id, given, revision: memory.set_tags(
-            scope, memory_id, given["tags"].split(","), caller=CALLER, revision=revision
-        ),
-    ),
-    "dates": (
-        ("since", "until"),
-        lambda memory, scope, memory_id, given, revision: memory.corrections.set_validity(
-            scope, memory_id, **given, caller=CALLER, revision=revision
-        ),
-    ),
+FIELDS: Mapping[str, Sequence[str]] = {
+    "text": ("text",),
+    "tags": ("tags",),
+    "dates": ("since", "until"),
+    "pinned": (),
+    "delete": (),
+    "restore": (),
 }
-"""What can be corrected of a memory, by the last part of the path: the fields of the form, and the write."""
+"""What can be done with a memory, by the last part of the path, and the fields of the form that can be corrected."""
+
+
+def _write(
+    memory: OpenMemory, scope: Scope, memory_id: str, action: str, sent: Mapping[str, str], form: FormData
+) -> Awaitable[WriteResult]:
+    revision = revision_of(form)
+    if action == "text":
+        return memory.update(scope, memory_id, text=sent["text"], caller=CALLER, revision=revision)
+    if action == "tags":
+        return memory.set_tags(scope, memory_id, sent["tags"].split(","), caller=CALLER, revision=revision)
+    if action == "dates":
+        return memory.corrections.set_validity(scope, memory_id, **sent, caller=CALLER, revision=revision)
+    if action == "pinned":
+        pinned = True if form.get("pinned") == "on" else None
+        return memory.update(scope, memory_id, metadata={PINNED: pinned}, caller=CALLER)
+    if action == "delete":
+        return memory.delete(scope, [memory_id], caller=CALLER)
+    return memory.restore(scope, memory_id, caller=CALLER)
 
 
 async def correct(request: Request) -> Response:
-    """Save a field of a memory, and lead to its page. What cannot be saved is shown again, with the reason."""
+    """Do what the path says with a memory, and lead to its page. What cannot be saved is shown with the reason."""
     memory, scope, form = await memory_of(request), writable_scope_of(request), await request.form()
-    names, save = FIELDS[request.url.path.rpartition("/")[2]]
-    given = {name: str(form.get(name, "")) for name in names}
-    result = await _saved(request, given, save(memory, scope, request.path_params["id"], given, revision_of(form)))
+    action = request.url.path.rpartition("/")[2]
+    given = {name: str(form.get(name, "")) for name in FIELDS[action]}
+    result = await _saved(request, given, _write(memory, scope, request.path_params["id"], action, given, form))
     if isinstance(result, WriteResult):
-        return _done(request, done_by(result), result.edit)
+        word = {"delete": "deleted", "restore": "restored"}.get(action, "changed")
+        return _done(request, done_by(result, word), result.edit)
     if not result:
         return _done(request, "unchanged", 0)
     await memory_named(request)
@@ -380,29 +385,6 @@ def _done(request: Request, done: str, edit: int) -> Response:
     """Lead to the page of a memory, which says what was done to it."""
     path = in_project(f"/memories/{request.path_params['id']}", scope_of(request))
     return answered(request, path, {"done": done, "edit": edit})
-
-
-Change: TypeAlias = Callable[[OpenMemory, Scope, str, FormData], Awaitable[WriteResult]]
-
-CHANGES: Mapping[str, tuple[str, Change]] = {
-    "pinned": (
-        "",
-        lambda memory, scope, memory_id, form: memory.update(
-            scope, memory_id, metadata={PINNED: True if form.get("pinned") == "on" else None}, caller=CALLER
-        ),
-    ),
-    "delete": ("deleted", lambda memory, scope, memory_id, _: memory.delete(scope, [memory_id], caller=CALLER)),
-    "restore": ("restored", lambda memory, scope, memory_id, _: memory.restore(scope, memory_id, caller=CALLER)),
-}
-"""What else can be done with a memory, by the last part of the path: the word for it, and the write."""
-
-
-async def change(request: Request) -> Response:
-    """Pin, delete or restore a memory, and lead to its page."""
-    memory, scope, form = await memory_of(request), writable_scope_of(request), await request.form()
-    done, write = CHANGES[request.url.path.rpartition("/")[2]]
-    result = await write(memory, scope, request.path_params["id"], form)
-    return _done(request, done or done_by(result), result.edit)
 
 
 async def undo(request: Request) -> Response:

@@ -26,8 +26,8 @@ from palimpsest.core.clock import now
 from palimpsest.core.errors import InputError, LedgerError, MemoryNotFoundError, PalimpsestError, Remedy, SettingsError
 from palimpsest.core.settings import Settings
 from palimpsest.learn.browsing import Changes, Look
-from palimpsest.page import administration, browse, import_export, memory_page, search_page
-from palimpsest.page.import_export import CareWork
+from palimpsest.page import administration, browse, memory_page, search_page
+from palimpsest.page.administration import CareWork
 from palimpsest.page.page_context import Told, is_part, memory_of, rendered, visitor_of
 from palimpsest.page.sign_in import COOKIE, STATIC, UPLOAD_PATH, Safety, Visitor, Visits
 from palimpsest.server.access_tokens import AccessTokenVerifier, Grant
@@ -179,8 +179,7 @@ ROUTES = (
     Route("/memories/{id}/edit", memory_page.save_hit, methods=["POST"]),
     Route("/memories/{id}/hit", memory_page.hit),
     Route("/memories/{id}/merge", memory_page.merge_with),
-    *(Route(f"/memories/{{id}}/{field}", memory_page.correct, methods=["POST"]) for field in memory_page.FIELDS),
-    *(Route(f"/memories/{{id}}/{name}", memory_page.change, methods=["POST"]) for name in memory_page.CHANGES),
+    *(Route(f"/memories/{{id}}/{action}", memory_page.correct, methods=["POST"]) for action in memory_page.FIELDS),
     Route("/duplicates", memory_page.duplicates),
     Route("/duplicates/merge", memory_page.merge, methods=["POST"]),
     Route("/conflicts", memory_page.conflicts),
@@ -206,16 +205,16 @@ ROUTES = (
     Route("/sign-in", sign_in, methods=["GET", "POST"]),
     Route("/sign-out", sign_out, methods=["POST"]),
     Route("/care", administration.care),
-    Route("/care/export/{form}", import_export.export),
+    Route("/care/export/{form}", administration.export),
     *_only_for(
-        import_export.require_import,
-        Route(UPLOAD_PATH, import_export.import_),
-        Route(UPLOAD_PATH, import_export.upload, methods=["POST"]),
-        Route("/care/import/start", import_export.start, methods=["POST"]),
-        Route("/care/import/discard", import_export.discard, methods=["POST"]),
+        administration.require_import,
+        Route(UPLOAD_PATH, administration.import_),
+        Route(UPLOAD_PATH, administration.upload, methods=["POST"]),
+        Route("/care/import/start", administration.start, methods=["POST"]),
+        Route("/care/import/discard", administration.discard, methods=["POST"]),
     ),
     *_only_for(
-        import_export.require_owner,
+        administration.require_owner,
         Route("/care/findings", administration.findings),
         Route("/care/backups", administration.backups),
         Route("/care/backups", administration.make, methods=["POST"]),
@@ -229,7 +228,7 @@ ROUTES = (
         Route("/care/prompts/{name}/shipped", administration.return_, methods=["POST"]),
     ),
     *_only_for(
-        import_export.require_settings_reader,
+        administration.require_settings_reader,
         Route("/care/settings", administration.settings),
         Route("/care/prompts", administration.prompts),
         Route("/care/prompts/{name}", administration.prompt),
@@ -253,7 +252,7 @@ def page_app(memory: LazyMemory, visits_: Visits) -> Starlette:
     app = Starlette(
         routes=ROUTES,
         middleware=[Middleware(Safety), Middleware(_Access)],
-        exception_handlers={HTTPException: _refused, MemoryNotFoundError: _not_found, PalimpsestError: _failed},
+        exception_handlers={HTTPException: _problem, PalimpsestError: _problem},
     )
     app.state.memory, app.state.visits, app.state.streams = memory, visits_, Streams()
     app.state.told, app.state.care = Told(), CareWork(memory.get)
@@ -272,10 +271,14 @@ class _Access:
             request = Request(scope)
             known = cast("Visits", request.app.state.visits)
             visitor = await known.visitor(request.cookies.get(COOKIE, ""))
-            if visitor is None and not request.url.path.startswith(OPEN_PATHS):
-                await _unknown(request)(scope, receive, send)
+            is_open = request.url.path.startswith(OPEN_PATHS)
+            if visitor is None and not is_open:
+                answer = Response(status_code=401, headers={"hx-redirect": "/sign-in"})
+                if request.method == "GET" and not is_part(request):  # a part of a page has no place for a form
+                    answer = RedirectResponse("/sign-in", HTTPStatus.SEE_OTHER)
+                await answer(scope, receive, send)
                 return
-            if visitor is not None and visitor.grant.project and not request.url.path.startswith(OPEN_PATHS):
+            if visitor is not None and visitor.grant.project and not is_open:
                 visitor = await _in_present_project(request, visitor)
             request.state.visitor = visitor
             if visitor is not None:
@@ -295,29 +298,18 @@ async def _in_present_project(request: Request, visitor: Visitor) -> Visitor:
     return replace(visitor, grant=replace(visitor.grant, project=project))
 
 
-def _unknown(request: Request) -> Response:
-    """Return the answer to a request without a valid cookie. A part of a page has no place for a form."""
-    if request.method == "GET" and not is_part(request):
-        return RedirectResponse("/sign-in", HTTPStatus.SEE_OTHER)
-    return Response(status_code=401, headers={"hx-redirect": "/sign-in"})
+async def _problem(request: Request, error: Exception) -> Response:
+    """Say that there is no such thing or that it may not be changed, or what did not work.
 
-
-async def _refused(request: Request, error: Exception) -> Response:
-    """Say that there is no such thing, or that it may not be changed."""
-    status = error.status_code if isinstance(error, HTTPException) else HTTPStatus.NOT_FOUND
-    problem = "read_only" if status == HTTPStatus.FORBIDDEN else "not_found"
-    return rendered(request, "problem.html", status, problem=problem, reason="")
-
-
-async def _not_found(request: Request, error: Exception) -> Response:
-    """Say that there is no such memory. One of the visitor's own that is not living any more is no secret."""
-    is_own = isinstance(error, MemoryNotFoundError) and error.remedy is Remedy.RESTORE
-    return await (_failed if is_own else _refused)(request, error)
-
-
-async def _failed(request: Request, error: Exception) -> Response:
-    """Say what did not work. The texts of our errors say what was kept and what to do."""
-    status = 400 if isinstance(error, InputError) else 503
+    A memory of the visitor's own that is not living any more is no secret. The texts of our errors say what was kept
+    and what to do.
+    """
+    is_unknown = isinstance(error, MemoryNotFoundError) and error.remedy is not Remedy.RESTORE
+    if is_unknown or isinstance(error, HTTPException):
+        status = error.status_code if isinstance(error, HTTPException) else HTTPStatus.NOT_FOUND
+        problem = "read_only" if status == HTTPStatus.FORBIDDEN else "not_found"
+        return rendered(request, "problem.html", status, problem=problem, reason="")
+    status = HTTPStatus.BAD_REQUEST if isinstance(error, InputError) else HTTPStatus.SERVICE_UNAVAILABLE
     return rendered(request, "problem.html", status, problem="failed", reason=str(error))
 
 

@@ -10,7 +10,7 @@ import pytest
 from palimpsest.core.models import Scope
 from palimpsest.page.sign_in import Visitor
 from palimpsest.server.access_tokens import Grant
-from tests.support.page import OpenPage, page_in
+from tests.support.page import Browser, OpenPage
 
 pytestmark = pytest.mark.anyio
 
@@ -28,28 +28,27 @@ def names_in(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
-async def test_everything_is_downloaded_without_loss(tmp_path: Path) -> None:
+async def test_everything_is_downloaded_without_loss(tmp_path: Path, page: OpenPage, browser: Browser) -> None:
     """Guards the export: it is the file that the command writes, and leaves nothing on the disk."""
-    async with page_in(tmp_path) as page, page.browser() as browser:
-        await fill(page)
-        files = names_in(tmp_path)
-        answer = await browser.get("/care/export/jsonl")
-        assert answer.headers["content-disposition"].startswith('attachment; filename="palimpsest-')
-        assert int(answer.headers["content-length"]) == len(answer.content)
-        await page.memory.care.export(tmp_path / "command.jsonl", "jsonl", lambda _done, _total: None)
-        header, *items = [json.loads(line) for line in answer.text.splitlines()]
-        assert items == [json.loads(line) for line in (tmp_path / "command.jsonl").read_text("utf-8").splitlines()][1:]
-        assert header["user_id"] == "alice"
-        assert names_in(tmp_path) - {"command.jsonl"} == files
-        markdown = (await browser.get("/care/export/markdown")).text
-        assert all(text in markdown for text in ("# Memories of alice", "boat", "## Project shop", "## Project blog"))
-        assert "Bob" not in answer.text + markdown
+    await fill(page)
+    files = names_in(tmp_path)
+    answer = await browser.get("/care/export/jsonl")
+    assert answer.headers["content-disposition"].startswith('attachment; filename="palimpsest-')
+    assert int(answer.headers["content-length"]) == len(answer.content)
+    await page.memory.care.export(tmp_path / "command.jsonl", "jsonl", lambda _done, _total: None)
+    header, *items = [json.loads(line) for line in answer.text.splitlines()]
+    assert items == [json.loads(line) for line in (tmp_path / "command.jsonl").read_text("utf-8").splitlines()][1:]
+    assert header["user_id"] == "alice"
+    assert names_in(tmp_path) - {"command.jsonl"} == files
+    markdown = (await browser.get("/care/export/markdown")).text
+    assert all(text in markdown for text in ("# Memories of alice", "boat", "## Project shop", "## Project blog"))
+    assert "Bob" not in answer.text + markdown
 
 
-async def test_each_visitor_gets_what_they_may_see(tmp_path: Path) -> None:
+async def test_each_visitor_gets_what_they_may_see(page: OpenPage) -> None:
     """Guards projects and users from each other."""
     bob, shop = Visitor(Grant("bob", read_only=True)), Visitor(Grant("alice", project="shop"))
-    async with page_in(tmp_path) as page, page.browser(bob) as of_bob, page.browser(shop) as of_shop:
+    async with page.browser(bob) as of_bob, page.browser(shop) as of_shop:
         await fill(page)
         for form in ("jsonl", "markdown"):
             text = (await of_bob.get(f"/care/export/{form}")).text

@@ -10,17 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import httpx
 import pytest
 
 from palimpsest.admin import import_file
 from palimpsest.core.models import Scope
-from palimpsest.page import import_export
+from palimpsest.page import administration
 from palimpsest.page.sign_in import Visitor
 from palimpsest.server.access_tokens import Grant
 from palimpsest.store import transfer
 from tests.support.memory import ALICE, memory_texts
-from tests.support.page import OWN, READER, page_in
+from tests.support.page import READER, Browser, OpenPage, done, page_in
 
 pytestmark = pytest.mark.anyio
 
@@ -35,12 +34,12 @@ def form(content: Any = MEM0, name: str = "mem0.json") -> dict[str, Any]:
     return {"file": (name, content if isinstance(content, bytes) else json.dumps(content).encode())}
 
 
-async def settled(browser: httpx.AsyncClient) -> str:
+async def settled(browser: Browser) -> str:
     """Return the page of the import once nothing is under way."""
     return await shown(browser, lambda text: 'hx-trigger="every 1s"' not in text)
 
 
-async def shown(browser: httpx.AsyncClient, is_it: Callable[[str], bool]) -> str:
+async def shown(browser: Browser, is_it: Callable[[str], bool]) -> str:
     """Return the page of the import once it is as it should be."""
     with anyio.fail_after(60):
         while not is_it(text := (await browser.get("/care/import")).text):  # noqa: ASYNC110 - as a browser does
@@ -48,9 +47,9 @@ async def shown(browser: httpx.AsyncClient, is_it: Callable[[str], bool]) -> str
     return text
 
 
-async def sent(browser: httpx.AsyncClient, **of_form: Any) -> str:
+async def sent(browser: Browser, **of_form: Any) -> str:
     """Send a file, and return the page that says what it would bring."""
-    answer = await browser.post("/care/import", files=form(**of_form), headers=OWN)
+    answer = await browser.post("/care/import", files=form(**of_form))
     assert (answer.status_code, answer.headers.get("location")) == (303, "/care/import"), answer.text
     return await settled(browser)
 
@@ -65,39 +64,38 @@ def uploads(folder: Path) -> list[Path]:
     return list((folder / "uploads").glob("*"))
 
 
-async def test_a_file_is_previewed_imported_and_undone(tmp_path: Path) -> None:
+async def test_a_file_is_previewed_imported_and_undone(tmp_path: Path, page: OpenPage, browser: Browser) -> None:
     """Guards the way of a file: nothing is stored before somebody says so, and one click takes it back."""
-    async with page_in(tmp_path) as page, page.browser() as browser:
-        preview = await sent(browser)
-        assert all(text in preview for text in ("memories: 2", "Ana drinks green tea", "Ana keeps a parrot &lt;b&gt;"))
-        assert await memory_texts(page.memory) == []
-        (waiting,) = uploads(tmp_path)
-        assert (waiting.stat().st_mode & 0o777, waiting.parent.stat().st_mode & 0o777) == (0o600, 0o700)
-        await browser.post("/care/import/start", headers=OWN)
-        done = await settled(browser)
-        assert "The file is imported." in done
-        (undo_path,) = re.findall(r'action="(/edits/\d+/undo[^"]*)"', done)
-        assert await memory_texts(page.memory) == ["Ana drinks green tea", "Ana keeps a parrot <b>"]
-        assert uploads(tmp_path) == []
-        await browser.post(undo_path, headers=OWN)
-        assert await memory_texts(page.memory) == []
+    preview = await sent(browser)
+    assert all(text in preview for text in ("memories: 2", "Ana drinks green tea", "Ana keeps a parrot &lt;b&gt;"))
+    assert await memory_texts(page.memory) == []
+    (waiting,) = uploads(tmp_path)
+    assert (waiting.stat().st_mode & 0o777, waiting.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+    await browser.post("/care/import/start")
+    answer = await settled(browser)
+    assert "The file is imported." in answer
+    (undo_path,) = re.findall(r'action="(/edits/\d+/undo[^"]*)"', answer)
+    assert await memory_texts(page.memory) == ["Ana drinks green tea", "Ana keeps a parrot <b>"]
+    assert uploads(tmp_path) == []
+    await browser.post(undo_path)
+    assert await memory_texts(page.memory) == []
 
 
-async def test_what_is_skipped_is_shown_with_the_reason(tmp_path: Path) -> None:
+async def test_what_is_skipped_is_shown_with_the_reason(page: OpenPage, browser: Browser) -> None:
     """Guards a person's decisions: what they deleted stays away, unless they ask for it back."""
-    async with page_in(tmp_path) as page, page.browser() as browser:
-        await sent(browser)
-        await browser.post("/care/import/start", headers=OWN)
-        await settled(browser)
-        parrot = next(hit.id for hit in (await page.memory.list(ALICE)).hits if "parrot" in hit.text)
-        await page.memory.delete(ALICE, [parrot])
-        again = await sent(browser)
-        assert "Nothing: all of it is already here." in again
-        known, deleted = again.split("Skipped, because it is already here")[1].split("deleted here after")
-        assert ("green tea" in known, "parrot" in deleted) == (True, True)
-        await browser.post("/care/import/start", data={"restore_deleted": "on"}, headers=OWN)
-        await settled(browser)
-        assert len(await memory_texts(page.memory)) == 2
+    await sent(browser)
+    await browser.post("/care/import/start")
+    await settled(browser)
+    parrot = next(hit.id for hit in (await page.memory.list(ALICE)).hits if "parrot" in hit.text)
+    await page.memory.delete(ALICE, [parrot])
+    again = await sent(browser)
+    assert "Nothing: all of it is already here." in again
+    known, deleted = again.split("Skipped, because it is already here")[1].split("deleted here after")
+    assert ("green tea" in known, "parrot" in deleted) == (True, True)
+    assert 'type="checkbox" name="restore_deleted"' in again, "the form sends what the import reads"
+    await browser.post("/care/import/start", data={"restore_deleted": "on"})
+    await settled(browser)
+    assert len(await memory_texts(page.memory)) == 2
 
 
 async def test_an_export_comes_back_with_a_way_back(tmp_path: Path) -> None:
@@ -108,9 +106,9 @@ async def test_an_export_comes_back_with_a_way_back(tmp_path: Path) -> None:
     async with page_in(tmp_path / "here") as page, page.browser() as browser:
         await page.add("Alice sings")
         assert "memories: 2" in await sent(browser, content=content, name="alice.jsonl")
-        await browser.post("/care/import/start", headers=OWN)
-        done = await settled(browser)
-        assert "/care/backups/restore?file=ledger-before-import-" in done
+        await browser.post("/care/import/start")
+        answer = await settled(browser)
+        assert "/care/backups/restore?file=ledger-before-import-" in answer
         assert len(await memory_texts(page.memory)) == 3
 
 
@@ -127,7 +125,9 @@ async def test_the_name_of_a_file_is_only_shown(tmp_path: Path) -> None:
         assert await memory_texts(page.memory) == []
 
 
-async def test_a_damaged_or_missing_file_is_refused_with_the_reason(tmp_path: Path) -> None:
+async def test_a_damaged_or_missing_file_is_refused_with_the_reason(
+    tmp_path: Path, page: OpenPage, browser: Browser
+) -> None:
     """Guards the memory: what cannot be read brings nothing, and is not kept."""
     no_files: list[dict[str, Any]] = [
         {"text": (None, "x")},
@@ -135,18 +135,17 @@ async def test_a_damaged_or_missing_file_is_refused_with_the_reason(tmp_path: Pa
         {"file": ("empty.json", b"")},
         {"other": ("a", b"[]")},
     ]
-    async with page_in(tmp_path) as page, page.browser() as browser:
-        for content in (b"{ damaged", b"\xff\xfe\x00", b'{"type": "palimpsest"', b"PK\x03\x04 damaged", b"[1, 2]"):
-            refused = await sent(browser, content=content)
-            assert "was not imported to its end" in refused, content
-            assert 'action="/care/import/start"' not in refused, content
-            started = await browser.post("/care/import/start", headers=OWN)
-            assert (started.status_code, "no file waits" in started.text) == (400, True), content
-            assert uploads(tmp_path) == [], content
-        for files in no_files:
-            answer = await browser.post("/care/import", files=files, headers=OWN)
-            assert (answer.status_code, uploads(tmp_path)) == (400, []), files
-        assert await memory_texts(page.memory) == []
+    for content in (b"{ damaged", b"\xff\xfe\x00", b'{"type": "palimpsest"', b"PK\x03\x04 damaged", b"[1, 2]"):
+        refused = await sent(browser, content=content)
+        assert "was not imported to its end" in refused, content
+        assert 'action="/care/import/start"' not in refused, content
+        started = await browser.post("/care/import/start")
+        assert (started.status_code, "no file waits" in started.text) == (400, True), content
+        assert uploads(tmp_path) == [], content
+    for files in no_files:
+        answer = await browser.post("/care/import", files=files)
+        assert (answer.status_code, uploads(tmp_path)) == (400, []), files
+    assert await memory_texts(page.memory) == []
 
 
 async def test_a_file_that_is_not_wanted_is_forgotten(tmp_path: Path) -> None:
@@ -154,7 +153,7 @@ async def test_a_file_that_is_not_wanted_is_forgotten(tmp_path: Path) -> None:
     async with page_in(tmp_path) as page, page.browser() as browser:
         await sent(browser)
         assert len(uploads(tmp_path)) == 1
-        forgotten = await browser.post("/care/import/discard", headers=OWN, follow_redirects=True)
+        forgotten = await done(browser, "/care/import/discard")
         assert ("mem0.json" in forgotten.text, uploads(tmp_path)) == (False, [])
         await sent(browser)
         await sent(browser)
@@ -162,13 +161,15 @@ async def test_a_file_that_is_not_wanted_is_forgotten(tmp_path: Path) -> None:
     assert uploads(tmp_path) == []
 
 
-async def test_too_large_a_file_is_refused_before_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_too_large_a_file_is_refused_before_it_is_read(
+    tmp_path: Path, page: OpenPage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Guards the memory of the machine from visitors: their files are smaller, and so is what a ZIP holds."""
-    monkeypatch.setattr(import_export, "MAX_BYTES_OF_OTHERS", 1024)
-    async with page_in(tmp_path) as page, page.browser(Visitor(Grant("alice"))) as browser:
-        answer = await browser.post("/care/import", files=form(b" " * 2000), headers=OWN)
+    monkeypatch.setattr(administration, "MAX_BYTES_OF_OTHERS", 1024)
+    async with page.browser(Visitor(Grant("alice"))) as browser:
+        answer = await browser.post("/care/import", files=form(b" " * 2000))
         assert (answer.status_code, uploads(tmp_path)) == (400, [])
-        elsewhere = await browser.post("/care/import/start", content=b" " * 300_000, headers=OWN)
+        elsewhere = await browser.post("/care/import/start", content=b" " * 300_000)
         assert elsewhere.status_code == 413
         async with page.browser() as owner:
             assert "mem0.json" in await sent(owner)
@@ -183,17 +184,17 @@ async def test_an_import_goes_on_without_its_browser_and_keeps_others_out(
         go_on = held_before_storing(monkeypatch)
         async with page.browser() as browser:
             await sent(browser)
-            await browser.post("/care/import/start", headers=OWN)
+            await browser.post("/care/import/start")
         async with page.browser() as browser:
             text = await shown(browser, lambda text: '<progress max="2" value="1">' in text)
             assert 'type="file"' not in text
             part = (await browser.get("/care/import", headers={"hx-request": "true"})).text
             assert part.lstrip().startswith("<section")
             for second in (
-                browser.post("/care/import", files=form(), headers=OWN),
-                browser.post("/care/import/start", headers=OWN),
-                browser.post("/care/import/discard", headers=OWN),
-                browser.post("/care/backups/restore", data={"file": "x", "confirmed": "on"}, headers=OWN),
+                browser.post("/care/import", files=form()),
+                browser.post("/care/import/start"),
+                browser.post("/care/import/discard"),
+                browser.post("/care/backups/restore", data={"file": "x", "confirmed": "on"}),
             ):
                 answer = await second
                 assert (answer.status_code, "under way" in answer.text) == (400, True)
@@ -218,27 +219,26 @@ def held_before_storing(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     return go_on
 
 
-async def test_who_may_not_import_cannot(tmp_path: Path) -> None:
+async def test_who_may_not_import_cannot(tmp_path: Path, page: OpenPage) -> None:
     """Guards the memory from visitors who may only read, or see one project: a file may bring any project."""
-    async with page_in(tmp_path) as page:
-        for visitor, status in ((READER, 403), (Visitor(Grant("alice", project="shop")), 404)):
-            async with page.browser(visitor) as browser:
-                assert (await browser.get("/care/import")).status_code == status
-                for path in ("", "/start", "/discard"):
-                    assert (await browser.post(f"/care/import{path}", files=form(), headers=OWN)).status_code == status
-        assert uploads(tmp_path) == []
-        assert await memory_texts(page.memory) == []
+    for visitor, status in ((READER, 403), (Visitor(Grant("alice", project="shop")), 404)):
+        async with page.browser(visitor) as browser:
+            assert (await browser.get("/care/import")).status_code == status
+            for path in ("", "/start", "/discard"):
+                assert (await browser.post(f"/care/import{path}", files=form())).status_code == status
+    assert uploads(tmp_path) == []
+    assert await memory_texts(page.memory) == []
 
 
-async def test_each_user_has_an_import_of_their_own(tmp_path: Path) -> None:
+async def test_each_user_has_an_import_of_their_own(page: OpenPage, browser: Browser) -> None:
     """Guards users from each other: another user's file is not shown, and lands in another memory."""
     bob = Visitor(Grant("bob"))
-    async with page_in(tmp_path) as page, page.browser() as browser, page.browser(bob) as other:
+    async with page.browser(bob) as other:
         await sent(browser, name="of-alice.json")
         assert "of-alice" not in (await other.get("/care/import")).text
-        assert (await other.post("/care/import/start", headers=OWN)).status_code == 400
+        assert (await other.post("/care/import/start")).status_code == 400
         await sent(other, content=MEM0[:1], name="of-bob.json")
-        await other.post("/care/import/start", headers=OWN)
+        await other.post("/care/import/start")
         assert "restore?file" not in await settled(other)
         assert [hit.text for hit in (await page.memory.list(Scope("bob"))).hits] == ["Ana drinks green tea"]
         assert await memory_texts(page.memory) == []

@@ -9,7 +9,7 @@ import pytest
 
 from palimpsest.page.sign_in import Visitor
 from palimpsest.server.access_tokens import Grant
-from tests.support.page import OWN, OWNER, READER, page_in
+from tests.support.page import OWNER, READER, Browser, OpenPage
 
 pytestmark = pytest.mark.anyio
 
@@ -39,40 +39,38 @@ VISITORS: tuple[tuple[Visitor, set[str]], ...] = (
 )
 
 
-async def test_everybody_gets_what_is_theirs(tmp_path: Path) -> None:
+async def test_everybody_gets_what_is_theirs(page: OpenPage) -> None:
     """Guards what belongs to the machine: others find no link to it, and its paths do not exist for them."""
     paths = (*OF_THE_MACHINE, *OF_THE_SETTINGS, *EXPORTS, "/care/import")
-    async with page_in(tmp_path) as page:
-        await page.add("Alice has a boat")
-        for visitor, open_paths in VISITORS:
-            async with page.browser(visitor) as browser:
-                links = set(re.findall(r'href="(/care/[^"]+)"', (await browser.get("/care")).text))
-                linked = {path for path in open_paths if path.count("/") == 2 or "export" in path}
-                assert links & set(paths) == linked, visitor
-                for path in paths:
-                    status = (await browser.get(path)).status_code
-                    named_in_vain = path.startswith("/care/backups/restore") and visitor is OWNER
-                    expected = {400} if named_in_vain else {200} if path in open_paths else {403, 404}
-                    assert status in expected, (visitor, path)
-                if visitor is not OWNER:
-                    assert {(await browser.post(path, headers=OWN)).status_code for path in WRITES} == {404}, visitor
+    await page.add("Alice has a boat")
+    for visitor, open_paths in VISITORS:
+        async with page.browser(visitor) as browser:
+            links = set(re.findall(r'href="(/care/[^"]+)"', (await browser.get("/care")).text))
+            linked = {path for path in open_paths if path.count("/") == 2 or "export" in path}
+            assert links & set(paths) == linked, visitor
+            for path in paths:
+                status = (await browser.get(path)).status_code
+                named_in_vain = path.startswith("/care/backups/restore") and visitor is OWNER
+                expected = {400} if named_in_vain else {200} if path in open_paths else {403, 404}
+                assert status in expected, (visitor, path)
+            if visitor is not OWNER:
+                assert {(await browser.post(path)).status_code for path in WRITES} == {404}, visitor
 
 
-async def test_what_is_not_in_order_has_a_mark_and_a_word(tmp_path: Path) -> None:
+async def test_what_is_not_in_order_has_a_mark_and_a_word(tmp_path: Path, page: OpenPage, browser: Browser) -> None:
     """Guards the table of the findings: by itself, as a part of the page, and with a damaged part."""
-    async with page_in(tmp_path) as page, page.browser() as browser:
-        await page.add("Alice has a boat")
-        assert 'hx-get="/care/findings"' in (await browser.get("/care")).text
-        whole = (await browser.get("/care/findings")).text
-        assert "Every part is in order." in whole
-        assert re.findall(r'<th scope="row">(\w+)</th>', whole)[:4] == ["scope", "settings", "prompts", "embedder"]
-        own = tmp_path / "config.toml"
-        own.write_text("", "utf-8")
-        (tmp_path / "index").mkdir(exist_ok=True)
-        folder = tmp_path / "index" / "7"
-        folder.mkdir()
-        (folder / "checkpoint.json").write_text("damaged", "utf-8")
-        part = (await browser.get("/care/findings", headers={"hx-request": "true"})).text
-        assert "<html" not in part
-        assert "Not in order: index" in part
-        assert re.search(r'<tr class="fault"><th scope="row">index</th>\s*<td><strong>.*degraded', part)
+    await page.add("Alice has a boat")
+    assert 'hx-get="/care/findings"' in (await browser.get("/care")).text
+    whole = (await browser.get("/care/findings")).text
+    assert "Every part is in order." in whole
+    assert re.findall(r'<th scope="row">(\w+)</th>', whole)[:4] == ["scope", "settings", "prompts", "embedder"]
+    own = tmp_path / "config.toml"
+    own.write_text("", "utf-8")
+    (tmp_path / "index").mkdir(exist_ok=True)
+    folder = tmp_path / "index" / "7"
+    folder.mkdir()
+    (folder / "checkpoint.json").write_text("damaged", "utf-8")
+    part = (await browser.get("/care/findings", headers={"hx-request": "true"})).text
+    assert "<html" not in part
+    assert "Not in order: index" in part
+    assert re.search(r'<tr class="fault"><th scope="row">index</th>\s*<td><strong>.*degraded', part)

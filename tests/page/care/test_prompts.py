@@ -11,7 +11,7 @@ import pytest
 from palimpsest.llm.prompts import shipped_directory
 from palimpsest.page.sign_in import Visitor
 from palimpsest.server.access_tokens import Grant
-from tests.support.page import OWN, page_in
+from tests.support.page import Browser, done, page_in
 
 pytestmark = pytest.mark.anyio
 
@@ -39,20 +39,18 @@ async def test_a_prompt_of_ones_own_is_saved_shown_and_returned_from(tmp_path: P
     async with page_in(tmp_path / "data") as page, page.browser() as browser:
         assert "as shipped" in (await browser.get("/care/prompts/extract")).text
         sent = {"text": EDITED.replace("\n", "\r\n")}
-        saved = (await browser.post("/care/prompts/extract", data=sent, headers=OWN, follow_redirects=True)).text
+        saved = (await done(browser, "/care/prompts/extract", sent)).text
         assert "Your prompt is saved." in saved
         assert re.findall(r"<(ins|del)>(.*?)</", saved) == [("ins", "Answer &lt;b&gt;tersely&lt;/b&gt;.")]
         assert file.read_text("utf-8") == EDITED
         assert "tersely" in page.memory.engine.prompts.get("extract").system
-        again = (
-            await browser.post("/care/prompts/extract", data={"text": SHIPPED}, headers=OWN, follow_redirects=True)
-        ).text
+        again = (await done(browser, "/care/prompts/extract", {"text": SHIPPED})).text
         assert "extract.md.old" in again
         assert (own / "extract.md.old").read_text("utf-8") == EDITED
-        returned = (await browser.post("/care/prompts/extract/shipped", headers=OWN, follow_redirects=True)).text
+        returned = (await done(browser, "/care/prompts/extract/shipped")).text
         assert ("The shipped prompt is used again." in returned, file.exists()) == (True, False)
         assert (own / "extract.md.old1").read_text("utf-8") == SHIPPED
-        assert (await browser.post("/care/prompts/extract/shipped", headers=OWN)).status_code == 303
+        assert (await browser.post("/care/prompts/extract/shipped")).status_code == 303
         listed = (await browser.get("/care/prompts")).text
         assert listed.count("as shipped") == len(page.memory.engine.prompts.needed)
 
@@ -70,12 +68,12 @@ async def test_a_prompt_that_cannot_be_used_is_not_saved(tmp_path: Path, own: Pa
     }
     async with page_in(tmp_path / "data") as page, page.browser() as browser:
         for text, reason in wrong.items():
-            refused = await browser.post("/care/prompts/extract", data={"text": text}, headers=OWN)
+            refused = await browser.post("/care/prompts/extract", data={"text": text})
             assert (refused.status_code, reason in refused.text, files_in(own)) == (400, True, []), reason
             assert "tersely" in refused.text or not text
         for name in ("..%2Fextract", "%2Fetc%2Fpasswd", "nothing", "README"):
             for path in (name, f"{name}/shipped"):
-                answer = await browser.post(f"/care/prompts/{path}", data={"text": EDITED}, headers=OWN)
+                answer = await browser.post(f"/care/prompts/{path}", data={"text": EDITED})
                 assert answer.status_code == 404, path
         assert files_in(own) == []
 
@@ -87,19 +85,18 @@ async def test_who_did_not_open_the_page_here_only_reads(tmp_path: Path, own: Pa
         shown = (await browser.get("/care/prompts/extract")).text
         assert (shown.count('method="post"'), "## system" in shown) == (1, True)
         for path in ("", "/shipped"):
-            answer = await browser.post(f"/care/prompts/extract{path}", data={"text": EDITED}, headers=OWN)
+            answer = await browser.post(f"/care/prompts/extract{path}", data={"text": EDITED})
             assert answer.status_code == 404
         assert files_in(own) == []
 
 
-async def test_without_a_folder_there_is_no_form(tmp_path: Path) -> None:
+async def test_without_a_folder_there_is_no_form(browser: Browser) -> None:
     """Guards the shipped files: the page says which setting names a folder for one's own."""
-    async with page_in(tmp_path) as page, page.browser() as browser:
-        assert "prompts_dir" in (await browser.get("/care/prompts")).text
-        assert "<textarea" not in (await browser.get("/care/prompts/extract")).text
-        refused = await browser.post("/care/prompts/extract", data={"text": EDITED}, headers=OWN)
-        assert (refused.status_code, "prompts_dir" in refused.text) == (400, True)
-        assert (shipped_directory() / "extract.md").read_text("utf-8") == SHIPPED
+    assert "prompts_dir" in (await browser.get("/care/prompts")).text
+    assert "<textarea" not in (await browser.get("/care/prompts/extract")).text
+    refused = await browser.post("/care/prompts/extract", data={"text": EDITED})
+    assert (refused.status_code, "prompts_dir" in refused.text) == (400, True)
+    assert (shipped_directory() / "extract.md").read_text("utf-8") == SHIPPED
 
 
 @pytest.mark.usefixtures("own")
@@ -109,13 +106,13 @@ async def test_a_second_save_of_a_prompt_overwrites_no_other_unseen(tmp_path: Pa
         opened = read_of(await browser.get(path))
         first, second = (EDITED.replace("tersely", word) for word in ("FIRST", "SECOND"))
         for _ in range(2):
-            saved = await browser.post(path, data={"text": first, "read": opened}, headers=OWN)
+            saved = await browser.post(path, data={"text": first, "read": opened})
             assert saved.status_code == 303
-        refused = await browser.post(path, data={"text": second, "read": opened}, headers=OWN)
+        refused = await browser.post(path, data={"text": second, "read": opened})
         assert (refused.status_code, "was changed after you had opened it" in refused.text) == (409, True)
         assert "FIRST" in refused.text
         assert "SECOND" in refused.text
-        again = await browser.post(path, data={"text": second, "read": read_of(refused)}, headers=OWN)
+        again = await browser.post(path, data={"text": second, "read": read_of(refused)})
         assert again.status_code == 303
 
 

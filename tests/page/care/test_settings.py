@@ -12,7 +12,7 @@ from palimpsest.core.settings import load_settings
 from palimpsest.core.settings_file import Origin
 from palimpsest.page.sign_in import Visitor
 from palimpsest.server.access_tokens import Grant
-from tests.support.page import page_in
+from tests.support.page import OpenPage
 
 SECRETS = ("sk-of-the-file", "sk-of-openai", "token-of-the-file-1", "password-in-url")
 
@@ -57,10 +57,10 @@ def test_each_setting_says_where_it_comes_from(tmp_path: Path) -> None:
 
 
 @pytest.mark.anyio
-async def test_the_page_lists_them(tmp_path: Path) -> None:
+async def test_the_page_lists_them(page: OpenPage) -> None:
     """Guards the table, and that there is no form in it: settings are not changed over HTTP."""
     at_the_machine = Visitor(Grant("alice"), reads_settings=True)
-    async with page_in(tmp_path) as page, page.browser(at_the_machine) as browser:
+    async with page.browser(at_the_machine) as browser:
         shown = (await browser.get("/care/settings")).text
         rows = dict(re.findall(r"<code>([\w.]+)</code></th>\s*<td[^>]*>.*?</td>\s*<td>([\w ]+)", shown))
         assert (rows["llm.provider"], rows["links"]) == ("command line", "default")

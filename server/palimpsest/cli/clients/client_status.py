@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -80,21 +79,6 @@ def _object(value: object) -> Mapping[str, Any]:
     return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
 
 
-@dataclass(frozen=True, slots=True)
-class ClientState:
-    """What was found of a client: whether it is on this machine, and what its files have of ours, in a word or two."""
-
-    client: Client
-    found: bool
-    entry: str
-    hooks: str
-
-
-def overview(folders: Folders) -> list[ClientState]:
-    """Return the state of each client's files of the user."""
-    return [_state(client, folders) for client in CLIENTS.values()]
-
-
 def clients_finding(folders: Folders) -> Finding:
     """Return where the memory is installed, in the files of the user and of the current folder, and what is wrong."""
     parts: dict[str, None] = {}  # in the order in which they are found
@@ -117,7 +101,18 @@ def clients_finding(folders: Folders) -> Finding:
 
 def _examined(client: Client, folders: Folders) -> tuple[list[str], list[str]]:
     """Return what of ours a client has, and what is wrong with it. Raises InputError if a file cannot be read."""
-    has_entry, faults = _examined_entries(client, folders)
+    has_entry = False
+    faults: list[str] = []
+    for file in _entry_files(client, folders):
+        entry = _servers(client, file).get(installation.ENTRY_NAME)
+        if (invocation := invocation_of(entry)) is None:
+            continue
+        has_entry = True
+        if off := installation.is_off(entry):
+            faults.append(f"{file}: our entry is turned off ({off})")
+        if _is_missing(invocation.start[0]):
+            repair = _repair_command(client, folders, file)
+            faults.append(f"{file}: {invocation.start[0]} no longer exists; {repair}")
     has_hooks, hook_faults = _examined_hooks(client, folders)
     has_plugin = active_plugin(client, folders)
     faults += hook_faults
@@ -128,23 +123,6 @@ def _examined(client: Client, folders: Folders) -> tuple[list[str], list[str]]:
         )
     parts = {"memory": has_entry, "hooks": has_hooks, "plugin": has_plugin}
     return [name for name, is_there in parts.items() if is_there], faults
-
-
-def _examined_entries(client: Client, folders: Folders) -> tuple[bool, list[str]]:
-    faults: list[str] = []
-    found = False
-    for file in _entry_files(client, folders):
-        repair = _repair_command(client, folders, file)
-        entry = _servers(client, file).get(installation.ENTRY_NAME)
-        invocation = invocation_of(entry)
-        if invocation is None:
-            continue
-        found = True
-        if off := installation.is_off(entry):
-            faults.append(f"{file}: our entry is turned off ({off})")
-        if _is_missing(invocation.start[0]):
-            faults.append(f"{file}: {invocation.start[0]} no longer exists; {repair}")
-    return found, faults
 
 
 def _examined_hooks(client: Client, folders: Folders) -> tuple[bool, list[str]]:
@@ -163,7 +141,8 @@ def _examined_hooks(client: Client, folders: Folders) -> tuple[bool, list[str]]:
     return bool(files), faults
 
 
-def _state(client: Client, folders: Folders) -> ClientState:
+def state_of(client: Client, folders: Folders) -> tuple[bool, str, str]:
+    """Return whether a client is on this machine, and what its files have as our entry and our hooks, in a word."""
     entry_file = folders.of_user(client.user_file)
     hooks_file = folders.of_user(client.hooks.user_file) if client.hooks is not None else None
     homes = {file.parent for file in (entry_file, hooks_file) if file is not None} - {Path(folders.home)}
@@ -178,8 +157,8 @@ def _state(client: Client, folders: Folders) -> ClientState:
             entry = entry or "plugin"
         hooks = "installed" if hooks_file is not None and _parsed(hooks_file, installation.handlers_in) else ""
     except InputError as error:
-        return ClientState(client, found, str(error), "")
-    return ClientState(client, found, entry, hooks if hooks_file is not None else "none")
+        return found, str(error), ""
+    return found, entry, hooks if hooks_file is not None else "none"
 
 
 def _entry_files(client: Client, folders: Folders) -> list[Path]:
