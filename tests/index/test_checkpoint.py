@@ -46,8 +46,8 @@ class TestCheckpoint:
             "null",
             "{}",
             '{"ledger": "',
-            '{"ledger": "x", "embedder": "y", "format": "z", "seq": 1, "more": 2}',
-            '{"embedder": "y", "format": "z", "seq": 1}',
+            '{"ledger": "x", "embedder": "y", "layout": "z", "log_number": 1, "more": 2}',
+            '{"embedder": "y", "layout": "z", "log_number": 1}',
         ],
     )
     def test_an_invalid_checkpoint_file_reads_as_none(self, tmp_path: Path, text: str) -> None:
@@ -137,7 +137,7 @@ class TestCheckpoint:
             projection.catch_up()
         assert not (root / "0" / "checkpoint.json.new").exists()
         with ledger.read() as conn:
-            assert json.loads((root / "0" / "checkpoint.json").read_text())["seq"] == entries.newest_log_number(conn)
+            assert json.loads((root / "0" / "checkpoint.json").read_text())["log_number"] == entries.newest_log_number(conn)
 
     def test_a_checkpoint_that_cannot_be_written_leaves_the_old_one(
         self, ledger: Ledger, exact: Indexes, root: Path, monkeypatch: pytest.MonkeyPatch

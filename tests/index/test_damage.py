@@ -180,14 +180,14 @@ class TestRepair:
             projection.open()
             assert (projection.state, projection.count()) == ("ready", 2)
 
-    @pytest.mark.parametrize("seq", ["5", None, [1]])
-    def test_a_checkpoint_with_an_invalid_number_is_not_used(self, ledger: Ledger, root: Path, seq: object) -> None:
+    @pytest.mark.parametrize("number", ["5", None, [1]])
+    def test_a_checkpoint_with_an_invalid_number_is_not_used(self, ledger: Ledger, root: Path, number: object) -> None:
         """The values in the file are checked, not only the keys."""
         add(ledger, "one")
         with projected(ledger, lambda _: ExactIndex(), root) as projection:
             projection.open()
         path = root / "0" / "checkpoint.json"
-        path.write_text(json.dumps({**json.loads(path.read_text()), "seq": seq}))
+        path.write_text(json.dumps({**json.loads(path.read_text()), "log_number": number}))
         with projected(ledger, lambda _: ExactIndex(), root) as projection:
             projection.open()
             assert (projection.state, projection.count()) == ("ready", 1)
