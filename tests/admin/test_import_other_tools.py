@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,15 +13,7 @@ from palimpsest.admin import import_file
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import Scope, Undo
 from tests.support.exports import CutOffError, Interrupted, exported, exporting
-from tests.support.foreign_files import (
-    MEM0_COLUMNS,
-    chatgpt_conversation,
-    chatgpt_node,
-    claude_conversation,
-    json_lines,
-    json_zip,
-    mem0_database,
-)
+from tests.support.foreign_files import write_file
 from tests.support.ledger_access import ignore_progress, ledger_faults, store_memory
 from tests.support.ledger_files import files_with_part_of, search_texts, table_rows
 from tests.support.memory import ALICE, memory_in
@@ -35,116 +26,10 @@ CODER = Scope("alice", project="web", agent_id="coder", run_id="run 1")
 TOKEN = "ghp_" + "a1B2c3D4e5F6g7H8i9J0" + "k1L2m3N4o5P6q7R8"
 
 
-@dataclass(frozen=True)
-class Sample:
-    """A file of another tool.
-
-    `write` makes the file, `answer` is the best hit for `question`, `new` counts messages and memories.
-    """
-
-    form: str
-    write: Callable[[Path], object]
-    question: str
-    answer: str
-    new: tuple[int, int]
-
-
-def _write_history(file: Path) -> object:
-    first, later, last = "2025-03-01T10:00:00Z", "2025-04-01T10:00:00Z", "2025-05-01T10:00:00Z"
-    return mem0_database(
-        file,
-        MEM0_COLUMNS,
-        ("m1", None, "Ana drinks black coffee", "ADD", first, None, 0, "ana", "user"),
-        ("m2", None, f"The wifi password of Ana is {TOKEN}", "ADD", first, None, 0, None, None),
-        ("m1", "Ana drinks black coffee", "Ana drinks green tea", "UPDATE", first, later, 0, "ana", "user"),
-        ("m2", "-", f"The old deploy token of Ana was {TOKEN}", "UPDATE", first, later, 0, None, None),
-        ("m3", None, "Ana keeps a parrot", "ADD", first, None, 0, None, None),
-        ("m3", "Ana keeps a parrot", None, "DELETE", first, last, 1, None, None),
-    )
-
-
-SAMPLES = {
-    sample.form: sample
-    for sample in (
-        Sample(
-            "server-memory",
-            lambda file: file.write_text(
-                json_lines(
-                    {
-                        "type": "entity",
-                        "name": "Ana",
-                        "entityType": "person",
-                        "observations": ["drinks green tea", f"deploys with {TOKEN}", "has a cat 🐈"],
-                    },
-                    {"type": "relation", "from": "Ana", "to": "Atlas", "relationType": "works_on"},
-                )
-            ),
-            "What does Ana drink?",
-            "Ana: drinks green tea",
-            (0, 4),
-        ),
-        Sample("mem0-history", _write_history, "What does Ana drink?", "Ana drinks green tea", (0, 3)),
-        Sample(
-            "mem0-export",
-            lambda file: file.write_text(
-                json.dumps(
-                    {
-                        "results": [
-                            {"id": "m1", "memory": "Ana drinks green tea", "created_at": "2025-03-01T10:00:00Z"},
-                            {
-                                "id": "m2",
-                                "memory": "Ana deploys",
-                                "metadata": {"with": [TOKEN]},
-                                "categories": ["Work"],
-                            },
-                        ]
-                    }
-                )
-            ),
-            "What does Ana drink?",
-            "Ana drinks green tea",
-            (0, 2),
-        ),
-        Sample(
-            "chatgpt",
-            lambda file: file.write_text(
-                json.dumps(
-                    [
-                        chatgpt_conversation(
-                            "c",
-                            a=chatgpt_node(None, "user", "Which tea is green?", at=1_700_000_000.5),
-                            b=chatgpt_node("a", "assistant", "Sencha is a green tea.", at=1_700_000_010),
-                            c=chatgpt_node("b", "user", f"Deploy with {TOKEN}", at=1_700_009_000),
-                        )
-                    ]
-                )
-            ),
-            "Sencha",
-            "Sencha is a green tea.",
-            (3, 0),
-        ),
-        Sample(
-            "claude",
-            lambda file: json_zip(
-                file,
-                conversations=[
-                    claude_conversation(
-                        {"uuid": "m1", "sender": "human", "text": "Tea?", "created_at": "2025-02-01T10:00:00.5Z"},
-                        {
-                            "uuid": "m2",
-                            "sender": "assistant",
-                            "text": f"Sencha is a green tea. {TOKEN}",
-                            "created_at": "2025-02-01T10:00:09Z",
-                        },
-                    )
-                ],
-            ),
-            "green tea",
-            "Sencha is a green tea. [secret removed: github token]",
-            (2, 0),
-        ),
-    )
-}
+SAMPLES: dict[str, Any] = json.loads(
+    Path(__file__).with_name("sample_files.json").read_text("utf-8").replace("TOKEN", TOKEN)
+)
+"""A file of each tool. `answer` is the best hit for `question`, and `new` counts messages and memories."""
 
 
 class TestImport:
@@ -156,16 +41,16 @@ class TestImport:
         """Guards the whole life of imported items: first import, second import, search, undo and export."""
         sample = SAMPLES[form]
         file = tmp_path / "file"
-        sample.write(file)
+        write_file(file, sample)
         data = tmp_path / "data"
         async with memory_in(data) as memory:
             store_memory(memory, "Bob drinks beer", scope=BOB)
             done = await memory.care.import_file(ALICE, file, ignore_progress)
-            assert (done.format, done.new["message"], done.new["memory"]) == (form, *sample.new)
+            assert (done.format, done.new["message"], done.new["memory"]) == (form, *sample["new"])
             assert sum(done.known.values()) == 0
             assert any("github token" in note for note in done.notes)
             assert files_with_part_of(data, TOKEN) == set()
-            assert (await search_texts(memory, sample.question))[0] == sample.answer
+            assert (await search_texts(memory, sample["question"]))[0] == sample["answer"]
             again = await memory.care.import_file(ALICE, file, ignore_progress)
             assert (sum(again.new.values()), again.known) == (0, done.new)
             await exporting(memory, tmp_path / "ours.jsonl")
@@ -173,10 +58,10 @@ class TestImport:
             assert (edit.provenance.stage, edit.provenance.caller) == ("import", "cli")
             await memory.undo(ALICE)
             assert str(await memory.scope_contents(ALICE)) == "nothing"
-            assert await search_texts(memory, sample.question) == []
+            assert await search_texts(memory, sample["question"]) == []
             assert await search_texts(memory, "drinks", BOB) == ["Bob drinks beer"]
             await memory.undo(ALICE, Undo(edit=(await memory.log(ALICE))[0].number))
-            assert (await search_texts(memory, sample.question))[0] == sample.answer
+            assert (await search_texts(memory, sample["question"]))[0] == sample["answer"]
         assert ledger_faults(data / "ledger.db") == []
         async with memory_in(tmp_path / "other") as memory:
             await memory.care.import_file(ALICE, tmp_path / "ours.jsonl", ignore_progress)
@@ -184,14 +69,14 @@ class TestImport:
 
     async def test_a_secret_is_kept_if_the_settings_say_so(self, tmp_path: Path) -> None:
         """Guards the setting, and proves that the test above looks for the right bytes."""
-        SAMPLES["mem0-export"].write(tmp_path / "file")
+        write_file(tmp_path / "file", SAMPLES["mem0-export"])
         async with memory_in(tmp_path / "data", keep_secrets=True) as memory:
             await memory.care.import_file(ALICE, tmp_path / "file", ignore_progress)
         assert files_with_part_of(tmp_path / "data", TOKEN)
 
     async def test_the_history_of_mem0s_memories_is_imported(self, tmp_path: Path) -> None:
         """Guards imported history: versions, dates, searches in the past, and deleted memories."""
-        _write_history(tmp_path / "file")
+        write_file(tmp_path / "file", SAMPLES["mem0-history"])
         async with memory_in(tmp_path / "data") as memory:
             await memory.care.import_file(ALICE, tmp_path / "file", ignore_progress)
             tea = next(stored for stored in (await memory.scope_contents(ALICE)).memories if "tea" in stored.text)
@@ -221,15 +106,15 @@ class TestImport:
     async def test_every_user_and_project_imports_for_itself(self, tmp_path: Path, form: str) -> None:
         """Guards the scope: items go into the given scope, and items of other scopes do not count as known."""
         sample = SAMPLES[form]
-        sample.write(tmp_path / "file")
+        write_file(tmp_path / "file", sample)
         async with memory_in(tmp_path / "data") as memory:
             for scope in (WEB, BOB, ALICE, CODER):
                 done = await memory.care.import_file(scope, tmp_path / "file", ignore_progress)
-                assert (done.new["message"], done.new["memory"]) == sample.new
+                assert (done.new["message"], done.new["memory"]) == tuple(sample["new"])
                 stored = await memory.scope_contents(scope)
                 assert {entry.scope for entry in (*stored.memories, *stored.messages)} >= {scope}
-            assert await search_texts(memory, sample.question, Scope("alice", project="app")) != []
-            assert await search_texts(memory, sample.question, Scope("eve")) == []
+            assert await search_texts(memory, sample["question"], Scope("alice", project="app")) != []
+            assert await search_texts(memory, sample["question"], Scope("eve")) == []
         assert ledger_faults(tmp_path / "data" / "ledger.db") == []
 
     async def test_an_interrupted_import_is_still_one_edit(
@@ -237,7 +122,7 @@ class TestImport:
     ) -> None:
         """Guards the single undo of an import that took two runs."""
         monkeypatch.setattr(import_file, "BATCH", 1)
-        SAMPLES["server-memory"].write(tmp_path / "file")
+        write_file(tmp_path / "file", SAMPLES["server-memory"])
         async with memory_in(tmp_path / "data") as memory:
             with pytest.raises(CutOffError):
                 await memory.care.import_file(ALICE, tmp_path / "file", Interrupted(2))
@@ -248,7 +133,7 @@ class TestImport:
 
     async def test_a_damaged_or_unknown_file_stores_nothing(self, tmp_path: Path) -> None:
         """Guards against a partial import: the error names the file, and the ledger is unchanged."""
-        SAMPLES["server-memory"].write(tmp_path / "file")
+        write_file(tmp_path / "file", SAMPLES["server-memory"])
         broken = (tmp_path / "file").read_text("utf-8") + '\n{"type":"ent'
         async with memory_in(tmp_path / "data") as memory:
             before = table_rows(tmp_path / "data" / "ledger.db", "meta")
@@ -264,7 +149,7 @@ class TestImport:
 
     async def test_a_dry_run_stores_nothing(self, tmp_path: Path) -> None:
         """Guards the preview of another tool's file, which is free of secrets too."""
-        SAMPLES["claude"].write(tmp_path / "file")
+        write_file(tmp_path / "file", SAMPLES["claude"])
         async with memory_in(tmp_path / "data") as memory:
             before = table_rows(tmp_path / "data" / "ledger.db", "meta")
             would = await memory.care.import_file(ALICE, tmp_path / "file", ignore_progress, dry_run=True)

@@ -14,9 +14,9 @@ import pytest
 from chromadb.config import Settings as ChromaSettings
 
 from palimpsest.admin.backup import back_up
-from palimpsest.admin.doctor import Finding, verify
+from palimpsest.admin.doctor import verify
 from palimpsest.core.files import file_lock
-from palimpsest.core.models import Scope
+from palimpsest.core.models import Finding, Scope
 from palimpsest.core.settings import Settings
 from palimpsest.index.sync import FILE_NAME, Checkpoint
 from palimpsest.store import memories

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from palimpsest.core.errors import LedgerError, VectorIndexError
 from palimpsest.core.models import Scope
 from palimpsest.core.protocols import Vector, VectorIndex
 from palimpsest.index.chroma_folder import ChromaIndex
+from palimpsest.index.sync import FILE_NAME
 from palimpsest.store.ledger import Ledger, open_ledger
 from tests.support.exact_index import ExactIndex
 from tests.support.ledger_access import all_keys
@@ -35,49 +38,66 @@ CHROMA_SYNCS_AFTER = 1_000
 """Writes to one collection after which Chroma, with its default settings, writes its graph to files."""
 
 
-class TestDamagedIndex:
-    @pytest.mark.few_by_day(1)
-    @pytest.mark.parametrize("users", [("ana",), ("ana", "bert")])
-    def test_an_index_with_too_few_vectors_is_rebuilt_when_opened(
-        self, ledger: Ledger, indexes: Indexes, root: Path, users: tuple[str, ...]
-    ) -> None:
-        """An index that lost vectors would never find them again."""
-        for user in users:
-            add(ledger, *facts(4), user=user)
-        build(ledger, indexes, root)
-        behind = indexes.open(root / "0")
-        behind.delete(users[-1], behind.query(users[-1], direction("fact 1"), 1))
-        behind.close()
-        with projected(ledger, indexes.open, root) as projection:
-            projection.open()
-            assert projection.state == "ready"
-            assert agrees(ledger, indexes.last, *users)
-        assert (root / "0.aside").is_dir()
+Break: TypeAlias = Callable[[Indexes, Path], object]
 
-    def test_an_index_with_too_many_vectors_is_rebuilt_when_opened(
-        self, ledger: Ledger, indexes: Indexes, root: Path
-    ) -> None:
-        """Such vectors belong to no entry."""
-        add(ledger, *facts(4))
-        build(ledger, indexes, root)
-        behind = indexes.open(root / "0")
+
+def lose_a_vector(indexes: Indexes, folder: Path) -> None:
+    with closing(indexes.open(folder)) as behind:
+        behind.delete("bert", behind.query("bert", direction("fact 1"), 1))
+
+
+def store_a_vector_of_nobody(indexes: Indexes, folder: Path) -> None:
+    with closing(indexes.open(folder)) as behind:
         behind.upsert("nobody", [999], direction("nothing")[np.newaxis])
-        behind.close()
-        with projected(ledger, indexes.open, root) as projection:
-            projection.open()
-            assert agrees(ledger, indexes.last)
 
-    def test_a_chroma_folder_that_lost_its_database_is_rebuilt(self, ledger: Ledger, root: Path) -> None:
-        """The folder has a valid checkpoint, but the database is missing."""
-        chroma = Indexes("chroma")
-        add(ledger, *facts(4))
-        build(ledger, chroma, root)
-        (root / "0" / "chroma.sqlite3").unlink()
-        with projected(ledger, chroma.open, root) as projection:
-            projection.open()
-            assert projection.state == "ready"
-            assert agrees(ledger, chroma.last)
 
+def with_number(number: object) -> Break:
+    def change(_indexes: Indexes, folder: Path) -> None:
+        path = folder / FILE_NAME
+        path.write_text(json.dumps({**json.loads(path.read_text()), "log_number": number}))
+
+    return change
+
+
+BROKEN: dict[str, dict[str, Break]] = {
+    "exact": {
+        "a vector too few": lose_a_vector,
+        "a vector too many": store_a_vector_of_nobody,
+        "no checkpoint": lambda _, folder: (folder / FILE_NAME).unlink(),
+        "a torn checkpoint": lambda _, folder: (folder / FILE_NAME).write_text('{"ledger": "tor'),
+        **{f"{number!r} for a number": with_number(number) for number in ("5", None, [1])},
+    },
+    "chroma": {
+        "a vector too few": lose_a_vector,
+        "a vector too many": store_a_vector_of_nobody,
+        "no checkpoint": lambda _, folder: (folder / FILE_NAME).unlink(),
+        "no database": lambda _, folder: (folder / "chroma.sqlite3").unlink(),
+        # Chroma remembers a failed attempt to open a folder, which must not block the rebuild.
+        "garbage for a database": lambda _, folder: (folder / "chroma.sqlite3").write_bytes(b"garbage" * 999),
+    },
+}
+
+
+@pytest.mark.few_by_day(3)
+@pytest.mark.parametrize(("kind", "fault"), [(kind, fault) for kind, faults in BROKEN.items() for fault in faults])
+def test_a_damaged_index_is_set_aside_and_rebuilt(ledger: Ledger, root: Path, kind: str, fault: str) -> None:
+    """A folder in an unknown state is kept for inspection."""
+    indexes = Indexes(kind)
+    for user in ("ana", "bert"):
+        add(ledger, *facts(4), user=user)
+    build(ledger, indexes, root)
+    BROKEN[kind][fault](indexes, root / "0")
+    left = {path.name for path in (root / "0").iterdir()}
+    with projected(ledger, indexes.open, root) as projection:
+        projection.open()
+        assert (projection.state, projection.fault, projection.count()) == ("ready", "", 8)
+        assert agrees(ledger, indexes.last, "ana", "bert")
+    assert left <= {path.name for path in (root / "0.aside").iterdir()}
+    build(ledger, indexes, root)
+    assert indexes.last.upserted == [], "the new checkpoint is valid"
+
+
+class TestDamagedIndex:
     @pytest.mark.nightly
     def test_garbage_in_the_files_of_chroma_is_set_aside_and_rebuilt(self, ledger: Ledger, root: Path) -> None:
         """A crash during Chroma's own sync leaves files that it cannot read."""
@@ -170,28 +190,6 @@ def chroma_in(folder: Path) -> ChromaIndex:
 
 
 class TestRepair:
-    def test_a_damaged_database_with_a_valid_checkpoint_is_rebuilt(self, ledger: Ledger, root: Path) -> None:
-        """Chroma remembers a failed attempt to open a folder, which must not block the rebuild."""
-        add(ledger, "one", "two")
-        with projected(ledger, chroma_in, root) as projection:
-            projection.open()
-        (root / "0" / "chroma.sqlite3").write_bytes(b"garbage" * 999)
-        with projected(ledger, chroma_in, root) as projection:
-            projection.open()
-            assert (projection.state, projection.count()) == ("ready", 2)
-
-    @pytest.mark.parametrize("seq", ["5", None, [1]])
-    def test_a_checkpoint_with_an_invalid_number_is_not_used(self, ledger: Ledger, root: Path, seq: object) -> None:
-        """The values in the file are checked, not only the keys."""
-        add(ledger, "one")
-        with projected(ledger, lambda _: ExactIndex(), root) as projection:
-            projection.open()
-        path = root / "0" / "checkpoint.json"
-        path.write_text(json.dumps({**json.loads(path.read_text()), "seq": seq}))
-        with projected(ledger, lambda _: ExactIndex(), root) as projection:
-            projection.open()
-            assert (projection.state, projection.count()) == ("ready", 1)
-
     def test_an_index_ahead_of_a_restored_ledger_is_rebuilt(self, ledger: Ledger, root: Path, tmp_path: Path) -> None:
         """A restored ledger uses the same log numbers again for other rows."""
         add(ledger, "one")

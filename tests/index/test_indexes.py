@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Callable, Generator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -44,88 +45,64 @@ def index(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[VectorInd
     opened.close()
 
 
-class TestEveryIndex:
-    def test_a_query_returns_the_nearest_first(self, index: VectorIndex) -> None:
-        """The order is by cosine similarity, whatever the order of the upserts."""
-        index.upsert("ana", [1, 2, 3, 4], np.stack([UP, NORTH_EAST, EAST, NEARLY_EAST]))
-        assert index.query("ana", EAST, 4)[:3] == [3, 4, 2]
-        assert set(index.query("ana", EAST, 4)) == {1, 2, 3, 4}
+ALL = {1: UP, 2: NORTH_EAST, 3: EAST, 4: NEARLY_EAST}
+NAMES = ["ana", "bert", "Ana", "ana ", "änä", "a/b\n*", "x" * 256, *(f"user {number}" for number in range(9))]
+CASES: dict[str, list[tuple[Any, ...]]] = {
+    "the nearest first, and no more than the limit": [
+        ("ana", ALL),
+        *(("ana", EAST, limit, [3, 4, 2, 1][:limit]) for limit in (1, 2, 3, 4)),
+    ],
+    "a limit larger than the index": [("ana", {5: EAST, 6: NORTH}), ("ana", unit(1.1, 1, 0), 100, [5, 6])],
+    "a vector stored again replaces the old one": [
+        ("ana", {1: EAST, 2: NORTH}),
+        ("ana", NEARLY_EAST, 1, [1]),
+        ("ana", {1: UP}),
+        ("ana", UP, 1, [1]),
+        ("ana", NEARLY_EAST, 1, [2]),
+    ],
+    "a deleted vector": [("ana", {1: EAST, 2: NORTH, 3: UP}), ("ana", [1, 3]), ("ana", EAST, 10, [2])],
+    "unknown numbers, as the index log may name them": [
+        ("ana", {1: EAST}),
+        ("ana", [2, 99]),
+        ("nobody", [1]),
+        ("ana", EAST, 10, [1]),
+        ("nobody", EAST, 10, []),
+    ],
+    "a deleted vector that is stored again": [
+        ("ana", {1: EAST, 2: NORTH}),
+        ("ana", [1]),
+        ("ana", {1: UP}),
+        ("ana", UP, 10, [1, 2]),
+    ],
+    "a user whose vectors are all deleted": [("ana", {1: EAST}), ("ana", [1]), ("ana", EAST, 10, [])],
+    "large numbers, of which Chroma makes texts": [("ana", {2**62: EAST, 7: NORTH}), ("ana", EAST, 2, [2**62, 7])],
+    "users of any name": [
+        *((name, {number: EAST}) for number, name in enumerate(NAMES)),
+        *((name, [number - 1]) for number, name in enumerate(NAMES)),
+        *((name, EAST, 10, [number]) for number, name in enumerate(NAMES)),
+    ],
+}
+"""What is stored (by number), deleted, and asked (with limit and answer), each with a user, in order."""
 
-    @pytest.mark.parametrize(("limit", "expected"), [(1, [3]), (2, [3, 4]), (3, [3, 4, 2])])
-    def test_a_query_returns_no_more_than_the_limit(self, index: VectorIndex, limit: int, expected: list[int]) -> None:
-        """The limit sets the number of candidates of a search."""
-        index.upsert("ana", [1, 2, 3, 4], np.stack([UP, NORTH_EAST, EAST, NEARLY_EAST]))
-        assert index.query("ana", EAST, limit) == expected
 
-    def test_a_limit_larger_than_the_index_returns_everything(self, index: VectorIndex) -> None:
-        """A search asks for a hundred candidates however few entries there are."""
-        index.upsert("ana", [5, 6], np.stack([EAST, NORTH]))
-        assert index.query("ana", unit(1.1, 1, 0), 100) == [5, 6]
-
-    def test_a_vector_stored_again_replaces_the_old_one(self, index: VectorIndex) -> None:
-        """An update replaces the old vector and does not count twice."""
-        index.upsert("ana", [1, 2], np.stack([EAST, NORTH]))
-        assert index.query("ana", NEARLY_EAST, 1) == [1]
-        index.upsert("ana", [1], np.stack([UP]))
-        assert index.count() == 2
-        assert index.query("ana", UP, 1) == [1]
-        assert index.query("ana", NEARLY_EAST, 1) == [2]
-
-    def test_a_deleted_vector_is_not_found(self, index: VectorIndex) -> None:
-        """A deleted memory must not be found."""
-        index.upsert("ana", [1, 2, 3], np.stack([EAST, NORTH, UP]))
-        assert index.query("ana", EAST, 1) == [1]
-        index.delete("ana", [1, 3])
-        assert index.count() == 1
-        assert index.query("ana", EAST, 10) == [2]
-
-    def test_deleting_unknown_numbers_is_not_an_error(self, index: VectorIndex) -> None:
-        """The index log may name entries that never had a vector."""
-        index.upsert("ana", [1], np.stack([EAST]))
-        index.delete("ana", [2, 99])
-        index.delete("nobody", [1])
-        assert index.count() == 1
-
-    def test_a_deleted_vector_can_be_stored_again(self, index: VectorIndex) -> None:
-        """A memory can be restored."""
-        index.upsert("ana", [1, 2], np.stack([EAST, NORTH]))
-        index.delete("ana", [1])
-        index.upsert("ana", [1], np.stack([UP]))
-        assert index.query("ana", UP, 10) == [1, 2]
-
-    @pytest.mark.few_by_day(1)
-    @pytest.mark.parametrize("other", ["bert", "Ana", "ana ", "änä", "a/b\n*", "x" * 256])
-    def test_users_never_see_each_other(self, index: VectorIndex, other: str) -> None:
-        """User names may contain any characters."""
-        index.upsert("ana", [1], np.stack([EAST]))
-        index.upsert(other, [2], np.stack([EAST]))
-        index.delete(other, [1])
-        assert index.query("ana", EAST, 10) == [1]
-        assert index.query(other, EAST, 10) == [2]
-        assert index.count() == 2
-
-    @pytest.mark.nightly
-    def test_many_users_are_kept_apart(self, index: VectorIndex) -> None:
-        """No two user names map to the same collection."""
-        for number in range(40):
-            index.upsert(f"user {number}", [number], EAST[np.newaxis])
-        assert [index.query(f"user {number}", EAST, 10) for number in range(40)] == [[n] for n in range(40)]
-
-    def test_an_unknown_user_has_nothing(self, index: VectorIndex) -> None:
-        """A new user may search before storing anything."""
-        assert index.query("nobody", EAST, 10) == []
-        assert index.count() == 0
-
-    def test_a_user_whose_vectors_are_all_deleted_has_nothing(self, index: VectorIndex) -> None:
-        """An index whose vectors were deleted differs internally from an empty one."""
-        index.upsert("ana", [1], np.stack([EAST]))
-        index.delete("ana", [1])
-        assert index.query("ana", EAST, 10) == []
-
-    def test_large_entry_numbers_are_returned_unchanged(self, index: VectorIndex) -> None:
-        """Chroma's ids are strings; large entry numbers must survive the conversion."""
-        index.upsert("ana", [2**62, 7], np.stack([EAST, NORTH]))
-        assert index.query("ana", EAST, 2) == [2**62, 7]
+@pytest.mark.few_by_day(3)
+@pytest.mark.parametrize("case", CASES)
+def test_every_index_answers_alike(index: VectorIndex, case: str) -> None:
+    """Whatever the kind, users never see each other, and it counts what it holds."""
+    stored: set[tuple[str, int]] = set()
+    assert (index.query("nobody", EAST, 10), index.count()) == ([], 0)
+    for user, *step in CASES[case]:
+        match step:
+            case [dict() as vectors]:
+                index.upsert(user, list(vectors), np.stack(list(vectors.values())))
+                stored |= {(user, number) for number in vectors}
+            case [list() as numbers]:
+                index.delete(user, numbers)
+                stored -= {(user, number) for number in numbers}
+            case _:
+                vector, limit, expected = step
+                assert index.query(user, vector, limit) == expected
+    assert index.count() == len(stored)
 
 
 def clustered(rng: np.random.Generator, count: int, dims: int = 64, clusters: int = 25) -> Vector:
@@ -166,73 +143,51 @@ class TestChromaInAFolder:
         assert again.query("bert", NORTH, 9) == [4]
         again.close()
 
-    def test_other_collections_are_not_touched(self, tmp_path: Path) -> None:
-        """Other collections beside ours are not counted."""
-        ours = ChromaIndex.open_folder(tmp_path, "ours")
-        others = ChromaIndex.open_folder(tmp_path, "theirs")
-        ours.upsert("ana", [1], np.stack([EAST]))
-        others.upsert("ana", [2], np.stack([EAST]))
-        assert (ours.count(), others.count()) == (1, 1)
-        assert ours.query("ana", EAST, 9) == [1]
-        ours.close()
-        others.close()
+    @pytest.mark.parametrize("prefix", ["theirs", "ours-2"])
+    def test_other_collections_are_neither_counted_nor_read(self, tmp_path: Path, prefix: str) -> None:
+        """Nor those of a prefix that only begins the same."""
+        with (
+            closing(ChromaIndex.open_folder(tmp_path, "ours")) as ours,
+            closing(ChromaIndex.open_folder(tmp_path, prefix)) as others,
+        ):
+            others.upsert("ana", [2, 3], np.stack([EAST, UP]))
+            assert (ours.count(), others.count()) == (0, 2)
+            ours.upsert("ana", [1], np.stack([EAST]))
+            assert ours.query("ana", EAST, 9) == [1]
 
 
-OTHER_DIMENSIONS: dict[str, Callable[[VectorIndex], object]] = {
-    "upsert": lambda index: index.upsert("ana", [2], unit(1, 2)[np.newaxis]),
-    "query": lambda index: index.query("ana", unit(1, 2), 1),
-}
-USES: dict[str, Callable[[VectorIndex], object]] = {
-    "upsert": lambda index: index.upsert("ana", [2], NORTH[np.newaxis]),
-    "delete": lambda index: index.delete("ana", [1]),
-    "query": lambda index: index.query("ana", EAST, 1),
-    "count": lambda index: index.count(),
-}
+OTHER_DIMENSIONS: list[Callable[[VectorIndex], object]] = [
+    lambda index: index.upsert("ana", [2], unit(1, 2)[np.newaxis]),
+    lambda index: index.query("ana", unit(1, 2), 1),
+]
+USES: list[Callable[[VectorIndex], object]] = [
+    lambda index: index.upsert("ana", [2], NORTH[np.newaxis]),
+    lambda index: index.delete("ana", [1]),
+    lambda index: index.query("ana", EAST, 1),
+    lambda index: index.count(),
+]
 
 
 class TestChromaFailures:
     """Every error that Chroma raises becomes a VectorIndexError that contains its text."""
 
-    def test_a_folder_of_garbage_cannot_be_opened(self, tmp_path: Path) -> None:
+    def test_a_folder_that_is_none_cannot_be_opened(self, tmp_path: Path) -> None:
         """The projection sets such a folder aside when it gets this error."""
-        (tmp_path / "chroma.sqlite3").write_bytes(b"this is no database " * 500)
-        with pytest.raises(VectorIndexError, match="could not be opened"):
-            ChromaIndex.open_folder(tmp_path, PREFIX)
-
-    def test_a_file_in_place_of_the_folder_cannot_be_opened(self, tmp_path: Path) -> None:
-        """The settings may name a wrong path."""
         (tmp_path / "index").write_text("a file")
-        with pytest.raises(VectorIndexError, match="could not be opened"):
-            ChromaIndex.open_folder(tmp_path / "index", PREFIX)
+        (tmp_path / "chroma.sqlite3").write_bytes(b"this is no database " * 500)
+        for folder in (tmp_path, tmp_path / "index"):
+            with pytest.raises(VectorIndexError, match="could not be opened"):
+                ChromaIndex.open_folder(folder, PREFIX)
 
-    @pytest.mark.parametrize("use", OTHER_DIMENSIONS.values(), ids=OTHER_DIMENSIONS)
-    def test_vectors_of_other_dimensions_are_refused(
-        self, tmp_path: Path, use: Callable[[VectorIndex], object]
-    ) -> None:
-        """One collection never mixes vectors of two embedders."""
+    def test_vectors_of_other_dimensions_and_a_closed_index_are_refused(self, tmp_path: Path) -> None:
+        """One collection never mixes vectors of two embedders, and a search may come while it is being closed."""
         index = ChromaIndex.open_folder(tmp_path, PREFIX)
         index.upsert("ana", [1], np.stack([EAST]))
-        with pytest.raises(VectorIndexError, match="dimension"):
-            use(index)
+        for use in OTHER_DIMENSIONS:
+            with pytest.raises(VectorIndexError, match="dimension"):
+                use(index)
         assert index.query("ana", EAST, 9) == [1], "the index is unchanged"
         index.close()
-
-    @pytest.mark.parametrize("use", USES.values(), ids=USES)
-    def test_using_a_closed_index_is_an_error(self, tmp_path: Path, use: Callable[[VectorIndex], object]) -> None:
-        """A search may come while the index is being closed."""
-        index = ChromaIndex.open_folder(tmp_path, PREFIX)
-        index.upsert("ana", [1], np.stack([EAST]))
-        index.close()
-        with pytest.raises(VectorIndexError, match="the Chroma index could not be"):
-            use(index)
-
-
-def test_a_longer_prefix_names_other_collections(tmp_path: Path) -> None:
-    """`count` ignores the collections of a prefix that only begins the same."""
-    ours, others = ChromaIndex.open_folder(tmp_path, "ours"), ChromaIndex.open_folder(tmp_path, "ours-2")
-    try:
-        others.upsert("ana", [1], np.eye(8, dtype=np.float32)[:1])
-        assert (ours.count(), others.count()) == (0, 1)
-    finally:
-        ours.close()
-        others.close()
+        for use in USES:
+            with pytest.raises(VectorIndexError, match="the Chroma index could not be"):
+                use(index)

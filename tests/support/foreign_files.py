@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,19 @@ def mem0_database(file: Path, columns: str, *rows: Sequence[Any], more: str = ""
             conn.execute(f"INSERT INTO history VALUES ({placeholders})", (f"h{-number}", *row))  # noqa: S608 - only placeholders
         conn.commit()
     return file
+
+
+def write_file(file: Path, case: Mapping[str, Any]) -> None:
+    """Write a file of a tool from a JSON file of the tests: its lines, its value, a mem0 history or a ZIP."""
+    match case:
+        case {"history": {"columns": columns, "rows": rows, **more}}:
+            mem0_database(file, columns, *rows, **more)
+        case {"lines": lines}:
+            file.write_bytes("\n".join(lines).encode())
+        case {"zip": members}:
+            json_zip(file, **members)
+        case _:
+            file.write_bytes(json.dumps(case["json"]).encode())
 
 
 def json_lines(*values: Any) -> str:

@@ -74,7 +74,7 @@ def choose_embedder(settings: Settings, name: Provider) -> tuple[Path, str]:
         embedder.embed_query("a text to try the embedder with")
     except EmbedderError as error:
         raise EmbedderError(f"{error} Nothing was changed.") from error
-    file = settings.config or settings.data_dir / "config.toml"
+    file = settings_file(settings)
     set_value(file, "embedder", "provider", name)
     return file, embedder.fingerprint
 

@@ -20,7 +20,7 @@ from palimpsest.admin.backup import stored_backups
 from palimpsest.core.clock import Clock, now
 from palimpsest.core.errors import EmbedderError, LedgerError, PalimpsestError
 from palimpsest.core.files import file_lock
-from palimpsest.core.models import Scope
+from palimpsest.core.models import Finding, Scope
 from palimpsest.core.protocols import Embedder, Progress, Vector, VectorIndex
 from palimpsest.core.settings import Settings, unused_variables_text
 from palimpsest.core.threads import Threads
@@ -89,15 +89,6 @@ PROBE_BYTES = 1_000_000
 """How much is written to find out whether there is room: more than the write of one memory takes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """What was found about one part. `ok` is False if the part is degraded."""
-
-    part: str
-    text: str
-    ok: bool = True
-
-
 async def examine(settings: Settings, clock: Clock = now) -> list[Finding]:
     """Return one finding per part. Opening the ledger may create or migrate it; nothing else is changed.
 
@@ -126,7 +117,7 @@ def _local_findings(settings: Settings, clock: Clock) -> list[Finding]:
     with closing(ledger):
         findings.append(_or_error("ledger", lambda: _ledger_finding(ledger, scope)))
         findings.append(_or_error("disk", lambda: _disk_finding(settings, ledger)))
-        findings.append(_or_error("capture", lambda: _capture_finding(settings, ledger, clock)))
+        findings.append(_or_error("capture", lambda: status(settings, ledger, clock())))
         if embedder is not None:
             fingerprint = embedder.fingerprint
             findings.append(_or_error("jobs", lambda: _jobs_finding(settings, ledger, clock)))
@@ -220,11 +211,6 @@ def _disk_finding(settings: Settings, ledger: Ledger) -> Finding:
     return Finding("disk", text)
 
 
-def _capture_finding(settings: Settings, ledger: Ledger, clock: Clock) -> Finding:
-    captured = status(settings, ledger, clock())
-    return Finding("capture", captured.text, captured.ok)
-
-
 def _jobs_finding(settings: Settings, ledger: Ledger, clock: Clock) -> Finding:
     with ledger.read() as conn:
         states = job_queries.count_states(conn, clock() + MAX_DELAY)
@@ -260,8 +246,7 @@ def _index_finding(settings: Settings, ledger: Ledger, embedder: str) -> Finding
     if settings.vector_store.provider == "exact":
         return Finding("index", "exact: searches scan the vectors in the ledger")
     if settings.vector_store.config.host is not None:
-        found = open_shared_projection(settings, ledger, embedder).condition()
-        return Finding("index", found.text, found.ok)
+        return open_shared_projection(settings, ledger, embedder).condition()
     folders = index_folders(settings.index_dir)
     if not folders:
         return Finding("index", f"{settings.index_dir}: no index yet; a server builds it when it starts")
@@ -304,10 +289,9 @@ async def _graph_findings(settings: Settings, clock: Clock) -> list[Finding]:
         return []
     try:
         async with open_graph_database(settings, clock) as projection:
-            found = await condition(projection)
+            return [await condition(projection)]
     except PalimpsestError as error:
         return [Finding("graph", f"{settings.graph_store.provider}: {error}", ok=False)]
-    return [Finding("graph", found.text, found.ok)]
 
 
 @asynccontextmanager

@@ -138,6 +138,22 @@ class _Line(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
+class _InScope(_Line):
+    project: ScopePart
+    agent_id: ScopePart
+    run_id: ScopePart
+
+
+class _Edited(_Line):
+    """What every row of history has. `change` is the number of the edit, `recorded_at` when it was imported."""
+
+    updated_at: AwareDatetime
+    stage: Name
+    caller: Name
+    change: Number
+    recorded_at: AwareDatetime | None = None
+
+
 class Header(_Line):
     """The first line."""
 
@@ -159,14 +175,11 @@ class AliasLine(_Line):
     created_at: AwareDatetime
 
 
-class ConversationLine(_Line):
+class ConversationLine(_InScope):
     """What is known of a conversation besides its messages, which have its session id."""
 
     type: Literal["conversation"]
     session_id: Id
-    project: ScopePart
-    agent_id: ScopePart
-    run_id: ScopePart
     client: Annotated[str, Field(max_length=32)]
     external_id: Name
     title: Annotated[str, Field(max_length=MAX_TITLE_CHARS)]
@@ -235,15 +248,10 @@ def _different_names(mentions: list[Mention]) -> list[Mention]:
 Mentions: TypeAlias = Annotated[list[Mention], AfterValidator(_different_names)]
 
 
-class MessageHistoryRow(_Line):
-    """One row of a message's history. `change` is the number of the edit, `recorded_at` when it was imported."""
+class MessageHistoryRow(_Edited):
+    """One row of a message's history."""
 
     event: Literal["ADD", "DELETE"]
-    updated_at: AwareDatetime
-    stage: Name
-    caller: Name
-    change: Number
-    recorded_at: AwareDatetime | None = None
 
 
 class GistRow(_Line):
@@ -254,14 +262,11 @@ class GistRow(_Line):
     prompt: Name
 
 
-class MessageLine(_Line):
+class MessageLine(_InScope):
     """A message of a conversation, or a page of a document, which may have a gist."""
 
     type: Literal["message"]
     id: Id
-    project: ScopePart
-    agent_id: ScopePart
-    run_id: ScopePart
     role: Literal["user", "assistant", "document"]
     name: Name
     content: str = Field(min_length=1)
@@ -297,25 +302,20 @@ class MemoryState(_Line):
     links: Links = []
 
 
-class MemoryHistoryRow(_Line):
-    """One version of a memory. `change` is the number of the edit, `recorded_at` when it was imported."""
+class MemoryHistoryRow(_Edited):
+    """One version of a memory."""
 
     id: Id
     old_memory: str | None
     new_memory: str | None
     event: Literal["ADD", "UPDATE", "DELETE"]
     created_at: AwareDatetime
-    updated_at: AwareDatetime
     is_deleted: bool
     actor_id: Name
     role: Name
     state: MemoryState
-    stage: Name
     model: Name
     prompt: Name
-    caller: Name
-    change: Number
-    recorded_at: AwareDatetime | None = None
 
 
 class Source(_Line):
@@ -325,14 +325,11 @@ class Source(_Line):
     history_id: Id
 
 
-class MemoryLine(_Line):
+class MemoryLine(_InScope):
     """A memory, deleted or not, with its whole history."""
 
     type: Literal["memory"]
     id: Id
-    project: ScopePart
-    agent_id: ScopePart
-    run_id: ScopePart
     text: str = Field(min_length=1)
     keywords: list[str]
     tags: list[str]
@@ -369,13 +366,10 @@ class MemoryLine(_Line):
         return self
 
 
-class SummaryLine(_Line):
+class SummaryLine(_InScope):
     """A summary of a scope. If it is known what it rests on: memories by id with their revision, and messages."""
 
     type: Literal["summary"]
-    project: ScopePart
-    agent_id: ScopePart
-    run_id: ScopePart
     kind: Name
     text: str
     model: Name

@@ -19,25 +19,8 @@ from typing import Any
 import yaml
 from sqlalchemy import Connection
 
-from palimpsest.admin.markdown_files import (
-    INDEX,
-    KIND,
-    MANIFEST,
-    Manifest,
-    digest,
-    fields_of,
-    format_item,
-    has_manifest,
-    is_like_ours,
-    listed,
-    manifest_entry,
-    manifest_text,
-    read_folder,
-    read_manifest,
-    refuse_links,
-    remove_file,
-    write_file,
-)
+from palimpsest.admin import markdown_files
+from palimpsest.admin.markdown_files import INDEX, KIND, MANIFEST, Manifest, digest, fields_of, listed
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import Entity, EntityType, KnownRelation, Memory, Scope, name_key
 from palimpsest.core.protocols import Progress
@@ -260,7 +243,7 @@ def page_text(page: Page, links: Links, connected: Connected, marks: Mapping[str
     """Return the text of a file. What is made from the memories, and is not read again, stands as a quote."""
     head = f"---\n{front_of(page, links, connected)}\n---\n\n# {page.title}\n"
     quoted = "".join(f"> {_relation_line(relation, links, page.project)}\n" for relation in connected.relations)
-    items = "".join(format_item(fields_of(memory), marks[memory.id]) for memory in page.memories)
+    items = "".join(markdown_files.format_item(fields_of(memory), marks[memory.id]) for memory in page.memories)
     return "\n".join(part for part in (head, quoted, items) if part)
 
 
@@ -342,7 +325,7 @@ def export_folder(
     With `overwrites` also over files of ours that were edited or removed since. Raises InputError if a file is in the
     way, or if an edited one is; then nothing was written.
     """
-    before = read_manifest(folder) if has_manifest(folder) else None
+    before = markdown_files.read_manifest(folder) if markdown_files.has_manifest(folder) else None
     if before is not None and before.scope != scope:
         raise InputError(
             f"{folder} holds the export of {before.scope}, and not of {scope}. Nothing was written. Name another folder"
@@ -377,7 +360,7 @@ def _read_files(conn: Connection, scope: Scope, zone: tzinfo, progress: Progress
         run_id=scope.run_id,
         files={path: digest(text.encode()) for path, text in files.items()},
         memories={
-            memory.id: manifest_entry(page.path, memory.revision, fields_of(memory))
+            memory.id: markdown_files.manifest_entry(page.path, memory.revision, fields_of(memory))
             for page in pages
             for memory in page.memories
         },
@@ -408,7 +391,7 @@ def _write(
 ) -> FolderExport:
     """Bring a folder from the files of the last export, by their digests, to these."""
     stale = [path for path in before if path not in files]
-    refuse_links(folder, [*files, *stale, MANIFEST])
+    markdown_files.refuse_links(folder, [*files, *stale, MANIFEST])
     present = {path: _bytes(folder / path) for path in (*files, *stale)}
     changing = [path for path, text in files.items() if present[path] != text.encode()]
     in_the_way = [path for path in changing if path not in before and present[path] is not None]
@@ -424,16 +407,16 @@ def _write(
             f"these files were edited or removed since they were exported: {listed(sorted(edited))}. "
             f"Nothing was written. palimpsest import {folder} takes the edits in; export with --yes writes them anew"
         )
-    found = read_folder(folder).files.items() if folder.is_dir() else ()
-    left = [path for path, data in found if path not in present and is_like_ours(data)]
+    found = markdown_files.read_folder(folder).files.items() if folder.is_dir() else ()
+    left = [path for path, data in found if path not in present and markdown_files.is_like_ours(data)]
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for path in changing:
-        write_file(folder, path, files[path])
+        markdown_files.write_file(folder, path, files[path])
     for path in leaving:
-        remove_file(folder, path)
-    text = manifest_text(manifest)
+        markdown_files.remove_file(folder, path)
+    text = markdown_files.manifest_text(manifest)
     if _bytes(folder / MANIFEST) != text.encode():
-        write_file(folder, MANIFEST, text)
+        markdown_files.write_file(folder, MANIFEST, text)
     unchanged = len(files) - len(changing)
     return FolderExport(len(manifest.memories), tuple(changing), tuple(leaving), unchanged, tuple(left))
 

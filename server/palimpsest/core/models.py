@@ -801,3 +801,12 @@ class ChangedMemory:
     revision: int
     user_id: str
     project: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What was found about one part of an installation. `ok` is False if the part is degraded."""
+
+    part: str
+    text: str
+    ok: bool = True

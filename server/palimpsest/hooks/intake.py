@@ -18,7 +18,7 @@ from filelock import Timeout
 
 from palimpsest.core.errors import InputError, LedgerError
 from palimpsest.core.files import file_lock, replace_file
-from palimpsest.core.models import CAPTURED, ORIGIN, Decision, Event, Fact, Message, Provenance, Scope
+from palimpsest.core.models import CAPTURED, ORIGIN, Decision, Event, Fact, Finding, Message, Provenance, Scope
 from palimpsest.core.protocols import Progress
 from palimpsest.core.settings import Settings
 from palimpsest.core.threads import in_background
@@ -327,15 +327,7 @@ REASONS = {
 """Why hooks kept nothing, by their word for it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Status:
-    """What was found, in one line, and whether nothing needs a person."""
-
-    text: str
-    ok: bool
-
-
-def status(settings: Settings, ledger: Ledger, now: datetime) -> Status:
+def status(settings: Settings, ledger: Ledger, now: datetime) -> Finding:
     """Return what waits, what could not be read, and whether the model was asked as often as it may be today."""
     data_dir = settings.data_dir
     damaged = captured.damaged_files(data_dir)
@@ -360,7 +352,7 @@ def status(settings: Settings, ledger: Ledger, now: datetime) -> Status:
             f"the {counted(limit, 'call')} of the model for today were made (learn.captured_calls_per_day); the rest "
             "is learned tomorrow (UTC)"
         )
-    return Status("; ".join(parts), ok=not damaged)
+    return Finding("capture", "; ".join(parts), ok=not damaged)
 
 
 # Take the spool in while a server runs.

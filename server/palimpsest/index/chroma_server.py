@@ -10,15 +10,16 @@ import secrets
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn
 from urllib.parse import quote
 
 import httpx
 import numpy as np
 
 from palimpsest.core.errors import VectorIndexError
+from palimpsest.core.models import Finding
 from palimpsest.core.protocols import Progress, Vector, VectorIndex
 from palimpsest.core.settings import VectorStoreConfig
 from palimpsest.index.sync import Checkpoint, IndexHits, Projection
@@ -152,14 +153,6 @@ CONFIGURATION = {"hnsw": {"space": "cosine", "ef_search": 200}}
 PAGE = 500
 """How many collections are listed in one answer."""
 
-_CHECKPOINT_KEYS = {
-    "ledger": str,
-    "embedder": str,
-    "layout": str,
-    "log_number": int,
-    "log_signature": str,
-}
-
 
 class ReplacedError(VectorIndexError):
     """Another process has built the index anew, or deleted it."""
@@ -212,8 +205,7 @@ class SharedIndex:
 
     def save(self, state: StoredState, checkpoint: Checkpoint) -> StoredState:
         """Store the checkpoint of a build, and return the new state. Raises ReplacedError."""
-        values = {name: getattr(checkpoint, name) for name in _CHECKPOINT_KEYS}
-        metadata = {"build": state.build, "epoch": state.epoch, **values}
+        metadata = {"build": state.build, "epoch": state.epoch, **asdict(checkpoint)}
         try:
             self.server.put(f"collections/{state.record}", {"new_metadata": metadata})
         except NotThereError as error:
@@ -324,53 +316,11 @@ def _state(record: str, metadata: dict[str, Any]) -> StoredState | None:
     build, epoch = metadata.get("build"), metadata.get("epoch")
     if not isinstance(build, str) or not isinstance(epoch, str):
         return None
-    values = {name: metadata.get(name) for name in _CHECKPOINT_KEYS}
-    if all(value is None for value in values.values()):
+    values = {field.name: metadata[field.name] for field in fields(Checkpoint) if field.name in metadata}
+    if not values:
         return StoredState(record, build, epoch)
-    if not all(type(value) is _CHECKPOINT_KEYS[name] for name, value in values.items()):
-        return None
-    return StoredState(record, build, epoch, Checkpoint(**cast("dict[str, Any]", values)))
-
-
-# Say what condition an index on a server is in, for `palimpsest doctor`. Nothing is changed.
-
-
-@dataclass(frozen=True, slots=True)
-class Condition:
-    """What was found. `ok` is False if something is the matter that does not pass by itself."""
-
-    text: str
-    ok: bool = True
-
-
-def condition(ledger: Ledger, index: SharedIndex, initial: Checkpoint) -> Condition:
-    """Compare the checkpoint on the server and the number of vectors with the ledger.
-
-    `initial` is the checkpoint of an empty index of these settings. Raises VectorIndexError and LedgerError.
-    """
-    place = f"Chroma server {index.server.address}"
-    state = index.read(is_search=True)
-    if state is None:
-        return Condition(f"{place}: no index yet; a server builds it at its first search")
-    count = index.open(state.build).count()
-    checkpoint = state.checkpoint
-    if checkpoint is None:
-        text = f"a server is building it, or was interrupted, and the next one builds it; {counted(count, 'vector')}"
-        return Condition(f"{place}: not complete: {text} so far. Until then searches scan the ledger's vectors")
-    with ledger.read() as conn:
-        is_ours = checkpoint.is_valid(initial, conn)
-        is_outdated = not is_ours and not checkpoint.can_follow(initial.ledger, conn)
-        behind = entry_queries.newest_log_number(conn) - checkpoint.log_number
-        expected = entry_queries.count_indexed(conn, initial.embedder)
-    if is_outdated:
-        return Condition(f"{place}: of an earlier state of the ledger; the next server rebuilds it")
-    if not is_ours:
-        text = f"of the embedder {checkpoint.embedder}, or of another version; a server with these settings rebuilds it"
-        return Condition(f"{place}: {text}. All servers of a ledger need the same embedder", ok=False)
-    if not behind and count != expected:
-        text = f"{counted(count, 'vector')}, but the ledger has {expected}; the next server that starts rebuilds it"
-        return Condition(f"{place}: {text}", ok=False)
-    return Condition(f"{place}: {counted(count, 'vector')}, {counted(behind, 'change')} behind")
+    checkpoint = Checkpoint.from_values(values)
+    return None if checkpoint is None else StoredState(record, build, epoch, checkpoint)
 
 
 # Keep an index on a server in step with the ledger, from any number of processes and hosts.
@@ -498,10 +448,40 @@ class SharedProjection(Projection):
                 logger.warning("the vector index failed, so the ledger's vectors are scanned instead: %s", error)
             return None
 
-    def condition(self) -> Condition:
-        """Return what condition the index is in. Nothing is changed. Raises VectorIndexError and LedgerError."""
+    def condition(self) -> Finding:
+        """Compare the checkpoint on the server and the number of vectors with the ledger, for `palimpsest doctor`.
+
+        Nothing is changed. Raises VectorIndexError and LedgerError.
+        """
         with closing(self._open_shared()) as server:
-            return condition(self._ledger, server, self.initial_checkpoint)
+            place = f"Chroma server {server.server.address}"
+            state = server.read(is_search=True)
+            if state is None:
+                return Finding("index", f"{place}: no index yet; a server builds it at its first search")
+            count = server.open(state.build).count()
+        checkpoint, initial = state.checkpoint, self.initial_checkpoint
+        if checkpoint is None:
+            text = (
+                f"a server is building it, or was interrupted, and the next one builds it; {counted(count, 'vector')}"
+            )
+            text = f"{place}: not complete: {text} so far. Until then searches scan the ledger's vectors"
+            return Finding("index", text)
+        with self._ledger.read() as conn:
+            is_ours = checkpoint.is_valid(initial, conn)
+            is_outdated = not is_ours and not checkpoint.can_follow(initial.ledger, conn)
+            behind = entry_queries.newest_log_number(conn) - checkpoint.log_number
+            expected = entry_queries.count_indexed(conn, initial.embedder)
+        if is_outdated:
+            return Finding("index", f"{place}: of an earlier state of the ledger; the next server rebuilds it")
+        if not is_ours:
+            text = f"of the embedder {checkpoint.embedder}, or of another version; a server with these settings"
+            text = f"{place}: {text} rebuilds it. All servers of a ledger need the same embedder"
+            return Finding("index", text, ok=False)
+        text = f"{place}: {counted(count, 'vector')}"
+        if not behind and count != expected:
+            text = f"{text}, but the ledger has {expected}; the next server that starts rebuilds it"
+            return Finding("index", text, ok=False)
+        return Finding("index", f"{text}, {counted(behind, 'change')} behind")
 
     def close(self) -> None:
         """Close the connections."""

@@ -8,13 +8,14 @@ from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, LiteralString, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, LiteralString, TypeAlias, TypeVar
 
 import anyio
 from sqlalchemy import Connection
 
 from palimpsest.core.clock import exact_iso
 from palimpsest.core.errors import GraphStoreError, LedgerError
+from palimpsest.core.models import Finding
 from palimpsest.core.protocols import Progress
 from palimpsest.core.settings import GraphStore
 from palimpsest.core.threads import Threads, in_background
@@ -75,10 +76,6 @@ class GraphCheckpoint:
         signature = entries.log_signature(conn, end.log_number)
         return cls(ledger, LAYOUT, "clearing", end.log_number, signature, end.edit_number, end.mention_number)
 
-    def values(self) -> dict[str, Any]:
-        """Return it as the properties of a node."""
-        return asdict(self)
-
     def moved_to(self, log_number: int, conn: Connection) -> GraphCheckpoint:
         """Return the checkpoint moved to another row of the index log."""
         return replace(self, log_number=log_number, log_signature=entries.log_signature(conn, log_number))
@@ -115,12 +112,8 @@ Provider: TypeAlias = Literal["neo4j", "memgraph"]
 Text: TypeAlias = LiteralString
 
 
-class Statement(NamedTuple):
-    """A statement and its parameters."""
-
-    text: Text
-    parameters: Mapping[str, Any]
-
+Statement: TypeAlias = tuple[Text, Mapping[str, Any]]
+"""A statement and its parameters."""
 
 INDEXES: dict[Provider, tuple[Text, ...]] = {
     "neo4j": (
@@ -207,14 +200,14 @@ class GraphServer:
         return f"{self._url}, database {self._config.database}" if self._config.database else self._url
 
     @asynccontextmanager
-    async def connect(self) -> AsyncGenerator[GraphConnection]:
-        """Log in and return a connection, which is closed at the end. Raises GraphStoreError."""
+    async def connect(self, ledger: str) -> AsyncGenerator[GraphCopy]:
+        """Log in and return the copy of a ledger. The connection is closed at the end. Raises GraphStoreError."""
         driver = self._driver()
         try:
             async with driver.session(database=self._config.database) as session:
                 with _graph_errors(self.address), anyio.fail_after(CONNECT_SECONDS):
                     await (await session.run("RETURN 1")).consume()
-                yield GraphConnection(self, session)
+                yield GraphCopy(self, session, ledger)
         finally:
             with anyio.move_on_after(CLOSE_SECONDS, shield=True):
                 await driver.close()
@@ -241,38 +234,6 @@ class GraphServer:
                 telemetry_disabled=True,
                 user_agent="palimpsest",
             )
-
-
-class GraphConnection:
-    """A session on a Bolt server. Every method raises GraphStoreError."""
-
-    def __init__(self, server: GraphServer, session: AsyncSession) -> None:
-        self._server = server
-        self._session = session
-
-    async def run(self, *statements: Statement) -> list[dict[str, Any]]:
-        """Run statements in one transaction, all or none, and return the rows of the last one."""
-        rows: list[dict[str, Any]] = []
-        with _graph_errors(self._server.address), anyio.fail_after(REPLY_SECONDS):
-            async with await self._session.begin_transaction() as transaction:
-                for text, parameters in statements:
-                    result = await transaction.run(text, dict(parameters))
-                    rows = [record.data() async for record in result]
-                await transaction.commit()
-        return rows
-
-    async def create_indexes(self) -> None:
-        """Create the indexes by which statements find our nodes and edges, unless the database has them.
-
-        A server that does not know such an index works without it, only slower.
-        """
-        for text in INDEXES[self._server.provider]:
-            try:
-                with _graph_errors(self._server.address), anyio.fail_after(REPLY_SECONDS):
-                    await (await self._session.run(text)).consume()  # Memgraph refuses it in a transaction
-            except GraphStoreError as error:
-                if not error.is_refusal:
-                    raise
 
 
 @contextmanager
@@ -308,100 +269,101 @@ _T = TypeVar("_T")
 
 
 class GraphCopy:
-    """The nodes and edges of one ledger in a graph database. Every method raises GraphStoreError."""
+    """The nodes and edges of one ledger on a server. Every method raises GraphStoreError."""
 
-    def __init__(self, database: GraphConnection, ledger: str) -> None:
-        self._database = database
+    def __init__(self, server: GraphServer, session: AsyncSession, ledger: str) -> None:
+        self._server = server
+        self._session = session
         self._ledger = ledger
+
+    async def _run(self, *statements: Statement) -> list[dict[str, Any]]:
+        """Run statements in one transaction, all or none, and return the rows of the last one."""
+        rows: list[dict[str, Any]] = []
+        with _graph_errors(self._server.address), anyio.fail_after(REPLY_SECONDS):
+            async with await self._session.begin_transaction() as transaction:
+                for text, parameters in statements:
+                    result = await transaction.run(text, dict(parameters))
+                    rows = [record.data() async for record in result]
+                await transaction.commit()
+        return rows
+
+    async def _ask(self, text: Text, **parameters: Any) -> list[dict[str, Any]]:
+        """Run one statement, and return its rows."""
+        return await self._run(self._statement(text, **parameters))
 
     async def checkpoint(self) -> GraphCheckpoint | None:
         """Return how much of the ledger it shows, or None if that is nothing, or written by another version."""
-        rows = await self._database.run(self._statement(READ_CHECKPOINT))
+        rows = await self._ask(READ_CHECKPOINT)
         return GraphCheckpoint.read(rows[0]["checkpoint"]) if rows else None
 
     async def move_to(self, checkpoint: GraphCheckpoint) -> None:
         """Write the checkpoint alone."""
-        await self._database.run(self._moved(checkpoint))
+        await self._ask(WRITE_CHECKPOINT, values=asdict(checkpoint))
 
     async def prepare(self) -> None:
-        """Create the indexes that statements are quick with."""
-        await self._database.create_indexes()
+        """Create the indexes by which statements find our nodes and edges, unless the database has them.
+
+        A server that does not know such an index works without it, only slower.
+        """
+        for text in INDEXES[self._server.provider]:
+            try:
+                with _graph_errors(self._server.address), anyio.fail_after(REPLY_SECONDS):
+                    await (await self._session.run(text)).consume()  # Memgraph refuses it in a transaction
+            except GraphStoreError as error:
+                if not error.is_refusal:
+                    raise
 
     async def clear(self) -> None:
         """Remove all nodes of the ledger with their edges, a thousand at a time."""
-        while (await self._database.run(self._statement(REMOVE_SOME)))[0]["removed"]:
+        while (await self._ask(REMOVE_SOME))[0]["removed"]:
             pass
 
     async def put(self, part: Part, checkpoint: GraphCheckpoint) -> None:
         """Bring it into the state of a part of the graph, and write the checkpoint, in one transaction."""
-        await self._database.run(*self._changes(part), self._moved(checkpoint))
+        moved = self._statement(WRITE_CHECKPOINT, values=asdict(checkpoint))
+        await self._run(*self._changes(part), moved)
 
     def _changes(self, part: Part) -> Iterator[Statement]:
         yield self._statement(REMOVE_EDGES, memory_ids=list(part.memory_ids))
         for nodes in _batches(part.nodes):
             yield self._statement(PUT_NODES, rows=[node_properties(node) for node in nodes])
         for edges in _batches(part.edges):
-            rows = [
-                {"source_id": edge.source_id, "destination_id": edge.destination_id, **edge_properties(edge)}
-                for edge in edges
-            ]
-            yield self._statement(PUT_EDGES, rows=rows)
+            yield self._statement(PUT_EDGES, rows=[edge_properties(edge) for edge in edges])
         for ids in _batches(part.hidden):
             yield self._statement(REMOVE_NODES, ids=list(ids))
 
     async def counts(self) -> tuple[int, int]:
         """Return the number of nodes and of edges."""
-        [nodes] = await self._database.run(self._statement(COUNT_NODES))
-        [edges] = await self._database.run(self._statement(COUNT_EDGES))
+        [nodes] = await self._ask(COUNT_NODES)
+        [edges] = await self._ask(COUNT_EDGES)
         return nodes["count"], edges["count"]
 
     async def nodes(self, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
         """Return the properties of nodes by id, as `node_properties` gives them."""
-        rows = await self._database.run(self._statement(NODES, ids=list(ids)))
+        rows = await self._ask(NODES, ids=list(ids))
         return {row["properties"]["id"]: row["properties"] for row in rows}
 
     async def edges(self, memory_ids: Sequence[str]) -> list[tuple[str, str, dict[str, Any]]]:
         """Return the edges of memories: the ids of source and destination, and what `edge_properties` gives."""
-        rows = await self._database.run(self._statement(EDGES, memory_ids=list(memory_ids)))
+        rows = await self._ask(EDGES, memory_ids=list(memory_ids))
         return [(row["source_id"], row["destination_id"], row["properties"]) for row in rows]
 
     def _statement(self, text: Text, **parameters: Any) -> Statement:
-        return Statement(text, {"ledger": self._ledger, **parameters})
-
-    def _moved(self, checkpoint: GraphCheckpoint) -> Statement:
-        return self._statement(WRITE_CHECKPOINT, values=checkpoint.values())
+        return text, {"ledger": self._ledger, **parameters}
 
 
 def node_properties(node: Node) -> dict[str, Any]:
     """Return an entity as the properties of a node, without the id of the ledger."""
-    return {
-        "id": node.id,
-        "user_id": node.user_id,
-        "project": node.project,
-        "name": node.name,
-        "type": node.type,
-        "aliases": list(node.aliases),
-        "is_user": node.is_user,
-    }
+    return asdict(node) | {"aliases": list(node.aliases)}
 
 
 def edge_properties(edge: Edge) -> dict[str, Any]:
-    """Return a relation as the properties of an edge. Times are ISO 8601 in UTC; None is no property at all."""
-    return {
-        "id": edge.id,
-        "name": edge.name,
-        "memory_id": edge.memory_id,
-        "text": edge.text,
-        "valid_from": exact_iso(edge.valid_from),
-        "valid_until": _iso(edge.valid_until),
-        "created_at": exact_iso(edge.created_at),
-        "expired_at": _iso(edge.expired_at),
-        "is_current": edge.expired_at is None,
-    }
+    """Return a relation as the properties of an edge, and the ids of its ends.
 
-
-def _iso(time: datetime | None) -> str | None:
-    return None if time is None else exact_iso(time)
+    Times are ISO 8601 in UTC; None is no property at all.
+    """
+    values = asdict(edge) | {"is_current": edge.expired_at is None}
+    return {name: exact_iso(value) if isinstance(value, datetime) else value for name, value in values.items()}
 
 
 def _batches(values: Sequence[_T]) -> Iterator[Sequence[_T]]:
@@ -421,12 +383,8 @@ MAX_TURNS = 150
 """How often to ask before giving up: half a minute, in which a process catches up."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """The next part of the graph to apply, and the checkpoint after it."""
-
-    part: projected.Part
-    checkpoint: GraphCheckpoint
+_Step: TypeAlias = tuple[Part, GraphCheckpoint]
+"""The next part of the graph to apply, and the checkpoint after it."""
 
 
 class GraphProjection:
@@ -443,19 +401,14 @@ class GraphProjection:
 
     async def read(self, query: Callable[[Connection], _T]) -> _T:
         """Return what a query finds in the ledger."""
-
-        def work() -> _T:
-            with self._ledger.read() as conn:
-                return query(conn)
-
-        return await self._threads.run(work)
+        return await self._threads.run(lambda: self._ledger.read_with(query))
 
     @asynccontextmanager
     async def connect(self) -> AsyncGenerator[GraphCopy]:
         """Connect to the database, until the block ends."""
         ledger_id = await self._threads.run(lambda: self._ledger.id)
-        async with self.server.connect() as database:
-            yield GraphCopy(database, ledger_id)
+        async with self.server.connect(ledger_id) as copy:
+            yield copy
 
     async def catch_up(self) -> None:
         """Apply what is new in the ledger. Without something new, the database is not asked.
@@ -519,8 +472,7 @@ class GraphProjection:
                 await copy.move_to(checkpoint)
             if checkpoint.phase == "filling":
                 checkpoint = await self._fill(copy, checkpoint, progress)
-            finished = await self._apply_log(copy, checkpoint)
-            if finished:
+            if await self._apply_log(copy, checkpoint):
                 return
             checkpoint = await self._begin(copy)  # something was purged meanwhile
 
@@ -531,9 +483,9 @@ class GraphProjection:
             step = await self.read(partial(_next_to_fill, checkpoint))
             if step is None:
                 break
-            await copy.put(step.part, step.checkpoint)
-            checkpoint = step.checkpoint
-            done += len(step.part.memory_ids)
+            part, checkpoint = step
+            await copy.put(part, checkpoint)
+            done += len(part.memory_ids)
             if progress is not None:
                 progress(done, max(total, done))
         checkpoint = replace(checkpoint, phase="following")
@@ -546,9 +498,9 @@ class GraphProjection:
             steps = await self.read(partial(_next_steps, checkpoint))
             if steps is None:
                 return False
-            for step in steps:
-                await copy.put(step.part, step.checkpoint)
-                checkpoint = step.checkpoint
+            for part, reached in steps:
+                await copy.put(part, reached)
+                checkpoint = reached
             if not steps:
                 return True
 
@@ -572,7 +524,7 @@ def _next_to_fill(checkpoint: GraphCheckpoint, conn: Connection) -> _Step | None
     if not rows:
         return None
     part = projected.part_of(conn, [memory_id for _, memory_id in rows])
-    return _Step(part, replace(checkpoint, filled_to=rows[-1][0]))
+    return part, replace(checkpoint, filled_to=rows[-1][0])
 
 
 def _next_steps(checkpoint: GraphCheckpoint, conn: Connection) -> list[_Step] | None:
@@ -587,46 +539,37 @@ def _next_steps(checkpoint: GraphCheckpoint, conn: Connection) -> list[_Step] | 
         changed, log_number = projected.changed_memories(conn, checkpoint.log_number, BATCH)
         naming, mention_number = projected.newly_naming_memories(conn, checkpoint.mention_number, BATCH)
         part = projected.part_of(conn, list(dict.fromkeys((*changed, *naming))))
-        return [_Step(part, replace(checkpoint.moved_to(log_number, conn), mention_number=mention_number))]
+        return [(part, replace(checkpoint.moved_to(log_number, conn), mention_number=mention_number))]
     if checkpoint.edit_number < end.edit_number:
         edited = projected.edited_entities(conn, checkpoint.edit_number)
         memory_ids = projected.memories_of(conn, edited)
-        batches = [memory_ids[start : start + BATCH] for start in range(0, len(memory_ids), BATCH)]
-        steps = [_Step(projected.part_of(conn, batch), checkpoint) for batch in batches]
-        return [*steps, _Step(projected.part_of(conn, [], edited), replace(checkpoint, edit_number=end.edit_number))]
+        steps = [(projected.part_of(conn, batch), checkpoint) for batch in _batches(memory_ids)]
+        return [*steps, (projected.part_of(conn, [], edited), replace(checkpoint, edit_number=end.edit_number))]
     return []
 
 
 # Say in what state a graph database is, and compare it with the ledger row by row.
 
 
-@dataclass(frozen=True, slots=True)
-class Condition:
-    """The state of a graph database in words. `ok` is False if somebody has to do something."""
-
-    text: str
-    ok: bool = True
-
-
-async def condition(projection: GraphProjection) -> Condition:
+async def condition(projection: GraphProjection) -> Finding:
     """Return in what state the database is. Raises GraphStoreError if it cannot be used, and LedgerError."""
     server = projection.server
     name = f"{server.provider} at {server.address}"
     async with projection.connect() as copy:
         checkpoint = await copy.checkpoint()
         if checkpoint is None:
-            return Condition(f"{name}: nothing of this ledger yet; a server fills it in the background")
+            return Finding("graph", f"{name}: nothing of this ledger yet; a server fills it in the background")
         standing = await projection.read(checkpoint.standing)
         if standing == "foreign":
-            return Condition(foreign_text(server.address), ok=False)
+            return Finding("graph", foreign_text(server.address), ok=False)
         if standing == "outdated":
-            return Condition(f"{name}: it shows an earlier state of the ledger; the next server fills it anew")
+            return Finding("graph", f"{name}: it shows an earlier state of the ledger; the next server fills it anew")
         if checkpoint.phase != "following":
-            return Condition(f"{name}: it is being filled; a server goes on with it in the background")
+            return Finding("graph", f"{name}: it is being filled; a server goes on with it in the background")
         behind = await projection.read(checkpoint.behind)
         nodes, edges = await copy.counts()
     text = f"{name}: {counted(nodes, 'entity')}, {counted(edges, 'relation')}, {counted(behind, 'change')} behind"
-    return Condition(text)
+    return Finding("graph", text)
 
 
 async def differences(projection: GraphProjection, progress: Progress) -> str:
@@ -669,8 +612,8 @@ async def _wrong_edges(copy: GraphCopy, memory_ids: list[str], edges: tuple[proj
     wrong = 0
     for edge in edges:
         source, destination, properties = stored.pop(edge.id, ("", "", {}))
-        is_there = (source, destination) == (edge.source_id, edge.destination_id)
-        wrong += not (is_there and _has(properties, edge_properties(edge)))
+        stored_edge = {**properties, "source_id": source, "destination_id": destination}
+        wrong += not _has(stored_edge, edge_properties(edge))
     return wrong + len(stored)
 
 

@@ -8,7 +8,7 @@ import shutil
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal, NoReturn, TypeAlias, cast
 
@@ -25,15 +25,6 @@ from palimpsest.store.ledger import Ledger
 # The checkpoint of an index: what it was built from and how much of the index log it has applied.
 
 FILE_NAME = "checkpoint.json"
-
-_FILE_KEYS = {
-    "ledger": "ledger",
-    "embedder": "embedder",
-    "layout": "format",
-    "log_number": "seq",
-    "log_signature": "mark",
-}
-"""The key in the file of each field. An index folder with other keys is rebuilt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,21 +45,24 @@ class Checkpoint:
     def read(cls, folder: Path) -> Checkpoint | None:
         """Return the checkpoint in a folder, or None if there is none or it is damaged."""
         try:
-            content: Any = json.loads((folder / FILE_NAME).read_text("utf-8"))
+            return cls.from_values(json.loads((folder / FILE_NAME).read_text("utf-8")))
         except (OSError, ValueError):
             return None
-        if not isinstance(content, dict) or cast("dict[str, Any]", content).keys() != set(_FILE_KEYS.values()):
+
+    @classmethod
+    def from_values(cls, values: Any) -> Checkpoint | None:
+        """Return the checkpoint with these values of its fields, or None if they are damaged or of another version."""
+        types = {field.name: int if field.name == "log_number" else str for field in fields(cls)}
+        if not isinstance(values, dict):
             return None
-        values = {field: cast("dict[str, Any]", content)[key] for field, key in _FILE_KEYS.items()}
-        if not all(isinstance(value, int if field == "log_number" else str) for field, value in values.items()):
-            return None
-        return cls(**values)
+        found = cast("dict[str, Any]", values)
+        return cls(**found) if {name: type(value) for name, value in found.items()} == types else None
 
     def write(self, folder: Path) -> None:
         """Replace the checkpoint file in one step, so that a crash leaves either the old one or the new one."""
         # An index whose checkpoint is lost in a power failure is rebuilt; that is cheaper than an fsync per batch.
         with replace_file(folder / FILE_NAME, durable=False) as file:
-            json.dump({key: getattr(self, field) for field, key in _FILE_KEYS.items()}, file)
+            json.dump(asdict(self), file)
 
     def is_valid(self, initial: Checkpoint, conn: Connection) -> bool:
         """Return whether an index at this checkpoint can go on following the ledger.
@@ -407,9 +401,8 @@ class Projection:
             raise VectorIndexError(f"the index is {self.state}")
         return self._index
 
-    def _open_leased_index(self) -> VectorIndex:
+    def _open_leased_index(self) -> None:
         self._index = self._open_index(self.folder or Path())
-        return self._index
 
     def _close_index(self) -> None:
         if self._index is not None:

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import anyio
 import anyio.to_thread
@@ -28,12 +28,9 @@ from mcp.server.auth.provider import AccessToken
 from palimpsest.core.clock import Clock, iso, parse_instant
 from palimpsest.core.errors import InputError, SettingsError
 from palimpsest.core.files import file_lock, replace_file
-from palimpsest.core.models import Scope
+from palimpsest.core.models import Finding, Scope
 from palimpsest.core.settings import HttpSettings, Settings, StaticToken
 from palimpsest.core.validation import scope_part
-
-if TYPE_CHECKING:
-    from palimpsest.admin.doctor import Finding
 
 # What the access token of a request allows: whose memory, which project, and whether it may write.
 
@@ -464,8 +461,6 @@ UNDECIDED_ISSUER = (
 
 def token_findings(settings: Settings) -> list[Finding]:
     """Return a finding on the access tokens if there is something to say about them."""
-    from palimpsest.admin.doctor import Finding  # noqa: PLC0415 - it imports much that only `doctor` needs
-
     try:
         texts = [undecided_text(stored_tokens(settings.data_dir), settings.http.tokens)]
     except SettingsError as error:

@@ -13,8 +13,9 @@ from typing import Any
 import anyio
 import pytest
 
-from palimpsest.admin.doctor import Finding, examine
+from palimpsest.admin.doctor import examine
 from palimpsest.core.errors import GraphStoreError
+from palimpsest.core.models import Finding
 from palimpsest.index import graph_database
 from palimpsest.memory import Memory
 from tests.support.bolt_server import BoltServer, caught_up, free_port, silent_port, state

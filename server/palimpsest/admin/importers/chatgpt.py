@@ -6,29 +6,8 @@ import re
 from datetime import datetime
 from typing import Any
 
-from palimpsest.admin.importers.records import (
-    EMPTY,
-    NO_TEXT,
-    REASONING,
-    TOOLS,
-    UNKNOWN_CONVERSATION,
-    ImportedConversation,
-    ImportedFile,
-    ImportedMessage,
-    Memories,
-    Skipped,
-    SourceFile,
-    in_order,
-    instant_of,
-    keep_memory,
-    list_of,
-    object_of,
-    plausible_instant,
-    shown_branch,
-    skipped_notes,
-    text_of,
-    unread_notes,
-)
+from palimpsest.admin.importers import records
+from palimpsest.admin.importers.records import ImportedFile, Memories, Skipped, instant_of, list_of, object_of, text_of
 
 _TEXT_TYPES = ("text", "multimodal_text")
 _REASONING_TYPES = ("thoughts", "reasoning_recap")
@@ -43,7 +22,7 @@ SAVED = (
 )
 
 
-def read(source: SourceFile, now: datetime) -> ImportedFile | None:
+def read(source: records.SourceFile, now: datetime) -> ImportedFile | None:
     """Return the user's and assistant's messages on the branch last shown of each conversation, and the memories.
 
     Memories are what ChatGPT saved on these branches with its tool `bio`, and those of the export's own list, where it
@@ -52,20 +31,20 @@ def read(source: SourceFile, now: datetime) -> ImportedFile | None:
     if not any(_is_conversation(item) for item in source.items):
         return None
     skipped, memories = Skipped(), Memories()
-    conversations = in_order([_conversation(object_of(item), now, skipped, memories) for item in source.items])
+    conversations = records.in_order([_conversation(object_of(item), now, skipped, memories) for item in source.items])
     memories_notes = (SAVED,) if memories else ()
     for item in source.beside.get("memories", ()):
         _take_listed(object_of(item), now, skipped, memories)
-    notes = (*memories_notes, *skipped_notes(skipped), *unread_notes(source.unread))
+    notes = (*memories_notes, *records.skipped_notes(skipped), *records.unread_notes(source.unread))
     return ImportedFile("chatgpt", tuple(memories.values()), conversations, notes)
 
 
 def _conversation(
     conversation: dict[str, Any], now: datetime, skipped: Skipped, memories: Memories
-) -> ImportedConversation:
+) -> records.ImportedConversation:
     name = text_of(conversation.get("conversation_id")) or text_of(conversation.get("id"))
     messages = _messages(conversation, now, skipped, memories)
-    return ImportedConversation(name, text_of(conversation.get("title")), tuple(messages))
+    return records.ImportedConversation(name, text_of(conversation.get("title")), tuple(messages))
 
 
 def _take_listed(item: dict[str, Any], now: datetime, skipped: Skipped, memories: Memories) -> None:
@@ -75,7 +54,7 @@ def _take_listed(item: dict[str, Any], now: datetime, skipped: Skipped, memories
         skipped["memories that are turned off" if text else "memories in an unknown format"] += 1
     else:
         at = instant_of(item.get("updated_at")) or instant_of(item.get("created_at"))
-        keep_memory(memories, skipped, "chatgpt", text, plausible_instant(at, now))
+        records.keep_memory(memories, skipped, "chatgpt", text, records.plausible_instant(at, now))
 
 
 def _is_conversation(value: Any) -> bool:
@@ -84,25 +63,27 @@ def _is_conversation(value: Any) -> bool:
 
 def _messages(
     conversation: dict[str, Any], now: datetime, skipped: Skipped, memories: Memories
-) -> list[ImportedMessage]:
+) -> list[records.ImportedMessage]:
     if not _is_conversation(conversation):
-        skipped[UNKNOWN_CONVERSATION] += 1
+        skipped[records.UNKNOWN_CONVERSATION] += 1
         return []
     nodes = object_of(conversation["mapping"])
-    messages: list[ImportedMessage] = []
+    messages: list[records.ImportedMessage] = []
     at = instant_of(conversation.get("create_time"))
     parents = {name: text_of(object_of(node).get("parent")) or None for name, node in nodes.items()}
     said = {name: object_of(object_of(node).get("message")) for name, node in nodes.items()}
     current = text_of(conversation.get("current_node"))
-    for name in shown_branch(parents, current, lambda key: instant_of(said[key].get("create_time")), skipped):
+    for name in records.shown_branch(parents, current, lambda key: instant_of(said[key].get("create_time")), skipped):
         message = said[name]
         at = instant_of(message.get("create_time")) or at  # without a time of its own, it has that of its parent
-        said_at = plausible_instant(at, now)
+        said_at = records.plausible_instant(at, now)
         if message.get("recipient") == "bio":
             _take_saved(message, said_at, skipped, memories)
         elif message and (content := _content(message, skipped)):
             author, message_id = object_of(message["author"]), text_of(message.get("id")) or text_of(name)
-            messages.append(ImportedMessage(message_id, author["role"], content, said_at, text_of(author.get("name"))))
+            messages.append(
+                records.ImportedMessage(message_id, author["role"], content, said_at, text_of(author.get("name")))
+            )
     return messages
 
 
@@ -113,7 +94,7 @@ def _take_saved(message: dict[str, Any], said_at: datetime, skipped: Skipped, me
     if not text or _FORGET.match(text):
         skipped["requests to forget a memory"] += 1
     else:
-        keep_memory(memories, skipped, "chatgpt", text, said_at)
+        records.keep_memory(memories, skipped, "chatgpt", text, said_at)
 
 
 def _content(message: dict[str, Any], skipped: Skipped) -> str:
@@ -126,10 +107,10 @@ def _content(message: dict[str, Any], skipped: Skipped) -> str:
     texts = [part if isinstance(part, str) else object_of(part).get("text") for part in parts]
     # An image is in both lists, a document only among the attachments.
     attachments = list_of(object_of(message.get("metadata")).get("attachments"))
-    skipped[NO_TEXT] += max(len(attachments), sum(1 for text in texts if not isinstance(text, str)))
+    skipped[records.NO_TEXT] += max(len(attachments), sum(1 for text in texts if not isinstance(text, str)))
     content = text_of(_CITATION.sub("", "\n".join(text for text in texts if isinstance(text, str))))
     if not content:
-        skipped[EMPTY] += 1
+        skipped[records.EMPTY] += 1
     return content
 
 
@@ -140,9 +121,9 @@ def _skip_reason(message: dict[str, Any]) -> str:
     if role == "system":
         return "system messages"
     if content_type in _REASONING_TYPES:
-        return REASONING
+        return records.REASONING
     if role == "tool" or (role == "assistant" and message.get("recipient") not in (None, "all")):
-        return TOOLS
+        return records.TOOLS
     if object_of(message.get("metadata")).get("is_visually_hidden_from_conversation") or message.get("weight") == 0:
         return "hidden messages"
     if role not in ("user", "assistant") or content_type not in _TEXT_TYPES:

@@ -7,31 +7,8 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
-from palimpsest.admin.importers.records import (
-    EMPTY,
-    NO_TEXT,
-    REASONING,
-    TOOLS,
-    UNKNOWN_CONVERSATION,
-    ImportedConversation,
-    ImportedFile,
-    ImportedMemory,
-    ImportedMessage,
-    Memories,
-    Skipped,
-    SourceFile,
-    in_order,
-    instant_of,
-    keep_memory,
-    list_of,
-    object_of,
-    plausible_instant,
-    shown_branch,
-    skipped_notes,
-    tags_of,
-    text_of,
-    unread_notes,
-)
+from palimpsest.admin.importers import records
+from palimpsest.admin.importers.records import ImportedFile, Memories, Skipped, instant_of, list_of, object_of, text_of
 from palimpsest.core.validation import one_line
 
 # What Claude's export has beside the conversations: what Claude remembers (memories.json), and projects.
@@ -51,7 +28,7 @@ def is_of_claude(value: Any) -> bool:
     return _is_memory(object_of(value)) or _is_project(object_of(value))
 
 
-def memories_of(values: Sequence[Any], now: datetime, skipped: Skipped) -> tuple[ImportedMemory, ...]:
+def memories_of(values: Sequence[Any], now: datetime, skipped: Skipped) -> tuple[records.ImportedMemory, ...]:
     """Return one memory per paragraph that Claude remembers, and one per description of a project."""
     objects = [object_of(value) for value in values]
     projects = [value for value in objects if _is_project(value) and not value.get("is_starter_project")]
@@ -60,13 +37,13 @@ def memories_of(values: Sequence[Any], now: datetime, skipped: Skipped) -> tuple
     for value in objects:
         if not _is_memory(value):
             continue
-        at = plausible_instant(instant_of(value.get("updated_at")), now)
+        at = records.plausible_instant(instant_of(value.get("updated_at")), now)
         for tags, text in _paragraphs(text_of(value.get("conversations_memory"))):
-            keep_memory(memories, skipped, "claude", text, at, tags)
+            records.keep_memory(memories, skipped, "claude", text, at, tags)
         for project_id, memory in object_of(value.get("project_memories")).items():
             prefix = f"{names[project_id]}: " if names.get(project_id) else ""
             for tags, text in _paragraphs(text_of(memory)):
-                keep_memory(memories, skipped, "claude", f"{prefix}{text}", at, tags)
+                records.keep_memory(memories, skipped, "claude", f"{prefix}{text}", at, tags)
     for project in projects:
         _take_project(project, now, skipped, memories)
     return tuple(memories.values())
@@ -86,8 +63,8 @@ def _take_project(project: dict[str, Any], now: datetime, skipped: Skipped, memo
     """Take in the description of a project. Its instructions are orders and no facts, and its documents are books."""
     name, description = one_line(text_of(project.get("name"))), text_of(project.get("description"))
     if description:
-        at = plausible_instant(instant_of(project.get("updated_at")), now)
-        keep_memory(memories, skipped, "claude", f"{name}: {description}" if name else description, at)
+        at = records.plausible_instant(instant_of(project.get("updated_at")), now)
+        records.keep_memory(memories, skipped, "claude", f"{name}: {description}" if name else description, at)
     skipped["instructions of projects"] += bool(text_of(project.get("prompt_template")))
     skipped["documents of projects"] += len(list_of(project.get("docs")))
 
@@ -99,13 +76,18 @@ def _paragraphs(text: str) -> Iterator[tuple[tuple[str, ...], str]]:
         lines = block.strip().split("\n")
         heading = _HEADING.fullmatch(lines[0].strip())
         if heading is not None:
-            tags, lines = tags_of(heading["marked"] or heading["bold"]), lines[1:]
+            tags, lines = records.tags_of(heading["marked"] or heading["bold"]), lines[1:]
         items = _BULLET.split("\n".join(lines))
         yield from ((tags, kept) for item in items if (kept := one_line(item)))
 
 
 _ROLES = {"human": "user", "assistant": "assistant"}
-_SKIPPED_BLOCKS = {"thinking": REASONING, "redacted_thinking": REASONING, "tool_use": TOOLS, "tool_result": TOOLS}
+_SKIPPED_BLOCKS = {
+    "thinking": records.REASONING,
+    "redacted_thinking": records.REASONING,
+    "tool_use": records.TOOLS,
+    "tool_result": records.TOOLS,
+}
 _ROOT = "00000000-0000-"
 """The beginning of the parent id of a first message."""
 
@@ -116,7 +98,7 @@ _PLACEHOLDER = re.compile(
 """What a text has in place of a block that is not text."""
 
 
-def read(source: SourceFile, now: datetime) -> ImportedFile | None:
+def read(source: records.SourceFile, now: datetime) -> ImportedFile | None:
     """Return the human's and assistant's messages on the newest branch of each conversation, and the memories.
 
     Memories are what Claude remembers of the chats and of its projects, and the descriptions of the projects. Return
@@ -126,13 +108,13 @@ def read(source: SourceFile, now: datetime) -> ImportedFile | None:
         return None
     skipped = Skipped()
     items = [item for item in source.items if not is_of_claude(item)]
-    conversations = in_order([_conversation(object_of(item), now, skipped) for item in items])
+    conversations = records.in_order([_conversation(object_of(item), now, skipped) for item in items])
     memories = memories_of([*source.items, *_beside(source)], now, skipped)
-    notes = (*skipped_notes(skipped), *unread_notes(source.unread))
+    notes = (*records.skipped_notes(skipped), *records.unread_notes(source.unread))
     return ImportedFile("claude", memories, conversations, notes)
 
 
-def _beside(source: SourceFile) -> list[Any]:
+def _beside(source: records.SourceFile) -> list[Any]:
     return [item for items in source.beside.values() for item in items]
 
 
@@ -140,40 +122,42 @@ def _is_conversation(value: Any) -> bool:
     return isinstance(object_of(value).get("chat_messages"), list)
 
 
-def _conversation(conversation: dict[str, Any], now: datetime, skipped: Skipped) -> ImportedConversation:
+def _conversation(conversation: dict[str, Any], now: datetime, skipped: Skipped) -> records.ImportedConversation:
     messages = _messages(conversation, now, skipped)
     name, title = text_of(conversation.get("uuid")), text_of(conversation.get("name"))
-    return ImportedConversation(name, title, tuple(messages))
+    return records.ImportedConversation(name, title, tuple(messages))
 
 
-def _messages(conversation: dict[str, Any], now: datetime, skipped: Skipped) -> list[ImportedMessage]:
+def _messages(conversation: dict[str, Any], now: datetime, skipped: Skipped) -> list[records.ImportedMessage]:
     if not _is_conversation(conversation):
-        skipped[UNKNOWN_CONVERSATION] += 1
+        skipped[records.UNKNOWN_CONVERSATION] += 1
         return []
     by_name = {
         text_of(object_of(message).get("uuid")) or f"#{number}": object_of(message)
         for number, message in enumerate(list_of(conversation["chat_messages"]))
     }
-    messages: list[ImportedMessage] = []
+    messages: list[records.ImportedMessage] = []
     at = instant_of(conversation.get("created_at"))
     current = text_of(conversation.get("current_leaf_message_uuid"))
     parents = _parents_of(by_name)
-    for name in shown_branch(parents, current, lambda key: instant_of(by_name[key].get("created_at")), skipped):
+    for name in records.shown_branch(parents, current, lambda key: instant_of(by_name[key].get("created_at")), skipped):
         message = by_name[name]
         at = instant_of(message.get("created_at")) or at
-        role, said_at = _ROLES.get(text_of(message.get("sender"))), plausible_instant(at, now)
+        role, said_at = _ROLES.get(text_of(message.get("sender"))), records.plausible_instant(at, now)
         if role is None:
             skipped["messages from an unknown sender"] += 1
             continue
         message_id, files = text_of(message.get("uuid")), _attached_texts(message, skipped)
         # Before the message, so that a question and its answer stay side by side.
-        messages += [ImportedMessage(f"{message_id}/{file}", role, f"{file}:\n{text}", said_at) for file, text in files]
+        messages += [
+            records.ImportedMessage(f"{message_id}/{file}", role, f"{file}:\n{text}", said_at) for file, text in files
+        ]
         content = _content(message)
         _count_blocks(message, skipped)
         if content:
-            messages.append(ImportedMessage(message_id, role, content, said_at))
+            messages.append(records.ImportedMessage(message_id, role, content, said_at))
         elif not files:
-            skipped[EMPTY] += 1
+            skipped[records.EMPTY] += 1
     return messages
 
 
@@ -185,7 +169,7 @@ def _attached_texts(message: dict[str, Any], skipped: Skipped) -> list[tuple[str
         for attachment in attachments
         if (text := text_of(attachment.get("extracted_content")))
     ]
-    skipped[NO_TEXT] += len(attachments) - len(texts) + len(list_of(message.get("files")))
+    skipped[records.NO_TEXT] += len(attachments) - len(texts) + len(list_of(message.get("files")))
     return texts
 
 
@@ -213,4 +197,4 @@ def _content(message: dict[str, Any]) -> str:
 def _count_blocks(message: dict[str, Any], skipped: Skipped) -> None:
     """Count the blocks of a message that are not text."""
     kinds = [text_of(object_of(block).get("type")) for block in list_of(message.get("content"))]
-    skipped.update(_SKIPPED_BLOCKS.get(kind, NO_TEXT) for kind in kinds if kind != "text")
+    skipped.update(_SKIPPED_BLOCKS.get(kind, records.NO_TEXT) for kind in kinds if kind != "text")

@@ -11,21 +11,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from palimpsest.admin.importers import records
 from palimpsest.admin.importers.records import (
-    EXPECTED,
-    OLDEST,
-    TOO_LONG,
     ImportedFile,
     ImportedMemory,
-    ImportedVersion,
     Skipped,
-    SourceFile,
     instant_of,
     list_of,
     object_of,
-    plausible_instant,
-    skipped_notes,
-    tags_of,
     text_of,
 )
 from palimpsest.core.errors import InputError
@@ -41,7 +34,7 @@ _NEW_TEXT = ("new_memory", "new_value")
 _CREATED_AT = ("created_at", "timestamp")
 
 
-def read_history(source: SourceFile, now: datetime) -> ImportedFile | None:
+def read_history(source: records.SourceFile, now: datetime) -> ImportedFile | None:
     """Return every memory in mem0's history database, with all its versions. The database is only read.
 
     Return None if the file is not a database or has no mem0 history. Raises InputError if the database is damaged, or
@@ -61,9 +54,9 @@ def read_history(source: SourceFile, now: datetime) -> ImportedFile | None:
             tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
             (recent,) = database.execute("SELECT count(*) FROM messages").fetchone() if "messages" in tables else (0,)
     except sqlite3.Error as error:
-        raise InputError(f"{source.name} cannot be read as a database: {error}. {EXPECTED}") from error
+        raise InputError(f"{source.name} cannot be read as a database: {error}. {records.EXPECTED}") from error
     skipped = Skipped({"messages mem0 had stored for its next extraction": recent})
-    return ImportedFile("mem0-history", _history_memories(rows, now, skipped), notes=skipped_notes(skipped))
+    return ImportedFile("mem0-history", _history_memories(rows, now, skipped), notes=records.skipped_notes(skipped))
 
 
 def _has_history(file: Path, database: sqlite3.Connection) -> bool:
@@ -86,7 +79,7 @@ def _history_memories(rows: Sequence[dict[str, Any]], now: datetime, skipped: Sk
     for memory_id, memory_rows in by_memory.items():
         versions = _versions(_dated_rows(memory_rows, now), now, skipped)
         if any(len(version.text or "") > MAX_TEXT_CHARS for version in versions):
-            skipped[TOO_LONG] += 1
+            skipped[records.TOO_LONG] += 1
         elif versions:
             speaker = {part: text for part in _SPEAKER for row in memory_rows if (text := text_of(row.get(part)))}
             memories.append(ImportedMemory(versions, {**speaker, "imported_from": "mem0", "mem0_id": memory_id}))
@@ -102,21 +95,21 @@ def _dated_rows(rows: Sequence[dict[str, Any]], now: datetime) -> list[tuple[dic
     times: list[datetime] = []
     for row in rows:
         at = instant_of(row.get("updated_at")) or instant_of(_either(row, _CREATED_AT))
-        times.append(at or (times[-1] if times else OLDEST))
+        times.append(at or (times[-1] if times else records.OLDEST))
     order = sorted(range(len(rows)), key=times.__getitem__)
     dated: list[tuple[dict[str, Any], datetime]] = []
     latest = now
     for index in reversed(order):
-        latest = min(latest, plausible_instant(times[index], now))
+        latest = min(latest, records.plausible_instant(times[index], now))
         dated.append((rows[index], latest))
     return dated[::-1]
 
 
 def _versions(
     dated_rows: Sequence[tuple[dict[str, Any], datetime]], now: datetime, skipped: Skipped
-) -> tuple[ImportedVersion, ...]:
+) -> tuple[records.ImportedVersion, ...]:
     """Return the versions of one memory. The first one adds it, and each follows from the one before."""
-    versions: list[ImportedVersion] = []
+    versions: list[records.ImportedVersion] = []
     for row, at in dated_rows:
         old, new = text_of(_either(row, _OLD_TEXT)), text_of(_either(row, _NEW_TEXT))
         event = text_of(row["event"]).upper()
@@ -126,13 +119,13 @@ def _versions(
                 skipped["history rows without text"] += 1
             continue
         if not versions and old and (deletes or event == Event.UPDATE):  # the row that added it is missing
-            created_at = plausible_instant(instant_of(_either(row, _CREATED_AT)), now)
-            versions.append(ImportedVersion(Event.ADD, old, min(created_at, at)))
+            created_at = records.plausible_instant(instant_of(_either(row, _CREATED_AT)), now)
+            versions.append(records.ImportedVersion(Event.ADD, old, min(created_at, at)))
         exists = bool(versions) and versions[-1].text is not None
         if not deletes:
-            versions.append(ImportedVersion(Event.UPDATE if exists else Event.ADD, new, at))
+            versions.append(records.ImportedVersion(Event.UPDATE if exists else Event.ADD, new, at))
         elif exists:
-            versions.append(ImportedVersion(Event.DELETE, None, at))
+            versions.append(records.ImportedVersion(Event.DELETE, None, at))
         else:
             skipped["deletions of memories that did not exist"] += 1
     return tuple(versions)
@@ -142,7 +135,7 @@ def _either(row: dict[str, Any], names: tuple[str, str]) -> Any:
     return row.get(names[0]) if names[0] in row else row.get(names[1])
 
 
-def read_export(source: SourceFile, now: datetime) -> ImportedFile | None:
+def read_export(source: records.SourceFile, now: datetime) -> ImportedFile | None:
     """Return the memories in a saved reply of mem0's `get_all()` or `get()`.
 
     Return None if the file has no such memory.
@@ -153,7 +146,7 @@ def read_export(source: SourceFile, now: datetime) -> ImportedFile | None:
     memories = [memory for item in source.items if (memory := _export_memory(item, now, skipped)) is not None]
     whole = object_of(source.value)
     skipped["relations in mem0's graph"] += len(list_of(whole.get("relations"))) + len(list_of(whole.get("entities")))
-    notes = skipped_notes(skipped)
+    notes = records.skipped_notes(skipped)
     if whole.get("next"):
         page = f"this is one page of an export, with {len(source.items):,} of {whole.get('count')} memories"
         notes = (page, *notes)
@@ -167,7 +160,7 @@ def _export_memory(item: Any, now: datetime, skipped: Skipped) -> ImportedMemory
         skipped["memories without text"] += 1
         return None
     if len(text) > MAX_TEXT_CHARS:
-        skipped[TOO_LONG] += 1
+        skipped[records.TOO_LONG] += 1
         return None
     created_at, updated_at = instant_of(exported.get("created_at")), instant_of(exported.get("updated_at"))
     metadata: dict[str, Any] = _metadata(exported.get("metadata"), skipped)
@@ -178,8 +171,8 @@ def _export_memory(item: Any, now: datetime, skipped: Skipped) -> ImportedMemory
     metadata["imported_from"] = "mem0"
     if exported.get("id"):
         metadata["mem0_id"] = well_formed(str(exported["id"]))
-    tags = dict.fromkeys(tag for category in list_of(exported.get("categories")) for tag in tags_of(category))
-    version = ImportedVersion(Event.ADD, text, plausible_instant(updated_at or created_at, now))
+    tags = dict.fromkeys(tag for category in list_of(exported.get("categories")) for tag in records.tags_of(category))
+    version = records.ImportedVersion(Event.ADD, text, records.plausible_instant(updated_at or created_at, now))
     return ImportedMemory((version,), metadata, tuple(tags))
 
 

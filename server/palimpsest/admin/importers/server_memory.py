@@ -12,19 +12,8 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any
 
-from palimpsest.admin.importers.records import (
-    TOO_LONG,
-    ImportedFile,
-    ImportedMemory,
-    ImportedVersion,
-    Skipped,
-    SourceFile,
-    list_of,
-    object_of,
-    skipped_notes,
-    tags_of,
-    text_of,
-)
+from palimpsest.admin.importers import records
+from palimpsest.admin.importers.records import ImportedFile, ImportedMemory, Skipped, list_of, object_of, text_of
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import Event
 from palimpsest.core.validation import MAX_TEXT_CHARS, one_line
@@ -36,7 +25,7 @@ _SILENT_H = ("hour", "honest", "honor", "honour", "heir")
 _LETTERS_SPOKEN_WITH_A_VOWEL = "AEFHILMNORSX"
 
 
-def read(source: SourceFile, now: datetime) -> ImportedFile | None:
+def read(source: records.SourceFile, now: datetime) -> ImportedFile | None:
     """Return one memory per observation and per relation, and one per entity that has neither.
 
     All memories have the time `now`, because the file has no times. Takes JSON lines and the saved JSON reply of the
@@ -86,7 +75,9 @@ def _read_graph(values: Iterable[Any], now: datetime) -> ImportedFile:
         by_kind[_kind(object_of(value))].append(object_of(value))
     entities, relations = by_kind["entity"], by_kind["relation"]
     skipped["lines that are neither an entity nor a relation"] += len(by_kind[None])
-    return ImportedFile("server-memory", _memories(entities, relations, now, skipped), notes=skipped_notes(skipped))
+    return ImportedFile(
+        "server-memory", _memories(entities, relations, now, skipped), notes=records.skipped_notes(skipped)
+    )
 
 
 def _json_of(line: str) -> Any:
@@ -108,17 +99,19 @@ def _kind(item: dict[str, Any]) -> str | None:
 def _memories(
     entities: list[dict[str, Any]], relations: list[dict[str, Any]], now: datetime, skipped: Skipped
 ) -> tuple[ImportedMemory, ...]:
-    tags = {_line(entity.get("name")): tags_of(entity.get("entityType")) for entity in entities}
+    tags = {_line(entity.get("name")): records.tags_of(entity.get("entityType")) for entity in entities}
     related = {_line(relation.get(end)) for relation in relations for end in ("from", "to")}
     by_text: dict[str, ImportedMemory] = {}
     for name, text in (*_entity_texts(entities, related, skipped), *_relation_texts(relations, skipped)):
         if len(text) > MAX_TEXT_CHARS:
-            skipped[TOO_LONG] += 1
+            skipped[records.TOO_LONG] += 1
         elif text in by_text:
             skipped["duplicates"] += 1
         else:
             metadata = {"imported_from": "server-memory", "entity": name}
-            by_text[text] = ImportedMemory((ImportedVersion(Event.ADD, text, now),), metadata, tags.get(name, ()))
+            by_text[text] = ImportedMemory(
+                (records.ImportedVersion(Event.ADD, text, now),), metadata, tags.get(name, ())
+            )
     return tuple(by_text.values())
 
 

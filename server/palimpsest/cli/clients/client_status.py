@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from palimpsest.admin.doctor import Finding
 from palimpsest.cli.clients import config_files, installation
 from palimpsest.cli.clients.catalog import CLIENTS, Client, Folders
 from palimpsest.cli.clients.config_files import read_text
 from palimpsest.cli.clients.installation import invocation_of
 from palimpsest.core.errors import InputError
+from palimpsest.core.models import Finding
 
 _T = TypeVar("_T")
 
