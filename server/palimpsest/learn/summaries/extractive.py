@@ -303,12 +303,12 @@ def _by_texts(
     replaced = replacement_probability(known, words, texts, is_older, weights) >= weights[THRESHOLD]
     contradicted: set[str] = set()
     for newer, item in enumerate(claims):
-        may_replace = item.is_change or not only_changes
+        replaces = replaced[newer] & (item.is_change or not only_changes)
         least_common = CHANGED_MATTER if only_changes else ONE_MATTER
         contradicted.update(
             older.id
             for place, older in enumerate(claims[:newer])
             if older.id not in contradicted
-            and (item.denies(older) or (may_replace and replaced[newer, place] and item.says_otherwise(older, least_common)))
+            and (item.denies(older) or (replaces[place] and item.says_otherwise(older, least_common)))
         )
     return frozenset(contradicted)
