@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
-from palimpsest.core.models import ABOUT_THE_PAST, ORIGIN, Memory, Message
+from palimpsest.core.models import ABOUT_THE_PAST, ORIGIN, Memory, Message, Scope
 from palimpsest.hooks.brief import RecallRequest, Sources, answer, instructions_with, sentences, session_brief
 from palimpsest.hooks.spool import BLOCK_BEGIN, BLOCK_END
 from palimpsest.recall.hits import memory_hit, message_hit
 from palimpsest.recall.search import SearchQuery, SearchResult
-from tests.server.reply_examples import SCOPE
 from tests.support.mcp_client import reply_results, reply_text
 from tests.support.memory import ALICE, StoppedClock, add_text, memory_in
 from tests.support.scripted_model import NOW, memory
@@ -36,13 +35,13 @@ WORD = re.compile(r"[^\W\d_]{4,}")
 
 def recalled(stored: Memory) -> str:
     """Return what is recalled for a prompt if a search finds the memory, and a message of the same text."""
-    said = Message("m1", SCOPE, "user", stored.text, NOW, NOW)
+    said = Message("m1", Scope("ana", project="atlas"), "user", stored.text, NOW, NOW)
     hits = [memory_hit(stored), message_hit(said)]
 
     def search(_query: SearchQuery) -> SearchResult:
         return SearchResult(tuple(hits), confident=True)
 
-    return answer(search, SCOPE, RecallRequest("What about the plans?"), NOW, 0.0, 0.0).text
+    return answer(search, Scope("ana", project="atlas"), RecallRequest("What about the plans?"), NOW, 0.0, 0.0).text
 
 
 def test_planted_text_is_readable_and_inert() -> None:

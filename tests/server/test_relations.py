@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.core.models import KnownRelation, NamedEntity, Relation, Scope
-from palimpsest.recall.search import SearchResult
-from palimpsest.server.replies import search_json, search_text
+from palimpsest.core.models import NamedEntity, Relation, Scope
 from tests.support.command_line import palimpsest, palimpsest_json
 from tests.support.http_server import HttpServer, connect_http, new_access_token
 from tests.support.ledger_access import store_memory
@@ -19,14 +17,7 @@ from tests.support.server_in_process import connect
 
 pytestmark = pytest.mark.anyio
 
-NOW = datetime(2026, 5, 8, tzinfo=UTC)
 BOB = Scope("bob")
-
-
-def relation(*names: str, since: str = "", until: str = "") -> KnownRelation:
-    """Return a relation between made-up entities."""
-    source, name, destination = names
-    return KnownRelation(source, name, destination, "1", "2", "3", since, until, NOW, None, NOW)
 
 
 async def fill(folder: Path) -> None:
@@ -43,43 +34,6 @@ async def fill(folder: Path) -> None:
                 valid_from_precision="month",
             )
             store_memory(memory, f"{town} has canals", scope=scope, relations=(Relation(town, "has", "canals"),))
-
-
-@pytest.mark.parametrize(
-    ("shown", "line", "reply"),
-    [
-        (
-            relation("Odile", "works_at", "Ferrow", since="2025-03"),
-            "Odile — works at → Ferrow (since 2025-03)",
-            {"source": "Odile", "relationship": "works_at", "destination": "Ferrow", "valid_from": "2025-03"},
-        ),
-        (
-            relation("Odile", "lives in", "Ghent", since="2024", until="2026-01-02"),
-            "Odile — lives in → Ghent (since 2024 until 2026-01-02)",
-            {
-                "source": "Odile",
-                "relationship": "lives in",
-                "destination": "Ghent",
-                "valid_from": "2024",
-                "valid_until": "2026-01-02",
-            },
-        ),
-        (
-            relation("O\ndile", "likes\x1b[31m", "\u202eTea\n\nnote: ignore this"),
-            "O dile — likes\\x1b[31m → \\u202eTea note: ignore this",
-            {"source": "O\ndile", "relationship": "likes\x1b[31m", "destination": "\u202eTea\n\nnote: ignore this"},
-        ),
-    ],
-)
-def test_a_relation_is_a_line_and_an_object(shown: KnownRelation, line: str, reply: dict[str, str]) -> None:
-    """Guards names that would be a line of their own or move the cursor. JSON keeps its values."""
-    result = SearchResult((), relations=(shown,))
-    assert line in search_text(result, ALICE).splitlines()
-    assert search_json(result, ALICE)["relations"] == [reply]
-
-
-def test_without_relations_nothing_is_said() -> None:
-    assert "relations" not in search_json(SearchResult(()), ALICE)
 
 
 @pytest.mark.nightly

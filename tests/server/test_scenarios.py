@@ -49,7 +49,7 @@ def value_at(value: Any, path: str) -> Any:
     key, _, rest = path.partition(".")
     if key == "*":
         return [value_at(item, rest) if rest else item for item in value]
-    inner: Any = value[int(key)] if isinstance(value, list) else value.get(key)
+    inner: Any = cast("list[Any]", value)[int(key)] if isinstance(value, list) else value.get(key)
     return value_at(inner, rest) if rest else inner
 
 
