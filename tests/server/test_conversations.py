@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ from mcp import Client
 from mcp.types import TextResourceContents
 
 from palimpsest.server import resources
-from tests.support.command_line import palimpsest, palimpsest_json
 from tests.support.mcp_client import reply_results
 from tests.support.server_in_process import connect
 
@@ -61,25 +59,3 @@ async def test_a_long_conversation_is_read_in_pages(tmp_path: Path, monkeypatch:
             texts += [line.partition("): ")[2] or line.rpartition(": ")[2] for line in lines]
             uri = last.removeprefix("(it goes on: read ").removesuffix(")")
         assert texts == [message["content"] for message in BOAT]
-
-
-def test_the_command_finds_messages_in_each_way(tmp_path: Path) -> None:
-    file = tmp_path / "chat.json"
-    file.write_text(json.dumps([*BREAD, *BOAT]), "utf-8")
-    palimpsest(tmp_path, "learn", str(file))
-
-    def texts(*options: str) -> list[str]:
-        return [hit["text"] for hit in palimpsest_json(tmp_path, "messages", *options)["results"]]
-
-    every = [message["content"] for message in (*BREAD, *BOAT)][::-1]
-    assert texts() == every
-    assert texts("rye bread") == every[-1:]
-    assert texts("--role", "assistant") == [every[1], every[3]]
-    assert texts("--speaker", "bob") == [every[0], every[2]]
-    assert texts("--from", "2026-02-01", "--to", "2026-02-28") == every[3:]
-    page = palimpsest_json(tmp_path, "messages", "--limit", "3")
-    assert texts("--cursor", page["cursor"]) == every[3:]
-    session = page["results"][0]["id"]
-    assert texts("--session", session[:8]) == every[:3]
-    assert "It is green now" in palimpsest(tmp_path, "messages", "green")
-    assert "no message of user alice matches" in palimpsest(tmp_path, "messages", "violet")

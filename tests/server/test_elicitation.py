@@ -11,7 +11,7 @@ from mcp import Client
 from mcp.types import CreateMessageResult, ElicitResult, TextContent
 
 from loopback import OpenAIServer
-from tests.support.mcp_client import error_text, reply_results, reply_text
+from tests.support.mcp_client import reply_results, reply_text
 from tests.support.server_in_process import server_in_process
 
 pytestmark = pytest.mark.anyio
@@ -19,68 +19,9 @@ pytestmark = pytest.mark.anyio
 BOTH = pytest.mark.parametrize("mode", ["legacy", "auto"])
 
 
-def client_with_user(folder: Path, mode: str, answer: ElicitResult, questions: list[str]) -> Client:
-    """Return a client whose user gives the same answer to every question. The questions are added to `questions`."""
-
-    async def ask(context: Any, params: Any) -> ElicitResult:
-        del context
-        questions.append(params.message)
-        return answer
-
-    server = server_in_process(folder)
-    return Client(server, mode=mode, elicitation_callback=ask)
-
-
 async def count_memories(client: Client) -> int:
     """Return the number of memories."""
     return len(reply_results(await client.call_tool("list_memories", {})))
-
-
-@pytest.mark.few_by_day(1)
-@BOTH
-async def test_everything_is_deleted_once_the_user_agrees(tmp_path: Path, mode: str) -> None:
-    """Guards the short way: one question that says what would be deleted, and no second call."""
-    questions: list[str] = []
-    async with client_with_user(
-        tmp_path, mode, ElicitResult(action="accept", content={"delete": True}), questions
-    ) as client:
-        for text in ("Alice plays the violin", "Alice bakes bread"):
-            await client.call_tool("add_memory", {"text": text})
-        assert reply_text(await client.call_tool("delete_memory", {"all": True})).startswith("deleted: 2 memories")
-        assert await count_memories(client) == 0
-    assert len(questions) == 1
-    assert "2 memories" in questions[0]
-
-
-@pytest.mark.few_by_day(1)
-@BOTH
-@pytest.mark.parametrize(
-    "answer",
-    [
-        ElicitResult(action="decline"),
-        ElicitResult(action="cancel"),
-        ElicitResult(action="accept", content={"delete": False}),
-    ],
-    ids=["declines", "closes it", "leaves the box empty"],
-)
-async def test_nothing_is_deleted_if_the_user_does_not_agree(tmp_path: Path, mode: str, answer: ElicitResult) -> None:
-    """Guards the memory from an agent that tries to delete it. The agent is told to stop."""
-    async with client_with_user(tmp_path, mode, answer, []) as client:
-        await client.call_tool("add_memory", {"text": "Alice plays the violin"})
-        assert "said no; nothing was deleted" in error_text(await client.call_tool("delete_memory", {"all": True}))
-        assert await count_memories(client) == 1
-
-
-@pytest.mark.few_by_day(1)
-@BOTH
-async def test_the_user_is_not_asked_about_single_memories_or_an_empty_scope(tmp_path: Path, mode: str) -> None:
-    """Guards users from questions that do not matter."""
-    questions: list[str] = []
-    async with client_with_user(tmp_path, mode, ElicitResult(action="decline"), questions) as client:
-        assert "nothing is stored" in reply_text(await client.call_tool("delete_memory", {"all": True}))
-        one = reply_results(await client.call_tool("add_memory", {"text": "Alice plays the violin"}))[0]["id"]
-        assert reply_text(await client.call_tool("delete_memory", {"memory_ids": [one]})).startswith("deleted")
-    assert questions == []
 
 
 @pytest.mark.few_by_day(1)

@@ -16,7 +16,7 @@ import anyio
 import anyio.to_thread
 import httpx2
 import pytest
-from mcp.types import CallToolResult, ResourceUpdatedNotification
+from mcp.types import ResourceUpdatedNotification
 
 from loopback import OpenAIServer
 from palimpsest.server import access_tokens
@@ -184,12 +184,6 @@ def _call(server: HttpServer, headers: dict[str, str], method: str, params: dict
 
 
 class TestAccess:
-    @pytest.mark.parametrize("path", ["/mcp", "/health"])
-    def test_another_host_or_origin_is_refused(self, open_server: HttpServer, path: str) -> None:
-        """Guards against DNS rebinding, by which a web page reaches a loopback address."""
-        assert post(open_server, path=path, host="evil.example").status_code == 421
-        assert post(open_server, path=path, origin="http://evil.example").status_code == 403
-
     @pytest.mark.parametrize("host", ["0.0.0.0", "::"])  # noqa: S104 - they are to be refused
     def test_listening_on_all_addresses_needs_a_token(self, tmp_path: Path, host: str) -> None:
         """Guards the memory from the network. The error says how to create a token."""
@@ -225,36 +219,6 @@ class TestAccess:
             new_access_token(protected_server.data, "alice") not in (protected_server.data / "tokens.json").read_text()
         )
         assert (protected_server.data / "tokens.json").stat().st_mode & 0o077 == 0
-
-    @pytest.mark.few_by_day(1)
-    @pytest.mark.parametrize("how", ["legacy", "auto", "sse"])
-    async def test_the_scope_is_the_tokens_user_and_no_argument_widens_it(
-        self, protected_server: HttpServer, how: str
-    ) -> None:
-        """Guards one user's memory from another user's client: by search, by id, by scope."""
-        alice, bob = (
-            new_access_token(protected_server.data, f"alice {how}"),
-            new_access_token(protected_server.data, f"bob {how}"),
-        )
-        async with connect_http(protected_server, how, alice) as client:
-            added = await client.call_tool("add_memory", {"text": VIOLIN})
-            assert "scope:" not in text_of(added), "it is the token's own"
-            memory_id = added.structured_content["results"][0]["id"]
-        async with connect_http(protected_server, how, bob) as client:
-
-            async def call(tool: str, **arguments: Any) -> CallToolResult:
-                return await client.call_tool(tool, arguments)
-
-            assert (await call("search_memories", query="violin")).structured_content["results"] == []
-            for tool in ("get_history", "update_memory"):
-                result = await call(tool, memory_id=memory_id, **({"text": "x"} if tool == "update_memory" else {}))
-                assert "no memory" in text_of(result)
-            assert "no memory" in text_of(await call("delete_memory", memory_ids=[memory_id]))
-            wider = await call("search_memories", query="violin", scope={"user_id": f"alice {how}"})
-            assert wider.is_error
-            assert f"only valid for user bob {how};" in text_of(wider)
-        async with connect_http(protected_server, how, alice) as client:
-            assert VIOLIN in text_of(await client.call_tool("search_memories", {"query": "violin"}))
 
     @pytest.mark.few_by_day(1)
     @pytest.mark.parametrize("how", ["legacy", "auto"])
@@ -296,85 +260,6 @@ class TestAccess:
                         uris.append(str(getattr(await anext(aiter(events)), "uri", "")))
         assert uris == [f"memory://{ids['dora']}"]
 
-    async def test_a_projects_token_is_valid_for_that_project_only(self, protected_server: HttpServer) -> None:
-        """Guards a token for the agents of one repository."""
-        async with connect_http(
-            protected_server, "auto", new_access_token(protected_server.data, "carol", "atlas")
-        ) as client:
-            assert "project atlas" in text_of(
-                await client.call_tool("add_memory", {"text": "Atlas is written in Rust"})
-            )
-            personal = await client.call_tool("add_memory", {"text": "User is allergic to nuts"})
-            assert "project atlas" in text_of(personal), "a project's token writes nothing outside of it"
-            general = await client.call_tool("add_memory", {"text": "Nuts", "scope": {"project": None}})
-            assert "only valid for project atlas" in text_of(general)
-            other = await client.call_tool("search_memories", {"query": "x", "scope": {"project": "other"}})
-            assert other.is_error
-            assert "only valid for project atlas;" in text_of(other)
-
-    @pytest.mark.nightly
-    async def test_a_projects_token_opens_what_is_general_only_if_that_was_chosen(
-        self, protected_server: HttpServer
-    ) -> None:
-        """Guards every door of MCP: tools, resources, prompts and the instructions of a connection."""
-        data, shown = protected_server.data, dict[str, str]()
-        async with connect_http(protected_server, "legacy", new_access_token(data, "grace")) as client:
-            said = {"text": "Grace is allergic to hazelnuts", "metadata": {"pinned": True}}
-            general = (await client.call_tool("add_memory", said)).structured_content["results"][0]["id"]
-        for reach in ("alone", "general"):
-            token = new_access_token(data, "grace", "atlas", with_general=reach == "general")
-            async with connect_http(protected_server, "legacy", token) as client:
-                await client.call_tool("add_memory", {"text": f"Atlas is written in {reach}"})
-                calls: list[tuple[str, dict[str, Any]]] = [
-                    ("search_memories", {"query": "what is Grace allergic to"}),
-                    ("list_memories", {}),
-                    ("get_summary", {}),
-                    ("get_summary", {"kind": "profile"}),
-                    ("get_summary", {"kind": "about", "about": "Grace"}),
-                    ("get_history", {"memory_id": general}),
-                    ("update_memory", {"memory_id": general, "text": "Grace is allergic to nothing"}),
-                ]
-                texts = [text_of(await client.call_tool(tool, arguments)) for tool, arguments in calls]
-                assert "Atlas is written in" in texts[1]
-                for uri in ("memory://summary", "memory://recent", "memory://entities"):
-                    texts += [str(await client.read_resource(uri))]
-                shown[reach] = "\n".join([*texts, client.instructions or ""])
-        assert "hazelnut" not in shown["alone"]
-        assert "allergic" not in shown["alone"].replace("allergic to nothing", "")
-        assert "hazelnut" in shown["general"]
-
-    @pytest.mark.few_by_day(1)
-    @pytest.mark.parametrize("how", ["legacy", "auto", "sse"])
-    async def test_a_projects_token_follows_a_move(self, protected_server: HttpServer, how: str) -> None:
-        """Guards a project that gets another name: its agents find what they stored, under the old name, too."""
-        user, data = f"frida-{how}", protected_server.data
-        async with connect_http(protected_server, how, new_access_token(data, user, "atlas")) as client:
-            await client.call_tool("add_memory", {"text": "Atlas is written in Rust"})
-            move = ("projects", "move", "atlas", "globe", "--user", user)
-            await anyio.to_thread.run_sync(
-                lambda: palimpsest_process(data, *move, settings={"PALIMPSEST_DATA_DIR": str(data)})
-            )
-            for scope in ({}, {"scope": {"project": "atlas"}}, {"scope": {"project": "globe"}}):
-                found = text_of(await client.call_tool("list_memories", scope))
-                assert "Atlas is written in Rust" in found
-                assert f"scope: user {user}, project globe" in found
-            other = await client.call_tool("list_memories", {"scope": {"project": "other"}})
-            assert "only valid for project atlas;" in text_of(other)
-
-    @pytest.mark.few_by_day(1)
-    @pytest.mark.parametrize("how", ["legacy", "auto", "sse"])
-    async def test_a_read_only_token_has_only_tools_that_read(self, protected_server: HttpServer, how: str) -> None:
-        """Guards against writes: writing tools are not listed, and refused if called."""
-        async with connect_http(
-            protected_server, how, new_access_token(protected_server.data, "dave", read_only=True)
-        ) as client:
-            listed = [tool.name for tool in (await client.list_tools()).tools]
-            assert sorted(listed) == ["get_history", "get_summary", "list_memories", "search_memories"]
-            refused = await client.call_tool("add_memory", {"text": VIOLIN})
-            assert refused.is_error
-            assert "this access token is read-only" in text_of(refused)
-            assert "nothing found" in text_of(await client.call_tool("search_memories", {"query": "violin"}))
-
     @pytest.mark.nightly
     def test_a_token_in_the_settings_is_valid(self, tmp_path: Path) -> None:
         """Guards tokens from the environment of a container."""
@@ -383,11 +268,6 @@ class TestAccess:
         with run_http_server(tmp_path, PALIMPSEST_HTTP__TOKENS=tokens) as server:
             assert post(server).status_code == 401
             assert post(server, secret).status_code == 200
-
-    def test_a_body_that_is_too_long_is_refused(self, open_server: HttpServer) -> None:
-        """Guards the server from a body that does not end."""
-        answer = httpx2.post(f"{open_server.base}/mcp", content=b"x" * (4 * 1024 * 1024 + 1), headers=ACCEPT)
-        assert answer.status_code == 413
 
 
 class TestStdio:

@@ -8,7 +8,7 @@ import pytest
 
 from palimpsest.hooks.instructions import HEAD, INSTRUCTIONS
 from tests.support.command_line import palimpsest
-from tests.support.http_server import connect_http, new_access_token, run_http_server
+from tests.support.http_server import connect_http, run_http_server
 from tests.support.mcp_client import connect_stdio, reply_results
 
 pytestmark = pytest.mark.anyio
@@ -48,24 +48,6 @@ async def test_the_next_start_over_stdio_says_what_is_known(tmp_path: Path, mode
         await client.call_tool("delete_memory", {"memory_ids": [kept["id"]]})
         left = [path.read_text("utf-8") for path in (tmp_path / "data" / "hooks" / "instructions").glob("*.txt")]
         assert not any("peanuts" in text for text in left)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("how", ["legacy", "auto", "sse"])
-async def test_over_http_each_token_gets_its_own_users_memories(tmp_path: Path, how: str) -> None:
-    """One user's facts never reach another, nor a read-only client of another project."""
-    data = tmp_path / "data"
-    tokens = {user: new_access_token(data, user) for user in ("alice", "bob")}
-    with run_http_server(tmp_path) as server:
-        for user, fact in (("alice", "User likes oolong"), ("bob", "User likes cocoa")):
-            async with connect_http(server, how, tokens[user]) as client:
-                await client.call_tool("add_memory", {"text": fact})
-        async with connect_http(server, how, tokens["alice"]) as client:
-            assert "oolong" in (client.instructions or "")
-            assert "cocoa" not in (client.instructions or "")
-        async with connect_http(server, how, tokens["bob"]) as client:
-            assert "cocoa" in (client.instructions or "")
-            assert "oolong" not in (client.instructions or "")
 
 
 @pytest.mark.nightly

@@ -1,16 +1,22 @@
 """What clients do with the server, step by step. The steps stand in `scenarios.json`, each with what it has to show.
 
 A step does one thing: `call` a tool, which must succeed, or be `refused`; `read` a resource, or be `unread`; `complete`
-a variable; fill in a `prompt`, or be `unprompted`; subscribe and be `unsubscribed`; run a `command` of palimpsest.
+a variable; fill in a `prompt`, or be `unprompted`; subscribe and be `unsubscribed`; run a `command` of palimpsest; read
+the `instructions`; list the `tools`.
 Its text `begins` and `ends` with something, `says` some parts and `never` others, has `lines`, and has parts as often
 as `counts` says. Of structured content `gives` names values, `*` stands for every one of a list, and `keep` gives them
 names: `${name}` is the value in later steps, and `${name:8}` its first characters. `${x*9}` is a text of nine x.
+
+A scenario or a part of it has a head: `settings`, or the `token` of a client over HTTP; the replies of the client's
+`model`, and parts of what `model_reads`; the answer of its `user`, and of what `user_reads`.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -21,12 +27,20 @@ import anyio.to_thread
 import pytest
 from mcp import Client
 from mcp.shared.exceptions import MCPError
-from mcp.types import ResourceTemplateReference, TextContent, TextResourceContents
+from mcp.types import (
+    CreateMessageResult,
+    ElicitResult,
+    ErrorData,
+    ResourceTemplateReference,
+    TextContent,
+    TextResourceContents,
+)
 
 from tests.support.command_line import palimpsest
 from tests.support.documents import book
+from tests.support.http_server import HttpServer, connect_http, new_access_token
 from tests.support.mcp_client import error_text, reply_text, subscribe
-from tests.support.server_in_process import connect
+from tests.support.server_in_process import server_in_process
 
 pytestmark = pytest.mark.anyio
 
@@ -46,6 +60,8 @@ NAME = re.compile(r"\$\{(\w+)(?:([:*])(\d+))?\}")
 
 def value_at(value: Any, path: str) -> Any:
     """Return what stands in JSON at a path such as `results.0.id` or `results.*.text`."""
+    if not path:
+        return value
     key, _, rest = path.partition(".")
     if key == "*":
         return [value_at(item, rest) if rest else item for item in value]
@@ -59,7 +75,7 @@ class Scenario:
 
     client: Client
     folder: Path
-    names: dict[str, str] = field(default_factory=lambda: dict(KNOWN))
+    names: dict[str, str]
 
     def filled(self, value: Any) -> Any:
         """Return a value of the script with the names in it filled in."""
@@ -94,9 +110,14 @@ class Scenario:
             ref = ResourceTemplateReference(uri=uri)
             completed = await self.client.complete(ref, dict(zip(("name", "value"), argument, strict=True)))
             return "", completed.completion.model_dump()
+        if kind == "instructions":
+            return self.client.instructions or "", None
+        if kind == "tools":
+            return "", [tool.name for tool in (await self.client.list_tools()).tools]
         if kind == "command":
             options = {"settings": step.get("settings", {}), "code": step.get("code", 0)}
-            return await anyio.to_thread.run_sync(partial(palimpsest, self.folder, *step["command"], **options)), None
+            text = await anyio.to_thread.run_sync(partial(palimpsest, self.folder, *step["command"], **options))
+            return text, json.loads(text) if "--json" in step["command"] else None
         attempts = {
             "unread": lambda: self.client.read_resource(step[kind]),
             "unprompted": lambda: self.client.get_prompt(*step[kind]),
@@ -129,20 +150,76 @@ class Scenario:
 
 
 def cases() -> list[Any]:
-    """Return the scenarios, each with the eras of the protocol it is played in. The older one waits for the night."""
+    """Return the scenarios, each with the eras and transports it is played in. All but the first wait for the night."""
     return [
         pytest.param(name, mode, marks=[pytest.mark.nightly] if script.get("nightly") or number else [])
         for name, script in SCENARIOS.items()
-        for number, mode in enumerate(script.get("modes", ["auto"]))
+        for number, mode in enumerate(script.get("http") or script.get("modes", ["auto"]))
     ]
 
 
+@dataclass
+class People:
+    """A client's language model, and its user. They answer from a script, and note what they were asked."""
+
+    head: dict[str, Any]
+    requests: list[Any] = field(default_factory=list[Any])
+    questions: list[str] = field(default_factory=list[str])
+
+    async def answer(self, _: Any, params: Any) -> CreateMessageResult | ErrorData:
+        """Return the next reply of the model; null stands for a user who declines."""
+        self.requests.append(params)
+        reply = self.head["model"][len(self.requests) - 1]
+        if reply is None:
+            return ErrorData(code=-1, message="the user declined sampling")
+        content = TextContent(type="text", text=reply if isinstance(reply, str) else json.dumps(reply))
+        return CreateMessageResult(role="assistant", content=content, model="model-1", stop_reason="endTurn")
+
+    async def agree(self, _: Any, params: Any) -> ElicitResult:
+        """Return the user's answer to any question."""
+        self.questions.append(params.message)
+        return ElicitResult(**self.head["user"])
+
+    def check(self) -> None:
+        """Compare what they were asked with what the script says, each question with a part of it."""
+        prompts = ["\n".join(message.content.text for message in request.messages) for request in self.requests]
+        reads = self.head.get("model_reads", [""] * len(self.head.get("model", [])))
+        for asked, expected in ((prompts, reads), (self.questions, self.head.get("user_reads", []))):
+            assert len(asked) == len(expected), asked
+            assert all(part in text for part, text in zip(expected, asked, strict=True)), asked
+        assert all(request.system_prompt and 0 < request.max_tokens <= 4000 for request in self.requests)
+
+
+@asynccontextmanager
+async def connected(head: dict[str, Any], mode: str, folder: Path, server: HttpServer | None) -> AsyncGenerator[Client]:
+    """Connect a client as the head of a part says: with a token over HTTP, or in this process."""
+    people = People(head)
+    callbacks: dict[str, Any] = {
+        "sampling_callback": people.answer if "model" in head else None,
+        "elicitation_callback": people.agree if "user" in head else None,
+    }
+    if server is not None:
+        token = {
+            name: value.replace("${how}", mode) if name == "user" else value for name, value in head["token"].items()
+        }
+        async with connect_http(server, mode, new_access_token(server.data, **token), **callbacks) as client:
+            yield client
+    else:
+        async with Client(server_in_process(folder, **head.get("settings", {})), mode=mode, **callbacks) as client:
+            yield client
+    people.check()
+
+
 @pytest.mark.parametrize(("name", "mode"), cases())
-async def test_a_scenario_is_played_to_its_end(tmp_path: Path, name: str, mode: str) -> None:
+async def test_a_scenario_is_played_to_its_end(
+    tmp_path: Path, request: pytest.FixtureRequest, name: str, mode: str
+) -> None:
     """Guards what each scenario says that it guards."""
-    script = SCENARIOS[name]
-    for settings, steps in script["parts"] if "parts" in script else [[script.get("settings", {}), script["steps"]]]:
-        async with connect(tmp_path, mode, **settings) as client:
-            scenario = Scenario(client, tmp_path)
+    script, names = SCENARIOS[name], {**KNOWN, "how": mode}
+    server = request.getfixturevalue("protected_server") if "http" in script else None
+    parts: list[Any] = script["parts"] if "parts" in script else [[script, script["steps"]]]
+    for head, steps in parts:
+        folder = tmp_path if server is None else server.data.parent
+        async with connected(head, mode, folder, server) as client:
             for step in steps:
-                await scenario.play(step)
+                await Scenario(client, folder, names).play(step)
