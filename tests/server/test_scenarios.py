@@ -7,15 +7,16 @@ Its text `begins` and `ends` with something, `says` some parts and `never` other
 as `counts` says. Of structured content `gives` names values, `*` stands for every one of a list, and `keep` gives them
 names: `${name}` is the value in later steps, and `${name:8}` its first characters. `${x*9}` is a text of nine x.
 
-A scenario or a part of it has a head: `settings`, or the `token` of a client over HTTP; the replies of the client's
-`model`, and parts of what `model_reads`; the answer of its `user`, and of what `user_reads`.
+A scenario may begin with what the `ledger` knows. A scenario or a part of it has a head: `settings`, or the `token` of
+a client over HTTP; the replies of the client's `model`, and parts of what `model_reads`; the answer of its `user`, and
+of what `user_reads`.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -36,10 +37,14 @@ from mcp.types import (
     TextResourceContents,
 )
 
+from palimpsest.core.models import NamedEntity, Relation, Scope
+from palimpsest.text.display import visible
 from tests.support.command_line import palimpsest
 from tests.support.documents import book
 from tests.support.http_server import HttpServer, connect_http, new_access_token
+from tests.support.ledger_access import store_memory
 from tests.support.mcp_client import error_text, reply_text, subscribe
+from tests.support.memory import memory_in
 from tests.support.server_in_process import server_in_process
 
 pytestmark = pytest.mark.anyio
@@ -48,7 +53,10 @@ SCENARIOS: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("scen
 MAX_ERROR = 600
 """How long an error may be."""
 
+HOSTILE = "Rex \x1b]52;c;eA==\x07 and \x9b2J then \u202ereversed\u2069 with\U000e0068\U000e0069 hidden"
 KNOWN = {
+    "hostile": HOSTILE,
+    "shown": visible(HOSTILE),
     "today": datetime.now(UTC).date().isoformat(),
     "book": book("kitchen", "cellar"),
     "swept": book("kitchen", "cellar").replace("painted", "swept"),
@@ -131,6 +139,7 @@ class Scenario:
         """Do a step, and compare what comes of it with what the script says."""
         step = self.filled(script)
         text, content = await self.done(step)
+        assert visible(text) == text, "whoever reads it sees what a text hides"
         assert "refused" not in step or len(text) < MAX_ERROR, text
         where = f"{step}\n{text}\n{content}"
         assert text.startswith(step.get("begins", "")), where
@@ -190,6 +199,20 @@ class People:
         assert all(request.system_prompt and 0 < request.max_tokens <= 4000 for request in self.requests)
 
 
+async def fill(data: Path, rows: Sequence[dict[str, Any]]) -> None:
+    """Add memories that name entities and state relations."""
+    async with memory_in(data) as memory:
+        for row in rows:
+            labels: dict[str, Any] = {
+                "entities": tuple(NamedEntity(*named) for named in row.get("entities", ())),
+                "relations": tuple(Relation(*relation) for relation in row.get("relations", ())),
+            }
+            if "since" in row:
+                since = datetime.fromisoformat(row["since"]).replace(tzinfo=UTC)
+                labels |= {"valid_from": since, "valid_from_precision": "month"}
+            store_memory(memory, row["text"], scope=Scope(row.get("user", "alice"), row.get("project", "")), **labels)
+
+
 @asynccontextmanager
 async def connected(head: dict[str, Any], mode: str, folder: Path, server: HttpServer | None) -> AsyncGenerator[Client]:
     """Connect a client as the head of a part says: with a token over HTTP, or in this process."""
@@ -217,6 +240,8 @@ async def test_a_scenario_is_played_to_its_end(
     """Guards what each scenario says that it guards."""
     script, names = SCENARIOS[name], {**KNOWN, "how": mode}
     server = request.getfixturevalue("protected_server") if "http" in script else None
+    if "ledger" in script:
+        await fill(tmp_path / "data" if server is None else server.data, script["ledger"])
     parts: list[Any] = script["parts"] if "parts" in script else [[script, script["steps"]]]
     for head, steps in parts:
         folder = tmp_path if server is None else server.data.parent
