@@ -91,6 +91,9 @@ FAULTY_LINES: dict[str, tuple[bytes, int, Any, str]] = {
     "a long line, id last": (backwards('"a-1"', LONG), INVALID_REQUEST, "a-1", str(MAX_MESSAGE_BYTES)),
 }
 
+OF_THE_SDK = ("not JSON", "batch", "object", "no method")
+"""Faults that the SDK finds in a body, and words itself."""
+
 NOTIFICATIONS = [
     b'{"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "none"}}',
     b'{"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": [1.5]}}',
@@ -241,7 +244,8 @@ class TestHttp:
             for case, (text, code, request_id, reason) in FAULTY.items():
                 response = client.post(path, content=text)
                 assert response.status_code in {400, 413}, case
-                if "deeper" in reason or "half a character" in reason or reason == str(MAX_JSON_VALUES):
-                    error = response.json()
-                    assert (error["error"]["code"], error["id"]) == (code, request_id), case
-                    assert reason in error["error"]["message"], case
+                if reason in OF_THE_SDK or reason.endswith("is not valid"):
+                    continue
+                error = response.json()
+                assert (error["error"]["code"], error["id"]) == (code, request_id), case
+                assert reason in error["error"]["message"], case

@@ -309,6 +309,9 @@ def _by_texts(
             older.id
             for place, older in enumerate(claims[:newer])
             if older.id not in contradicted
-            and (item.denies(older) or (may_replace and replaced[newer, place] and item.says_otherwise(older, least_common)))
+            and (
+                item.denies(older)
+                or (may_replace and replaced[newer, place] and item.says_otherwise(older, least_common))
+            )
         )
     return frozenset(contradicted)
