@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import socket
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,16 +12,9 @@ import pytest
 from palimpsest.server.jsonrpc import MAX_JSON_VALUES, MAX_MESSAGE_BYTES
 from palimpsest.server.rate_limits import FAILED_PER_MINUTE
 from palimpsest.server.session.calls import MAX_HELD_BYTES_PER_CALLER
-from tests.support.http_server import ACCEPT, INITIALIZE, TIMEOUT, HttpServer, new_access_token, run_http_server
+from tests.support.http_server import ACCEPT, TIMEOUT, HttpServer, new_access_token, post, run_http_server
 
 pytestmark = pytest.mark.anyio
-
-
-def post(server: HttpServer, bearer: str = "", content: bytes | None = None) -> httpx2.Response:
-    """Send a request to the MCP endpoint, by default the first one of a client."""
-    headers = {**ACCEPT, **({"authorization": f"Bearer {bearer}"} if bearer else {})}
-    body = json.dumps(INITIALIZE).encode() if content is None else content
-    return httpx2.post(f"{server.base}/mcp", content=body, headers=headers, timeout=TIMEOUT)
 
 
 def begin(server: HttpServer, method: str, path: str, sent: int, **headers: str) -> socket.socket:

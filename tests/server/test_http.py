@@ -29,6 +29,7 @@ from tests.support.http_server import (
     HttpServer,
     connect_http,
     new_access_token,
+    post,
     run_http_server,
 )
 from tests.support.mcp_client import connect_stdio, subscribe, text_of
@@ -36,12 +37,6 @@ from tests.support.mcp_client import connect_stdio, subscribe, text_of
 pytestmark = pytest.mark.anyio
 
 VIOLIN = "Alice plays the violin"
-
-
-def post(server: HttpServer, bearer: str = "", path: str = "/mcp", **headers: str) -> httpx2.Response:
-    """Send the first request of a client."""
-    all_headers = {**ACCEPT, **headers, **({"authorization": f"Bearer {bearer}"} if bearer else {})}
-    return httpx2.post(f"{server.base}{path}", json=INITIALIZE, headers=all_headers, timeout=TIMEOUT)
 
 
 class TestTransports:

@@ -39,6 +39,7 @@ from tests.support.http_server import (
     HttpServer,
     connect_http,
     new_access_token,
+    post,
     run_http_server,
 )
 from tests.support.mcp_client import text_of
@@ -65,12 +66,6 @@ def issuer() -> Generator[Issuer]:
 def server(issuer: Issuer, tmp_path_factory: pytest.TempPathFactory) -> Generator[HttpServer]:
     with run_protected(tmp_path_factory.mktemp("oauth"), issuer) as running:
         yield running
-
-
-def post(server: HttpServer, bearer: str) -> httpx2.Response:
-    """Send a client's first request."""
-    headers = {**ACCEPT, "authorization": f"Bearer {bearer}"}
-    return httpx2.post(f"{server.base}/mcp", json=INITIALIZE, headers=headers, timeout=TIMEOUT)
 
 
 def encoded(part: bytes) -> str:

@@ -26,7 +26,7 @@ from palimpsest.server.jsonrpc import (
 )
 from tests.support.environment import clean_environment
 from tests.support.examples import examples
-from tests.support.http_server import TIMEOUT, HttpServer, run_http_server
+from tests.support.http_server import ACCEPT, TIMEOUT, HttpServer, run_http_server
 
 
 def call(request_id: str, arguments: str = "{}", members: str = "") -> bytes:
@@ -91,6 +91,9 @@ FAULTY_LINES: dict[str, tuple[bytes, int, Any, str]] = {
     "a long line, id last": (backwards('"a-1"', LONG), INVALID_REQUEST, "a-1", str(MAX_MESSAGE_BYTES)),
 }
 
+OF_THE_SDK = ("not JSON", "batch", "object", "no method")
+"""Faults that the SDK finds in a body, and words itself."""
+
 NOTIFICATIONS = [
     b'{"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "none"}}',
     b'{"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": [1.5]}}',
@@ -114,16 +117,6 @@ REPLIES = [
 
 
 class TestReadMessage:
-    @pytest.mark.parametrize(("text", "code", "request_id", "reason"), FAULTY.values(), ids=FAULTY)
-    def test_a_faulty_message_is_refused_with_the_id_of_its_request(
-        self, text: bytes, code: int, request_id: Any, reason: str
-    ) -> None:
-        """Guards the answer to every kind of fault, and that a client can match it with its request."""
-        message = read_message(text)
-        assert isinstance(message, Refused)
-        assert (message.code, message.id, message.expects_answer) == (code, request_id, True)
-        assert reason in message.reason
-
     @pytest.mark.parametrize(
         "text",
         [
@@ -244,20 +237,15 @@ class TestHttp:
     @pytest.mark.few_by_day(1)
     @pytest.mark.parametrize("path", ["/mcp", "/messages/"])
     @pytest.mark.parametrize("version", ["2025-11-25", "2026-07-28"])
-    def test_a_faulty_body_is_answered_with_the_same_error(self, http: HttpServer, version: str, path: str) -> None:
-        """Guards every protocol style over HTTP."""
-        headers = {
-            "accept": "application/json, text/event-stream",
-            "content-type": "application/json",
-            "mcp-protocol-version": version,
-        }
+    def test_a_faulty_body_is_refused(self, http: HttpServer, version: str, path: str) -> None:
+        """Guards every protocol style over HTTP. What is not to be parsed gets the same error as over stdio."""
+        headers = {**ACCEPT, "content-type": "application/json", "mcp-protocol-version": version}
         with httpx2.Client(base_url=http.base, headers=headers, timeout=TIMEOUT) as client:
             for case, (text, code, request_id, reason) in FAULTY.items():
                 response = client.post(path, content=text)
                 assert response.status_code in {400, 413}, case
-                if code == PARSE_ERROR or "id" in reason:  # the SDK parses it, and answers in words of its own
+                if reason in OF_THE_SDK or reason.endswith("is not valid"):
                     continue
-                if "too large" in response.text or "half a character" in response.text:
-                    error = response.json()
-                    assert (error["error"]["code"], error["id"]) == (code, request_id), case
-                    assert reason in error["error"]["message"], case
+                error = response.json()
+                assert (error["error"]["code"], error["id"]) == (code, request_id), case
+                assert reason in error["error"]["message"], case

@@ -110,3 +110,10 @@ async def connect_http(server: HttpServer, how: str, bearer: str = "", **options
         Client(streamable_http_client(f"{server.base}/mcp", http_client=http), mode=how, **options) as client,
     ):
         yield client
+
+
+def post(server: HttpServer, bearer: str = "", content: bytes | None = None) -> httpx2.Response:
+    """Send a request to the MCP endpoint, by default the first one of a client."""
+    headers = {**ACCEPT, **({"authorization": f"Bearer {bearer}"} if bearer else {})}
+    body = json.dumps(INITIALIZE).encode() if content is None else content
+    return httpx2.post(f"{server.base}/mcp", content=body, headers=headers, timeout=TIMEOUT)

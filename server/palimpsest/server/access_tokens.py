@@ -175,7 +175,7 @@ def create(
         expires_at,
         with_general or not project,
     )
-    with _writing("no token was created"), _locked(data_dir):
+    with _changing(data_dir, "no token was created"):
         _write(data_dir, [*stored_tokens(data_dir), token])
     return text, token
 
@@ -185,7 +185,7 @@ def revoke(data_dir: Path, token_id: str) -> StoredToken:
 
     Raises InputError if there is none with this id, and SettingsError if the file cannot be written.
     """
-    with _writing("no token was revoked"), _locked(data_dir):
+    with _changing(data_dir, "no token was revoked"):
         tokens = stored_tokens(data_dir)
         revoked = next((token for token in tokens if token.id == token_id), None)
         if revoked is None:
@@ -249,11 +249,6 @@ def digest_of(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _locked(data_dir: Path) -> Any:
-    data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return file_lock(data_dir / f"{FILE}.lock")
-
-
 def _write(data_dir: Path, tokens: Sequence[StoredToken]) -> None:
     """Replace the file in one step (mode 0600), so that a server never reads half of it."""
     with replace_file(data_dir / FILE) as file:
@@ -261,10 +256,12 @@ def _write(data_dir: Path, tokens: Sequence[StoredToken]) -> None:
 
 
 @contextmanager
-def _writing(otherwise: str) -> Generator[None]:
-    """Raise SettingsError in place of the OSError of a disk that is full or read-only."""
+def _changing(data_dir: Path, otherwise: str) -> Generator[None]:
+    """Keep others from writing. Raise SettingsError in place of the OSError of a disk that is full or read-only."""
     try:
-        yield
+        data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with file_lock(data_dir / f"{FILE}.lock"):
+            yield
     except OSError as error:
         raise SettingsError(
             f"the access tokens cannot be written: {error}; {otherwise}. Make the data folder writable for this user, "

@@ -85,7 +85,7 @@ def build_server(
         state,
         instructions=rendered_instructions(launch),
         lifespan=lifespan,
-        middleware=[state.calls.limit_calls, _open_after_handshake, with_own_instructions, _with_client_project],
+        middleware=[state.calls.limit_calls, with_own_instructions, _with_client_project],
         call_seconds=call_seconds,
     )
     show_control_characters()
@@ -113,16 +113,14 @@ async def _serve_stdio(server: MemoryServer) -> None:
         await server.serve(incoming, outgoing)
 
 
-async def _open_after_handshake(ctx: RequestContext, call_next: CallNext) -> HandlerResult:
-    """Start to open the memory with the first message after the handshake."""
-    if ctx.method not in HANDSHAKE:
-        state_of(ctx).memory.start_opening()
-    return await call_next(ctx)
-
-
 async def _with_client_project(ctx: RequestContext, call_next: CallNext) -> HandlerResult:
-    """Pass on the project of the access token, of the client's roots or of the settings, under its present name."""
+    """Pass on the project of the access token, of the client's roots or of the settings, under its present name.
+
+    The first message after the handshake opens the memory.
+    """
     state = state_of(ctx)
+    if ctx.method not in HANDSHAKE:
+        state.memory.start_opening()
     if ctx.method == "notifications/roots/list_changed":
         state.roots.ask_again(ctx)
     elif ctx.method in SCOPED:

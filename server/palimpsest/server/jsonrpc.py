@@ -55,6 +55,9 @@ HALF_CHARACTER = re.compile(
 )
 """The escape of half a character. Two halves in the right order are a character."""
 
+DOUBTFUL = re.compile(rb"[0-9]{309}|[0-9][eE]\+?[0-9]{3}|NaN|Infinity|\\u[dD][89a-fA-F]")
+"""What may be a number that is too large, or half a character."""
+
 
 def _excess(text: bytes | bytearray) -> str:
     """Return what a JSON text has too much of, without parsing it, or "".
@@ -139,7 +142,7 @@ class Refused:
 
 
 def unparsable(text: bytes | bytearray) -> Refused | None:
-    """Return why a text is refused before it is parsed, or None. Other readers have no limits for values and levels."""
+    """Return why a text is refused before it is parsed, or None."""
     if excess := _excess(text):
         return Refused(INVALID_REQUEST, f"the message is too large: {excess}", unparsed_id(text), too_large=True)
     try:
@@ -147,6 +150,17 @@ def unparsable(text: bytes | bytearray) -> Refused | None:
     except UnicodeDecodeError as error:
         return Refused(PARSE_ERROR, f"the message is not JSON: byte {error.start} is not UTF-8")
     return None
+
+
+def fault_of_body(text: bytes | bytearray) -> Refused | None:
+    """Return why a body is refused that the SDK is to parse, or None. It has no limits, and takes what nobody can keep.
+
+    A body is only parsed here if it may have such a number or half a character.
+    """
+    message = unparsable(text)
+    if message is None and DOUBTFUL.search(text):
+        message = read_message(text)
+    return message if isinstance(message, Refused) else None
 
 
 def half_character(text: bytes | bytearray) -> str:

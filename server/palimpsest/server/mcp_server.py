@@ -386,11 +386,8 @@ async def with_own_instructions(ctx: RequestContext, call_next: CallNext) -> Han
     with anyio.move_on_after(INSTRUCTIONS_SECONDS):
         try:
             # They are this user's alone: whoever keeps the result must not give it to others.
-            return {**result, "instructions": await memory.briefs.instructions(scope), **_private(result)}
+            is_kept = {"cacheScope": "private"} if "cacheScope" in result else {}
+            return {**result, "instructions": await memory.briefs.instructions(scope), **is_kept}
         except PalimpsestError as error:
             logger.warning("a client gets the instructions without memories: %s", error)
     return result
-
-
-def _private(result: dict[str, Any]) -> dict[str, str]:
-    return {"cacheScope": "private"} if "cacheScope" in result else {}

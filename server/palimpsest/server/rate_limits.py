@@ -66,6 +66,11 @@ def counted(counts: Counter[str], key: str) -> Generator[None]:
             del counts[key]
 
 
+def seconds_until(time_of_day: float) -> int:
+    """Return the whole seconds, at least 1, until an instant."""
+    return max(1, math.ceil(time_of_day - time.time()))
+
+
 # Limit how often an address may send access tokens that are not valid.
 
 FAILED_PER_MINUTE = 60
@@ -100,7 +105,7 @@ class Failures:
         `undecided`: how many are being looked at that may prove not to be valid.
         """
         stats = self._counts.get_window_stats(self._limit, address)
-        return 0 if stats.remaining > undecided else max(1, math.ceil(stats.reset_time - time.time()))
+        return 0 if stats.remaining > undecided else seconds_until(stats.reset_time)
 
 
 class LimitedBearerAuth(BearerAuthBackend):
@@ -194,15 +199,11 @@ class RateLimit:
             caller = _counted_as(scope)
             if not self._limiter.hit(self._limit, caller):
                 text = f"more than {self._limit.amount} requests a minute; nothing was done"
-                headers = {"retry-after": str(self._seconds_until_reset(caller))}
+                reset_at = self._limiter.get_window_stats(self._limit, caller).reset_time
+                headers = {"retry-after": str(seconds_until(reset_at))}
                 await PlainTextResponse(text, 429, headers=headers)(scope, receive, send)
                 return
         await self.app(scope, receive, send)
-
-    def _seconds_until_reset(self, caller: str) -> int:
-        """Return the whole seconds, at least 1, until the caller's count starts to fall."""
-        reset_at = self._limiter.get_window_stats(self._limit, caller).reset_time
-        return max(1, math.ceil(reset_at - time.time()))
 
 
 class UnfinishedLimit:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, cast
 import anyio
 import anyio.to_thread
 from anyio.abc import Listener, SocketAttribute, SocketStream
+from anyio.streams.buffered import BufferedByteReceiveStream
 
 from palimpsest.core.errors import PalimpsestError
 from palimpsest.hooks import spool
@@ -219,14 +220,9 @@ class _PromptServer:
 
 async def _line(stream: SocketStream) -> bytes:
     """Return the first line that a client sends, or "" if it is too long or takes too long."""
-    received = bytearray()
-    with anyio.move_on_after(READ_SECONDS):
-        while b"\n" not in received and len(received) <= MAX_REQUEST_BYTES:
-            try:
-                received += await stream.receive()
-            except anyio.EndOfStream:
-                return b""
-        return bytes(received.partition(b"\n")[0]) if len(received) <= MAX_REQUEST_BYTES else b""
+    buffered = BufferedByteReceiveStream(stream)
+    with anyio.move_on_after(READ_SECONDS), suppress(anyio.EndOfStream, anyio.IncompleteRead, anyio.DelimiterNotFound):
+        return await buffered.receive_until(b"\n", MAX_REQUEST_BYTES)
     return b""
 
 

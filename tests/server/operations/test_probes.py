@@ -26,11 +26,6 @@ class TestReady:
         assert httpx2.post(f"{protected_server.base}/ready").status_code == 405
 
     @pytest.mark.nightly
-    def test_another_host_or_origin_is_refused(self, open_server: HttpServer) -> None:
-        """Guards against DNS rebinding, as on every other path."""
-        assert httpx2.get(f"{open_server.base}/ready", headers={"host": "evil.example"}).status_code == 421
-
-    @pytest.mark.nightly
     def test_a_memory_that_could_not_be_opened_is_opened_once_it_can_be(self, tmp_path: Path) -> None:
         """Guards a replica that starts before its database: no other request would come that opens the memory."""
         ledger = tmp_path / "data" / "ledger.db"

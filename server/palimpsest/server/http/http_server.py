@@ -243,7 +243,16 @@ def middleware_stack(
 
     Before these, `BoundedConnection` waits for the headers. After these, the SDK and our `Calls` answer the request.
     """
-    identify, require = _token_steps(settings) if protected else ([], [])
+    identify, require = list[Middleware](), list[Middleware]()
+    if protected:
+        verifier = AccessTokenVerifier(settings.http, settings.data_dir, now)
+        identify = [Middleware(AuthenticationMiddleware, backend=LimitedBearerAuth(verifier), on_error=refusal)]
+        require = [
+            Middleware(_RequireToken, audience=settings.http.audience),
+            # A stream ends with its token.
+            Middleware(EndWithToken, verifier=verifier),
+            Middleware(AuthContextMiddleware),
+        ]
     return [
         # Web pages of other sites are kept out (DNS rebinding).
         Middleware(HostCheck, names=_host_names(host, settings.http.allowed_hosts)),
@@ -259,20 +268,6 @@ def middleware_stack(
         # A new session may close an old one.
         Middleware(SessionLimit, sessions=sessions),
     ]
-
-
-def _token_steps(settings: Settings) -> tuple[list[Middleware], list[Middleware]]:
-    """Return the step that looks at the access token, and those that demand one and pass on what it allows."""
-    verifier = AccessTokenVerifier(settings.http, settings.data_dir, now)
-    return (
-        [Middleware(AuthenticationMiddleware, backend=LimitedBearerAuth(verifier), on_error=refusal)],
-        [
-            Middleware(_RequireToken, audience=settings.http.audience),
-            # A stream ends with its token.
-            Middleware(EndWithToken, verifier=verifier),
-            Middleware(AuthContextMiddleware),
-        ],
-    )
 
 
 def _host_names(host: str, allowed_hosts: Sequence[str]) -> list[str]:

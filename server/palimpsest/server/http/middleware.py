@@ -13,7 +13,6 @@ from typing import Any
 
 import anyio
 import h11
-from mcp.types import INVALID_REQUEST
 from mcp.types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse, Response
@@ -21,7 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from palimpsest.core.threads import CpuShares
-from palimpsest.server.jsonrpc import MAX_MESSAGE_BYTES, Refused, half_character, unparsable, unparsed_id
+from palimpsest.server.jsonrpc import MAX_MESSAGE_BYTES, fault_of_body
 from palimpsest.server.rate_limits import caller_of, is_open
 from palimpsest.server.session.calls import BODY_SIZE, BodyBudget
 
@@ -137,9 +136,7 @@ class BodyLimit:
                 if self._shares is not None:
                     self._shares.of(caller).use(len(body) * SECONDS_PER_BYTE)
                 scope[BODY_SIZE] = len(body)
-                refused = unparsable(body)
-                if refused is None and (half := half_character(body)):
-                    refused = Refused(INVALID_REQUEST, f"the message has {half}", unparsed_id(body))
+                refused = fault_of_body(body)
                 if refused is None:
                     await self.app(scope, _receive_once(body, receive), send)
                     return

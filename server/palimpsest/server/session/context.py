@@ -19,7 +19,7 @@ from palimpsest.core.errors import InputError, LedgerError
 from palimpsest.core.models import Scope
 from palimpsest.core.validation import ScopeInput, SearchScopeInput
 from palimpsest.llm.sampling import SamplingModel, Send
-from palimpsest.server.access_tokens import Grant, current_grant, current_user
+from palimpsest.server.access_tokens import current_grant, current_user
 from palimpsest.server.recall_socket import serve_prompts
 from palimpsest.server.session.calls import Calls
 from palimpsest.server.session.continuations import (
@@ -120,7 +120,10 @@ def scope_of(ctx: AnyContext, memory: Memory, scope: ScopeInput | None = None) -
     requested = validation.scope_from(default, scope)
     if grant.project and requested.project == grant.project:
         requested = replace(requested, project=default.project)
-    _check_allowed(grant, default.project, requested)
+    if requested.user_id != grant.user_id:
+        raise InputError(f"this access token is only valid for user {grant.user_id}; leave scope.user_id out")
+    if grant.project and requested.project != default.project:
+        raise InputError(f"this access token is only valid for project {grant.project}; leave scope.project out")
     return requested
 
 
@@ -165,14 +168,6 @@ def goes_through_projects(scope: SearchScopeInput | None) -> bool:
     if grant is not None and grant.project:
         raise InputError(f"this access token is only valid for project {grant.project}; leave scope.all_projects out")
     return True
-
-
-def _check_allowed(grant: Grant, project: str, requested: Scope) -> None:
-    """Raise InputError if an access token does not allow a scope. `project` is the present name of its project."""
-    if requested.user_id != grant.user_id:
-        raise InputError(f"this access token is only valid for user {grant.user_id}; leave scope.user_id out")
-    if grant.project and requested.project != project:
-        raise InputError(f"this access token is only valid for project {grant.project}; leave scope.project out")
 
 
 def client_name(ctx: Context[Any, Any]) -> str:

@@ -34,58 +34,44 @@ SEND_SECONDS = 1.0
 """How long a client may take to read a repeated report. One that takes longer has no part in the others' waiting."""
 
 
-class CallProgress:
-    """The progress of one call. It is sent if the client asked for it; the numbers rise with each report."""
-
-    def __init__(self, ctx: Context[Any, Any]) -> None:
-        self._ctx = ctx
-        self._number = 0
-        self._message = ""
-
-    async def report(self, message: str) -> None:
-        """Send a new report."""
-        self._message = message
-        self._number += 1
-        await self._ctx.report_progress(self._number, message=message)
-
-    async def repeat(self) -> None:
-        """Send the last report again, with a higher number. Before the first report there is nothing to send."""
-        if self._message:
-            await self.report(self._message)
-
-
 class RunningCalls:
-    """The progress of all calls that are running."""
+    """The progress of all calls that are running: functions that send the last report of each again."""
 
     def __init__(self) -> None:
-        self._calls: set[CallProgress] = set()
+        self._repeats: set[Callable[[], Awaitable[None]]] = set()
 
     @contextmanager
     def reporting(self, ctx: Context[Any, Any]) -> Generator[ReportProgress]:
-        """Yield a function that reports the progress of a call. Until the block ends, its reports are repeated."""
-        call = CallProgress(ctx)
-        self._calls.add(call)
+        """Yield a function that reports the progress of a call. Until the block ends, its reports are repeated.
+
+        A report is sent if the client asked for it; the numbers rise with each. Before the first there is none.
+        """
+        reports: list[str] = []
+
+        async def report(message: str) -> None:
+            reports.append(message)
+            await ctx.report_progress(len(reports), message=message)
+
+        async def repeat() -> None:
+            if reports:
+                await report(reports[-1])
+
+        self._repeats.add(repeat)
         try:
-            yield call.report
+            yield report
         finally:
-            self._calls.discard(call)
+            self._repeats.discard(repeat)
 
     async def run(self) -> None:
         """Repeat the reports until cancelled."""
         while True:
             await anyio.sleep(REPEAT_SECONDS)
-            for call in list(self._calls):
+            for repeat in list(self._repeats):
                 with anyio.move_on_after(SEND_SECONDS):
-                    await self._repeat(call)
-
-    async def _repeat(self, call: CallProgress) -> None:
-        try:
-            await call.repeat()
-        except (
-            anyio.ClosedResourceError,
-            anyio.BrokenResourceError,
-        ):  # the client is gone, and the call ends by itself
-            self._calls.discard(call)
+                    try:
+                        await repeat()
+                    except (anyio.ClosedResourceError, anyio.BrokenResourceError):  # the client is gone; the call ends
+                        self._repeats.discard(repeat)
 
 
 CALL_ENDED = "this call has ended; look with search_memories before calling again"

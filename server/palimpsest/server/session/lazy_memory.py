@@ -100,7 +100,9 @@ class LazyMemory:
             try:
                 await self._keep_open()
             except* PalimpsestError as group:
-                error = _first_error(group)
+                error: PalimpsestError | BaseExceptionGroup[PalimpsestError] = group
+                while isinstance(error, BaseExceptionGroup):
+                    error = error.exceptions[0]
                 fields = {"reason": str(error)}  # nothing was read of what is stored
                 logger.error("the memory could not be opened: %s", error, extra={"fields": fields})  # noqa: TRY400 - the text is complete
                 self._fail(error)
@@ -117,16 +119,12 @@ class LazyMemory:
             self._settled.set()
             try:
                 if settings.ledger_url is not None:
-                    await self._hear_changes(memory)
+                    from palimpsest.learn.browsing import hear_changes  # noqa: PLC0415 - only with a database for many
+
+                    await hear_changes(memory.engine, self._on_changed)
                 await anyio.sleep_forever()
             finally:
                 self._memory = None
-
-    async def _hear_changes(self, memory: Memory) -> None:
-        """Pass on what other servers change."""
-        from palimpsest.learn.browsing import hear_changes  # noqa: PLC0415 - only with a database for many
-
-        await hear_changes(memory.engine, self._on_changed)
 
     def _fail(self, error: PalimpsestError) -> None:
         """Hand the error to every waiting request, and let the next request try again."""
@@ -134,9 +132,3 @@ class LazyMemory:
         settled, self._settled = self._settled, anyio.Event()
         self._requested = anyio.Event()
         settled.set()
-
-
-def _first_error(error: PalimpsestError | BaseExceptionGroup[PalimpsestError]) -> PalimpsestError:
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
