@@ -12,6 +12,9 @@ import pytest
 from palimpsest.core.errors import SettingsError
 from palimpsest.core.settings_file import keep_copy, set_value, set_values
 
+CASES: dict[str, dict[str, list[str]]] = json.loads((Path(__file__).parent / "settings_files.json").read_text("utf-8"))
+"""Settings files before and after a change."""
+
 
 def changed(path: Path, text: str) -> str:
     """Return the text of a settings file after the embedder was changed."""
@@ -20,26 +23,7 @@ def changed(path: Path, text: str) -> str:
     return path.read_bytes().decode()
 
 
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        ("", '[embedder]\nprovider = "e5"\n'),
-        ('user_id = "me"', 'user_id = "me"\n\n[embedder]\nprovider = "e5"\n'),
-        ('[embedder]\nprovider = "static"  # fast\n', '[embedder]\nprovider = "e5"  # fast\n'),
-        ("[embedder] # mine\n  provider='static'\n", '[embedder] # mine\n  provider = "e5"\n'),
-        (
-            '[embedder.config]\nmodel = "m"\n[llm]\nprovider = "none"\n',
-            '[embedder.config]\nmodel = "m"\n[llm]\nprovider = "none"\n\n[embedder]\nprovider = "e5"\n',
-        ),
-        (
-            '[embedder]\n# what\n[embedder.config]\nprovider_name = "x"\n',
-            '[embedder]\nprovider = "e5"\n# what\n[embedder.config]\nprovider_name = "x"\n',
-        ),
-        ('user_id = "me"\r\n', 'user_id = "me"\r\n\r\n[embedder]\r\nprovider = "e5"\r\n'),
-        ("[embedder]", '[embedder]\nprovider = "e5"\n'),
-    ],
-    ids=["empty", "no section", "a comment", "other quotes", "only a subsection", "no key", "Windows", "no line end"],
-)
+@pytest.mark.parametrize(("before", "after"), CASES["one value"].values(), ids=CASES["one value"])
 def test_every_other_line_of_a_toml_file_stays(tmp_path: Path, before: str, after: str) -> None:
     """A person's comments and order are theirs."""
     assert changed(tmp_path / "config.toml", before) == after
@@ -93,23 +77,7 @@ VALUES: dict[str, str | None] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        ("", 'user_id = "bob"\n\n[llm]\nprovider = "openai"\n\n[llm.config]\nmodel = "a \\"b\\" \\\\ ü"\n'),
-        (
-            '# me\nuser_id = "al\\"ice" # I\n\n[llm.config] # c\napi_key = "k" # secret\nmodel = \'m\' # m\n[llm]\n',
-            '# me\nuser_id = "bob" # I\n\n[llm.config] # c\nmodel = "a \\"b\\" \\\\ ü" # m\n[llm]\n'
-            'provider = "openai"\n',
-        ),
-        (
-            '[http]\nport = 1\n[embedder.config]\napi_key = "e"\n',
-            'user_id = "bob"\n[http]\nport = 1\n[embedder.config]\napi_key = "e"\n\n[llm]\nprovider = "openai"\n\n'
-            '[llm.config]\nmodel = "a \\"b\\" \\\\ ü"\n',
-        ),
-    ],
-    ids=["empty", "all there", "other sections"],
-)
+@pytest.mark.parametrize(("before", "after"), CASES["several values"].values(), ids=CASES["several values"])
 def test_several_values_are_set_and_removed_at_once(tmp_path: Path, before: str, after: str) -> None:
     """Settings outside sections stand before the first section; what stands elsewhere under the same name stays."""
     path = tmp_path / "config.toml"

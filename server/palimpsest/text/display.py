@@ -58,17 +58,16 @@ def visible(text: str) -> str:
     """
     if text.isprintable():
         return text
-    return _FLAG_OR_CONTROL.sub(_escape, text.replace("\r\n", "\n"))
+    # A flag is several characters, and stays.
+    return _FLAG_OR_CONTROL.sub(
+        lambda match: match[0] if len(match[0]) > 1 else match[0].encode("unicode_escape").decode("ascii"),
+        text.replace("\r\n", "\n"),
+    )
 
 
 def visible_json(document: str) -> str:
     r"""Return a JSON document of the same value with its control characters escaped, such as `\u009b`."""
     return _CONTROL.sub(lambda match: json.dumps(match[0])[1:-1], document)
-
-
-def _escape(match: re.Match[str]) -> str:
-    is_flag = len(match[0]) > 1
-    return match[0] if is_flag else match[0].encode("unicode_escape").decode("ascii")
 
 
 # Cut long texts to their beginning, for replies with little room.

@@ -17,17 +17,12 @@ from functools import cache
 from typing import Any, cast
 
 from palimpsest.core.errors import InputError
+from palimpsest.text import secret_statements as stated
 from palimpsest.text.secret_positions import placed_secrets
-from palimpsest.text.secret_statements import (
-    NAME,
-    Span,
-    is_placeholder,
-    looks_random,
-    lower_case,
-    secret_kind,
-    stated_secrets,
-)
-from palimpsest.text.word_lists import LazyPattern, word_lists
+from palimpsest.text.secret_statements import Span
+from palimpsest.text.word_lists import patterns, word_lists
+
+_RE = patterns("palimpsest.text", "redaction.txt")
 
 MAX_DEPTH = 100
 """The deepest nesting of metadata that is accepted. Deeper values would exhaust the interpreter's stack."""
@@ -35,12 +30,6 @@ MAX_DEPTH = 100
 _PASSES = 4
 """Removing a secret can expose another one, so passes are repeated until one finds nothing. Usually the second does."""
 
-_MARKER = LazyPattern(r"\[secret removed: [a-z0-9 ]{1,40}\]")
-
-_CLAUSE_END = LazyPattern(
-    r"[.!?;,\n。！？；，、]+"  # noqa: RUF001 - full-width marks are meant
-    r"|\b(?:and|but|und|aber|et|mais|y|pero|e|ma|mas|en|maar|och|men|i|ale|и|а|но)\b"  # noqa: RUF001 - Cyrillic
-)
 
 MIN_REST = 2
 """How many words beside function words a text says at least beside its secrets."""
@@ -56,17 +45,19 @@ class Redacted:
 
 def is_marker(text: str) -> bool:
     """Return whether a text consists of nothing but markers for removed secrets."""
-    return _MARKER.search(text) is not None and not any(map(str.isalnum, _MARKER.sub("", text)))
+    return _RE["marker"].search(text) is not None and not any(map(str.isalnum, _RE["marker"].sub("", text)))
 
 
 def says_only_secrets(text: str) -> bool:
     """Return whether a text says nothing but that there was a secret: "The admin password is [secret removed: …]"."""
-    if _MARKER.search(text) is None:
+    if _RE["marker"].search(text) is None:
         return False
     from palimpsest.text.tokenizer import query_tokens  # noqa: PLC0415 - redaction itself loads no library for stems
 
-    rest = " ".join(clause for clause in _CLAUSE_END.split(_MARKER.sub("\x00", text)) if "\x00" not in clause)
-    return len(query_tokens(NAME.sub("", lower_case(rest)))) < MIN_REST
+    rest = " ".join(
+        clause for clause in _RE["clause end"].split(_RE["marker"].sub("\x00", text)) if "\x00" not in clause
+    )
+    return len(query_tokens(stated.NAME.sub("", stated.lower_case(rest)))) < MIN_REST
 
 
 def redact(text: str) -> Redacted:
@@ -114,7 +105,7 @@ def _redacted_value(value: Any, key: str, kinds: list[str], depth: int) -> Any:
         items = cast("list[Any]", value)
         return type(items)(_redacted_value(item, key, kinds, depth + 1) for item in items)
     if key and isinstance(value, str | int) and not isinstance(value, bool):
-        kind = secret_kind(key, str(value))
+        kind = stated.secret_kind(key, str(value))
         if kind:
             kinds.append(kind)
             return f"[secret removed: {kind}]"
@@ -128,13 +119,15 @@ def _redacted_value(value: Any, key: str, kinds: list[str], depth: int) -> Any:
 def _secrets(text: str) -> list[Span]:
     """Return the secrets in order, without overlaps. Overlapping secrets become one, of the kind of the first."""
     # NUL characters belong to no value and end no clause, so a marker does not change how the text around it is read
-    unmarked = _MARKER.sub(lambda marker: "\x00" * len(marker.group()), text) if "[secret removed: " in text else text
+    unmarked = (
+        _RE["marker"].sub(lambda marker: "\x00" * len(marker.group()), text) if "[secret removed: " in text else text
+    )
     candidates = (
         *_private_keys(unmarked),
         *_tokens(unmarked),
         *_url_passwords(unmarked),
         *placed_secrets(unmarked),
-        *stated_secrets(unmarked),
+        *stated.stated_secrets(unmarked),
     )
     spans: list[Span] = []
     for span in sorted(candidates, key=lambda span: span.start):
@@ -147,18 +140,6 @@ def _secrets(text: str) -> list[Span]:
 
 # --- Private keys, by their first and last line
 
-_BEGIN = LazyPattern(r"-{4,5} ?BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{4,5}|PuTTY-User-Key-File-\d:")
-_END = LazyPattern(r"-{4,5} ?END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{4,5}|Private-MAC: ?[0-9a-f]{40,64}")
-_BASE64 = LazyPattern(r"(?=[A-Za-z+/]{0,64}\d|[a-z+/]{0,64}[A-Z]|[A-Z+/]{1,64}[a-z])[A-Za-z0-9+/]{12,}")
-_BODY = LazyPattern(
-    r"(?:(?:[\s>|\"+]|\\[rn])*"
-    r"(?:[A-Za-z0-9+/]{16,}+={0,2}|(?:Proc-Type|DEK-Info|Version|Comment|Hash|Charset):[^\n]*+))*"
-    r"(?:\s*+[A-Za-z0-9+/]{1,15}={1,2}|\s*+[A-Za-z0-9+/]{0,14}\d[A-Za-z0-9+/]{0,14}\s*\Z)?"
-)
-"""What belongs to a private key without an END line: headers, lines of base64, and a short last line.
-
-Its groups are not possessive: before Python 3.11.5 such a group keeps what it had matched when it failed (gh-106052).
-"""
 
 _MAX_KEY_CHARS = 40_000
 """The longest private key with an END line. An RSA key of 16,384 bits has a third of it."""
@@ -171,8 +152,8 @@ def _private_keys(text: str) -> Iterator[Span]:
     """
     if "PRIVATE KEY" not in text and "PuTTY-User" not in text:
         return
-    ends = [match.span() for match in _END.finditer(text)]
-    begins = [match.span() for match in _BEGIN.finditer(text)]
+    ends = [match.span() for match in _RE["end"].finditer(text)]
+    begins = [match.span() for match in _RE["begin"].finditer(text)]
     next_end = 0
     for (start, body), (next_start, _) in zip(begins, [*begins, (len(text), 0)][1:], strict=True):
         while next_end < len(ends) and ends[next_end][0] < body:
@@ -180,17 +161,13 @@ def _private_keys(text: str) -> Iterator[Span]:
         if next_end < len(ends) and ends[next_end][0] < min(next_start, body + _MAX_KEY_CHARS):
             end = ends[next_end][1]
         else:
-            match = _BODY.match(text, body, next_start)
+            match = _RE["body"].match(text, body, next_start)
             end = match.end() if match else body
-        if _BASE64.search(text, body, end):
+        if _RE["base64"].search(text, body, end):
             yield Span(start, end, "private key")
 
 
 # --- Keys and tokens, by their format
-
-_LONG_WORD = LazyPattern(r"[!-~]{16}")
-_REST = LazyPattern(r"[\w-]*+(?:\.[\w-]{9,}+)*", re.ASCII)
-"""The rest of a token that is longer than its format says."""
 
 
 @cache
@@ -211,30 +188,28 @@ def token_formats() -> tuple[tuple[str, re.Pattern[str]], ...]:
 
 def _tokens(text: str) -> Iterator[Span]:
     """Yield the keys and tokens that have one of the formats of `secret_formats.txt`."""
-    if not _LONG_WORD.search(text):
+    if not _RE["long word"].search(text):
         return
     for kind, pattern in token_formats():
         end = 0
         for match in pattern.finditer(text):
             start, token_end = match.span(pattern.groups)  # the group, or the whole match if there is no group
             if start >= end and _is_random(text[start:token_end]):
-                end = cast("re.Match[str]", _REST.match(text, token_end)).end()
+                end = cast("re.Match[str]", _RE["rest"].match(text, token_end)).end()
                 yield Span(start, end, kind)
 
 
 def _is_random(token: str) -> bool:
     """Return False for a masked token (`sk-xxxx`) and for words that look like one (`sk-fade-in-animation`)."""
-    return len(set(token[-12:])) > 2 and (looks_random(token) or token.isupper())  # noqa: PLR2004 - `xX`, `x-`
+    return len(set(token[-12:])) > 2 and (stated.looks_random(token) or token.isupper())  # noqa: PLR2004 - `xX`, `x-`
 
 
 # --- Passwords in URLs
-
-_URL_PASSWORD = LazyPattern(r"://[^\s\x00:/@?#\"'<>`]{0,100}:([^\s\x00/?#\"'<>`,;]{3,200})@(?=[\w\[.-])")
 
 
 def _url_passwords(text: str) -> Iterator[Span]:
     """Yield the passwords in URLs such as `postgres://user:password@host`."""
     if "://" in text:
-        for match in _URL_PASSWORD.finditer(text):
-            if not is_placeholder(match[1]):
+        for match in _RE["url password"].finditer(text):
+            if not stated.is_placeholder(match[1]):
                 yield Span(*match.span(1), "password")

@@ -164,9 +164,9 @@ class _Reading:
         text = _with_plain_endings(new.text)
         self._words = words_in(text)
         self._clauses = [_Clause.of(text[start:end]) for start, end in _clause_spans(text)]
-        self._types: dict[str, EntityType] = {
-            name_key(entity.name): entity.type for entity in (*new.entities, *old.entities)
-        }
+        self._ended_areas = {_ENDS_ITS_AREA[word] for word in self._words if word in _ENDS_ITS_AREA}
+        entities = (*new.entities, *old.entities)
+        self._types: dict[str, EntityType] = {name_key(entity.name): entity.type for entity in entities}
 
     def ends(self, relation: Relation) -> bool:
         """Return whether the new text ends a relation."""
@@ -178,13 +178,12 @@ class _Reading:
             return True
         if any(self._ends_in(clause, relation) for clause in self._clauses):
             return True
-        if not (
-            self._speaks_of(relation.source) or (self._has(relation.source) and self._said_in(self._words, relation))
-        ):
+        # It must say something of somebody, and not only of what is theirs.
+        is_self = name_key(relation.source) in self._self_keys
+        is_subject = is_self or any(clause.place(relation.source) is not None for clause in self._clauses)
+        if not self._has(relation.source) or not (is_subject or self._said_in(self._words, relation)):
             return False
-        ended = {_ENDS_ITS_AREA[word] for word in self._words if word in _ENDS_ITS_AREA} & _areas(
-            _name_words(relation.name)
-        )
+        ended = self._ended_areas & _areas_of(relation)
         if self._has(relation.destination):
             return bool(ended - {"home"})
         return bool(ended) or self._names_another(relation) or self._says_another(relation)
@@ -197,7 +196,8 @@ class _Reading:
             word
             for other in self._old.relations
             if is_for_life(other) or other.key == relation.key
-            for word in _said(other)
+            for part in (other.source, other.name.replace("_", " "), other.destination)
+            for word in words_in(part)
         }
         known |= {word for key in self._self_keys for word in key.split()}
         left = [word for word in words_in(self._old.text) if word not in known and word not in ALL_FUNCTION_WORDS]
@@ -210,11 +210,6 @@ class _Reading:
             return not named.isdisjoint(self._self_keys)
         return has_name(self._words, self._new.text, name)
 
-    def _speaks_of(self, name: str) -> bool:
-        """Return whether the new text says something of somebody, and not only of what is theirs."""
-        is_self = name_key(name) in self._self_keys
-        return self._has(name) and (is_self or any(clause.place(name) is not None for clause in self._clauses))
-
     def _denies(self, clause: _Clause, relation: Relation) -> bool:
         place = next((number for number, word in enumerate(clause.words) if word in NEGATIONS), None)
         if place is None or not (self._has(relation.source) or self._has(relation.destination)):
@@ -224,7 +219,7 @@ class _Reading:
 
     def _said_in(self, words: Sequence[str], relation: Relation, but: AbstractSet[str] = frozenset()) -> list[int]:
         """Return the numbers of the words that say a relation, such as "dog" of "has dog"."""
-        said = [word for word in _name_words(relation.name) if word not in ALL_FUNCTION_WORDS]
+        said = _content_words(relation)
         return [
             number
             for number, word in enumerate(words)
@@ -235,10 +230,12 @@ class _Reading:
         """Return whether a relation that the new text states takes the place of another one."""
         if not self._is_same(other.source, relation.source):
             return other.key[1:] == relation.key[1:]
-        alike = relation_key(other.name) == relation_key(relation.name) or _share_words(other, relation)
+        alike = relation_key(other.name) == relation_key(relation.name) or any(
+            _begins_alike(word, another) for word in _content_words(other) for another in _content_words(relation)
+        )
         ends = (name_key(other.source), name_key(other.destination))
         restates = [item for item in self._old.relations if (name_key(item.source), name_key(item.destination)) == ends]
-        areas = _areas(_name_words(other.name)), _areas(_name_words(relation.name))
+        areas = _areas_of(other), _areas_of(relation)
         if restates:
             return (alike or bool(areas[0] & areas[1])) and any(item.key == relation.key for item in restates)
         kinds = {self._types.get(name_key(item.destination), "other") for item in (other, relation)}
@@ -270,18 +267,13 @@ class _Reading:
                 return True
             if word in _WORDS["anywhere"] and objects:
                 return True
-        return (
-            at is not None
-            and at > 0
-            and clause.words[at - 1] in _WORDS["from"]
-            and not _ENDS_ITS_AREA.keys().isdisjoint(clause.words)
-        )
+        is_from = bool(at) and clause.words[at - 1] in _WORDS["from"]
+        return is_from and not _ENDS_ITS_AREA.keys().isdisjoint(clause.words)
 
     def _names_another(self, relation: Relation) -> bool:
         """Return whether the new text names another place where the relation has one, and so on."""
         kind = self._types.get(name_key(relation.destination), "other")
-        spoken, own = _areas(self._words), _areas(_name_words(relation.name))
-        spoken |= {_ENDS_ITS_AREA[word] for word in self._words if word in _ENDS_ITS_AREA}
+        spoken, own = _areas(self._words) | self._ended_areas, _areas_of(relation)
         if kind == "other" or (spoken and not spoken & own and (own or kind == "person")):
             return False
         before = {name_key(entity.name) for entity in self._old.entities}
@@ -306,19 +298,12 @@ def _name_words(name: str) -> list[str]:
     return relation_key(name).split("_")
 
 
-def _said(relation: Relation) -> list[str]:
-    return [
-        word
-        for part in (relation.source, relation.name.replace("_", " "), relation.destination)
-        for word in words_in(part)
-    ]
+def _content_words(relation: Relation) -> set[str]:
+    return {word for word in _name_words(relation.name) if word not in ALL_FUNCTION_WORDS}
 
 
-def _share_words(one: Relation, other: Relation) -> bool:
-    first, second = (
-        {word for word in _name_words(item.name) if word not in ALL_FUNCTION_WORDS} for item in (one, other)
-    )
-    return any(_begins_alike(word, another) for word in first for another in second)
+def _areas_of(relation: Relation) -> set[str]:
+    return _areas(_name_words(relation.name))
 
 
 def _begins_alike(word: str, other: str) -> bool:
@@ -366,22 +351,14 @@ class Ending:
     died: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
-class Exclusion:
-    """Words of which a text cannot have one of the first and one of the second; `context` must be in both, if any."""
-
-    first: frozenset[str]
-    second: frozenset[str]
-    context: frozenset[str]
-
-
 @cache
-def _exclusions() -> tuple[Exclusion, ...]:
-    found: list[Exclusion] = []
+def _exclusions() -> tuple[tuple[frozenset[str], frozenset[str], frozenset[str]], ...]:
+    """Return words of which a text has one, those of which another cannot have one, and what both must have."""
+    found: list[tuple[frozenset[str], frozenset[str], frozenset[str]]] = []
     for line in _LISTS["excludes"].splitlines():
         words, _, context = line.rstrip(")").partition("(")
-        first, second = words.split("|")
-        found.append(Exclusion(*(frozenset(search_tokens(part)) for part in (first, second, context))))
+        first, second, both = (frozenset(search_tokens(part)) for part in (*words.split("|"), context))
+        found += [(first, second, both), (second, first, both)]
     return tuple(found)
 
 
@@ -465,7 +442,7 @@ def may_end(text: str) -> bool:
 
 @cache
 def _excluding() -> frozenset[str]:
-    return frozenset(token for exclusion in _exclusions() for token in exclusion.first | exclusion.second)
+    return frozenset[str]().union(*(words for words, _, _ in _exclusions()))
 
 
 def says_ended(newer: str, older: str) -> bool:
@@ -516,14 +493,9 @@ def _excludes(newer: str, older: str) -> bool:
     if not _WORDS["for others"].isdisjoint((*words_in(newer), *words_in(older))) or not _is_about_same(newer, older):
         return False
     here, before = _tokens(newer), _tokens(older)
-    return any(
-        here & one and before & other and not here & other and _has_context(exclusion, here - one, before - other)
-        for exclusion in _exclusions()
-        for one, other in ((exclusion.first, exclusion.second), (exclusion.second, exclusion.first))
-    )
-
-
-def _has_context(exclusion: Exclusion, here: AbstractSet[str], before: AbstractSet[str]) -> bool:
-    """Return whether two texts have what an exclusion needs beside its words; with "any", any word in common."""
-    context = exclusion.context
-    return not context or bool(here & context and before & context) or bool("any" in context and here & before)
+    for one, other, context in _exclusions():
+        if here & one and before & other and not here & other:
+            rest, left = here - one, before - other
+            if not context or (rest & context and left & context) or ("any" in context and rest & left):
+                return True
+    return False

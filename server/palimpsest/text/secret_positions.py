@@ -10,18 +10,8 @@ import re
 from collections.abc import Iterator
 from itertools import pairwise
 
-from palimpsest.text.secret_statements import (
-    CHOSEN_KINDS,
-    NAME,
-    PIN,
-    Span,
-    Statement,
-    is_placeholder,
-    is_secret,
-    kind_of,
-    looks_random,
-    lower_case,
-)
+from palimpsest.text import secret_statements as stated
+from palimpsest.text.secret_statements import Span, Statement
 from palimpsest.text.stopwords import FUNCTION_WORDS
 from palimpsest.text.word_lists import LazyPattern, filled, patterns, word_lists
 
@@ -74,7 +64,7 @@ def placed_secrets(text: str) -> Iterator[Span]:
 
     Numbers by which a state knows a person are secrets; those of passports and bank accounts are shown and stay.
     """
-    low = lower_case(text)
+    low = stated.lower_case(text)
     yield from _in_commands(text)
     for pattern, kind, is_lower in _PLACES:
         for match in _RE[pattern].finditer(low if is_lower else text):
@@ -84,7 +74,7 @@ def placed_secrets(text: str) -> Iterator[Span]:
             yield from _chosen(text, match, kind)
     for header in _RE["header"].finditer(text) if "cookie" in low else ():
         for cookie in _RE["cookie"].finditer(text, header.start(1), header.end(1)):
-            if cookie[1].lower() not in _COOKIE_ATTRIBUTES and not is_placeholder(cookie[2]):
+            if cookie[1].lower() not in _COOKIE_ATTRIBUTES and not stated.is_placeholder(cookie[2]):
                 yield Span(*cookie.span(2), "cookie")
     for match in _RE["codes"].finditer(low):
         for code in _RE["code"].finditer(low, *match.span("codes")):
@@ -115,7 +105,7 @@ def _in_commands(text: str) -> Iterator[Span]:
             yield from _given(text, match, match.end() + 40)
     for match in _RE["variable"].finditer(text):
         for span in _chosen(text, match, "password"):
-            if is_secret(Statement("password", "sign", text[span.start : span.end])):
+            if stated.is_secret(Statement("password", "sign", text[span.start : span.end])):
                 yield span
 
 
@@ -136,7 +126,7 @@ def _chosen(text: str, match: re.Match[str], kind: str) -> Iterator[Span]:
     if number and text[start - 1 : start] not in ("'", '"'):
         end = start + len(text[start:end].rstrip(".,:`)]}\"'"))
     value = text[start:end]
-    if end - start >= len("abc") and not value.startswith("-") and not is_placeholder(value):
+    if end - start >= len("abc") and not value.startswith("-") and not stated.is_placeholder(value):
         yield Span(start, end, kind)
 
 
@@ -168,7 +158,7 @@ _MAX_HEADER_CHARS = 300
 
 def _in_tables(text: str) -> Iterator[Span]:
     """Yield the values in a column that is headed by the name of a secret, in Markdown and in CSV."""
-    if "\n" not in text or not NAME.search(lower_case(text)):
+    if "\n" not in text or not stated.NAME.search(stated.lower_case(text)):
         return
     columns: list[tuple[int, str]] = []
     separator, width, place, is_login = "", 0, 0, False
@@ -192,7 +182,7 @@ def _in_tables(text: str) -> Iterator[Span]:
             columns = [(number, kind) for number, kind in found if kind]
             if columns and len(cells) > 1:
                 separator, width = sign, len(cells)
-                is_login = any(_RE["of login"].fullmatch(lower_case(text[a:b])) for a, b in cells)
+                is_login = any(_RE["of login"].fullmatch(stated.lower_case(text[a:b])) for a, b in cells)
                 break
             columns = []
 
@@ -217,27 +207,31 @@ def _cells(line: str, start: int, separator: str) -> list[tuple[int, int]]:
 
 def _kind_of_column(heading: str) -> str:
     """Return the kind of secret in a column, or "". The name must be all of the heading but for a word or two."""
-    low = lower_case(heading.strip())
-    name = NAME.search(low)
+    low = stated.lower_case(heading.strip())
+    name = stated.NAME.search(low)
     if name is None or len(low.split()) > 3 or len(low) > 40:  # noqa: PLR2004 - "wifi password (guest)"
         return ""
     rest = low[name.end() :].strip("s ")
-    return kind_of(name.group()) if not rest or rest.startswith("(") else ""
+    return stated.kind_of(name.group()) if not rest or rest.startswith("(") else ""
 
 
 def _in_cell(text: str, start: int, end: int, kind: str, *, is_login: bool) -> Iterator[Span]:
     value = text[start:end]
-    if is_placeholder(value) or len(value) > 128 or not value.strip("-\u2013\u2014x*. \x00"):  # noqa: PLR2004
+    if stated.is_placeholder(value) or len(value) > 128 or not value.strip("-\u2013\u2014x*. \x00"):  # noqa: PLR2004
         return
     if kind == "pin":
-        if PIN.fullmatch(value):
+        if stated.PIN.fullmatch(value):
             yield Span(start, end, kind)
-    elif kind in CHOSEN_KINDS and " " not in value:
+    elif kind in stated.CHOSEN_KINDS and " " not in value:
         statement = Statement(kind, "sign", value, quoted=True)
         is_likely = _RE["strong answer"].fullmatch(value) or (is_login and value.lower() not in _PROSE_WORDS)
-        if is_likely and is_secret(statement):
+        if is_likely and stated.is_secret(statement):
             yield Span(start, end, kind)
-    elif kind not in CHOSEN_KINDS and looks_random(value) and is_secret(Statement(kind, "sign", value)):
+    elif (
+        kind not in stated.CHOSEN_KINDS
+        and stated.looks_random(value)
+        and stated.is_secret(Statement(kind, "sign", value))
+    ):
         yield Span(start, end, kind)
 
 
@@ -249,10 +243,10 @@ def _answers(text: str, low: str) -> Iterator[Span]:
     if "?" not in text and "\uff1f" not in text:
         return
     end = 0
-    for name in NAME.finditer(low):
+    for name in stated.NAME.finditer(low):
         if name.start() < end:
             continue
-        kind = kind_of(name.group())
+        kind = stated.kind_of(name.group())
         answer = _RE["answer"].match(text, name.end(), name.end() + 220)
         if answer is None:
             continue
@@ -260,11 +254,11 @@ def _answers(text: str, low: str) -> Iterator[Span]:
         stop = start + len(answer[1].rstrip(".,:!?"))
         value = text[start:stop]
         if kind == "pin":
-            fits = bool(PIN.fullmatch(value))
-        elif kind in CHOSEN_KINDS:
+            fits = bool(stated.PIN.fullmatch(value))
+        elif kind in stated.CHOSEN_KINDS:
             fits = bool(_RE["strong answer"].fullmatch(value)) or (kind == "access code" and value.isdigit())
         else:
-            fits = looks_random(value) and len(value) >= 12  # noqa: PLR2004 - a generated one is longer
-        if fits and is_secret(Statement(kind, "verb", value)):
+            fits = stated.looks_random(value) and len(value) >= 12  # noqa: PLR2004 - a generated one is longer
+        if fits and stated.is_secret(Statement(kind, "verb", value)):
             yield Span(start, stop, kind)
             end = stop

@@ -35,7 +35,7 @@ _LANGUAGES = {
 """The stemmer for each script. The English stemmer serves every language in Latin script: it treats a query and a text
 in the same language alike, and matching needs no more than that."""
 
-_STEMMERS = {script: cast("Any", snowballstemmer).stemmer(language) for script, language in _LANGUAGES.items()}
+_STEMMERS = {name: cast("Any", snowballstemmer).stemmer(name) for name in (*_LANGUAGES.values(), "german")}
 
 _STEMMER_LOCK = Lock()
 """A stemmer keeps the word it works on, so two threads at once would get parts of each other's words."""
@@ -123,12 +123,13 @@ def _tokens_of_short(word: str) -> tuple[str, ...]:
 
 def _all_tokens_of(word: str) -> list[str]:
     tokens: list[str] = []
-    for run, unspaced in _runs(word):
-        if unspaced:
+    for match in _RUN.finditer(word):
+        run = match[0]
+        if match[1]:  # a script without spaces
             tokens.extend(a + b for a, b in pairwise(run))
             tokens.extend(char for char in run if len(run) == 1 or "\u4e00" <= char <= "\u9fff")
             continue
-        run = run[:MAX_TOKEN_CHARS]  # noqa: PLW2901 - the rest of the run is not used
+        run = run[:MAX_TOKEN_CHARS]
         tokens.extend(_stems(run.casefold()))
         parts = _CAMEL.split(run)
         if len(parts) > 1:
@@ -185,13 +186,6 @@ def lines_within(lines: Sequence[str], budget: int) -> list[str]:
     return kept or list(lines[:1])
 
 
-def _runs(word: str) -> list[tuple[str, bool]]:
-    """Split a word where spaced and unspaced scripts meet. Return each part and whether its script is unspaced."""
-    if word.isascii():
-        return [(word, False)]
-    return [(match[0], match.lastindex == 1) for match in _RUN.finditer(word)]
-
-
 def is_unspaced(char: str) -> bool:
     """Return whether a character is of a script that writes words without spaces between them, or of Hangul."""
     return char > "\u0e00" and _UNSPACED_RUN.match(char) is not None
@@ -217,14 +211,19 @@ def _stem(word: str) -> str:
         word = _without_marks(unicodedata.normalize("NFKD", word))
     elif script == "CYRILLIC":
         word = word.replace("\u0451", "\u0435")  # the letter yo is mostly written as ye
-    stemmer = _STEMMERS.get(script)
-    if stemmer is None:
+    language = _LANGUAGES.get(script)
+    if language is None:
         return word
+    stem = stem_in(language, word)
+    # A Russian noun may itself end like a case ending, and the stemmer then removes too much from one of its forms.
+    # Stemming every word twice removes the same from its other forms.
+    return stem_in(language, stem) if script == "CYRILLIC" else stem
+
+
+def stem_in(language: str, word: str) -> str:
+    """Return the stem of a word of a language."""
     with _STEMMER_LOCK:
-        stem = str(stemmer.stemWord(word))
-        # A Russian noun may itself end like a case ending, and the stemmer then removes too much from one of its forms.
-        # Stemming every word twice removes the same from its other forms.
-        return str(stemmer.stemWord(stem)) if script == "CYRILLIC" else stem
+        return str(_STEMMERS[language].stemWord(word))
 
 
 def _script(word: str) -> str:

@@ -242,7 +242,8 @@ class Directions:
             cues = self._cues(place)
             is_appointment |= "appointment" in cues
             direction = self._english_cue(place, cues, toward=toward)
-            if direction == "coming" and self._is_behind_did(place):
+            earlier = range(max(place - PLANNED_REACH, 0), place)
+            if direction == "coming" and any(self._tokens[at].word in _DID for at in earlier):
                 direction = "past"  # "what did we do in March"
             if place < first:
                 distance = first - place
@@ -260,10 +261,6 @@ class Directions:
         is_plan = begin < first and (begin == 0 or self._ends_at(begin - 1)) and self._is_task(begin)
         has_time = any(self._tokens[place].letter == CLOCK for place in places)
         return "coming" if is_appointment or is_plan or has_time else ""
-
-    def _is_behind_did(self, place: int) -> bool:
-        """Return whether a verb is the infinitive of a question or a denial in the past."""
-        return any(self._tokens[at].word in _DID for at in range(max(place - PLANNED_REACH, 0), place))
 
     def _is_task(self, place: int) -> bool:
         """Return whether a sentence begins as people note what is to be done: "Picking up the keys", "Pay the rent"."""

@@ -165,19 +165,14 @@ def vocabulary() -> Vocabulary:
     words: dict[str, list[tuple[Language, frozenset[str]]]] = {}
     for language in languages.values():
         letters: dict[str, set[str]] = {}
-        for word, entry in _words_and_phrases(language):
+        # Of a phrase its longest word counts, which is mostly its rarest.
+        phrases = [(first, *phrase) for first, phrases in language.phrases.items() for phrase in phrases]
+        longest = [(max((first, *rest), key=len), entry) for first, rest, entry in phrases]
+        for word, entry in (*language.words.items(), *longest):
             letters.setdefault(word, set()).update(letter for letter, _ in entry)
         for word, known in letters.items():
             words.setdefault(word, []).append((language, frozenset(known)))
     return Vocabulary(languages, words)
-
-
-def _words_and_phrases(language: Language) -> Iterator[tuple[str, Entry]]:
-    """Yield the words of a language with their entries, and for each phrase its longest, which is mostly its rarest."""
-    yield from language.words.items()
-    for first, phrases in language.phrases.items():
-        for rest, entry in phrases:
-            yield max((first, *rest), key=len), entry
 
 
 def _entries_of(head: str, listed: str) -> Iterator[tuple[str, Entry]]:

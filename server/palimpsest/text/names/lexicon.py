@@ -5,12 +5,10 @@ from __future__ import annotations
 import gzip
 from functools import cache, lru_cache
 from pathlib import Path
-from threading import Lock
-from typing import Any, Literal, cast
-
-import snowballstemmer  # pyright: ignore[reportMissingTypeStubs] - it ships none
+from typing import Literal, cast
 
 from palimpsest.core.models import EntityType
+from palimpsest.text.tokenizer import stem_in
 from palimpsest.text.word_lists import LazyPattern, word_lists, word_sets
 
 # Words that show that a name is beside them and of what, and capitalized words that are no names.
@@ -55,11 +53,6 @@ TITLES, PERSON, PETS = WORDS["titles"], WORDS["cue person"], WORDS["cue pet"]
 
 _FOLDER = Path(__file__).parent / "data"
 
-
-_LOCK = Lock()
-"""A stemmer keeps the word it works on."""
-
-_STEMMERS = {language: cast("Any", snowballstemmer).stemmer(language) for language in ("english", "german")}
 
 _SHORT_ENDS = tuple(_LISTS["short ends"].split())
 """German nouns of two or three letters with which compounds end."""
@@ -143,9 +136,7 @@ def is_german_word(word: str, *, compounds: bool = True) -> bool:
 
 
 def _is_listed(language: str, word: str) -> bool:
-    with _LOCK:
-        stem = str(_STEMMERS[language].stemWord(word))
-    return _has(language, stem) or _has(language, word)
+    return _has(language, stem_in(language, word)) or _has(language, word)
 
 
 # Products and companies that everybody knows by name, so that a text need not say what they are.
