@@ -85,7 +85,6 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
 """What is stored (by number), deleted, and asked (with limit and answer), each with a user, in order."""
 
 
-@pytest.mark.few_by_day(3)
 @pytest.mark.parametrize("case", CASES)
 def test_every_index_answers_alike(index: VectorIndex, case: str) -> None:
     """Whatever the kind, users never see each other, and it counts what it holds."""
