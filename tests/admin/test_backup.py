@@ -29,11 +29,7 @@ from palimpsest.store.sqlite.fts5 import SqliteFullText
 from palimpsest.store.sqlite.ledger_files import KEPT
 from palimpsest.text.tokenizer import search_tokens
 from tests.support.command_line import palimpsest, palimpsest_json, palimpsest_process
-from tests.support.ledger_access import (
-    ledger_faults,
-    second_writer,
-    store_memory,
-)
+from tests.support.ledger_access import ledger_faults, second_writer, store_memory
 from tests.support.ledger_files import data_files, repeat_until, run_sql, run_writer, table_rows
 from tests.support.mcp_client import connect_stdio, reply_results, reply_text
 from tests.support.memory import ALICE, StoppedClock, llm_settings, memory_in

@@ -23,14 +23,7 @@ from palimpsest.store import memories, summaries
 from palimpsest.store.sqlite import sqlite_database
 from palimpsest.text.tokenizer import search_tokens
 from tests.support.command_line import palimpsest, palimpsest_json, palimpsest_process
-from tests.support.ledger_access import (
-    all_keys,
-    ledger_faults,
-    ledger_in,
-    second_writer,
-    store_memory,
-    store_messages,
-)
+from tests.support.ledger_access import all_keys, ledger_faults, ledger_in, second_writer, store_memory, store_messages
 from tests.support.ledger_files import Rows, files_with, files_with_part_of, repeat_until, search_texts, table_rows
 from tests.support.mcp_client import connect_stdio, reply_results, reply_text
 from tests.support.memory import ALICE, StoppedClock, llm_settings, memory_in, messages_from, settings_in

@@ -267,7 +267,6 @@ class TestStopping:
         with projected(ledger, indexes.open, root) as projection:
             indexes.before = projection.stop
             projection.open()
-            assert projection.stopping()
             assert len(indexes.last.upserted) == BATCH
             assert projection.state != "ready"
             assert nearest(ledger, projection, "fact 1") is None

@@ -240,7 +240,7 @@ class Projection:
 
     def __init__(self, ledger: Ledger, embedder: str, open_index: OpenIndex, root: Path, *, layout: str) -> None:
         self._ledger = ledger
-        self._open_index = open_index
+        self.open_index = open_index
         self._lease = FolderLease(root)
         self._lock = threading.Lock()
         self._stopping = threading.Event()
@@ -267,17 +267,9 @@ class Projection:
         """Return the leased folder, or None if none is leased."""
         return self._lease.folder
 
-    def open_index(self, folder: Path) -> VectorIndex:
-        """Open the index in a folder that the caller has locked. Raises VectorIndexError."""
-        return self._open_index(folder)
-
     def stop(self) -> None:
         """Make the running operation end after its current batch. What is done is kept."""
         self._stopping.set()
-
-    def stopping(self) -> bool:
-        """Return whether `stop` was called."""
-        return self._stopping.is_set()
 
     def open(self, progress: Progress | None = None) -> None:
         """Lease a folder, open its index or build a new one, and catch up. Raises VectorIndexError and LedgerError."""
@@ -287,7 +279,7 @@ class Projection:
             self._lease.take()
             if not self._reopen(progress):
                 self._build(progress)
-            self._delete_outdated()
+            delete_outdated(self.root, self._ledger)
 
     def rebuild(self, progress: Progress | None = None) -> int:
         """Replace the index with a new one built from the ledger, and return how many vectors it holds.
@@ -310,7 +302,7 @@ class Projection:
             valid = self._valid_checkpoint()
             if valid is None or not self._follow_from(valid, progress):
                 self._build(progress)
-                self._delete_outdated()
+                delete_outdated(self.root, self._ledger)
 
     def erase(self) -> None:
         """Erase every vector that was stored before the last purge, in the index that this process has leased.
@@ -402,7 +394,7 @@ class Projection:
         return self._index
 
     def _open_leased_index(self) -> None:
-        self._index = self._open_index(self.folder or Path())
+        self._index = self.open_index(self.folder or Path())
 
     def _close_index(self) -> None:
         if self._index is not None:
@@ -505,10 +497,6 @@ class Projection:
         with self._ledger.read() as conn:
             erased = previous is not None and previous.is_from_earlier_epoch(self.initial_checkpoint, conn)
         self._lease.empty(keep=not erased)
-
-    def _delete_outdated(self) -> None:
-        """Delete what other processes left behind before a restore or a purge."""
-        delete_outdated(self.root, self._ledger)
 
     def _fill(self, progress: Progress | None) -> bool:
         """Store every vector of the ledger in the empty index. Return False if rows were erased meanwhile."""
