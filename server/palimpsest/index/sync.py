@@ -271,6 +271,10 @@ class Projection:
         """Make the running operation end after its current batch. What is done is kept."""
         self._stopping.set()
 
+    def stopping(self) -> bool:
+        """Return whether `stop` was called."""
+        return self._stopping.is_set()
+
     def open(self, progress: Progress | None = None) -> None:
         """Lease a folder, open its index or build a new one, and catch up. Raises VectorIndexError and LedgerError."""
         with self._operation():
