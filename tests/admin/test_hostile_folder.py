@@ -127,7 +127,7 @@ async def test_a_manifest_that_no_export_wrote_is_refused(tmp_path: Path) -> Non
         await add_text(memory, "User bakes")
         await export_to(memory, vault)
         file = manifest_of(vault)
-        texts = dict.fromkeys(("", "[" * 100_000, "{", "null", "\ud800"), "damaged")
+        texts: dict[str, str] = dict.fromkeys(("", "[" * 100_000, "{", "null", "\ud800"), "damaged")
         for change, error in MANIFESTS.values():
             manifest = json.loads(file.read_text("utf-8"))
             change(manifest)

@@ -278,7 +278,7 @@ def damage_index(folder: Path, changes: list[Callable[[Any], object]]) -> None:
     if not changes:
         (folder / "chroma.sqlite3").write_bytes(b"garbage" * 1_000)
         return
-    client = chromadb.PersistentClient(path=str(folder), settings=ChromaSettings(anonymized_telemetry=False))
+    client: Any = chromadb.PersistentClient(path=str(folder), settings=ChromaSettings(anonymized_telemetry=False))
     try:
         for change in changes:
             change(max(client.list_collections(), key=lambda collection: collection.count()))
