@@ -17,7 +17,6 @@ from typing import Any
 import anyio
 import pytest
 
-from loopback import OpenAIServer
 from palimpsest.admin.backup import back_up, restore
 from palimpsest.core.errors import InputError, LedgerError
 from palimpsest.core.files import file_lock
@@ -30,15 +29,12 @@ from palimpsest.store.sqlite.fts5 import SqliteFullText
 from palimpsest.store.sqlite.ledger_files import KEPT
 from palimpsest.text.tokenizer import search_tokens
 from tests.support.command_line import palimpsest, palimpsest_json, palimpsest_process
-from tests.support.ledger_access import (
-    ledger_faults,
-    second_writer,
-    store_memory,
-)
+from tests.support.ledger_access import ledger_faults, second_writer, store_memory
 from tests.support.ledger_files import data_files, repeat_until, run_sql, run_writer, table_rows
 from tests.support.mcp_client import connect_stdio, reply_results, reply_text
 from tests.support.memory import ALICE, StoppedClock, llm_settings, memory_in
 from tests.support.next_version import NEXT, become_the_next_version
+from tests.support.slow_model import slow_model
 
 pytestmark = pytest.mark.only_on("sqlite", "these are copies of files, and ledgers of earlier versions")
 
@@ -57,9 +53,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-@pytest.fixture
-def clock() -> StoppedClock:
-    return StoppedClock()
+CLOCK = StoppedClock()
 
 
 @pytest.fixture
@@ -95,14 +89,14 @@ def schema_of(path: Path) -> list[tuple[Any, ...]]:
 
 class TestBackup:
     @pytest.mark.nightly
-    def test_a_backup_is_consistent_while_another_process_writes(self, settings: Settings, clock: StoppedClock) -> None:
+    def test_a_backup_is_consistent_while_another_process_writes(self, settings: Settings) -> None:
         """Guards the backup of a memory in use: it has every acknowledged write, and its rows agree."""
         store(settings, "User plays the cello")
         with run_writer(settings.ledger_path) as writer:
             for number in range(4):
                 writer.wait_for(5)
                 before = list(writer.acknowledged)
-                copy = back_up(settings, settings.data_dir / "copies" / f"{number}.db", clock)
+                copy = back_up(settings, settings.data_dir / "copies" / f"{number}.db", CLOCK)
                 texts = texts_in(copy.path)
                 assert texts[0] == "User plays the cello"
                 assert texts[1 : len(before) + 1] == before, "it has every write acknowledged before"
@@ -110,10 +104,10 @@ class TestBackup:
                 assert (copy.memories, copy.messages) == (len(texts), 0)
                 assert ledger_faults(writable_copy(copy.path)) == []
 
-    def test_a_backup_is_one_private_file(self, settings: Settings, clock: StoppedClock) -> None:
+    def test_a_backup_is_one_private_file(self, settings: Settings) -> None:
         """Guards the backup against other users of the machine, and against depending on a write-ahead log."""
         store(settings, "User plays the cello")
-        copy = back_up(settings, None, clock)
+        copy = back_up(settings, None, CLOCK)
         assert copy.path == settings.data_dir / "backups" / "ledger-backup-20260508T120000Z.db"
         assert stat.S_IMODE(copy.path.stat().st_mode) == 0o600
         assert stat.S_IMODE(copy.path.parent.stat().st_mode) == 0o700
@@ -121,8 +115,9 @@ class TestBackup:
         assert list(copy.path.parent.iterdir()) == [copy.path]
         assert table_rows(copy.path) == table_rows(settings.ledger_path)
 
-    def test_the_newest_five_backups_of_an_occasion_are_kept(self, settings: Settings, clock: StoppedClock) -> None:
+    def test_the_newest_five_backups_of_an_occasion_are_kept(self, settings: Settings) -> None:
         """Guards the disk against filling up, and every other file against being deleted as an old backup."""
+        clock = StoppedClock()
         store(settings, "User plays the cello")
         folder = settings.data_dir / "backups"
         folder.mkdir()
@@ -147,7 +142,7 @@ class TestBackup:
         assert len(set(copies)) == len(copies), "two backups in one second have two names"
         assert set(folder.iterdir()) == others | set(copies[-KEPT:])
 
-    def test_several_backups_at_once_are_all_complete(self, settings: Settings, clock: StoppedClock) -> None:
+    def test_several_backups_at_once_are_all_complete(self, settings: Settings) -> None:
         """Guards processes that back up in the same second: each gets a complete copy of its own."""
         store(settings, *(f"fact {number}" for number in range(20)))
         start, copies, faults = threading.Barrier(4), list[Path](), list[Exception]()
@@ -155,7 +150,7 @@ class TestBackup:
         def work() -> None:
             start.wait()
             try:
-                copies.append(back_up(settings, None, clock).path)
+                copies.append(back_up(settings, None, CLOCK).path)
             except LedgerError as error:
                 faults.append(error)
 
@@ -168,55 +163,49 @@ class TestBackup:
         assert len(set(copies)) == 4
         assert [len(texts_in(path)) for path in copies] == [20] * 4
 
-    def test_a_failed_backup_leaves_no_file_and_deletes_no_older_backup(
-        self, settings: Settings, clock: StoppedClock
-    ) -> None:
+    def test_a_failed_backup_leaves_no_file_and_deletes_no_older_backup(self, settings: Settings) -> None:
         """Guards good backups against a damaged ledger, and the folder against unfinished files."""
         store(settings, *(f"fact {number}: {'long ' * 200}" for number in range(40)))
-        kept = [back_up(settings, None, clock).path for _ in range(KEPT)]
+        kept = [back_up(settings, None, CLOCK).path for _ in range(KEPT)]
         before = {file: file.read_bytes() for file in data_files(settings.data_dir)}
         with settings.ledger_path.open("r+b") as file:
             file.seek(30 * 4096)
             file.write(b"\xa5" * 4096 * 10)
         with pytest.raises(LedgerError, match=r"malformed|is damaged"):
-            back_up(settings, None, clock)
+            back_up(settings, None, CLOCK)
         with pytest.raises(LedgerError, match=r"malformed|is damaged"):
-            back_up(settings, settings.data_dir / "copy.db", clock)
+            back_up(settings, settings.data_dir / "copy.db", CLOCK)
         assert data_files(settings.data_dir) == before.keys()
         assert all(file.read_bytes() == before[file] for file in kept)
 
     @pytest.mark.parametrize("target", ["file/copy.db", "data", "file"])
-    def test_a_target_that_cannot_be_written_is_refused(
-        self, tmp_path: Path, settings: Settings, clock: StoppedClock, target: str
-    ) -> None:
+    def test_a_target_that_cannot_be_written_is_refused(self, tmp_path: Path, settings: Settings, target: str) -> None:
         """Guards other files: none is overwritten, and no unfinished file is left."""
         store(settings, "User plays the cello")
         (tmp_path / "file").write_text("mine")
         before = data_files(tmp_path)
         with pytest.raises((InputError, LedgerError), match=r"already exists|could not be made"):
-            back_up(settings, tmp_path / target, clock)
+            back_up(settings, tmp_path / target, CLOCK)
         assert data_files(tmp_path) == before
         assert (tmp_path / "file").read_text() == "mine"
 
-    def test_without_a_ledger_there_is_nothing_to_back_up(self, settings: Settings, clock: StoppedClock) -> None:
+    def test_without_a_ledger_there_is_nothing_to_back_up(self, settings: Settings) -> None:
         """Guards against a backup of nothing, and against creating a ledger while looking for one."""
         with pytest.raises(LedgerError, match="nothing to back up"):
-            back_up(settings, None, clock)
+            back_up(settings, None, CLOCK)
         assert not settings.data_dir.exists()
 
 
 class TestRestore:
-    def test_a_restored_ledger_equals_the_backup_and_the_previous_one_is_kept(
-        self, settings: Settings, clock: StoppedClock
-    ) -> None:
+    def test_a_restored_ledger_equals_the_backup_and_the_previous_one_is_kept(self, settings: Settings) -> None:
         """Guards both states: the restored one, and the previous one, which can be restored in turn."""
         store(settings, "User plays the cello", "User lives in Nice")
-        first = back_up(settings, None, clock).path
+        first = back_up(settings, None, CLOCK).path
         then = table_rows(settings.ledger_path)
         store(settings, "User lives in Lyon", "User bakes rye bread")
         now = table_rows(settings.ledger_path)
 
-        done = restore(settings, first, clock)
+        done = restore(settings, first, CLOCK)
 
         assert done.copy.memories == 2
         assert done.before is not None
@@ -226,20 +215,20 @@ class TestRestore:
         assert table_rows(done.before) == now
         assert ledger_faults(settings.ledger_path) == []
 
-        again = restore(settings, done.before, clock)
+        again = restore(settings, done.before, CLOCK)
 
         assert table_rows(settings.ledger_path) == now
         assert again.before is not None
         assert table_rows(again.before) == then
         assert data_files(settings.data_dir) == {settings.ledger_path, first, done.before, again.before}
 
-    def test_writes_after_a_restore_get_new_numbers(self, settings: Settings, clock: StoppedClock) -> None:
+    def test_writes_after_a_restore_get_new_numbers(self, settings: Settings) -> None:
         """Guards the numbers of rows, entries and index log rows against clashes after a restore."""
         store(settings, "User plays the cello", "User lives in Nice")
-        copy = back_up(settings, None, clock).path
+        copy = back_up(settings, None, CLOCK).path
         store(settings, *(f"fact {number}" for number in range(5)))
         newest = max(row["seq"] for row in table_rows(settings.ledger_path, "changes")["changes"])
-        restore(settings, copy, clock)
+        restore(settings, copy, CLOCK)
         store(settings, "User bakes rye bread", "User lives in Lyon")
         assert len(texts_in(settings.ledger_path)) == 4
         assert ledger_faults(settings.ledger_path) == []
@@ -247,17 +236,15 @@ class TestRestore:
         assert max(changes) > newest + 2, "no index takes a new row of the log for an old one"
 
     @pytest.mark.nightly
-    def test_no_acknowledged_write_is_lost_between_the_copy_and_the_replacement(
-        self, settings: Settings, clock: StoppedClock
-    ) -> None:
+    def test_no_acknowledged_write_is_lost_between_the_copy_and_the_replacement(self, settings: Settings) -> None:
         """Guards clients that go on writing: every acknowledged write is in the ledger or in a backup."""
         store(settings, "User plays the cello")
-        copy = back_up(settings, None, clock).path
+        copy = back_up(settings, None, CLOCK).path
         kept: list[Path] = []
         with run_writer(settings.ledger_path) as writer:
             for _ in range(6):
                 writer.wait_for(8)
-                done = restore(settings, copy, clock)
+                done = restore(settings, copy, CLOCK)
                 assert done.before is not None
                 kept.append(done.before)
             writer.wait_for(8)
@@ -268,16 +255,16 @@ class TestRestore:
         assert ledger_faults(settings.ledger_path) == []
 
     def test_a_backup_with_an_older_schema_is_migrated(
-        self, tmp_path: Path, settings: Settings, clock: StoppedClock, monkeypatch: pytest.MonkeyPatch
+        self, tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Guards backups that an older version of the program made."""
         store(settings, "User plays the cello")
         store(settings, "User lives in Nice")
-        old = Path(shutil.copyfile(back_up(settings, None, clock).path, tmp_path / "old.db"))
+        old = Path(shutil.copyfile(back_up(settings, None, CLOCK).path, tmp_path / "old.db"))
         become_the_next_version(monkeypatch, tmp_path)
         before = old.read_bytes()
         store(settings, "User bakes rye bread")
-        restore(settings, old, clock)
+        restore(settings, old, CLOCK)
         assert texts_in(settings.ledger_path) == ["User plays the cello", "User lives in Nice"]
         assert schema_of(settings.ledger_path)[0] == (NEXT,)
         assert ledger_faults(settings.ledger_path) == []
@@ -298,11 +285,11 @@ class TestRestore:
         ],
     )
     def test_an_unusable_backup_is_refused_and_nothing_is_changed(
-        self, tmp_path: Path, settings: Settings, clock: StoppedClock, kind: str, error_text: str
+        self, tmp_path: Path, settings: Settings, kind: str, error_text: str
     ) -> None:
         """Guards the present ledger against files that are not usable backups."""
         store(settings, *(f"fact {number}: {'long ' * 200}" for number in range(40)))
-        file = Path(shutil.copyfile(back_up(settings, None, clock).path, tmp_path / "a file"))
+        file = Path(shutil.copyfile(back_up(settings, None, CLOCK).path, tmp_path / "a file"))
         match kind:
             case "newer":
                 run_sql(file, "UPDATE alembic_version SET version_num = '9999'")
@@ -325,18 +312,16 @@ class TestRestore:
                 file.unlink()
         before, files = table_rows(settings.ledger_path, "meta", "changes"), data_files(settings.data_dir)
         with pytest.raises(LedgerError, match=error_text):
-            restore(settings, file, clock)
+            restore(settings, file, CLOCK)
         assert table_rows(settings.ledger_path, "meta", "changes") == before
         assert data_files(settings.data_dir) == files
 
     @pytest.mark.few_by_day(1)
     @pytest.mark.parametrize("damage", ["garbage", "page", "empty", "cut"])
-    def test_a_damaged_ledger_is_set_aside_and_replaced(
-        self, settings: Settings, clock: StoppedClock, damage: str
-    ) -> None:
+    def test_a_damaged_ledger_is_set_aside_and_replaced(self, settings: Settings, damage: str) -> None:
         """Guards the restore after damage. The damaged file is kept, because most of it may be readable."""
         store(settings, *(f"fact {number}: {'long ' * 200}" for number in range(40)))
-        copy = back_up(settings, None, clock).path
+        copy = back_up(settings, None, CLOCK).path
         path = settings.ledger_path
         whole = path.read_bytes()
         path.write_bytes(
@@ -348,7 +333,7 @@ class TestRestore:
             }[damage]
         )
         damaged = path.read_bytes()
-        done = restore(settings, copy, clock)
+        done = restore(settings, copy, CLOCK)
         assert done.before is not None
         assert done.before.name == "ledger-damaged-20260508T120000Z.db"
         assert done.before.read_bytes() == damaged
@@ -356,29 +341,27 @@ class TestRestore:
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         assert ledger_faults(path) == []
 
-    def test_a_damaged_ledger_is_not_replaced_while_a_client_uses_it(
-        self, settings: Settings, clock: StoppedClock
-    ) -> None:
+    def test_a_damaged_ledger_is_not_replaced_while_a_client_uses_it(self, settings: Settings) -> None:
         """Guards the client's writes: they would go into the replaced file."""
         store(settings, "User plays the cello")
-        copy = back_up(settings, None, clock).path
+        copy = back_up(settings, None, CLOCK).path
         settings.ledger_path.write_bytes(b"no database" * 1_000)
         settings.index_dir.mkdir()
         files = data_files(settings.data_dir)
         for name in ("0.lock", "server.lock"):
             with file_lock(settings.index_dir / name), pytest.raises(LedgerError, match="Close all clients"):
-                restore(settings, copy, clock)
+                restore(settings, copy, CLOCK)
         assert settings.ledger_path.read_bytes() == b"no database" * 1_000
         assert data_files(settings.data_dir) == files
-        restore(settings, copy, clock)
+        restore(settings, copy, CLOCK)
         assert texts_in(settings.ledger_path) == ["User plays the cello"]
 
     def test_the_log_of_a_killed_client_is_in_the_backup_and_not_in_the_restored_ledger(
-        self, settings: Settings, tmp_path: Path, clock: StoppedClock
+        self, settings: Settings, tmp_path: Path
     ) -> None:
         """Guards its last writes, and the restored content: SQLite would apply a leftover log to the file beside it."""
         store(settings, "User plays the cello")
-        copy = back_up(settings, None, clock).path
+        copy = back_up(settings, None, CLOCK).path
         killed = subprocess.run(
             [sys.executable, "-c", KILLED_AFTER_WRITING, str(settings.ledger_path)], check=False, timeout=60
         )
@@ -387,10 +370,10 @@ class TestRestore:
         shutil.copytree(settings.data_dir, tmp_path / "log alone")
         log_alone = settings.model_copy(update={"data_dir": tmp_path / "log alone"})
         log_alone.ledger_path.unlink()
-        done = restore(settings, copy, clock)
+        done = restore(settings, copy, CLOCK)
         assert done.before is not None
         assert len(texts_in(done.before)) == 31
-        assert restore(log_alone, copy, clock).before is None
+        assert restore(log_alone, copy, CLOCK).before is None
         for restored in (settings, log_alone):
             assert texts_in(restored.ledger_path) == ["User plays the cello"]
             assert table_rows(restored.ledger_path) == table_rows(copy)
@@ -403,16 +386,14 @@ class TestRestore:
             "DROP TABLE lexical_content",
         ],
     )
-    def test_a_restore_replaces_a_damaged_full_text(
-        self, settings: Settings, clock: StoppedClock, statements: str
-    ) -> None:
+    def test_a_restore_replaces_a_damaged_full_text(self, settings: Settings, statements: str) -> None:
         """Guards the search after a restore: the full text is that of the backup, in a new table."""
         store(settings, "User plays the cello", "User lives in Nice")
-        copy = back_up(settings, None, clock).path
+        copy = back_up(settings, None, CLOCK).path
         run_sql(settings.ledger_path, statements)
-        restore(settings, copy, clock)
+        restore(settings, copy, CLOCK)
         assert ledger_faults(settings.ledger_path) == []
-        ledger = open_ledger(settings.ledger_path, clock)
+        ledger = open_ledger(settings.ledger_path, CLOCK)
         try:
             with ledger.read() as conn:
                 assert len(SqliteFullText().search(conn, ALICE, search_tokens("cello"), 9)) == 1
@@ -425,14 +406,12 @@ class TestRestore:
         finally:
             ledger.close()
 
-    def test_a_backup_is_restored_into_an_empty_folder(
-        self, settings: Settings, tmp_path: Path, clock: StoppedClock
-    ) -> None:
+    def test_a_backup_is_restored_into_an_empty_folder(self, settings: Settings, tmp_path: Path) -> None:
         """Guards the move to another machine."""
         store(settings, "User plays the cello")
-        copy = back_up(settings, tmp_path / "copy.db", clock).path
+        copy = back_up(settings, tmp_path / "copy.db", CLOCK).path
         elsewhere = settings.model_copy(update={"data_dir": tmp_path / "new" / "place"})
-        done = restore(elsewhere, copy, clock)
+        done = restore(elsewhere, copy, CLOCK)
         assert (done.before, done.copy.memories) == (None, 1)
         assert table_rows(elsewhere.ledger_path) == table_rows(copy)
         assert stat.S_IMODE(elsewhere.ledger_path.stat().st_mode) == 0o600
@@ -442,23 +421,16 @@ class TestRestore:
     @pytest.mark.anyio
     async def test_a_summary_that_was_being_written_during_a_restore_is_not_stored(self, tmp_path: Path) -> None:
         """Guards the restored memory against a summary of the previous one."""
-        model_called, may_answer = threading.Event(), threading.Event()
-
-        def chat(_: dict[str, Any]) -> str:
-            model_called.set()
-            assert may_answer.wait(60)
-            return json.dumps({"summary": "Lives in Lyon."})
-
-        with OpenAIServer(chat) as server:
-            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
+        with slow_model(json.dumps({"summary": "Lives in Lyon."})) as model:
+            async with memory_in(tmp_path, llm=llm_settings(model.url)) as memory:
                 store_memory(memory, "User lives in Nice")
                 copy = back_up(memory.settings, None, memory.engine.clock).path
                 store_memory(memory, "User lives in Lyon")
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(memory.summary, ALICE)
-                    assert await anyio.to_thread.run_sync(model_called.wait, 60)
+                    assert await anyio.to_thread.run_sync(model.was_asked.wait, 60)
                     restore(memory.settings, copy, memory.engine.clock)
-                    may_answer.set()
+                    model.may_answer.set()
                 with memory.engine.ledger.read() as conn:
                     assert summaries.latest_summary(conn, ALICE, "overall") is None
                 assert (await memory.summary(ALICE)).changes_since == 0, "a summary written after the restore is stored"
@@ -508,7 +480,7 @@ async def test_a_running_server_sees_the_restored_state_at_its_next_call_and_its
 
 class TestMigration:
     def test_a_failed_migration_changes_neither_schema_nor_data(
-        self, tmp_path: Path, settings: Settings, clock: StoppedClock, monkeypatch: pytest.MonkeyPatch
+        self, tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Guards against a half-migrated ledger: all of a migration is applied, or nothing of it."""
         store(settings, "User plays the cello", "User lives in Nice")
@@ -517,14 +489,14 @@ class TestMigration:
         before, texts = schema_of(path), texts_in(path)
         become_the_next_version(monkeypatch, tmp_path)
         with pytest.raises(LedgerError, match="duplicate column"):
-            open_ledger(path, clock)
+            open_ledger(path, CLOCK)
         assert schema_of(path) == before
         assert texts_in(path) == texts
         (copy,) = (settings.data_dir / "backups").iterdir()
         assert schema_of(copy) == before
         assert texts_in(copy) == texts
         run_sql(path, "ALTER TABLE memories DROP COLUMN mood")
-        open_ledger(path, clock).close()
+        open_ledger(path, CLOCK).close()
         assert schema_of(path)[0] == (NEXT,)
         assert ledger_faults(path) == []
 

@@ -392,16 +392,10 @@ async def test_a_damaged_line_is_named_and_nothing_at_all_is_stored(tmp_path: Pa
                 with pytest.raises(InputError, match=rf"alice\.jsonl, {error_text}"):
                     await memory.care.import_file(ALICE, file, ignore_progress, dry_run=dry_run)
             assert table_rows(tmp_path / "there" / "ledger.db", "meta", "changes") == before, fault
-        assert not (tmp_path / "there" / "backups").exists()
-
-
-async def test_a_file_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
-    """Guards against a traceback for a file that an editor saved in another encoding."""
-    file = tmp_path / "alice.jsonl"
-    file.write_bytes(b'{"format":"palimpsest-export","user_id":"alice","version":5}\n\xff\xfe\n')
-    async with memory_in(tmp_path / "there") as memory:
+        file.write_bytes(b'{"format":"palimpsest-export","user_id":"alice","version":5}\n\xff\xfe\n')
         with pytest.raises(InputError, match=r"alice\.jsonl cannot be read"):
             await memory.care.import_file(ALICE, file, ignore_progress)
+        assert not (tmp_path / "there" / "backups").exists()
 
 
 @pytest.mark.nightly

@@ -17,8 +17,6 @@ from palimpsest.core.errors import InputError
 from palimpsest.core.validation import MAX_TEXT_CHARS
 from tests.support.foreign_files import (
     MEM0_COLUMNS,
-    chatgpt_conversation,
-    chatgpt_node,
     claude_conversation,
     json_lines,
     json_zip,
@@ -65,15 +63,6 @@ def test_what_is_read_of_a_file(file: Path, case: str) -> None:
     assert json.loads(json.dumps(asdict(imported), default=datetime.isoformat)) == CASES[case]["read"]
 
 
-TREE: dict[str, dict[str, Any]] = {
-    "root": {"parent": None, "message": None},
-    "a": chatgpt_node("root", "user", "Tea?", at=1_700_000_001.5),
-    "b": chatgpt_node("a", "assistant", "Green.", at=1_700_000_002),
-    "c": chatgpt_node("a", "assistant", "Black.", at=1_700_000_003),
-    "d": chatgpt_node("b", "user", "Why?", at=1_700_000_004),
-}
-
-
 @pytest.mark.parametrize("broken", ['{"type":"entity","na', "}", '{"a": ' + "9" * 5000 + "}", "[" * 100_000])
 def test_a_damaged_line_is_named_and_nothing_is_imported(file: Path, broken: str) -> None:
     """Guards against a partial import."""
@@ -104,29 +93,6 @@ def test_another_database_is_refused(file: Path) -> None:
 
 
 class TestFiles:
-    @pytest.mark.parametrize("name", ["conversations", "my data__conversations", "conversations-000"])
-    def test_the_conversations_in_a_zip_are_read(self, file: Path, name: str) -> None:
-        """Guards the ZIP files that ChatGPT and Claude deliver, and a folder that a person packed."""
-        imported = read_file(
-            json_zip(
-                file,
-                users=[],
-                **{name: [claude_conversation(HUMAN_MESSAGE)], f"old__{name}": [chatgpt_conversation("d", **TREE)]},
-            ),
-            NOW,
-        )
-
-        assert (imported.format, [message.content for message in imported.messages]) == ("claude", ["Hi"])
-
-    def test_the_numbered_parts_of_a_long_export_are_joined(self, file: Path) -> None:
-        """Guards against reading only the first part of a large export."""
-        parts = {
-            f"conversations-{number:03}": [chatgpt_conversation("a", number, a=chatgpt_node(None, "user", str(number)))]
-            for number in (2, 0, 1)
-        }
-
-        assert [message.content for message in read_file(json_zip(file, **parts), NOW).messages] == ["0", "1", "2"]
-
     @pytest.mark.parametrize(
         ("content", "error_text"),
         [

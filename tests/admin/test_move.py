@@ -27,17 +27,7 @@ from tests.support.ledger_access import (
     store_memory,
 )
 from tests.support.memory import ALICE, StoppedClock, memory_in
-from tests.support.moving import (
-    BOB,
-    LONG_NAME,
-    Filled,
-    change,
-    digests,
-    fill,
-    killed_while_moving,
-    moved,
-    settings_for,
-)
+from tests.support.moving import BOB, LONG_NAME, Filled, change, digests, fill, killed_while_moving, moved, settings_for
 from tests.support.postgres import PostgresStore
 from tests.support.stores import Address
 

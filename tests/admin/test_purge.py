@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import threading
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -24,17 +23,11 @@ from palimpsest.store import memories, summaries
 from palimpsest.store.sqlite import sqlite_database
 from palimpsest.text.tokenizer import search_tokens
 from tests.support.command_line import palimpsest, palimpsest_json, palimpsest_process
-from tests.support.ledger_access import (
-    all_keys,
-    ledger_faults,
-    ledger_in,
-    second_writer,
-    store_memory,
-    store_messages,
-)
+from tests.support.ledger_access import all_keys, ledger_faults, ledger_in, second_writer, store_memory, store_messages
 from tests.support.ledger_files import Rows, files_with, files_with_part_of, repeat_until, search_texts, table_rows
 from tests.support.mcp_client import connect_stdio, reply_results, reply_text
 from tests.support.memory import ALICE, StoppedClock, llm_settings, memory_in, messages_from, settings_in
+from tests.support.slow_model import slow_model
 
 pytestmark = pytest.mark.anyio
 
@@ -377,22 +370,15 @@ async def test_a_purge_erases_every_summary_of_its_user_only(tmp_path: Path) -> 
 
 async def test_a_summary_that_was_being_written_during_a_purge_is_not_stored(tmp_path: Path) -> None:
     """Guards against restoring an erased text through a summary that the model was already writing."""
-    model_called, may_answer = threading.Event(), threading.Event()
-
-    def chat(_: dict[str, Any]) -> str:
-        model_called.set()
-        assert may_answer.wait(60)
-        return json.dumps({"summary": SUMMED})
-
-    with OpenAIServer(chat) as server:
-        async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
+    with slow_model(json.dumps({"summary": SUMMED})) as model:
+        async with memory_in(tmp_path, llm=llm_settings(model.url)) as memory:
             secret = store_memory(memory, FIRST)
             store_memory(memory, "User bakes rye bread")
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(memory.summary, ALICE)
-                assert await anyio.to_thread.run_sync(model_called.wait, 60)
+                assert await anyio.to_thread.run_sync(model.was_asked.wait, 60)
                 await memory.care.purge(ALICE, [secret], and_backups=False)
-                may_answer.set()
+                model.may_answer.set()
             with memory.engine.ledger.read() as conn:
                 assert summaries.latest_summary(conn, ALICE, "overall") is None
             assert files_with_part_of(tmp_path, SUMMED, FIRST) == set()
@@ -403,20 +389,13 @@ async def test_a_summary_that_was_being_written_during_a_purge_is_not_stored(tmp
 
 async def test_a_message_purged_while_a_model_reads_it_is_not_learnt_from(tmp_path: Path) -> None:
     """Guards against restoring an erased text through facts that the model was already extracting."""
-    model_called, may_answer = threading.Event(), threading.Event()
-
-    def chat(_: dict[str, Any]) -> str:
-        model_called.set()
-        assert may_answer.wait(60)
-        return json.dumps({"facts": [{"text": FIRST, "sources": [1]}]})
-
-    with OpenAIServer(chat) as server:
-        async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
+    with slow_model(json.dumps({"facts": [{"text": FIRST, "sources": [1]}]})) as model:
+        async with memory_in(tmp_path, llm=llm_settings(model.url)) as memory:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(memory.add_messages, messages_from(("user", ASKED)))
-                assert await anyio.to_thread.run_sync(model_called.wait, 60)
+                assert await anyio.to_thread.run_sync(model.was_asked.wait, 60)
                 await memory.care.purge(ALICE, None, and_backups=False)
-                may_answer.set()
+                model.may_answer.set()
             assert str(await memory.scope_contents(ALICE)) == "nothing"
     assert files_with_part_of(tmp_path, ASKED, FIRST) == set()
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -257,87 +256,53 @@ async def test_a_damaged_page_is_reported_with_the_newest_readable_backup(tmp_pa
     assert "It has no readable backup" in text, "backups of another ledger in the same folder do not count"
 
 
-def collections(folder: Path) -> Any:
-    """Return Chroma's own client for an index folder."""
-    return chromadb.PersistentClient(path=str(folder), settings=ChromaSettings(anonymized_telemetry=False))
+def swap_vectors(collection: Any) -> None:
+    got = collection.get(limit=2, include=["embeddings"])
+    collection.update(ids=got["ids"][::-1], embeddings=got["embeddings"])
 
 
-@contextmanager
-def collection_of_alice(folder: Path) -> Generator[Any]:
-    """Give the collection with the most vectors."""
-    client = collections(folder)
+OTHER = np.full((1, 256), 1 / 16, dtype=np.float32)
+INDEX_DAMAGES: dict[str, list[Callable[[Any], object]]] = {
+    "1 vectors are missing or wrong": [lambda found: found.update(ids=found.get()["ids"][:1], embeddings=OTHER)],
+    "2 vectors are missing or wrong": [swap_vectors],
+    "1 vectors too few": [lambda found: found.delete(ids=found.get()["ids"][:1])],
+    "1 vectors too many": [lambda found: found.add(ids=["999"], embeddings=OTHER)],
+    "too few": [lambda found: found.delete(ids=found.get()["ids"])],
+    "could not be queried": [lambda found: found.add(ids=["somebody's"], embeddings=OTHER)],
+    "could not be opened": [],
+}
+"""What is done to the collection with the most vectors, by what is found then. The last one has no database at all."""
+
+
+def damage_index(folder: Path, changes: list[Callable[[Any], object]]) -> None:
+    if not changes:
+        (folder / "chroma.sqlite3").write_bytes(b"garbage" * 1_000)
+        return
+    client: Any = chromadb.PersistentClient(path=str(folder), settings=ChromaSettings(anonymized_telemetry=False))
     try:
-        yield max(client.list_collections(), key=lambda collection: collection.count())
+        for change in changes:
+            change(max(client.list_collections(), key=lambda collection: collection.count()))
     finally:
         client.close()
 
 
-def replace_vector(folder: Path) -> None:
-    with collection_of_alice(folder) as collection:
-        (first, *_) = collection.get()["ids"]
-        collection.update(ids=[first], embeddings=np.full((1, 256), 1 / 16, dtype=np.float32))
-
-
-def delete_vector(folder: Path) -> None:
-    with collection_of_alice(folder) as collection:
-        collection.delete(ids=collection.get()["ids"][:1])
-
-
-def add_vector(folder: Path) -> None:
-    with collection_of_alice(folder) as collection:
-        collection.add(ids=["999"], embeddings=np.full((1, 256), 1 / 16, dtype=np.float32))
-
-
-def swap_vectors(folder: Path) -> None:
-    with collection_of_alice(folder) as collection:
-        got = collection.get(limit=2, include=["embeddings"])
-        collection.update(ids=got["ids"][::-1], embeddings=got["embeddings"])
-
-
-def add_invalid_id(folder: Path) -> None:
-    with collection_of_alice(folder) as collection:
-        collection.add(ids=["somebody's"], embeddings=collection.get(limit=1, include=["embeddings"])["embeddings"])
-
-
-def overwrite_database(folder: Path) -> None:
-    (folder / "chroma.sqlite3").write_bytes(b"garbage" * 1_000)
-
-
-def delete_all_vectors(folder: Path) -> None:
-    with collection_of_alice(folder) as collection:
-        collection.delete(ids=collection.get()["ids"])
-
-
-INDEX_DAMAGES: dict[Callable[[Path], None], str] = {
-    replace_vector: "1 vectors are missing or wrong",
-    swap_vectors: "2 vectors are missing or wrong",
-    delete_vector: "1 vectors too few",
-    add_vector: "1 vectors too many",
-    delete_all_vectors: "too few",
-    add_invalid_id: "could not be queried",
-    overwrite_database: "could not be opened",
-}
-
-
 @pytest.mark.few_by_day(1)
 @pytest.mark.anyio
-@pytest.mark.parametrize("damage", INDEX_DAMAGES)
-async def test_damage_in_an_index_is_found_and_the_index_is_rebuilt(
-    settings: Settings, damage: Callable[[Path], None]
-) -> None:
+@pytest.mark.parametrize("found", INDEX_DAMAGES)
+async def test_damage_in_an_index_is_found_and_the_index_is_rebuilt(settings: Settings, found: str) -> None:
     """Guards the index against damage that its own counts do not show. It is rebuilt from the ledger's vectors."""
     folder = settings.index_dir / "0"
-    damage(folder)
+    damage_index(folder, INDEX_DAMAGES[found])
     before = table_rows(settings.ledger_path, "meta", "changes")
     findings = verified(settings)
     assert findings["rows"].ok
     assert not findings["index 0"].ok
-    assert INDEX_DAMAGES[damage] in findings["index 0"].text
+    assert found in findings["index 0"].text
     assert "palimpsest doctor --deep --repair" in findings["index 0"].text
     assert folder.is_dir()
     repaired = verified(settings, repair=True)
     assert repaired["index 0"].ok
-    assert INDEX_DAMAGES[damage] in repaired["index 0"].text
+    assert found in repaired["index 0"].text
     assert "the next client rebuilds it" in repaired["index 0"].text
     assert not folder.exists()
     assert table_rows(settings.ledger_path, "meta", "changes") == before

@@ -9,10 +9,7 @@ import pytest
 
 from palimpsest.store.ledger import Ledger
 from tests.support.chroma_server import ChromaProcess
-from tests.support.projections import (
-    Indexes,
-    ledger_in,
-)
+from tests.support.projections import Indexes, ledger_in
 
 
 @pytest.fixture(scope="session")

@@ -14,11 +14,9 @@ from palimpsest.core.errors import EmbedderError
 from palimpsest.core.models import Decision, Event, Fact, Message, Outcome, Provenance, Scope
 from palimpsest.core.protocols import Vector
 from palimpsest.index.backfill import BATCH, BATCH_CHARS, Backfill, embed_missing
-from palimpsest.index.sync import Projection
 from palimpsest.store import entries, verify
 from palimpsest.store.apply import Write
 from palimpsest.store.ledger import Ledger, open_ledger
-from tests.support.exact_index import ExactIndex
 from tests.support.ledger_access import all_keys
 from tests.support.memory import StoppedClock, messages_from
 from tests.support.open_connections import count_connections
@@ -203,17 +201,6 @@ class TestAfterChangingTheEmbedder:
         assert again is not None
         np.testing.assert_allclose(again, mean, atol=1e-6)
 
-    def test_the_index_follows(self, ledger: Ledger, old: Hashing, new: Hashing, root: Path) -> None:
-        """Every entry that gets a vector is in the index log."""
-        add(ledger, old, *facts(5))
-        projection = Projection(ledger, new.fingerprint, lambda _: ExactIndex(), root, layout="exact")
-        projection.open()
-        assert projection.count() == 0
-        embed_missing(ledger, new)
-        projection.catch_up()
-        assert projection.count() == 5
-        projection.close()
-
     def test_with_nothing_missing_the_embedder_is_not_called(self, ledger: Ledger, new: Hashing) -> None:
         """An ordinary start makes no embedder call, reports no progress and writes nothing."""
         add(ledger, new, *facts(3))
@@ -280,14 +267,6 @@ class TestAfterFailures:
                 conn.exec_driver_sql("SELECT 1")
                 assert connections() == 1, "connections are counted"
         assert counts == [0, 0]
-
-    def test_it_stops_after_the_current_batch(self, ledger: Ledger, old: Hashing, new: Hashing) -> None:
-        """The end of the process missing for one batch, not for all."""
-        add(ledger, old, *facts(2 * BATCH))
-        assert embed_missing(ledger, new, stopped=lambda: len(new.calls) > 0) == BATCH
-        assert missing(ledger, new) == BATCH
-        assert embed_missing(ledger, new, stopped=lambda: True) == 0
-        assert missing(ledger, new) == BATCH
 
 
 def test_a_text_that_changes_while_it_is_embedded_keeps_its_new_vector(ledger: Ledger, old: Hashing) -> None:
@@ -391,19 +370,16 @@ class TestLongTexts:
         assert embed_missing(ledger, new) == 1
         assert waiting(ledger, new) == (0, 0)
 
-    def test_another_text_is_no_longer_partial(self, ledger: Ledger, new: Hashing) -> None:
-        """The mark belongs to a vector, not to a memory."""
+    def test_a_text_that_is_deleted_or_replaced_waits_no_longer(self, ledger: Ledger, new: Hashing) -> None:
+        """Nobody searches for it until it is restored, and the mark belongs to a vector, not to a memory."""
         memory_id = add_long(ledger, new)
-        write(ledger, new, Decision(Event.UPDATE, Fact("short"), memory_id))
-        assert waiting(ledger, new) == (0, 0)
-
-    def test_a_deleted_text_waits_no_longer_until_it_is_restored(self, ledger: Ledger, new: Hashing) -> None:
-        """Nobody searches for it in between."""
-        memory_id = add_long(ledger, new)
-        write(ledger, new, Decision(Event.DELETE, memory_id=memory_id))
-        assert waiting(ledger, new) == (0, 0)
-        write(ledger, new, Decision(Event.ADD, memory_id=memory_id))
-        assert waiting(ledger, new) == (0, 1)
+        for decision, partial in (
+            (Decision(Event.DELETE, memory_id=memory_id), 0),
+            (Decision(Event.ADD, memory_id=memory_id), 1),
+            (Decision(Event.UPDATE, Fact("short"), memory_id), 0),
+        ):
+            write(ledger, new, decision)
+            assert waiting(ledger, new) == (0, partial)
 
     def test_a_long_text_that_is_interrupted_is_begun_again(self, ledger: Ledger, new: Hashing) -> None:
         """A server can stop in the middle of a text, and stores no vector of a part of it."""

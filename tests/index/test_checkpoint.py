@@ -10,16 +10,7 @@ from palimpsest.core.errors import VectorIndexError
 from palimpsest.index.sync import BATCH, Checkpoint
 from palimpsest.store import entries
 from palimpsest.store.ledger import Ledger
-from tests.support.projections import (
-    Indexes,
-    add,
-    agrees,
-    build,
-    entry_of,
-    facts,
-    ledger_in,
-    projected,
-)
+from tests.support.projections import Indexes, add, agrees, build, entry_of, facts, ledger_in, opened
 
 
 class TestCheckpoint:
@@ -30,8 +21,7 @@ class TestCheckpoint:
         build(ledger, indexes, root)
         assert indexes.last.upserted == []
         (outcome,) = add(ledger, "one more")
-        with projected(ledger, indexes.open, root) as projection:
-            projection.open()
+        with opened(ledger, indexes.open, root):
             assert indexes.last.upserted == [entry_of(ledger, outcome)]
             assert agrees(ledger, indexes.last)
         assert not (root / "0.aside").exists()
@@ -66,13 +56,11 @@ class TestCheckpoint:
         """Vectors of two embedders are never compared, also not after changing back."""
         add(ledger, *facts(3))
         build(ledger, indexes, root)
-        with projected(ledger, indexes.open, root, **other) as projection:
-            projection.open()
+        with opened(ledger, indexes.open, root, **other) as projection:
             assert projection.state == "ready"
             assert projection.count() == (0 if "embedder" in other else 3)
         assert (root / "0.aside").is_dir()
-        with projected(ledger, indexes.open, root) as projection:
-            projection.open()
+        with opened(ledger, indexes.open, root):
             assert len(indexes.last.upserted) == 3
             assert agrees(ledger, indexes.last)
 
@@ -84,8 +72,7 @@ class TestCheckpoint:
         with ledger_in(tmp_path / "other.db") as other:
             add(other, "something else", "and more", "and more still")
             build(other, indexes, root)
-        with projected(ledger, indexes.open, root) as projection:
-            projection.open()
+        with opened(ledger, indexes.open, root):
             assert agrees(ledger, indexes.last)
         assert (root / "0.aside").is_dir()
 
@@ -106,8 +93,7 @@ class TestCheckpoint:
         add(ledger, *facts(3))
         build(ledger, exact, root)
         (root / "0" / "checkpoint.json.new").write_text('{"ledger": "tor')
-        with projected(ledger, exact.open, root) as projection:
-            projection.open()
+        with opened(ledger, exact.open, root) as projection:
             assert exact.last.upserted == [], "the old checkpoint is still valid"
             add(ledger, "one more")
             projection.catch_up()
@@ -123,8 +109,7 @@ class TestCheckpoint:
     ) -> None:
         """On a full disk the error is reported, and the next start repeats what the checkpoint does not cover."""
         add(ledger, *facts(3))
-        with projected(ledger, exact.open, root) as projection:
-            projection.open()
+        with opened(ledger, exact.open, root) as projection:
             before = (root / "0" / "checkpoint.json").read_text()
             add(ledger, "one more")
 
@@ -138,7 +123,6 @@ class TestCheckpoint:
             assert projection.state == "broken"
             assert "No space left" in projection.fault
         assert (root / "0" / "checkpoint.json").read_text() == before
-        with projected(ledger, exact.open, root) as projection:
-            projection.open()
+        with opened(ledger, exact.open, root):
             assert len(exact.last.upserted) == 1
             assert agrees(ledger, exact.last)

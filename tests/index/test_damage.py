@@ -31,6 +31,7 @@ from tests.support.projections import (
     entry_of,
     facts,
     nearest,
+    opened,
     projected,
 )
 
@@ -78,7 +79,6 @@ BROKEN: dict[str, dict[str, Break]] = {
 }
 
 
-@pytest.mark.few_by_day(3)
 @pytest.mark.parametrize(("kind", "fault"), [(kind, fault) for kind, faults in BROKEN.items() for fault in faults])
 def test_a_damaged_index_is_set_aside_and_rebuilt(ledger: Ledger, root: Path, kind: str, fault: str) -> None:
     """A folder in an unknown state is kept for inspection."""
@@ -88,8 +88,7 @@ def test_a_damaged_index_is_set_aside_and_rebuilt(ledger: Ledger, root: Path, ki
     build(ledger, indexes, root)
     BROKEN[kind][fault](indexes, root / "0")
     left = {path.name for path in (root / "0").iterdir()}
-    with projected(ledger, indexes.open, root) as projection:
-        projection.open()
+    with opened(ledger, indexes.open, root) as projection:
         assert (projection.state, projection.fault, projection.count()) == ("ready", "", 8)
         assert agrees(ledger, indexes.last, "ana", "bert")
     assert left <= {path.name for path in (root / "0.aside").iterdir()}
@@ -103,8 +102,7 @@ class TestDamagedIndex:
         """A crash during Chroma's own sync leaves files that it cannot read."""
         chroma = Indexes("chroma")
         add(ledger, *facts(4))
-        with projected(ledger, chroma.open, root) as projection:
-            projection.open()
+        with opened(ledger, chroma.open, root):
             with ledger.read() as conn:
                 seqs, keys = all_keys(conn, Scope("ana"), EMBEDDER)
             for _ in range(CHROMA_SYNCS_AFTER // len(seqs) + 10):
@@ -113,8 +111,7 @@ class TestDamagedIndex:
         assert synced, "Chroma has written its graph to files of its own"
         for path in synced:
             path.write_bytes(b"garbage")
-        with projected(ledger, chroma.open, root) as projection:
-            projection.open()
+        with opened(ledger, chroma.open, root) as projection:
             assert projection.state == "ready"
             assert agrees(ledger, chroma.last)
         assert [path.read_bytes() for path in (root / "0.aside").glob("*/*.bin")] == [b"garbage"] * len(synced)
@@ -124,8 +121,7 @@ class TestDamagedIndex:
         add(ledger, *facts(4))
         (root / "0").mkdir(parents=True)
         (root / "0" / "chroma.sqlite3").write_bytes(b"this is no database " * 500)
-        with projected(ledger, (chroma := Indexes("chroma")).open, root) as projection:
-            projection.open()
+        with opened(ledger, (chroma := Indexes("chroma")).open, root):
             assert agrees(ledger, chroma.last)
         assert (root / "0.aside" / "chroma.sqlite3").read_bytes().startswith(b"this is no database")
 
@@ -143,8 +139,7 @@ class TestDamagedIndex:
                 raise VectorIndexError("the index is damaged")
             return indexes.open(folder)
 
-        with projected(ledger, damaged_at_first, root) as projection:
-            projection.open()
+        with opened(ledger, damaged_at_first, root) as projection:
             assert (projection.state, projection.fault) == ("ready", "")
             assert agrees(ledger, indexes.last)
         assert (root / "0.aside" / "checkpoint.json").is_file()
@@ -165,8 +160,7 @@ class TestDamagedIndex:
     def test_a_rebuild_repairs_a_broken_index(self, ledger: Ledger, indexes: Indexes, root: Path) -> None:
         """After a failed write, a rebuild makes the index usable again."""
         add(ledger, *facts(4))
-        with projected(ledger, indexes.open, root) as projection:
-            projection.open()
+        with opened(ledger, indexes.open, root) as projection:
             add(ledger, "one more")
             indexes.last.failing = "the index cannot be written"
             with pytest.raises(VectorIndexError, match="cannot be written"):
@@ -198,13 +192,12 @@ class TestRepair:
         source.close()
         backup.close()
         add(ledger, "two", "three")
-        with projected(ledger, chroma_in, root) as projection:
-            projection.open()
+        with opened(ledger, chroma_in, root):
+            pass
         older = open_ledger(tmp_path / "old.db", StoppedClock())
         try:
             (outcome,) = add(older, "four")
-            with projected(older, chroma_in, root) as projection:
-                projection.open()
+            with opened(older, chroma_in, root) as projection:
                 assert projection.count() == 2
                 assert nearest(older, projection, "four", 1) == [entry_of(older, outcome)]
         finally:

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Callable, Generator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 import pytest
@@ -47,7 +47,8 @@ def index(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[VectorInd
 
 ALL = {1: UP, 2: NORTH_EAST, 3: EAST, 4: NEARLY_EAST}
 NAMES = ["ana", "bert", "Ana", "ana ", "änä", "a/b\n*", "x" * 256, *(f"user {number}" for number in range(9))]
-CASES: dict[str, list[tuple[Any, ...]]] = {
+Step: TypeAlias = tuple[str, dict[int, Vector] | list[int]] | tuple[str, Vector, int, list[int]]
+CASES: dict[str, list[Step]] = {
     "the nearest first, and no more than the limit": [
         ("ana", ALL),
         *(("ana", EAST, limit, [3, 4, 2, 1][:limit]) for limit in (1, 2, 3, 4)),
@@ -85,23 +86,24 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
 """What is stored (by number), deleted, and asked (with limit and answer), each with a user, in order."""
 
 
-@pytest.mark.few_by_day(3)
 @pytest.mark.parametrize("case", CASES)
 def test_every_index_answers_alike(index: VectorIndex, case: str) -> None:
     """Whatever the kind, users never see each other, and it counts what it holds."""
     stored: set[tuple[str, int]] = set()
     assert (index.query("nobody", EAST, 10), index.count()) == ([], 0)
-    for user, *step in CASES[case]:
-        match step:
-            case [dict() as vectors]:
-                index.upsert(user, list(vectors), np.stack(list(vectors.values())))
-                stored |= {(user, number) for number in vectors}
-            case [list() as numbers]:
-                index.delete(user, numbers)
-                stored -= {(user, number) for number in numbers}
-            case _:
-                vector, limit, expected = step
-                assert index.query(user, vector, limit) == expected
+    for step in CASES[case]:
+        if len(step) == 4:
+            user, vector, limit, expected = step
+            assert index.query(user, vector, limit) == expected
+            continue
+        user, what = step
+        numbers = {(user, number) for number in what}
+        if isinstance(what, dict):
+            index.upsert(user, list(what), np.stack(list(what.values())))
+            stored |= numbers
+        else:
+            index.delete(user, what)
+            stored -= numbers
     assert index.count() == len(stored)
 
 

@@ -30,6 +30,7 @@ from tests.support.projections import (
     facts,
     ledger_in,
     nearest,
+    opened,
     projected,
     write,
 )
@@ -65,19 +66,6 @@ def agrees(ledger: Ledger, kept: KeptKeys, user: str = "ana") -> bool:
 
 
 class TestFollowing:
-    def test_added_changed_deleted_and_restored_memories_are_followed(self, ledger: Ledger, kept: KeptKeys) -> None:
-        """A search sees every write that came before it, without any catching up."""
-        _first, second, third = add(ledger, "one", "two", "three")
-        assert agrees(ledger, kept)
-        write(ledger, Decision(Event.UPDATE, Fact("two, but otherwise"), second.memory.id))
-        assert nearest(ledger, kept, "two, but otherwise", 1) == [2]
-        deleted = entry_of(ledger, third)
-        write(ledger, Decision(Event.DELETE, memory_id=third.memory.id))
-        assert deleted not in (nearest(ledger, kept, "three", 9) or [deleted])
-        write(ledger, Decision(Event.ADD, memory_id=third.memory.id))
-        assert nearest(ledger, kept, "three", 1) == [deleted]
-        assert agrees(ledger, kept)
-
     @pytest.mark.few_by_day(1)
     @pytest.mark.parametrize("seed", range(3))
     @pytest.mark.parametrize("spare", [2, 40])
@@ -87,13 +75,17 @@ class TestFollowing:
         """Rows are appended until none is free. Then all are read anew, and again as often as it takes."""
         monkeypatch.setattr(kept_keys, "MIN_SPARE", spare)
         choice = random.Random(seed)  # noqa: S311 - not a secret
-        living = [outcome.memory.id for outcome in add(ledger, *facts(5))]
+        living, deleted = [outcome.memory.id for outcome in add(ledger, *facts(5))], list[str]()
         for step in range(40):
-            match choice.choice(["add", "update", "delete", "other"]):
+            match choice.choice(["add", "update", "delete", "restore", "other"]):
                 case "update" if living:
                     write(ledger, Decision(Event.UPDATE, Fact(f"changed {step}"), choice.choice(living)))
                 case "delete" if len(living) > 1:
-                    write(ledger, Decision(Event.DELETE, memory_id=living.pop(choice.randrange(len(living)))))
+                    deleted.append(living.pop(choice.randrange(len(living))))
+                    write(ledger, Decision(Event.DELETE, memory_id=deleted[-1]))
+                case "restore" if deleted:
+                    living.append(deleted.pop())
+                    write(ledger, Decision(Event.ADD, memory_id=living[-1]))
                 case "other":
                     add(ledger, f"of another user {step}", user="bert")
                 case _:
@@ -252,8 +244,7 @@ class TestBesideTheIndex:
         add(ledger, "one")
         with count_connections() as connections:
             index = ConnectionCountingIndex(connections)
-            with projected(ledger, lambda _: index, root) as projection:
-                projection.open()
+            with opened(ledger, lambda _: index, root) as projection:
                 assert nearest(ledger, KeptKeys(ledger, projection), "one") == [1]
         assert index.counts["query"] == {0}
 
@@ -263,8 +254,7 @@ class TestBesideTheIndex:
     ) -> None:
         """One damaged row must not take every search of its user down."""
         add(ledger, *facts(3))
-        with projected(ledger, exact.open, root) as projection:
-            projection.open()
+        with opened(ledger, exact.open, root) as projection:
             run_sql(tmp_path / "ledger.db", damage)
             assert nearest(ledger, KeptKeys(ledger, projection), "fact 1", 1) == [2]
 

@@ -12,13 +12,7 @@ import pytest
 from palimpsest.core.errors import VectorIndexError
 from palimpsest.index import sync
 from palimpsest.store.ledger import Ledger
-from tests.support.projections import (
-    Indexes,
-    add,
-    agrees,
-    facts,
-    projected,
-)
+from tests.support.projections import Indexes, add, agrees, facts, opened, projected
 
 HOLD_A_LEASE = """
 import sys
@@ -69,12 +63,10 @@ class TestLease:
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
             assert holder.stdout is not None
             assert holder.stdout.readline() == "held\n"
-            with projected(ledger, exact.open, root) as projection:
-                projection.open()
+            with opened(ledger, exact.open, root) as projection:
                 assert projection.folder == root / "1"
             holder.kill()
-        with projected(ledger, exact.open, root) as projection:
-            projection.open()
+        with opened(ledger, exact.open, root) as projection:
             assert projection.folder == root / "0"
 
     def test_the_lease_is_kept_through_a_rebuild(self, ledger: Ledger, exact: Indexes, root: Path) -> None:

@@ -27,6 +27,7 @@ from tests.support.projections import (
     entry_of,
     facts,
     nearest,
+    opened,
     projected,
     write,
 )
@@ -38,8 +39,7 @@ class TestCatchingUp:
         self, ledger: Ledger, indexes: Indexes, root: Path
     ) -> None:
         """After catching up, the index holds exactly the ledger's keys."""
-        with projected(ledger, indexes.open, root) as projection:
-            projection.open()
+        with opened(ledger, indexes.open, root) as projection:
             first, second, third = add(ledger, "one", "two", "three")
             projection.catch_up()
             assert agrees(ledger, indexes.last)
@@ -58,25 +58,12 @@ class TestCatchingUp:
             assert first.memory.text == "one"
 
     @pytest.mark.few_by_day(1)
-    def test_users_are_kept_apart(self, ledger: Ledger, indexes: Indexes, root: Path) -> None:
-        """Users stay separate, even if one batch of the log has changes of several."""
-        with projected(ledger, indexes.open, root) as projection:
-            projection.open()
-            (ana_outcome,), (bert_outcome,) = add(ledger, "the same"), add(ledger, "the same", user="bert")
-            projection.catch_up()
-            assert agrees(ledger, indexes.last, "ana", "bert")
-            assert nearest(ledger, projection, "the same") == [entry_of(ledger, ana_outcome)]
-            assert nearest(ledger, projection, "the same", user="bert") == [entry_of(ledger, bert_outcome)]
-            assert nearest(ledger, projection, "the same", user="cleo") == []
-
-    @pytest.mark.few_by_day(1)
     def test_a_message_that_gets_a_neighbour_is_stored_again(
         self, ledger: Ledger, indexes: Indexes, root: Path
     ) -> None:
         """The index stores contextual keys, and a message's key depends on its neighbours."""
         conversation = messages_from(("user", "first"), ("assistant", "second"), ("user", "third"), scope=Scope("ana"))
-        with projected(ledger, indexes.open, root) as projection:
-            projection.open()
+        with opened(ledger, indexes.open, root) as projection:
             for number, message in enumerate(conversation, start=1):
                 vectors = {message.content: direction(message.content)}
                 request = Write(Scope("ana"), Provenance("test"), (message,), vectors=vectors, embedder=EMBEDDER)
@@ -87,49 +74,21 @@ class TestCatchingUp:
             assert len(indexes.last.upserted) > len(conversation)
 
     @pytest.mark.few_by_day(1)
-    def test_a_memory_enters_the_index_when_it_gets_a_vector(
-        self, ledger: Ledger, indexes: Indexes, root: Path
-    ) -> None:
-        """A text the embedder failed on enters the index when its vector is stored later."""
-        with projected(ledger, indexes.open, root) as projection:
-            projection.open()
+    def test_a_memory_is_in_the_index_while_it_has_a_vector(self, ledger: Ledger, indexes: Indexes, root: Path) -> None:
+        """It enters when its vector comes later, and an old text's vector never represents a new text without one."""
+        with opened(ledger, indexes.open, root) as projection:
             (outcome,) = add(ledger, "not embedded", embedder="")
             projection.catch_up()
             assert projection.count() == 0
             seq = entry_of(ledger, outcome)
-            ledger.run(
-                contextual_keys.give_vectors,
-                ledger.full_text,
-                EMBEDDER,
-                [Embedded(seq, "not embedded", direction("not embedded"))],
-                ledger.clock(),
-            )
+            embedded = [Embedded(seq, "not embedded", direction("not embedded"))]
+            ledger.run(contextual_keys.give_vectors, ledger.full_text, EMBEDDER, embedded, ledger.clock())
             projection.catch_up()
             assert agrees(ledger, indexes.last)
             assert nearest(ledger, projection, "not embedded") == [seq]
-
-    @pytest.mark.few_by_day(1)
-    def test_a_memory_that_loses_its_vector_leaves_the_index(
-        self, ledger: Ledger, indexes: Indexes, root: Path
-    ) -> None:
-        """If an update comes while the embedder fails, the old text's vector must not represent the new text."""
-        with projected(ledger, indexes.open, root) as projection:
-            projection.open()
-            (outcome,) = add(ledger, "old")
-            projection.catch_up()
             write(ledger, Decision(Event.UPDATE, Fact("new"), outcome.memory.id), embedder="")
             projection.catch_up()
             assert projection.count() == 0
-
-    @pytest.mark.few_by_day(1)
-    def test_more_changes_than_one_batch_are_all_applied(self, ledger: Ledger, indexes: Indexes, root: Path) -> None:
-        """No row is lost between two batches."""
-        with projected(ledger, indexes.open, root) as projection:
-            projection.open()
-            add(ledger, *facts(2 * BATCH + 1))
-            projection.catch_up()
-            assert agrees(ledger, indexes.last)
-            assert len(indexes.last.upserted) == 2 * BATCH + 1
 
     def test_catching_up_before_opening_does_nothing(self, ledger: Ledger, exact: Indexes, root: Path) -> None:
         """A write may come before the index is opened."""
@@ -165,8 +124,7 @@ class TestCatchingUp:
             write(ledger, Decision(Event.DELETE, memory_id=doomed.memory.id))
 
         indexes.before = write_during_build
-        with projected(ledger, indexes.open, root) as projection:
-            projection.open()
+        with opened(ledger, indexes.open, root) as projection:
             assert projection.state == "ready"
             assert agrees(ledger, indexes.last)
 
@@ -178,8 +136,7 @@ class TestQuery:
     ) -> None:
         """A new fact is found before the index has it."""
         old, changed = add(ledger, "old", "to be changed")
-        with projected(ledger, indexes.open, root) as projection:
-            projection.open()
+        with opened(ledger, indexes.open, root) as projection:
             (new,) = add(ledger, "new")
             add(ledger, "of someone else", user="bert")
             write(ledger, Decision(Event.UPDATE, Fact("changed"), changed.memory.id))
@@ -189,33 +146,26 @@ class TestQuery:
             assert {entry_of(ledger, new), 2} <= set(entries)
             assert len(set(entries)) == 3, "changes of other users are not returned"
 
-    def test_a_closed_index_returns_none(self, ledger: Ledger, exact: Indexes, root: Path) -> None:
-        """The first searches of a process scan the ledger instead."""
-        add(ledger, "one")
-        with projected(ledger, exact.open, root) as projection:
-            assert nearest(ledger, projection, "one") is None
-            projection.open()
-            assert nearest(ledger, projection, "one") == [1]
-            projection.close()
-            assert nearest(ledger, projection, "one") is None
-
-    def test_an_index_being_built_returns_none(self, ledger: Ledger, exact: Indexes, root: Path) -> None:
-        """Half an index is never queried."""
+    def test_an_index_that_is_closed_or_being_built_returns_none(
+        self, ledger: Ledger, exact: Indexes, root: Path
+    ) -> None:
+        """The first searches of a process scan the ledger instead, and half an index is never queried."""
         add(ledger, *facts(3))
         answers: list[list[int] | None] = []
         with projected(ledger, exact.open, root) as projection:
             exact.before = lambda: answers.append(nearest(ledger, projection, "fact 1"))
-            projection.open()
-            assert nearest(ledger, projection, "fact 1", 1) == [2]
-            projection.rebuild()
-            assert nearest(ledger, projection, "fact 1", 1) == [2]
+            assert nearest(ledger, projection, "fact 1") is None
+            for fill in (projection.open, projection.rebuild):
+                fill()
+                assert nearest(ledger, projection, "fact 1", 1) == [2]
+            projection.close()
+            assert nearest(ledger, projection, "fact 1") is None
         assert answers == [None, None]
 
     def test_a_failed_query_makes_the_index_broken(self, ledger: Ledger, exact: Indexes, root: Path) -> None:
         """Searches go on without the index, and `fault` keeps the error for `doctor`."""
         add(ledger, "one")
-        with projected(ledger, exact.open, root) as projection:
-            projection.open()
+        with opened(ledger, exact.open, root) as projection:
             exact.last.failing = "Error finding id"
             assert nearest(ledger, projection, "one") is None
             assert (projection.state, projection.fault) == ("broken", "Error finding id")
@@ -229,27 +179,17 @@ class TestQuery:
     ) -> None:
         """After a bulk import, a scan of the ledger is cheaper than reading the changed entries."""
         monkeypatch.setattr(sync, "MAX_CHANGED", 4)
-        with projected(ledger, exact.open, root) as projection:
-            projection.open()
-            add(ledger, *facts(4))
+        with opened(ledger, exact.open, root) as projection:
+            outcomes = add(ledger, *facts(4))
+            assert sorted(nearest(ledger, projection, "fact 1") or []) == [1, 2, 3, 4]
+            for number in range(10):  # a memory that is updated many times is still one entry to read
+                write(ledger, Decision(Event.UPDATE, Fact(f"take {number}"), outcomes[0].memory.id))
             assert sorted(nearest(ledger, projection, "fact 1") or []) == [1, 2, 3, 4]
             add(ledger, "one too many")
             assert nearest(ledger, projection, "fact 1") is None
             assert projection.state == "ready"
             projection.catch_up()
             assert nearest(ledger, projection, "fact 1", 1) == [2]
-
-    def test_the_limit_counts_entries_and_not_changes(
-        self, ledger: Ledger, exact: Indexes, root: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """A memory that was updated many times is still one entry to read."""
-        monkeypatch.setattr(sync, "MAX_CHANGED", 4)
-        with projected(ledger, exact.open, root) as projection:
-            projection.open()
-            (outcome,) = add(ledger, "one")
-            for number in range(10):
-                write(ledger, Decision(Event.UPDATE, Fact(f"one, take {number}"), outcome.memory.id))
-            assert nearest(ledger, projection, "one") == [1]
 
     @pytest.mark.few_by_day(1)
     def test_searching_and_catching_up_work_at_the_same_time(
@@ -297,14 +237,12 @@ class TestStopping:
         with projected(ledger, indexes.open, root) as projection:
             indexes.before = projection.stop
             projection.open()
-            assert projection.stopping()
             assert len(indexes.last.upserted) == BATCH
             assert projection.state != "ready"
             assert nearest(ledger, projection, "fact 1") is None
         assert not (root / "0" / "checkpoint.json").exists()
         indexes.before = lambda: None
-        with projected(ledger, indexes.open, root) as projection:
-            projection.open()
+        with opened(ledger, indexes.open, root):
             assert len(indexes.last.upserted) == 3 * BATCH
             assert agrees(ledger, indexes.last)
 
@@ -321,8 +259,7 @@ class TestStopping:
             assert entries is not None
             assert 100 in entries, "changes that were not applied are still returned"
         indexes.before = lambda: None
-        with projected(ledger, indexes.open, root) as projection:
-            projection.open()
+        with opened(ledger, indexes.open, root):
             assert len(indexes.last.upserted) == BATCH + 1
             assert agrees(ledger, indexes.last)
 

@@ -168,10 +168,19 @@ def projected(
         projection.close()
 
 
+@contextmanager
+def opened(
+    ledger: Ledger, open_index: OpenIndex, root: Path, *, embedder: str = EMBEDDER, layout: str = "test"
+) -> Generator[Projection]:
+    """Yield a projection that is open, and close it at the end."""
+    with projected(ledger, open_index, root, embedder=embedder, layout=layout) as projection:
+        projection.open()
+        yield projection
+
+
 def build(ledger: Ledger, indexes: Indexes, root: Path) -> None:
     """Build the index of a ledger, then close it."""
-    with projected(ledger, indexes.open, root) as projection:
-        projection.open()
+    with opened(ledger, indexes.open, root) as projection:
         assert projection.state == "ready"
 
 

@@ -35,14 +35,14 @@ class SlowModel:
 
 
 @contextmanager
-def slow_model() -> Generator[SlowModel]:
-    """Run a model that extracts one fact and decides to add it."""
+def slow_model(reply: str = "") -> Generator[SlowModel]:
+    """Run a model that gives a reply, or extracts one fact and decides to add it."""
     model = SlowModel()
 
     def answer(request: dict[str, Any]) -> str:
         model.was_asked.set()
         model.may_answer.wait()
-        return ADD if "decisions" in json.dumps(request["messages"][0]) else FACTS
+        return reply or (ADD if "decisions" in json.dumps(request["messages"][0]) else FACTS)
 
     with OpenAIServer(answer) as server:
         model.url = server.base_url

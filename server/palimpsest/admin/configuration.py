@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import anyio
 import anyio.to_thread
-from pydantic import BaseModel, SecretStr, ValidationError
+from pydantic import BaseModel, SecretStr
 
 from palimpsest.core.errors import EmbedderError, InputError, PromptError, SettingsError
 from palimpsest.core.files import replace_file
@@ -128,16 +128,6 @@ class ModelChoice:
         return values
 
 
-class _Model(BaseModel):
-    id: str
-
-
-class _ModelList(BaseModel):
-    """A list of models, as OpenAI's protocol has it."""
-
-    data: list[_Model]
-
-
 async def local_servers(urls: Mapping[str, str] = LOCAL_SERVERS) -> list[LocalServer]:
     """Return the servers of this machine that answer within a second, with the models they have."""
     import httpx  # noqa: PLC0415 - slow, and every command imports this module
@@ -147,8 +137,8 @@ async def local_servers(urls: Mapping[str, str] = LOCAL_SERVERS) -> list[LocalSe
     async def ask(client: httpx.AsyncClient, name: str, url: str) -> None:
         try:
             reply = await client.get(f"{url}/models")
-            found[name] = tuple(model.id for model in _ModelList.model_validate_json(reply.content).data)
-        except (httpx.HTTPError, ValidationError):
+            found[name] = tuple(str(model["id"]) for model in reply.json()["data"])
+        except (httpx.HTTPError, ValueError, LookupError, TypeError, RecursionError):
             return  # nothing listens there, or something else does
 
     # No proxy: what is asked for is on this machine.

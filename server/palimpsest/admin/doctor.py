@@ -100,7 +100,10 @@ async def examine(settings: Settings, clock: Clock = now) -> list[Finding]:
 
 def _local_findings(settings: Settings, clock: Clock) -> list[Finding]:
     scope = Scope(settings.user_id, settings.project, settings.agent_id, settings.run_id)
-    findings = [Finding("scope", f"the memory of {scope}"), _settings_finding(settings)]
+    read = "no settings file, so the defaults hold; palimpsest setup writes one"
+    if settings.config is not None:
+        read = f"read from {settings.config}"
+    findings = [Finding("scope", f"the memory of {scope}"), Finding("settings", read)]
     findings.append(_or_error("prompts", lambda: _prompts_finding(settings)))
     embedder: Embedder | None = None
     try:
@@ -132,12 +135,6 @@ def _or_error(part: str, finding: Callable[[], Finding]) -> Finding:
         return finding()
     except PalimpsestError as error:
         return Finding(part, str(error), ok=False)
-
-
-def _settings_finding(settings: Settings) -> Finding:
-    if settings.config is None:
-        return Finding("settings", "no settings file, so the defaults hold; palimpsest setup writes one")
-    return Finding("settings", f"read from {settings.config}")
 
 
 def _prompts_finding(settings: Settings) -> Finding:

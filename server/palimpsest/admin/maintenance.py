@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TextIO
 
@@ -40,27 +40,19 @@ from palimpsest.store.purge import PurgeSelection
 logger = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
 class Care:
     """What looks after an open memory, as `memory.care`. `scope` is that of the settings.
 
     Every method raises PalimpsestError.
     """
 
-    def __init__(
-        self,
-        engine: Engine,
-        projection: Projection,
-        kept_keys: KeptKeys,
-        scope: Scope,
-        settings: Settings,
-        briefs: Briefs,
-    ) -> None:
-        self._engine = engine
-        self._settings = settings
-        self._projection = projection
-        self._kept_keys = kept_keys
-        self._scope = scope
-        self._briefs = briefs
+    _engine: Engine
+    _projection: Projection
+    _kept_keys: KeptKeys
+    _scope: Scope
+    _settings: Settings
+    _briefs: Briefs
 
     async def purge_selection(self, scope: Scope, owner_ids: Sequence[str] | None) -> PurgeSelection:
         """Return what `purge` would erase."""

@@ -88,7 +88,8 @@ MIN_MEMORIES = 2
 class Page:
     """A file to be written. `kind` is "entity", "topic" or "month", and `entity` the one it is about, if it is.
 
-    `key` is what its memories have in common, for the order of files. `path` is "" until the file has a name.
+    `key` is what its memories have in common, for the order of files. `path` is "" until the file has a name. Of an
+    entity it has the other names and the relations, and `beside` are the entities that its memories also name.
     """
 
     kind: str
@@ -99,6 +100,9 @@ class Page:
     entity: Entity | None = None
     memories: list[Memory] = field(default_factory=list[Memory])
     path: str = ""
+    aliases: Sequence[str] = ()
+    relations: Sequence[KnownRelation] = ()
+    beside: Sequence[Entity] = ()
 
     @property
     def link_name(self) -> str:
@@ -176,15 +180,6 @@ SHORTEST_MARK = 8
 _LINK_SYNTAX = re.compile(r"[\[\]|#^]+")
 
 
-@dataclass(frozen=True, slots=True)
-class Connected:
-    """What is known around an entity: its other names, its relations, and the entities that its memories also name."""
-
-    aliases: tuple[str, ...] = ()
-    relations: tuple[KnownRelation, ...] = ()
-    beside: tuple[Entity, ...] = ()
-
-
 class Links:
     """Writes names as links to the files of entities, and those of entities without a file as they are."""
 
@@ -224,25 +219,25 @@ def marks_of(ids: Sequence[str]) -> dict[str, str]:
     return marks
 
 
-def front_of(page: Page, links: Links, connected: Connected) -> str:
+def front_of(page: Page, links: Links) -> str:
     """Return the front matter of a file, without its fences."""
     values: dict[str, Any] = {KIND: page.kind, "name": page.title}
     if page.entity is not None:
         values["type"] = page.entity.type
     if page.project:
         values["project"] = page.project
-    if connected.aliases:
-        values["aliases"] = [visible(one_line(alias)) for alias in connected.aliases]
-    linked = [entity for entity in connected.beside if links.has_page(entity.id)]
+    if page.aliases:
+        values["aliases"] = [visible(one_line(alias)) for alias in page.aliases]
+    linked = [entity for entity in page.beside if links.has_page(entity.id)]
     if linked:
         values["related"] = [links.of(entity.id, entity.name, page.project) for entity in linked]
     return _yaml(values)
 
 
-def page_text(page: Page, links: Links, connected: Connected, marks: Mapping[str, str]) -> str:
+def page_text(page: Page, links: Links, marks: Mapping[str, str]) -> str:
     """Return the text of a file. What is made from the memories, and is not read again, stands as a quote."""
-    head = f"---\n{front_of(page, links, connected)}\n---\n\n# {page.title}\n"
-    quoted = "".join(f"> {_relation_line(relation, links, page.project)}\n" for relation in connected.relations)
+    head = f"---\n{front_of(page, links)}\n---\n\n# {page.title}\n"
+    quoted = "".join(f"> {_relation_line(relation, links, page.project)}\n" for relation in page.relations)
     items = "".join(markdown_files.format_item(fields_of(memory), marks[memory.id]) for memory in page.memories)
     return "\n".join(part for part in (head, quoted, items) if part)
 
@@ -350,7 +345,7 @@ def _read_files(conn: Connection, scope: Scope, zone: tzinfo, progress: Progress
     links, marks = Links(pages), marks_of([memory.id for memory in memories])
     files: dict[str, str] = {}
     for number, page in enumerate(pages, 1):
-        files[page.path] = page_text(page, links, _connected(conn, scope, page, named), marks)
+        files[page.path] = page_text(_connected(conn, scope, page, named), links, marks)
         progress(number, len(pages))
     files[f"{INDEX}.md"] = index_text(scope, pages, _not_here(conn, scope))
     manifest = Manifest(
@@ -374,16 +369,16 @@ def current_memories(conn: Connection, scope: Scope) -> list[Memory]:
     return [memory for name in projects for memory in memory_queries.memories_of(conn, replace(scope, project=name))]
 
 
-def _connected(conn: Connection, scope: Scope, page: Page, named: Mapping[str, Sequence[Entity]]) -> Connected:
+def _connected(conn: Connection, scope: Scope, page: Page, named: Mapping[str, Sequence[Entity]]) -> Page:
     others = {entity.id: entity for memory in page.memories for entity in named.get(memory.id, ())}
     if page.entity is not None:
         others.pop(page.entity.id, None)
     beside = tuple(sorted(others.values(), key=lambda entity: (entity.name.casefold(), entity.name, entity.id)))
     if page.entity is None:
-        return Connected(beside=beside)
+        return replace(page, beside=beside)
     aliases = entities.other_names(conn, scope, page.entity)
     relations = relation_queries.relations_of(conn, scope, [page.entity.id], limit=MAX_RELATIONS)
-    return Connected(tuple(aliases), tuple(relations), beside)
+    return replace(page, aliases=aliases, relations=relations, beside=beside)
 
 
 def _write(

@@ -410,10 +410,14 @@ def split_file(path: str, data: bytes) -> FileText:
     if "\0" in text:
         raise InputError(f"{path} is no text: it has NUL characters. Nothing was imported")
     lines = text.split("\n")
-    end = _end_of_front(lines)
+    has_front = lines[0].rstrip() == _FENCE
+    end = next((number for number in range(1, len(lines)) if lines[number].rstrip() == _FENCE), 0) if has_front else 0
     front = "\n".join(lines[1:end]) if end else ""
     values = _front_values(path, front)
-    kind, project = (_text_value(path, values, key) for key in (KIND, "project"))
+    kind, project = (values.get(key, "") for key in (KIND, "project"))
+    for key, value in ((KIND, kind), ("project", project)):
+        if not isinstance(value, str):
+            raise InputError(f"{path}: '{key}' in the front matter is no text. Nothing was imported")
     start = end + 1 if end else 0
     return FileText(path, kind, project, tuple(lines[start:]), start + 1)
 
@@ -421,13 +425,6 @@ def split_file(path: str, data: bytes) -> FileText:
 def is_like_ours(data: bytes) -> bool:
     """Return whether a file says in its front matter that it is of an export, whether that can be read or not."""
     return f"\n{KIND}: ".encode() in data[:MAX_FRONT_CHARS]
-
-
-def _end_of_front(lines: list[str]) -> int:
-    """Return the index of the line that ends the front matter; 0 if there is none."""
-    if lines[0].rstrip() != _FENCE:
-        return 0
-    return next((number for number in range(1, len(lines)) if lines[number].rstrip() == _FENCE), 0)
 
 
 def _front_values(path: str, front: str) -> Mapping[str, Any]:
@@ -444,13 +441,6 @@ def _front_values(path: str, front: str) -> Mapping[str, Any]:
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # a date that is none, or brackets without end
         raise InputError(f"{path}: the front matter cannot be read as YAML. Nothing was imported") from error
     return cast("Mapping[str, Any]", values) if isinstance(values, dict) else {}
-
-
-def _text_value(path: str, values: Mapping[str, Any], key: str) -> str:
-    value = values.get(key, "")
-    if not isinstance(value, str):
-        raise InputError(f"{path}: '{key}' in the front matter is no text. Nothing was imported")
-    return value
 
 
 def items_of(file: FileText, *, is_ours: Callable[[str], bool]) -> list[Item]:

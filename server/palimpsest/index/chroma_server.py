@@ -9,7 +9,7 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Generator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -72,35 +72,14 @@ class ChromaServer:
             headers={name: value.get_secret_value() for name, value in config.headers.items()},
         )
 
-    def get(self, path: str, *, is_search: bool = False, **parameters: int) -> Any:
-        """Return the content of a resource. Raises NotThereError if there is none."""
-        return self._request("GET", path, is_search=is_search, parameters=parameters)
-
-    def post(self, path: str, content: Any, *, is_search: bool = False) -> Any:
-        """Return the answer to what is posted. Raises NotThereError if there is no such collection."""
-        return self._request("POST", path, content, is_search=is_search)
-
-    def put(self, path: str, content: Any) -> None:
-        """Change a resource. Raises NotThereError if there is none."""
-        self._request("PUT", path, content)
-
-    def delete(self, path: str) -> None:
-        """Delete a resource. Raises NotThereError if there is none."""
-        self._request("DELETE", path)
-
     def close(self) -> None:
         """Close all connections."""
         self._client.close()
 
-    def _request(
-        self,
-        method: str,
-        path: str,
-        content: Any = None,
-        *,
-        is_search: bool = False,
-        parameters: dict[str, int] | None = None,
+    def request(
+        self, method: str, path: str, content: Any = None, *, is_search: bool = False, **parameters: int
     ) -> Any:
+        """Return the answer of the server. Raises NotThereError if there is no such resource."""
         seconds = SEARCH_SECONDS if is_search else REPLY_SECONDS
         try:
             reply = self._client.request(method, path, json=content, params=parameters or None, timeout=seconds)
@@ -122,12 +101,10 @@ class ChromaServer:
                 f"what answers at {self.address} is no Chroma server: HTTP {reply.status_code} without JSON"
             ) from error
         if not reply.is_success:
-            raise self._refusal(reply.status_code, answer)
+            text = _reason(_message(answer) or f"HTTP {reply.status_code}")
+            kind = NotThereError if reply.status_code == NOT_FOUND else RefusalError
+            raise kind(f"the Chroma server {self.address} refuses: {text}")
         return answer
-
-    def _refusal(self, status: int, answer: Any) -> RefusalError:
-        text = f"the Chroma server {self.address} refuses: {_reason(_message(answer) or f'HTTP {status}')}"
-        return NotThereError(text) if status == NOT_FOUND else RefusalError(text)
 
 
 def _message(answer: Any) -> Any:
@@ -185,7 +162,7 @@ class SharedIndex:
     def read(self, *, is_search: bool = False) -> StoredState | None:
         """Return what is on the server, or None if there is no index, or one of another version."""
         try:
-            found = self.server.get(f"collections/{self._record}", is_search=is_search)
+            found = self.server.request("GET", f"collections/{self._record}", is_search=is_search)
             return _state(found["id"], found["metadata"] or {})
         except NotThereError:
             return None
@@ -196,18 +173,20 @@ class SharedIndex:
         """Delete everything of this ledger, and begin a new build, which is empty and has no checkpoint."""
         own = re.compile(rf"{re.escape(self._prefix)}-(checkpoint|([0-9a-f]{{8}}-)?[0-9a-f]{{24}})")
         names = [name for name, _ in _collections(self.server) if own.fullmatch(name)]  # earlier versions had no builds
+        # The checkpoint first: without it nobody takes the rest for an index.
         for name in sorted(names, key=lambda name: name != self._record):
-            self._delete(name)  # the checkpoint first: without it nobody takes the rest for an index
+            with suppress(NotThereError):  # another process was quicker
+                self.server.request("DELETE", f"collections/{name}")
         build = secrets.token_hex(4)
         metadata = {"build": build, "epoch": epoch}
-        created = self.server.post("collections", {"name": self._record, "metadata": metadata})
+        created = self.server.request("POST", "collections", {"name": self._record, "metadata": metadata})
         return StoredState(created["id"], build, epoch)
 
     def save(self, state: StoredState, checkpoint: Checkpoint) -> StoredState:
         """Store the checkpoint of a build, and return the new state. Raises ReplacedError."""
         metadata = {"build": state.build, "epoch": state.epoch, **asdict(checkpoint)}
         try:
-            self.server.put(f"collections/{state.record}", {"new_metadata": metadata})
+            self.server.request("PUT", f"collections/{state.record}", {"new_metadata": metadata})
         except NotThereError as error:
             raise ReplacedError from error
         return replace(state, checkpoint=checkpoint)
@@ -219,12 +198,6 @@ class SharedIndex:
     def close(self) -> None:
         """Close the connections."""
         self.server.close()
-
-    def _delete(self, name: str) -> None:
-        try:
-            self.server.delete(f"collections/{name}")
-        except NotThereError:
-            return  # another process was quicker
 
 
 class SharedBuild:
@@ -242,7 +215,7 @@ class SharedBuild:
         """Store vectors of shape (len(seqs), dims)."""
         if user_id not in self._ids:
             name = {"name": self._name(user_id), "configuration": CONFIGURATION, "get_or_create": True}
-            self._ids[user_id] = self._server.post("collections", name)["id"]
+            self._ids[user_id] = self._server.request("POST", "collections", name)["id"]
         rows = np.ascontiguousarray(vectors, dtype="<f4")
         encoded = [base64.b64encode(row.tobytes()).decode("ascii") for row in rows]
         self._post(user_id, "upsert", {"ids": [str(seq) for seq in seqs], "embeddings": encoded})
@@ -275,7 +248,7 @@ class SharedBuild:
         own = re.compile(rf"{re.escape(self._prefix)}-[0-9a-f]{{24}}")
         ids = [item for name, item in _collections(self._server) if own.fullmatch(name)]
         try:
-            return sum(int(self._server.get(f"collections/{item}/count")) for item in ids)
+            return sum(int(self._server.request("GET", f"collections/{item}/count")) for item in ids)
         except NotThereError as error:
             raise ReplacedError from error
 
@@ -289,14 +262,16 @@ class SharedBuild:
         """Return whether the build has a collection of the user."""
         if user_id not in self._ids:
             try:
-                self._ids[user_id] = self._server.get(f"collections/{self._name(user_id)}", is_search=is_search)["id"]
+                found = self._server.request("GET", f"collections/{self._name(user_id)}", is_search=is_search)
+                self._ids[user_id] = found["id"]
             except NotThereError:
                 return False
         return True
 
     def _post(self, user_id: str, what: str, content: dict[str, Any], *, is_search: bool = False) -> Any:
         try:
-            return self._server.post(f"collections/{self._ids[user_id]}/{what}", content, is_search=is_search)
+            path = f"collections/{self._ids[user_id]}/{what}"
+            return self._server.request("POST", path, content, is_search=is_search)
         except NotThereError as error:
             raise ReplacedError from error
 
@@ -305,7 +280,7 @@ def _collections(server: ChromaServer) -> list[tuple[str, str]]:
     """Return the names and ids of all collections, which may be those of others."""
     found: list[tuple[str, str]] = []
     while True:
-        page = server.get("collections", limit=PAGE, offset=len(found))
+        page = server.request("GET", "collections", limit=PAGE, offset=len(found))
         found += [(item["name"], item["id"]) for item in page]
         if len(page) < PAGE:
             return found

@@ -140,8 +140,9 @@ class KeptKeys:
     def _current(self, user_id: str) -> _UserKeys | None:
         """Return the keys of a user as the ledger has them now, or None if they are not kept."""
         try:
-            if (keys := self._unchanged(user_id)) is not None:
-                return keys
+            keys = self._users.get(user_id)
+            if keys is not None and keys.checkpoint == self._ledger.read_with(self._initial.moved_to_newest):
+                return keys  # nothing was written since they were read
             if not self._lock.acquire(timeout=MAX_WAIT):
                 return None
             try:
@@ -156,17 +157,9 @@ class KeptKeys:
             logger.warning("the keys of a user cannot be read, so the vector index is queried: %s", error)
             return None
 
-    def _unchanged(self, user_id: str) -> _UserKeys | None:
-        """Return the keys of a user if nothing was written since they were read."""
-        keys = self._users.get(user_id)
-        if keys is None:
-            return None
-        with self._ledger.read() as conn:
-            return keys if self._newest_checkpoint(conn) == keys.checkpoint else None
-
     def _refreshed(self, conn: Connection, user_id: str) -> _UserKeys | None:
         """Read what changed, or all keys, and keep them. The caller holds the lock."""
-        newest = self._newest_checkpoint(conn)
+        newest = self._initial.moved_to_newest(conn)
         oldest = next(iter(self._users.values()), None)
         if oldest is not None and oldest.checkpoint.is_from_earlier_epoch(self._initial, conn):
             self._users.clear()
@@ -178,9 +171,6 @@ class KeptKeys:
         if keys is not None:
             self._users[user_id] = keys
         return keys
-
-    def _newest_checkpoint(self, conn: Connection) -> Checkpoint:
-        return self._initial.moved_to_newest(conn)
 
     def _followed(self, conn: Connection, user_id: str, keys: _UserKeys, newest: Checkpoint) -> _UserKeys | None:
         """Return the keys with what changed since, or None if they are to be read anew."""

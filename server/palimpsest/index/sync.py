@@ -240,7 +240,7 @@ class Projection:
 
     def __init__(self, ledger: Ledger, embedder: str, open_index: OpenIndex, root: Path, *, layout: str) -> None:
         self._ledger = ledger
-        self._open_index = open_index
+        self.open_index = open_index
         self._lease = FolderLease(root)
         self._lock = threading.Lock()
         self._stopping = threading.Event()
@@ -267,10 +267,6 @@ class Projection:
         """Return the leased folder, or None if none is leased."""
         return self._lease.folder
 
-    def open_index(self, folder: Path) -> VectorIndex:
-        """Open the index in a folder that the caller has locked. Raises VectorIndexError."""
-        return self._open_index(folder)
-
     def stop(self) -> None:
         """Make the running operation end after its current batch. What is done is kept."""
         self._stopping.set()
@@ -287,7 +283,7 @@ class Projection:
             self._lease.take()
             if not self._reopen(progress):
                 self._build(progress)
-            self._delete_outdated()
+            delete_outdated(self.root, self._ledger)
 
     def rebuild(self, progress: Progress | None = None) -> int:
         """Replace the index with a new one built from the ledger, and return how many vectors it holds.
@@ -310,7 +306,7 @@ class Projection:
             valid = self._valid_checkpoint()
             if valid is None or not self._follow_from(valid, progress):
                 self._build(progress)
-                self._delete_outdated()
+                delete_outdated(self.root, self._ledger)
 
     def erase(self) -> None:
         """Erase every vector that was stored before the last purge, in the index that this process has leased.
@@ -402,7 +398,7 @@ class Projection:
         return self._index
 
     def _open_leased_index(self) -> None:
-        self._index = self._open_index(self.folder or Path())
+        self._index = self.open_index(self.folder or Path())
 
     def _close_index(self) -> None:
         if self._index is not None:
@@ -506,10 +502,6 @@ class Projection:
             erased = previous is not None and previous.is_from_earlier_epoch(self.initial_checkpoint, conn)
         self._lease.empty(keep=not erased)
 
-    def _delete_outdated(self) -> None:
-        """Delete what other processes left behind before a restore or a purge."""
-        delete_outdated(self.root, self._ledger)
-
     def _fill(self, progress: Progress | None) -> bool:
         """Store every vector of the ledger in the empty index. Return False if rows were erased meanwhile."""
         with self._ledger.read() as conn:
@@ -544,24 +536,21 @@ class Projection:
 def finish_purge(ledger: Ledger, projection: Projection) -> list[str]:
     """Rewrite the ledger's file, delete the indexes, and return notes on what could not be done yet.
 
+    A server that has an index open rebuilds it at its next call, because the purge began a new epoch of the ledger.
     Blocking. Raises LedgerError and VectorIndexError.
     """
     log_emptied = ledger.erase_free_space()
     notes = [] if log_emptied else ["the ledger's log is being read by another process; the next server empties it"]
-    return notes + _delete_indexes(projection)
-
-
-def _delete_indexes(projection: Projection) -> list[str]:
-    """Delete the index on the server and the index folders, and return a note for each that is in use.
-
-    A server that has one open rebuilds it at its next call, because the purge began a new epoch of the ledger.
-    """
-    notes = _erase_in_open_index(projection)
-    if not projection.root.is_dir():
-        return notes
-    for folder in sorted(path for path in projection.root.iterdir() if path.is_dir()):
-        if folder == projection.folder:
-            continue
+    try:
+        projection.erase()
+    except VectorIndexError as error:
+        if not projection.shared:
+            raise
+        notes.append(
+            f"the index on the Chroma server still holds vectors of what was erased: {error}. The next server that "
+            "reaches it erases them"
+        )
+    for folder in sorted(path for path in projection.root.glob("*") if path.is_dir() and path != projection.folder):
         try:
             if folder.suffix == SET_ASIDE_SUFFIX:  # no process opens it
                 shutil.rmtree(folder)
@@ -573,20 +562,6 @@ def _delete_indexes(projection: Projection) -> list[str]:
         except OSError as error:
             raise VectorIndexError(f"{folder} could not be deleted: {error}. Delete it by hand.") from error
     return notes
-
-
-def _erase_in_open_index(projection: Projection) -> list[str]:
-    """Erase in the index that this process has open or shares, and return a note if a server could not be reached."""
-    try:
-        projection.erase()
-    except VectorIndexError as error:
-        if not projection.shared:
-            raise
-        return [
-            f"the index on the Chroma server still holds vectors of what was erased: {error}. The next server that "
-            "reaches it erases them"
-        ]
-    return []
 
 
 # No index: a search compares with all keys of its user, which the ledger has.

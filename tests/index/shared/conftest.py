@@ -49,3 +49,21 @@ def share(ledger: Ledger, tmp_path: Path) -> Generator[Callable[[ChromaProcess],
             return projection
 
         yield connect
+
+
+@pytest.fixture
+def other(chroma: ChromaProcess, open_process: Callable[[ChromaProcess], SharedIndexProcess]) -> SharedIndexProcess:
+    """Return another process that shares the index of the ledger."""
+    return open_process(chroma)
+
+
+@pytest.fixture
+def projection(chroma: ChromaProcess, share: Callable[[ChromaProcess], SharedProjection]) -> SharedProjection:
+    """Return a projection of this process onto the same index, which is not open yet."""
+    return share(chroma)
+
+
+@pytest.fixture
+def own(own_chroma: ChromaProcess, share: Callable[[ChromaProcess], SharedProjection]) -> SharedProjection:
+    """Return a projection onto the server that the test may break, which is not open yet."""
+    return share(own_chroma)

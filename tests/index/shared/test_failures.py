@@ -49,114 +49,110 @@ def build_on(server: ChromaProcess, ledger: Ledger, folder: Path) -> str:
 
 
 def test_a_server_that_comes_back_with_its_data_goes_on(
-    ledger: Ledger, own_chroma: ChromaProcess, share: Share, tmp_path: Path
+    ledger: Ledger, own_chroma: ChromaProcess, own: SharedProjection, tmp_path: Path
 ) -> None:
     """No process has to be started again, and nothing is built anew."""
     add(ledger, *facts(3))
-    projection = share(own_chroma)
-    projection.open()
+    own.open()
     build = build_on(own_chroma, ledger, tmp_path)
     own_chroma.kill()
-    assert nearest(ledger, projection, "fact 1") is None
-    assert projection.state == "broken"
-    assert f"127.0.0.1:{own_chroma.port} could not be reached" in projection.fault
-    assert projection.is_behind()
+    assert nearest(ledger, own, "fact 1") is None
+    assert own.state == "broken"
+    assert f"127.0.0.1:{own_chroma.port} could not be reached" in own.fault
+    assert own.is_behind()
     with pytest.raises(VectorIndexError, match="could not be reached"):
-        projection.open()
+        own.open()
     add(ledger, "four")
     own_chroma.start()
-    projection.open()
-    assert (projection.state, projection.fault) == ("ready", "")
-    assert is_complete(ledger, projection)
+    own.open()
+    assert (own.state, own.fault) == ("ready", "")
+    assert is_complete(ledger, own)
     assert build_on(own_chroma, ledger, tmp_path) == build
 
 
 def test_a_restart_between_two_queries_is_hardly_noticed(
-    ledger: Ledger, own_chroma: ChromaProcess, share: Share
+    ledger: Ledger, own_chroma: ChromaProcess, own: SharedProjection
 ) -> None:
     """The connections that were open are gone, and the next query makes new ones or says that it cannot."""
     add(ledger, *facts(3))
-    projection = share(own_chroma)
-    projection.open()
-    assert nearest(ledger, projection, "fact 1", 1) == [2]
+    own.open()
+    assert nearest(ledger, own, "fact 1", 1) == [2]
     own_chroma.restart()
-    assert nearest(ledger, projection, "fact 1", 1) in ([2], None)
-    projection.open()
-    assert nearest(ledger, projection, "fact 1", 1) == [2]
+    assert nearest(ledger, own, "fact 1", 1) in ([2], None)
+    own.open()
+    assert nearest(ledger, own, "fact 1", 1) == [2]
 
 
 def test_a_server_that_lost_its_data_is_noticed_and_filled_again(
-    ledger: Ledger, own_chroma: ChromaProcess, share: Share
+    ledger: Ledger, own_chroma: ChromaProcess, own: SharedProjection
 ) -> None:
     """The checkpoint was lost with the vectors, so nobody takes the empty server for an index."""
     add(ledger, *facts(3))
-    projection = share(own_chroma)
-    projection.open()
+    own.open()
     own_chroma.forget()
-    assert nearest(ledger, projection, "fact 1") is None
-    assert projection.is_behind(), "the background looks what is the matter"
-    projection.open()
-    assert projection.count() == 3
-    assert is_complete(ledger, projection)
+    assert nearest(ledger, own, "fact 1") is None
+    assert own.is_behind(), "the background looks what is the matter"
+    own.open()
+    assert own.count() == 3
+    assert is_complete(ledger, own)
 
 
 def test_a_server_with_an_older_copy_of_its_data_goes_on_from_there(
-    ledger: Ledger, own_chroma: ChromaProcess, share: Share, tmp_path: Path
+    ledger: Ledger, own_chroma: ChromaProcess, own: SharedProjection, tmp_path: Path
 ) -> None:
     """A process that remembers a later checkpoint must not believe that the index has what came after the copy."""
     add(ledger, *facts(3))
-    projection = share(own_chroma)
-    projection.open()
+    own.open()
     own_chroma.kill()
     shutil.copytree(own_chroma.folder, tmp_path / "copy")
     own_chroma.start()
     add(ledger, "four")
-    projection.open()
+    own.open()
     build = build_on(own_chroma, ledger, tmp_path)
-    assert nearest(ledger, projection, "four", 1) == [4]
+    assert nearest(ledger, own, "four", 1) == [4]
     own_chroma.kill()
     shutil.rmtree(own_chroma.folder)
     shutil.move(tmp_path / "copy", own_chroma.folder)
     own_chroma.start()
-    found = nearest(ledger, projection, "four", 1)
+    found = nearest(ledger, own, "four", 1)
     assert found is None or found[-1] == 4, "it is not in the copy, and the log tells of it"
-    projection.open()
-    assert nearest(ledger, projection, "four", 1) == [4]
-    assert is_complete(ledger, projection)
+    own.open()
+    assert nearest(ledger, own, "four", 1) == [4]
+    assert is_complete(ledger, own)
     assert build_on(own_chroma, ledger, tmp_path) == build, "nothing was built anew"
 
 
 class TestHanging:
     """A process that was stopped accepts connections, and never answers."""
 
-    def test_no_operation_waits_for_ever(self, ledger: Ledger, own_chroma: ChromaProcess, share: Share) -> None:
+    def test_no_operation_waits_for_ever(
+        self, ledger: Ledger, own_chroma: ChromaProcess, own: SharedProjection
+    ) -> None:
         """Each fails within the time that its requests have, and the index is used again afterwards."""
         add(ledger, *facts(3))
-        projection = share(own_chroma)
-        projection.open()
+        own.open()
         with frozen(own_chroma):
-            assert nearest(ledger, projection, "fact 1") is None
-            assert projection.state == "broken"
-            assert "did not answer within 0.2 s" in projection.fault
-            for operation in (projection.open, projection.rebuild, projection.erase, projection.condition):
+            assert nearest(ledger, own, "fact 1") is None
+            assert own.state == "broken"
+            assert "did not answer within 0.2 s" in own.fault
+            for operation in (own.open, own.rebuild, own.erase, own.condition):
                 with pytest.raises(VectorIndexError, match="did not answer"):
                     operation()
-        projection.open()
-        assert nearest(ledger, projection, "fact 1", 1) == [2]
+        own.open()
+        assert nearest(ledger, own, "fact 1", 1) == [2]
 
     def test_a_server_that_stops_in_the_midst_of_a_build(
-        self, ledger: Ledger, own_chroma: ChromaProcess, share: Share
+        self, ledger: Ledger, own_chroma: ChromaProcess, own: SharedProjection
     ) -> None:
         """What was stored until then is not taken for an index."""
         add(ledger, *facts(50))
-        projection = share(own_chroma)
-        projection.batch = 20
+        own.batch = 20
         with ExitStack() as stops:
             with pytest.raises(VectorIndexError, match="did not answer"):
-                projection.open(lambda _done, _total: stops.enter_context(frozen(own_chroma)))
-            assert nearest(ledger, projection, "fact 1") is None
-        projection.open()
-        assert is_complete(ledger, projection)
+                own.open(lambda _done, _total: stops.enter_context(frozen(own_chroma)))
+            assert nearest(ledger, own, "fact 1") is None
+        own.open()
+        assert is_complete(ledger, own)
 
     @pytest.mark.anyio
     async def test_a_search_finds_everything_meanwhile(self, own_chroma: ChromaProcess, tmp_path: Path) -> None:

@@ -69,18 +69,17 @@ async def test_a_purge_says_what_it_could_not_erase(own_chroma: ChromaProcess, t
 
 
 def test_a_purge_while_another_process_builds(
-    ledger: Ledger, chroma: ChromaProcess, share: Share, open_process: OpenProcess, tmp_path: Path
+    ledger: Ledger, chroma: ChromaProcess, other: SharedIndexProcess, projection: SharedProjection, tmp_path: Path
 ) -> None:
-    """The builder notices the purge at its next batch, and begins anew. The purge waits for that."""
+    """The other notices the purge at its next batch, and begins anew. The purge waits for that."""
     doomed = add(ledger, "to be erased")[0].memory.id
     add(ledger, *facts(2 * BATCH))
-    builder, projection = open_process(chroma), share(chroma)
-    builder.pause_at("open batch")
+    other.pause_at("open batch")
     assert stored_vectors(chroma, ledger.id, tmp_path, "ana", [1]) == 1
     ledger.purge(Scope("ana"), [doomed])
     with ThreadPoolExecutor(1) as threads:
         finished = threads.submit(finish_purge, ledger, projection)
-        assert builder.go_on() == "ready"
+        assert other.go_on() == "ready"
         assert finished.result() == []
     assert stored_vectors(chroma, ledger.id, tmp_path, "ana", [1]) == 0
     projection.open()
@@ -88,19 +87,18 @@ def test_a_purge_while_another_process_builds(
 
 
 def test_a_purge_while_another_process_catches_up(
-    ledger: Ledger, chroma: ChromaProcess, share: Share, open_process: OpenProcess, tmp_path: Path
+    ledger: Ledger, chroma: ChromaProcess, other: SharedIndexProcess, projection: SharedProjection, tmp_path: Path
 ) -> None:
-    """The follower must not carry the vectors of before into the state of the ledger after the purge."""
+    """The other must not carry the vectors of before into the state of the ledger after the purge."""
     doomed = add(ledger, "to be erased")[0].memory.id
     add(ledger, *facts(3))
-    follower, projection = open_process(chroma), share(chroma)
-    follower.do("open")
+    other.do("open")
     add(ledger, *facts(2 * BATCH, 3))
-    follower.pause_at("catch_up batch")
+    other.pause_at("catch_up batch")
     ledger.purge(Scope("ana"), [doomed])
     with ThreadPoolExecutor(1) as threads:
         finished = threads.submit(finish_purge, ledger, projection)
-        assert follower.go_on() == "ready"
+        assert other.go_on() == "ready"
         assert finished.result() == []
     assert stored_vectors(chroma, ledger.id, tmp_path, "ana", [1]) == 0
     projection.open()

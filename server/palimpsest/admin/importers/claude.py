@@ -153,7 +153,8 @@ def _messages(conversation: dict[str, Any], now: datetime, skipped: Skipped) -> 
             records.ImportedMessage(f"{message_id}/{file}", role, f"{file}:\n{text}", said_at) for file, text in files
         ]
         content = _content(message)
-        _count_blocks(message, skipped)
+        kinds = [text_of(object_of(block).get("type")) for block in list_of(message.get("content"))]
+        skipped.update(_SKIPPED_BLOCKS.get(kind, records.NO_TEXT) for kind in kinds if kind != "text")
         if content:
             messages.append(records.ImportedMessage(message_id, role, content, said_at))
         elif not files:
@@ -192,9 +193,3 @@ def _content(message: dict[str, Any]) -> str:
     # Old exports have only `text`. Where there are blocks, `text` repeats them, with placeholders for non-text blocks.
     whole = "\n".join(text for text in texts if isinstance(text, str)) if blocks else text_of(message.get("text"))
     return text_of(_PLACEHOLDER.sub("", whole))
-
-
-def _count_blocks(message: dict[str, Any], skipped: Skipped) -> None:
-    """Count the blocks of a message that are not text."""
-    kinds = [text_of(object_of(block).get("type")) for block in list_of(message.get("content"))]
-    skipped.update(_SKIPPED_BLOCKS.get(kind, records.NO_TEXT) for kind in kinds if kind != "text")
