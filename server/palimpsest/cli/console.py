@@ -144,6 +144,21 @@ class CommandLine(TyperGroup):
             ctx.fail(f"No such command '{args[0]}'. Did you mean '{OTHER_NAMES[args[0]]}'?")
         return super().resolve_command(ctx, args)
 
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands by panel. Rich would draw frames, and takes longer to import than all else here."""
+        self.format_usage(ctx, formatter)
+        self.format_help_text(ctx, formatter)
+        records: dict[str, list[tuple[str, str]]] = {}
+        for param in self.get_params(ctx):
+            if record := param.get_help_record(ctx):
+                records.setdefault(getattr(param, "rich_help_panel", None) or "Options", []).append(record)
+        for row in COMMANDS.values():
+            if row.module:
+                records.setdefault(row.panel, []).append((row.name, row.help))
+        for title, lines in records.items():
+            with formatter.section(title):
+                formatter.write_dl(lines)
+
     def load(self, name: str) -> None:
         """Import the module of a command. Until then only its help is known."""
         module, _, app = COMMANDS[name].module.partition(":")
