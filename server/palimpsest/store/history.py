@@ -38,7 +38,7 @@ from palimpsest.core.models import (
     has_expired,
 )
 from palimpsest.store.messages import sources_of
-from palimpsest.store.rows import Query, chunks, listed, sees, to_history, to_memory, to_message, with_state
+from palimpsest.store.rows import Query, among, listed, sees, to_history, to_memory, to_message, with_state
 from palimpsest.store.schema import (
     entities,
     entity_history,
@@ -147,9 +147,8 @@ def owners_of_passage(conn: Connection, scope: Scope, passage: str) -> tuple[lis
         owners.update(conn.execute(select(owner_id).select_from(table).where(contains)).scalars())
     of_scope: set[str] = set()
     for table in (memories, messages):
-        for chunk in chunks(sorted(owners)):
-            query = select(table.c.id).where(table.c.id.in_(chunk), sees(table, scope))
-            of_scope.update(conn.execute(query).scalars())
+        query = select(table.c.id).where(among(table.c.id, owners), sees(table, scope))
+        of_scope.update(conn.execute(query).scalars())
     return sorted(of_scope), len(owners - of_scope)
 
 

@@ -47,8 +47,8 @@ from palimpsest.core.models import (
 )
 from palimpsest.core.protocols import Vector
 
-IN_CHUNK = 500
-"""The number of values in one IN (...). Databases limit the parameters of a statement; the lowest limit is 32,766."""
+BATCH = 500
+"""How many values one statement is made for, where many are worked on in turn."""
 
 FULL_STOPS = " .!。।॥۔։።။។"  # noqa: RUF001 - full stops are meant
 """What may end a memory without changing what it says: the full stops of the scripts that have their own, and "!".
@@ -61,15 +61,10 @@ ListedValues: TypeAlias = "Select[tuple[Any]]"
 _T = TypeVar("_T")
 
 
-def chunks(values: Sequence[_T]) -> Iterator[Sequence[_T]]:
-    """Split values into pieces for one statement each."""
-    return (values[start : start + IN_CHUNK] for start in range(0, len(values), IN_CHUNK))
-
-
 def batched(values: Iterable[_T]) -> Iterator[list[_T]]:
     """Split an iterable into lists for one statement each."""
     iterator = iter(values)
-    while batch := list(islice(iterator, IN_CHUNK)):
+    while batch := list(islice(iterator, BATCH)):
         yield batch
 
 
@@ -144,6 +139,21 @@ def listed(name: str) -> ListedValues:
 def listed_numbers(name: str) -> ListedValues:
     """Return a bound list of integers for IN, as `listed` does of texts."""
     return select(json_numbers(bindparam(name, type_=JSON)).table_valued("value").c.value)
+
+
+def among(column: ColumnElement[Any], values: Iterable[Any]) -> ColumnElement[bool]:
+    """Return the condition that a column of texts or integers is one of some values, however many there are.
+
+    As with `listed`, they are one parameter.
+    """
+    elements = json_numbers if isinstance(column.type, Integer) else json_elements
+    array = bindparam(None, list(values), type_=JSON, unique=True)
+    return column.in_(select(elements(array).table_valued("value").c.value))
+
+
+def is_living(table: FromClause, scope: Scope) -> ColumnElement[bool]:
+    """Return the condition for the rows that `scope` sees and that are not deleted."""
+    return and_(sees(table, scope), table.c.deleted_at.is_(None))
 
 
 def packed(vector: Vector) -> bytes:

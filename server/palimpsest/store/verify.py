@@ -20,7 +20,7 @@ from palimpsest.store import contextual_keys, documents, links, usage
 from palimpsest.store.database import Database, FullText, FullTextColumns
 from palimpsest.store.graph import statements
 from palimpsest.store.graph.statements import relation_rows, stated_names
-from palimpsest.store.rows import chunks, scope_values, to_memory, to_scope, unpacked, unpacked_key
+from palimpsest.store.rows import among, scope_values, to_memory, to_scope, unpacked, unpacked_key
 from palimpsest.store.schema import (
     entities,
     entity_aliases,
@@ -177,15 +177,12 @@ def remove_strays(conn: Connection, faults: GraphFaults) -> set[str]:
     `statements.put` then writes their mentions and relations.
     """
     restated = set(faults.memories)
-    for chunk in chunks(sorted(faults.mentions)):
-        stray = mentions.c.seq.in_(chunk)
-        of_memories = select(memories.c.id).join(mentions, mentions.c.owner_id == memories.c.id)
-        restated.update(conn.execute(of_memories.where(stray, mentions.c.kind == "memory")).scalars())
-        conn.execute(delete(mentions).where(stray))
-    for chunk in chunks(sorted(faults.relations)):
-        conn.execute(delete(relations).where(relations.c.seq.in_(chunk)))
-    for chunk in chunks(sorted(faults.merges)):
-        conn.execute(update(entities).where(entities.c.id.in_(chunk)).values(merged_into=None))
+    stray = among(mentions.c.seq, faults.mentions)
+    of_memories = select(memories.c.id).join(mentions, mentions.c.owner_id == memories.c.id)
+    restated.update(conn.execute(of_memories.where(stray, mentions.c.kind == "memory")).scalars())
+    conn.execute(delete(mentions).where(stray))
+    conn.execute(delete(relations).where(among(relations.c.seq, faults.relations)))
+    conn.execute(update(entities).where(among(entities.c.id, faults.merges)).values(merged_into=None))
     for entity_id, key in sorted(faults.aliases):
         is_it = (entity_aliases.c.entity_id == entity_id, entity_aliases.c.key == key)
         owner = conn.execute(select(entities.c.user_id).where(entities.c.id == entity_id)).scalar_one_or_none()
@@ -308,8 +305,7 @@ def repair(conn: Connection, database: Database, faults: Faults, now: datetime) 
             values = {"live": row.deleted_at is None, "key": None, **scope_values(to_scope(row))}
             conn.execute(update(vectors).where(vectors.c.seq == entry.seq).values(**values))
         (touched.memories if kind == "memory" else touched.messages).add(owner)
-    for chunk in chunks(faults.uses):
-        usage.erase_uses(conn, chunk)
+    usage.erase_uses(conn, faults.uses)
     documents.erase(conn, faults.gists)
     usage.erase_numbered(conn, faults.recalls)
     for memory_id in sorted(faults.unrecorded):
