@@ -13,7 +13,7 @@ from sqlalchemy import ColumnElement, Connection, Text, and_, bindparam, cast, f
 
 from palimpsest.core.clock import first_instant
 from palimpsest.core.errors import InputError, Remedy
-from palimpsest.core.models import CAPTURED, EXPIRES_AT, ORIGIN, PAGE, PINNED, USER_NAME, Memory, Scope, has_expired
+from palimpsest.core.models import CAPTURED, EXPIRES_AT, ORIGIN, PINNED, USER_NAME, Memory, Scope, has_expired
 from palimpsest.core.validation import json_object, one_line
 from palimpsest.store.rows import (
     Query,
@@ -29,7 +29,16 @@ from palimpsest.store.rows import (
     to_memory,
     to_scope,
 )
-from palimpsest.store.schema import IS_MARKED, TELLS_A_NAME, TIME_ABOUT, memories, memory_sources, messages, vectors
+from palimpsest.store.schema import (
+    IS_MARKED,
+    IS_SAID,
+    TELLS_A_NAME,
+    TIME_ABOUT,
+    memories,
+    memory_sources,
+    messages,
+    vectors,
+)
 from palimpsest.text.display import shorten
 
 # Read memories as they are now.
@@ -376,9 +385,6 @@ _CHARS: dict[Unit, int] = {"day": 10, "month": 7, "year": 4}
 _IS_DATE = and_(memories.c.happened_at.is_not(None), memories.c.happened_precision != "")
 """The condition for memories of a day, a month or a year, which is the same date in every zone."""
 
-_IS_TURN = messages.c.role != PAGE
-"""The condition for messages of conversations."""
-
 
 @dataclass(frozen=True, slots=True)
 class Days:
@@ -414,7 +420,7 @@ def count_stored_memories(conn: Connection, scope: Scope, unit: Unit, days: Days
 def count_messages(conn: Connection, scope: Scope, unit: Unit, days: Days) -> Counter[str]:
     """Return how many living messages of conversations were said on each day, in each month or year."""
     said = messages.c.said_at
-    is_counted = (is_living(messages, scope), _IS_TURN, days.hold(said))
+    is_counted = (is_living(messages, scope), IS_SAID, days.hold(said))
     return _counted(conn, said, unit, is_counted, days.zone)
 
 
@@ -434,7 +440,7 @@ def conversations_within(conn: Connection, scope: Scope, days: Days, limit: int)
     said = messages.c.said_at
     query = (
         select(messages.c.session_id)
-        .where(is_living(messages, scope), _IS_TURN, days.hold(said))
+        .where(is_living(messages, scope), IS_SAID, days.hold(said))
         .group_by(messages.c.session_id)
         .order_by(func.min(said), messages.c.session_id)
         .limit(limit)

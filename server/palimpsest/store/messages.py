@@ -28,7 +28,16 @@ from palimpsest.store.rows import (
     to_message,
     to_scope,
 )
-from palimpsest.store.schema import conversations, memories, memory_sources, message_history, messages, meta, vectors
+from palimpsest.store.schema import (
+    IS_SAID,
+    conversations,
+    memories,
+    memory_sources,
+    message_history,
+    messages,
+    meta,
+    vectors,
+)
 from palimpsest.store.schema import purged as purged_ids
 
 # Read messages, who wrote them, and what was learned from them.
@@ -40,11 +49,6 @@ LAST_MESSAGES = 200
 """Among how many of the messages stored last the last conversation is looked for: a few milliseconds."""
 
 _BY_ID = select(messages).where(messages.c.id.in_(listed("ids")))
-
-
-def is_said() -> ColumnElement[bool]:
-    """Return the condition for messages of conversations. The others are pages of documents, which nobody said."""
-    return messages.c.role != PAGE
 
 
 def messages_by_id(conn: Connection, ids: Sequence[str]) -> dict[str, Message]:
@@ -68,7 +72,7 @@ def messages_before(conn: Connection, scope: Scope, message_id: str, limit: int)
     first = select(messages.c.seq).where(messages.c.id == message_id).scalar_subquery()
     query = (
         select(messages)
-        .where(is_scope(messages, scope), messages.c.deleted_at.is_(None), messages.c.seq < first, is_said())
+        .where(is_scope(messages, scope), messages.c.deleted_at.is_(None), messages.c.seq < first, IS_SAID)
         .order_by(messages.c.seq.desc())
         .limit(limit)
     )
@@ -82,7 +86,7 @@ def messages_since(conn: Connection, scope: Scope, since: datetime, limit: int) 
     """
     query = (
         select(messages)
-        .where(sees(messages, scope), messages.c.said_at >= since, messages.c.deleted_at.is_(None), is_said())
+        .where(sees(messages, scope), messages.c.said_at >= since, messages.c.deleted_at.is_(None), IS_SAID)
         .order_by(messages.c.seq.desc())
         .limit(limit)
     )
@@ -96,7 +100,7 @@ def last_conversation(conn: Connection, scope: Scope) -> list[Message]:
     """
     query = (
         select(messages)
-        .where(sees(messages, scope), messages.c.project == scope.project, messages.c.deleted_at.is_(None), is_said())
+        .where(sees(messages, scope), messages.c.project == scope.project, messages.c.deleted_at.is_(None), IS_SAID)
         .order_by(messages.c.seq.desc())
         .limit(LAST_MESSAGES)
     )
@@ -127,7 +131,7 @@ def awaiting_extraction(conn: Connection, message_ids: Sequence[str]) -> set[str
 
 
 _AWAITING_EXTRACTION = select(messages.c.id).where(
-    messages.c.id.in_(listed("ids")), messages.c.learnt.is_(False), messages.c.deleted_at.is_(None), is_said()
+    messages.c.id.in_(listed("ids")), messages.c.learnt.is_(False), messages.c.deleted_at.is_(None), IS_SAID
 )
 
 
@@ -215,9 +219,6 @@ NEWEST_SHOWN = 3
 MAX_ROWS = 2**31 - 1
 """As a limit: every row."""
 
-IS_TURN = messages.c.role != PAGE
-"""The condition for messages of conversations, which pages of documents are not."""
-
 
 @dataclass(frozen=True, slots=True)
 class ConversationSummary:
@@ -304,7 +305,7 @@ def list_conversations(
             func.min(messages.c.seq).label("first"),
             func.max(messages.c.project).label("project"),
         )
-        .where(is_living(messages, scope), IS_TURN)
+        .where(is_living(messages, scope), IS_SAID)
         .group_by(session_id)
         .order_by(ended_at.desc(), session_id)
         .limit(limit)
@@ -340,14 +341,14 @@ def list_conversations(
 def count_conversations(conn: Connection, scope: Scope) -> tuple[int, int]:
     """Return how many conversations with living messages the scope sees, and how many messages these have."""
     counts = select(func.count(messages.c.session_id.distinct()), func.count())
-    row = conn.execute(counts.where(is_living(messages, scope), IS_TURN)).one()
+    row = conn.execute(counts.where(is_living(messages, scope), IS_SAID)).one()
     return row[0], row[1]
 
 
 def count_deleted_messages(conn: Connection, scope: Scope) -> int:
     """Return how many messages that the scope sees are deleted."""
     query = select(func.count()).select_from(messages)
-    return conn.execute(query.where(sees(messages, scope), messages.c.deleted_at.is_not(None), IS_TURN)).scalar_one()
+    return conn.execute(query.where(sees(messages, scope), messages.c.deleted_at.is_not(None), IS_SAID)).scalar_one()
 
 
 def find_conversation(
@@ -386,7 +387,7 @@ def ids_beginning(conn: Connection, scope: Scope, prefix: str, limit: int) -> li
     begins = (messages.c.session_id >= prefix, messages.c.session_id < f"{prefix}g")
     query = (
         select(messages.c.session_id)
-        .where(*begins, is_living(messages, scope), IS_TURN)
+        .where(*begins, is_living(messages, scope), IS_SAID)
         .group_by(messages.c.session_id)
         .order_by(func.max(messages.c.said_at).desc())
         .limit(limit)

@@ -433,18 +433,12 @@ def to_time(value: str | None) -> datetime | None:
 
 def to_message(row: Row[Any]) -> Message:
     """Return a row of `messages` as a model."""
-    return Message(
-        id=row.id,
-        scope=to_scope(row),
-        role=row.role,
-        content=row.content,
-        said_at=row.said_at,
-        created_at=row.created_at,
-        name=row.name,
-        external_id=row.external_id,
-        session_id=row.session_id,
-        deleted_at=row.deleted_at,
-    )
+    return Message(scope=to_scope(row), **{name: getattr(row, name) for name in MESSAGE_FIELDS})
+
+
+_WHAT_IS_SAID = ("role", "name", "content", "external_id", "session_id", "said_at")
+MESSAGE_FIELDS = ("id", *_WHAT_IS_SAID, "created_at", "deleted_at")
+"""All fields of a message but its scope."""
 
 
 def to_history(row: Row[Any], sources: tuple[str, ...]) -> Version:

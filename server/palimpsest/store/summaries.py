@@ -23,7 +23,7 @@ from sqlalchemy import (
     select,
 )
 
-from palimpsest.core.models import LINK, PAGE, Memory, Message, Scope, Summary
+from palimpsest.core.models import LINK, Memory, Message, Scope, Summary
 from palimpsest.store.history import memories_at
 from palimpsest.store.memories import memories_by_id
 from palimpsest.store.messages import without_forgotten
@@ -39,6 +39,7 @@ from palimpsest.store.rows import (
     to_summary,
 )
 from palimpsest.store.schema import (
+    IS_SAID,
     history,
     index_log,
     memories,
@@ -424,7 +425,7 @@ def _lives(scope: Scope) -> ColumnElement[bool]:
 
 
 def _is_said(scope: Scope) -> ColumnElement[bool]:
-    return and_(is_living(messages, scope), messages.c.role != PAGE)
+    return and_(is_living(messages, scope), IS_SAID)
 
 
 def _between(column: ColumnElement[datetime], since: datetime, until: datetime) -> tuple[ColumnElement[bool], ...]:
