@@ -50,7 +50,7 @@ from palimpsest.store.apply import Write
 from palimpsest.store.jobs import HOOKS
 from palimpsest.store.ledger import Ledger
 from palimpsest.store.messages import StoredMessage
-from palimpsest.store.rows import chunks, content_hash, memory_hash
+from palimpsest.store.rows import batched, content_hash, memory_hash
 from palimpsest.store.writes import Conversation
 from palimpsest.text.display import counted
 from palimpsest.text.intents import StandingKind, standing_statements
@@ -108,7 +108,7 @@ async def store(
         conversations.setdefault((item.message.scope, item.client, item.session), []).append(item.message)
     for (scope, client, session), messages in conversations.items():
         conversation = Conversation(client, session, titles.get((client, session), ""))
-        for chunk in chunks(messages):
+        for chunk in batched(messages):
             provenance = Provenance(STAGE, caller=caller)
             write = Write(scope, provenance, tuple(chunk), conversation, edit=edits.get(scope))
             edits[scope] = (await apply_write(engine, write)).edit
@@ -151,7 +151,7 @@ async def restore_undone(engine: Engine, deleted: Sequence[StoredMessage], calle
     ids = [message.id for message in deleted]
     by_scope = await engine.read(lambda conn: message_queries.undone(conn, ids)) if ids else {}
     for scope, undone in by_scope.items():
-        for chunk in chunks(undone):
+        for chunk in batched(undone):
             back = tuple(Decision(Event.ADD, memory_id=message_id, kind="message") for message_id in chunk)
             write = Write(scope, Provenance(STAGE, caller=caller), decisions=back, edit=edits.get(scope))
             edits[scope] = (await apply_write(engine, write)).edit

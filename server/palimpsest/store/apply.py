@@ -42,7 +42,7 @@ from palimpsest.store.graph import entity_edits
 from palimpsest.store.jobs import CONTEXT, MESSAGES, STAYS, JobRequest, LearnLater, enqueue, enqueue_all
 from palimpsest.store.projects import current_name
 from palimpsest.store.purge import ERASED_AT
-from palimpsest.store.rows import chunks, is_scope, scope_values, sees
+from palimpsest.store.rows import among, is_living, is_scope, scope_values
 from palimpsest.store.schema import index_log, memories, messages, meta, summaries
 from palimpsest.store.writes import Conversation, Transaction, find, find_newest, next_edit_number
 from palimpsest.text.display import counted
@@ -165,14 +165,12 @@ _NEWEST = select(index_log.c.at).order_by(index_log.c.seq.desc()).limit(1)
 
 def _refuse_stale(conn: Connection, write: Write) -> None:
     """Raise StaleDecisionError if a memory that was read has changed, or the scope has a memory that was not read."""
-    for chunk in chunks(list(write.read)):
-        query = select(memories.c.id, memories.c.revision).where(memories.c.id.in_(chunk))
-        revisions = {row.id: row.revision for row in conn.execute(query)}
-        if any(revisions.get(memory_id) != write.read[memory_id] for memory_id in chunk):
-            raise StaleDecisionError("a memory changed while it was decided what to do with the new facts")
+    query = select(memories.c.id, memories.c.revision).where(among(memories.c.id, write.read))
+    if {row.id: row.revision for row in conn.execute(query)} != write.read:
+        raise StaleDecisionError("a memory changed while it was decided what to do with the new facts")
     if write.based_on is None:
         return
-    unread = and_(sees(memories, write.scope), memories.c.deleted_at.is_(None), memories.c.id.not_in(write.read))
+    unread = and_(is_living(memories, write.scope), memories.c.id.not_in(write.read))
     changed = select(index_log.c.seq).where(
         index_log.c.user_id == write.scope.user_id,
         index_log.c.seq > write.based_on,
@@ -206,10 +204,9 @@ def _refuse_too_many(conn: Connection, user_id: str, before: int, max_memories: 
 
 def _mark_learned(conn: Connection, message_ids: tuple[str, ...]) -> None:
     """Mark messages as learned from. Raises StaleDecisionError if another call has learned from one of them."""
-    for chunk in chunks(message_ids):
-        fresh = and_(messages.c.id.in_(chunk), messages.c.learnt.is_(False), messages.c.deleted_at.is_(None))
-        if conn.execute(update(messages).where(fresh).values(learnt=True)).rowcount != len(chunk):
-            raise StaleDecisionError("another call has learned from these messages, or they were deleted")
+    fresh = and_(among(messages.c.id, message_ids), messages.c.learnt.is_(False), messages.c.deleted_at.is_(None))
+    if conn.execute(update(messages).where(fresh).values(learnt=True)).rowcount != len(message_ids):
+        raise StaleDecisionError("another call has learned from these messages, or they were deleted")
 
 
 def _learn_later(

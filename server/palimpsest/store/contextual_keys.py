@@ -15,7 +15,7 @@ from palimpsest.core.models import PAGE, Kind, Scope
 from palimpsest.core.protocols import Vector
 from palimpsest.store import documents
 from palimpsest.store.database import FullText, FullTextRow
-from palimpsest.store.rows import Query, batched, chunks, listed, packed, scope_values, unpacked, unpacked_key
+from palimpsest.store.rows import Query, batched, listed, packed, scope_values, unpacked, unpacked_key
 from palimpsest.store.schema import index_log, means, memories, memory_sources, messages, vectors
 from palimpsest.text.tokenizer import search_tokens
 
@@ -92,7 +92,7 @@ def combined(own: Vector, around: Sequence[tuple[float, Vector]]) -> Vector:
 
 def keyed_entries(conn: Connection, kind: Kind, owner_ids: Sequence[str]) -> Iterator[Entry]:
     """Yield the entries of memories or messages. Each chunk takes a fixed number of statements."""
-    for chunk in chunks(owner_ids):
+    for chunk in batched(owner_ids):
         yield from _memory_entries(conn, chunk) if kind == "memory" else _message_entries(conn, chunk)
 
 
@@ -100,8 +100,7 @@ def neighbour_ids(conn: Connection, message_ids: Sequence[str]) -> set[str]:
     """Return the ids of the messages just before and after the given ones in their sessions."""
     return {
         neighbour
-        for chunk in chunks(message_ids)
-        for _, *neighbours in conn.execute(_NEIGHBOURS, {"ids": chunk}).all()
+        for _, *neighbours in conn.execute(_NEIGHBOURS, {"ids": message_ids})
         for neighbour in neighbours
         if neighbour
     }
@@ -161,10 +160,8 @@ def _keyed_entry(
 def _texts(conn: Connection, kind: Kind, rows: Iterable[Row[Any]]) -> dict[str, _Text]:
     """Return the texts of rows with `id`, `text` and perhaps `name`, with their vectors, by id."""
     row_of = {row.id: row for row in rows}
-    vector_of: dict[str, tuple[str, Vector | None]] = {}
-    for chunk in chunks(list(row_of)):
-        for owner, embedder, blob in conn.execute(_VECTORS, {"kind": kind, "ids": chunk}).all():
-            vector_of[owner] = (embedder, unpacked(blob))
+    stored = conn.execute(_VECTORS, {"kind": kind, "ids": list(row_of)})
+    vector_of = {owner: (embedder, unpacked(blob)) for owner, embedder, blob in stored}
     return {
         owner: _Text(_with_name(row)[:MAX_CONTEXT_CHARS], *vector_of.get(owner, ("", None)))
         for owner, row in row_of.items()
@@ -337,10 +334,8 @@ def index(conn: Connection, full_text: FullText, touched: TouchedEntries, now: d
     """Rewrite the keys and full-text rows of the touched entries and of the entries around them, and log both."""
     message_ids, memory_ids = set(touched.messages), touched.memories | touched.annotated
     message_ids.update(neighbour_ids(conn, sorted(touched.messages)))
-    for chunk in chunks(sorted(touched.memories)):
-        message_ids.update(conn.execute(_CITED, {"ids": chunk}).scalars().all())
-    for chunk in chunks(sorted(touched.messages)):
-        memory_ids.update(conn.execute(_CITING, {"ids": chunk}).scalars().all())
+    message_ids.update(conn.execute(_CITED, {"ids": sorted(touched.memories)}).scalars())
+    memory_ids.update(conn.execute(_CITING, {"ids": sorted(touched.messages)}).scalars())
     _write_entries(conn, full_text, "memory", sorted(memory_ids), touched, now)
     _write_entries(conn, full_text, "message", sorted(message_ids), touched, now)
     _move_means(conn, touched)

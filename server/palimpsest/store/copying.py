@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,25 +15,25 @@ from typing import Any, TypeAlias
 
 from sqlalchemy import (
     JSON,
-    BindParameter,
-    Boolean,
     Column,
+    ColumnElement,
     Connection,
-    String,
+    MetaData,
     Table,
-    TextClause,
+    Text,
     TypeDecorator,
     bindparam,
+    cast,
     delete,
     func,
     insert,
     literal,
     select,
     text,
+    tuple_,
+    type_coerce,
 )
-from sqlalchemy import column as column_of
-from sqlalchemy.sql.selectable import TextualSelect
-from sqlalchemy.types import NullType, TypeEngine
+from sqlalchemy.types import TypeEngine
 
 from palimpsest.core.clock import Clock
 from palimpsest.core.errors import InputError, LedgerError
@@ -57,11 +57,19 @@ StoredRow: TypeAlias = tuple[Any, ...]
 Key: TypeAlias = tuple[Any, ...]
 """The primary key of a row."""
 
-MODULES = (schema, schema, schema)
-"""Where tables are defined. The metadata has those of the modules that were imported."""
-
 TABLES: tuple[Table, ...] = tuple(schema.metadata.sorted_tables)
 """The tables of a ledger, those that others refer to first. The full text is not among them."""
+
+
+def _as_stored(table: Table) -> Table:
+    """Return a table whose times and JSON are the very texts that are stored."""
+    columns = (Column(column.name, _kind(column), primary_key=column.primary_key) for column in table.columns)
+    return Table(table.name, MetaData(), *columns)
+
+
+def _kind(column: Column[Any]) -> TypeEngine[Any]:
+    kind = column.type.impl_instance if isinstance(column.type, TypeDecorator) else column.type
+    return StoredJson() if isinstance(kind, JSON) else kind
 
 
 @dataclass(frozen=True)
@@ -70,23 +78,19 @@ class TableRows:
 
     table: Table
 
-    @property
-    def name(self) -> str:
-        """Return the name of the table."""
-        return self.table.name
-
     def count(self, conn: Connection) -> int:
         """Return the number of rows."""
-        return int(conn.execute(text(f'SELECT count(*) FROM "{self.name}"')).scalar_one())  # noqa: S608 - a name of our own
+        return conn.execute(select(func.count()).select_from(self.table)).scalar_one()
 
-    def after(self, conn: Connection, key: Key | None, limit: int) -> list[StoredRow]:
-        """Return the next rows after a key, or the first ones."""
-        return self._rows(conn, self._query(after=key is not None, limited=True), after=key, limit=limit)
-
-    def between(self, conn: Connection, after: Key | None, upto: Key | None) -> list[StoredRow]:
-        """Return the rows after a key up to another one. None is no bound."""
-        query = self._query(after=after is not None, upto=upto is not None)
-        return self._rows(conn, query, after=after, upto=upto)
+    def read(
+        self, conn: Connection, after: Key | None, upto: Key | None = None, limit: int | None = None
+    ) -> list[StoredRow]:
+        """Return the rows after a key up to another one, at most `limit`. None is no bound."""
+        key = tuple_(*self.table.primary_key)
+        query = select(*map(_as_text, self.table.columns)).order_by(*self.table.primary_key).limit(limit)
+        query = query if after is None else query.where(key > after)
+        query = query if upto is None else query.where(key <= upto)
+        return [tuple(row) for row in conn.execute(query)]
 
     def key(self, row: StoredRow) -> Key:
         """Return the primary key of a row."""
@@ -94,118 +98,33 @@ class TableRows:
 
     def by_name(self, row: StoredRow) -> dict[str, Any]:
         """Return the values of a row by the names of their columns."""
-        return dict(zip(self._names, row, strict=True))
+        return dict(zip(self.table.columns.keys(), row, strict=True))
 
     def put(self, conn: Connection, rows: Sequence[StoredRow]) -> None:
-        """Store rows, in place of those with the same keys."""
+        """Store new rows."""
         if rows:
-            conn.execute(self._upsert, [self._values(row) for row in rows])
+            conn.execute(insert(self.table), [self.by_name(row) for row in rows])
 
     def delete(self, conn: Connection, keys: Sequence[Key]) -> None:
         """Delete the rows with these keys."""
+        columns = [*self.table.primary_key]
+        is_row = [column == bindparam(f"key_{place}") for place, column in enumerate(columns)]
         if keys:
-            conn.execute(self._delete, [_bound("k", key) for key in keys])
-
-    def clear(self, conn: Connection) -> None:
-        """Delete all rows."""
-        conn.execute(text(f'DELETE FROM "{self.name}"'))  # noqa: S608 - a name of our own
-
-    def _rows(
-        self,
-        conn: Connection,
-        query: TextualSelect,
-        after: Key | None = None,
-        upto: Key | None = None,
-        limit: int | None = None,
-    ) -> list[StoredRow]:
-        values = {**_bound("a", after or ()), **_bound("u", upto or ())}
-        if limit is not None:
-            values["rows"] = limit
-        return [tuple(row) for row in conn.execute(query, values)]
-
-    def _query(self, *, after: bool = False, upto: bool = False, limited: bool = False) -> TextualSelect:
-        columns = ", ".join(
-            f'CAST("{column.name}" AS TEXT)' if isinstance(column.type, JSON) else f'"{column.name}"'
-            for column in self.table.columns
-        )
-        bounds = [f"{self._key} > {self._marks('a')}"] if after else []
-        bounds += [f"{self._key} <= {self._marks('u')}"] if upto else []
-        where = f" WHERE {' AND '.join(bounds)}" if bounds else ""
-        order = self._key.strip("()")
-        limit = " LIMIT :rows" if limited else ""
-        query = text(f'SELECT {columns} FROM "{self.name}"{where} ORDER BY {order}{limit}')  # noqa: S608 - names of our own
-        given = [*(self._keys_as("a") if after else ()), *(self._keys_as("u") if upto else ())]
-        return query.bindparams(*given).columns(*[column_of(name, kind) for name, kind in self._kinds.items()])
-
-    def _values(self, row: StoredRow) -> dict[str, Any]:
-        values = {f"v{place}": value for place, value in enumerate(row)}
-        for place in self._booleans:
-            if row[place] is not None:
-                values[f"v{place}"] = bool(row[place])  # SQLite gives a number, which PostgreSQL does not take
-        return values
-
-    def _marks(self, prefix: str) -> str:
-        return f"({', '.join(f':{prefix}{place}' for place in range(len(self._key_places)))})"
-
-    @cached_property
-    def _names(self) -> tuple[str, ...]:
-        return tuple(column.name for column in self.table.columns)
-
-    @cached_property
-    def _key(self) -> str:
-        return f"({_quoted(column.name for column in self.table.primary_key)})"
+            values = [{f"key_{place}": value for place, value in enumerate(key)} for key in keys]
+            conn.execute(delete(self.table).where(*is_row), values)
 
     @cached_property
     def _key_places(self) -> tuple[int, ...]:
-        return tuple(self._names.index(column.name) for column in self.table.primary_key)
-
-    @cached_property
-    def _booleans(self) -> tuple[int, ...]:
-        return tuple(place for place, column in enumerate(self.table.columns) if isinstance(column.type, Boolean))
-
-    @cached_property
-    def _upsert(self) -> TextClause:
-        names, key = self._names, {column.name for column in self.table.primary_key}
-        columns = _quoted(names)
-        values = ", ".join(f":v{place}" for place in range(len(names)))
-        changes = ", ".join(f'"{name}" = excluded."{name}"' for name in names if name not in key)
-        action = f"DO UPDATE SET {changes}" if changes else "DO NOTHING"
-        query = text(f'INSERT INTO "{self.name}" ({columns}) VALUES ({values}) ON CONFLICT {self._key} {action}')  # noqa: S608 - likewise
-        kinds = enumerate(self._kinds.values())
-        return query.bindparams(*[bindparam(f"v{place}", type_=kind) for place, kind in kinds])
-
-    @cached_property
-    def _delete(self) -> TextClause:
-        query = text(f'DELETE FROM "{self.name}" WHERE {self._key} = {self._marks("k")}')  # noqa: S608 - likewise
-        return query.bindparams(*self._keys_as("k"))
-
-    @cached_property
-    def _kinds(self) -> Mapping[str, TypeEngine[Any]]:
-        """Return how each column is read and written: texts as texts, and everything else as it is."""
-        return {column.name: _kind(column) for column in self.table.columns}
-
-    def _keys_as(self, prefix: str) -> list[BindParameter[Any]]:
-        kinds = [self._kinds[self._names[place]] for place in self._key_places]
-        return [bindparam(f"{prefix}{place}", type_=kind) for place, kind in enumerate(kinds)]
+        return tuple(place for place, column in enumerate(self.table.columns) if column.primary_key)
 
 
-ROWS = tuple(TableRows(table) for table in TABLES)
+def _as_text(column: Column[Any]) -> ColumnElement[Any]:
+    is_json = isinstance(column.type, StoredJson)
+    return type_coerce(cast(column, Text), column.type).label(column.name) if is_json else column
+
+
+ROWS = tuple(TableRows(_as_stored(table)) for table in TABLES)
 """The rows of each table, in the order of `TABLES`."""
-
-
-def _kind(column: Column[Any]) -> TypeEngine[Any]:
-    kind = column.type.impl_instance if isinstance(column.type, TypeDecorator) else column.type
-    if isinstance(kind, JSON):
-        return StoredJson()
-    return String() if isinstance(kind, String) else NullType()
-
-
-def _quoted(names: Iterable[str]) -> str:
-    return ", ".join(f'"{name}"' for name in names)
-
-
-def _bound(prefix: str, key: Key) -> Mapping[str, Any]:
-    return {f"{prefix}{place}": value for place, value in enumerate(key)}
 
 
 # Make the rows of one database equal to those of another, in batches that are each stored for good.
@@ -239,14 +158,14 @@ def make_equal(source: Connection, target: Database, progress: Progress, until: 
     done = written = 0
     counted: dict[str, int] = {}
     for rows in ROWS:
-        last, counted[rows.name] = None, 0
+        last, counted[rows.table.name] = None, 0
         while True:
             if until is not None and time.monotonic() > until:
                 raise TooSlowError
-            batch = rows.after(source, last, BATCH)
+            batch = rows.read(source, last, limit=BATCH)
             upto = rows.key(batch[-1]) if len(batch) == BATCH else None
             written += _make_batch_equal(target, rows, batch, last, upto)
-            counted[rows.name] += len(batch)
+            counted[rows.table.name] += len(batch)
             done += len(batch)
             progress(done, max(done, total))
             if upto is None:
@@ -260,51 +179,51 @@ def _make_batch_equal(
 ) -> int:
     """Make the rows of a range equal. Return how many of them were not."""
     with target.read() as conn:
-        stored = rows.between(conn, last, upto)
+        stored = rows.read(conn, last, upto)
     if stored == batch:
         return 0
     known, wanted = {rows.key(row): row for row in stored}, {rows.key(row): row for row in batch}
-    gone = [key for key in known if key not in wanted]
+    gone = [key for key, row in known.items() if wanted.get(key) != row]
     new = [row for key, row in wanted.items() if known.get(key) != row]
     refuse_unfit(target.loading, target.location, rows, new)
     with target.write() as conn:
         rows.delete(conn, gone)
         rows.put(conn, new)
-        if rows.between(conn, last, upto) != batch:
+        if rows.read(conn, last, upto) != batch:
             raise _not_given_back(target.location, rows)
-    return len(gone) + len(new)
+    return len({*gone, *map(rows.key, new)})
 
 
 def _not_given_back(location: str, rows: TableRows) -> LedgerError:
     return LedgerError(
-        f"{location} does not give back the rows of the table {rows.name} that were written to it. The ledger that was "
-        "copied is unchanged."
+        f"{location} does not give back the rows of the table {rows.table.name} that were written to it. The "
+        "ledger that was copied is unchanged."
     )
 
 
 def replace_all(source: Connection, target: Connection, loading: Loading, location: str) -> None:
     """Replace all rows in the transaction of `target`. Raises LedgerError for a row that it cannot store."""
     for rows in reversed(ROWS):
-        rows.clear(target)
+        target.execute(delete(rows.table))
     for rows in ROWS:
         last: Key | None = None
-        while batch := rows.after(source, last, BATCH):
+        while batch := rows.read(source, last, limit=BATCH):
             refuse_unfit(loading, location, rows, batch)
             rows.put(target, batch)
             after, last = last, rows.key(batch[-1])
-            if rows.between(target, after, last) != batch:
+            if rows.read(target, after, last) != batch:
                 raise _not_given_back(location, rows)
 
 
 def refuse_unfit(loading: Loading, location: str, rows: TableRows, new: Sequence[StoredRow]) -> None:
     """Raise LedgerError if the database cannot store one of the rows."""
     for row in new:
-        reason = loading.unfit(rows.table, rows.by_name(row))
+        reason = loading.unfit(schema.metadata.tables[rows.table.name], rows.by_name(row))
         if reason:
             name = ", ".join(f"{value}" for value in islice(rows.key(row), 3))
             owner = rows.by_name(row).get("id", "")
             raise LedgerError(
-                f"{location} cannot store the row {name!r} of the table {rows.name}"
+                f"{location} cannot store the row {name!r} of the table {rows.table.name}"
                 f"{f' (its id is {owner})' if owner else ''}: {reason}. The ledger that was copied is unchanged. "
                 "Change or purge what it belongs to, then try again."
             )

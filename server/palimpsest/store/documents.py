@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ from palimpsest.core.errors import InputError, MemoryNotFoundError, StaleDecisio
 from palimpsest.core.models import MAX_SCOPE_CHARS, PAGE, DocumentPage, Message, Scope
 from palimpsest.core.protocols import Vector
 from palimpsest.core.validation import one_line
-from palimpsest.store.rows import chunks, is_scope, listed, listed_numbers, packed, sees, to_message, unpacked
+from palimpsest.store.rows import among, is_scope, listed, listed_numbers, packed, sees, to_message, unpacked
 from palimpsest.store.schema import conversations, gists, messages, vectors
 
 # The gists of pages: what a page says in a few sentences. Search reads a gist beside its page.
@@ -45,21 +45,16 @@ def put(
     `made` are the vectors of texts by the embedder. Only what a model wrote has one: other gists repeat their page.
     """
     known = made or {}
-    stored: list[str] = []
-    for chunk in chunks(list(new)):
-        pages = conn.execute(select(messages.c.id).where(messages.c.id.in_(chunk), messages.c.role == PAGE)).scalars()
-        stored += list(pages)
+    are_pages = (among(messages.c.id, new), messages.c.role == PAGE)
+    stored = list(conn.execute(select(messages.c.id).where(*are_pages)).scalars())
     erase(conn, stored)
-    if stored:
-        rows = [(page, new[page]) for page in stored]
-        conn.execute(
-            insert(gists),
-            [
-                {"message_id": page, "text": gist.text, "model": gist.model, "prompt": gist.prompt}
-                | _vector_values(known.get(gist.text) if gist.model else None, embedder)
-                for page, gist in rows
-            ],
-        )
+    rows = [
+        {"message_id": page, **asdict(new[page])}
+        | _vector_values(known.get(new[page].text) if new[page].model else None, embedder)
+        for page in stored
+    ]
+    if rows:
+        conn.execute(insert(gists), rows)
     return stored
 
 
@@ -71,8 +66,7 @@ def vectors_of(conn: Connection, page_ids: Sequence[str]) -> dict[str, GistVecto
     """Return the gists of pages with their vectors, by the ids of the pages."""
     return {
         row.message_id: GistVector(row.text, row.embedder, None if row.vector is None else unpacked(row.vector))
-        for chunk in chunks(page_ids)
-        for row in conn.execute(_OF_PAGES, {"ids": chunk})
+        for row in conn.execute(_OF_PAGES, {"ids": page_ids})
     }
 
 
@@ -101,11 +95,8 @@ def give_vectors(conn: Connection, embedder: str, texts: Mapping[str, str], made
 
 def of_pages(conn: Connection, page_ids: Sequence[str]) -> dict[str, Gist]:
     """Return the gists of pages by the ids of these, as far as they have one."""
-    return {
-        row.message_id: Gist(row.text, row.model, row.prompt)
-        for chunk in chunks(page_ids)
-        for row in conn.execute(_OF_PAGES, {"ids": chunk})
-    }
+    rows = conn.execute(_OF_PAGES, {"ids": page_ids})
+    return {row.message_id: Gist(row.text, row.model, row.prompt) for row in rows}
 
 
 _OF_PAGES = select(gists).where(gists.c.message_id.in_(listed("ids")))
@@ -114,7 +105,7 @@ _OF_PAGES = select(gists).where(gists.c.message_id.in_(listed("ids")))
 def exported(conn: Connection, message: Row[Any]) -> dict[str, Any]:
     """Return the gist of a message as it stands in an export; nothing if it has none, or is no page."""
     gist = of_pages(conn, [message.id]).get(message.id) if message.role == PAGE else None
-    return {} if gist is None else {"gist": {"text": gist.text, "model": gist.model, "prompt": gist.prompt}}
+    return {} if gist is None else {"gist": asdict(gist)}
 
 
 def put_imported(conn: Connection, item: Mapping[str, Any]) -> None:
@@ -131,8 +122,7 @@ def strays(conn: Connection) -> list[str]:
 
 def erase(conn: Connection, page_ids: Sequence[str]) -> None:
     """Delete the gists of pages."""
-    for chunk in chunks(page_ids):
-        conn.execute(delete(gists).where(gists.c.message_id.in_(chunk)))
+    conn.execute(delete(gists).where(among(gists.c.message_id, page_ids)))
 
 
 # Read documents: conversations of the client "document", whose messages are their pages.
@@ -336,7 +326,7 @@ def outdated_pages(conn: Connection, user_id: str, *copies: tuple[str, str]) -> 
 
 def page_entries_among(conn: Connection, seqs: Sequence[int]) -> set[int]:
     """Return those of some entries that are pages."""
-    return {seq for chunk in chunks(seqs) for seq in conn.execute(_PAGE_ENTRIES, {"seqs": chunk}).scalars()}
+    return set(conn.execute(_PAGE_ENTRIES, {"seqs": seqs}).scalars())
 
 
 _PAGE_ENTRIES = (
@@ -350,8 +340,7 @@ def places(conn: Connection, page_ids: Sequence[str]) -> dict[str, DocumentPage]
     """Return of which page of which document each message is the text, by the ids of the messages."""
     return {
         page: DocumentPage(session, title or "", _number(external))
-        for chunk in chunks(page_ids)
-        for page, session, title, external in conn.execute(_PLACES, {"ids": chunk})
+        for page, session, title, external in conn.execute(_PLACES, {"ids": page_ids})
         if external  # a page that another one of a merged project took the place of has no number
     }
 

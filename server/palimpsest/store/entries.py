@@ -44,7 +44,7 @@ from palimpsest.core.protocols import Vector
 from palimpsest.store import messages as message_queries
 from palimpsest.store.rows import (
     Query,
-    chunks,
+    is_living,
     is_seen,
     listed,
     listed_numbers,
@@ -173,7 +173,7 @@ def living_memories(conn: Connection, scope: Scope) -> Iterator[tuple[int, Memor
     query = (
         select(memories, vectors.c.seq.label("entry_seq"))
         .join(vectors, (vectors.c.kind == "memory") & (vectors.c.owner_id == memories.c.id))
-        .where(sees(memories, scope), memories.c.deleted_at.is_(None))
+        .where(is_living(memories, scope))
     )
     return ((row.entry_seq, to_memory(row)) for row in conn.execute(query))
 
@@ -183,7 +183,7 @@ def memories_at(conn: Connection, scope: Scope, seqs: Iterable[int]) -> list[Mem
     query = (
         select(memories)
         .join(vectors, (vectors.c.kind == "memory") & (vectors.c.owner_id == memories.c.id))
-        .where(vectors.c.seq.in_(listed_numbers("seqs")), sees(memories, scope), memories.c.deleted_at.is_(None))
+        .where(vectors.c.seq.in_(listed_numbers("seqs")), is_living(memories, scope))
         .order_by(memories.c.seq.desc())
     )
     return [to_memory(row) for row in conn.execute(query, {"seqs": sorted(seqs)})]
@@ -227,11 +227,8 @@ class Centre:
 
 def keys_of(conn: Connection, embedder: str, seqs: Sequence[int]) -> dict[int, Vector]:
     """Return the keys of living entries, each of shape (dims,). Entries without a key of the embedder are left out."""
-    return {
-        seq: unpacked_key(blob, b"")
-        for chunk in chunks(seqs)
-        for seq, blob in conn.execute(_KEYS, {"seqs": chunk, "embedder": embedder})
-    }
+    rows = conn.execute(_KEYS, {"seqs": seqs, "embedder": embedder})
+    return {seq: unpacked_key(blob, b"") for seq, blob in rows}
 
 
 _HAS_KEY = and_(vectors.c.live.is_(True), vectors.c.embedder == bindparam("embedder"), vectors.c.key.is_not(None))
@@ -241,12 +238,8 @@ _KEYS = select(vectors.c.seq, _KEY).where(vectors.c.seq.in_(listed_numbers("seqs
 
 def own_vectors(conn: Connection, embedder: str, kind: Kind, owner_ids: Sequence[str]) -> dict[str, Vector]:
     """Return the vectors of the texts without context, each of shape (dims,), by the id of the memory or message."""
-    values = {"kind": kind, "embedder": embedder}
-    return {
-        owner: unpacked(blob)
-        for chunk in chunks(owner_ids)
-        for owner, blob in conn.execute(_OWN_VECTORS, {"ids": chunk, **values}).all()
-    }
+    rows = conn.execute(_OWN_VECTORS, {"ids": owner_ids, "kind": kind, "embedder": embedder})
+    return {owner: unpacked(blob) for owner, blob in rows}
 
 
 _OWN_VECTORS = select(vectors.c.owner_id, vectors.c.vector).where(
@@ -273,8 +266,7 @@ def _scope_keys(parts: tuple[bool, ...], *, of_kind: bool) -> Query:
 
 def some_keys(conn: Connection, embedder: str, seqs: Sequence[int]) -> Iterator[tuple[list[int], Vector]]:
     """Yield the numbers and the keys, of shape (n, dims), of those of some entries that are living, in batches."""
-    for chunk in chunks(seqs):
-        yield from _batches(conn, _KEYS, {"seqs": chunk, "embedder": embedder})
+    return _batches(conn, _KEYS, {"seqs": seqs, "embedder": embedder})
 
 
 def user_keys(conn: Connection, user_id: str, embedder: str) -> Iterator[tuple[list[int], Vector]]:
@@ -568,12 +560,7 @@ def find_memory(conn: Connection, scope: Scope, memory_id: str) -> Memory:
 
 def ids_beginning(conn: Connection, scope: Scope, prefix: str, limit: int) -> list[str]:
     """Return up to `limit` ids of living memories that begin with a prefix, the newest memory first."""
-    query = (
-        select(memories.c.id)
-        .where(sees(memories, scope), memories.c.deleted_at.is_(None))
-        .order_by(memories.c.seq.desc())
-        .limit(limit)
-    )
+    query = select(memories.c.id).where(is_living(memories, scope)).order_by(memories.c.seq.desc()).limit(limit)
     if prefix:
         query = query.where(memories.c.id >= prefix, memories.c.id < f"{prefix}g")
     return list(conn.execute(query).scalars())

@@ -38,7 +38,7 @@ from palimpsest.core.models import (
     has_expired,
 )
 from palimpsest.store.messages import sources_of
-from palimpsest.store.rows import Query, chunks, listed, sees, to_history, to_memory, to_message, with_state
+from palimpsest.store.rows import Query, among, listed, sees, to_history, to_memory, to_message, with_state
 from palimpsest.store.schema import (
     entities,
     entity_history,
@@ -147,9 +147,8 @@ def owners_of_passage(conn: Connection, scope: Scope, passage: str) -> tuple[lis
         owners.update(conn.execute(select(owner_id).select_from(table).where(contains)).scalars())
     of_scope: set[str] = set()
     for table in (memories, messages):
-        for chunk in chunks(sorted(owners)):
-            query = select(table.c.id).where(table.c.id.in_(chunk), sees(table, scope))
-            of_scope.update(conn.execute(query).scalars())
+        query = select(table.c.id).where(among(table.c.id, owners), sees(table, scope))
+        of_scope.update(conn.execute(query).scalars())
     return sorted(of_scope), len(owners - of_scope)
 
 
@@ -177,7 +176,7 @@ def recorded(table: Table) -> ColumnElement[datetime]:
 def edits(conn: Connection, scope: Scope, limit: int, before: int | None = None) -> list[Edit]:
     """Return up to `limit` edits that the scope sees, newest first, from below number `before`."""
     numbers = sorted({number for kind in _KINDS for number in _newest(conn, scope, kind, limit, before)}, reverse=True)
-    steps = union_all(*(steps_of(scope, numbers[:limit]) for steps_of in _STEPS)).subquery()
+    steps = union_all(*(_steps(kind, scope, numbers[:limit]) for kind in _KINDS)).subquery()
     rows = conn.execute(select(steps).order_by(steps.c.change.desc(), steps.c.kind, steps.c.seq)).all()
     return [_edit(list(group)) for _, group in groupby(rows, key=lambda row: row.change)]
 
@@ -210,12 +209,10 @@ def states_around(conn: Connection, scope: Scope, numbers: Sequence[int]) -> lis
     return [StatesAround(*row) for row in conn.execute(query)]
 
 
-def _newest(
-    conn: Connection, scope: Scope, kind: tuple[Table, ColumnElement[str], Table], limit: int, before: int | None
-) -> list[int]:
+def _newest(conn: Connection, scope: Scope, kind: _Kind, limit: int, before: int | None) -> list[int]:
     """Return the numbers of the newest edits that changed something of a kind that the scope sees."""
-    changes, owner_id, owners = kind
-    query = select(changes.c.change).where(_is_seen(owners, owner_id, scope))
+    changes = kind.history
+    query = select(changes.c.change).where(_is_seen(kind.owners, kind.owner_id, scope))
     if before is not None:
         query = query.where(changes.c.change < before)
     return list(conn.execute(query.distinct().order_by(changes.c.change.desc()).limit(limit)).scalars())
@@ -229,12 +226,27 @@ def _is_seen(owners: FromClause, owner_id: ColumnElement[str], scope: Scope) -> 
     return exists().where(owners.c.id == owner_id, sees(owners, scope))
 
 
+class _Kind(NamedTuple):
+    """What an edit changes: the rows that say so, whose they are, the table of these, and what a step shows."""
+
+    name: str
+    history: Table
+    owner_id: ColumnElement[str]
+    owners: Table
+    event: ColumnElement[str]
+    old: ColumnElement[Any]
+    new: ColumnElement[Any]
+
+
+_CONTENT = select(messages.c.content).where(messages.c.id == message_history.c.message_id).scalar_subquery()
+_OF_MEMORIES = (history.c.memory_id, memories, history.c.event, history.c.old_memory, history.c.new_memory)
+_OF_MESSAGES = (message_history.c.message_id, messages, message_history.c.event, _CONTENT, _CONTENT)
+_OF_ENTITIES = (entity_history.c.entity_id, entities, literal(Event.UPDATE.value), null(), entity_history.c.text)
 _KINDS = (
-    (history, history.c.memory_id, memories),
-    (message_history, message_history.c.message_id, messages),
-    (entity_history, entity_history.c.entity_id, entities),
+    _Kind("memory", history, *_OF_MEMORIES),
+    _Kind("message", message_history, *_OF_MESSAGES),
+    _Kind("entity", entity_history, *_OF_ENTITIES),
 )
-"""What an edit changes: the rows that say so, whose they are, and the table of these."""
 
 
 def _edit(rows: Sequence[Row[Any]]) -> Edit:
@@ -249,62 +261,18 @@ def _step(row: Row[Any]) -> Step:
     return Step(row.kind, row.owner_id, Event(row.event), before, None if deleted else row.new)
 
 
-def _memory_steps(scope: Scope, numbers: Sequence[int]) -> Query:
+def _steps(kind: _Kind, scope: Scope, numbers: Sequence[int]) -> Query:
+    table = kind.history
     return select(
-        history.c.change,
-        history.c.seq,
-        literal("memory").label("kind"),
-        history.c.memory_id.label("owner_id"),
-        history.c.event,
-        history.c.old_memory.label("old"),
-        history.c.new_memory.label("new"),
-        recorded(history).label("made_at"),
-        history.c.stage,
-        history.c.model,
-        history.c.prompt,
-        history.c.caller,
-    ).where(history.c.change.in_(numbers), _is_seen(memories, history.c.memory_id, scope))
-
-
-def _message_steps(scope: Scope, numbers: Sequence[int]) -> Query:
-    return (
-        select(
-            message_history.c.change,
-            message_history.c.seq,
-            literal("message"),
-            message_history.c.message_id,
-            message_history.c.event,
-            messages.c.content,
-            messages.c.content,
-            recorded(message_history),
-            message_history.c.stage,
-            literal(""),
-            literal(""),
-            message_history.c.caller,
-        )
-        .join(messages, messages.c.id == message_history.c.message_id)
-        .where(
-            message_history.c.change.in_(numbers),
-            _is_seen(messages.alias("seen"), message_history.c.message_id, scope),
-        )
-    )
-
-
-def _entity_steps(scope: Scope, numbers: Sequence[int]) -> Query:
-    return select(
-        entity_history.c.change,
-        entity_history.c.seq,
-        literal("entity"),
-        entity_history.c.entity_id,
-        literal(Event.UPDATE.value),
-        null(),
-        entity_history.c.text,
-        recorded(entity_history),
-        entity_history.c.stage,
-        literal(""),
-        literal(""),
-        entity_history.c.caller,
-    ).where(entity_history.c.change.in_(numbers), _is_seen(entities, entity_history.c.entity_id, scope))
-
-
-_STEPS = (_memory_steps, _message_steps, _entity_steps)
+        table.c.change,
+        table.c.seq,
+        literal(kind.name).label("kind"),
+        kind.owner_id.label("owner_id"),
+        kind.event.label("event"),
+        kind.old.label("old"),
+        kind.new.label("new"),
+        recorded(table).label("made_at"),
+        table.c.stage,
+        *(table.c[name] if name in table.c else literal("").label(name) for name in ("model", "prompt")),
+        table.c.caller,
+    ).where(table.c.change.in_(numbers), _is_seen(kind.owners, kind.owner_id, scope))

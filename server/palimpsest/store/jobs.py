@@ -14,7 +14,7 @@ from sqlalchemy import ColumnElement, Connection, Row, and_, case, delete, func,
 from palimpsest.core.clock import in_zone
 from palimpsest.core.models import Event, Memory, Outcome, Scope
 from palimpsest.store.messages import CALLS, calls_on
-from palimpsest.store.rows import chunks, is_scope, scope_values, sees, to_memory, to_scope
+from palimpsest.store.rows import among, is_scope, scope_values, sees, to_memory, to_scope
 from palimpsest.store.schema import UNREPORTED, conversations, history, jobs, memories, memory_sources, messages, meta
 
 # The states of a job: waiting, and when it is tried again.
@@ -277,22 +277,19 @@ def memories_of_job(conn: Connection, job: Job) -> list[Memory]:
 
     A fact that no longer held when it was learned is among them, as a memory that was closed at once.
     """
-    return [to_memory(row) for ids in chunks(job.message_ids) for row in conn.execute(_learned(ids, job.created_at))]
-
-
-def _learned(message_ids: Sequence[str], since: datetime) -> Any:
     cited = (
         select(memory_sources.c.memory_id)
         .join(history, history.c.id == memory_sources.c.history_id)
-        .where(memory_sources.c.message_id.in_(message_ids), history.c.updated_at >= since)
+        .where(among(memory_sources.c.message_id, job.message_ids), history.c.updated_at >= job.created_at)
     )
     closed_at_once = and_(
         memories.c.superseded_by.is_not(None),
-        memories.c.created_at >= since,
+        memories.c.created_at >= job.created_at,
         memories.c.deleted_at == memories.c.created_at,
     )
     shown = or_(memories.c.deleted_at.is_(None), closed_at_once)
-    return select(memories).where(memories.c.id.in_(cited), shown).order_by(memories.c.seq)
+    query = select(memories).where(memories.c.id.in_(cited), shown).order_by(memories.c.seq)
+    return [to_memory(row) for row in conn.execute(query)]
 
 
 def model_use(conn: Connection, now: datetime) -> ModelUse:

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from sqlalchemy import Connection, Row, Text, and_, cast, delete, func, insert, or_, select, union, update
 
 from palimpsest.core.models import LINK, Link, LinkedMemory, Memory, Scope
-from palimpsest.store.rows import chunks, listed, sees, to_memory
+from palimpsest.store.rows import among, listed, sees, to_memory
 from palimpsest.store.schema import history, memories, memory_links, purged, vectors
 from palimpsest.text.stopwords import without_function_words
 from palimpsest.text.tokenizer import search_tokens
@@ -117,10 +117,8 @@ def erase(conn: Connection, user_id: str, memory_ids: Sequence[str], texts: Sequ
             conn, row, partial(_without, erased, is_beside=row.id in erased.beside)
         ):
             changed.add(row.id)
-    for chunk in chunks(sorted(erased.ids)):
-        conn.execute(
-            delete(memory_links).where(or_(memory_links.c.memory_id.in_(chunk), memory_links.c.other_id.in_(chunk)))
-        )
+    for end in (memory_links.c.memory_id, memory_links.c.other_id):
+        conn.execute(delete(memory_links).where(among(end, erased.ids)))
     return changed
 
 
@@ -131,10 +129,8 @@ def imported(conn: Connection, user_id: str, item: Mapping[str, Any], ids: Mappi
     to the one that says the same here. Links to purged memories are left out.
     """
     stored = [item.get("links", []), *(version["state"].get("links", []) for version in item["history"])]
-    linked = sorted({other for pairs in stored for other, _ in pairs})
-    gone: set[str] = set()
-    for chunk in chunks(linked):
-        gone.update(conn.execute(select(purged.c.owner_id).where(purged.c.owner_id.in_(chunk))).scalars())
+    is_linked = among(purged.c.owner_id, {other for pairs in stored for other, _ in pairs})
+    gone = set(conn.execute(select(purged.c.owner_id).where(is_linked)).scalars())
 
     def led(state: Mapping[str, Any]) -> dict[str, Any]:
         kept = [(ids.get(other, other), reason) for other, reason in state.get("links", []) if other not in gone]
@@ -186,14 +182,12 @@ def repair(conn: Connection, memory_ids: AbstractSet[str]) -> None:
 
 
 def _erased(conn: Connection, memory_ids: Sequence[str], texts: Sequence[str]) -> _Erased:
-    beside: set[str] = set()
-    for chunk in chunks(memory_ids):
-        edits = select(history.c.change).where(history.c.memory_id.in_(chunk), history.c.stage == LINK)
-        in_edits = (history.c.change.in_(edits), history.c.stage == LINK)
-        beside.update(conn.execute(select(history.c.memory_id).where(*in_edits)).scalars())
-        ends = (memory_links.c.memory_id, memory_links.c.other_id)
-        for one, other in (ends, ends[::-1]):
-            beside.update(conn.execute(select(one).where(other.in_(chunk))).scalars())
+    edits = select(history.c.change).where(among(history.c.memory_id, memory_ids), history.c.stage == LINK)
+    in_edits = (history.c.change.in_(edits), history.c.stage == LINK)
+    beside = set(conn.execute(select(history.c.memory_id).where(*in_edits)).scalars())
+    ends = (memory_links.c.memory_id, memory_links.c.other_id)
+    for one, other in (ends, ends[::-1]):
+        beside.update(conn.execute(select(one).where(among(other, memory_ids))).scalars())
     return _Erased(frozenset(memory_ids), content_words(" ".join(texts)), frozenset(beside))
 
 

@@ -13,11 +13,11 @@ from sqlalchemy import ColumnElement, Connection, Text, and_, bindparam, cast, f
 
 from palimpsest.core.clock import first_instant
 from palimpsest.core.errors import InputError, Remedy
-from palimpsest.core.models import CAPTURED, EXPIRES_AT, ORIGIN, PAGE, PINNED, USER_NAME, Memory, Scope, has_expired
+from palimpsest.core.models import CAPTURED, EXPIRES_AT, ORIGIN, PINNED, USER_NAME, Memory, Scope, has_expired
 from palimpsest.core.validation import json_object, one_line
 from palimpsest.store.rows import (
     Query,
-    chunks,
+    is_living,
     is_scope,
     listed,
     local_day,
@@ -29,7 +29,16 @@ from palimpsest.store.rows import (
     to_memory,
     to_scope,
 )
-from palimpsest.store.schema import IS_MARKED, TELLS_A_NAME, TIME_ABOUT, memories, memory_sources, messages, vectors
+from palimpsest.store.schema import (
+    IS_MARKED,
+    IS_SAID,
+    TELLS_A_NAME,
+    TIME_ABOUT,
+    memories,
+    memory_sources,
+    messages,
+    vectors,
+)
 from palimpsest.text.display import shorten
 
 # Read memories as they are now.
@@ -57,7 +66,7 @@ def list_memories(
 
 def count_before(conn: Connection, scope: Scope, row: int) -> int:
     """Return how many living memories that the scope sees are older than a row."""
-    is_older = (sees(memories, scope), memories.c.deleted_at.is_(None), memories.c.seq < row)
+    is_older = (is_living(memories, scope), memories.c.seq < row)
     return conn.execute(select(func.count()).select_from(memories).where(*is_older)).scalar_one()
 
 
@@ -76,7 +85,7 @@ def metadata_keys(conn: Connection, scope: Scope, *, deleted: bool | None) -> It
 
 def count_memories(conn: Connection, scope: Scope) -> int:
     """Return how many living memories the scope sees."""
-    query = select(func.count()).where(sees(memories, scope), memories.c.deleted_at.is_(None))
+    query = select(func.count()).where(is_living(memories, scope))
     return conn.execute(query).scalar_one()
 
 
@@ -118,12 +127,12 @@ def projects_of(conn: Connection, user_id: str) -> list[str]:
 
 def memories_by_id(conn: Connection, ids: Sequence[str]) -> dict[str, Memory]:
     """Return memories, living or deleted, by id."""
-    return {row.id: to_memory(row) for chunk in chunks(ids) for row in conn.execute(_BY_ID, {"ids": chunk}).all()}
+    return {row.id: to_memory(row) for row in conn.execute(_BY_ID, {"ids": ids})}
 
 
 def rows_of(conn: Connection, ids: Sequence[str]) -> dict[str, int]:
     """Return the row numbers of memories, living or deleted, by id. The larger one is that of the newer memory."""
-    return {row.id: row.seq for chunk in chunks(ids) for row in conn.execute(_ROWS, {"ids": chunk})}
+    return {row.id: row.seq for row in conn.execute(_ROWS, {"ids": ids})}
 
 
 _ROWS = select(memories.c.id, memories.c.seq).where(memories.c.id.in_(listed("ids")))
@@ -135,17 +144,14 @@ def memories_from(conn: Connection, message_ids: Sequence[str]) -> dict[str, lis
     Memories that only an undo deleted are left out.
     """
     by_message: dict[str, list[Memory]] = {}
-    for chunk in chunks(message_ids):
-        for row in conn.execute(_FROM_MESSAGES, {"ids": chunk}):
-            by_message.setdefault(row.message_id, []).append(to_memory(row))
+    for row in conn.execute(_FROM_MESSAGES, {"ids": message_ids}):
+        by_message.setdefault(row.message_id, []).append(to_memory(row))
     return by_message
 
 
 def messages_of(conn: Connection, memory_ids: Sequence[str]) -> list[tuple[str, str]]:
     """Return the ids of the memories with those of the messages they were learned from: (memory, message)."""
-    return [
-        (row.memory_id, row.message_id) for chunk in chunks(memory_ids) for row in conn.execute(_OF, {"ids": chunk})
-    ]
+    return [(row.memory_id, row.message_id) for row in conn.execute(_OF, {"ids": memory_ids})]
 
 
 _OF = select(memory_sources.c.memory_id, memory_sources.c.message_id).where(
@@ -182,13 +188,13 @@ def hashes_known(conn: Connection, user_id: str, hashes: Sequence[str]) -> set[s
     query = select(memories.c.content_hash).where(
         memories.c.user_id == user_id, memories.c.content_hash.in_(listed("ids"))
     )
-    return {digest for chunk in chunks(hashes) for digest in conn.execute(query, {"ids": chunk}).scalars()}
+    return set(conn.execute(query, {"ids": hashes}).scalars())
 
 
 def captured_memories(conn: Connection, scope: Scope, limit: int) -> list[Memory]:
     """Return the living memories that the scope sees and that were captured and not confirmed, the newest first."""
     is_captured = memories.c.metadata[ORIGIN].as_string() == CAPTURED
-    query = select(memories).where(sees(memories, scope), memories.c.deleted_at.is_(None), is_captured)
+    query = select(memories).where(is_living(memories, scope), is_captured)
     return [to_memory(row) for row in conn.execute(query.order_by(memories.c.seq.desc()).limit(limit))]
 
 
@@ -209,9 +215,9 @@ _FROM_MESSAGES = (
 def counts(conn: Connection, scope: Scope) -> dict[str, int]:
     """Return the number of living memories, deleted memories and messages of the scope, and of users of the ledger."""
     queries = {
-        "memories": select(func.count()).where(sees(memories, scope), memories.c.deleted_at.is_(None)),
+        "memories": select(func.count()).where(is_living(memories, scope)),
         "deleted": select(func.count()).where(sees(memories, scope), memories.c.deleted_at.is_not(None)),
-        "messages": select(func.count()).where(sees(messages, scope), messages.c.deleted_at.is_(None)),
+        "messages": select(func.count()).where(is_living(messages, scope)),
         "users": select(func.count(vectors.c.user_id.distinct())),
     }
     return {name: conn.execute(query).scalar_one() for name, query in queries.items()}
@@ -379,9 +385,6 @@ _CHARS: dict[Unit, int] = {"day": 10, "month": 7, "year": 4}
 _IS_DATE = and_(memories.c.happened_at.is_not(None), memories.c.happened_precision != "")
 """The condition for memories of a day, a month or a year, which is the same date in every zone."""
 
-_IS_TURN = messages.c.role != PAGE
-"""The condition for messages of conversations."""
-
 
 @dataclass(frozen=True, slots=True)
 class Days:
@@ -401,7 +404,7 @@ def count_memories_by_time(conn: Connection, scope: Scope, unit: Unit, days: Day
 
     The keys are as in ISO 8601; a unit without any is not among them.
     """
-    is_counted = (sees(memories, scope), memories.c.deleted_at.is_(None), *_are_about(days))
+    is_counted = (is_living(memories, scope), *_are_about(days))
     return _counted(conn, TIME_ABOUT, unit, (*is_counted, not_(_IS_DATE)), days.zone) + _counted(
         conn, TIME_ABOUT, unit, (*is_counted, _IS_DATE), UTC
     )
@@ -410,14 +413,14 @@ def count_memories_by_time(conn: Connection, scope: Scope, unit: Unit, days: Day
 def count_stored_memories(conn: Connection, scope: Scope, unit: Unit, days: Days) -> Counter[str]:
     """Return how many of the living memories were stored on each day, in each month or year."""
     stored = memories.c.created_at
-    is_counted = (sees(memories, scope), memories.c.deleted_at.is_(None), days.hold(stored))
+    is_counted = (is_living(memories, scope), days.hold(stored))
     return _counted(conn, stored, unit, is_counted, days.zone)
 
 
 def count_messages(conn: Connection, scope: Scope, unit: Unit, days: Days) -> Counter[str]:
     """Return how many living messages of conversations were said on each day, in each month or year."""
     said = messages.c.said_at
-    is_counted = (sees(messages, scope), messages.c.deleted_at.is_(None), _IS_TURN, days.hold(said))
+    is_counted = (is_living(messages, scope), IS_SAID, days.hold(said))
     return _counted(conn, said, unit, is_counted, days.zone)
 
 
@@ -425,7 +428,7 @@ def memories_about(conn: Connection, scope: Scope, days: Days, limit: int) -> li
     """Return up to `limit` living memories that are about some days, in the order of their times."""
     query = (
         select(memories)
-        .where(sees(memories, scope), memories.c.deleted_at.is_(None), *_are_about(days))
+        .where(is_living(memories, scope), *_are_about(days))
         .order_by(TIME_ABOUT, memories.c.seq)
         .limit(limit)
     )
@@ -437,7 +440,7 @@ def conversations_within(conn: Connection, scope: Scope, days: Days, limit: int)
     said = messages.c.said_at
     query = (
         select(messages.c.session_id)
-        .where(sees(messages, scope), messages.c.deleted_at.is_(None), _IS_TURN, days.hold(said))
+        .where(is_living(messages, scope), IS_SAID, days.hold(said))
         .group_by(messages.c.session_id)
         .order_by(func.min(said), messages.c.session_id)
         .limit(limit)
@@ -447,7 +450,7 @@ def conversations_within(conn: Connection, scope: Scope, days: Days, limit: int)
 
 def bounds(conn: Connection, scope: Scope) -> tuple[datetime, datetime] | None:
     """Return the first and the last time that living memories of a scope are about; None if there are none."""
-    query = select(TIME_ABOUT).where(sees(memories, scope), memories.c.deleted_at.is_(None)).limit(1)
+    query = select(TIME_ABOUT).where(is_living(memories, scope)).limit(1)
     first = conn.execute(query.order_by(TIME_ABOUT, memories.c.seq)).scalar()
     last = conn.execute(query.order_by(TIME_ABOUT.desc(), memories.c.seq.desc())).scalar()
     return None if first is None or last is None else (first, last)

@@ -17,7 +17,7 @@ from palimpsest.core.models import PAGE, UNDO, Message, Scope
 from palimpsest.store.memories import learned_memories
 from palimpsest.store.rows import (
     Query,
-    chunks,
+    is_living,
     is_scope,
     listed,
     listed_numbers,
@@ -28,7 +28,16 @@ from palimpsest.store.rows import (
     to_message,
     to_scope,
 )
-from palimpsest.store.schema import conversations, memories, memory_sources, message_history, messages, meta, vectors
+from palimpsest.store.schema import (
+    IS_SAID,
+    conversations,
+    memories,
+    memory_sources,
+    message_history,
+    messages,
+    meta,
+    vectors,
+)
 from palimpsest.store.schema import purged as purged_ids
 
 # Read messages, who wrote them, and what was learned from them.
@@ -42,14 +51,9 @@ LAST_MESSAGES = 200
 _BY_ID = select(messages).where(messages.c.id.in_(listed("ids")))
 
 
-def is_said() -> ColumnElement[bool]:
-    """Return the condition for messages of conversations. The others are pages of documents, which nobody said."""
-    return messages.c.role != PAGE
-
-
 def messages_by_id(conn: Connection, ids: Sequence[str]) -> dict[str, Message]:
     """Return messages, living or deleted, by id."""
-    return {row.id: to_message(row) for chunk in chunks(ids) for row in conn.execute(_BY_ID, {"ids": chunk}).all()}
+    return {row.id: to_message(row) for row in conn.execute(_BY_ID, {"ids": ids})}
 
 
 def messages_of(conn: Connection, scope: Scope) -> list[Message]:
@@ -68,7 +72,7 @@ def messages_before(conn: Connection, scope: Scope, message_id: str, limit: int)
     first = select(messages.c.seq).where(messages.c.id == message_id).scalar_subquery()
     query = (
         select(messages)
-        .where(is_scope(messages, scope), messages.c.deleted_at.is_(None), messages.c.seq < first, is_said())
+        .where(is_scope(messages, scope), messages.c.deleted_at.is_(None), messages.c.seq < first, IS_SAID)
         .order_by(messages.c.seq.desc())
         .limit(limit)
     )
@@ -82,7 +86,7 @@ def messages_since(conn: Connection, scope: Scope, since: datetime, limit: int) 
     """
     query = (
         select(messages)
-        .where(sees(messages, scope), messages.c.said_at >= since, messages.c.deleted_at.is_(None), is_said())
+        .where(sees(messages, scope), messages.c.said_at >= since, messages.c.deleted_at.is_(None), IS_SAID)
         .order_by(messages.c.seq.desc())
         .limit(limit)
     )
@@ -96,7 +100,7 @@ def last_conversation(conn: Connection, scope: Scope) -> list[Message]:
     """
     query = (
         select(messages)
-        .where(sees(messages, scope), messages.c.project == scope.project, messages.c.deleted_at.is_(None), is_said())
+        .where(sees(messages, scope), messages.c.project == scope.project, messages.c.deleted_at.is_(None), IS_SAID)
         .order_by(messages.c.seq.desc())
         .limit(LAST_MESSAGES)
     )
@@ -108,9 +112,8 @@ def last_conversation(conn: Connection, scope: Scope) -> list[Message]:
 def sources_of(conn: Connection, memory_ids: Sequence[str]) -> dict[str, list[Message]]:
     """Return the messages that each memory was learned from, oldest first."""
     by_memory: dict[str, list[Message]] = {}
-    for chunk in chunks(memory_ids):
-        for row in conn.execute(_SOURCES, {"ids": chunk}).all():
-            by_memory.setdefault(row.memory_id, []).append(to_message(row))
+    for row in conn.execute(_SOURCES, {"ids": memory_ids}):
+        by_memory.setdefault(row.memory_id, []).append(to_message(row))
     return by_memory
 
 
@@ -124,15 +127,11 @@ _SOURCES = (
 
 def awaiting_extraction(conn: Connection, message_ids: Sequence[str]) -> set[str]:
     """Return the ids of those living messages that no facts were extracted from yet."""
-    return {
-        message_id
-        for chunk in chunks(message_ids)
-        for message_id in conn.execute(_AWAITING_EXTRACTION, {"ids": chunk}).scalars()
-    }
+    return set(conn.execute(_AWAITING_EXTRACTION, {"ids": message_ids}).scalars())
 
 
 _AWAITING_EXTRACTION = select(messages.c.id).where(
-    messages.c.id.in_(listed("ids")), messages.c.learnt.is_(False), messages.c.deleted_at.is_(None), is_said()
+    messages.c.id.in_(listed("ids")), messages.c.learnt.is_(False), messages.c.deleted_at.is_(None), IS_SAID
 )
 
 
@@ -142,15 +141,9 @@ def outdated_or_forgotten(conn: Connection, message_ids: Sequence[str]) -> tuple
     A closed memory was replaced, or has ended. A forgotten one was deleted, and so was what its messages say about it.
     Memories that only an undo deleted do not count.
     """
-    outdated: set[str] = set()
-    forgotten: set[str] = set()
-    for chunk in chunks(message_ids):
-        for message_id, living, gone in conn.execute(_STATES_OF_MEMORIES, {"ids": chunk}).all():
-            if gone:
-                forgotten.add(message_id)
-            elif not living:
-                outdated.add(message_id)
-    return outdated, forgotten
+    states = conn.execute(_STATES_OF_MEMORIES, {"ids": message_ids}).all()
+    outdated = {message_id for message_id, living, gone in states if not living and not gone}
+    return outdated, {message_id for message_id, _, gone in states if gone}
 
 
 _STATES_OF_MEMORIES = (
@@ -173,7 +166,7 @@ def without_forgotten(conn: Connection, found: Sequence[Message]) -> list[Messag
 
 def sessions_with_forgotten(conn: Connection, session_ids: Sequence[str]) -> set[str]:
     """Return those of some sessions in which something was said that was forgotten."""
-    return {row for chunk in chunks(session_ids) for row in conn.execute(_FORGETFUL, {"ids": chunk}).scalars()}
+    return set(conn.execute(_FORGETFUL, {"ids": session_ids}).scalars())
 
 
 _FORGETFUL = (
@@ -225,9 +218,6 @@ NEWEST_SHOWN = 3
 
 MAX_ROWS = 2**31 - 1
 """As a limit: every row."""
-
-IS_TURN = messages.c.role != PAGE
-"""The condition for messages of conversations, which pages of documents are not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,7 +305,7 @@ def list_conversations(
             func.min(messages.c.seq).label("first"),
             func.max(messages.c.project).label("project"),
         )
-        .where(sees(messages, scope), messages.c.deleted_at.is_(None), IS_TURN)
+        .where(is_living(messages, scope), IS_SAID)
         .group_by(session_id)
         .order_by(ended_at.desc(), session_id)
         .limit(limit)
@@ -351,14 +341,14 @@ def list_conversations(
 def count_conversations(conn: Connection, scope: Scope) -> tuple[int, int]:
     """Return how many conversations with living messages the scope sees, and how many messages these have."""
     counts = select(func.count(messages.c.session_id.distinct()), func.count())
-    row = conn.execute(counts.where(sees(messages, scope), messages.c.deleted_at.is_(None), IS_TURN)).one()
+    row = conn.execute(counts.where(is_living(messages, scope), IS_SAID)).one()
     return row[0], row[1]
 
 
 def count_deleted_messages(conn: Connection, scope: Scope) -> int:
     """Return how many messages that the scope sees are deleted."""
     query = select(func.count()).select_from(messages)
-    return conn.execute(query.where(sees(messages, scope), messages.c.deleted_at.is_not(None), IS_TURN)).scalar_one()
+    return conn.execute(query.where(sees(messages, scope), messages.c.deleted_at.is_not(None), IS_SAID)).scalar_one()
 
 
 def find_conversation(
@@ -372,7 +362,7 @@ def find_conversation(
     prefix = conversation_id.strip().lower()
     if len(prefix) < MIN_PREFIX:
         raise InputError(f"'{prefix[:80]}' is too short for an id. Use at least its first {MIN_PREFIX} characters")
-    is_read = (sees(messages, scope),) if deleted else (sees(messages, scope), messages.c.deleted_at.is_(None))
+    is_read = (sees(messages, scope),) if deleted else (is_living(messages, scope))
     for column in (messages.c.session_id, messages.c.id):
         # "g" comes after every hexadecimal digit.
         begins = and_(column >= prefix, column < f"{prefix}g")
@@ -397,7 +387,7 @@ def ids_beginning(conn: Connection, scope: Scope, prefix: str, limit: int) -> li
     begins = (messages.c.session_id >= prefix, messages.c.session_id < f"{prefix}g")
     query = (
         select(messages.c.session_id)
-        .where(*begins, sees(messages, scope), messages.c.deleted_at.is_(None), IS_TURN)
+        .where(*begins, is_living(messages, scope), IS_SAID)
         .group_by(messages.c.session_id)
         .order_by(func.max(messages.c.said_at).desc())
         .limit(limit)
@@ -409,7 +399,7 @@ def messages_in(
     conn: Connection, scope: Scope, session_id: str, limit: int, after: int = 0
 ) -> list[tuple[int, Message]]:
     """Return up to `limit` living messages of a conversation with their row numbers, in order, after row `after`."""
-    in_session = (messages.c.session_id == session_id, sees(messages, scope), messages.c.deleted_at.is_(None))
+    in_session = (messages.c.session_id == session_id, is_living(messages, scope))
     query = select(messages).where(*in_session, messages.c.seq > after).order_by(messages.c.seq).limit(limit)
     return [(row.seq, to_message(row)) for row in conn.execute(query)]
 
@@ -420,7 +410,7 @@ def row_before(conn: Connection, scope: Scope, message_id: str, count: int) -> i
     row = conn.execute(named).one_or_none()
     if row is None:
         return None
-    in_session = (messages.c.session_id == row.session_id, sees(messages, scope), messages.c.deleted_at.is_(None))
+    in_session = (messages.c.session_id == row.session_id, is_living(messages, scope))
     before = select(messages.c.seq).where(*in_session, messages.c.seq < row.seq).order_by(messages.c.seq.desc())
     return conn.execute(before.offset(count).limit(1)).scalar()
 
@@ -505,14 +495,14 @@ def message_entries_among(conn: Connection, scope: Scope, bounds: MessageBounds,
         vectors, messages, is_entry
     )
     rows = chosen.where(vectors.c.seq.in_(listed_numbers("seqs"))).limit(MAX_ROWS).subquery()
-    query = select(rows.c.entry_seq).where(sees(rows, scope), rows.c.deleted_at.is_(None), *bounds.conditions(rows))
+    query = select(rows.c.entry_seq).where(is_living(rows, scope), *bounds.conditions(rows))
     return set(conn.execute(query, {"seqs": list(seqs), **bounds.parameters}).scalars())
 
 
 def _living(query: Query, scope: Scope, bounds: MessageBounds) -> Query:
     return query.join_from(
         messages, vectors, and_(vectors.c.kind == "message", vectors.c.owner_id == messages.c.id)
-    ).where(sees(messages, scope), messages.c.deleted_at.is_(None), *bounds.conditions())
+    ).where(is_living(messages, scope), *bounds.conditions())
 
 
 # Read what tells captured messages from others, and how often a model was asked about them.
@@ -549,9 +539,7 @@ _WITH_TEXTS = select(*(messages.c[name] for name in _COLUMNS)).where(
 def with_texts(conn: Connection, user_id: str, content_hashes: Sequence[str]) -> list[StoredMessage]:
     """Return the messages of a user in all scopes that have an id of their client and one of these texts."""
     query = _WITH_TEXTS.where(messages.c.user_id == user_id)
-    return [
-        StoredMessage(*row) for chunk in chunks(content_hashes) for row in conn.execute(query, {"hashes": chunk}).all()
-    ]
+    return [StoredMessage(*row) for row in conn.execute(query, {"hashes": content_hashes})]
 
 
 def calls_on(conn: Connection, day: datetime) -> int:
@@ -564,9 +552,8 @@ def calls_on(conn: Connection, day: datetime) -> int:
 def undone(conn: Connection, message_ids: Sequence[str]) -> dict[Scope, list[str]]:
     """Return those deleted messages that an undo deleted, by their scope."""
     by_scope: dict[Scope, list[str]] = {}
-    for chunk in chunks(message_ids):
-        for row in conn.execute(_UNDONE, {"ids": chunk}).all():
-            by_scope.setdefault(to_scope(row), []).append(row.id)
+    for row in conn.execute(_UNDONE, {"ids": message_ids}):
+        by_scope.setdefault(to_scope(row), []).append(row.id)
     return by_scope
 
 
@@ -600,7 +587,7 @@ def said_then(user_id: str, external_id: str, role: str, content_hash: str, said
 
 def purged(conn: Connection, owner_ids: Sequence[str]) -> set[str]:
     """Return those of some ids that were purged."""
-    return {owner_id for chunk in chunks(owner_ids) for owner_id in conn.execute(_PURGED, {"ids": chunk}).scalars()}
+    return set(conn.execute(_PURGED, {"ids": owner_ids}).scalars())
 
 
 _PURGED = select(purged_ids.c.owner_id).where(purged_ids.c.owner_id.in_(listed("ids")))

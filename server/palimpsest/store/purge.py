@@ -25,7 +25,7 @@ from palimpsest.store.entries import EPOCH
 from palimpsest.store.graph.identity import USER, told
 from palimpsest.store.links import content_words
 from palimpsest.store.messages import said_then
-from palimpsest.store.rows import chunks, sees
+from palimpsest.store.rows import among, sees
 from palimpsest.store.schema import (
     conversations,
     entities,
@@ -61,15 +61,9 @@ def erase_from_pages(conn: Connection, message_ids: Sequence[str]) -> set[str]:
     the erased pages are still there.
     """
     erased = set(message_ids)
-    documents = {
-        session_id
-        for chunk in chunks(message_ids)
-        for session_id in conn.execute(
-            select(messages.c.session_id).where(messages.c.id.in_(chunk), messages.c.role == PAGE)
-        ).scalars()
-    }
+    are_erased = (among(messages.c.id, message_ids), messages.c.role == PAGE)
     changed: set[str] = set()
-    for document in documents:
+    for document in set(conn.execute(select(messages.c.session_id).where(*are_erased)).scalars()):
         query = select(messages.c.id, messages.c.content).where(
             messages.c.session_id == document, messages.c.role == PAGE
         )
@@ -102,13 +96,11 @@ def erase_from_graph(
     """Erase what memories and messages of a user name and state, and return the names that nothing has any more."""
     named: dict[str, list[str]] = defaultdict(list)
     for kind, ids in (("memory", memory_ids), ("message", message_ids)):
-        for chunk in chunks(ids):
-            of_owners = (mentions.c.kind == kind, mentions.c.owner_id.in_(chunk))
-            for row in conn.execute(select(mentions.c.entity_id, mentions.c.name).where(*of_owners)):
-                named[row.entity_id].append(row.name)
-            conn.execute(delete(mentions).where(*of_owners))
-    for chunk in chunks(memory_ids):
-        conn.execute(delete(relations).where(relations.c.memory_id.in_(chunk)))
+        of_owners = (mentions.c.kind == kind, among(mentions.c.owner_id, ids))
+        for row in conn.execute(select(mentions.c.entity_id, mentions.c.name).where(*of_owners)):
+            named[row.entity_id].append(row.name)
+        conn.execute(delete(mentions).where(*of_owners))
+    conn.execute(delete(relations).where(among(relations.c.memory_id, memory_ids)))
     if not named:
         return ()
     known = {row.id: row for row in conn.execute(select(entities).where(entities.c.user_id == user_id))}
@@ -190,10 +182,8 @@ def _forget_aliases(conn: Connection, aliases: Sequence[Row[Any]], names: Mappin
 def _names(conn: Connection, ids: AbstractSet[str]) -> dict[str, dict[str, list[str]]]:
     """Return how mentions call entities: by the id of the entity and by the key of the name, oldest first."""
     names: dict[str, dict[str, list[str]]] = {}
-    for chunk in chunks(sorted(ids)):
-        of_entities = mentions.c.entity_id.in_(chunk)
-        for row in conn.execute(select(mentions).where(of_entities).order_by(mentions.c.seq)):
-            names.setdefault(row.entity_id, {}).setdefault(row.key, []).append(row.name)
+    for row in conn.execute(select(mentions).where(among(mentions.c.entity_id, ids)).order_by(mentions.c.seq)):
+        names.setdefault(row.entity_id, {}).setdefault(row.key, []).append(row.name)
     return names
 
 
@@ -218,20 +208,14 @@ def _still_there(conn: Connection, names: AbstractSet[str], ids: AbstractSet[str
         (entity_aliases.c.name, entity_aliases.c.entity_id),
         (mentions.c.name, mentions.c.entity_id),
     ):
-        query = select(name_column).distinct()
-        if ids is None:
-            queries = [query.where(name_column.in_(chunk)) for chunk in chunks(sorted(names))]
-        else:
-            queries = [query.where(id_column.in_(chunk)) for chunk in chunks(sorted(ids))]
-        present.update(name for each in queries for name in conn.execute(each).scalars())
+        is_read = among(name_column, names) if ids is None else among(id_column, ids)
+        present.update(conn.execute(select(name_column).distinct().where(is_read)).scalars())
     return present & names
 
 
 def _forget_edits(conn: Connection, touched: AbstractSet[str], edits: Sequence[Row[Any]], erased: set[str]) -> None:
     """Erase the edits that tell of an erased entity or name. They cannot be undone any more."""
-    present: set[str] = set()
-    for chunk in chunks(sorted(touched)):
-        present.update(conn.execute(select(entities.c.id).where(entities.c.id.in_(chunk))).scalars())
+    present = set(conn.execute(select(entities.c.id).where(among(entities.c.id, touched))).scalars())
     names = erased - _still_there(conn, erased, touched)
     gone = (touched - present) | {form for name in names for form in (name.casefold(), name_key(name))}
     for row in edits:
@@ -294,27 +278,29 @@ def purge(
     touched.messages |= erase_from_pages(conn, selection.message_ids)
     _touch_context(conn, selection, touched)
     for kind, ids in (("memory", selection.memory_ids), ("message", selection.message_ids)):
-        for chunk in chunks(ids):
-            _erase_entries(conn, full_text, vectors.c.kind == kind, chunk, touched, now)
-    for chunk in chunks(selection.memory_ids):
-        conn.execute(delete(memory_sources).where(memory_sources.c.memory_id.in_(chunk)))
-        conn.execute(delete(history).where(history.c.memory_id.in_(chunk)))
-        conn.execute(update(index_log).where(index_log.c.memory_id.in_(chunk)).values(memory_id=None))
-        usage.erase_uses(conn, chunk)
-        conn.execute(delete(memories).where(memories.c.id.in_(chunk)))
-    for chunk in chunks(selection.message_ids):
-        conn.execute(delete(memory_sources).where(memory_sources.c.message_id.in_(chunk)))
-        conn.execute(delete(message_history).where(message_history.c.message_id.in_(chunk)))
-        if sayings := _sayings(conn, chunk):
-            conn.execute(delete(purged).where(purged.c.owner_id.in_(sayings)))
-            conn.execute(insert(purged), [{"owner_id": saying} for saying in sayings])
-        document_queries.erase(conn, chunk)
-        conn.execute(delete(messages).where(messages.c.id.in_(chunk)))
-    writes.erase_empty(conn)
-    for chunk in chunks((*selection.memory_ids, *selection.message_ids)):
-        conn.execute(delete(purged).where(purged.c.owner_id.in_(chunk)))
-        conn.execute(insert(purged), [{"owner_id": owner_id} for owner_id in chunk])
+        entries_of = select(vectors).where(vectors.c.kind == kind, among(vectors.c.owner_id, ids))
+        for entry in conn.execute(entries_of).all():
+            touched.move(entry.user_id, entry.embedder, entry.key, entry.vector, -1)
+            full_text.remove(conn, [entry.seq])
+            conn.execute(delete(vectors).where(vectors.c.seq == entry.seq))
+            conn.execute(insert(index_log).values(unit_seq=entry.seq, user_id=entry.user_id, op="delete", at=now))
     owners = (*selection.memory_ids, *selection.message_ids)
+    if kept := [*dict.fromkeys((*_sayings(conn, selection.message_ids), *owners))]:
+        conn.execute(delete(purged).where(among(purged.c.owner_id, kept)))
+        conn.execute(insert(purged), [{"owner_id": owner_id} for owner_id in kept])
+    conn.execute(update(index_log).where(among(index_log.c.memory_id, selection.memory_ids)).values(memory_id=None))
+    usage.erase_uses(conn, selection.memory_ids)
+    document_queries.erase(conn, selection.message_ids)
+    for column, ids in (
+        (memory_sources.c.memory_id, selection.memory_ids),
+        (memory_sources.c.message_id, selection.message_ids),
+        (history.c.memory_id, selection.memory_ids),
+        (message_history.c.message_id, selection.message_ids),
+        (memories.c.id, selection.memory_ids),
+        (messages.c.id, selection.message_ids),
+    ):
+        conn.execute(delete(column.table).where(among(column, ids)))
+    writes.erase_empty(conn)
     summary_queries.erase_of(conn, summary_queries.resting_on(conn, scope.user_id, owners))
     jobs.erase(conn, scope.user_id, owners)
     usage.erase_recalls(conn, scope.user_id, owners, selection.texts)
@@ -343,18 +329,20 @@ def _of_scope(table: Table, scope: Scope) -> ColumnElement[bool]:
 def _texts(conn: Connection, scope: Scope, memory_ids: Sequence[str], message_ids: Sequence[str]) -> tuple[str, ...]:
     texts: dict[str, None] = {}
     queries = [
-        select(column).where(key.in_(chunk))
+        select(column).where(among(key, ids))
         for column, key, ids in (
             (memories.c.text, memories.c.id, memory_ids),
             (history.c.old_memory, history.c.memory_id, memory_ids),
             (history.c.new_memory, history.c.memory_id, memory_ids),
             (messages.c.content, messages.c.id, message_ids),
             (gist_rows.c.text, gist_rows.c.message_id, message_ids),
+            (
+                summaries.c.text,
+                summaries.c.id,
+                summary_queries.resting_on(conn, scope.user_id, (*memory_ids, *message_ids)),
+            ),
         )
-        for chunk in chunks(ids)
     ]
-    resting = summary_queries.resting_on(conn, scope.user_id, (*memory_ids, *message_ids))
-    queries += [select(summaries.c.text).where(summaries.c.id.in_(chunk)) for chunk in chunks(resting)]
     for query in queries:
         texts.update(dict.fromkeys(text for text in conn.execute(query).scalars() if text))
     return tuple(texts)
@@ -363,7 +351,7 @@ def _texts(conn: Connection, scope: Scope, memory_ids: Sequence[str], message_id
 def _sayings(conn: Connection, message_ids: Sequence[str]) -> list[str]:
     """Return what is kept of messages of clients, whose transcripts may say the same under other ids."""
     columns = (messages.c[name] for name in ("user_id", "external_id", "role", "content_hash", "said_at"))
-    query = select(*columns).where(messages.c.id.in_(message_ids), messages.c.external_id != "")
+    query = select(*columns).where(among(messages.c.id, message_ids), messages.c.external_id != "")
     return list(dict.fromkeys(said_then(*row)[1] for row in conn.execute(query).all()))
 
 
@@ -371,24 +359,8 @@ def _touch_context(conn: Connection, selection: PurgeSelection, touched: context
     """Mark the entries whose context the erased rows were. Their keys are rebuilt without them."""
     memory_ids, message_ids = set(selection.memory_ids), set(selection.message_ids)
     touched.messages.update(contextual_keys.neighbour_ids(conn, selection.message_ids) - message_ids)
-    for chunk in chunks(selection.message_ids):
-        cited_by = select(memory_sources.c.memory_id).where(memory_sources.c.message_id.in_(chunk))
-        touched.memories.update(set(conn.execute(cited_by).scalars()) - memory_ids)
-
-
-def _erase_entries(
-    conn: Connection,
-    full_text: FullText,
-    kind: ColumnElement[bool],
-    ids: Sequence[str],
-    touched: contextual_keys.TouchedEntries,
-    now: datetime,
-) -> None:
-    for entry in conn.execute(select(vectors).where(kind, vectors.c.owner_id.in_(ids))).all():
-        touched.move(entry.user_id, entry.embedder, entry.key, entry.vector, -1)
-        full_text.remove(conn, [entry.seq])
-        conn.execute(delete(vectors).where(vectors.c.seq == entry.seq))
-        conn.execute(insert(index_log).values(unit_seq=entry.seq, user_id=entry.user_id, op="delete", at=now))
+    cited_by = select(memory_sources.c.memory_id).where(among(memory_sources.c.message_id, selection.message_ids))
+    touched.memories.update(set(conn.execute(cited_by).scalars()) - memory_ids)
 
 
 def _begin_epoch(conn: Connection, newest_edit: int) -> None:

@@ -47,8 +47,8 @@ from palimpsest.core.models import (
 )
 from palimpsest.core.protocols import Vector
 
-IN_CHUNK = 500
-"""The number of values in one IN (...). Databases limit the parameters of a statement; the lowest limit is 32,766."""
+BATCH = 500
+"""How many values one statement is made for, where many are worked on in turn."""
 
 FULL_STOPS = " .!。।॥۔։።။។"  # noqa: RUF001 - full stops are meant
 """What may end a memory without changing what it says: the full stops of the scripts that have their own, and "!".
@@ -61,15 +61,10 @@ ListedValues: TypeAlias = "Select[tuple[Any]]"
 _T = TypeVar("_T")
 
 
-def chunks(values: Sequence[_T]) -> Iterator[Sequence[_T]]:
-    """Split values into pieces for one statement each."""
-    return (values[start : start + IN_CHUNK] for start in range(0, len(values), IN_CHUNK))
-
-
 def batched(values: Iterable[_T]) -> Iterator[list[_T]]:
     """Split an iterable into lists for one statement each."""
     iterator = iter(values)
-    while batch := list(islice(iterator, IN_CHUNK)):
+    while batch := list(islice(iterator, BATCH)):
         yield batch
 
 
@@ -144,6 +139,21 @@ def listed(name: str) -> ListedValues:
 def listed_numbers(name: str) -> ListedValues:
     """Return a bound list of integers for IN, as `listed` does of texts."""
     return select(json_numbers(bindparam(name, type_=JSON)).table_valued("value").c.value)
+
+
+def among(column: ColumnElement[Any], values: Iterable[Any]) -> ColumnElement[bool]:
+    """Return the condition that a column of texts or integers is one of some values, however many there are.
+
+    As with `listed`, they are one parameter.
+    """
+    elements = json_numbers if isinstance(column.type, Integer) else json_elements
+    array = bindparam(None, list(values), type_=JSON, unique=True)
+    return column.in_(select(elements(array).table_valued("value").c.value))
+
+
+def is_living(table: FromClause, scope: Scope) -> ColumnElement[bool]:
+    """Return the condition for the rows that `scope` sees and that are not deleted."""
+    return and_(sees(table, scope), table.c.deleted_at.is_(None))
 
 
 def packed(vector: Vector) -> bytes:
@@ -423,18 +433,12 @@ def to_time(value: str | None) -> datetime | None:
 
 def to_message(row: Row[Any]) -> Message:
     """Return a row of `messages` as a model."""
-    return Message(
-        id=row.id,
-        scope=to_scope(row),
-        role=row.role,
-        content=row.content,
-        said_at=row.said_at,
-        created_at=row.created_at,
-        name=row.name,
-        external_id=row.external_id,
-        session_id=row.session_id,
-        deleted_at=row.deleted_at,
-    )
+    return Message(scope=to_scope(row), **{name: getattr(row, name) for name in MESSAGE_FIELDS})
+
+
+_WHAT_IS_SAID = ("role", "name", "content", "external_id", "session_id", "said_at")
+MESSAGE_FIELDS = ("id", *_WHAT_IS_SAID, "created_at", "deleted_at")
+"""All fields of a message but its scope."""
 
 
 def to_history(row: Row[Any], sources: tuple[str, ...]) -> Version:

@@ -206,6 +206,9 @@ history = Table(
 Index("history_by_memory", history.c.memory_id, history.c.seq)
 Index("history_by_change", history.c.change)
 
+IS_SAID = messages.c.role != PAGE
+"""The condition for messages of conversations. The others are pages of documents, which nobody said."""
+
 message_history = Table(
     "message_history",
     metadata,

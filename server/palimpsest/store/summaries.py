@@ -23,12 +23,23 @@ from sqlalchemy import (
     select,
 )
 
-from palimpsest.core.models import LINK, PAGE, Memory, Message, Scope, Summary
+from palimpsest.core.models import LINK, Memory, Message, Scope, Summary
 from palimpsest.store.history import memories_at
 from palimpsest.store.memories import memories_by_id
 from palimpsest.store.messages import without_forgotten
-from palimpsest.store.rows import chunks, is_scope, local_day, minute_of, sees, to_memory, to_message, to_summary
+from palimpsest.store.rows import (
+    among,
+    is_living,
+    is_scope,
+    local_day,
+    minute_of,
+    sees,
+    to_memory,
+    to_message,
+    to_summary,
+)
 from palimpsest.store.schema import (
+    IS_SAID,
     history,
     index_log,
     memories,
@@ -74,8 +85,7 @@ def _thin_out(conn: Connection, newest_id: int, summary: Summary) -> None:
         if month in kept or len(kept) > KEPT_MONTHS:
             surplus.append(row.id)
         kept.add(month)
-    for chunk in chunks(surplus):
-        conn.execute(delete(summary_sources).where(summary_sources.c.summary_id.in_(chunk)))
+    conn.execute(delete(summary_sources).where(among(summary_sources.c.summary_id, surplus)))
 
 
 def _same_subject(kind: str) -> ColumnElement[bool]:
@@ -172,9 +182,8 @@ def unread_by(summary_id: int | None) -> ColumnElement[bool]:
 
 def erase_of(conn: Connection, summary_ids: Sequence[int]) -> None:
     """Erase summaries with what they rest on."""
-    for chunk in chunks(summary_ids):
-        conn.execute(delete(summary_sources).where(summary_sources.c.summary_id.in_(chunk)))
-        conn.execute(delete(summaries).where(summaries.c.id.in_(chunk)))
+    conn.execute(delete(summary_sources).where(among(summary_sources.c.summary_id, summary_ids)))
+    conn.execute(delete(summaries).where(among(summaries.c.id, summary_ids)))
 
 
 def resting_on(conn: Connection, user_id: str, owner_ids: Sequence[str]) -> list[int]:
@@ -182,12 +191,11 @@ def resting_on(conn: Connection, user_id: str, owner_ids: Sequence[str]) -> list
 
     These are the ones that rest on them, and the ones of which it is not known what they rest on.
     """
-    of_user = summaries.c.user_id == user_id
-    found = set(conn.execute(select(summaries.c.id).where(of_user, ~has_sources())).scalars())
-    for chunk in chunks(owner_ids):
-        query = select(summary_sources.c.summary_id).join(summaries, summaries.c.id == summary_sources.c.summary_id)
-        found.update(conn.execute(query.where(of_user, summary_sources.c.owner_id.in_(chunk))).scalars())
-    return sorted(found)
+    rests_on_one = exists().where(
+        summary_sources.c.summary_id == summaries.c.id, among(summary_sources.c.owner_id, owner_ids)
+    )
+    query = select(summaries.c.id).where(summaries.c.user_id == user_id, or_(~has_sources(), rests_on_one))
+    return list(conn.execute(query.order_by(summaries.c.id)).scalars())
 
 
 # Read summaries, what they are written from, and what changed since one was written.
@@ -413,11 +421,11 @@ def count_in_session_since(conn: Connection, scope: Scope, last: Summary, sessio
 
 
 def _lives(scope: Scope) -> ColumnElement[bool]:
-    return and_(sees(memories, scope), memories.c.deleted_at.is_(None))
+    return and_(is_living(memories, scope))
 
 
 def _is_said(scope: Scope) -> ColumnElement[bool]:
-    return and_(sees(messages, scope), messages.c.deleted_at.is_(None), messages.c.role != PAGE)
+    return and_(is_living(messages, scope), IS_SAID)
 
 
 def _between(column: ColumnElement[datetime], since: datetime, until: datetime) -> tuple[ColumnElement[bool], ...]:

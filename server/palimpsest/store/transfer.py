@@ -26,7 +26,7 @@ from palimpsest.store.projects import namesakes
 from palimpsest.store.rows import (
     MEMORY_FIELDS,
     Query,
-    chunks,
+    among,
     content_hash,
     is_scope,
     memory_hash,
@@ -112,9 +112,8 @@ def is_of_other_user(conn: Connection, user_id: str, item: Item) -> bool:
     for version in item["history"]:
         ids |= texts_in(version["before"]) | texts_in(version["after"])
     return any(
-        conn.execute(select(table.c.seq).where(table.c.id.in_(chunk), table.c.user_id != user_id)).first() is not None
+        conn.execute(select(table.c.seq).where(among(table.c.id, ids), table.c.user_id != user_id)).first() is not None
         for table in (entities, memories, messages)
-        for chunk in chunks(sorted(ids))
     )
 
 

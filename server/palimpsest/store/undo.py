@@ -15,7 +15,7 @@ from palimpsest.store import writes
 from palimpsest.store.graph import entity_edits
 from palimpsest.store.history import recorded
 from palimpsest.store.jobs import HOOKS
-from palimpsest.store.rows import MEMORY_FIELDS, chunks, sees, to_memory, to_time, with_state
+from palimpsest.store.rows import MEMORY_FIELDS, among, sees, to_memory, to_time, with_state
 from palimpsest.store.schema import entities, entity_history, history, memories, message_history, messages
 from palimpsest.store.writes import Transaction, find_duplicate, record
 
@@ -186,8 +186,8 @@ def _revert(tx: Transaction, conditions: Mapping[Table, ColumnElement[bool]]) ->
         if _differ(present, past):
             targets.append((present, past))
     # All of them are deleted first: a text may have moved from one memory to another, and only one may have it.
-    for chunk in chunks([present.id for present, _ in targets]):
-        tx.conn.execute(update(memories).where(memories.c.id.in_(chunk)).values(deleted_at=tx.now))
+    changed = among(memories.c.id, [present.id for present, _ in targets])
+    tx.conn.execute(update(memories).where(changed).values(deleted_at=tx.now))
     outcomes = [_set_state(tx, present, past) for present, past in targets]
     # If a message has several rows, the first of them tells its state before.
     first = {message_id: event for message_id, event, _ in reversed(_message_rows(tx, conditions[message_history]))}

@@ -15,6 +15,7 @@ from sqlalchemy import (
     and_,
     bindparam,
     delete,
+    false,
     func,
     insert,
     select,
@@ -25,7 +26,7 @@ from sqlalchemy import (
 from palimpsest.core.clock import exact_iso
 from palimpsest.core.models import Scope
 from palimpsest.store.links import content_words
-from palimpsest.store.rows import Query, chunks, listed, local_day, minute_of, scope_values, sees, to_scope
+from palimpsest.store.rows import Query, among, listed, local_day, minute_of, scope_values, sees, to_scope
 from palimpsest.store.schema import history, memories, memory_sources, memory_uses, messages, recalled, recalls
 
 # How often and when memories were used, and what else says how well they are remembered.
@@ -62,13 +63,9 @@ class Trace(NamedTuple):
 
 def note_uses(conn: Connection, uses: Mapping[str, Use]) -> None:
     """Note uses of memories by id. Those that are deleted or were erased meanwhile are left out."""
-    ids = [memory_id for chunk in chunks(sorted(uses)) for memory_id in conn.execute(_LIVING, {"ids": chunk}).scalars()]
-    for memory_id in ids:
-        use = uses[memory_id]
-        _put(conn, memory_id, use.times, use.last_at)
-
-
-_LIVING = select(memories.c.id).where(memories.c.id.in_(listed("ids")), memories.c.deleted_at.is_(None))
+    are_living = (among(memories.c.id, sorted(uses)), memories.c.deleted_at.is_(None))
+    for memory_id in conn.execute(select(memories.c.id).where(*are_living)).scalars().all():
+        _put(conn, memory_id, uses[memory_id].times, uses[memory_id].last_at)
 
 
 def _put(conn: Connection, memory_id: str, times: int, at: datetime) -> None:
@@ -106,7 +103,7 @@ def give(conn: Connection, memory_id: str, other_id: str) -> None:
 
 def erase_uses(conn: Connection, memory_ids: Sequence[str]) -> None:
     """Erase the uses of memories."""
-    conn.execute(delete(memory_uses).where(memory_uses.c.memory_id.in_(memory_ids)))
+    conn.execute(delete(memory_uses).where(among(memory_uses.c.memory_id, memory_ids)))
 
 
 def orphaned_uses(conn: Connection) -> list[str]:
@@ -239,18 +236,14 @@ def _states(conn: Connection, owner_ids: Sequence[str]) -> tuple[set[str], set[s
     """Return which memories and messages are living, and which were erased or forgotten."""
     living: set[str] = set()
     unspeakable = set(owner_ids)
-    for chunk in chunks(owner_ids):
-        of_memories = select(memories.c.id, memories.c.deleted_at, memories.c.is_forgotten)
-        for row in conn.execute(of_memories.where(memories.c.id.in_(chunk))):
+    for table, is_forgotten in ((memories, memories.c.is_forgotten), (messages, false())):
+        columns = (table.c.id, table.c.deleted_at, is_forgotten.label("is_forgotten"))
+        for row in conn.execute(select(*columns).where(among(table.c.id, owner_ids))):
             living |= {row.id} if row.deleted_at is None else set()
             unspeakable -= set() if row.is_forgotten else {row.id}
-        of_messages = select(messages.c.id, messages.c.deleted_at).where(messages.c.id.in_(chunk))
-        for row in conn.execute(of_messages):
-            living |= {row.id} if row.deleted_at is None else set()
-            unspeakable.discard(row.id)
-        cited = memory_sources.join(memories, memories.c.id == memory_sources.c.memory_id)
-        behind = select(memory_sources.c.message_id).select_from(cited).where(memories.c.is_forgotten.is_(True))
-        unspeakable |= set(conn.execute(behind.where(memory_sources.c.message_id.in_(chunk))).scalars())
+    cited = memory_sources.join(memories, memories.c.id == memory_sources.c.memory_id)
+    behind = select(memory_sources.c.message_id).select_from(cited).where(memories.c.is_forgotten.is_(True))
+    unspeakable |= set(conn.execute(behind.where(among(memory_sources.c.message_id, owner_ids))).scalars())
     return living, unspeakable
 
 
@@ -307,9 +300,7 @@ def erase_recalls(conn: Connection, user_id: str, owner_ids: Sequence[str], text
     `texts` are those of the memories and messages. A question may quote them if it has a word of theirs, apart from
     function words.
     """
-    erased: set[int] = set()
-    for chunk in chunks(owner_ids):
-        erased.update(conn.execute(select(recalled.c.recall_seq).where(recalled.c.owner_id.in_(chunk))).scalars())
+    erased = set(conn.execute(select(recalled.c.recall_seq).where(among(recalled.c.owner_id, owner_ids))).scalars())
     words = content_words(" ".join(texts))
     asked = conn.execute(select(recalls.c.seq, recalls.c.question).where(recalls.c.user_id == user_id)).all()
     erased.update(row.seq for row in asked if content_words(row.question) & words)
@@ -325,14 +316,13 @@ def erase_of_scope(conn: Connection, scope: Scope) -> None:
 def forget(conn: Connection, user_id: str, memory_ids: Sequence[str]) -> None:
     """Erase the recalls that may quote memories that somebody asked to forget, or the messages behind them."""
     owner_ids, texts = list(memory_ids), list[str]()
-    for chunk in chunks(memory_ids):
-        versions = select(history.c.new_memory).where(history.c.memory_id.in_(chunk), history.c.new_memory.is_not(None))
-        texts += conn.execute(versions).scalars()
-        behind = memory_sources.join(messages, messages.c.id == memory_sources.c.message_id)
-        query = select(messages.c.id, messages.c.content).select_from(behind)
-        for row in conn.execute(query.where(memory_sources.c.memory_id.in_(chunk))):
-            owner_ids.append(row.id)
-            texts.append(row.content)
+    of_memories = (among(history.c.memory_id, memory_ids), history.c.new_memory.is_not(None))
+    texts += conn.execute(select(history.c.new_memory).where(*of_memories)).scalars()
+    behind = memory_sources.join(messages, messages.c.id == memory_sources.c.message_id)
+    query = select(messages.c.id, messages.c.content).select_from(behind)
+    for row in conn.execute(query.where(among(memory_sources.c.memory_id, memory_ids))):
+        owner_ids.append(row.id)
+        texts.append(row.content)
     erase_recalls(conn, user_id, owner_ids, texts)
 
 
@@ -346,6 +336,5 @@ def orphaned_recalls(conn: Connection) -> list[int]:
 
 def erase_numbered(conn: Connection, seqs: Sequence[int]) -> None:
     """Erase recalls by number."""
-    for chunk in chunks(seqs):
-        conn.execute(delete(recalled).where(recalled.c.recall_seq.in_(chunk)))
-        conn.execute(delete(recalls).where(recalls.c.seq.in_(chunk)))
+    conn.execute(delete(recalled).where(among(recalled.c.recall_seq, seqs)))
+    conn.execute(delete(recalls).where(among(recalls.c.seq, seqs)))

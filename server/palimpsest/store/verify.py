@@ -5,7 +5,7 @@ Every write keeps them in step within one transaction. A difference is damage fr
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -20,7 +20,7 @@ from palimpsest.store import contextual_keys, documents, links, usage
 from palimpsest.store.database import Database, FullText, FullTextColumns
 from palimpsest.store.graph import statements
 from palimpsest.store.graph.statements import relation_rows, stated_names
-from palimpsest.store.rows import chunks, scope_values, to_memory, to_scope, unpacked, unpacked_key
+from palimpsest.store.rows import Query, among, scope_values, to_memory, to_scope, unpacked, unpacked_key
 from palimpsest.store.schema import (
     entities,
     entity_aliases,
@@ -62,21 +62,22 @@ class GraphFaults:
 
     def texts(self) -> list[str]:
         """Return the faults, one line for each kind, with examples."""
-        lines: list[str] = []
-        for what, ids in (
-            ("have other mentions or relations than they state", sorted(self.memories)),
-            ("are merged into an entity that cannot stand for them", sorted(self.merges)),
-        ):
-            if ids:
-                lines.append(f"{len(ids)} {what}: {', '.join(each[:8] for each in ids[:MAX_EXAMPLES])}")
-        for count, what in (
-            (len(self.mentions), "mentions belong to no memory, message or entity of their scope"),
-            (len(self.relations), "relations belong to no memory"),
-            (len(self.aliases), "names belong to no entity"),
-        ):
-            if count:
-                lines.append(f"{count} {what}")
-        return lines
+        return [
+            *_with_examples("have other mentions or relations than they state", self.memories),
+            *_with_examples("are merged into an entity that cannot stand for them", self.merges),
+            *_counted("mentions belong to no memory, message or entity of their scope", self.mentions),
+            *_counted("relations belong to no memory", self.relations),
+            *_counted("names belong to no entity", self.aliases),
+        ]
+
+
+def _with_examples(what: str, ids: Iterable[str]) -> list[str]:
+    found = sorted(ids)
+    return [f"{len(found)} {what}: {', '.join(each[:8] for each in found[:MAX_EXAMPLES])}"] if found else []
+
+
+def _counted(what: str, found: Collection[object]) -> list[str]:
+    return [f"{len(found)} {what}"] if found else []
 
 
 def compare(conn: Connection) -> GraphFaults:
@@ -91,8 +92,8 @@ def compare(conn: Connection) -> GraphFaults:
         if row.entity_id not in known or known[row.entity_id].user_id != row.user_id
     }
     several = {(row.user_id, row.key) for row in conn.execute(_OF_SEVERAL)}
-    stored = _relations(conn)
-    mentioned = _mentions(conn)
+    stored = _by_owner(conn, select(relations).order_by(relations.c.position), "memory_id")
+    mentioned = _by_owner(conn, select(mentions).where(mentions.c.kind == "memory"), "owner_id")
     for row in conn.execute(select(memories).order_by(memories.c.seq)):
         memory = to_memory(row)
         if not _states_agree(memory, mentioned.pop(memory.id, []), stored.pop(memory.id, []), several):
@@ -123,18 +124,11 @@ def _states_agree(
     return expected == [{name: getattr(row, name) for name in RELATION} for row in stated]
 
 
-def _mentions(conn: Connection) -> dict[str, list[Row[Any]]]:
-    by_memory: dict[str, list[Row[Any]]] = {}
-    for row in conn.execute(select(mentions).where(mentions.c.kind == "memory")):
-        by_memory.setdefault(row.owner_id, []).append(row)
-    return by_memory
-
-
-def _relations(conn: Connection) -> dict[str, list[Row[Any]]]:
-    by_memory: dict[str, list[Row[Any]]] = {}
-    for row in conn.execute(select(relations).order_by(relations.c.position)):
-        by_memory.setdefault(row.memory_id, []).append(row)
-    return by_memory
+def _by_owner(conn: Connection, query: Query, key: str) -> dict[str, list[Row[Any]]]:
+    by_owner: dict[str, list[Row[Any]]] = {}
+    for row in conn.execute(query):
+        by_owner.setdefault(getattr(row, key), []).append(row)
+    return by_owner
 
 
 def _stray_mentions(conn: Connection, known: Mapping[str, Row[Any]]) -> Iterator[int]:
@@ -177,15 +171,12 @@ def remove_strays(conn: Connection, faults: GraphFaults) -> set[str]:
     `statements.put` then writes their mentions and relations.
     """
     restated = set(faults.memories)
-    for chunk in chunks(sorted(faults.mentions)):
-        stray = mentions.c.seq.in_(chunk)
-        of_memories = select(memories.c.id).join(mentions, mentions.c.owner_id == memories.c.id)
-        restated.update(conn.execute(of_memories.where(stray, mentions.c.kind == "memory")).scalars())
-        conn.execute(delete(mentions).where(stray))
-    for chunk in chunks(sorted(faults.relations)):
-        conn.execute(delete(relations).where(relations.c.seq.in_(chunk)))
-    for chunk in chunks(sorted(faults.merges)):
-        conn.execute(update(entities).where(entities.c.id.in_(chunk)).values(merged_into=None))
+    stray = among(mentions.c.seq, faults.mentions)
+    of_memories = select(memories.c.id).join(mentions, mentions.c.owner_id == memories.c.id)
+    restated.update(conn.execute(of_memories.where(stray, mentions.c.kind == "memory")).scalars())
+    conn.execute(delete(mentions).where(stray))
+    conn.execute(delete(relations).where(among(relations.c.seq, faults.relations)))
+    conn.execute(update(entities).where(among(entities.c.id, faults.merges)).values(merged_into=None))
     for entity_id, key in sorted(faults.aliases):
         is_it = (entity_aliases.c.entity_id == entity_id, entity_aliases.c.key == key)
         owner = conn.execute(select(entities.c.user_id).where(entities.c.id == entity_id)).scalar_one_or_none()
@@ -230,27 +221,19 @@ class Faults:
 
     def texts(self) -> list[str]:
         """Return the faults, one line for each kind, with examples."""
-        lines = [f"the file: {text}" for text in self.file[:MAX_EXAMPLES]]
-        for what, ids in (
-            ("are searched by another text than they have", sorted(self.owners)),
-            ("differ from the last row of their history", sorted(self.unrecorded)),
-            ("have links that cannot be followed from both ends", sorted(self.links)),
-        ):
-            if ids:
-                lines.append(f"{len(ids)} {what}: {', '.join(owner[:8] for owner in ids[:MAX_EXAMPLES])}")
-        if self.orphans:
-            lines.append(f"{len(self.orphans)} entries belong to no memory or message")
-        if self.words:
-            lines.append("the full text does not find the words of its rows")
-        if self.means:
-            lines.append("the mean of a user's vectors is wrong")
-        if self.uses:
-            lines.append(f"{len(self.uses)} uses belong to no memory")
-        if self.gists:
-            lines.append(f"{len(self.gists)} gists belong to no page")
-        if self.recalls:
-            lines.append(f"{len(self.recalls)} questions of the recall log belong to no memory or message")
-        return [*lines, *self.graph.texts()]
+        return [
+            *(f"the file: {text}" for text in self.file[:MAX_EXAMPLES]),
+            *_with_examples("are searched by another text than they have", self.owners),
+            *_with_examples("differ from the last row of their history", self.unrecorded),
+            *_with_examples("have links that cannot be followed from both ends", self.links),
+            *_counted("entries belong to no memory or message", self.orphans),
+            *(["the full text does not find the words of its rows"] if self.words else []),
+            *(["the mean of a user's vectors is wrong"] if self.means else []),
+            *_counted("uses belong to no memory", self.uses),
+            *_counted("gists belong to no page", self.gists),
+            *_counted("questions of the recall log belong to no memory or message", self.recalls),
+            *self.graph.texts(),
+        ]
 
 
 def verify(conn: Connection, database: Database, progress: Progress) -> Faults:
@@ -308,8 +291,7 @@ def repair(conn: Connection, database: Database, faults: Faults, now: datetime) 
             values = {"live": row.deleted_at is None, "key": None, **scope_values(to_scope(row))}
             conn.execute(update(vectors).where(vectors.c.seq == entry.seq).values(**values))
         (touched.memories if kind == "memory" else touched.messages).add(owner)
-    for chunk in chunks(faults.uses):
-        usage.erase_uses(conn, chunk)
+    usage.erase_uses(conn, faults.uses)
     documents.erase(conn, faults.gists)
     usage.erase_numbered(conn, faults.recalls)
     for memory_id in sorted(faults.unrecorded):

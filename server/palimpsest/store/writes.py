@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, TypeAlias
 
@@ -42,6 +42,7 @@ from palimpsest.store.graph.entities import about_user
 from palimpsest.store.graph.identity import GraphWrite, mention_known, mention_with
 from palimpsest.store.memories import GrownBlocks, name_of_user
 from palimpsest.store.rows import (
+    MESSAGE_FIELDS,
     Query,
     connections,
     content_hash,
@@ -136,7 +137,6 @@ def record(tx: Transaction, event: Event, memory: Memory, old: str | None, *, is
     """
     history_id = str(uuid.uuid4())
     deleted = event is Event.DELETE
-    provenance = tx.provenance
     row = {
         "id": history_id,
         "memory_id": memory.id,
@@ -149,10 +149,7 @@ def record(tx: Transaction, event: Event, memory: Memory, old: str | None, *, is
         "actor_id": memory.actor_id,
         "role": memory.role,
         "state": memory_state(memory),
-        "stage": provenance.stage,
-        "model": provenance.model,
-        "prompt": provenance.prompt,
-        "caller": provenance.caller,
+        **asdict(tx.provenance),
         "change": tx.edit,
     }
     tx.conn.execute(_INSERT_HISTORY, row)
@@ -863,16 +860,9 @@ def _session_id(tx: Transaction, message: Message) -> str:
 def _insert_message(tx: Transaction, message: Message, session_id: str) -> Message:
     stored = replace(message, session_id=session_id)
     row = {
-        "id": stored.id,
         **scope_values(stored.scope),
-        "role": stored.role,
-        "name": stored.name,
-        "content": stored.content,
+        **{name: getattr(stored, name) for name in MESSAGE_FIELDS},
         "content_hash": content_hash(stored.content),
-        "external_id": stored.external_id,
-        "session_id": stored.session_id,
-        "said_at": stored.said_at,
-        "created_at": stored.created_at,
         "change": tx.edit,
     }
     tx.conn.execute(_INSERT_MESSAGE, row)

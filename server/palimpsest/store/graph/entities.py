@@ -18,7 +18,7 @@ from palimpsest.store.graph.identity import members_of, roots_of, to_entity, use
 from palimpsest.store.graph.statements import stated_names
 from palimpsest.store.history import memories_at
 from palimpsest.store.memories import learned_memories, name_of_user
-from palimpsest.store.rows import listed, scope_parts, scope_values, seen_values, sees, sees_named, to_memory
+from palimpsest.store.rows import is_living, listed, scope_parts, scope_values, seen_values, sees, sees_named, to_memory
 from palimpsest.store.schema import entities, entity_aliases, entity_history, memories, mentions, messages, relations
 from palimpsest.text.names.known_names import Span, beginning, known_names, name_candidates
 
@@ -525,7 +525,7 @@ def owners_and_entities(
     query = (
         select(mentions.c.owner_id, mentions.c.entity_id)
         .join(memories, memories.c.id == mentions.c.owner_id)
-        .where(mentions.c.kind == "memory", mentions.c.current, sees(memories, scope), memories.c.deleted_at.is_(None))
+        .where(mentions.c.kind == "memory", mentions.c.current, is_living(memories, scope))
         .order_by(memories.c.seq.desc(), mentions.c.seq)
         .limit(limit)
     )
@@ -561,7 +561,7 @@ def texts_of_edit(conn: Connection, edit: int) -> list[str]:
 
 def count_graph(conn: Connection, scope: Scope) -> tuple[int, int]:
     """Return how many entities the living memories of a scope mention, and how many relations they state."""
-    living = and_(sees(memories, scope), memories.c.deleted_at.is_(None))
+    living = and_(is_living(memories, scope))
     mentioned = (
         select(mentions.c.entity_id)
         .join(memories, memories.c.id == mentions.c.owner_id)

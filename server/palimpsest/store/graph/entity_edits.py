@@ -44,7 +44,7 @@ from palimpsest.store.graph.identity import (
 )
 from palimpsest.store.graph.statements import put, put_relations
 from palimpsest.store.memories import name_of_user
-from palimpsest.store.rows import Query, chunks, listed, sees, to_memory, to_scope
+from palimpsest.store.rows import Query, among, listed, sees, to_memory, to_scope
 from palimpsest.store.schema import entities, entity_aliases, entity_history, memories, memory_sources, mentions
 
 # Read and write the state of entities, aliases and mentions that an edit of entities changed.
@@ -262,10 +262,8 @@ def _split(write: GraphWrite, edit: Split) -> None:
 
 
 def _refuse_unseen(write: GraphWrite, memory_ids: Sequence[str]) -> None:
-    known: set[str] = set()
-    for chunk in chunks(memory_ids):
-        seen = select(memories.c.id).where(memories.c.id.in_(chunk), sees(memories, write.scope))
-        known.update(write.conn.execute(seen).scalars())
+    seen = select(memories.c.id).where(among(memories.c.id, memory_ids), sees(memories, write.scope))
+    known = set(write.conn.execute(seen).scalars())
     for memory_id in memory_ids:
         if memory_id not in known:
             raise MemoryNotFoundError(f"there is no memory {memory_id[:8]} in this scope; nothing was changed")
@@ -274,10 +272,9 @@ def _refuse_unseen(write: GraphWrite, memory_ids: Sequence[str]) -> None:
 def _mentions_of(write: GraphWrite, kind: str, owner_ids: Sequence[str]) -> dict[str, dict[str, str]]:
     """Return the entity that each key of memories or messages means, by owner."""
     found: dict[str, dict[str, str]] = {}
-    for chunk in chunks(owner_ids):
-        query = select(mentions).where(mentions.c.kind == kind, mentions.c.owner_id.in_(chunk))
-        for row in write.conn.execute(query.order_by(mentions.c.seq)):
-            found.setdefault(row.owner_id, {})[row.key] = row.entity_id
+    query = select(mentions).where(mentions.c.kind == kind, among(mentions.c.owner_id, owner_ids))
+    for row in write.conn.execute(query.order_by(mentions.c.seq)):
+        found.setdefault(row.owner_id, {})[row.key] = row.entity_id
     return found
 
 
@@ -300,20 +297,16 @@ def _is_split_already(write: GraphWrite, meant: dict[str, dict[str, str]], group
 
 def _messages_only_of(write: GraphWrite, memory_ids: Sequence[str], group: set[str]) -> list[str]:
     """Return the messages behind memories that are behind no other memory that mentions the group."""
-    cited: set[str] = set()
-    for chunk in chunks(memory_ids):
-        query = select(memory_sources.c.message_id).where(memory_sources.c.memory_id.in_(chunk))
-        cited.update(write.conn.execute(query).scalars())
+    query = select(memory_sources.c.message_id).where(among(memory_sources.c.memory_id, memory_ids))
+    cited = set(write.conn.execute(query).scalars())
     of_group = exists().where(
         mentions.c.kind == "memory",
         mentions.c.owner_id == memory_sources.c.memory_id,
         mentions.c.entity_id.in_(sorted(group)),
     )
-    for chunk in chunks(sorted(cited)):
-        others = select(memory_sources.c.message_id, memory_sources.c.memory_id).where(
-            memory_sources.c.message_id.in_(chunk), of_group
-        )
-        cited -= {row.message_id for row in write.conn.execute(others).all() if row.memory_id not in memory_ids}
+    columns = (memory_sources.c.message_id, memory_sources.c.memory_id)
+    others = select(*columns).where(among(memory_sources.c.message_id, sorted(cited)), of_group)
+    cited -= {row.message_id for row in write.conn.execute(others).all() if row.memory_id not in memory_ids}
     return sorted(cited)
 
 

@@ -29,7 +29,7 @@ from palimpsest.store.database import (
     words_found,
     words_in,
 )
-from palimpsest.store.rows import chunks, scope_values, seen_values
+from palimpsest.store.rows import batched, scope_values, seen_values
 
 CREATE = (
     """
@@ -107,10 +107,10 @@ class PostgresFullText:
 
     def remove(self, conn: Connection, seqs: Sequence[int]) -> None:
         """Remove the rows of entries. Unknown numbers are ignored."""
-        for chunk in chunks(seqs):
+        for chunk in batched(seqs):
             counted = _Counts()
             counted.add(self._stored(conn, chunk), -1)
-            conn.execute(_REMOVE, {"seqs": list(chunk)})
+            conn.execute(_REMOVE, {"seqs": chunk})
             counted.write(conn)
 
     def count(self, conn: Connection) -> int:

@@ -28,7 +28,7 @@ from palimpsest.store.database import (
     rarest,
     words_found,
 )
-from palimpsest.store.rows import chunks
+from palimpsest.store.rows import batched
 
 CREATE = (
     # The ascii tokenizer takes every character beyond ASCII as part of a token, in every build of SQLite.
@@ -151,7 +151,7 @@ class SqliteFullText:
         del user_id  # FTS5 counts the rows of a user only one by one
         counts: dict[str, int] = {}
         with _damage_as_full_text_error():
-            for chunk in chunks(list(dict.fromkeys(words))):
+            for chunk in batched(dict.fromkeys(words)):
                 newest = conn.execute(_NEWEST).scalar() or 0
                 matches = tuple(f"{_TEXTS} : {_quoted(word)}" for word in chunk)
                 rows = conn.exec_driver_sql(" UNION ALL ".join([_COUNTED] * len(chunk)), matches).all()
@@ -177,11 +177,8 @@ class SqliteFullText:
     def own_text_counts(self, conn: Connection, words: Iterable[str]) -> dict[str, int]:
         """Return in exactly how many rows each word occurs in the entry's own text. Raises FullTextError."""
         with _damage_as_full_text_error():
-            return {
-                str(word): int(number)
-                for chunk in chunks(list(words))
-                for word, number in conn.execute(_OWN_COUNTS, {"words": json.dumps(list(chunk))})
-            }
+            rows = conn.execute(_OWN_COUNTS, {"words": json.dumps(list(words))})
+            return {str(word): int(number) for word, number in rows}
 
 
 _PUT = text("INSERT INTO lexical(rowid, scope, own, context, facts) VALUES (:seq, :scope, :own, :context, :facts)")
