@@ -80,7 +80,8 @@ def test_what_only_prints_imports_no_memory() -> None:
 def test_the_help_names_no_python_types(tmp_path: Path) -> None:
     """Guards against `<bool>` beside every flag, and `<list[str]>` beside an option that may be repeated."""
     for words in ([], ["learn"], ["purge"], ["token", "create"]):
-        options = [line for line in palimpsest(tmp_path, *words, "--help").splitlines() if line.lstrip("│ ").startswith("--")]
+        lines = palimpsest(tmp_path, *words, "--help").splitlines()
+        options = [line for line in lines if line.lstrip("│ ").startswith("--")]
         assert options
         assert not [line for line in options if "<bool>" in line or "<str>" in line or "[str]" in line]
 
