@@ -125,9 +125,8 @@ def queries_of(module: Any) -> list[Callable[..., Any]]:
     """Return the public functions of a module that read through a connection."""
     return [
         function
-        for name, function in vars(module).items()
-        if inspect.isfunction(function)
-        and function.__module__ == module.__name__
+        for name, function in inspect.getmembers(module, inspect.isfunction)
+        if function.__module__ == module.__name__
         and next(iter(inspect.signature(function).parameters), "") == "conn"
         and not name.startswith("_")
         and name not in WRITES.get(module, "").split()

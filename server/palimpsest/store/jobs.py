@@ -201,19 +201,9 @@ def whole_payload(stored: Mapping[str, Any]) -> dict[str, Any]:
 def to_job(row: Row[Any]) -> Job:
     """Return a row of `jobs` as a model."""
     payload = whole_payload(row.payload)
-    return Job(
-        seq=row.seq,
-        kind=row.kind,
-        scope=replace(to_scope(row), with_general=not payload.get(OWN_ONLY)),
-        payload=payload,
-        created_at=row.created_at,
-        due_at=row.due_at,
-        attempts=row.attempts,
-        state=row.state,
-        error=row.error,
-        result=row.result,
-        finished_at=row.finished_at,
-    )
+    same = ("seq", "kind", "created_at", "due_at", "attempts", "state", "error", "result", "finished_at")
+    scope = replace(to_scope(row), with_general=not payload.get(OWN_ONLY))
+    return Job(scope=scope, payload=payload, **{name: getattr(row, name) for name in same})
 
 
 def due_job(conn: Connection, now: datetime, kinds: Sequence[JobKind]) -> Row[Any] | None:

@@ -443,17 +443,10 @@ MESSAGE_FIELDS = ("id", *_WHAT_IS_SAID, "created_at", "deleted_at")
 
 def to_history(row: Row[Any], sources: tuple[str, ...]) -> Version:
     """Return a row of `history` as a model."""
+    same = ("id", "memory_id", "old_memory", "new_memory", "created_at", "updated_at", "is_deleted", "actor_id", "role")
     return Version(
-        id=row.id,
-        memory_id=row.memory_id,
-        old_memory=row.old_memory,
-        new_memory=row.new_memory,
+        **{name: getattr(row, name) for name in same},
         event=Event(row.event),
-        created_at=row.created_at,
-        updated_at=row.updated_at,
-        is_deleted=row.is_deleted,
-        actor_id=row.actor_id,
-        role=row.role,
         provenance=Provenance(row.stage, row.model, row.prompt, row.caller),
         sources=sources,
         edit=row.change,

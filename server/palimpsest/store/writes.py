@@ -426,13 +426,8 @@ def _with_replaced(outcome: Outcome, replaced: Sequence[Memory]) -> Outcome:
 
 def _stated_at(tx: Transaction, fact: Fact) -> datetime | None:
     """Return when a fact was said, else when the newest of its source messages was said, if there are any."""
-    return fact.said_at or _last_said_at(tx, fact)
-
-
-def _last_said_at(tx: Transaction, fact: Fact) -> datetime | None:
-    """Return when the newest source message of a fact was said; None without sources."""
-    if not fact.sources:
-        return None
+    if fact.said_at or not fact.sources:
+        return fact.said_at
     return tx.conn.execute(select(func.max(messages.c.said_at)).where(messages.c.id.in_(fact.sources))).scalar_one()
 
 
