@@ -49,6 +49,7 @@ WRITES = {
     jobs: "enqueue enqueue_all insert_job queue_session begin_call end_call erase move replace_owner take progress "
     "finish interrupt postpone retry mark_reported",
     summaries: "put store erase_of",
+    entries: "set_meta",
 }
 """The functions that are no queries."""
 

@@ -412,18 +412,14 @@ def with_state(memory: Memory, text: str, state: Mapping[str, Any], updated_at: 
     A row that an import brought may not say what the text names. If the text is the present one, it names the same.
     """
     values: dict[str, Any] = {
-        field.name: field.from_column(_from_json(field.name, state.get(field.name, field.default)))
-        for field in _STATE_FIELDS
+        field.name: field.from_column(state.get(field.name, field.default)) for field in _STATE_FIELDS
     }
+    values |= {name: to_time(values[name]) for name in _TIMES}
     if text == memory.text:
         values |= {name: getattr(memory, name) for name in _STATEMENTS if name not in state}
     values |= {"valid_until": None, "valid_until_precision": "", "superseded_by": None, "is_forgotten": False}
     stated_at = values.pop("stated_at") or memory.stated_at
     return replace(memory, text=text, stated_at=stated_at, updated_at=updated_at, deleted_at=None, **values)
-
-
-def _from_json(name: str, value: Any) -> Any:
-    return to_time(value) if name in _TIMES else value
 
 
 def to_time(value: str | None) -> datetime | None:

@@ -35,7 +35,7 @@ from palimpsest.core.models import (
 )
 from palimpsest.core.protocols import Vector
 from palimpsest.core.validation import one_line
-from palimpsest.store import contextual_keys, links, usage
+from palimpsest.store import contextual_keys, entries, links, usage
 from palimpsest.store import memories as pinned
 from palimpsest.store.graph import statements as statement_queries
 from palimpsest.store.graph.entities import about_user
@@ -125,8 +125,7 @@ _NEXT = select(
 
 def reserve_edit_numbers(conn: Connection, newest: int) -> None:
     """Reserve the edit numbers up to `newest`."""
-    conn.execute(delete(meta).where(meta.c.key == EDITS))
-    conn.execute(insert(meta).values(key=EDITS, value=str(newest)))
+    entries.set_meta(conn, EDITS, newest)
     next_edit_number(conn)  # a database that counts by itself goes on from there
 
 
