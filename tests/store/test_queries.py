@@ -65,6 +65,7 @@ VALUES: dict[str, Any] = {
     "kind": "memory",
     "kinds": jobs.ORDER,
     "passage": "cello",
+    "key": "epoch",
     "zone": UTC,
     "bounds": BOUNDS,
     "deleted": None,
