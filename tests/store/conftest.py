@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from palimpsest.store.ledger import Ledger
+from tests.support.graph import Graph
 from tests.support.memory import StoppedClock
 from tests.support.stores import open_empty_ledger
 
@@ -23,3 +24,9 @@ def ledger(tmp_path: Path, clock: StoppedClock) -> Generator[Ledger]:
     opened = open_empty_ledger(tmp_path, clock)
     yield opened
     opened.close()
+
+
+@pytest.fixture
+def graph(ledger: Ledger, clock: StoppedClock) -> Graph:
+    """Return a graph in an empty ledger."""
+    return Graph(ledger, clock)

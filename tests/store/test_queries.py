@@ -49,6 +49,7 @@ WRITES = {
     jobs: "enqueue enqueue_all insert_job queue_session begin_call end_call erase move replace_owner take progress "
     "finish interrupt postpone retry mark_reported",
     summaries: "put store erase_of",
+    entries: "set_meta",
 }
 """The functions that are no queries."""
 
@@ -64,6 +65,7 @@ VALUES: dict[str, Any] = {
     "kind": "memory",
     "kinds": jobs.ORDER,
     "passage": "cello",
+    "key": "epoch",
     "zone": UTC,
     "bounds": BOUNDS,
     "deleted": None,
@@ -125,9 +127,8 @@ def queries_of(module: Any) -> list[Callable[..., Any]]:
     """Return the public functions of a module that read through a connection."""
     return [
         function
-        for name, function in vars(module).items()
-        if inspect.isfunction(function)
-        and function.__module__ == module.__name__
+        for name, function in inspect.getmembers(module, inspect.isfunction)
+        if function.__module__ == module.__name__
         and next(iter(inspect.signature(function).parameters), "") == "conn"
         and not name.startswith("_")
         and name not in WRITES.get(module, "").split()

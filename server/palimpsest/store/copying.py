@@ -238,17 +238,12 @@ def begin_epoch(conn: Connection, previous: str, now: datetime) -> None:
     It tells every index that it follows other rows now. A row of the index log for each user makes it look. A model's
     reply about the ledger as it was before is not stored (`purge.ERASED_AT`).
     """
-    _set(conn, entries.EPOCH, str(int(previous) + 1))
+    entries.set_meta(conn, entries.EPOCH, int(previous) + 1)
     newest = select(func.max(vectors.c.seq), vectors.c.user_id, literal("upsert"), literal(now, UtcTime())).group_by(
         vectors.c.user_id
     )
     conn.execute(insert(index_log).from_select(["unit_seq", "user_id", "op", "at"], newest))
-    _set(conn, ERASED_AT, str(entries.newest_log_number(conn)))
-
-
-def _set(conn: Connection, key: str, value: str) -> None:
-    conn.execute(delete(meta).where(meta.c.key == key))
-    conn.execute(insert(meta).values(key=key, value=value))
+    entries.set_meta(conn, ERASED_AT, entries.newest_log_number(conn))
 
 
 # Backups of a ledger that is in no file of its own: each is a complete ledger in an SQLite file.

@@ -18,9 +18,11 @@ from sqlalchemy import (
     and_,
     bindparam,
     case,
+    delete,
     exists,
     false,
     func,
+    insert,
     or_,
     select,
     text,
@@ -397,6 +399,17 @@ built before must be rebuilt."""
 def newest_log_number(conn: Connection) -> int:
     """Return the newest number of the index log, or 0 if it is empty."""
     return conn.execute(_NEWEST).scalar_one() or 0
+
+
+def meta_value(conn: Connection, key: str) -> str | None:
+    """Return what the ledger keeps under a key in `meta`."""
+    return conn.execute(select(meta.c.value).where(meta.c.key == key)).scalar()
+
+
+def set_meta(conn: Connection, key: str, value: object) -> None:
+    """Keep a value under a key in `meta`, in place of the one before."""
+    conn.execute(delete(meta).where(meta.c.key == key))
+    conn.execute(insert(meta).values(key=key, value=str(value)))
 
 
 _NEWEST = select(func.max(index_log.c.seq))

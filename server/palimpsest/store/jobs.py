@@ -13,9 +13,10 @@ from sqlalchemy import ColumnElement, Connection, Row, and_, case, delete, func,
 
 from palimpsest.core.clock import in_zone
 from palimpsest.core.models import Event, Memory, Outcome, Scope
+from palimpsest.store.entries import meta_value, set_meta
 from palimpsest.store.messages import CALLS, calls_on
 from palimpsest.store.rows import among, is_scope, scope_values, sees, to_memory, to_scope
-from palimpsest.store.schema import UNREPORTED, conversations, history, jobs, memories, memory_sources, messages, meta
+from palimpsest.store.schema import UNREPORTED, conversations, history, jobs, memories, memory_sources, messages
 
 # The states of a job: waiting, and when it is tried again.
 
@@ -201,19 +202,9 @@ def whole_payload(stored: Mapping[str, Any]) -> dict[str, Any]:
 def to_job(row: Row[Any]) -> Job:
     """Return a row of `jobs` as a model."""
     payload = whole_payload(row.payload)
-    return Job(
-        seq=row.seq,
-        kind=row.kind,
-        scope=replace(to_scope(row), with_general=not payload.get(OWN_ONLY)),
-        payload=payload,
-        created_at=row.created_at,
-        due_at=row.due_at,
-        attempts=row.attempts,
-        state=row.state,
-        error=row.error,
-        result=row.result,
-        finished_at=row.finished_at,
-    )
+    same = ("seq", "kind", "created_at", "due_at", "attempts", "state", "error", "result", "finished_at")
+    scope = replace(to_scope(row), with_general=not payload.get(OWN_ONLY))
+    return Job(scope=scope, payload=payload, **{name: getattr(row, name) for name in same})
 
 
 def due_job(conn: Connection, now: datetime, kinds: Sequence[JobKind]) -> Row[Any] | None:
@@ -294,7 +285,7 @@ def memories_of_job(conn: Connection, job: Job) -> list[Memory]:
 
 def model_use(conn: Connection, now: datetime) -> ModelUse:
     """Return how often a model was asked in the background, today (UTC) and ever, over all processes and users."""
-    value = conn.execute(select(meta.c.value).where(meta.c.key == MODEL_USE)).scalar_one_or_none()
+    value = meta_value(conn, MODEL_USE)
     stored: dict[str, Any] = {} if value is None else json.loads(value)
     day = f"{now.astimezone(UTC):%Y-%m-%d}"
     today: dict[JobKind, Any] = stored["today"] if stored.get("day") == day else {}
@@ -542,7 +533,7 @@ def begin_call(conn: Connection, call: ModelCall, limits: Limits, now: datetime)
         captured = calls_on(conn, now)
         if captured >= limits.captured_calls:
             return "captured calls"
-        _put(conn, CALLS, f"{now.astimezone(UTC):%Y-%m-%d} {captured + 1}")
+        set_meta(conn, CALLS, f"{now.astimezone(UTC):%Y-%m-%d} {captured + 1}")
     elif call.kind not in TOLD_KINDS:
         budgeted = made.budgeted
         if budgeted.calls >= limits.calls:
@@ -564,7 +555,7 @@ def _store(conn: Connection, made: ModelUse, call: ModelCall, more: Use) -> None
         "today": _with(made.today, call, more),
         "ever": _with(made.ever, call, more),
     }
-    _put(conn, MODEL_USE, json.dumps(value))
+    set_meta(conn, MODEL_USE, json.dumps(value))
 
 
 def _with(made: UseByKind, call: ModelCall, more: Use) -> Mapping[str, Mapping[str, tuple[int, int]]]:
@@ -575,11 +566,6 @@ def _with(made: UseByKind, call: ModelCall, more: Use) -> Mapping[str, Mapping[s
         kind: {stage: (use.calls, use.tokens) for stage, use in by_stage.items()}
         for kind, by_stage in {**made, call.kind: stages}.items()
     }
-
-
-def _put(conn: Connection, key: str, value: str) -> None:
-    conn.execute(delete(meta).where(meta.c.key == key))
-    conn.execute(insert(meta).values(key=key, value=value))
 
 
 # What becomes of jobs, inside a transaction, if what they are about is erased, moved or merged.

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from sqlalchemy import Connection, Row, Text, and_, cast, delete, func, insert, or_, select, union, update
 
-from palimpsest.core.models import LINK, Link, LinkedMemory, Memory, Scope
+from palimpsest.core.models import LINK, LinkedMemory, Memory, Scope
 from palimpsest.store.rows import among, listed, sees, to_memory
 from palimpsest.store.schema import history, memories, memory_links, purged, vectors
 from palimpsest.text.stopwords import without_function_words
@@ -60,11 +60,8 @@ def linked_with(conn: Connection, scope: Scope, memory: Memory) -> list[LinkedMe
     )
     own = {link.memory_id: link.reason for link in memory.links}
     others = [to_memory(row) for row in conn.execute(query, {"ids": ids})]
-    return [LinkedMemory(other, own.get(other.id) or _reason_in(other.links, memory.id)) for other in others]
-
-
-def _reason_in(links: Sequence[Link], memory_id: str) -> str:
-    return next((link.reason for link in links if link.memory_id == memory_id), "")
+    theirs = {other.id: link.reason for other in others for link in other.links if link.memory_id == memory.id}
+    return [LinkedMemory(other, own.get(other.id) or theirs.get(other.id, "")) for other in others]
 
 
 def _linked() -> Any:

@@ -70,13 +70,7 @@ def messages_before(conn: Connection, scope: Scope, message_id: str, limit: int)
     Those with a forgotten fact are left out.
     """
     first = select(messages.c.seq).where(messages.c.id == message_id).scalar_subquery()
-    query = (
-        select(messages)
-        .where(is_scope(messages, scope), messages.c.deleted_at.is_(None), messages.c.seq < first, IS_SAID)
-        .order_by(messages.c.seq.desc())
-        .limit(limit)
-    )
-    return without_forgotten(conn, [to_message(row) for row in conn.execute(query)][::-1])
+    return _newest(conn, limit, is_scope(messages, scope), messages.c.deleted_at.is_(None), messages.c.seq < first)
 
 
 def messages_since(conn: Connection, scope: Scope, since: datetime, limit: int) -> list[Message]:
@@ -84,12 +78,12 @@ def messages_since(conn: Connection, scope: Scope, since: datetime, limit: int) 
 
     Messages with a forgotten fact are left out.
     """
-    query = (
-        select(messages)
-        .where(sees(messages, scope), messages.c.said_at >= since, messages.c.deleted_at.is_(None), IS_SAID)
-        .order_by(messages.c.seq.desc())
-        .limit(limit)
-    )
+    return _newest(conn, limit, is_living(messages, scope), messages.c.said_at >= since)
+
+
+def _newest(conn: Connection, limit: int, *conditions: ColumnElement[bool]) -> list[Message]:
+    """Return those of the newest `limit` messages of conversations under some conditions that nobody forgot."""
+    query = select(messages).where(*conditions, IS_SAID).order_by(messages.c.seq.desc()).limit(limit)
     return without_forgotten(conn, [to_message(row) for row in conn.execute(query)][::-1])
 
 
@@ -98,13 +92,7 @@ def last_conversation(conn: Connection, scope: Scope) -> list[Message]:
 
     Deleted messages, and those with a forgotten fact, are left out.
     """
-    query = (
-        select(messages)
-        .where(sees(messages, scope), messages.c.project == scope.project, messages.c.deleted_at.is_(None), IS_SAID)
-        .order_by(messages.c.seq.desc())
-        .limit(LAST_MESSAGES)
-    )
-    newest = without_forgotten(conn, [to_message(row) for row in conn.execute(query)][::-1])
+    newest = _newest(conn, LAST_MESSAGES, is_living(messages, scope), messages.c.project == scope.project)
     newest.sort(key=lambda message: message.said_at)  # an import stores old conversations last
     return [message for message in newest if message.session_id == newest[-1].session_id]
 

@@ -313,7 +313,7 @@ def purge(
 
 def has_erased_rows_on_disk(conn: Connection) -> bool:
     """Return whether the database may still hold traces of erased rows: a purge is under way or was interrupted."""
-    return conn.execute(select(meta.c.value).where(meta.c.key == ROWS_ON_DISK)).first() is not None
+    return entries.meta_value(conn, ROWS_ON_DISK) is not None
 
 
 def note_free_space_erased(conn: Connection) -> None:
@@ -366,11 +366,6 @@ def _touch_context(conn: Connection, selection: PurgeSelection, touched: context
 def _begin_epoch(conn: Connection, newest_edit: int) -> None:
     """Begin a new epoch, and reserve the numbers of erased edits."""
     reserve_edit_numbers(conn, newest_edit)
-    values: dict[str, str] = {row.key: row.value for row in conn.execute(select(meta))}
-    for key, value in (
-        (EPOCH, int(values.get(EPOCH, 0)) + 1),
-        (ERASED_AT, entries.newest_log_number(conn)),
-        (ROWS_ON_DISK, 1),
-    ):
-        conn.execute(delete(meta).where(meta.c.key == key))
-        conn.execute(insert(meta).values(key=key, value=str(value)))
+    entries.set_meta(conn, EPOCH, int(entries.epoch(conn)) + 1)
+    entries.set_meta(conn, ERASED_AT, entries.newest_log_number(conn))
+    entries.set_meta(conn, ROWS_ON_DISK, 1)

@@ -412,18 +412,14 @@ def with_state(memory: Memory, text: str, state: Mapping[str, Any], updated_at: 
     A row that an import brought may not say what the text names. If the text is the present one, it names the same.
     """
     values: dict[str, Any] = {
-        field.name: field.from_column(_from_json(field.name, state.get(field.name, field.default)))
-        for field in _STATE_FIELDS
+        field.name: field.from_column(state.get(field.name, field.default)) for field in _STATE_FIELDS
     }
+    values |= {name: to_time(values[name]) for name in _TIMES}
     if text == memory.text:
         values |= {name: getattr(memory, name) for name in _STATEMENTS if name not in state}
     values |= {"valid_until": None, "valid_until_precision": "", "superseded_by": None, "is_forgotten": False}
     stated_at = values.pop("stated_at") or memory.stated_at
     return replace(memory, text=text, stated_at=stated_at, updated_at=updated_at, deleted_at=None, **values)
-
-
-def _from_json(name: str, value: Any) -> Any:
-    return to_time(value) if name in _TIMES else value
 
 
 def to_time(value: str | None) -> datetime | None:
@@ -443,17 +439,10 @@ MESSAGE_FIELDS = ("id", *_WHAT_IS_SAID, "created_at", "deleted_at")
 
 def to_history(row: Row[Any], sources: tuple[str, ...]) -> Version:
     """Return a row of `history` as a model."""
+    same = ("id", "memory_id", "old_memory", "new_memory", "created_at", "updated_at", "is_deleted", "actor_id", "role")
     return Version(
-        id=row.id,
-        memory_id=row.memory_id,
-        old_memory=row.old_memory,
-        new_memory=row.new_memory,
+        **{name: getattr(row, name) for name in same},
         event=Event(row.event),
-        created_at=row.created_at,
-        updated_at=row.updated_at,
-        is_deleted=row.is_deleted,
-        actor_id=row.actor_id,
-        role=row.role,
         provenance=Provenance(row.stage, row.model, row.prompt, row.caller),
         sources=sources,
         edit=row.change,

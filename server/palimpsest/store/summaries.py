@@ -439,44 +439,9 @@ def has_corrections_since(conn: Connection, scope: Scope, log_number: int) -> bo
     """
     # A mention of a memory is in the log too. What changes the memory also leaves a row of history, at the same time.
     changed = exists().where(history.c.memory_id == memories.c.id, history.c.updated_at == index_log.c.at)
-    reworded = (
-        select(index_log.c.seq)
-        .join(memories, memories.c.id == index_log.c.memory_id)
-        .where(
-            index_log.c.user_id == scope.user_id,
-            index_log.c.seq > log_number,
-            memories.c.revision > 1,
-            changed,
-            sees(memories, scope),
-        )
-    )
-    return _has_deletions_since(conn, scope, log_number) or conn.execute(reworded.limit(1)).first() is not None
-
-
-def _has_deletions_since(conn: Connection, scope: Scope, log_number: int) -> bool:
-    """Return whether a memory or message that the scope sees was deleted after a number of the index log.
-
-    A superseded memory counts as deleted.
-    """
-    of_memories = (
-        select(index_log.c.seq)
-        .join(memories, memories.c.id == index_log.c.memory_id)
-        .where(
-            index_log.c.user_id == scope.user_id,
-            index_log.c.seq > log_number,
-            memories.c.deleted_at.is_not(None),
-            sees(memories, scope),
-        )
-    )
-    of_messages = (
-        select(index_log.c.seq)
-        .join(vectors, vectors.c.seq == index_log.c.unit_seq)
-        .where(
-            index_log.c.user_id == scope.user_id,
-            index_log.c.seq > log_number,
-            index_log.c.op == "delete",
-            vectors.c.kind == "message",
-            sees(vectors, scope),
-        )
-    )
-    return any(conn.execute(query.limit(1)).first() is not None for query in (of_memories, of_messages))
+    is_other = or_(memories.c.deleted_at.is_not(None), and_(memories.c.revision > 1, changed))
+    later = select(index_log.c.seq).where(index_log.c.user_id == scope.user_id, index_log.c.seq > log_number).limit(1)
+    of_memories = later.join(memories, memories.c.id == index_log.c.memory_id).where(is_other, sees(memories, scope))
+    is_deletion = (index_log.c.op == "delete", vectors.c.kind == "message", sees(vectors, scope))
+    of_messages = later.join(vectors, vectors.c.seq == index_log.c.unit_seq).where(*is_deletion)
+    return any(conn.execute(query).first() is not None for query in (of_memories, of_messages))

@@ -271,22 +271,8 @@ MESSAGE = ("id", "project", "agent_id", "run_id", "role", "name", "content", "ex
 MESSAGE_STATE = ("created_at", "learnt", "deleted_at")
 MESSAGE_HISTORY = ("event", "updated_at", "stage", "caller")
 MEMORY = ("id", "project", "agent_id", "run_id", "text", *(field.name for field in MEMORY_FIELDS))
-HISTORY = (
-    "id",
-    "old_memory",
-    "new_memory",
-    "event",
-    "created_at",
-    "updated_at",
-    "is_deleted",
-    "actor_id",
-    "role",
-    "state",
-    "stage",
-    "model",
-    "prompt",
-    "caller",
-)
+_NOT_EXPORTED = ("seq", "memory_id", "change", "recorded_at")
+HISTORY = tuple(column.name for column in history.c if column.name not in _NOT_EXPORTED)
 
 
 ITEM_TYPES = ("alias", "conversation", "entity", "message", "memory", "summary")

@@ -34,7 +34,9 @@ class _Span:
 def undo(tx: Transaction, request: Undo) -> list[Outcome]:
     """Undo one edit or all edits since an instant, as far as the scope sees them. Raises InputError if it cannot."""
     if request.since is not None:
-        tx = _as_stage(tx, f"{UNDO} since {_in_full(request.since)}")
+        # With microseconds, so that `_covers` can tell later which edits were undone.
+        instant = request.since.astimezone(UTC).isoformat().replace("+00:00", "Z")
+        tx = _as_stage(tx, f"{UNDO} since {instant}")
         return _revert(tx, {table: and_(recorded(table) >= request.since, table.c.stage != MOVE) for table in _TABLES})
     number = _newest_in_effect(tx) if request.edit is None else request.edit
     _refuse_partly_visible(tx, number)
@@ -102,11 +104,6 @@ def _covers(target: str, edit: int, at: datetime) -> bool:
     if target.startswith("since "):
         return datetime.fromisoformat(target.removeprefix("since ")) <= at
     return target == str(edit)
-
-
-def _in_full(instant: datetime) -> str:
-    """Return an instant with microseconds, so that `_covers` can tell later which edits were undone."""
-    return instant.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
 def _refuse_partly_visible(tx: Transaction, number: int) -> None:

@@ -35,7 +35,7 @@ from palimpsest.core.models import (
 )
 from palimpsest.core.protocols import Vector
 from palimpsest.core.validation import one_line
-from palimpsest.store import contextual_keys, links, usage
+from palimpsest.store import contextual_keys, entries, links, usage
 from palimpsest.store import memories as pinned
 from palimpsest.store.graph import statements as statement_queries
 from palimpsest.store.graph.entities import about_user
@@ -125,8 +125,7 @@ _NEXT = select(
 
 def reserve_edit_numbers(conn: Connection, newest: int) -> None:
     """Reserve the edit numbers up to `newest`."""
-    conn.execute(delete(meta).where(meta.c.key == EDITS))
-    conn.execute(insert(meta).values(key=EDITS, value=str(newest)))
+    entries.set_meta(conn, EDITS, newest)
     next_edit_number(conn)  # a database that counts by itself goes on from there
 
 
@@ -426,13 +425,8 @@ def _with_replaced(outcome: Outcome, replaced: Sequence[Memory]) -> Outcome:
 
 def _stated_at(tx: Transaction, fact: Fact) -> datetime | None:
     """Return when a fact was said, else when the newest of its source messages was said, if there are any."""
-    return fact.said_at or _last_said_at(tx, fact)
-
-
-def _last_said_at(tx: Transaction, fact: Fact) -> datetime | None:
-    """Return when the newest source message of a fact was said; None without sources."""
-    if not fact.sources:
-        return None
+    if fact.said_at or not fact.sources:
+        return fact.said_at
     return tx.conn.execute(select(func.max(messages.c.said_at)).where(messages.c.id.in_(fact.sources))).scalar_one()
 
 

@@ -11,19 +11,12 @@ from palimpsest.store.apply import Write
 from palimpsest.store.graph.entities import entities_in_text, list_entities, names_beginning
 from palimpsest.store.graph.relations import relations_of
 from palimpsest.store.history import edits
-from palimpsest.store.ledger import Ledger
 from tests.support.graph import Graph
 from tests.support.memory import ALICE, StoppedClock
 
 WEB, API = (Scope("alice", project=name) for name in ("web", "api"))
 PAINTER, COOK = (Scope("alice", agent_id=name) for name in ("painter", "cook"))
 LIVES = Relation("Ana", "lives in", "Ghent")
-
-
-@pytest.fixture
-def graph(ledger: Ledger, clock: StoppedClock) -> Graph:
-    """Return a graph in an empty ledger."""
-    return Graph(ledger, clock)
 
 
 def shown(graph: Graph, scope: Scope = ALICE) -> set[str]:

@@ -8,19 +8,12 @@ from palimpsest.core.models import Decision, Entity, Event, Merge, Provenance, R
 from palimpsest.store.apply import Write
 from palimpsest.store.graph.entities import NAMES_READ, entities_in_text, entities_named, list_entities, names_beginning
 from palimpsest.store.graph.relations import relations_of
-from palimpsest.store.ledger import Ledger
 from tests.support.graph import Graph
-from tests.support.memory import ALICE, StoppedClock
+from tests.support.memory import ALICE
 
 SHED = Scope("alice", project="shed")
 AGENT = Scope("alice", agent_id="painter")
 BOB = Scope("bob")
-
-
-@pytest.fixture
-def graph(ledger: Ledger, clock: StoppedClock) -> Graph:
-    """Return a graph in an empty ledger."""
-    return Graph(ledger, clock)
 
 
 def named(graph: Graph, *names: str, scope: Scope = ALICE) -> dict[str, list[str]]:

@@ -19,18 +19,11 @@ from palimpsest.core.models import (
     Split,
 )
 from palimpsest.store.apply import Write
-from palimpsest.store.ledger import Ledger
 from tests.support.graph import Graph
-from tests.support.memory import ALICE, StoppedClock
+from tests.support.memory import ALICE
 
 WEB = Scope("alice", project="web")
 SHOP = Scope("alice", project="shop")
-
-
-@pytest.fixture
-def graph(ledger: Ledger, clock: StoppedClock) -> Graph:
-    """Return a graph in an empty ledger."""
-    return Graph(ledger, clock)
 
 
 def test_spellings_of_a_name_are_one_entity(graph: Graph) -> None:

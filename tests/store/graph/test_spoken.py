@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
 from palimpsest.core.models import Message, Provenance, Split
 from palimpsest.store.apply import Write
-from palimpsest.store.ledger import Ledger
 from tests.support.graph import Graph
-from tests.support.memory import ALICE, StoppedClock, messages_from
-
-
-@pytest.fixture
-def graph(ledger: Ledger, clock: StoppedClock) -> Graph:
-    """Return a graph in an empty ledger."""
-    return Graph(ledger, clock)
+from tests.support.memory import ALICE, messages_from
 
 
 def say(graph: Graph, text: str, speaker: str = "") -> Message:

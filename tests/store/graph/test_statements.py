@@ -6,18 +6,11 @@ import pytest
 
 from palimpsest.core.models import Decision, Event, Fact, NamedEntity, Outcome, Provenance, Relation
 from palimpsest.store.apply import Write
-from palimpsest.store.ledger import Ledger
 from tests.support.graph import Graph
-from tests.support.memory import ALICE, StoppedClock
+from tests.support.memory import ALICE
 
 ACME = Relation("Ana", "works at", "Acme")
 LYON = Relation("Ana", "works in", "Lyon")
-
-
-@pytest.fixture
-def graph(ledger: Ledger, clock: StoppedClock) -> Graph:
-    """Return a graph in an empty ledger."""
-    return Graph(ledger, clock)
 
 
 @pytest.fixture

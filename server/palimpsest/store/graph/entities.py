@@ -332,15 +332,12 @@ def owners_mentioning(
             messages.setdefault(row.owner_id, set()).add(members[row.entity_id])
         elif row.current or as_of is not None:
             memories.setdefault(row.owner_id, {})[row.key] = members[row.entity_id]
-    mentioned = _now(memories) if as_of is None else _then(conn, scope, memories, as_of)
+    now = {memory_id: set(meant.values()) for memory_id, meant in memories.items()}
+    mentioned = now if as_of is None else _then(conn, scope, memories, as_of)
     for memory_id, message_id in memory_queries.messages_of(conn, list(mentioned)):
         messages.setdefault(message_id, set()).update(mentioned[memory_id])
     owners = [*mentioned.items(), *messages.items()]
     return {key: {owner for owner, found in owners if found & of_key} for key, of_key in wanted.items()}
-
-
-def _now(memories: Mapping[str, Mapping[str, str]]) -> dict[str, set[str]]:
-    return {memory_id: set(meant.values()) for memory_id, meant in memories.items()}
 
 
 def _then(

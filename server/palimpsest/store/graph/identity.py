@@ -528,18 +528,11 @@ def unclear(write: GraphWrite, memory: Memory, entity: NamedEntity, candidates: 
 
     Only what the scope of the write sees is quoted of them.
     """
-    newest = _newest(write, candidates)
-    texts = memories_by_id(write.conn, [memory_id for ids in newest.values() for memory_id in ids])
+    known_of = _memories_of(write, candidates)
 
     def shown(candidate: Candidate) -> str:
-        quoted = next(
-            (
-                known
-                for known in (texts[one] for one in newest[candidate.root.id] if one in texts)
-                if known.deleted_at is None and is_seen(write.scope, known.scope)
-            ),
-            None,
-        )
+        seen = (known for known in known_of[candidate.root.id] if is_seen(write.scope, known.scope))
+        quoted = next((known for known in seen if known.deleted_at is None), None)
         if quoted is None:
             return f"{entity.name} [{candidate.root.id[:8]}]"
         return f'{candidate.root.name} [{candidate.root.id[:8]}] ("{shorten(quoted.text, MAX_QUOTED)}")'
@@ -562,11 +555,10 @@ def _described(
     said = describing(memory.text, entity.name)
     if not said:
         return None
-    newest = _newest(write, candidates)
-    texts = memories_by_id(write.conn, [memory_id for ids in newest.values() for memory_id in ids])
+    known_of = _memories_of(write, candidates)
 
     def known(candidate: Candidate) -> set[str]:
-        told = (texts[one].text for one in newest[candidate.root.id] if one in texts)
+        told = (memory.text for memory in known_of[candidate.root.id])
         return {word for text in (candidate.root.name, *told) for word in describing(text, entity.name)}
 
     return _only([candidate for candidate in candidates if said & known(candidate)])
@@ -574,16 +566,11 @@ def _described(
 
 def _called(write: GraphWrite, entity: NamedEntity, apart: str, candidates: Sequence[Candidate]) -> list[Candidate]:
     """Return the candidates that a memory tells apart by the same words."""
-    newest = _newest(write, candidates)
-    texts = memories_by_id(write.conn, [memory_id for ids in newest.values() for memory_id in ids])
+    known_of = _memories_of(write, candidates)
     return [
         candidate
         for candidate in candidates
-        if any(
-            qualifier(texts[memory_id].text, entity.name) == apart
-            for memory_id in newest[candidate.root.id]
-            if memory_id in texts
-        )
+        if any(qualifier(memory.text, entity.name) == apart for memory in known_of[candidate.root.id])
     ]
 
 
@@ -629,6 +616,13 @@ def _newest(write: GraphWrite, candidates: Sequence[Candidate]) -> Mapping[str, 
         ids = write.conn.execute(_NEWEST, {"ids": members, "limit": NEWEST}).scalars()
         newest[candidate.root.id] = list(dict.fromkeys(ids))
     return newest
+
+
+def _memories_of(write: GraphWrite, candidates: Sequence[Candidate]) -> Mapping[str, list[Memory]]:
+    """Return the memories of `_newest`, as far as they are not erased."""
+    newest = _newest(write, candidates)
+    known = memories_by_id(write.conn, [memory_id for ids in newest.values() for memory_id in ids])
+    return {root_id: [known[one] for one in ids if one in known] for root_id, ids in newest.items()}
 
 
 _NEWEST: Query = (
