@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC
+from types import ModuleType
 from typing import Any
 
 from sqlalchemy import ClauseElement, Connection, event
@@ -123,7 +124,7 @@ def test_every_query_runs_and_is_understood_by_postgresql(ledger: Ledger) -> Non
             _assert_portable(statement)
 
 
-def queries_of(module: Any) -> list[Callable[..., Any]]:
+def queries_of(module: ModuleType) -> list[Callable[..., Any]]:
     """Return the public functions of a module that read through a connection."""
     return [
         function
