@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mcp import Client
+from mcp.server import MCPServer
 
-from tests.support.mcp_client import reply_results, reply_text, text_of
+from palimpsest.server.app import build_server, settings_loader
+from palimpsest.server.mcp_server import input_schema
+from tests.support.mcp_client import reply_results, reply_text
 from tests.support.message_forms import FORMS
 from tests.support.server_in_process import connect
 
@@ -82,48 +84,11 @@ async def test_conversations_of_other_programs_are_stored(tmp_path: Path) -> Non
             )
 
 
-async def test_replies_say_only_what_helps_and_how_to_see_the_rest(tmp_path: Path) -> None:
-    """Guards the reader of replies: which text replaced which, what is deleted, where the rest is."""
-    async with connect(tmp_path) as memory:
-
-        async def call(tool: str, **arguments: Any) -> str:
-            return text_of(await memory.call_tool(tool, arguments))
-
-        talk = [
-            {"role": "user", "content": f"On day {number} I saw a wren; {'so small ' * 30}"} for number in range(30)
-        ]
-        kept = await call("add_memory", messages=talk)
-        assert "and no facts were learned" in kept
-        assert "Now add what matters in them as text" in kept
-        for text in ("User feeds wrens", "User feeds robins", "User fears geese"):
-            assert "scope:" not in await call("add_memory", text=text)
-        wrens, robins, geese = (hit["id"][:8] for hit in reversed(await listed(memory)))
-        replaced = await call("add_memory", text="User feeds finches", replaces=[wrens, robins])
-        assert f"\n  was: [{wrens}] User feeds wrens\n  was: [{robins}] User feeds robins" in replaced
-        message = (await listed(memory, filters={"kind": "message"}))[0]["id"]
-        await call("delete_memory", memory_ids=[geese, message])
-        deleted = await call("list_memories", deleted=True)
-        finches = (await listed(memory))[0]["id"][:8]
-        assert deleted.count(f"\n  replaced by [{finches}]") == 2
-        assert "User fears geese\n" in deleted
-        assert '1 message is deleted, too: list_memories(deleted=true, filters={"kind": "message"})' in deleted
-        day = await call("get_summary", kind="day:today")
-        assert "- User feeds finches\nMessages:\n- [" in day
-        assert "more messages are not shown.)" in day
-        assert 'note: list_memories shows every memory, and with filters={"kind": "message"} every message' in day
-        session = await call("get_summary", kind="session")
-        first, _, rest = session.partition("\n")
-        assert first.startswith("- [")
-        assert len(first) > 200, "a message is not cut after a few words"
-        assert first[3:11] in await call("get_history", memory_id=first[3:11])
-        assert "more messages are not shown.)" in rest
-        assert (await call("get_history", memory_id="0123456789")).startswith("no memory '0123456789'")
-        assert (await call("search_memories", query="")).startswith("query is empty")
-        assert (await call("search_memories", query="x", limit=[])).startswith("limit: ")
-        assert "note: scope: user bob" in await call("search_memories", query="wren", scope={"user_id": "bob"})
-        assert "scope: user alice, project atlas" in await call("list_memories", scope={"project": "atlas"})
-
-
-async def listed(memory: Client, **arguments: Any) -> list[dict[str, Any]]:
-    """Return what a list shows, newest first."""
-    return reply_results(await memory.call_tool("list_memories", arguments))
+async def test_the_catalog_shows_the_arguments_that_the_functions_take() -> None:
+    """Guards a function whose arguments change: the names, what is required and the defaults stand in two places."""
+    for tool in await MCPServer.list_tools(build_server(settings_loader())):
+        shown, taken = input_schema(tool.name), tool.input_schema
+        assert set(shown["properties"]) == set(taken["properties"]), tool.name
+        assert shown.get("required", []) == taken.get("required", []), tool.name
+        defaults = {name: part["default"] for name, part in shown["properties"].items() if "default" in part}
+        assert defaults == {name: taken["properties"][name]["default"] for name in defaults}, tool.name
