@@ -9,12 +9,11 @@ from typing import Any
 import anyio
 import pytest
 
-from loopback import OpenAIServer
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import Event, Scope
 from palimpsest.memory import Memory
-from tests.support.memory import ALICE, add_text, llm_settings, memory_in, memory_texts, messages_from
-from tests.support.scripted_model import facts_reply, is_extraction
+from tests.support.memory import ALICE, add_text, memory_in, memory_texts, messages_from
+from tests.support.scripted_model import facts_reply, is_extraction, memory_with
 
 pytestmark = pytest.mark.anyio
 
@@ -68,18 +67,17 @@ class TestWhatIsRefused:
             return facts_reply("Alice drinks Darjeeling") if is_extraction(request) else json.dumps(adds_it)
 
         said = messages_from(("user", "I drink Darjeeling"))
-        with OpenAIServer(model_reply) as model:
-            async with memory_in(tmp_path, max_memories=1, llm=llm_settings(model.base_url)) as memory:
-                bees = (await memory.add_text(ALICE, "The office is blue", infer=False)).outcomes[0].memory.id
-                result = await memory.add_messages(said)
-                assert result.kept_messages == 1
-                assert result.outcomes == ()
-                (note,) = result.notes
-                assert note.startswith("kept 1 message, but no facts were learned from them: alice has 1 memory")
-                assert "I drink Darjeeling" in {hit.text for hit in (await memory.search(ALICE, "Darjeeling")).hits}
-                await memory.delete(ALICE, [bees])
-                again = await memory.add_messages(said)
-                assert [outcome.memory.text for outcome in again.outcomes] == ["Alice drinks Darjeeling"]
+        async with memory_with(model_reply, tmp_path, max_memories=1) as (memory, _):
+            bees = (await memory.add_text(ALICE, "The office is blue", infer=False)).outcomes[0].memory.id
+            result = await memory.add_messages(said)
+            assert result.kept_messages == 1
+            assert result.outcomes == ()
+            (note,) = result.notes
+            assert note.startswith("kept 1 message, but no facts were learned from them: alice has 1 memory")
+            assert "I drink Darjeeling" in {hit.text for hit in (await memory.search(ALICE, "Darjeeling")).hits}
+            await memory.delete(ALICE, [bees])
+            again = await memory.add_messages(said)
+            assert [outcome.memory.text for outcome in again.outcomes] == ["Alice drinks Darjeeling"]
 
 
 class TestWhatIsNotRefused:

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from loopback import OpenAIServer
 from palimpsest.core.models import Relation, Scope
 from palimpsest.memory import Memory
 from palimpsest.store import verify
-from palimpsest.store.memories import name_of_user
-from tests.learn.decisions import ids_of, scripted
 from tests.support.graph import Graph
 from tests.support.ledger_access import ignore_progress
 from tests.support.mcp_client import reply_text
-from tests.support.memory import ALICE, StoppedClock, add_text, llm_settings, memory_in, memory_texts, messages_from
+from tests.support.memory import ALICE, StoppedClock, add_text, memory_in
 from tests.support.server_in_process import connect
 from tests.support.stores import open_empty_ledger
 
@@ -170,85 +165,6 @@ async def test_the_tool_names_the_relations_of_what_it_stored(tmp_path: Path) ->
         {"source": "Ida", "relationship": "sister of", "destination": "Tom"}
     ]
     assert "states Ida — sister of → Tom" in reply_text(reply)
-
-
-class TestTheUsersName:
-    """It outlives the memory that told it, and goes only where that was asked."""
-
-    @pytest.mark.few_by_day(1)
-    @pytest.mark.parametrize(
-        ("gone", "expected"),
-        [
-            ("replaced", "Tomasz"),
-            ("corrected", "Tomasz"),
-            ("deleted", "Tomasz"),
-            ("forget the street", "Tomasz"),
-            ("forget my name", ""),
-        ],
-    )
-    async def test_by_what_became_of_the_memory(self, tmp_path: Path, gone: str, expected: str) -> None:
-        """An undo of each brings back what was."""
-        text = "Tomasz lives in Lindenstraße"
-        async with forgetting_model(tmp_path, gone.removeprefix("forget ")) as memory:
-            await add_text(memory, "Tomasz keeps bees", metadata={"kept": True})
-            first = await add_text(memory, text, metadata={"user_name": "Tomasz"})
-            match gone:
-                case "replaced":
-                    await add_text(memory, "User lives in Wels", replaces=[first])
-                case "corrected":
-                    await memory.update(ALICE, first, text="User lives in Wels")
-                case "deleted":
-                    await memory.delete(ALICE, [first])
-                case _:
-                    await memory.add_messages(messages_from(("user", f"Please {gone}.")))
-            assert (
-                first not in [item.id for item in (await memory.scope_contents(ALICE)).memories] or gone == "corrected"
-            )
-            assert await name_of(memory) == expected
-            await memory.undo(ALICE)
-            assert await name_of(memory) == "Tomasz"
-            assert await memory_texts(memory) == ["Tomasz keeps bees", text]
-
-    async def test_a_text_that_tells_nothing_else_takes_it_along(self, tmp_path: Path) -> None:
-        """Who deletes it means the name."""
-        async with memory_in(tmp_path) as memory:
-            await add_text(memory, "Tomasz keeps bees")
-            first = await add_text(memory, "User's name is Tomasz.")
-            assert await name_of(memory) == "Tomasz"
-            await memory.delete(ALICE, [first])
-            assert await name_of(memory) == ""
-
-    @pytest.mark.parametrize("facts", [[], [{"text": "Ida keeps bees", "sources": [1]}]])
-    async def test_a_message_that_tells_it_and_no_fact_with_it(self, tmp_path: Path, facts: list[Any]) -> None:
-        """It is a memory of its own, and one that was told before in the same way is replaced."""
-        replies = [json.dumps({"user_name": name, "facts": facts}) for name in ("Tomasz", "Tomasz Nowak", "Tomasz")]
-        with OpenAIServer(
-            scripted(replies, lambda new, _: [(item["fact"], "ADD", None, None) for item in new])
-        ) as server:
-            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
-                for name in ("Tomasz", "Tomasz Nowak", "Tomasz"):
-                    await memory.add_messages(messages_from(("user", f"Hi, {name} here. Ida keeps bees.")))
-                texts = {item.text for item in (await memory.scope_contents(ALICE)).memories}
-                assert texts == {"User's name is Tomasz Nowak.", *(fact["text"] for fact in facts)}
-                assert await name_of(memory) == "Tomasz Nowak"
-
-
-async def name_of(memory: Memory) -> str:
-    """Return the name of the user."""
-    return await memory.engine.read(lambda conn: name_of_user(conn, ALICE))
-
-
-@asynccontextmanager
-async def forgetting_model(folder: Path, what: str) -> AsyncGenerator[Memory]:
-    """Open a memory whose model reads a request to forget and finds the memory of the street to be meant."""
-    reply = json.dumps({"facts": [], "forget": [{"forget": what, "sources": [1]}]})
-
-    def decide(facts: Any, memories: Any) -> list[tuple[Any, ...]]:
-        return [(facts[0]["fact"], "DELETE", number, None) for number in ids_of(memories, "Lindenstraße")]
-
-    with OpenAIServer(scripted([reply], decide)) as server:
-        async with memory_in(folder, llm=llm_settings(server.base_url)) as memory:
-            yield memory
 
 
 async def test_a_history_says_what_became_of_labels_and_by_what_a_memory_was_replaced(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from loopback import OpenAIServer
 from palimpsest.admin.doctor import verify
 from palimpsest.core.models import LINK, Decision, Event, Fact, Provenance, Undo
 from palimpsest.core.models import Memory as StoredMemory
@@ -26,7 +25,8 @@ from palimpsest.store.usage import Use
 from tests.support.exports import exporting
 from tests.support.ledger_access import ignore_progress
 from tests.support.ledger_files import run_sql
-from tests.support.memory import ALICE, StoppedClock, add_text, llm_settings, memory_in
+from tests.support.memory import ALICE, StoppedClock, add_text, memory_in
+from tests.support.scripted_model import memory_with
 
 pytestmark = pytest.mark.anyio
 
@@ -229,49 +229,46 @@ class TestWithModel:
     async def test_numbers_are_places_in_what_was_shown(self, tmp_path: Path) -> None:
         """Guards against ranks of neighbours used as places in the memory, as in the code published with the paper."""
         clock, model = StoppedClock(), FamilyModel()
-        with OpenAIServer(model) as server:
-            async with memory_in(tmp_path, clock, links="on", llm=llm_settings(server.base_url)) as memory:
-                old = [await add_text(memory, text) for text in (TEA, "User has a cat", SISTER, "User cycles to work")]
-                await link(memory, clock)
-                work = await add_text(memory, WORK)
-                await link(memory, clock)
-                after = await stored(memory, work)
-                assert [item.memory_id for item in after.links] == [old[2]]
-                assert (after.context, after.tags) == (f"Belongs to: {WORK}", ("family",))
-                for memory_id in old:
-                    neighbour = await stored(memory, memory_id)
-                    assert neighbour.context == f"Belongs to: {neighbour.text}"
+        async with memory_with(model, tmp_path, clock, links="on") as (memory, _):
+            old = [await add_text(memory, text) for text in (TEA, "User has a cat", SISTER, "User cycles to work")]
+            await link(memory, clock)
+            work = await add_text(memory, WORK)
+            await link(memory, clock)
+            after = await stored(memory, work)
+            assert [item.memory_id for item in after.links] == [old[2]]
+            assert (after.context, after.tags) == (f"Belongs to: {WORK}", ("family",))
+            for memory_id in old:
+                neighbour = await stored(memory, memory_id)
+                assert neighbour.context == f"Belongs to: {neighbour.text}"
         assert [item["id"] for item in model.requests[-1]] == list(range(len(model.requests[-1])))
         assert not any(memory_id in json.dumps(model.requests) for memory_id in (*old, work))
 
     async def test_an_invented_number_changes_nothing(self, tmp_path: Path) -> None:
         """The model is asked once more; then the job waits to be tried again."""
         clock, model = StoppedClock(), FamilyModel(invented=99)
-        with OpenAIServer(model) as server:
-            async with memory_in(tmp_path, clock, links="on", llm=llm_settings(server.base_url)) as memory:
-                sister = await add_text(memory, SISTER)
-                await add_text(memory, WORK)
-                await link(memory, clock)
-                after = await stored(memory, sister)
-                assert (after.links, after.context) == ((), "")
-                (report,) = await memory.care.jobs()
-                assert (report.job.state, report.job.attempts) == ("waiting", 1)
-                assert "there is no memory 99" in report.job.error
+        async with memory_with(model, tmp_path, clock, links="on") as (memory, _):
+            sister = await add_text(memory, SISTER)
+            await add_text(memory, WORK)
+            await link(memory, clock)
+            after = await stored(memory, sister)
+            assert (after.links, after.context) == ((), "")
+            (report,) = await memory.care.jobs()
+            assert (report.job.state, report.job.attempts) == ("waiting", 1)
+            assert "there is no memory 99" in report.job.error
 
     async def test_a_purge_takes_what_others_say_of_a_memory(self, tmp_path: Path) -> None:
         """The link, its reason and every context that was written beside it vanish, also from the history."""
         clock, model = StoppedClock(), FamilyModel()
-        with OpenAIServer(model) as server:
-            async with memory_in(tmp_path, clock, links="on", llm=llm_settings(server.base_url)) as memory:
-                sister, work = await add_text(memory, SISTER), await add_text(memory, WORK)
-                await link(memory, clock)
-                assert (await stored(memory, sister)).links
-                done = await memory.care.purge(ALICE, [work])
-                assert done.traces == ()
-                after = await stored(memory, sister)
-                assert (after.links, after.context, after.text) == ((), "", SISTER)
-                with memory.engine.ledger.read() as conn:
-                    states = conn.execute(select(history.c.state)).scalars().all()
-                    assert conn.execute(select(memory_links)).all() == []
-                assert work not in json.dumps(states)
-                assert "Antwerp" not in json.dumps(states)
+        async with memory_with(model, tmp_path, clock, links="on") as (memory, _):
+            sister, work = await add_text(memory, SISTER), await add_text(memory, WORK)
+            await link(memory, clock)
+            assert (await stored(memory, sister)).links
+            done = await memory.care.purge(ALICE, [work])
+            assert done.traces == ()
+            after = await stored(memory, sister)
+            assert (after.links, after.context, after.text) == ((), "", SISTER)
+            with memory.engine.ledger.read() as conn:
+                states = conn.execute(select(history.c.state)).scalars().all()
+                assert conn.execute(select(memory_links)).all() == []
+            assert work not in json.dumps(states)
+            assert "Antwerp" not in json.dumps(states)
