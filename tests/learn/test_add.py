@@ -95,7 +95,7 @@ class TestWithAModel:
 
     async def test_plain_facts_of_a_custom_prompt_find_their_source(self, tmp_path: Path) -> None:
         """Prompts written for Mem0, and the reply they ask for, work."""
-        custom = {"custom_fact_extraction_prompt": 'Give me {"facts": ["..."]} and $nothing else.'}
+        custom: dict[str, Any] = {"custom_fact_extraction_prompt": 'Give me {"facts": ["..."]} and $nothing else.'}
         reply = json.dumps({"facts": ["Rex is a dog", "Tea is fine"]})
         async with memory_with([reply], tmp_path, **custom) as (memory, server):
             tea = {"role": "user", "content": "I like tea", "id": "a"}

@@ -17,7 +17,7 @@ from palimpsest.core.errors import InputError
 from palimpsest.core.models import Decision, Event, Fact, Hit, Scope, Undo
 from palimpsest.learn.commit import WriteResult
 from palimpsest.memory import Memory
-from palimpsest.server.replies import advice
+from palimpsest.server import advice
 from tests.learn.decisions import ids_of
 from tests.support.command_line import palimpsest, palimpsest_json
 from tests.support.ledger_access import write_decisions
@@ -196,7 +196,8 @@ class TestUndo:
             await add_text(memory, "The build runs on Tuesdays")
             await memory.update(ALICE, memory_id, text="User collects stamps")
         gone = {"provider": "openai", "config": {"model": "e", "openai_base_url": "http://127.0.0.1:9/v1"}}
-        async with memory_in(tmp_path, **({"embedder": gone} if is_down else {})) as memory:
+        settings: dict[str, Any] = {"embedder": gone} if is_down else {}
+        async with memory_in(tmp_path, **settings) as memory:
             result = await memory.undo(ALICE)
             assert any("found by words only, until it can be embedded" in note for note in result.notes) is is_down
             assert [hit.id for hit in await by_words(memory, "violoncello")] == [memory_id]
@@ -314,7 +315,7 @@ class TestByHand:
 
         def dated(text: str, date: str) -> Fact:
             at, precision = parse_date(date) or (None, "")
-            dates = {"happened_at": at, "valid_from": at}
+            dates: dict[str, Any] = {"happened_at": at, "valid_from": at}
             return Fact(text, happened_precision=precision, valid_from_precision=precision, **dates)
 
         async with memory_in(tmp_path) as memory:

@@ -160,9 +160,8 @@ class TestAskedAgain:
         clock = StoppedClock()
         async with memory_in(tmp_path, clock) as memory:
             tea, figs = await add_text(memory, "Alice likes tea"), await add_text(memory, "Alice likes figs")
-            for kind, ids in (("link", [tea, figs]), ("gist", [tea])):
-                queue(memory, JobRequest(kind, payload={MEMORIES: ids}))
-            queue(memory, "summarize")
+            link, gist = ({MEMORIES: ids} for ids in ([tea, figs], [tea]))
+            queue(memory, JobRequest("link", payload=link), JobRequest("gist", payload=gist), "summarize")
             clock.forward(minutes=1)
             begin(memory, "link")
             await memory.care.purge(ALICE, [tea])

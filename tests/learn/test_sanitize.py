@@ -11,7 +11,7 @@ import pytest
 
 from palimpsest.core.models import Event, Scope
 from palimpsest.memory import Memory
-from palimpsest.server.replies import plain_text
+from palimpsest.server import replies
 from tests.support.ledger_access import ignore_progress
 from tests.support.memory import ALICE, StoppedClock, add_text, memory_in, messages_from
 from tests.support.scripted_model import facts_reply, memory_with
@@ -60,7 +60,7 @@ class TestSearchReplies:
             messages = messages_from(("assistant", f"I looked it up:\n{reply}\nSo, tea it is."))
             result = await memory.add_messages(messages)
             assert [*(await contents(memory)).values()][1:] == ["I looked it up:\nSo, tea it is."]
-            assert "3 recalled passages were not kept again" in result.notes
+            assert "3 recalled passages left out" in result.notes
             assert (await memory.add_messages(messages)).kept_messages == 0
 
     async def test_a_pasted_reply_is_removed_though_it_shows_what_the_text_hides(self, tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ class TestSearchReplies:
             await added(memory, "User plays the cello")
             reply = await searched(memory, "cello")
             result = await memory.add_messages(messages_from(("assistant", reply)))
-            assert (result.kept_messages, result.notes) == (0, ("1 recalled passages were not kept again",))
+            assert (result.kept_messages, result.notes) == (0, ("1 recalled passage left out",))
             assert (await contents(memory), server.chat_requests) == ({}, [])
             await memory.add_messages(messages_from(("user", f"{reply}\nBy the way, make it green tea.")))
             prompt = server.chat_requests[0]["messages"][1]["content"]
@@ -183,7 +183,7 @@ class TestTexts:
             for form in ("{}", "- {}", "  {} \n"):
                 result = await memory.add_text(ALICE, form.format(f"[{memory_id[:8]}] 2026-05-08 {TEA}"))
                 unchanged = f"unchanged (duplicate of {memory_id[:8]}): {TEA}"
-                assert plain_text.added_text(result, ALICE).startswith(unchanged)
+                assert replies.added_text(result, ALICE).startswith(unchanged)
                 assert len(await memory.log(ALICE)) == 1
 
     async def test_a_recalled_message_is_stored_in_its_own_words(self, tmp_path: Path) -> None:

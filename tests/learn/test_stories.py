@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -140,7 +140,7 @@ class Stage:
         memory, embedder = watched(memory)
         infer = step.get("infer", None if "say" in step or "decide" in step else False)
         if "say" in step:
-            said = step["say"] if isinstance(step["say"], list) else [step["say"]]
+            said = cast("list[Any]", step["say"]) if isinstance(step["say"], list) else [step["say"]]
             at = {"at": f"{step['at']}T10:00:00Z"} if "at" in step else {}
             texts = [{"role": "user", **at, **({"content": one} if isinstance(one, str) else one)} for one in said]
             stays = step.get("stays_in_project", False)

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from loopback import OpenAIServer
+from loopback import Chat, OpenAIServer, Reply
 from palimpsest.core.errors import ModelError
 from palimpsest.core.models import Fact, Memory, Message, Scope
 from palimpsest.llm.prompts import shipped_directory
@@ -81,7 +81,7 @@ class ScriptedModel:
 
 @asynccontextmanager
 async def memory_with(
-    model: Any, folder: Path, clock: StoppedClock | None = None, **settings: Any
+    model: Chat | Sequence[Reply | str], folder: Path, clock: StoppedClock | None = None, **settings: Any
 ) -> AsyncGenerator[tuple[OpenMemory, OpenAIServer]]:
     """Open Alice's memory in a folder, with a model behind a loopback server: replies in order, or a function."""
     with OpenAIServer(model) as server:
