@@ -136,21 +136,6 @@ class TestCallsThatEndEarly:
 
 
 class TestAnswer:
-    async def test_a_call_is_answered_while_the_model_thinks(self, tmp_path: Path) -> None:
-        """The reply says that the messages are kept; they are found, and what they teach is told later, once."""
-        held = HeldModel()
-        with OpenAIServer(held) as server:
-            async with learning_memory(tmp_path, server.base_url) as memory:
-                result = await memory.add_messages(messages_from(("user", "I like tea")))
-                assert (result.kept_messages, result.is_learning, result.outcomes) == (1, True, ())
-                assert await anyio.to_thread.run_sync(held.was_asked.wait, TIMEOUT)
-                assert [hit.text for hit in (await memory.search(ALICE, "tea")).hits] == ["I like tea"]
-                assert await memory.news(ALICE) == ()
-                held.may_answer.set()
-                assert await next_news(memory) == ("learned from 1 message:\n- Alice likes tea",)
-                assert await memory.news(ALICE) == ()
-                assert await memory_texts(memory) == ["Alice likes tea"]
-
     async def test_a_long_list_of_facts_is_cut(self, tmp_path: Path) -> None:
         """A note stays short, however much was learned."""
         with OpenAIServer(model) as server:
