@@ -14,6 +14,7 @@ from palimpsest.core.models import Event, Scope
 from tests.support.ledger_access import second_writer
 from tests.support.memory import ALICE, StoppedClock, add_text, llm_settings, memory_in, memory_texts, messages_from
 from tests.support.scripted_model import decision, decisions_reply, facts_reply, given, memory_with
+from tests.support.watched_embedder import watched
 
 pytestmark = pytest.mark.anyio
 
@@ -122,7 +123,7 @@ class TestWithAModel:
         assert system.startswith(custom or "You keep the long-term memory")
 
     async def test_memories_that_change_while_the_model_thinks_are_decided_on_again(self, tmp_path: Path) -> None:
-        """A decision on memories that have changed is not applied."""
+        """A decision on memories that have changed is not applied. The text is embedded once."""
         async with memory_in(tmp_path) as other:
             await other.add_text(ALICE, "User lives in Nice")
 
@@ -133,10 +134,12 @@ class TestWithAModel:
                         add("User lives in Metz")
                 return decisions_reply(*(decision(0, "DELETE", item["id"]) for item in shown))
 
-            async with memory_with(chat, tmp_path) as (memory, server):
+            async with memory_with(chat, tmp_path) as (plain, server):
+                memory, embedder = watched(plain)
                 await memory.add_text(ALICE, "User lives in Lyon")
                 assert len(server.chat_requests) == 2
                 assert await memory_texts(memory) == ["User lives in Lyon"]
+                assert embedder.texts == [("User lives in Lyon",)]
 
 
 class TestWhenTheModelFails:

@@ -1,10 +1,8 @@
-"""Each text of an add is embedded once: to compare it, to write it, and to name its near-duplicates."""
+"""What a call embeds, what waits for the background, and who embeds it."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -14,35 +12,11 @@ from palimpsest.learn import commit
 from palimpsest.memory import Memory
 from tests.support.ledger_access import ledger_in, second_writer
 from tests.support.memory import ALICE, memory_in, messages_from
-from tests.support.scripted_model import memory_with
 from tests.support.watched_embedder import watched
 
 pytestmark = pytest.mark.anyio
 
-NICE, LYON, METZ = "User lives in Nice", "User lives in Lyon", "User lives in Metz"
-
-
-def decision(event: str, text: str | None = None) -> str:
-    """Return the reply that decides on the first fact, beside the first memory."""
-    return json.dumps({"decisions": [{"fact": 0, "event": event, "memory": 0, "text": text}]})
-
-
-async def test_a_text_is_embedded_once_however_often_it_is_decided_on(tmp_path: Path) -> None:
-    """Guards the comparison that is repeated because another client was faster."""
-    async with memory_in(tmp_path) as plain:
-        await plain.add_text(ALICE, NICE)
-
-    def chat(_: dict[str, Any]) -> str:
-        if len(server.chat_requests) == 1:
-            with second_writer(tmp_path) as add:
-                add(METZ)
-        return decision("ADD")
-
-    async with memory_with(chat, tmp_path) as (plain, server):
-        memory, embedder = watched(plain)
-        await memory.add_text(ALICE, LYON)
-    assert len(server.chat_requests) == 2
-    assert embedder.texts == [(LYON,)]
+NICE, LYON = "User lives in Nice", "User lives in Lyon"
 
 
 async def test_of_a_long_text_a_call_embeds_the_first_window(tmp_path: Path) -> None:
@@ -73,16 +47,6 @@ async def test_a_call_embeds_no_longer_than_a_client_waits(tmp_path: Path, monke
         assert (await memory.search(ALICE, "Lyon")).hits[0].text == LYON
         await memory.care.rebuild()
         assert (await memory.health())["vectors"] == "complete"
-
-
-async def test_a_server_embeds_in_the_background_what_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A call does not wait for it, and nothing has to be started by hand."""
-    async with memory_in(tmp_path, background=True) as memory:
-        with monkeypatch.context() as patch:
-            patch.setattr(commit, "CALL_SECONDS", 0.0)
-            await memory.add_text(ALICE, NICE, infer=False)
-
-        await _until_complete(memory)
 
 
 async def test_while_one_process_embeds_another_waits_for_its_turn(tmp_path: Path) -> None:

@@ -15,7 +15,15 @@ from loopback import OpenAIServer
 from palimpsest.core.models import Scope
 from palimpsest.store.jobs import KEPT_DONE
 from tests.learn.decisions import Items, ids_of, scripted
-from tests.support.learning_jobs import TIMEOUT, HastyClock, learning_jobs, learning_memory, model, next_news
+from tests.support.learning_jobs import (
+    TIMEOUT,
+    HastyClock,
+    learning_jobs,
+    learning_memory,
+    memory_learning,
+    model,
+    next_news,
+)
 from tests.support.memory import ALICE, StoppedClock, messages_from
 from tests.support.scripted_model import is_extraction
 
@@ -45,15 +53,14 @@ async def test_what_was_forgotten_is_told_first_and_once(tmp_path: Path) -> None
     """
     trivia = [f"Some trivia about cloud number {number}." for number in range(6)]
     replies = [facts("Mark drinks."), facts(forget="Mark"), facts("Mark sings."), facts(*trivia, forget="Mark")]
-    with OpenAIServer(scripted(replies, keeps)) as server:
-        async with learning_memory(tmp_path, server.base_url) as memory:
-            told: list[tuple[str, ...]] = []
-            for text in ("Mark drinks", "Forget Mark.", "Mark sings", "Clouds! And forget Mark."):
-                await memory.add_messages(messages_from(("user", text)))
-                told.append(await next_news(memory))
-                with anyio.fail_after(TIMEOUT):
-                    while len(told) == 2 and any(report.job.notes for report in await learning_jobs(memory)):
-                        await anyio.lowlevel.checkpoint()
+    async with memory_learning(scripted(replies, keeps), tmp_path) as (memory, _):
+        told: list[tuple[str, ...]] = []
+        for text in ("Mark drinks", "Forget Mark.", "Mark sings", "Clouds! And forget Mark."):
+            await memory.add_messages(messages_from(("user", text)))
+            told.append(await next_news(memory))
+            with anyio.fail_after(TIMEOUT):
+                while len(told) == 2 and any(report.job.notes for report in await learning_jobs(memory)):
+                    await anyio.lowlevel.checkpoint()
     _, only_forgot, _, notes = told
     assert any(note.startswith("forgotten, as asked (Mark)") for note in only_forgot)
     assert not any("nothing new" in note for note in only_forgot)
@@ -65,12 +72,12 @@ async def test_what_was_forgotten_is_told_first_and_once(tmp_path: Path) -> None
 async def test_a_fact_that_holds_no_longer_is_told_as_such(tmp_path: Path) -> None:
     """A message of 2020 that arrives late is not "nothing new", and does not read as if it held."""
     rome, oslo = "User lives in Rome.", "User lives in Oslo."
-    with OpenAIServer(scripted([facts(rome), facts(oslo)], lambda _, __: [(0, "DELETE", 0, None)])) as server:
-        async with learning_memory(tmp_path, server.base_url) as memory:
-            for text, year in (("I live in Rome", 2026), ("I live in Oslo", 2020)):
-                said = {"role": "user", "content": text, "at": f"{year}-01-05T10:00:00Z"}
-                await memory.add_messages(messages_from(said))
-                notes = await next_news(memory)
+    contradicts = scripted([facts(rome), facts(oslo)], lambda _, __: [(0, "DELETE", 0, None)])
+    async with memory_learning(contradicts, tmp_path) as (memory, _):
+        for text, year in (("I live in Rome", 2026), ("I live in Oslo", 2020)):
+            said = {"role": "user", "content": text, "at": f"{year}-01-05T10:00:00Z"}
+            await memory.add_messages(messages_from(said))
+            notes = await next_news(memory)
     assert notes == (f"learned from 1 message:\n- {oslo} (until 2026-01-05)",)
 
 
@@ -106,14 +113,13 @@ async def test_what_a_process_did_before_it_ended_is_told_by_the_next_one(tmp_pa
 async def test_news_wait_until_somebody_asks_for_them(tmp_path: Path) -> None:
     """However much is learned in other scopes meanwhile, and whatever is purged there."""
     garden = Scope("alice", "garden")
-    with OpenAIServer(model) as server:
-        async with learning_memory(tmp_path, server.base_url, StoppedClock()) as memory:
-            await memory.add_messages(messages_from(("user", "I like figs"), scope=garden))
+    async with memory_learning(model, tmp_path, StoppedClock()) as (memory, _):
+        await memory.add_messages(messages_from(("user", "I like figs"), scope=garden))
+        await memory.care.retry_jobs()
+        for number in range(KEPT_DONE + 2):
+            await memory.add_messages(messages_from(("user", f"I like cake number {number}")))
             await memory.care.retry_jobs()
-            for number in range(KEPT_DONE + 2):
-                await memory.add_messages(messages_from(("user", f"I like cake number {number}")))
-                await memory.care.retry_jobs()
-                await memory.news(ALICE)
-            (cake, *_) = (await memory.search(ALICE, "cake number 1")).hits
-            await memory.care.purge(ALICE, [cake.id])
-            assert await memory.news(garden) == ("learned from 1 message:\n- Alice likes figs",)
+            await memory.news(ALICE)
+        (cake, *_) = (await memory.search(ALICE, "cake number 1")).hits
+        await memory.care.purge(ALICE, [cake.id])
+        assert await memory.news(garden) == ("learned from 1 message:\n- Alice likes figs",)

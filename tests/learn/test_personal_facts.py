@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from loopback import OpenAIServer
 from palimpsest.core.models import Scope
-from tests.support.learning_jobs import learning_memory, model, next_news
+from tests.support.learning_jobs import memory_learning, model, next_news
 from tests.support.memory import memory_in, messages_from
 
 pytestmark = pytest.mark.anyio
@@ -19,14 +18,13 @@ SAID = tuple(("user", text) for text in FACTS)
 
 
 async def test_a_job_that_learns_later_knows_whether_the_project_was_named(tmp_path: Path) -> None:
-    with OpenAIServer(model) as server:
-        async with learning_memory(tmp_path, server.base_url) as memory:
-            for name, stays in (("atlas", False), ("beta", True)):
-                scope = Scope("alice", project=name)
-                fact = f"User is allergic to the dust of {name}"
-                await memory.add_messages(messages_from(("user", fact), scope=scope), stays_in_project=stays)
-                await next_news(memory, scope)
-            everywhere = await memory.list(Scope("alice"))
+    async with memory_learning(model, tmp_path) as (memory, _):
+        for name, stays in (("atlas", False), ("beta", True)):
+            scope = Scope("alice", project=name)
+            fact = f"User is allergic to the dust of {name}"
+            await memory.add_messages(messages_from(("user", fact), scope=scope), stays_in_project=stays)
+            await next_news(memory, scope)
+        everywhere = await memory.list(Scope("alice"))
     assert [hit.text for hit in everywhere.hits] == ["User is allergic to the dust of atlas"]
 
 

@@ -123,17 +123,22 @@ async def test_two_of_one_name_are_told_apart(tmp_path: Path) -> None:
 
 
 async def test_an_unknown_name_is_an_error_that_names_near_ones(tmp_path: Path) -> None:
-    """Guards the next step of whoever misspells a name."""
+    """Guards the next step of whoever misspells a name. A spelling that only a deleted memory used is gone with it."""
     async with memory_in(tmp_path) as memory:
         with pytest.raises(InputError, match="No names are known yet"):
             await about(memory, "Ana")
         store_stating(memory, "Anna Berg knows Katharina", ("Anna Berg", "person"), ("Katharina", "person"))
-        with pytest.raises(InputError, match=r"Did you mean Katharina\?"):
-            await about(memory, "Katarina")
-        with pytest.raises(InputError, match=r"Did you mean Anna Berg\?"):
-            await about(memory, "Berg")
-        with pytest.raises(InputError, match="1 to 256 characters"):
-            await about(memory, " ")
+        secret = store_stating(memory, "Zeppelina dances", ("Zeppelina", "person"))
+        await memory.delete(ALICE, [secret])
+        for name, told in (
+            ("Katarina", r"Did you mean Katharina\?"),
+            ("Berg", r"Did you mean Anna Berg\?"),
+            (" ", "1 to 256 characters"),
+            ("Zeppelin", "^((?!Zeppelina).)*$"),
+            ("Zeppelina", "Zeppelina"),
+        ):
+            with pytest.raises(InputError, match=told):
+                await about(memory, name)
         with pytest.raises(InputError, match=r"overall, recent, .* and about:NAME"):
             await memory.summary(ALICE, "abot:Ana")
 
@@ -152,31 +157,22 @@ async def test_another_scope_sees_nothing_of_it(tmp_path: Path) -> None:
 
 
 async def test_it_stays_within_its_tokens_and_says_what_is_left_out(tmp_path: Path) -> None:
-    """Guards the agent's context from somebody of whom a lot is known."""
+    """Guards the agent's context from somebody of whom a lot is known, and what somebody's safety depends on."""
     async with memory_in(tmp_path) as memory:
         for number in range(150):
+            if number == 30:
+                store_stating(memory, "Ana is allergic to penicillin", ANA)
             text = f"Ana met person number {number} and {'they talked for a while, ' * 4}about the weather"
             stated = (Relation("Ana", "met", f"person {number}"),)
             store_stating(memory, text, ANA, (f"person {number}", "person"), relations=stated)
         result = await memory.summary(ALICE, "about:Ana")
     text = result.text
     assert count_tokens(text) <= MAX_TOKENS + 20  # the counts of what was left out
+    assert text.splitlines()[2].endswith("Ana is allergic to penicillin")
     assert "person number 149 " in text
     assert text.count(" more)") == 2
     assert "person number 0 " in text.split("(between these ")[1], "who she is was said first"
     assert result.is_cut
-
-
-async def test_an_allergy_is_shown_however_much_was_said_before_and_after(tmp_path: Path) -> None:
-    """Guards what somebody's safety depends on, if a dossier is cut."""
-    async with memory_in(tmp_path) as memory:
-        told = [f"Ana closed ticket {number} of the billing project" for number in range(250)]
-        for text in (*told[:30], "Ana is allergic to penicillin", *told[30:]):
-            store_stating(memory, text, ANA)
-        text = await about(memory, "Ana")
-    assert text.splitlines()[2].endswith("Ana is allergic to penicillin")
-    assert "more" in text
-    assert count_tokens(text) <= MAX_TOKENS + 20  # the counts of what was left out
 
 
 async def test_a_models_text_is_written_once_and_again_only_after_a_change(tmp_path: Path) -> None:
@@ -214,19 +210,6 @@ async def test_what_was_taken_back_does_not_come_back_from_a_kept_text(tmp_path:
     assert "is ill" not in result.text
     assert "Ana sings" in result.text
     assert "the text could not be written" in result.notes[0]
-
-
-async def test_a_name_that_only_a_forgotten_memory_used_is_gone(tmp_path: Path) -> None:
-    """Guards what was taken back: its spelling of a name goes with it."""
-    async with memory_in(tmp_path) as memory:
-        store_stating(memory, "Ana sings", ANA)
-        secret = store_stating(memory, "Zeppelina dances", ("Zeppelina", "person"))
-        await memory.delete(ALICE, [secret])
-        with pytest.raises(InputError) as raised:
-            await about(memory, "Zeppelin")
-        assert "Zeppelina" not in str(raised.value)
-        with pytest.raises(InputError):
-            await about(memory, "Zeppelina")
 
 
 async def test_a_change_while_the_model_writes_is_not_lost(tmp_path: Path) -> None:
