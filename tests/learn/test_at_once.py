@@ -7,8 +7,8 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Generator
-from contextlib import ExitStack, contextmanager
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,10 @@ import pytest
 
 from loopback import OpenAIServer
 from palimpsest.core.models import Decision, Edit, Event, Fact, Message, Scope, Undo
+from palimpsest.memory import Memory
 from tests.support.ledger_access import ledger_in, stored_rows, write_elsewhere, writing
-from tests.support.memory import ALICE, add_text, llm_settings, memory_in, memory_texts, messages_from
-from tests.support.scripted_model import facts_reply, is_extraction, reply_to_decide
+from tests.support.memory import ALICE, add_text, memory_in, memory_texts, messages_from
+from tests.support.scripted_model import facts_reply, given, is_extraction, memory_with, reply_to_decide
 from tests.support.stores import Store, ledger_variables
 
 pytestmark = pytest.mark.anyio
@@ -201,9 +202,9 @@ class TestAtOnce:
 Changes = Callable[[], object]
 
 
-@contextmanager
-def thinking(*changes: Changes) -> Generator[OpenAIServer]:
-    """Provide a model that decides by what it is shown. One change is made during each of its first requests."""
+@asynccontextmanager
+async def thinking(folder: Path, *changes: Changes) -> AsyncGenerator[tuple[Memory, OpenAIServer]]:
+    """Open a memory whose model decides by what it is shown. One change is made during each of its first requests."""
     left = list(changes)
 
     def chat(request: dict[str, Any]) -> str:
@@ -211,8 +212,8 @@ def thinking(*changes: Changes) -> Generator[OpenAIServer]:
             left.pop(0)()
         return facts_reply("User lives in Lyon") if is_extraction(request) else reply_to_decide(request)
 
-    with OpenAIServer(chat) as server:
-        yield server
+    async with memory_with(chat, folder) as opened:
+        yield opened
     assert left == []
 
 
@@ -223,8 +224,8 @@ def elsewhere(folder: Path, *decisions: Decision, **rest: Any) -> Changes:
 
 def shown(server: OpenAIServer) -> list[list[str]]:
     """Return which memories each request for decisions showed."""
-    prompts = [request["messages"][1]["content"] for request in server.chat_requests if not is_extraction(request)]
-    return [[item["text"] for item in json.loads(text.split("Stored memories: ", 1)[1])] for text in prompts]
+    asked = [given(request, "Stored memories") for request in server.chat_requests if not is_extraction(request)]
+    return [[item["text"] for item in memories] for memories in asked]
 
 
 class TestDecidedAgain:
@@ -246,10 +247,9 @@ class TestDecidedAgain:
             "deleted": Decision(Event.DELETE, memory_id=other),
             "restored": Decision(Event.ADD, memory_id=other),
         }[how]
-        with thinking(elsewhere(tmp_path, decisions)) as server:
-            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
-                result = await memory.add_text(ALICE, "User lives in Lyon with the cat Miso")
-                assert "User lives in Nice with the cat Miso" not in await memory_texts(memory)
+        async with thinking(tmp_path, elsewhere(tmp_path, decisions)) as (memory, server):
+            result = await memory.add_text(ALICE, "User lives in Lyon with the cat Miso")
+            assert "User lives in Nice with the cat Miso" not in await memory_texts(memory)
         (offered,) = shown(server)
         assert unrelated not in offered
         assert result.notes == ()
@@ -263,10 +263,9 @@ class TestDecidedAgain:
             elsewhere(tmp_path, Decision(Event.UPDATE, Fact("User lives in Rennes"), nice)),
             elsewhere(tmp_path, undo=Undo()),
         ]
-        with thinking(*changes) as server:
-            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
-                result = await memory.add_text(ALICE, "User lives in Lyon")
-                assert await memory_texts(memory) == ["User has a house in Nice", "User lives in Lyon"]
+        async with thinking(tmp_path, *changes) as (memory, server):
+            result = await memory.add_text(ALICE, "User lives in Lyon")
+            assert await memory_texts(memory) == ["User has a house in Nice", "User lives in Lyon"]
         assert result.notes == ()
         assert shown(server) == [
             ["User lives in Nice"],
@@ -279,10 +278,9 @@ class TestDecidedAgain:
         """There is no decision about a deleted memory, and no request with nothing to show."""
         async with memory_in(tmp_path) as memory:
             nice = await add_text(memory, "User lives in Nice")
-        with thinking(elsewhere(tmp_path, Decision(Event.DELETE, memory_id=nice))) as server:
-            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
-                (change,) = (await memory.add_text(ALICE, "User lives in Lyon")).outcomes
-                assert await memory_texts(memory) == ["User lives in Lyon"]
+        async with thinking(tmp_path, elsewhere(tmp_path, Decision(Event.DELETE, memory_id=nice))) as (memory, server):
+            (change,) = (await memory.add_text(ALICE, "User lives in Lyon")).outcomes
+            assert await memory_texts(memory) == ["User lives in Lyon"]
         assert (change.event, change.replaced, len(server.chat_requests)) == (Event.ADD, (), 1)
 
     async def test_a_text_is_stored_as_it_is_if_memories_keep_changing(self, tmp_path: Path) -> None:
@@ -290,10 +288,9 @@ class TestDecidedAgain:
         changes = [elsewhere(tmp_path, Decision(Event.ADD, Fact(f"User lives in street {n}"))) for n in range(5)]
         async with memory_in(tmp_path) as memory:
             await add_text(memory, "User lives in Nice")
-        with thinking(*changes) as server:
-            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
-                result = await memory.add_text(ALICE, "User lives in Lyon")
-                assert len(await memory_texts(memory)) == 7
+        async with thinking(tmp_path, *changes) as (memory, server):
+            result = await memory.add_text(ALICE, "User lives in Lyon")
+            assert len(await memory_texts(memory)) == 7
         assert len(server.chat_requests) == 5
         assert "other clients kept changing this memory" in result.notes[0]
 
@@ -303,25 +300,23 @@ class TestDecidedAgain:
         async with memory_in(tmp_path) as memory:
             await add_text(memory, "User lives in Nice")
         said_now = messages_from(("user", "I moved to Lyon"))
-        with thinking(lambda: None, *changes) as server:
-            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
-                result = await memory.add_messages(said_now)
-                assert (result.kept_messages, result.outcomes) == (1, ())
-                assert "They are learned from in the background" in result.notes[0]
-                again = await memory.add_messages(said_now)
-                assert (again.kept_messages, len(again.outcomes)) == (0, 1)
-                assert await memory_texts(memory) == ["User lives in Lyon"]
+        async with thinking(tmp_path, lambda: None, *changes) as (memory, _):
+            result = await memory.add_messages(said_now)
+            assert (result.kept_messages, result.outcomes) == (1, ())
+            assert "They are learned from in the background" in result.notes[0]
+            again = await memory.add_messages(said_now)
+            assert (again.kept_messages, len(again.outcomes)) == (0, 1)
+            assert await memory_texts(memory) == ["User lives in Lyon"]
 
     async def test_a_message_that_is_deleted_during_extraction_is_not_learned_from(self, tmp_path: Path) -> None:
         """No fact of a deleted message is stored later."""
         said_now = messages_from(("user", "I moved to Lyon"))
         delete_message = elsewhere(tmp_path, Decision(Event.DELETE, memory_id=said_now[0].id, kind="message"))
-        with thinking(delete_message) as server:
-            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
-                assert (await memory.add_messages(said_now)).outcomes == ()
-                assert await memory_texts(memory) == []
-                again = await memory.add_messages(said_now)
-                assert "1 of these messages were deleted before and stay deleted" in again.notes[1]
+        async with thinking(tmp_path, delete_message) as (memory, server):
+            assert (await memory.add_messages(said_now)).outcomes == ()
+            assert await memory_texts(memory) == []
+            again = await memory.add_messages(said_now)
+            assert "1 of these messages were deleted before and stay deleted" in again.notes[1]
         assert len(server.chat_requests) == 1
 
     async def test_messages_that_another_call_learned_from_are_not_learned_from_again(self, tmp_path: Path) -> None:
@@ -329,10 +324,9 @@ class TestDecidedAgain:
         said_now = messages_from(("user", "I moved to Lyon"))
         learnt = tuple(message.id for message in said_now)
         fact = Decision(Event.ADD, Fact("Lyon is where the user moved", sources=learnt))
-        with thinking(elsewhere(tmp_path, fact, learned_from=learnt)) as server:
-            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
-                result = await memory.add_messages(said_now)
-                assert await memory_texts(memory) == ["Lyon is where the user moved"]
+        async with thinking(tmp_path, elsewhere(tmp_path, fact, learned_from=learnt)) as (memory, _):
+            result = await memory.add_messages(said_now)
+            assert await memory_texts(memory) == ["Lyon is where the user moved"]
         assert (result.kept_messages, result.outcomes) == (1, ())
         assert result.notes == ("another call has learned from these messages meanwhile",)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -21,42 +21,33 @@ ON_CALL = "Ana is on call for the payments team"
 QUESTION = "Who is on call for the payments team?"
 
 
-async def found(memory: Memory) -> bool:
-    return ON_CALL in {hit.text for hit in (await memory.search(ALICE, QUESTION)).hits}
+async def found(memory: Memory, as_of: datetime | None = None) -> bool:
+    return ON_CALL in {hit.text for hit in (await memory.search(ALICE, QUESTION, as_of=as_of)).hits}
 
 
 async def listed(memory: Memory) -> bool:
     return ON_CALL in {hit.text for hit in (await memory.list(ALICE)).hits}
 
 
-@pytest.mark.few_by_day(1)
-@pytest.mark.parametrize(
-    ("end", "still", "over"),
-    [
-        ("2026-05-12", {"days": 4, "hours": 11}, {"days": 4, "hours": 12}),
-        ("2026-05-10T08:30:00+02:00", {"days": 1, "hours": 18}, {"days": 1, "hours": 18, "minutes": 30}),
-        ("2026-05", {"days": 23}, {"days": 23, "hours": 12}),
-    ],
-)
-async def test_it_ends_exactly_at_its_time(
-    tmp_path: Path, end: str, still: dict[str, float], over: dict[str, float]
-) -> None:
+async def test_it_ends_exactly_at_its_time(tmp_path: Path) -> None:
     """No process has to run at that moment. A day ends with its last instant, in UTC."""
     clock = StoppedClock()
     began = clock.at
     async with memory_in(tmp_path, clock) as memory:
         await add_text(memory, "Ben collects stamps")
-        await add_text(memory, ON_CALL, metadata={"expires_at": end})
-        clock.at = began + timedelta(**still)
-        assert await found(memory)
-        assert await listed(memory)
-        clock.at = began + timedelta(**over)
-        assert not await found(memory)
-        assert not await listed(memory)
-        then = await memory.search(ALICE, QUESTION, as_of=began + timedelta(**still))
-        assert ON_CALL in {hit.text for hit in then.hits}
-        now = await memory.search(ALICE, QUESTION, as_of=clock.at)
-        assert ON_CALL not in {hit.text for hit in now.hits}
+        for end, still, over in (
+            ("2026-05-12", timedelta(days=4, hours=11), timedelta(days=4, hours=12)),
+            ("2026-05-10T08:30:00+02:00", timedelta(days=1, hours=18), timedelta(days=1, hours=18, minutes=30)),
+            ("2026-05", timedelta(days=23), timedelta(days=23, hours=12)),
+        ):
+            clock.at = began
+            memory_id = await add_text(memory, ON_CALL, metadata={"expires_at": end})
+            for is_over, span in ((False, still), (True, over)):
+                clock.at = began + span
+                assert (await found(memory), await listed(memory)) == (not is_over, not is_over), end
+            for is_over, span in ((False, still), (True, over)):
+                assert await found(memory, as_of=began + span) is not is_over, end
+            await memory.care.purge(ALICE, [memory_id])
 
 
 async def test_a_job_closes_it(tmp_path: Path) -> None:
@@ -76,44 +67,32 @@ async def test_a_job_closes_it(tmp_path: Path) -> None:
         assert (await memory.history(ALICE, second))[0].until == "2026-05-31"
 
 
-async def test_restoring_removes_the_end(tmp_path: Path) -> None:
-    """Else it would be closed again at once. A note says so."""
+async def test_restoring_or_undoing_removes_the_end_and_a_later_one_keeps_it(tmp_path: Path) -> None:
+    """Else it would be closed again at once. A note says so.
+
+    People undo what they did: without a number an undo passes the end over. By its number the edit is undone.
+    """
     clock = StoppedClock()
     async with memory_in(tmp_path, clock) as memory:
-        memory_id = await add_text(memory, ON_CALL, metadata={"expires_at": "2026-05-09", "team": "payments"})
-        clock.forward(days=2)
+        first = await add_text(memory, "Ben is on call", metadata={"expires_at": "2026-05-09", "team": "payments"})
+        second = await add_text(memory, ON_CALL, metadata={"expires_at": "2026-05-10"})
+        later = await add_text(memory, "Ida is on call", metadata={"expires_at": "2026-05-09"})
+        await memory.update(ALICE, later, metadata={"expires_at": "2026-06-01"})
+        clock.forward(hours=36)
         assert await work_on_jobs(memory.engine, None)
-        restored = await memory.restore(ALICE, memory_id)
+        restored = await memory.restore(ALICE, first)
         assert restored.outcomes[0].memory.metadata == {"team": "payments"}
         assert any("2026-05-09" in note for note in restored.notes)
-        assert await found(memory)
-
-
-async def test_an_undo_without_a_number_passes_it_over(tmp_path: Path) -> None:
-    """People undo what they did. By its number the edit is undone, and the end is removed."""
-    clock = StoppedClock()
-    async with memory_in(tmp_path, clock) as memory:
-        memory_id = await add_text(memory, ON_CALL, metadata={"expires_at": "2026-05-09"})
         ben = await add_text(memory, "Ben collects stamps")
-        clock.forward(days=2)
+        clock.forward(days=1)
         assert await work_on_jobs(memory.engine, None)
         expired = (await memory.log(ALICE, limit=1))[0].number
         assert [outcome.memory.id for outcome in (await memory.undo(ALICE)).outcomes] == [ben]
         undone = await memory.undo(ALICE, Undo(expired))
-        assert [outcome.memory.id for outcome in undone.outcomes] == [memory_id]
-        assert undone.outcomes[0].memory.metadata == {}
+        assert [(outcome.memory.id, outcome.memory.metadata) for outcome in undone.outcomes] == [(second, {})]
         assert await work_on_jobs(memory.engine, None)
         assert await found(memory)
-
-
-async def test_a_later_end_keeps_it(tmp_path: Path) -> None:
-    clock = StoppedClock()
-    async with memory_in(tmp_path, clock) as memory:
-        memory_id = await add_text(memory, ON_CALL, metadata={"expires_at": "2026-05-09"})
-        await memory.update(ALICE, memory_id, metadata={"expires_at": "2026-06-01"})
-        clock.forward(days=2)
-        assert await work_on_jobs(memory.engine, None)
-        assert await found(memory)
+        assert {first, second, later} <= {hit.id for hit in (await memory.list(ALICE)).hits}
 
 
 async def test_imported_memories_end_too(tmp_path: Path) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import json
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
@@ -14,10 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loopback import OpenAIServer, Reply
-from palimpsest.core.models import Decision, Event, Fact, Message, Scope
+from palimpsest.core.models import Decision, Event, Fact, Scope
 from palimpsest.core.validation import one_line
 from palimpsest.learn.commit import WriteResult
-from palimpsest.learn.summaries.summary_kinds import SummaryResult
 from palimpsest.llm.summarize import MAX_SUMMARY_CHARS
 from palimpsest.memory import Memory
 from tests.support.examples import examples
@@ -34,6 +35,7 @@ from tests.support.hostile_replies import (
 )
 from tests.support.ledger_access import select_rows, write_decisions
 from tests.support.memory import llm_settings, memory_in, messages_from
+from tests.support.scripted_model import decision, facts_reply
 
 MAX_NOTE_CHARS = 5_000
 NOTHING_FOUND = "nothing in these messages was found worth a memory"
@@ -60,6 +62,7 @@ _TABLES = {
 _OTHERS = "NOT (user_id = :user_id AND project = :project)"
 
 AnyReply = str | Reply
+Result = TypeVar("Result")
 
 
 @dataclass
@@ -91,12 +94,6 @@ class HostileMemory:
     script: Script
     numbers: Iterator[int] = field(default_factory=count)
 
-    def new_scope(self) -> Scope:
-        """Return a new project of alice's with a few memories, one of which was updated."""
-        scope = Scope("alice", f"project {next(self.numbers)}")
-        self.fill(scope)
-        return scope
-
     def fill(self, scope: Scope) -> None:
         """Store memories in a scope in two writes; the second one changes the text of a memory."""
         changed, *others = (Decision(Event.ADD, Fact(text)) for text in ("Ana lives in Paris.", *KNOWN[1:]))
@@ -104,29 +101,14 @@ class HostileMemory:
         update = Decision(Event.UPDATE, Fact(KNOWN[0]), written.outcomes[0].memory.id)
         write_decisions(self.memory, update, scope=scope)
 
-    def add(self, messages: Sequence[Message]) -> WriteResult:
-        """Add messages as a client does."""
+    def call(self, work: Callable[..., Awaitable[Result]], *args: Any, **options: Any) -> Result:
+        """Do as a client does."""
+        return self.portal.call(functools.partial(work, *args, **options))
 
-        async def add() -> WriteResult:
-            return await self.memory.add_messages(messages)
-
-        return self.portal.call(add)
-
-    def add_text(self, scope: Scope, text: str) -> WriteResult:
-        """Add a text as a client does."""
-
-        async def add() -> WriteResult:
-            return await self.memory.add_text(scope, text)
-
-        return self.portal.call(add)
-
-    def summary(self, scope: Scope) -> SummaryResult:
-        """Request a fresh summary."""
-
-        async def ask() -> SummaryResult:
-            return await self.memory.summary(scope, refresh=True)
-
-        return self.portal.call(ask)
+    def add(self, contents: Sequence[str], scope: Scope) -> WriteResult:
+        """Add messages of the user."""
+        messages = messages_from(*(("user", content) for content in contents), scope=scope)
+        return self.call(self.memory.add_messages, messages)
 
     def rows(self, query: str, scope: Scope) -> list[tuple[Any, ...]]:
         """Return what the ledger's file holds, as it holds it."""
@@ -138,6 +120,15 @@ class HostileMemory:
             table: sorted(self.rows(f"SELECT * FROM {table} WHERE {which.format(others=_OTHERS)}", scope), key=repr)  # noqa: S608 - names of ours
             for table, which in _TABLES.items()
         }
+
+    @contextmanager
+    def new_scope(self) -> Generator[Scope]:
+        """Give a new project of alice's with a few memories, one of which was updated. All other scopes must stay."""
+        scope = Scope("alice", f"project {next(self.numbers)}")
+        self.fill(scope)
+        others = self.others(scope)
+        yield scope
+        assert self.others(scope) == others
 
     def kept(self, scope: Scope) -> list[str]:
         """Return the texts of a scope's living messages, oldest first."""
@@ -213,21 +204,18 @@ def test_messages_are_kept_whatever_the_model_replies(
     hostile: HostileMemory, contents: list[str], extract: Sequence[AnyReply], decide: Sequence[AnyReply]
 ) -> None:
     """Messages are kept, other scopes stay as they are, and each call says what it did."""
-    scope = hostile.new_scope()
-    others = hostile.others(scope)
-    messages = messages_from(*(("user", content) for content in contents), scope=scope)
-    hostile.script.plan(extract=extract, decide=decide)
-    result = hostile.add(messages)
-    assert result.kept_messages == len(contents)
-    assert hostile.kept(scope) == contents
-    assert hostile.others(scope) == others
-    check_result(hostile, scope, result)
+    with hostile.new_scope() as scope:
+        hostile.script.plan(extract=extract, decide=decide)
+        result = hostile.add(contents, scope)
+        assert result.kept_messages == len(contents)
+        assert hostile.kept(scope) == contents
+        check_result(hostile, scope, result)
     if NOTHING_FOUND in result.notes:
         assert any(isinstance(reply, str) and holds_no_facts(reply) for reply in extract)
     if any(LEARNED_NOTHING in note for note in result.notes):
         assert result.outcomes == ()
-        hostile.script.plan(extract=[json.dumps({"facts": ["Ana plays the flute."]})], decide=['[{"event": "ADD"}]'])
-        again = hostile.add(messages)
+        hostile.script.plan(extract=[facts_reply("Ana plays the flute.")], decide=['[{"event": "ADD"}]'])
+        again = hostile.add(contents, scope)
         assert [change.memory.text for change in again.outcomes] == ["Ana plays the flute."]
         assert hostile.kept(scope) == contents
 
@@ -241,15 +229,13 @@ def test_decisions_that_contradict_each_other_are_applied(
     hostile: HostileMemory, facts: list[str], decisions: list[dict[str, Any]]
 ) -> None:
     """Well-formed replies may merge, delete and repeat everything. None is refused halfway."""
-    scope = hostile.new_scope()
-    others = hostile.others(scope)
-    hostile.script.plan(extract=[json.dumps({"facts": facts})], decide=[json.dumps(decisions)])
-    result = hostile.add(messages_from(("user", SAID[0]), scope=scope))
-    assert hostile.kept(scope) == [SAID[0]]
-    assert hostile.others(scope) == others
-    assert result.outcomes
-    assert not any(LEARNED_NOTHING in note for note in result.notes)
-    check_result(hostile, scope, result)
+    with hostile.new_scope() as scope:
+        hostile.script.plan(extract=[json.dumps({"facts": facts})], decide=[json.dumps(decisions)])
+        result = hostile.add(SAID[:1], scope)
+        assert hostile.kept(scope) == [SAID[0]]
+        assert result.outcomes
+        assert not any(LEARNED_NOTHING in note for note in result.notes)
+        check_result(hostile, scope, result)
 
 
 @pytest.mark.few_by_day(1)
@@ -257,17 +243,13 @@ def test_decisions_that_contradict_each_other_are_applied(
 @pytest.mark.parametrize("wording", KNOWN)
 def test_a_reply_may_mention_a_memory_that_it_merged(hostile: HostileMemory, number: int, wording: str) -> None:
     """A reply may give a memory the text of another, which merges the two, and also say that it stays."""
-    scope = hostile.new_scope()
-    decisions = [
-        {"fact": 0, "event": "UPDATE", "memory": number, "text": wording},
-        {"fact": 1, "event": "NONE", "memory": number},
-        {"fact": 2, "event": "ADD"},
-    ]
+    decisions = [decision(0, "UPDATE", number, wording), decision(1, "NONE", number), decision(2, "ADD")]
     facts = ["Ana lives there.", "Ana likes it there.", "Ana plays the flute."]
-    hostile.script.plan(extract=[json.dumps({"facts": facts})], decide=[json.dumps(decisions)])
-    result = hostile.add(messages_from(("user", SAID[0]), scope=scope))
-    assert len(result.outcomes) == len(facts)
-    check_result(hostile, scope, result)
+    with hostile.new_scope() as scope:
+        hostile.script.plan(extract=[json.dumps({"facts": facts})], decide=[json.dumps(decisions)])
+        result = hostile.add(SAID[:1], scope)
+        assert len(result.outcomes) == len(facts)
+        check_result(hostile, scope, result)
 
 
 @examples(20)
@@ -276,27 +258,23 @@ def test_a_text_is_stored_or_the_result_says_why_not(
     hostile: HostileMemory, text: str, decide: Sequence[AnyReply]
 ) -> None:
     """If the decision cannot be used, the caller's text is stored as it is."""
-    scope = hostile.new_scope()
-    others = hostile.others(scope)
-    hostile.script.plan(decide=decide)
-    result = hostile.add_text(scope, text)
-    assert hostile.others(scope) == others
-    assert result.outcomes
-    check_result(hostile, scope, result)
+    with hostile.new_scope() as scope:
+        hostile.script.plan(decide=decide)
+        result = hostile.call(hostile.memory.add_text, scope, text)
+        assert result.outcomes
+        check_result(hostile, scope, result)
 
 
 @examples(20)
 @given(hostile_replies(summary_replies()))
 def test_a_summary_is_new_or_the_last_good_one(hostile: HostileMemory, summarize: Sequence[AnyReply]) -> None:
     """If the model writes no usable summary, the last one is returned with a note."""
-    scope = hostile.new_scope()
-    hostile.script.plan(summarize=[json.dumps({"summary": GOOD_SUMMARY})])
-    assert hostile.summary(scope).text == GOOD_SUMMARY
-    others = hostile.others(scope)
-    hostile.script.plan(decide=["[]"], summarize=summarize)
-    hostile.add_text(scope, "Ana plays the flute.")
-    summary = hostile.summary(scope)
-    assert hostile.others(scope) == others
+    with hostile.new_scope() as scope:
+        hostile.script.plan(summarize=[json.dumps({"summary": GOOD_SUMMARY})])
+        assert hostile.call(hostile.memory.summary, scope, refresh=True).text == GOOD_SUMMARY
+        hostile.script.plan(decide=["[]"], summarize=summarize)
+        hostile.call(hostile.memory.add_text, scope, "Ana plays the flute.")
+        summary = hostile.call(hostile.memory.summary, scope, refresh=True)
     assert len(summary.text.encode()) <= 4 * MAX_SUMMARY_CHARS
     assert any(char.isalnum() for char in summary.text)
     assert bool(summary.notes) == (summary.text == GOOD_SUMMARY), "a note marks an old summary, and only that"

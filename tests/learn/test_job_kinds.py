@@ -20,7 +20,7 @@ from palimpsest.core.models import Scope
 from palimpsest.learn.job_runner import work_on_jobs
 from palimpsest.memory import Memory, open_memory
 from palimpsest.store import jobs as job_queries
-from palimpsest.store.jobs import DEBOUNCE, MEMORIES, ORDER, OVERDUE, PAUSES, JobKind, JobRequest, unreported_jobs
+from palimpsest.store.jobs import DEBOUNCE, MEMORIES, ORDER, OVERDUE, PAUSES, Job, JobKind, JobRequest, unreported_jobs
 from tests.support.job_process import start
 from tests.support.learning_jobs import TIMEOUT
 from tests.support.learning_jobs import model as learning_model
@@ -34,18 +34,11 @@ from tests.support.memory import (
     messages_from,
     settings_in,
 )
-from tests.support.scripted_model import is_extraction
+from tests.support.scripted_model import is_extraction, memory_with
 
 pytestmark = pytest.mark.anyio
 
-
-def model(request: dict[str, Any]) -> str:
-    """Learn, summarize, or find nothing to link."""
-    user = request["messages"][1]["content"]
-    if is_extraction(request) or user.startswith("New facts: "):
-        return learning_model(request)
-    properties = request["response_format"]["json_schema"]["schema"]["properties"]
-    return json.dumps({"summary": "Alice likes tea."} if "summary" in properties else {"notes": []})
+IN_BACKGROUND: dict[str, Any] = {"learn": {"in_background": True}}
 
 
 def kind_of(request: dict[str, Any]) -> str:
@@ -53,6 +46,13 @@ def kind_of(request: dict[str, Any]) -> str:
     if is_extraction(request) or request["messages"][1]["content"].startswith("New facts: "):
         return "learn"
     return "summarize" if "summary" in request["response_format"]["json_schema"]["schema"]["properties"] else "link"
+
+
+def model(request: dict[str, Any]) -> str:
+    """Learn, summarize, or find nothing to link."""
+    if (kind := kind_of(request)) == "learn":
+        return learning_model(request)
+    return json.dumps({"summary": "Alice likes tea."} if kind == "summarize" else {"notes": []})
 
 
 class TickingClock(StoppedClock):
@@ -69,57 +69,60 @@ async def states(memory: Memory) -> list[tuple[str, str]]:
     return [(report.job.kind, report.job.state) for report in await memory.care.jobs()]
 
 
-def begin(memory: Memory, *kinds: JobKind) -> str:
-    """Begin the next job and return its kind."""
-    job = memory.engine.ledger.run(job_queries.take, kinds or ORDER, memory.engine.ledger.clock())
+def queue(memory: Memory, *requests: JobRequest | JobKind, scope: Scope = ALICE) -> None:
+    for request in requests:
+        memory.engine.ledger.queue_job(scope, JobRequest(request) if isinstance(request, str) else request)
+
+
+def begin(memory: Memory, *kinds: JobKind) -> Job:
+    """Begin the next job, which has to be due."""
+    job = begun(memory, *kinds)
     assert job is not None
-    return job.kind
+    return job
+
+
+def begun(memory: Memory, *kinds: JobKind) -> Job | None:
+    return memory.engine.ledger.run(job_queries.take, kinds or ORDER, memory.engine.clock())
+
+
+def finish(memory: Memory, job: Job, again: datetime | None = None) -> None:
+    memory.engine.ledger.run_for(job.scope.user_id, job_queries.finish, job, "", again, memory.engine.clock())
 
 
 class TestOrder:
     async def test_what_was_said_is_learned_from_before_views_of_it_are_made(self, tmp_path: Path) -> None:
-        """Expiry comes first, whatever was queued first; of one kind, the job that has waited longest."""
+        """Expiry comes first, whatever was queued first. But what has been due for an hour goes before the rest."""
         clock = StoppedClock()
         async with memory_in(tmp_path, clock) as memory:
-            ledger = memory.engine.ledger
             for kind in reversed(ORDER):
-                ledger.queue_job(ALICE, JobRequest(kind))
+                queue(memory, kind)
                 clock.forward(seconds=1)
             clock.forward(minutes=1)
-            begun: list[str] = []
-            while (job := ledger.run(job_queries.take, ORDER, ledger.clock())) is not None:
-                begun.append(job.kind)
-                ledger.run_for(job.scope.user_id, job_queries.finish, job, "", None, ledger.clock())
-            assert begun == ["expire", "learn", "capture", "gist", "link", "summarize"]
-
-    async def test_nothing_waits_for_ever(self, tmp_path: Path) -> None:
-        """What has been due for an hour goes before what is learned."""
-        clock = StoppedClock()
-        async with memory_in(tmp_path, clock) as memory:
-            ledger = memory.engine.ledger
-            ledger.queue_job(ALICE, JobRequest("summarize"))
+            kinds: list[str] = []
+            while (job := begun(memory)) is not None:
+                kinds.append(job.kind)
+                finish(memory, job)
+            assert kinds == ["expire", "learn", "capture", "gist", "link", "summarize"]
+            queue(memory, "summarize")
             clock.forward(seconds=OVERDUE.total_seconds())
-            ledger.queue_job(ALICE, JobRequest("learn"))
+            queue(memory, "learn")
             clock.forward(minutes=1)
-            assert begin(memory) == "summarize"
+            assert begin(memory).kind == "summarize"
 
     async def test_a_long_job_lets_others_have_their_turn(self, tmp_path: Path) -> None:
         """It goes on with what is left after them."""
         clock = TickingClock()
-        with OpenAIServer(model) as server:
-            settings = {"llm": llm_settings(server.base_url, timeout=TIMEOUT), "learn": {"in_background": True}}
-            async with memory_in(tmp_path, clock, background=True, **settings) as memory:
-                long = [("user", f"I like number {number} {'and words ' * 360}") for number in range(24)]
-                await memory.add_messages(messages_from(*long))
-                clock.forward(seconds=1)
-                other = Scope("alice", "garden")
-                await memory.add_messages(messages_from(("user", "I like roses"), scope=other))
-                await memory.care.retry_jobs()
-                asked = [r["messages"][1]["content"] for r in server.chat_requests if is_extraction(r)]
-                roses = next(place for place, prompt in enumerate(asked) if "roses" in prompt.split("New messages")[1])
-                assert 0 < roses < len(asked) - 1
-                learned = [state for kind, state in await states(memory) if kind == "learn"]
-                assert learned == ["done", "done"]
+        async with memory_with(model, tmp_path, clock, background=True, **IN_BACKGROUND) as (memory, server):
+            long = [("user", f"I like number {number} {'and words ' * 360}") for number in range(24)]
+            await memory.add_messages(messages_from(*long))
+            clock.forward(seconds=1)
+            roses = messages_from(("user", "I like roses"), scope=Scope("alice", "garden"))
+            await memory.add_messages(roses)
+            await memory.care.retry_jobs()
+            asked = [r["messages"][1]["content"] for r in server.chat_requests if is_extraction(r)]
+            place = next(place for place, prompt in enumerate(asked) if "roses" in prompt.split("New messages")[1])
+            assert 0 < place < len(asked) - 1
+            assert [state for kind, state in await states(memory) if kind == "learn"] == ["done", "done"]
 
 
 class TestAskedAgain:
@@ -127,13 +130,11 @@ class TestAskedAgain:
         """Also for the same memory, which may have changed since it was looked at."""
         clock = StoppedClock()
         async with memory_in(tmp_path, clock) as memory:
-            ledger = memory.engine.ledger
-            ledger.queue_job(ALICE, JobRequest("link", payload={MEMORIES: ["a", "b"]}))
+            queue(memory, JobRequest("link", payload={MEMORIES: ["a", "b"]}))
             clock.forward(minutes=1)
-            job = ledger.run(job_queries.take, ["link"], ledger.clock())
-            assert job is not None
-            ledger.queue_job(ALICE, JobRequest("link", payload={MEMORIES: ["b", "c"]}))
-            ledger.run_for(job.scope.user_id, job_queries.finish, job, "", None, ledger.clock())
+            job = begin(memory, "link")
+            queue(memory, JobRequest("link", payload={MEMORIES: ["b", "c"]}))
+            finish(memory, job)
             later, done = [report.job for report in await memory.care.jobs()]
             assert (done.state, done.memory_ids) == ("done", ("a", "b"))
             assert (later.state, later.memory_ids, later.due_at) == ("waiting", ("b", "c"), clock.at + DEBOUNCE)
@@ -141,52 +142,43 @@ class TestAskedAgain:
     async def test_a_job_with_a_time_waits_for_it_unless_it_is_asked_for_sooner(self, tmp_path: Path) -> None:
         """The earliest of all times holds, and the work says when it is needed again."""
         clock = StoppedClock()
+        midnight = clock.at + timedelta(hours=12)
         async with memory_in(tmp_path, clock) as memory:
-            ledger = memory.engine.ledger
-            midnight = clock.at + timedelta(hours=12)
-            ledger.queue_job(ALICE, JobRequest("summarize", due_at=midnight))
-            ledger.queue_job(ALICE, JobRequest("summarize", due_at=midnight + timedelta(days=1)))
+            for due in (midnight, midnight + timedelta(days=1)):
+                queue(memory, JobRequest("summarize", due_at=due))
             clock.forward(hours=1)
-            assert ledger.run(job_queries.take, ORDER, ledger.clock()) is None
-            ledger.queue_job(ALICE, JobRequest("summarize"))
+            assert begun(memory) is None
+            queue(memory, "summarize")
             (report,) = await memory.care.jobs()
             assert report.job.due_at == clock.at + DEBOUNCE
             clock.forward(minutes=1)
-            job = ledger.run(job_queries.take, ORDER, ledger.clock())
-            assert job is not None
-            ledger.run_for(job.scope.user_id, job_queries.finish, job, "", midnight, ledger.clock())
+            finish(memory, begin(memory), midnight)
             assert (await memory.care.jobs())[0].job.due_at == midnight
 
     async def test_a_job_of_erased_memories_goes_with_them(self, tmp_path: Path) -> None:
         """Of the others what is left stays, also of a job that is under way."""
         clock = StoppedClock()
         async with memory_in(tmp_path, clock) as memory:
-            ledger = memory.engine.ledger
             tea, figs = await add_text(memory, "Alice likes tea"), await add_text(memory, "Alice likes figs")
-            ledger.queue_job(ALICE, JobRequest("link", payload={MEMORIES: [tea, figs]}))
-            ledger.queue_job(ALICE, JobRequest("gist", payload={MEMORIES: [tea]}))
-            ledger.queue_job(ALICE, JobRequest("summarize"))
+            link, gist = ({MEMORIES: ids} for ids in ([tea, figs], [tea]))
+            queue(memory, JobRequest("link", payload=link), JobRequest("gist", payload=gist), "summarize")
             clock.forward(minutes=1)
-            assert begin(memory, "link") == "link"
+            begin(memory, "link")
             await memory.care.purge(ALICE, [tea])
             left = {report.job.kind: report.job.memory_ids for report in await memory.care.jobs()}
             assert left == {"link": (figs,), "summarize": ()}
 
 
-class TestWithoutModel:
-    async def test_what_needs_no_model_is_done_and_the_rest_says_what_it_waits_for(self, tmp_path: Path) -> None:
-        """A borrowed model is no model for the background."""
-        clock = StoppedClock()
-        async with memory_in(tmp_path, clock) as memory:
-            for kind in ("expire", "summarize"):
-                memory.engine.ledger.queue_job(ALICE, JobRequest(kind))
-            clock.forward(minutes=1)
-            assert await work_on_jobs(memory.engine, memory.engine.own_model)
-            assert await states(memory) == [("summarize", "waiting"), ("expire", "done")]
-            assert [report.waits_for for report in await memory.care.jobs()] == [
-                "waits for a server with llm.provider = 'openai'",
-                "",
-            ]
+async def test_what_needs_no_model_is_done_and_the_rest_says_what_it_waits_for(tmp_path: Path) -> None:
+    """A borrowed model is no model for the background."""
+    clock = StoppedClock()
+    async with memory_in(tmp_path, clock) as memory:
+        queue(memory, "expire", "summarize")
+        clock.forward(minutes=1)
+        assert await work_on_jobs(memory.engine, memory.engine.own_model)
+        assert await states(memory) == [("summarize", "waiting"), ("expire", "done")]
+        waits = [report.waits_for for report in await memory.care.jobs()]
+        assert waits == ["waits for a server with llm.provider = 'openai'", ""]
 
 
 @asynccontextmanager
@@ -217,11 +209,8 @@ class TestBudget:
                 await memory.care.retry_jobs()
                 asked = [kind_of(request) for request in server.chat_requests]
                 assert (asked.count("summarize"), "learn" in asked) == (1, True)
-                [waiting] = [
-                    report.job
-                    for report in await memory.care.jobs()
-                    if report.job.kind == "summarize" and "background.calls_per_day" in report.job.error
-                ][:1]
+                jobs = [report.job for report in await memory.care.jobs() if report.job.kind == "summarize"]
+                waiting = next(job for job in jobs if "background.calls_per_day" in job.error)
                 assert (waiting.state, waiting.attempts) == ("waiting", 0)
                 assert waiting.due_at == clock.at.replace(hour=0) + timedelta(days=1)
                 use = await memory.care.model_use()
@@ -244,11 +233,10 @@ class TestBudget:
 
         with OpenAIServer(reporting) as server:
             async with memory_with_budget(tmp_path, clock, server.base_url, tokens_per_day=1_500) as memory:
-                ledger = memory.engine.ledger
                 for number in range(3):
                     scope = Scope("alice", f"project{number}")
                     await memory.add_text(scope, f"Alice likes number {number}", infer=False)
-                    ledger.queue_job(scope, JobRequest("summarize"))
+                    queue(memory, "summarize", scope=scope)
                 await memory.care.retry_jobs()
                 use = (await memory.care.model_use()).budgeted
                 assert (use.calls, use.tokens, len(server.chat_requests)) == (2, 2 * 777, 2)
@@ -265,7 +253,7 @@ class TestFailure:
             async with memory_in(tmp_path, clock, llm=llm_settings(server.base_url), **every) as memory:
                 engine = memory.engine
                 await add_text(memory, "Alice likes tea")
-                engine.ledger.queue_job(ALICE, JobRequest("summarize"))
+                queue(memory, "summarize")
                 for pause in (DEBOUNCE, *PAUSES):
                     assert await memory.news(ALICE) == ()
                     clock.forward(seconds=pause.total_seconds())
@@ -280,7 +268,7 @@ class TestFailure:
                         await anyio.lowlevel.checkpoint()
             async with memory_in(tmp_path, clock, llm=llm_settings(server.base_url), **every) as memory:
                 engine, made = memory.engine, len(server.chat_requests)
-                engine.ledger.queue_job(ALICE, JobRequest("summarize"))
+                queue(memory, "summarize")
                 clock.forward(minutes=1)
                 assert await work_on_jobs(engine, engine.own_model)
                 assert len(server.chat_requests) == made
@@ -318,11 +306,8 @@ class TestKilled:
             async with memory_in(tmp_path, clock, **settings) as memory:
                 await memory.care.retry_jobs()
                 texts = await memory_texts(memory)
-                waiting = [
-                    report.job.kind
-                    for report in await memory.care.jobs()
-                    if report.job.state != "done" and report.job.due_at <= clock.at
-                ]
+                left = [report.job for report in await memory.care.jobs() if report.job.state != "done"]
+                waiting = [job.kind for job in left if job.due_at <= clock.at]
             assert process.returncode == -signal.SIGKILL
             learned = [] if kind == "link" else ["Alice likes tea"]
             assert (waiting, texts) == ([], [*learned, "Alice lives in Oslo", "Alice works in Oslo"])

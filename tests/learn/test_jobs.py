@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +24,12 @@ from tests.support.learning_jobs import (
     do_due_jobs,
     learning_jobs,
     learning_memory,
+    memory_learning,
     model,
     next_news,
 )
 from tests.support.memory import ALICE, StoppedClock, llm_settings, memory_in, memory_texts, messages_from
-from tests.support.scripted_model import ScriptedModel, is_extraction, prompt_of
+from tests.support.scripted_model import ScriptedModel, is_extraction, memory_with, prompt_of
 
 pytestmark = pytest.mark.anyio
 
@@ -61,13 +62,12 @@ async def test_the_background_sees_what_the_caller_sees(tmp_path: Path, *, sees_
         asked.append(json.dumps(request))
         return json.dumps({"facts": [], "forget": [what]} if is_extraction(request) else {"decisions": []})
 
-    with OpenAIServer(forgetful) as server:
-        async with learning_memory(tmp_path, server.base_url) as memory:
-            await memory.add_text(ALICE, "Alice likes hazelnut cake with cream", infer=False)
-            shop = Scope("alice", "shop", with_general=sees_general)
-            await memory.add_text(shop, "Alice sells hazelnut cake", infer=False)
-            await memory.add_messages(messages_from(("user", "Please forget that I like hazelnut cake"), scope=shop))
-            await next_news(memory, shop)
+    async with memory_learning(forgetful, tmp_path) as (memory, _):
+        await memory.add_text(ALICE, "Alice likes hazelnut cake with cream", infer=False)
+        shop = Scope("alice", "shop", with_general=sees_general)
+        await memory.add_text(shop, "Alice sells hazelnut cake", infer=False)
+        await memory.add_messages(messages_from(("user", "Please forget that I like hazelnut cake"), scope=shop))
+        await next_news(memory, shop)
     assert any("Alice sells hazelnut cake" in request for request in asked)
     assert any("hazelnut cake with cream" in request for request in asked) == sees_general
 
@@ -78,25 +78,18 @@ class TestCallsThatEndEarly:
     async def test_a_failure_leaves_a_job(self, tmp_path: Path) -> None:
         """An outage loses no facts, and nobody has to send the messages again."""
         clock, is_down = StoppedClock(), True
-        with OpenAIServer(lambda request: Reply(status=500) if is_down else model(request)) as server:
-            async with memory_in(tmp_path, clock, llm=llm_settings(server.base_url)) as memory:
-                result = await memory.add_messages(messages_from(("user", "I like tea")))
-                assert (result.kept_messages, result.is_learning, result.outcomes) == (1, True, ())
-                assert "500" in result.notes[0]
-                assert "learned from in the background" in result.notes[0]
-                is_down = False
-                clock.forward(minutes=1)
-                await do_due_jobs(memory)
-                assert await memory_texts(memory) == ["Alice likes tea"]
-
-    async def test_what_the_settings_refuse_leaves_no_job(self, tmp_path: Path) -> None:
-        """It would be refused again."""
-        with OpenAIServer(model) as server:
-            async with memory_in(tmp_path, llm=llm_settings(server.base_url), max_memories=1) as memory:
-                await memory.add_messages(messages_from(("user", "I like tea")))
-                result = await memory.add_messages(messages_from(("user", "I like figs")))
-                assert not result.is_learning
-                assert await learning_jobs(memory) == []
+        async with memory_with(lambda request: Reply(status=500) if is_down else model(request), tmp_path, clock) as (
+            memory,
+            _,
+        ):
+            result = await memory.add_messages(messages_from(("user", "I like tea")))
+            assert (result.kept_messages, result.is_learning, result.outcomes) == (1, True, ())
+            assert "500" in result.notes[0]
+            assert "learned from in the background" in result.notes[0]
+            is_down = False
+            clock.forward(minutes=1)
+            await do_due_jobs(memory)
+            assert await memory_texts(memory) == ["Alice likes tea"]
 
     async def test_a_call_ends_within_its_time_and_the_rest_goes_on(self, tmp_path: Path) -> None:
         """Guards clients that give up: the reply comes in time, and what the model finds later is told later."""
@@ -119,6 +112,14 @@ class TestCallsThatEndEarly:
                     while (await kept_summary(memory.engine, ALICE, "overall")).text != "Likes sweet things.":
                         await anyio.lowlevel.checkpoint()
 
+    async def test_a_call_that_learned_or_was_refused_leaves_no_job(self, tmp_path: Path) -> None:
+        """Over stdio, the default, a reply says at once what was learned. What the settings refuse would be again."""
+        async with memory_with(model, tmp_path, background=True, max_memories=1) as (memory, _):
+            result = await memory.add_messages(messages_from(("user", "I like tea")))
+            assert [outcome.memory.text for outcome in result.outcomes] == ["Alice likes tea"]
+            assert not (await memory.add_messages(messages_from(("user", "I like figs")))).is_learning
+            assert await learning_jobs(memory) == []
+
     async def test_a_call_that_is_cancelled_leaves_a_job(self, tmp_path: Path) -> None:
         """Guards the facts of a client that gave up before the call ended."""
         clock, held = StoppedClock(), HeldModel()
@@ -135,146 +136,115 @@ class TestCallsThatEndEarly:
 
 
 class TestAnswer:
-    async def test_a_call_is_answered_while_the_model_thinks(self, tmp_path: Path) -> None:
-        """The reply says that the messages are kept; they are found, and what they teach is told later, once."""
-        held = HeldModel()
-        with OpenAIServer(held) as server:
-            async with learning_memory(tmp_path, server.base_url) as memory:
-                result = await memory.add_messages(messages_from(("user", "I like tea")))
-                assert (result.kept_messages, result.is_learning, result.outcomes) == (1, True, ())
-                assert await anyio.to_thread.run_sync(held.was_asked.wait, TIMEOUT)
-                assert [hit.text for hit in (await memory.search(ALICE, "tea")).hits] == ["I like tea"]
-                assert await memory.news(ALICE) == ()
-                held.may_answer.set()
-                assert await next_news(memory) == ("learned from 1 message:\n- Alice likes tea",)
-                assert await memory.news(ALICE) == ()
-                assert await memory_texts(memory) == ["Alice likes tea"]
-
     async def test_a_long_list_of_facts_is_cut(self, tmp_path: Path) -> None:
         """A note stays short, however much was learned."""
-        with OpenAIServer(model) as server:
-            async with learning_memory(tmp_path, server.base_url) as memory:
-                await memory.add_messages(messages_from(*(("user", f"I like cake number {n}") for n in range(8))))
-                (note,) = await next_news(memory)
+        async with memory_learning(model, tmp_path) as (memory, _):
+            await memory.add_messages(messages_from(*(("user", f"I like cake number {n}") for n in range(8))))
+            (note,) = await next_news(memory)
         assert note.startswith("learned from 8 messages:\n- Alice likes cake number 0\n")
         assert note.endswith("\n- and 3 more")
 
     async def test_another_scope_is_not_told(self, tmp_path: Path) -> None:
         """Guards one user's facts from the replies of another."""
-        with OpenAIServer(model) as server:
-            async with learning_memory(tmp_path, server.base_url) as memory:
-                await memory.add_messages(messages_from(("user", "I like tea"), scope=Scope("alice", "garden")))
-                await next_news(memory, Scope("alice", "garden"))
-                await memory.add_messages(messages_from(("user", "I like figs"), scope=Scope("alice", "garden")))
-                with anyio.fail_after(TIMEOUT):
-                    while (await learning_jobs(memory))[0].job.state != "done":
-                        await anyio.lowlevel.checkpoint()
-                for other in (Scope("bob"), ALICE, Scope("alice", "kitchen")):
-                    assert await memory.news(other) == ()
-                assert await memory.news(Scope("alice", "garden")) == ("learned from 1 message:\n- Alice likes figs",)
-
-    async def test_without_a_model_for_it_the_call_itself_learns(self, tmp_path: Path) -> None:
-        """Over stdio, the default, a reply says at once what was learned."""
-        with OpenAIServer(model) as server:
-            async with memory_in(tmp_path, background=True, llm=llm_settings(server.base_url)) as memory:
-                result = await memory.add_messages(messages_from(("user", "I like tea")))
-                assert [outcome.memory.text for outcome in result.outcomes] == ["Alice likes tea"]
-                assert await learning_jobs(memory) == []
+        async with memory_learning(model, tmp_path) as (memory, _):
+            await memory.add_messages(messages_from(("user", "I like tea"), scope=Scope("alice", "garden")))
+            await next_news(memory, Scope("alice", "garden"))
+            await memory.add_messages(messages_from(("user", "I like figs"), scope=Scope("alice", "garden")))
+            with anyio.fail_after(TIMEOUT):
+                while (await learning_jobs(memory))[0].job.state != "done":
+                    await anyio.lowlevel.checkpoint()
+            for other in (Scope("bob"), ALICE, Scope("alice", "kitchen")):
+                assert await memory.news(other) == ()
+            assert await memory.news(Scope("alice", "garden")) == ("learned from 1 message:\n- Alice likes figs",)
 
 
 class TestQueue:
     async def test_two_adds_become_one_job(self, tmp_path: Path) -> None:
-        """The model reads a conversation that comes in several calls at once."""
+        """The model reads a conversation that comes in several calls at once, but not what is only to be kept."""
         clock = StoppedClock()
-        with OpenAIServer(model) as server:
-            async with learning_memory(tmp_path, server.base_url, clock) as memory:
-                await memory.add_messages(messages_from(("user", "I like tea")))
-                await memory.add_messages(messages_from(("user", "I like figs")))
-                (report,) = await learning_jobs(memory)
-                assert (report.job.state, len(report.job.message_ids)) == ("waiting", 2)
-                assert await memory.care.retry_jobs() == 1
-                assert sum(map(is_extraction, server.chat_requests)) == 1
-                assert await memory_texts(memory) == ["Alice likes figs", "Alice likes tea"]
+        async with memory_learning(model, tmp_path, clock) as (memory, server):
+            await memory.add_messages(messages_from(("user", "I like secrets")), infer=False)
+            await memory.add_messages(messages_from(("user", "I like tea")))
+            await memory.add_messages(messages_from(("user", "I like figs")))
+            (report,) = await learning_jobs(memory)
+            assert (report.job.state, len(report.job.message_ids)) == ("waiting", 2)
+            assert await memory.care.retry_jobs() == 1
+            assert sum(map(is_extraction, server.chat_requests)) == 1
+            assert await memory_texts(memory) == ["Alice likes figs", "Alice likes tea"]
 
     async def test_a_job_does_not_wait_for_ever(self, tmp_path: Path) -> None:
         """Something is added every four seconds, and after a minute the job is due all the same."""
         clock = StoppedClock()
-        with OpenAIServer(model) as server:
-            async with learning_memory(tmp_path, server.base_url, clock) as memory:
-                for number in range(30):
-                    await memory.add_messages(messages_from(("user", f"I like cake {number}"), at=clock.at))
-                    clock.forward(seconds=4)
-                    (report, *_) = await learning_jobs(memory)
-                    if report.job.due_at <= clock.at:
-                        break
+        async with memory_learning(model, tmp_path, clock) as (memory, _):
+            for number in range(30):
+                await memory.add_messages(messages_from(("user", f"I like cake {number}"), at=clock.at))
+                clock.forward(seconds=4)
+                (report, *_) = await learning_jobs(memory)
+                if report.job.due_at <= clock.at:
+                    break
         assert clock.at - StoppedClock().at <= timedelta(seconds=64)
 
     async def test_what_is_added_while_the_model_thinks_is_learned_too(self, tmp_path: Path) -> None:
         """The job that is under way ends with what it began with, and the rest is a job of its own."""
         held = HeldModel()
-        with OpenAIServer(held) as server:
-            async with learning_memory(tmp_path, server.base_url) as memory:
-                await memory.add_messages(messages_from(("user", "I like tea")))
-                assert await anyio.to_thread.run_sync(held.was_asked.wait, TIMEOUT)
-                await memory.add_messages(messages_from(("user", "I like figs")))
-                held.may_answer.set()
-                assert await next_news(memory) == ("learned from 1 message:\n- Alice likes tea",)
-                assert await next_news(memory) == ("learned from 1 message:\n- Alice likes figs",)
+        async with memory_learning(held, tmp_path) as (memory, _):
+            await memory.add_messages(messages_from(("user", "I like tea")))
+            assert await anyio.to_thread.run_sync(held.was_asked.wait, TIMEOUT)
+            await memory.add_messages(messages_from(("user", "I like figs")))
+            held.may_answer.set()
+            assert await next_news(memory) == ("learned from 1 message:\n- Alice likes tea",)
+            assert await next_news(memory) == ("learned from 1 message:\n- Alice likes figs",)
         assert held.extractions == 2
-
-    async def test_messages_that_are_only_to_be_kept_are_never_learned_from(self, tmp_path: Path) -> None:
-        """With `infer` False no model is asked, not even with the messages of other calls."""
-        with OpenAIServer(model) as server:
-            async with learning_memory(tmp_path, server.base_url) as memory:
-                await memory.add_messages(messages_from(("user", "I like secrets")), infer=False)
-                await memory.add_messages(messages_from(("user", "I like tea")))
-                await next_news(memory)
-                assert await memory_texts(memory) == ["Alice likes tea"]
 
 
 class TestErased:
     async def test_a_message_deleted_before_is_not_learned_from(self, tmp_path: Path) -> None:
         """What was deleted while it waited is not shown to the model."""
-        with OpenAIServer(model) as server:
-            async with learning_memory(tmp_path, server.base_url, StoppedClock()) as memory:
-                await memory.add_messages(messages_from(("user", "I like tea"), ("user", "I like gin")))
-                (gin,) = [hit for hit in (await memory.search(ALICE, "gin")).hits if "gin" in hit.text]
-                await memory.delete(ALICE, [gin.id])
-                await memory.care.retry_jobs()
-                assert await memory_texts(memory) == ["Alice likes tea"]
-                assert "gin" not in json.dumps([request["messages"][1] for request in server.chat_requests])
+        async with memory_learning(model, tmp_path, StoppedClock()) as (memory, server):
+            await memory.add_messages(messages_from(("user", "I like tea"), ("user", "I like gin")))
+            (gin,) = [hit for hit in (await memory.search(ALICE, "gin")).hits if "gin" in hit.text]
+            await memory.delete(ALICE, [gin.id])
+            await memory.care.retry_jobs()
+            assert await memory_texts(memory) == ["Alice likes tea"]
+            assert "gin" not in json.dumps([request["messages"][1] for request in server.chat_requests])
 
     async def test_a_purge_leaves_nothing_of_it_in_a_job(self, tmp_path: Path) -> None:
         """Guards what was said around it and what the model said of it, too."""
-        with OpenAIServer(model) as server:
-            async with learning_memory(tmp_path, server.base_url, StoppedClock()) as memory:
-                context = ("Alice was asked about gin",)
-                await memory.add_messages(messages_from(("user", "I like gin")), context=context)
-                (gin,) = (await memory.search(ALICE, "gin")).hits
-                await memory.care.purge(ALICE, [gin.id])
-                assert await learning_jobs(memory) == []
-                await memory.add_messages(messages_from(("user", "I like rum")), context=context)
-                await memory.care.retry_jobs()
-                assert (await memory.care.purge(ALICE, None)).clean
-                assert await learning_jobs(memory) == []
+        async with memory_learning(model, tmp_path, StoppedClock()) as (memory, _):
+            context = ("Alice was asked about gin",)
+            await memory.add_messages(messages_from(("user", "I like gin")), context=context)
+            (gin,) = (await memory.search(ALICE, "gin")).hits
+            await memory.care.purge(ALICE, [gin.id])
+            assert await learning_jobs(memory) == []
+            await memory.add_messages(messages_from(("user", "I like rum")), context=context)
+            await memory.care.retry_jobs()
+            assert (await memory.care.purge(ALICE, None)).clean
+            assert await learning_jobs(memory) == []
         assert b"asked about gin" not in b"".join(file.read_bytes() for file in files_below(tmp_path))
 
 
 class TestFailure:
-    async def test_a_job_that_failed_is_tried_again_after_a_pause(self, tmp_path: Path) -> None:
-        """A failure of the endpoint loses nothing, and nobody has to do anything."""
-        replies = iter([Reply("no credit", status=402)])
-        clock = StoppedClock()
-        with OpenAIServer(lambda request: next(replies, None) or model(request)) as server:
-            async with learning_memory(tmp_path, server.base_url, clock) as memory:
-                await memory.add_messages(messages_from(("user", "I like tea")))
-                await memory.care.retry_jobs()
-                (report,) = await learning_jobs(memory)
-                assert (report.job.state, report.job.attempts) == ("waiting", 1)
-                assert report.job.due_at == clock.at + PAUSES[0]
-                assert "no credit" in report.job.error
-                await memory.care.retry_jobs()
-                assert await memory_texts(memory) == ["Alice likes tea"]
+    async def test_the_first_failure_and_the_success_after_it_are_told(self, tmp_path: Path) -> None:
+        """It is tried again after a pause. Between the first failure and the last lie hours: nobody would know."""
+        replies, clock = iter([Reply("no credit", status=402)]), StoppedClock()
+
+        def failing(request: dict[str, Any]) -> Reply | str:
+            return next(replies, None) or model(request)
+
+        async with memory_learning(failing, tmp_path, clock) as (memory, _):
+            await memory.add_messages(messages_from(("user", "I like tea")))
+            await memory.care.retry_jobs()
+            (report,) = await learning_jobs(memory)
+            assert (report.job.state, report.job.attempts) == ("waiting", 1)
+            assert report.job.due_at == clock.at + PAUSES[0]
+            assert "no credit" in report.job.error
+            (note,) = await memory.news(ALICE)
+            assert note.startswith("not learned yet from 1 message, which are kept: ")
+            assert "no credit" in note
+            assert "This is tried again after 2026-05-08T12:01:00Z" in note
+            assert await memory.news(ALICE) == ()
+            await memory.care.retry_jobs()
+            assert await next_news(memory) == ("learned from 1 message:\n- Alice likes tea",)
 
     async def test_after_many_failures_a_person_is_needed(self, tmp_path: Path) -> None:
         """The next reply says what failed and why; sending the messages again, or a retry, learns from them."""
@@ -282,14 +252,7 @@ class TestFailure:
         with OpenAIServer(lambda request: answers.pop() if answers else model(request)) as server:
             clock = HastyClock()
             async with learning_memory(tmp_path, server.base_url, clock) as memory:
-                await memory.add_messages(
-                    messages_from(
-                        (
-                            "user",
-                            "I like tea",
-                        )
-                    )
-                )
+                await memory.add_messages(messages_from(("user", "I like tea")))
                 with anyio.fail_after(TIMEOUT):
                     while (await learning_jobs(memory))[0].job.state != "failed":
                         clock.forward(hours=3)
@@ -301,36 +264,6 @@ class TestFailure:
                 result = await memory.add_messages(messages_from(("user", "I like tea")))
                 assert (result.kept_messages, result.is_learning) == (0, True)
                 assert await next_news(memory) == ("learned from 1 message:\n- Alice likes tea",)
-
-    async def test_a_decision_that_cannot_be_carried_out_leaves_the_memory_open(self, tmp_path: Path) -> None:
-        """Two facts of one call contradict the same memory, one as its successor and one as its predecessor."""
-        rome, oslo, paris = (f"User lives in {city}." for city in ("Rome", "Oslo", "Paris"))
-
-        def contradicting(request: dict[str, Any]) -> str:
-            if "They like tea" in request["messages"][1]["content"]:
-                return json.dumps({"facts": [{"text": "User likes tea.", "sources": [1]}]})
-            if is_extraction(request):
-                return json.dumps({"facts": [{"text": oslo, "sources": [2]}, {"text": paris, "sources": [1]}]})
-            facts, stored = (
-                json.loads(part)
-                for part in request["messages"][1]["content"].removeprefix("New facts: ").split("\n\nStored memories: ")
-            )
-            known = [item["id"] for item in stored if item["text"] == rome]
-            if len(facts) == 1:
-                return json.dumps({"decisions": [{"fact": 0, "event": "ADD"}]})
-            return json.dumps({"decisions": [{"fact": n, "event": "DELETE", "memory": known[0]} for n in range(2)]})
-
-        with OpenAIServer(contradicting) as server:
-            clock = HastyClock()
-            async with learning_memory(tmp_path, server.base_url, clock) as memory:
-                await memory.add_text(ALICE, rome, at=datetime(2022, 1, 1, tzinfo=UTC), infer=False)
-                years = (("I live in Paris", "2019-01-01"), ("I live in Oslo", "2026-01-01"))
-                told = [{"role": "user", "content": text, "at": f"{day}T10:00:00Z"} for text, day in years]
-                await memory.add_messages(messages_from(*told))
-                await next_news(memory)
-                garden = Scope("alice", "garden")
-                await memory.add_messages(messages_from(("user", "They like tea"), scope=garden))
-                await next_news(memory, garden)
 
     async def test_an_error_that_nobody_foresaw_is_told_like_any_other(self, tmp_path: Path) -> None:
         """Guards the other jobs, and the callers whose memory would be closed."""

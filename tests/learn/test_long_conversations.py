@@ -8,52 +8,13 @@ from typing import Any
 
 import pytest
 
-from loopback import OpenAIServer, Reply
+from loopback import Reply
 from palimpsest.learn.add import PIECE_TOKENS, pieces
 from palimpsest.text.tokenizer import count_tokens
-from tests.support.memory import ALICE, llm_settings, memory_in, memory_texts, messages_from
-from tests.support.scripted_model import given, is_extraction
+from tests.support.memory import ALICE, memory_texts, messages_from
+from tests.support.scripted_model import given, is_extraction, memory_with
 
 pytestmark = pytest.mark.anyio
-
-WHOLE = json.dumps({"facts": [{"text": "Ana likes tea.", "sources": [1]}, {"text": "Ana has a cat.", "sources": [1]}]})
-
-
-class TestCutOffReplies:
-    async def test_the_whole_facts_of_a_cut_reply_are_kept(self, tmp_path: Path) -> None:
-        """A reply that ends in the middle of its second fact gives the first one, and the reply says so."""
-        cut = Reply(WHOLE[: WHOLE.index("cat")], finish_reason="length")
-        with OpenAIServer([cut]) as server:
-            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
-                result = await memory.add_messages(messages_from(("user", "I like tea and have a cat")))
-                assert await memory_texts(memory) == ["Ana likes tea."]
-        assert any("cut off" in note and "max_tokens" in note for note in result.notes)
-
-    async def test_a_reply_without_a_whole_fact_keeps_the_messages(self, tmp_path: Path) -> None:
-        """Nothing is learned from half a fact, and the messages wait to be sent again."""
-        cut = Reply(WHOLE[: WHOLE.index("tea")], finish_reason="length")
-        with OpenAIServer([cut]) as server:
-            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
-                result = await memory.add_messages(messages_from(("user", "I like tea and have a cat")))
-                assert await memory_texts(memory) == []
-        assert result.kept_messages == 1
-        assert any("cut off" in note and "learned from in the background" in note for note in result.notes)
-
-    async def test_a_request_to_forget_is_kept_although_the_facts_after_it_are_cut(self, tmp_path: Path) -> None:
-        """A request comes before the facts; that requests may be missing is said as well."""
-        reply = json.dumps(
-            {"forget": [{"forget": "Mark", "sources": [1]}], "facts": ["Ana likes tea.", "Ana has a cat."]}
-        )
-        cut = Reply(reply[: reply.index("cat.")], finish_reason="length")
-        forgets = json.dumps(
-            {"decisions": [{"fact": 0, "event": "ADD"}, {"fact": 1, "event": "DELETE", "memory": 0, "text": ""}]}
-        )
-        with OpenAIServer([cut, forgets]) as server:
-            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
-                await memory.add_text(ALICE, "Mark drinks.", infer=False)
-                result = await memory.add_messages(messages_from(("user", "I like tea and have a cat. Forget Mark.")))
-                assert await memory_texts(memory) == ["Ana likes tea."]
-        assert any("facts and requests to forget may be missing" in note for note in result.notes)
 
 
 class TestPieces:
@@ -71,11 +32,10 @@ class TestPieces:
         diary = " ".join(
             f"On day {day} we looked at the ponds, hedges and sheds of garden {day}." for day in range(800)
         )
-        with OpenAIServer(model) as server:
-            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
-                result = await memory.add_messages(messages_from(("user", diary)))
-                again = await memory.add_messages(messages_from(("user", diary)))
-                sources = {hit.message_ids for hit in (await memory.list(ALICE)).hits}
+        async with memory_with(model, tmp_path) as (memory, _):
+            result = await memory.add_messages(messages_from(("user", diary)))
+            again = await memory.add_messages(messages_from(("user", diary)))
+            sources = {hit.message_ids for hit in (await memory.list(ALICE)).hits}
         assert len(seen) > 3
         assert "".join(seen) == diary
         assert all(text.rstrip().endswith(".") and count_tokens(text) <= PIECE_TOKENS for text in seen)
@@ -96,9 +56,8 @@ class TestPieces:
             return json.dumps({"facts": [{"text": f"Fact of part {len(notes)}.", "sources": [1]}]})
 
         letter = "My sister Ida moved in with us. " + "She painted the shed and then the fence. " * 500
-        with OpenAIServer(model) as server:
-            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
-                await memory.add_messages(messages_from(("user", letter)))
+        async with memory_with(model, tmp_path) as (memory, _):
+            await memory.add_messages(messages_from(("user", letter)))
         (first,), *later = notes
         assert first == f"Message 1 is part 1 of {len(notes)} of one long message, which goes on after it"
         assert len(later) > 1
@@ -143,11 +102,10 @@ class TestPieces:
             return json.dumps({"decisions": decisions})
 
         diary = "Forget Mark. " + "We looked at the ponds, hedges and sheds. " * 600
-        with OpenAIServer(model) as server:
-            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
-                await memory.add_text(ALICE, "Mark drinks.", infer=False)
-                result = await memory.add_messages(messages_from(("user", diary)))
-                assert await memory_texts(memory) == [f"Fact of part {number + 1}." for number in range(extractions)]
+        async with memory_with(model, tmp_path) as (memory, _):
+            await memory.add_text(ALICE, "Mark drinks.", infer=False)
+            result = await memory.add_messages(messages_from(("user", diary)))
+            assert await memory_texts(memory) == [f"Fact of part {number + 1}." for number in range(extractions)]
         assert extractions > 2
         assert any(note.startswith("forgotten, as asked (Mark)") for note in result.notes)
 
@@ -162,13 +120,12 @@ class TestPieces:
             seen.append(new)
             return json.dumps({"facts": [{"text": f"Fact of piece {len(seen)}.", "sources": [1]}]})
 
-        with OpenAIServer(model) as server:
-            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
-                texts = [
-                    ("user", f"This is message number {number} of a long talk about gardens.") for number in range(500)
-                ]
-                result = await memory.add_messages(messages_from(*texts))
-                assert len(await memory_texts(memory)) == len(seen)
+        async with memory_with(model, tmp_path) as (memory, _):
+            texts = [
+                ("user", f"This is message number {number} of a long talk about gardens.") for number in range(500)
+            ]
+            result = await memory.add_messages(messages_from(*texts))
+            assert len(await memory_texts(memory)) == len(seen)
         shown = [message["text"] for piece in seen for message in piece]
         assert shown == [text for _, text in texts]
         assert result.kept_messages == 500
@@ -186,9 +143,8 @@ class TestPieces:
             json.dumps({"decisions": [{"fact": 0, "event": "ADD"}]}),
             json.dumps({"facts": []}),
         ]
-        with OpenAIServer(replies) as server:
-            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
-                first = await memory.add_messages(messages_from(*conversation))
-                assert any("learned from the first" in note for note in first.notes)
-                await memory.add_messages(messages_from(*conversation))
-                assert {"First.", "Second."} <= set(await memory_texts(memory))
+        async with memory_with(replies, tmp_path) as (memory, _):
+            first = await memory.add_messages(messages_from(*conversation))
+            assert any("learned from the first" in note for note in first.notes)
+            await memory.add_messages(messages_from(*conversation))
+            assert {"First.", "Second."} <= set(await memory_texts(memory))

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import anyio
 import pytest
 
-from loopback import OpenAIServer
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import Event, Scope
 from palimpsest.memory import Memory
-from tests.support.memory import ALICE, add_text, llm_settings, memory_in, memory_texts, messages_from
-from tests.support.scripted_model import facts_reply, is_extraction
+from tests.support.memory import ALICE, add_text, memory_in, memory_texts, messages_from
+from tests.support.scripted_model import decision, decisions_reply, facts_reply, memory_with
 
 pytestmark = pytest.mark.anyio
 
@@ -51,40 +48,25 @@ class TestWhatIsRefused:
                     await memory.add_text(scope, "Releases are tagged", infer=False)
             await memory.add_text(Scope("bob"), "Releases are tagged", infer=False)
 
-    async def test_a_deleted_memory_is_not_restored_into_a_full_memory(self, tmp_path: Path) -> None:
-        """Guards the bound from a deletion, an add and a restore."""
-        async with memory_in(tmp_path, max_memories=3) as memory:
-            first, *_ = await fill(memory)
-            await memory.delete(ALICE, [first])
-            await add_text(memory, "Alice drinks Darjeeling")
-            with pytest.raises(InputError, match="another one would be added"):
-                await memory.restore(ALICE, first)
-
     async def test_messages_are_kept_and_learned_from_once_there_is_room(self, tmp_path: Path) -> None:
         """Guards what was said: the reply tells that it is kept, and that nothing was learned from it."""
-
-        def model_reply(request: dict[str, Any]) -> str:
-            adds_it = {"decisions": [{"fact": 0, "event": "ADD"}]}
-            return facts_reply("Alice drinks Darjeeling") if is_extraction(request) else json.dumps(adds_it)
-
+        facts = facts_reply("Alice drinks Darjeeling")
+        replies = [facts, decisions_reply(decision(0, "ADD")), facts]
         said = messages_from(("user", "I drink Darjeeling"))
-        with OpenAIServer(model_reply) as model:
-            async with memory_in(tmp_path, max_memories=1, llm=llm_settings(model.base_url)) as memory:
-                bees = (await memory.add_text(ALICE, "The office is blue", infer=False)).outcomes[0].memory.id
-                result = await memory.add_messages(said)
-                assert result.kept_messages == 1
-                assert result.outcomes == ()
-                (note,) = result.notes
-                assert note.startswith("kept 1 message, but no facts were learned from them: alice has 1 memory")
-                assert "I drink Darjeeling" in {hit.text for hit in (await memory.search(ALICE, "Darjeeling")).hits}
-                await memory.delete(ALICE, [bees])
-                again = await memory.add_messages(said)
-                assert [outcome.memory.text for outcome in again.outcomes] == ["Alice drinks Darjeeling"]
+        async with memory_with(replies, tmp_path, max_memories=1) as (memory, _):
+            bees = (await memory.add_text(ALICE, "The office is blue", infer=False)).outcomes[0].memory.id
+            result = await memory.add_messages(said)
+            assert result.kept_messages == 1
+            assert result.outcomes == ()
+            (note,) = result.notes
+            assert note.startswith("kept 1 message, but no facts were learned from them: alice has 1 memory")
+            assert "I drink Darjeeling" in {hit.text for hit in (await memory.search(ALICE, "Darjeeling")).hits}
+            await memory.delete(ALICE, [bees])
+            again = await memory.add_messages(said)
+            assert [outcome.memory.text for outcome in again.outcomes] == ["Alice drinks Darjeeling"]
 
-
-class TestWhatIsNotRefused:
-    async def test_what_adds_nothing_is_done_in_a_full_memory(self, tmp_path: Path) -> None:
-        """Guards the way out: replacing, updating, repeating, deleting, and undoing all of it."""
+    async def test_what_adds_nothing_is_done_in_a_full_memory_and_nothing_goes_round_it(self, tmp_path: Path) -> None:
+        """Guards the way out: replacing, updating, repeating, deleting, and undoing all of it. A restore is an add."""
         async with memory_in(tmp_path, max_memories=3) as memory:
             bees, cello, _ = await fill(memory)
             await add_text(memory, "Alice keeps wasps", replaces=[bees])
@@ -93,6 +75,8 @@ class TestWhatIsNotRefused:
             assert [outcome.event for outcome in repeated.outcomes] == [Event.NONE]
             await memory.delete(ALICE, [cello])
             await add_text(memory, "Alice drinks Darjeeling")
+            with pytest.raises(InputError, match="another one would be added"):
+                await memory.restore(ALICE, cello)
             for _ in range(4):
                 await memory.undo(ALICE)
             assert await memory_texts(memory) == sorted(TEXTS)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Literal
 
 import pytest
 
-from loopback import OpenAIServer
 from palimpsest.core.models import Scope
-from tests.support.learning_jobs import learning_memory, model, next_news
-from tests.support.memory import llm_settings, memory_in, messages_from
+from tests.support.learning_jobs import memory_learning, model, next_news
+from tests.support.memory import memory_in, messages_from
 
 pytestmark = pytest.mark.anyio
 
@@ -20,32 +17,14 @@ FACTS = ("Dad takes warfarin since March", "The deploy runs on Tuesdays", "User 
 SAID = tuple(("user", text) for text in FACTS)
 
 
-@pytest.mark.parametrize("home", ["open", "named"])
-async def test_what_is_about_a_person_is_stored_for_all_projects(
-    tmp_path: Path, home: Literal["open", "named"]
-) -> None:
-    """Unless the call names the project. The reply says what went where."""
-    facts = [{"text": text, "sources": [number]} for number, text in enumerate(FACTS, 1)]
-    with OpenAIServer([json.dumps({"facts": facts})]) as server:
-        async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
-            said = messages_from(*SAID, scope=ATLAS)
-            result = await memory.add_messages(said, stays_in_project=home == "named")
-            page = await memory.list(ATLAS)
-    general = {text for text in FACTS if home == "open" and "deploy" not in text}
-    assert {hit.text: hit.project for hit in page.hits} == {text: "" if text in general else "atlas" for text in FACTS}
-    told = [note for note in result.notes if note.startswith("about a person")]
-    assert {text for text in FACTS if told and f'"{text}"' in told[0]} == general
-
-
 async def test_a_job_that_learns_later_knows_whether_the_project_was_named(tmp_path: Path) -> None:
-    with OpenAIServer(model) as server:
-        async with learning_memory(tmp_path, server.base_url) as memory:
-            for name, stays in (("atlas", False), ("beta", True)):
-                scope = Scope("alice", project=name)
-                fact = f"User is allergic to the dust of {name}"
-                await memory.add_messages(messages_from(("user", fact), scope=scope), stays_in_project=stays)
-                await next_news(memory, scope)
-            everywhere = await memory.list(Scope("alice"))
+    async with memory_learning(model, tmp_path) as (memory, _):
+        for name, stays in (("atlas", False), ("beta", True)):
+            scope = Scope("alice", project=name)
+            fact = f"User is allergic to the dust of {name}"
+            await memory.add_messages(messages_from(("user", fact), scope=scope), stays_in_project=stays)
+            await next_news(memory, scope)
+        everywhere = await memory.list(Scope("alice"))
     assert [hit.text for hit in everywhere.hits] == ["User is allergic to the dust of atlas"]
 
 

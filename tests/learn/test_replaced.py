@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from loopback import OpenAIServer
 from palimpsest.core.models import Relation, Scope
 from palimpsest.memory import Memory
-from palimpsest.store import verify
-from palimpsest.store.memories import name_of_user
-from tests.learn.decisions import ids_of, scripted
 from tests.support.graph import Graph
-from tests.support.ledger_access import ignore_progress
+from tests.support.ledger_access import ignore_progress, row_faults
 from tests.support.mcp_client import reply_text
-from tests.support.memory import ALICE, StoppedClock, add_text, llm_settings, memory_in, memory_texts, messages_from
+from tests.support.memory import ALICE, StoppedClock, add_text, memory_in
 from tests.support.server_in_process import connect
 from tests.support.stores import open_empty_ledger
 
@@ -42,9 +36,8 @@ async def test_a_relation_stays_unless_the_new_text_ends_it(tmp_path: Path) -> N
         for number, case in enumerate(RELATIONS):
             scope = Scope(f"user{number}")
             old, states = ([Relation(*item) for item in case[key]] for key in ("relations", "states"))
-            await replaced(
-                memory, scope, {"text": case["old"], "relations": old}, {"text": case["new"], "relations": states}
-            )
+            new = {"text": case["new"], "relations": states}
+            await replaced(memory, scope, {"text": case["old"], "relations": old}, new)
             drawn = (await memory.graph.subgraph(scope)).relations
             said = {item.name for item in states}
             left = [item.name for item in old if item.name in {relation.relationship for relation in drawn}]
@@ -56,12 +49,8 @@ async def test_metadata_stays_unless_the_call_gives_another(tmp_path: Path) -> N
     """An undo gives it back to the one that was replaced. An end that stays is told."""
     given = {"pinned": 1, "source": "crm", "ticket": 7, "expires_at": "2027-01-01"}
     async with memory_in(tmp_path) as memory:
-        first, second = await replaced(
-            memory,
-            ALICE,
-            {"text": "Ana is on call", "metadata": given},
-            {"text": "Ana is on call for payments", "metadata": {"ticket": 8, "source": None}},
-        )
+        new = {"text": "Ana is on call for payments", "metadata": {"ticket": 8, "source": None}}
+        first, second = await replaced(memory, ALICE, {"text": "Ana is on call", "metadata": given}, new)
         (stored,) = (await memory.scope_contents(ALICE)).memories
         assert (stored.id, stored.metadata) == (second, {"pinned": 1, "ticket": 8, "expires_at": "2027-01-01"})
         again = await add_text(memory, "Bo is on call")
@@ -110,33 +99,17 @@ async def test_each_relation_has_the_date_that_is_its_own(tmp_path: Path) -> Non
 
 async def test_a_new_value_takes_the_place_of_one_that_was_handed_on(tmp_path: Path) -> None:
     """Guards a text that does not tell what it states: nobody who reads it would find the contradiction."""
-    old = [
-        Relation("Tom", "cousin of", "User"),
-        Relation("Tom", "works as", "plumber"),
-        Relation("Tom", "lives in", "Wels"),
-    ]
+    stated = (("cousin of", "User"), ("works as", "plumber"), ("lives in", "Wels"))
+    old = {"text": "My cousin Tom is a plumber in Wels", "relations": [Relation("Tom", *each) for each in stated]}
+    new = {"text": "Tom moved to Salzburg", "relations": [Relation("Tom", "lives in", "Salzburg")]}
     async with memory_in(tmp_path) as memory:
-        await replaced(
-            memory,
-            ALICE,
-            {"text": "My cousin Tom is a plumber in Wels", "relations": old},
-            {"text": "Tom moved to Salzburg", "relations": [Relation("Tom", "lives in", "Salzburg")]},
-        )
+        await replaced(memory, ALICE, old, new)
         await add_text(memory, "Tom is a carpenter", relations=[Relation("Tom", "works as", "carpenter")])
-        assert await lines(memory) == [
-            "Tom — cousin of → User",
-            "Tom — lives in → Salzburg",
-            "Tom — works as → carpenter",
-        ]
+        kept = ["Tom — cousin of → User", "Tom — lives in → Salzburg"]
+        assert await lines(memory) == [*kept, "Tom — works as → carpenter"]
         await memory.undo(ALICE)
-        assert await lines(memory) == [
-            "Tom — cousin of → User",
-            "Tom — lives in → Salzburg",
-            "Tom — works as → plumber",
-        ]
-        assert (
-            memory.engine.ledger.read_with(verify.verify, memory.engine.ledger.database, ignore_progress).texts() == []
-        )
+        assert await lines(memory) == [*kept, "Tom — works as → plumber"]
+        assert await row_faults(memory) == []
 
 
 async def lines(memory: Memory) -> list[str]:
@@ -149,12 +122,11 @@ async def test_what_was_handed_on_survives_an_export(tmp_path: Path) -> None:
     old = {"text": "Ida, Tom's sister, lives in Graz", "relations": [Relation("Ida", "sister of", "Tom")]}
     async with memory_in(tmp_path / "old") as memory:
         await replaced(memory, ALICE, old, {"text": "Ida moved to Linz"})
-        stated = (await memory.graph.subgraph(ALICE)).relations
+        assert await lines(memory) == ["Ida — sister of → Tom"]
         await memory.care.export(file, "jsonl", ignore_progress)
     async with memory_in(tmp_path / "new") as memory:
         await memory.care.import_file(ALICE, file, ignore_progress)
-        again = (await memory.graph.subgraph(ALICE)).relations
-    assert [item.line for item in again] == [item.line for item in stated] == ["Ida — sister of → Tom"]
+        assert await lines(memory) == ["Ida — sister of → Tom"]
 
 
 async def test_the_tool_names_the_relations_of_what_it_stored(tmp_path: Path) -> None:
@@ -170,85 +142,6 @@ async def test_the_tool_names_the_relations_of_what_it_stored(tmp_path: Path) ->
         {"source": "Ida", "relationship": "sister of", "destination": "Tom"}
     ]
     assert "states Ida — sister of → Tom" in reply_text(reply)
-
-
-class TestTheUsersName:
-    """It outlives the memory that told it, and goes only where that was asked."""
-
-    @pytest.mark.few_by_day(1)
-    @pytest.mark.parametrize(
-        ("gone", "expected"),
-        [
-            ("replaced", "Tomasz"),
-            ("corrected", "Tomasz"),
-            ("deleted", "Tomasz"),
-            ("forget the street", "Tomasz"),
-            ("forget my name", ""),
-        ],
-    )
-    async def test_by_what_became_of_the_memory(self, tmp_path: Path, gone: str, expected: str) -> None:
-        """An undo of each brings back what was."""
-        text = "Tomasz lives in Lindenstraße"
-        async with forgetting_model(tmp_path, gone.removeprefix("forget ")) as memory:
-            await add_text(memory, "Tomasz keeps bees", metadata={"kept": True})
-            first = await add_text(memory, text, metadata={"user_name": "Tomasz"})
-            match gone:
-                case "replaced":
-                    await add_text(memory, "User lives in Wels", replaces=[first])
-                case "corrected":
-                    await memory.update(ALICE, first, text="User lives in Wels")
-                case "deleted":
-                    await memory.delete(ALICE, [first])
-                case _:
-                    await memory.add_messages(messages_from(("user", f"Please {gone}.")))
-            assert (
-                first not in [item.id for item in (await memory.scope_contents(ALICE)).memories] or gone == "corrected"
-            )
-            assert await name_of(memory) == expected
-            await memory.undo(ALICE)
-            assert await name_of(memory) == "Tomasz"
-            assert await memory_texts(memory) == ["Tomasz keeps bees", text]
-
-    async def test_a_text_that_tells_nothing_else_takes_it_along(self, tmp_path: Path) -> None:
-        """Who deletes it means the name."""
-        async with memory_in(tmp_path) as memory:
-            await add_text(memory, "Tomasz keeps bees")
-            first = await add_text(memory, "User's name is Tomasz.")
-            assert await name_of(memory) == "Tomasz"
-            await memory.delete(ALICE, [first])
-            assert await name_of(memory) == ""
-
-    @pytest.mark.parametrize("facts", [[], [{"text": "Ida keeps bees", "sources": [1]}]])
-    async def test_a_message_that_tells_it_and_no_fact_with_it(self, tmp_path: Path, facts: list[Any]) -> None:
-        """It is a memory of its own, and one that was told before in the same way is replaced."""
-        replies = [json.dumps({"user_name": name, "facts": facts}) for name in ("Tomasz", "Tomasz Nowak", "Tomasz")]
-        with OpenAIServer(
-            scripted(replies, lambda new, _: [(item["fact"], "ADD", None, None) for item in new])
-        ) as server:
-            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
-                for name in ("Tomasz", "Tomasz Nowak", "Tomasz"):
-                    await memory.add_messages(messages_from(("user", f"Hi, {name} here. Ida keeps bees.")))
-                texts = {item.text for item in (await memory.scope_contents(ALICE)).memories}
-                assert texts == {"User's name is Tomasz Nowak.", *(fact["text"] for fact in facts)}
-                assert await name_of(memory) == "Tomasz Nowak"
-
-
-async def name_of(memory: Memory) -> str:
-    """Return the name of the user."""
-    return await memory.engine.read(lambda conn: name_of_user(conn, ALICE))
-
-
-@asynccontextmanager
-async def forgetting_model(folder: Path, what: str) -> AsyncGenerator[Memory]:
-    """Open a memory whose model reads a request to forget and finds the memory of the street to be meant."""
-    reply = json.dumps({"facts": [], "forget": [{"forget": what, "sources": [1]}]})
-
-    def decide(facts: Any, memories: Any) -> list[tuple[Any, ...]]:
-        return [(facts[0]["fact"], "DELETE", number, None) for number in ids_of(memories, "Lindenstraße")]
-
-    with OpenAIServer(scripted([reply], decide)) as server:
-        async with memory_in(folder, llm=llm_settings(server.base_url)) as memory:
-            yield memory
 
 
 async def test_a_history_says_what_became_of_labels_and_by_what_a_memory_was_replaced(tmp_path: Path) -> None:

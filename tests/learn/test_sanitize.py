@@ -9,23 +9,20 @@ from typing import Any
 
 import pytest
 
-from loopback import OpenAIServer
 from palimpsest.core.models import Event, Scope
 from palimpsest.memory import Memory
 from palimpsest.server import replies
-from tests.support.memory import ALICE, StoppedClock, llm_settings, memory_in, messages_from
-from tests.support.scripted_model import facts_reply
+from tests.support.ledger_access import ignore_progress
+from tests.support.memory import ALICE, StoppedClock, add_text, memory_in, messages_from
+from tests.support.scripted_model import facts_reply, memory_with
 from tests.support.sessions import spooled
 
 pytestmark = pytest.mark.anyio
 
-WEB = Scope("alice", project="web")
+WEB, BOB = Scope("alice", project="web"), Scope("bob")
 TEA = "User likes tea"
 PARAGRAPH = "The user lives in Lyon, likes tea, and plays the cello in an orchestra."
-
-
-def summary(text: str) -> str:
-    return json.dumps({"summary": text})
+KEY = "ghp_" + "a1B2c3D4e5F6g7H8i9J0" * 2
 
 
 async def added(memory: Memory, text: str, scope: Scope = ALICE) -> str:
@@ -33,11 +30,16 @@ async def added(memory: Memory, text: str, scope: Scope = ALICE) -> str:
     return (await memory.add_text(scope, text, infer=False)).outcomes[0].memory.id
 
 
+async def contents(memory: Memory, scope: Scope = ALICE) -> dict[str, str]:
+    """Return the texts of the messages of a scope by their ids."""
+    return {message.id: message.content for message in (await memory.scope_contents(scope)).messages}
+
+
 async def kept(memory: Memory, *texts: str, scope: Scope = ALICE) -> list[str]:
     """Add messages to the scope and return the texts that were kept."""
-    known = {message.id for message in (await memory.scope_contents(scope)).messages}
+    known = await contents(memory, scope)
     await memory.add_messages(messages_from(*(("user", text) for text in texts), scope=scope))
-    return [message.content for message in (await memory.scope_contents(scope)).messages if message.id not in known]
+    return [text for message_id, text in (await contents(memory, scope)).items() if message_id not in known]
 
 
 async def searched(memory: Memory, query: str, scope: Scope = ALICE, **options: Any) -> str:
@@ -47,7 +49,7 @@ async def searched(memory: Memory, query: str, scope: Scope = ALICE, **options: 
 
 class TestSearchReplies:
     async def test_a_pasted_reply_is_removed_and_the_rest_of_the_message_is_kept(self, tmp_path: Path) -> None:
-        """Old memories do not come back as new ones."""
+        """Old memories do not come back as new ones. A call can be repeated even if its messages were kept in part."""
         async with memory_in(tmp_path) as memory:
             await added(memory, TEA)
             await added(memory, "User's  tea cabinet:\n- Assam\n- Sencha")
@@ -55,13 +57,11 @@ class TestSearchReplies:
             reply = await searched(memory, "tea")
             assert reply.count("\n") == 2
             assert "Ana said: Tea, please!" in reply
-            result = await memory.add_messages(
-                messages_from(("assistant", f"I looked it up:\n{reply}\nSo, tea it is."))
-            )
-            assert [message.content for message in (await memory.scope_contents(ALICE)).messages][1:] == [
-                "I looked it up:\nSo, tea it is."
-            ]
+            messages = messages_from(("assistant", f"I looked it up:\n{reply}\nSo, tea it is."))
+            result = await memory.add_messages(messages)
+            assert [*(await contents(memory)).values()][1:] == ["I looked it up:\nSo, tea it is."]
             assert "3 recalled passages left out" in result.notes
+            assert (await memory.add_messages(messages)).kept_messages == 0
 
     async def test_a_pasted_reply_is_removed_though_it_shows_what_the_text_hides(self, tmp_path: Path) -> None:
         """A reply shows control characters as escapes, and is recognized by these or by the text itself."""
@@ -73,42 +73,28 @@ class TestSearchReplies:
             assert await kept(memory, f"I looked:\n{reply}\nRed tea.") == ["I looked:\nRed tea."]
             assert await kept(memory, f"[{memory_id[:8]}] 2026-05-08 {hidden}\nGreen tea.") == ["Green tea."]
 
-    async def test_a_message_that_is_only_a_reply_is_not_kept(self, tmp_path: Path) -> None:
-        """There are no empty messages, and the model is not asked about nothing."""
-        with OpenAIServer() as server:
-            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
-                await added(memory, TEA)
-                result = await memory.add_messages(messages_from(("assistant", await searched(memory, "tea"))))
-                assert (await memory.scope_contents(ALICE)).messages == ()
-                assert server.chat_requests == []
-        assert (result.kept_messages, result.notes) == (0, ("1 recalled passage left out",))
-
-    async def test_the_model_is_not_shown_what_was_recalled(self, tmp_path: Path) -> None:
-        """No facts are extracted from what was only searched for."""
-        with OpenAIServer([facts_reply()]) as server:
-            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
-                await added(memory, "User plays the cello")
-                content = f"{await searched(memory, 'cello')}\nBy the way, make it green tea."
-                await memory.add_messages(messages_from(("user", content)))
-                prompt = server.chat_requests[0]["messages"][1]["content"]
+    async def test_a_model_is_not_shown_what_was_recalled_or_asked_about_nothing(self, tmp_path: Path) -> None:
+        """A message that is only a reply is not kept: there are no empty messages."""
+        async with memory_with([facts_reply()], tmp_path) as (memory, server):
+            await added(memory, "User plays the cello")
+            reply = await searched(memory, "cello")
+            result = await memory.add_messages(messages_from(("assistant", reply)))
+            assert (result.kept_messages, result.notes) == (0, ("1 recalled passage left out",))
+            assert (await contents(memory), server.chat_requests) == ({}, [])
+            await memory.add_messages(messages_from(("user", f"{reply}\nBy the way, make it green tea.")))
+            prompt = server.chat_requests[0]["messages"][1]["content"]
         assert "green tea" in prompt
         assert "cello" not in prompt
 
-    @pytest.mark.few_by_day(1)
-    @pytest.mark.parametrize("line", ["{}", "- {}", "* {}", "> {}", "    {}", "-{}", "{}\r"])
-    async def test_a_line_is_recognized_in_a_list_and_in_a_quotation(self, tmp_path: Path, line: str) -> None:
-        """Agents reformat replies in their own messages."""
+    async def test_a_line_is_recognized_in_a_list_and_in_a_quotation(self, tmp_path: Path) -> None:
+        """Agents reformat replies in their own messages. A text that names a time has "said" before its date."""
         async with memory_in(tmp_path) as memory:
-            memory_id = await added(memory, TEA)
-            for shown in (memory_id, memory_id[:8]):
-                assert await kept(memory, line.format(f"[{shown}] 2026-05-08 {TEA}")) == []
-
-    async def test_a_line_that_says_which_date_it_has_is_recognized(self, tmp_path: Path) -> None:
-        """A text that names a time has "said" before its date."""
-        async with memory_in(tmp_path) as memory:
-            memory_id = await added(memory, "The vet comes on Friday")
+            memory_id, vet = await added(memory, TEA), await added(memory, "The vet comes on Friday")
+            for line in ("{}", "- {}", "* {}", "> {}", "    {}", "-{}", "{}\r"):
+                for shown in (memory_id, memory_id[:8]):
+                    assert await kept(memory, line.format(f"[{shown}] 2026-05-08 {TEA}")) == [], line
             reply = await searched(memory, "vet")
-            assert f"[{memory_id[:8]}] said 2026-05-08 The vet comes on Friday" in reply
+            assert f"[{vet[:8]}] said 2026-05-08 The vet comes on Friday" in reply
             assert await kept(memory, reply) == []
 
     async def test_a_line_is_recognized_after_its_memory_was_updated_deleted_and_restored(self, tmp_path: Path) -> None:
@@ -126,40 +112,35 @@ class TestSearchReplies:
             await memory.restore(ALICE, memory_id)
             assert await kept(memory, reply, await searched(memory, "coffee")) == []
 
-    @pytest.mark.few_by_day(1)
-    @pytest.mark.parametrize(
-        "line",
-        [
-            "[{id}] 2026-05-08 User likes coffee",
-            "[{id}] 2026-05-08 User likes tea no more",
-            "[{id}] 2026-05-08 It is no longer so that User likes tea",
-            "[{id}] 2026-05-08 user said: User likes tea",
-            "[{id}] User likes tea",
-            "[{id}] on 2026-05-08 User likes tea",
-            "See [{id}] 2026-05-08 User likes tea",
-            "[{short}] 2026-05-08 User likes tea",
-            "[00000000] 2026-05-08 User likes tea",
-            "[{message}] 2026-05-08 Hello there",
-            "[{message}] 2026-05-08 assistant said: Hello there",
-            "[{message}] 2026-05-08 Ana said: Hello there",
-            "User likes tea",
-        ],
-    )
-    async def test_a_line_that_only_looks_like_a_hit_is_kept(self, tmp_path: Path, line: str) -> None:
+    async def test_a_line_that_only_looks_like_a_hit_is_kept(self, tmp_path: Path) -> None:
         """The user's own words are kept, above all those that say a memory is wrong."""
         async with memory_in(tmp_path) as memory:
             memory_id = await added(memory, TEA)
             await kept(memory, "Hello there")
-            (message,) = (await memory.scope_contents(ALICE)).messages
-            content = line.format(id=memory_id[:8], short=memory_id[:7], message=message.id[:8])
-            assert await kept(memory, content) == [content]
+            (message_id,) = await contents(memory)
+            tea, hello = f"[{memory_id[:8]}]", f"[{message_id[:8]}]"
+            lines = [
+                f"{tea} 2026-05-08 User likes coffee",
+                f"{tea} 2026-05-08 User likes tea no more",
+                f"{tea} 2026-05-08 It is no longer so that User likes tea",
+                f"{tea} 2026-05-08 user said: User likes tea",
+                f"{tea} User likes tea",
+                f"{tea} on 2026-05-08 User likes tea",
+                f"See {tea} 2026-05-08 User likes tea",
+                f"[{memory_id[:7]}] 2026-05-08 User likes tea",
+                "[00000000] 2026-05-08 User likes tea",
+                f"{hello} 2026-05-08 Hello there",
+                f"{hello} 2026-05-08 assistant said: Hello there",
+                f"{hello} 2026-05-08 Ana said: Hello there",
+                "User likes tea",
+            ]
+            assert [await kept(memory, line) for line in lines] == [[line] for line in lines]
 
     async def test_ids_are_recognized_within_their_scope_only(self, tmp_path: Path) -> None:
         """Removed lines do not reveal what another user or project remembers."""
         async with memory_in(tmp_path) as memory:
-            foreign = f"[{(await added(memory, TEA, Scope('bob')))[:8]}] 2026-05-08 {TEA}"
-            of_web = f"[{(await added(memory, TEA, WEB))[:8]}] 2026-05-08 {TEA}"
-            own = f"[{(await added(memory, TEA))[:8]}] 2026-05-08 {TEA}"
+            ids = [await added(memory, TEA, scope) for scope in (BOB, WEB, ALICE)]
+            foreign, of_web, own = (f"[{memory_id[:8]}] 2026-05-08 {TEA}" for memory_id in ids)
             assert await kept(memory, foreign, of_web, own) == [foreign, of_web]
             assert await kept(memory, foreign, of_web, own, scope=WEB) == [foreign]
 
@@ -172,55 +153,38 @@ class TestSearchReplies:
             assert await kept(memory, reply, f"scope: {WEB}", scope=WEB) == [f"scope: {WEB}"]
             assert await kept(memory, f"{reply}\nscope: user bob", scope=WEB) == ["scope: user bob"]
 
-    async def test_a_repeated_conversation_is_recognized_although_it_was_sanitized(self, tmp_path: Path) -> None:
-        """A call can be repeated even if its messages were only kept in part."""
-        async with memory_in(tmp_path) as memory:
-            await added(memory, TEA)
-            messages = messages_from(("user", f"{await searched(memory, 'tea')}\nHello"), ("assistant", "Hi"))
-            assert (await memory.add_messages(messages)).kept_messages == 2
-            again = await memory.add_messages(messages)
-            assert (again.kept_messages, len((await memory.scope_contents(ALICE)).messages)) == (0, 2)
 
-
-class TestSummaries:
-    async def test_a_summary_is_removed_and_the_text_around_it_is_kept(self, tmp_path: Path) -> None:
-        """A summary that is learned from would become its own source."""
-        with OpenAIServer([summary(PARAGRAPH), *[facts_reply()] * 2]) as server:
-            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
-                await added(memory, TEA)
-                assert (await memory.summary(ALICE)).text == PARAGRAPH
-                assert await kept(memory, f"You are this: {PARAGRAPH} And a dog owner!") == [
-                    "You are this:  And a dog owner!"
-                ]
-                assert await kept(memory, PARAGRAPH, PARAGRAPH[:-1]) == [PARAGRAPH[:-1]]
-
-    async def test_a_short_summary_is_not_removed(self, tmp_path: Path) -> None:
-        """People may use the words of a very short summary by chance."""
-        with OpenAIServer([summary("Likes tea."), facts_reply()]) as server:
-            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
-                await added(memory, TEA)
-                assert (await memory.summary(ALICE)).text == "Likes tea."
-                assert await kept(memory, "Likes tea. And cake.") == ["Likes tea. And cake."]
-
-    async def test_the_summary_of_another_scope_is_kept(self, tmp_path: Path) -> None:
-        """Summaries are recognized within their scope only."""
-        with OpenAIServer([summary(PARAGRAPH), facts_reply()]) as server:
-            async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
-                await added(memory, TEA)
-                assert (await memory.summary(ALICE)).text == PARAGRAPH
-                assert await kept(memory, PARAGRAPH, scope=WEB) == [PARAGRAPH]
+@pytest.mark.parametrize(
+    ("text", "said", "left"),
+    [
+        (PARAGRAPH, f"You are this: {PARAGRAPH} And a dog owner!", ["You are this:  And a dog owner!"]),
+        (PARAGRAPH, PARAGRAPH, []),
+        (PARAGRAPH, PARAGRAPH[:-1], [PARAGRAPH[:-1]]),
+        ("Likes tea.", "Likes tea. And cake.", ["Likes tea. And cake."]),  # such words may be used by chance
+    ],
+)
+async def test_a_summary_is_removed_in_its_scope_and_the_text_around_it_is_kept(
+    tmp_path: Path, text: str, said: str, left: list[str]
+) -> None:
+    """A summary that is learned from would become its own source."""
+    replies = [json.dumps({"summary": text}), *[facts_reply()] * 2]
+    async with memory_with(replies, tmp_path) as (memory, _):
+        await added(memory, TEA)
+        assert (await memory.summary(ALICE)).text == text
+        assert await kept(memory, said) == left
+        assert await kept(memory, said, scope=WEB) == [said]
 
 
 class TestTexts:
-    @pytest.mark.parametrize("form", ["{}", "- {}", "  {} \n"])
-    async def test_adding_a_recalled_line_changes_nothing(self, tmp_path: Path, form: str) -> None:
+    async def test_adding_a_recalled_line_changes_nothing(self, tmp_path: Path) -> None:
         """A memory never contains the id and the date of another one."""
         async with memory_in(tmp_path) as memory:
             memory_id = await added(memory, TEA)
-            line = form.format(f"[{memory_id[:8]}] 2026-05-08 {TEA}")
-            result = await memory.add_text(ALICE, line)
-            assert replies.added_text(result, ALICE).startswith(f"unchanged (duplicate of {memory_id[:8]}): {TEA}")
-            assert len(await memory.log(ALICE)) == 1
+            for form in ("{}", "- {}", "  {} \n"):
+                result = await memory.add_text(ALICE, form.format(f"[{memory_id[:8]}] 2026-05-08 {TEA}"))
+                unchanged = f"unchanged (duplicate of {memory_id[:8]}): {TEA}"
+                assert replies.added_text(result, ALICE).startswith(unchanged)
+                assert len(await memory.log(ALICE)) == 1
 
     async def test_a_recalled_message_is_stored_in_its_own_words(self, tmp_path: Path) -> None:
         """An agent may store a message it found: without the id, the date and the speaker."""
@@ -233,13 +197,8 @@ class TestTexts:
     async def test_a_text_that_only_looks_like_a_hit_is_added_as_it_is(self, tmp_path: Path) -> None:
         """Several lines, another id, or a line that says a memory is wrong are the agent's own words."""
         async with memory_in(tmp_path) as memory:
-            memory_id = await added(memory, TEA)
-            foreign = await added(memory, TEA, Scope("bob"))
-            for text in (
-                f"[{memory_id[:8]}] 2026-05-08 It is no longer so that {TEA}",
-                f"[{memory_id[:8]}] 2026-05-08 {TEA}\nand cake",
-                f"[{foreign[:8]}] 2026-05-08 {TEA}",
-            ):
+            own, foreign = [f"[{(await added(memory, TEA, scope))[:8]}] 2026-05-08" for scope in (ALICE, BOB)]
+            for text in (f"{own} It is no longer so that {TEA}", f"{own} {TEA}\nand cake", f"{foreign} {TEA}"):
                 (change,) = (await memory.add_text(ALICE, text)).outcomes
                 assert (change.event, change.memory.text) == (Event.ADD, text)
 
@@ -247,50 +206,46 @@ class TestTexts:
 class TestSideFields:
     """What is no text of a memory holds secrets too."""
 
-    KEY = "ghp_" + "a1B2c3D4e5F6g7H8i9J0" * 2
-
     async def test_no_field_of_a_message_or_document_keeps_a_secret(self, tmp_path: Path) -> None:
         """Names of authors, ids of callers and addresses of documents are written by programs that paste anything."""
         async with memory_in(tmp_path) as memory:
-            said = {"role": "user", "name": f"bot {self.KEY}", "id": f"m-{self.KEY}", "content": "Tea is ready"}
+            said = {"role": "user", "name": f"bot {KEY}", "id": f"m-{KEY}", "content": "Tea is ready"}
             await memory.add_messages(messages_from(said))
-            file = tmp_path / f"handbook {self.KEY}.md"
+            file = tmp_path / f"handbook {KEY}.md"
             file.write_text("# Boiler\n\nIt needs 1.5 bar.", "utf-8")
             await memory.documents.learn_file(ALICE, file)
-            spooled(tmp_path, "prompt", "Where is the boiler key kept?", session=f"s-{self.KEY}")
+            spooled(tmp_path, "prompt", "Where is the boiler key kept?", session=f"s-{KEY}")
             await memory.capture.take_in()
-            await memory.care.export(tmp_path / "export.jsonl", "jsonl", lambda _done, _all: None)
-        assert self.KEY not in (tmp_path / "export.jsonl").read_text("utf-8")
+            await memory.care.export(tmp_path / "export.jsonl", "jsonl", ignore_progress)
+        assert KEY not in (tmp_path / "export.jsonl").read_text("utf-8")
 
     async def test_an_export_that_somebody_edited_brings_no_secret(self, tmp_path: Path) -> None:
         """An edited file is as any other text that a person writes; its history and metadata are read as well."""
+        file = tmp_path / "export.jsonl"
         async with memory_in(tmp_path / "from") as memory:
-            await memory.add_text(ALICE, "User keeps a key", infer=False, metadata={"note": "safe"})
-            await memory.care.export(tmp_path / "export.jsonl", "jsonl", lambda _done, _all: None)
-        edited = (tmp_path / "export.jsonl").read_text("utf-8").replace("keeps a key", f"keeps a key {self.KEY}")
-        (tmp_path / "export.jsonl").write_text(edited.replace('"safe"', f'"{self.KEY}"'), "utf-8")
+            await add_text(memory, "User keeps a key", metadata={"note": "safe"})
+            await memory.care.export(file, "jsonl", ignore_progress)
+        edited = file.read_text("utf-8").replace("keeps a key", f"keeps a key {KEY}").replace('"safe"', f'"{KEY}"')
+        file.write_text(edited, "utf-8")
         async with memory_in(tmp_path / "to") as memory:
-            result = await memory.care.import_file(ALICE, tmp_path / "export.jsonl", lambda _done, _all: None)
+            result = await memory.care.import_file(ALICE, file, ignore_progress)
             (stored,) = (await memory.scope_contents(ALICE)).memories
             versions = (await memory.history(ALICE, stored.id))[1]
-        assert self.KEY not in repr((stored, versions))
+        assert KEY not in repr((stored, versions))
         assert any("secret" in note for note in result.notes)
 
-    @pytest.mark.parametrize(
-        ("question", "answer", "kept"),
-        [
-            ("What's the wifi password?", "It's bluewhale99, the network is Altbau", "the network is Altbau"),
-            ("Wie lautet die PIN der Karte?", "4821", ""),
-            ("Where is the password kept?", "In 1Password, under NAS", "In 1Password, under NAS"),
-        ],
-    )
-    async def test_the_answer_to_a_question_for_a_secret_is_one(
-        self, tmp_path: Path, question: str, answer: str, kept: str
-    ) -> None:
+    async def test_the_answer_to_a_question_for_a_secret_is_one(self, tmp_path: Path) -> None:
         """An answer does not say what it is; the message before it does."""
         async with memory_in(tmp_path) as memory:
-            await memory.add_messages(messages_from(("assistant", question), ("user", answer)))
-            _, said = (await memory.scope_contents(ALICE)).messages
-        assert kept in said.content
-        assert "bluewhale99" not in said.content
-        assert "4821" not in said.content
+            for number, (question, answer, left) in enumerate(
+                (
+                    ("What's the wifi password?", "It's bluewhale99, the network is Altbau", "the network is Altbau"),
+                    ("Wie lautet die PIN der Karte?", "4821", ""),
+                    ("Where is the password kept?", "In 1Password, under NAS", "In 1Password, under NAS"),
+                )
+            ):
+                scope = Scope(f"user{number}")
+                await memory.add_messages(messages_from(("assistant", question), ("user", answer), scope=scope))
+                _, said = (await contents(memory, scope)).values()
+                assert left in said
+                assert not any(secret in said for secret in ("bluewhale99", "4821"))

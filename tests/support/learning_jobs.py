@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 
+from loopback import Chat, OpenAIServer, Reply
 from palimpsest.core.models import Scope
 from palimpsest.learn.job_reports import JobReport
 from palimpsest.learn.job_runner import work_on_jobs
@@ -54,6 +55,16 @@ async def learning_memory(
     settings: dict[str, Any] = learning | others
     async with memory_in(folder, clock or HastyClock(), background=True, **settings) as memory:
         yield memory
+
+
+@asynccontextmanager
+async def memory_learning(
+    model: Chat | Sequence[Reply | str], folder: Path, clock: StoppedClock | None = None, **others: Any
+) -> AsyncGenerator[tuple[Memory, OpenAIServer]]:
+    """Open the same with a model behind a loopback server."""
+    with OpenAIServer(model) as server:
+        async with learning_memory(folder, server.base_url, clock, **others) as memory:
+            yield memory, server
 
 
 async def next_news(memory: Memory, scope: Scope = ALICE) -> tuple[str, ...]:

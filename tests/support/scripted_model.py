@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
+from loopback import Chat, OpenAIServer, Reply
 from palimpsest.core.errors import ModelError
 from palimpsest.core.models import Fact, Memory, Message, Scope
 from palimpsest.llm.prompts import shipped_directory
+from palimpsest.memory import Memory as OpenMemory
+from tests.support.memory import StoppedClock, llm_settings, memory_in
 
 NOW = datetime(2026, 5, 8, 13, 56, tzinfo=UTC)
 """A Friday."""
@@ -72,6 +77,16 @@ class ScriptedModel:
     async def aclose(self) -> None:
         """Record that the model was closed."""
         self.closed = True
+
+
+@asynccontextmanager
+async def memory_with(
+    model: Chat | Sequence[Reply | str], folder: Path, clock: StoppedClock | None = None, **settings: Any
+) -> AsyncGenerator[tuple[OpenMemory, OpenAIServer]]:
+    """Open Alice's memory in a folder, with a model behind a loopback server: replies in order, or a function."""
+    with OpenAIServer(model) as server:
+        async with memory_in(folder, clock, llm=llm_settings(server.base_url), **settings) as opened:
+            yield opened, server
 
 
 def message(

@@ -41,32 +41,30 @@ def words(count: int, word: str = "plain") -> str:
 
 
 @given(TEXTS)
-def test_the_pages_joined_are_the_text(text: str) -> None:
-    """Guards that nothing of a document is lost or said twice."""
-    assert "".join(split(text)) == text
-
-
-@given(TEXTS)
-def test_no_page_is_much_longer_than_the_limit(text: str) -> None:
-    """Guards that a page can be shown, whatever the text is made of."""
-    for page in split(text):
-        assert count_words(page) <= MAX_WORDS + SHORT_WORDS + 1
-
-
-@given(TEXTS)
-def test_every_page_says_what_it_stands_under(text: str) -> None:
-    """Guards that there is one trail of headings for each page."""
+def test_the_pages_joined_are_the_text_and_each_can_be_shown(text: str) -> None:
+    """Guards that nothing of a document is lost or said twice, whatever it is made of, and what a page stands under."""
     pages = split(text)
+    assert "".join(pages) == text
+    assert all(count_words(page) <= MAX_WORDS + SHORT_WORDS + 1 for page in pages)
     assert len(trails(pages)) == len(pages)
 
 
-def test_a_short_text_is_one_page() -> None:
-    assert split("# A\n\nOne.\n\n# B\n\nTwo.\n") == ["# A\n\nOne.\n\n# B\n\nTwo.\n"]
+PARTS = [f"## Part {number}\n\n{words(400)}\n\n" for number in range(3)]
+LONG = [words(250, letter) + "\n\n" for letter in "abc"]
+SHORT = "# A\n\nOne.\n\n# B\n\nTwo.\n"
 
 
-def test_pages_end_before_headings() -> None:
-    parts = [f"## Part {number}\n\n{words(400)}\n\n" for number in range(3)]
-    assert split("# Book\n\n" + "".join(parts)) == ["# Book\n\n" + parts[0], *parts[1:]]
+@pytest.mark.parametrize(
+    ("text", "pages"),
+    [
+        (SHORT, [SHORT]),
+        ("# Book\n\n" + "".join(PARTS), ["# Book\n\n" + PARTS[0], *PARTS[1:]]),
+        ("# Long\n\n" + "".join(LONG), ["# Long\n\n" + LONG[0] + LONG[1], LONG[2]]),
+    ],
+    ids=["a short text is one page", "pages end before headings", "a long section is cut between its paragraphs"],
+)
+def test_where_pages_end(text: str, pages: list[str]) -> None:
+    assert split(text) == pages
 
 
 def test_short_sections_are_joined() -> None:
@@ -74,11 +72,6 @@ def test_short_sections_are_joined() -> None:
     pages = split("".join(sections))
     assert all(page.startswith("## Section") for page in pages)
     assert 2 <= len(pages) <= 4
-
-
-def test_a_long_section_is_cut_between_its_paragraphs() -> None:
-    paragraphs = [words(250, "a") + "\n\n", words(250, "b") + "\n\n", words(250, "c") + "\n"]
-    assert split("# Long\n\n" + "".join(paragraphs)) == ["# Long\n\n" + paragraphs[0] + paragraphs[1], paragraphs[2]]
 
 
 def test_a_heading_is_never_left_alone() -> None:
@@ -120,11 +113,8 @@ def test_chinese_pages_end_after_sentences() -> None:
 def test_trails_name_the_headings_above_a_page() -> None:
     text = f"# Book\n\n{words(500)}\n\n## Food\n\n{words(950)}\n\n## Drink\n\n{words(400)}\n"
     assert trails(split(text)) == [("Book",), ("Book", "Food"), ("Book", "Food"), ("Book", "Drink")]
-
-
-def test_underlined_headings_count() -> None:
-    text = f"Book\n====\n\n{words(400)}\n\nFood\n----\n\n{words(400)}\n"
-    assert trails(split(text)) == [("Book",), ("Book", "Food")]
+    underlined = f"Book\n====\n\n{words(400)}\n\nFood\n----\n\n{words(400)}\n"
+    assert trails(split(underlined)) == [("Book",), ("Book", "Food")]
 
 
 @pytest.mark.parametrize(

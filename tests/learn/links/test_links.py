@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,21 +11,20 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from loopback import OpenAIServer
 from palimpsest.admin.doctor import verify
-from palimpsest.core.models import LINK, Decision, Event, Fact, Provenance, Undo
+from palimpsest.core.models import LINK, Decision, Event, Fact, Undo
 from palimpsest.core.models import Memory as StoredMemory
 from palimpsest.learn.job_runner import work_on_jobs
 from palimpsest.memory import Memory
 from palimpsest.server import replies
 from palimpsest.store import usage
-from palimpsest.store.apply import Write
 from palimpsest.store.schema import history, memory_links
 from palimpsest.store.usage import Use
 from tests.support.exports import exporting
-from tests.support.ledger_access import ignore_progress
+from tests.support.ledger_access import ignore_progress, write_decisions
 from tests.support.ledger_files import run_sql
-from tests.support.memory import ALICE, StoppedClock, add_text, llm_settings, memory_in
+from tests.support.memory import ALICE, StoppedClock, add_text, memory_in
+from tests.support.scripted_model import given, memory_with
 
 pytestmark = pytest.mark.anyio
 
@@ -39,13 +37,8 @@ CROWD = 300
 
 def store_many(memory: Memory, number: int) -> None:
     """Store memories that share words with the question about the sister and answer nothing."""
-    texts = [f"The name of boat {place} is my secret" for place in range(number)]
-    vectors = dict(zip(texts, memory.engine.embedder.embed_passages(texts), strict=True))
-    decisions = tuple(Decision(Event.ADD, Fact(text)) for text in texts)
-    fingerprint = memory.engine.embedder.fingerprint
-    memory.engine.ledger.apply(
-        Write(ALICE, Provenance("test"), decisions=decisions, vectors=vectors, embedder=fingerprint)
-    )
+    facts = (Fact(f"The name of boat {place} is my secret") for place in range(number))
+    write_decisions(memory, *(Decision(Event.ADD, fact) for fact in facts))
 
 
 async def link(memory: Memory, clock: StoppedClock) -> None:
@@ -59,50 +52,24 @@ async def stored(memory: Memory, memory_id: str) -> StoredMemory:
     return (await memory.history(ALICE, memory_id))[0]
 
 
-def shown(request: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the memories that the model was shown."""
-    return json.loads(request["messages"][1]["content"].removeprefix("Memories: "))
-
-
-def notes(*items: tuple[int, str, Sequence[tuple[int, str]]]) -> str:
-    """Return a reply of the model: number, context, and links of memories."""
-    return json.dumps(
-        {
-            "notes": [
-                {
-                    "memory": number,
-                    "context": context,
-                    "tags": ["family"],
-                    "links": [{"memory": other, "reason": reason} for other, reason in links],
-                }
-                for number, context, links in items
-            ]
-        }
-    )
-
-
 class FamilyModel:
     """A model that links what names Beatriz, and says the text of each memory again in its context."""
 
     def __init__(self, invented: int | None = None) -> None:
         self.invented = invented
-        self.requests: list[list[dict[str, Any]]] = []
 
     def __call__(self, request: dict[str, Any]) -> str:
         """Answer one request."""
-        memories = shown(request)
-        self.requests.append(memories)
-        items: list[tuple[int, str, list[tuple[int, str]]]] = []
-        for memory in memories:
-            family = [item["id"] for item in memories if "Beatriz" in item["text"] and item["id"] != memory["id"]]
-            links = (
-                [(other, "about Beatriz") for other in family]
-                if "near" in memory and "Beatriz" in memory["text"]
-                else []
-            )
-            links += [(self.invented, "invented")] if self.invented is not None else []
-            items.append((memory["id"], f"Belongs to: {memory['text']}", links))
-        return notes(*items)
+        memories = given(request, "Memories")
+        family = [item["id"] for item in memories if "Beatriz" in item["text"]]
+        notes: list[dict[str, Any]] = []
+        for item in memories:
+            others = [other for other in family if other != item["id"] and item["id"] in family and "near" in item]
+            others += [] if self.invented is None else [self.invented]
+            links = [{"memory": other, "reason": "about Beatriz"} for other in others]
+            context = f"Belongs to: {item['text']}"
+            notes.append({"memory": item["id"], "context": context, "tags": ["family"], "links": links})
+        return json.dumps({"notes": notes})
 
 
 class TestWithoutModel:
@@ -123,28 +90,14 @@ class TestWithoutModel:
             text = replies.history_text(after, versions, (), await memory.linked(ALICE, after))
             assert f"linked [{work[:8]}] {WORK} (both mention Beatriz)" in text
 
-    async def test_a_search_finds_what_the_best_memory_is_linked_with(self, tmp_path: Path) -> None:
-        """The part of the score says so; with the setting off there is none, and no job."""
-        for setting in ("on", "off"):
-            clock = StoppedClock()
-            async with memory_in(tmp_path / setting, clock, links=setting) as memory:
-                for text in (SISTER, WORK, TEA):
-                    await add_text(memory, text)
-                await link(memory, clock)
-                assert [report.job.kind for report in await memory.care.jobs()] == (["link"] if setting == "on" else [])
-                hits = (await memory.search(ALICE, "What is the name of my sister?", explain=True)).hits
-                gains = {hit.text: hit.score_parts.get("connected", 0.0) for hit in hits}
-                assert (gains[WORK] > 0) is (setting == "on")
-                assert hits[0].text == SISTER
-
     @pytest.mark.few_by_day(1)
-    @pytest.mark.parametrize("state", ["linked", "expired", "deleted", "of another scope", "filtered"])
+    @pytest.mark.parametrize("state", ["linked", "off", "expired", "deleted", "of another scope", "filtered"])
     async def test_what_is_found_by_a_link_is_current_visible_and_as_asked_for(
         self, tmp_path: Path, state: str
     ) -> None:
         """Guards the second way to become a candidate: the other memory is too far from the question for the first."""
         clock = StoppedClock()
-        async with memory_in(tmp_path, clock, links="on") as memory:
+        async with memory_in(tmp_path, clock, links="off" if state == "off" else "on") as memory:
             shed = replace(ALICE, project="shed")
             await add_text(memory, SISTER)
             ends = {"expires_at": "2030-01-01"} if state == "expired" else {}
@@ -153,6 +106,8 @@ class TestWithoutModel:
             work = added.outcomes[0].memory.id
             store_many(memory, CROWD)
             await link(memory, clock)
+            kinds = [report.job.kind for report in await memory.care.jobs()]
+            assert ("link" in kinds) is (state != "off")
             if state == "of another scope":
                 assert await memory.linked(shed, (await memory.history(shed, work))[0])
             if state == "expired":
@@ -226,52 +181,32 @@ class TestWithoutModel:
 
 
 class TestWithModel:
-    async def test_numbers_are_places_in_what_was_shown(self, tmp_path: Path) -> None:
-        """Guards against ranks of neighbours used as places in the memory, as in the code published with the paper."""
-        clock, model = StoppedClock(), FamilyModel()
-        with OpenAIServer(model) as server:
-            async with memory_in(tmp_path, clock, links="on", llm=llm_settings(server.base_url)) as memory:
-                old = [await add_text(memory, text) for text in (TEA, "User has a cat", SISTER, "User cycles to work")]
-                await link(memory, clock)
-                work = await add_text(memory, WORK)
-                await link(memory, clock)
-                after = await stored(memory, work)
-                assert [item.memory_id for item in after.links] == [old[2]]
-                assert (after.context, after.tags) == (f"Belongs to: {WORK}", ("family",))
-                for memory_id in old:
-                    neighbour = await stored(memory, memory_id)
-                    assert neighbour.context == f"Belongs to: {neighbour.text}"
-        assert [item["id"] for item in model.requests[-1]] == list(range(len(model.requests[-1])))
-        assert not any(memory_id in json.dumps(model.requests) for memory_id in (*old, work))
-
     async def test_an_invented_number_changes_nothing(self, tmp_path: Path) -> None:
         """The model is asked once more; then the job waits to be tried again."""
         clock, model = StoppedClock(), FamilyModel(invented=99)
-        with OpenAIServer(model) as server:
-            async with memory_in(tmp_path, clock, links="on", llm=llm_settings(server.base_url)) as memory:
-                sister = await add_text(memory, SISTER)
-                await add_text(memory, WORK)
-                await link(memory, clock)
-                after = await stored(memory, sister)
-                assert (after.links, after.context) == ((), "")
-                (report,) = await memory.care.jobs()
-                assert (report.job.state, report.job.attempts) == ("waiting", 1)
-                assert "there is no memory 99" in report.job.error
+        async with memory_with(model, tmp_path, clock, links="on") as (memory, _):
+            sister = await add_text(memory, SISTER)
+            await add_text(memory, WORK)
+            await link(memory, clock)
+            after = await stored(memory, sister)
+            assert (after.links, after.context) == ((), "")
+            (report,) = await memory.care.jobs()
+            assert (report.job.state, report.job.attempts) == ("waiting", 1)
+            assert "there is no memory 99" in report.job.error
 
     async def test_a_purge_takes_what_others_say_of_a_memory(self, tmp_path: Path) -> None:
         """The link, its reason and every context that was written beside it vanish, also from the history."""
         clock, model = StoppedClock(), FamilyModel()
-        with OpenAIServer(model) as server:
-            async with memory_in(tmp_path, clock, links="on", llm=llm_settings(server.base_url)) as memory:
-                sister, work = await add_text(memory, SISTER), await add_text(memory, WORK)
-                await link(memory, clock)
-                assert (await stored(memory, sister)).links
-                done = await memory.care.purge(ALICE, [work])
-                assert done.traces == ()
-                after = await stored(memory, sister)
-                assert (after.links, after.context, after.text) == ((), "", SISTER)
-                with memory.engine.ledger.read() as conn:
-                    states = conn.execute(select(history.c.state)).scalars().all()
-                    assert conn.execute(select(memory_links)).all() == []
-                assert work not in json.dumps(states)
-                assert "Antwerp" not in json.dumps(states)
+        async with memory_with(model, tmp_path, clock, links="on") as (memory, _):
+            sister, work = await add_text(memory, SISTER), await add_text(memory, WORK)
+            await link(memory, clock)
+            assert (await stored(memory, sister)).links
+            done = await memory.care.purge(ALICE, [work])
+            assert done.traces == ()
+            after = await stored(memory, sister)
+            assert (after.links, after.context, after.text) == ((), "", SISTER)
+            with memory.engine.ledger.read() as conn:
+                states = conn.execute(select(history.c.state)).scalars().all()
+                assert conn.execute(select(memory_links)).all() == []
+            assert work not in json.dumps(states)
+            assert "Antwerp" not in json.dumps(states)

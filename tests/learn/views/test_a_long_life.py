@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from loopback import OpenAIServer
 from palimpsest.core.models import Decision, Event, Fact
 from palimpsest.learn.job_runner import work_on_jobs
 from palimpsest.learn.summaries.summary_kinds import MAX_SOURCE_TOKENS
 from palimpsest.learn.summaries.summary_writer import DueSummaries
 from palimpsest.text.tokenizer import count_tokens
 from tests.support.ledger_access import write_decisions
-from tests.support.memory import ALICE, StoppedClock, llm_settings, memory_in
+from tests.support.memory import ALICE, StoppedClock
+from tests.support.scripted_model import memory_with
 
 pytestmark = pytest.mark.anyio
 
@@ -64,22 +64,21 @@ class Diarist:
 async def test_what_was_told_once_is_in_the_summary_after_300_days(tmp_path: Path) -> None:
     """Guards what is old but lasting: an allergy, a child's name. And calls and prompts do not grow with the life."""
     clock, diarist, said = StoppedClock(), Diarist(), dict[int, str]()
-    with OpenAIServer(diarist) as server:
-        async with memory_in(tmp_path, clock, llm=llm_settings(server.base_url)) as memory:
-            due, model = DueSummaries(memory.engine), memory.engine.model
-            for day in range(USED, DAYS + 1, USED):
-                facts = [Fact(CHATTER.format(day=day, item=item)) for item in range(1, 21 if day % FULL == 0 else 2)]
-                if day in LASTING:
-                    facts.append(Fact(LASTING[day]))
-                outcomes = write_decisions(memory, *(Decision(Event.ADD, fact) for fact in facts)).outcomes
-                said[day] = outcomes[-1].memory.id
-                if day == 171:
-                    await memory.delete(ALICE, [said[42]])
-                await due.after_write(ALICE)
-                clock.forward(days=USED)
-                while await work_on_jobs(memory.engine, model) and await due.after_write(ALICE):
-                    clock.at += timedelta(minutes=2)
-            text = (await memory.summary(ALICE)).text
+    async with memory_with(diarist, tmp_path, clock) as (memory, _):
+        due, model = DueSummaries(memory.engine), memory.engine.model
+        for day in range(USED, DAYS + 1, USED):
+            facts = [Fact(CHATTER.format(day=day, item=item)) for item in range(1, 21 if day % FULL == 0 else 2)]
+            if day in LASTING:
+                facts.append(Fact(LASTING[day]))
+            outcomes = write_decisions(memory, *(Decision(Event.ADD, fact) for fact in facts)).outcomes
+            said[day] = outcomes[-1].memory.id
+            if day == 171:
+                await memory.delete(ALICE, [said[42]])
+            await due.after_write(ALICE)
+            clock.forward(days=USED)
+            while await work_on_jobs(memory.engine, model) and await due.after_write(ALICE):
+                clock.at += timedelta(minutes=2)
+        text = (await memory.summary(ALICE)).text
     assert "allergic to penicillin" in text
     assert "daughter is named Ottoline" in text
     assert "lives in Lyon" in text

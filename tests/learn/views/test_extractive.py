@@ -4,99 +4,78 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from palimpsest.learn.summaries.extractive import Passage, centrality, likeness, most_telling
+from palimpsest.learn.summaries.extractive import Passage, most_telling
 from tests.support.memory import ALICE, StoppedClock, add_text, memory_in
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
-HALF_LIFE = timedelta(days=90)
-
+RECENT: dict[str, Any] = {"now": NOW, "half_life": timedelta(days=90)}
 DOG = [
-    "Mara has a dog named Rex",
-    "Rex the dog of Mara sleeps in the kitchen",
-    "Mara walks the dog Rex at seven",
-    "The train to Ghent was late",
+    Passage("Mara has a dog named Rex"),
+    Passage("Rex the dog of Mara sleeps in the kitchen"),
+    Passage("Mara walks the dog Rex at seven"),
+    Passage("The train to Ghent was late"),
 ]
 
 
-def days_ago(days: int) -> datetime:
-    """Return a time so many days before now."""
-    return NOW - timedelta(days=days)
+def old_and_new(old: str, old_days: int, new: str, new_days: int) -> list[Passage]:
+    return [Passage(text, NOW - timedelta(days=days)) for text, days in ((old, old_days), (new, new_days))]
 
 
-def test_what_many_resemble_is_central() -> None:
-    values = centrality(likeness(DOG, [None] * len(DOG)))
-    assert values.argmin() == 3
-    assert values.max() == pytest.approx(1.0)
+FERRY = old_and_new("The ferry leaves at nine", 300, "Tomatoes grow in the yard", 1)
+REPEATED = [Passage("Mara has a dog named Rex"), Passage("Mara's dog is named Rex"), Passage("Rain is likely")]
+NEAR = np.array([[1.0, 0.0], [0.8, 0.6], [0.6, 0.8], [-1.0, 0.0]], dtype=np.float32)
+BY_MEANING = [Passage(text, vector=row) for text, row in zip(("eins", "zwei", "drei", "vier"), NEAR, strict=True)]
 
 
-def test_central_by_meaning_where_there_are_vectors() -> None:
-    texts = ["eins", "zwei", "drei", "vier"]
-    near = np.array([[1.0, 0.0], [0.8, 0.6], [0.6, 0.8], [-1.0, 0.0]], dtype=np.float32)
-    assert most_telling([Passage(text, vector=row) for text, row in zip(texts, near, strict=True)], 1) == [1]
+@pytest.mark.parametrize(
+    ("passages", "tokens", "options", "expected"),
+    [
+        pytest.param(DOG, 10_000, {}, [0, 3], id="the best comes first, then another subject"),
+        pytest.param(DOG, 1, {}, [], id="none fits"),
+        pytest.param(BY_MEANING, 1, {}, [1], id="central by meaning where there are vectors"),
+        pytest.param(REPEATED, 1_000, {}, [0, 2], id="what repeats a chosen text is left out"),
+        pytest.param(
+            old_and_new("Mara works at Kisling", 400, "Mara works at the Kisling", 2),
+            1_000,
+            RECENT,
+            [1],
+            id="of two that say the same the newer one stays",
+        ),
+        pytest.param(FERRY, 1_000, {}, [0, 1], id="recency does not count by itself"),
+        pytest.param(FERRY, 1_000, RECENT, [1, 0], id="recency counts where it is asked for"),
+        pytest.param([FERRY[0], Passage("Tomatoes grow", weight=2.0)], 1_000, {}, [1, 0], id="a heavier text"),
+        pytest.param([Passage("Tomatoes grow", tokens=50), Passage("The ferry leaves")], 20, {}, [1], id="a dear line"),
+        pytest.param([], 100, RECENT, [], id="nothing of nothing"),
+    ],
+)
+def test_the_most_telling_come_first(
+    passages: list[Passage], tokens: int, options: dict[str, Any], expected: list[int]
+) -> None:
+    assert most_telling(passages, tokens, **options)[:2] == expected
 
 
-def test_the_most_telling_fit_the_token_count_and_the_best_comes_first() -> None:
-    passages = [Passage(text) for text in DOG]
-    best = most_telling(passages, 10_000)
-    assert best[0] == 0
-    assert best[1] == 3  # the other subject comes before more of the first
-    assert sorted(best) == [0, 1, 2, 3]
-    assert len(most_telling(passages, 15)) < len(DOG)
-    assert most_telling(passages, 1) == []
-
-
-def test_what_repeats_a_chosen_text_is_left_out() -> None:
-    passages = [Passage("Mara has a dog named Rex"), Passage("Mara's dog is named Rex"), Passage("Rain is likely")]
-    assert most_telling(passages, 1_000) == [0, 2]
-
-
-def test_of_two_that_say_the_same_the_newer_one_stays() -> None:
-    old, new = Passage("Mara works at Kisling", days_ago(400)), Passage("Mara works at the Kisling", days_ago(2))
-    assert most_telling([old, new], 1_000, now=NOW, half_life=HALF_LIFE) == [1]
-
-
-def test_recency_counts_only_where_it_is_asked_for() -> None:
-    old, new = Passage("The ferry leaves at nine", days_ago(300)), Passage("Tomatoes grow in the yard", days_ago(1))
-    assert most_telling([old, new], 1_000) == [0, 1]
-    assert most_telling([old, new], 1_000, now=NOW, half_life=HALF_LIFE) == [1, 0]
-
-
-def test_a_heavier_text_comes_first() -> None:
-    assert most_telling([Passage("The ferry leaves at nine"), Passage("Tomatoes grow", weight=2.0)], 1_000) == [1, 0]
-
-
-def test_the_cost_of_a_line_may_be_more_than_that_of_its_text() -> None:
-    assert most_telling([Passage("Tomatoes grow", tokens=50), Passage("The ferry leaves")], 20) == [1]
-
-
-def test_nothing_of_nothing() -> None:
-    assert most_telling([], 100) == []
-    assert most_telling([], 100, now=NOW, half_life=HALF_LIFE) == []
-
-
-def test_the_order_is_the_same_every_time() -> None:
-    passages = [Passage(f"Sentence {number} about Rex", days_ago(number)) for number in range(40)]
-    first = most_telling(passages, 200, now=NOW, half_life=HALF_LIFE)
-    assert all(most_telling(passages, 200, now=NOW, half_life=HALF_LIFE) == first for _ in range(3))
+def test_the_most_telling_fit_the_token_count_in_the_same_order_every_time() -> None:
+    assert sorted(most_telling(DOG, 10_000)) == [0, 1, 2, 3]
+    assert len(most_telling(DOG, 15)) < len(DOG)
+    passages = [Passage(f"Sentence {number} about Rex", NOW - timedelta(days=number)) for number in range(40)]
+    first = most_telling(passages, 200, **RECENT)
+    assert all(most_telling(passages, 200, **RECENT) == first for _ in range(3))
 
 
 @pytest.mark.anyio
 async def test_what_has_ended_is_not_summarized_beside_what_says_so(tmp_path: Path) -> None:
     clock = StoppedClock()
+    walnuts = "Mira is allergic to walnuts, not hazelnuts"
     async with memory_in(tmp_path, clock) as memory:
         for text in ("Mira is allergic to hazelnuts", "Mira flies to Cremona on 4 December", "Jonas works for Volvo"):
             await add_text(memory, text)
         clock.forward(days=2)
-        later = ("Mira is allergic to walnuts, not hazelnuts", "The Cremona trip is cancelled", "Jonas has resigned")
-        for text in later:
+        for text in (walnuts, "The Cremona trip is cancelled", "Jonas has resigned"):
             await add_text(memory, text)
-        summary = (await memory.summary(ALICE)).text
-    assert [line.split(" ", 2)[2] for line in summary.splitlines()] == [
-        "Mira is allergic to walnuts, not hazelnuts",
-        "Jonas has resigned",
-        "The Cremona trip is cancelled",
-    ]
+        lines = (await memory.summary(ALICE)).text.splitlines()
+    assert [line.split(" ", 2)[2] for line in lines] == [walnuts, "Jonas has resigned", "The Cremona trip is cancelled"]

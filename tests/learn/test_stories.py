@@ -1,0 +1,210 @@
+"""Conversations with a scripted model: what is stored, closed, shown to the model, forgotten and told.
+
+Each row of `stories.json` is played in a memory of its own. A step is a text to store, or an object with what the
+caller sends (`say`, `text`, `update`, `delete`, `undo`, `search`), what the model replies (`facts`, `forget`,
+`user_name`, `decide`; `cut` ends the reply before a word, `status` refuses it) and what must come of it. A decision is
+fact, event, memory and text. `"*"` is each fact; a memory is a number, a part of its text, or the mark that it was
+shown with, such as `@past`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Generator
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from loopback import OpenAIServer, Reply
+from palimpsest.core.models import Memory as StoredMemory
+from palimpsest.core.models import Relation, Scope
+from palimpsest.memory import Memory
+from palimpsest.store.memories import name_of_user
+from tests.support.memory import ALICE, llm_settings, memory_in, messages_from
+from tests.support.scripted_model import given, is_extraction
+from tests.support.watched_embedder import watched
+
+pytestmark = pytest.mark.anyio
+
+STORIES: list[dict[str, Any]] = json.loads(Path(__file__).with_name("stories.json").read_text("utf-8"))
+NEARER = [
+    f"The {street} on the way {way} is one of the new streets of"
+    for street in ("Kouter", "Veldstraat", "Korenlei", "Graslei", "Sint-Baafsplein", "Vrijdagmarkt", "Hoogpoort")
+    for way in ("home from the office", "to the office from home")
+]
+"""More memories than a model is shown, each nearer to a walk home than an old address is."""
+
+Item = dict[str, Any]
+
+
+class Script:
+    """A model that replies as a step says. It keeps what it was sent."""
+
+    server: OpenAIServer
+
+    def begin(self, step: Item) -> None:
+        """Reply as this step says from now on."""
+        self.step, self.shown, self.unmatched = step, list[str](), list[Any]()
+        self.requests: list[str] = []
+
+    def __call__(self, request: Item) -> str | Reply:
+        """Answer one request."""
+        self.requests.append("\n".join(message["content"] for message in request["messages"]))
+        if "status" in self.step:
+            return Reply(status=self.step["status"])
+        if is_extraction(request):
+            facts = self.step.get("facts", [])
+            if not self.step.get("bare"):
+                facts = [{"sources": [1], **({"text": fact} if isinstance(fact, str) else fact)} for fact in facts]
+            forget = self.step.get("forget")
+            reply: Item = {key: self.step[key] for key in ("user_name",) if key in self.step}
+            if forget is not None:
+                reply["forget"] = [{"forget": forget, "sources": [1]} if isinstance(forget, str) else forget]
+            reply["facts"] = facts
+            text = json.dumps(reply)
+            return Reply(text[: text.rindex(self.step["cut"])], finish_reason="length") if "cut" in self.step else text
+        facts, memories = given(request, "New facts"), given(request, "Stored memories")
+        self.shown = [item["text"] for item in memories]
+        decide = self.step.get("decide", [["*", "ADD"]])
+        if isinstance(decide, dict):
+            return json.dumps(decide)
+        return json.dumps({"decisions": [made for item in decide for made in self._decisions(facts, memories, *item)]})
+
+    def _decisions(
+        self, facts: list[Item], memories: list[Item], fact: Any, event: str, memory: Any = None, text: Any = None
+    ) -> list[Item]:
+        numbers = [memory]
+        if isinstance(memory, str):
+            mark = memory.removeprefix("@")
+            numbers = [item["id"] for item in memories if (mark in (item if mark != memory else item["text"]))]
+            self.unmatched += [] if numbers else [memory]
+        of = [item["fact"] for item in facts] if fact == "*" else [fact]
+        return [
+            {"event": event, "text": text, **({"fact": one, "memory": number} if one is not None else in_mem0(number))}
+            for one in of
+            for number in numbers
+        ]
+
+
+def in_mem0(number: int | None) -> Item:
+    """Return how Mem0's form names a memory, or a new one."""
+    return {"id": "99" if number is None else str(number)}
+
+
+class Stage:
+    """An open memory whose model follows a script."""
+
+    def __init__(self, memory: Memory, script: Script) -> None:
+        self.memory, self.script = memory, script
+
+    async def play(self, story: Item) -> None:
+        """Take all steps of a story, and check each of them and what is stored in the end."""
+        for each in story["steps"]:
+            step: Item = {"text": each} if isinstance(each, str) else each
+            self.script.begin(step)
+            await self.take(step, replace(ALICE, project=step.get("project", "")))
+        living = {item.text: item for item in (await self.memory.scope_contents(ALICE)).memories}
+        hits = (await self.memory.list(ALICE, deleted=True, limit=100)).hits
+        closed = {hit.text: (await self.memory.history(ALICE, hit.id))[0] for hit in hits}
+        self.check(story, living, closed)
+        found = {hit.text: hit for hit in (*(await self.memory.list(ALICE, limit=100)).hits, *hits)}
+        assert {text: found[text].date for text in story.get("dates", ())} == story.get("dates", {})
+        assert {text: len(found[text].sources) for text in story.get("sources", ())} == story.get("sources", {})
+        if "user_name" in story:
+            name = await self.memory.engine.read(lambda conn: name_of_user(conn, ALICE))
+            assert name == story["user_name"]
+        for text, expected in story.get("replaced", {}).items():
+            old = await self.memory.predecessors(ALICE, living[text].id)
+            assert [item.memory.text for item in old] == expected, text
+
+    async def take(self, step: Item, scope: Scope) -> None:
+        """Take one step and check what came of it."""
+        memory, script = self.memory, self.script
+        if "search" in step:
+            texts = [hit.text for hit in (await memory.search(scope, step["search"])).hits]
+            assert not [part for part in step.get("has", ()) if not any(part in text for text in texts)], texts
+            assert not [part for part in step.get("lacks", ()) if any(part in text for text in texts)]
+            assert step.get("hits", texts) == texts
+            return
+        if "nearer" in step:
+            for text in NEARER:
+                await memory.add_text(scope, f"{text} {step['nearer']}.", infer=False)
+            return
+        if "undo" in step:
+            await memory.undo(scope)
+            return
+        ids = {item.text: item.id for item in (await memory.scope_contents(scope)).memories}
+        memory, embedder = watched(memory)
+        infer = step.get("infer", None if "say" in step or "decide" in step else False)
+        if "say" in step:
+            said = cast("list[Any]", step["say"]) if isinstance(step["say"], list) else [step["say"]]
+            at = {"at": f"{step['at']}T10:00:00Z"} if "at" in step else {}
+            texts = [{"role": "user", **at, **({"content": one} if isinstance(one, str) else one)} for one in said]
+            stays = step.get("stays_in_project", False)
+            result = await memory.add_messages(messages_from(*texts, scope=scope), infer=infer, stays_in_project=stays)
+        elif "update" in step:
+            result = await memory.update(
+                scope, ids[step["update"]], text=step.get("text"), metadata=step.get("metadata")
+            )
+        elif "delete" in step:
+            result = await memory.delete(scope, [ids[text] for text in step["delete"]])
+        else:
+            at = datetime.fromisoformat(step["at"]).replace(tzinfo=UTC) if "at" in step else None
+            relations = [Relation(*item) for item in step.get("relations", ())]
+            rest: Item = {
+                "metadata": step.get("metadata"),
+                "replaces": [ids[text] for text in step.get("replaces", ())],
+            }
+            result = await memory.add_text(scope, step["text"], at=at, infer=infer, relations=relations, **rest)
+        notes, sent = "\n".join(result.notes), "\n".join(script.requests)
+        assert script.unmatched == [], script.shown
+        assert [part for part in step.get("told", ()) if part not in notes] == [], notes
+        assert [part for part in step.get("untold", ()) if part in notes] == []
+        assert step.get("told") != [] or notes == ""
+        assert [part for part in step.get("reads", ()) if part not in sent] == [], sent
+        assert [part for part in step.get("shown", ()) if part not in "\n".join(script.shown)] == []
+        assert [part for part in step.get("unshown", ()) if part in "\n".join(script.shown)] == []
+        assert "unshown" not in step or script.shown
+        assert len(script.requests) == step.get("requests", len(script.requests))
+        assert "embeds" not in step or step["embeds"] == [list(texts) for texts in embedder.texts]
+        resembles = [item.memory.text for items in result.similar.values() for item in items]
+        assert step.get("resembles", resembles) == resembles
+        assert "events" not in step or [change.event for change in result.outcomes] == step["events"]
+
+    def check(self, story: Item, living: dict[str, StoredMemory], closed: dict[str, StoredMemory]) -> None:
+        """Check what is stored at the end."""
+        assert story.get("then", sorted(living)) == sorted(living)
+        assert [text for text in story.get("holds", ()) if text not in living] == []
+        if "closed" in story:
+            assert {text: str(closed[text].valid_until)[: len(end)] for text, end in story["closed"].items()} == story[
+                "closed"
+            ]
+            assert closed.keys() == story["closed"].keys()
+            assert not any(item.is_forgotten for item in closed.values())
+        found: dict[str, Callable[[StoredMemory], Any]] = {
+            "revisions": lambda item: item.revision,
+            "relations": lambda item: [f"{one.source} — {one.name} → {one.destination}" for one in item.relations],
+            "entities": lambda item: [
+                one.name if one.type == "other" else f"{one.name} ({one.type})" for one in item.entities
+            ],
+        }
+        for key, read in found.items():
+            assert {text: read(living[text]) for text in story.get(key, ())} == story.get(key, {})
+
+
+@pytest.fixture(scope="module")
+def script() -> Generator[Script]:
+    """Give a model to all stories."""
+    played = Script()
+    with OpenAIServer(played) as played.server:
+        yield played
+
+
+@pytest.mark.parametrize("story", STORIES, ids=lambda story: story["name"])
+async def test_what_becomes_of_a_conversation(script: Script, tmp_path: Path, story: Item) -> None:
+    """Guards the order in time, requests to forget, names and relations, and memories from a model's slips."""
+    async with memory_in(tmp_path, llm=llm_settings(script.server.base_url), **story.get("settings", {})) as memory:
+        await Stage(memory, script).play(story)

@@ -1,0 +1,219 @@
+"""The kinds profile, project and procedures: with a model by their prompts, without one the memories in sections."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from palimpsest.core.errors import InputError
+from palimpsest.core.models import Scope
+from palimpsest.hooks.events import find_brief
+from palimpsest.memory import Memory
+from tests.support.mcp_client import connect_stdio, reply_text
+from tests.support.memory import ALICE, StoppedClock, add_text, memory_in, messages_from
+from tests.support.scripted_model import given, memory_with
+
+pytestmark = pytest.mark.anyio
+
+SHOP = Scope("alice", "tea-shop")
+PROFILE = "Identity: Alice Vance, 34, of Leeds.\nPeople: Her sister is Clara.\nHow to help: Short answers."
+TABLES = json.loads(Path(__file__).with_name("portraits.json").read_text("utf-8"))
+
+
+def reply(text: str) -> str:
+    """Return what a model replies to a request for a summary."""
+    return json.dumps({"summary": text})
+
+
+def sections(text: str) -> dict[str, list[str]]:
+    """Return the lines of a portrait by their headings."""
+    found: dict[str, list[str]] = {}
+    for line in text.splitlines():
+        if line.startswith("- "):
+            found[next(reversed(found))].append(line[2:])
+        elif line.endswith(":"):
+            found[line[:-1]] = []
+    return found
+
+
+async def portrait(memory: Memory, kind: str, scope: Scope = ALICE) -> str:
+    return (await memory.summary(scope, kind)).text
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table["name"])
+async def test_without_a_model_each_memory_stands_where_it_belongs(tmp_path: Path, table: dict[str, Any]) -> None:
+    """Names of people and plain words of several languages show it. "" is nowhere."""
+    scope, texts = SHOP if table["kind"] == "project" else ALICE, table["texts"]
+    async with memory_in(tmp_path) as memory:
+        if "pinned" in table:
+            await add_text(memory, table["pinned"], metadata={"pinned": True})
+        for text in texts:
+            await memory.add_text(scope, text, infer=False)
+        result = await memory.summary(scope, table["kind"])
+        shown = {text: heading for heading, lines in sections(result.text).items() for text in lines}
+        overall = await portrait(memory, "overall")
+    assert {text: shown.get(text, "") for text in texts} == texts
+    assert result.text.startswith(table.get("begins", ""))
+    assert any("no language model" in note for note in result.notes) or not any(texts.values())
+    if "pinned" in table:  # who the user is comes first, whatever came later
+        assert sections(result.text)["Identity"][0] == "User's name is Imogen Hartley"
+        lines = [line.partition(" ")[2] for line in overall.split("\n\n")[1].splitlines()]
+        first = ("User's name is", "User is allergic to penicillin", "User works as", "User was born on")
+        assert all(text in line for text, line in zip(first, lines, strict=False))
+        assert overall.count("commit messages") == 1
+
+
+async def test_what_a_newer_memory_contradicts_is_in_no_summary(tmp_path: Path) -> None:
+    """Two rate limits side by side mislead, whichever is read first."""
+    old, new = "Rate limit is 600 requests a minute", "Rate limit was raised to 900 requests a minute"
+    async with memory_in(tmp_path) as memory:
+        parted, moved = "Hanne and Pieter broke up", "Hanne moved to Bruges"
+        for text in (old, "The API listens on port 8087", parted, "Sentry project is tea-shop-prod", new, moved):
+            await memory.add_text(SHOP, text, infer=False)
+        for kind in ("project", "overall"):
+            shown = await portrait(memory, kind, SHOP)
+            assert all(text in shown for text in (new, parted, moved)), kind
+            assert old not in shown, kind
+
+
+async def test_a_profile_is_of_one_person(tmp_path: Path) -> None:
+    """Guards against a mixture: what is told of somebody else says nothing of the user."""
+    texts = {
+        "User's name is Imogen Hartley": "Identity",
+        "Ben Ortega is allergic to penicillin.": "People",
+        "Ben Ortega prefers short answers.": "People",
+        "Ben Ortega works as a nurse in Leeds.": "People",
+        "Imogen works as a baker in Bath.": "Work",
+    }
+    async with memory_in(tmp_path) as memory:
+        for text in texts:
+            await add_text(memory, text)
+        found = sections(await portrait(memory, "profile"))
+    assert {text: heading for heading, lines in found.items() for text in lines} == texts
+    async with memory_with([reply(PROFILE)], tmp_path) as (memory, server):
+        await memory.summary(ALICE, "profile")
+    about = {item["text"]: item.get("about", "") for item in given(server.chat_requests[0], "Memories")}
+    assert given(server.chat_requests[0], "Portrait of") == "Imogen Hartley"
+    assert about["Ben Ortega is allergic to penicillin."] == "Ben Ortega"
+    assert about["Imogen works as a baker in Bath."] == about["User's name is Imogen Hartley"] == ""
+
+
+async def test_a_profile_shows_what_lasts_before_the_errands_of_last_spring(tmp_path: Path) -> None:
+    """A text that counts from the day it was said mostly tells what has passed."""
+    clock = StoppedClock()
+    async with memory_in(tmp_path, clock) as memory:
+        for thing in ("ladder", "curtains", "kayak", "boiler", "trophy", "wallpaper", "mattress", "greenhouse"):
+            for verb in ("fetches", "mends", "orders", "paints", "sells"):
+                await add_text(memory, f"Imogen {verb} a {thing} on 3 June")
+                await add_text(memory, f"Imogen {verb} every old {thing}")
+        clock.forward(days=90)
+        shown = sections(await portrait(memory, "profile"))
+    passing = ["on 3 June" in text for lines in shown.values() for text in lines]
+    assert passing.count(False) > 2 * passing.count(True)
+
+
+async def test_a_profile_leaves_out_what_is_of_a_project_ends_or_is_pinned(tmp_path: Path) -> None:
+    """It may be read at any time later. What is pinned stands above it, and not twice."""
+    async with memory_in(tmp_path) as memory:
+        await memory.add_text(SHOP, "The tea shop uses Django", infer=False)
+        await add_text(memory, "User is on call", metadata={"expires_at": "2026-05-09"})
+        await add_text(memory, "User speaks Welsh")
+        pinned = await add_text(memory, "User is called Ali", metadata={"pinned": True})
+        expected = f"Pinned:\n- [{pinned[:8]}] User is called Ali\n\nIdentity:\n- User speaks Welsh"
+        assert [await portrait(memory, "profile", scope) for scope in (ALICE, SHOP)] == [expected] * 2
+        assert "Welsh" not in await portrait(memory, "project", SHOP)
+        with pytest.raises(InputError, match="has no project"):
+            await portrait(memory, "project")
+
+
+async def test_the_pinned_block_heads_summaries_but_not_texts_about_somebody(tmp_path: Path) -> None:
+    """It stands there in order and word for word, even if nothing else is known."""
+    async with memory_in(tmp_path) as memory:
+        second = await add_text(memory, "Tone: dry\n- no praise", metadata={"pinned": 2})
+        first = await add_text(memory, "Ana leads", metadata={"pinned": 1})
+        block = f"Pinned:\n- [{first[:8]}] Ana leads\n- [{second[:8]}] Tone: dry\n  - no praise"
+        for kind in ("overall", "recent", "profile", "procedures"):
+            assert (await portrait(memory, kind)).startswith(block)
+        assert await portrait(memory, "profile") == block
+        assert "Pinned" not in await portrait(memory, "about:Ana")
+
+
+async def test_a_profile_by_a_model_heads_sessions_after_the_pinned_block_until_it_is_stale(tmp_path: Path) -> None:
+    """Brief and instructions show it only as long as nothing it rests on was changed."""
+
+    async def begun() -> tuple[str, str]:
+        """Return what a session begins with: the brief and the instructions."""
+        await memory.briefs.render()
+        brief = find_brief(str(memory.settings.data_dir), "alice", "/anywhere")
+        return "" if brief is None else brief.text, await memory.briefs.instructions(ALICE)
+
+    async with memory_with([reply(PROFILE)], tmp_path) as (memory, server):
+        wrong = await add_text(memory, "User is Alice Vance of Leeds", metadata={"user_name": "Alice Vance"})
+        await add_text(memory, "User writes in English", metadata={"pinned": True})
+        assert (await portrait(memory, "profile", SHOP)).endswith(f"\n\n{PROFILE}")
+        asked = json.dumps(server.chat_requests[0])
+        assert "portrait of one person" in asked
+        assert "writes in English" not in asked
+        assert (await portrait(memory, "profile")).endswith(PROFILE)  # one for all projects
+        assert len(server.chat_requests) == 1
+        for text in await begun():
+            said = ("writes in English", "Identity: Alice Vance", "People: Her sister")
+            assert [text.find(words) for words in said] == sorted(text.find(words) for words in said)
+            assert text.find(said[0]) > 0
+        await memory.update(ALICE, wrong, text="User is Alice Vance of York")
+        for text in await begun():
+            assert "Leeds" not in text
+            assert "York" in text
+
+
+async def test_tags_in_the_metadata_count_without_a_model(tmp_path: Path) -> None:
+    """An agent has no other way to say what a memory is."""
+    async with memory_in(tmp_path) as memory:
+        for number, (kind, heading, tag) in enumerate(
+            (
+                ("procedures", "Instructions and corrections", "instruction"),
+                ("procedures", "What failed", ["failure", "linux"]),
+                ("profile", "Preferences", ["preference"]),
+                ("profile", "Work", "work"),
+                ("project", "Decisions", ["decision"]),
+            )
+        ):
+            scope = Scope(f"user{number}", "tea-shop" if kind == "project" else "")
+            await memory.add_text(scope, "Barley and oats on the third shelf", metadata={"tags": tag})
+            assert await portrait(memory, kind, scope) == f"{heading}:\n- Barley and oats on the third shelf"
+
+
+async def test_procedures_from_tags_and_by_a_model(tmp_path: Path) -> None:
+    """The agent's facts have tags; the model gets them by what they are, and nothing of a person's life."""
+    facts = [
+        {"text": text, "sources": [source], "tags": [tag]}
+        for text, tag, source in (
+            ("Otto deploys with make deploy, which needs VERSION set.", "procedure", 2),
+            ("Otto must never deploy on a Friday.", "instruction", 1),
+            ("The upload by FTP timed out.", "failure", 2),
+            ("User has a dog.", "possession", 1),
+        )
+    ]
+    agent = Scope("alice", agent_id="otto")
+    said = (("user", "Never deploy on a Friday."), ("assistant", "I ran make deploy."))
+    async with memory_with([json.dumps({"facts": facts}), reply("- Set VERSION first.")], tmp_path) as (memory, server):
+        await memory.add_messages(messages_from(*said, scope=agent))
+        assert await portrait(memory, "procedures", agent) == "- Set VERSION first."
+        asked = json.dumps(server.chat_requests[-1])
+    for words in ("standing instructions", "make deploy", "never deploy on a Friday", "timed out", "What failed"):
+        assert words in asked
+    assert "dog" not in asked
+
+
+@pytest.mark.nightly
+async def test_over_mcp(tmp_path: Path) -> None:
+    """An agent asks for a profile by name, and learns of the kinds by a wrong one."""
+    async with connect_stdio(tmp_path) as client:
+        await client.call_tool("add_memory", {"text": "User prefers short answers", "infer": False})
+        text = reply_text(await client.call_tool("get_summary", {"kind": "Profile"}))
+        assert text.startswith("How to help:\n- User prefers short answers\n")
+        unknown = await client.call_tool("get_summary", {"kind": "portrait"})
+        assert "profile, project, procedures" in str(unknown.content)
