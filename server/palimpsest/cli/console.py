@@ -144,6 +144,13 @@ class CommandLine(TyperGroup):
             ctx.fail(f"No such command '{args[0]}'. Did you mean '{OTHER_NAMES[args[0]]}'?")
         return super().resolve_command(ctx, args)
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Print the help if no command is called. Typer leaves that to Rich."""
+        if not args:
+            typer.echo(ctx.get_help(), err=True)
+            raise typer.Exit(2)
+        return super().parse_args(ctx, args)
+
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the commands by panel. Rich would draw frames, and takes longer to import than all else here."""
         self.format_usage(ctx, formatter)
