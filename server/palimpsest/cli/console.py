@@ -147,7 +147,7 @@ class CommandLine(TyperGroup):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Print the help if no command is called. Typer leaves that to Rich."""
         if not args:
-            typer.echo(ctx.get_help(), err=True)
+            sys.stderr.write(f"{ctx.get_help()}\n")
             raise typer.Exit(2)
         return super().parse_args(ctx, args)
 
