@@ -59,7 +59,7 @@ def served(embedder: Embedder) -> Embed:
     def embed(texts: list[str]) -> list[list[float]]:
         query, passage = PREFIXES["query"], PREFIXES["passage"]
         if texts and all(text.startswith(query) for text in texts):
-            return [embedder.embed_query(text.removeprefix(query)).tolist() for text in texts]
+            return [embedder.embed_queries([text.removeprefix(query)])[0].tolist() for text in texts]
         return embedder.embed_passages([text.removeprefix(passage) for text in texts]).tolist()
 
     return embed
@@ -143,7 +143,7 @@ def main() -> None:
         OpenAIServer(embed=served(embedder)) as server,
     ):
         environments = (options.environments or Path(folder)).absolute()
-        dims = len(embedder.embed_query("dims"))
+        dims = len(embedder.embed_queries(["dims"])[0])
         with timed_part("installing"):
             given = Preparation(environments, options.embedder, embedder.fingerprint, server.base_url, dims)
             systems, missing = prepare(options.only, given)

@@ -38,8 +38,7 @@ before = resident("self")
 embedder = open_named(sys.argv[1])
 for text in texts:
     embedder.embed_passages([text])
-    embedder.embed_query(text)
-    embedder.embed_words(text.split())
+    embedder.embed_queries([text])
 print(before, resident("self"))
 """
 

@@ -4,9 +4,10 @@
     python benchmarks/fit.py --locomo locomo.json --embedder e5 static --write
     python benchmarks/fit.py --means --write
 
-The cases are the questions about the personas of `everyday.json`, also in small memories of a few of their facts, and
-about the conversations of a LoCoMo file, once with the turns alone and once with the facts of the data set. Each figure
-is printed twice: fitted, and with the persona or conversation left out whose questions are asked. LoCoMo (CC BY-NC) is
+The cases are the questions about the personas of `everyday.json` and `work.json`, without and with hints and other
+wordings, also in small memories of a few of their facts and in one memory of all, and about the conversations of a
+LoCoMo file, once with the turns alone and once with the facts of the data set. Each figure is printed twice: fitted,
+and with the persona or conversation left out whose questions are asked. LoCoMo (CC BY-NC) is
 not part of this project; of it, only the weights remain. `--means` measures the mean vectors of questions and passages
 over the texts beside this file instead.
 """
@@ -23,14 +24,14 @@ from typing import Any
 import anyio
 
 import embedders
-from fitting import cases, means, order, pairs, ranking, relevance
+from fitting import cases, means, order, pairs, relevance
 from fitting.cases import Case
 from locomo import read
 from measures.personas import read_personas
 from palimpsest.recall.features import SENTENCE, STATIC, Weights
 
 HERE = Path(__file__).parent
-FACTS = HERE / "everyday.json"
+FACTS = [HERE / "everyday.json", HERE / "work.json"]
 TARGET = HERE.parent / "server" / "palimpsest" / "recall"
 SETS = {"e5": SENTENCE, "static": STATIC}
 DIGITS = 3
@@ -38,10 +39,13 @@ DIGITS = 3
 
 async def _cases(locomo: Path, embedder: str) -> list[Case]:
     found: list[Case] = []
-    for persona in read_personas([FACTS]):
-        found += await cases.of_persona(persona, embedder, family="facts")
-        found += await cases.of_persona(persona, embedder, family="said")
+    personas = read_personas(FACTS)
+    for persona in personas:
+        for family in ("facts", "hinted", "said"):
+            found += await cases.of_persona(persona, embedder, family=family)
         found += await cases.of_small_memories(persona, embedder)
+    for with_hints in (False, True):
+        found += await cases.of_all(personas, embedder, with_hints=with_hints)
     for facts in (False, True):
         conversations = read(locomo)
         for conversation, other in zip(conversations, [*conversations[1:], conversations[0]], strict=True):
@@ -50,10 +54,23 @@ async def _cases(locomo: Path, embedder: str) -> list[Case]:
 
 
 def fit(found: list[Case], embedder: str) -> Weights:
-    """Fit all weights of one embedder, and print the figures."""
-    replacement = pairs.fit(read_personas([FACTS]), embedders.open_named(embedder))
-    ordered = order.fit(found, ranking.columns_for(embedder), replacement)
-    return relevance.fit(found, ordered, embedders.open_named(embedder))
+    """Fit all weights of one embedder, and print the figures.
+
+    Those for questions with other wordings begin with those without: no data set has other wordings for conversations.
+    """
+    replacement = pairs.fit(read_personas(FACTS), embedders.open_named(embedder))
+    alone = [case for case in found if not case.query.also]
+    others = [case for case in found if case.query.also]
+    ordered = order.fit(alone, replacement)
+    of_others = order.fit(others, replacement, ordered.fitted)
+    return Weights(
+        ordered.weights("memory"),
+        ordered.weights("message"),
+        of_others.weights("memory"),
+        of_others.weights("message"),
+        replacement.weights,
+        relevance.fit([case for case in alone if not case.family.startswith("all")], ordered),
+    )
 
 
 def _rounded(weights: Mapping[str, Any]) -> dict[str, Any]:
@@ -92,7 +109,8 @@ def main() -> None:
         fitted = fit(anyio.run(lambda name=embedder: _cases(arguments.locomo, name)), embedder)
         if arguments.write:
             sets = {part: _rounded(getattr(fitted, part)) for part in Weights.__dataclass_fields__}
-            _write("weights.json", "weights", {SETS[embedder]: sets}, f"{FACTS.name} and {arguments.locomo.name}")
+            fitted_on = " and ".join(file.name for file in (*FACTS, arguments.locomo))
+            _write("weights.json", "weights", {SETS[embedder]: sets}, fitted_on)
 
 
 if __name__ == "__main__":

@@ -61,8 +61,8 @@ def main() -> None:
         "--data",
         type=Path,
         nargs="+",
-        default=[data_file("everyday")],
-        help="files of personas for everyday, unknown and near-duplicates (default: everyday.json)",
+        default=[data_file("everyday"), data_file("work")],
+        help="files of personas for everyday, unknown and near-duplicates (default: everyday.json and work.json)",
     )
     parser.add_argument("--by-persona", action="store_true", help="show every persona in a row of its own")
     parser.add_argument("--locomo", type=Path, help=f"a LoCoMo JSON file; `{BUDGET}` needs it")

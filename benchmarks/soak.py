@@ -319,7 +319,7 @@ def _look_up_ending(ledger: Ledger, expected: Expected, living: Mapping[str, str
 async def _find(memory: Memory, memory_id: str, text: str, tally: Tally) -> None:
     """Search for a memory by its words only, by its meaning only, and as a client does."""
     ledger, embedder = memory.engine.ledger, memory.engine.embedder
-    index_hits = memory.projection.query(SCOPE.user_id, embedder.embed_query(text), 20)
+    index_hits = memory.projection.query(SCOPE.user_id, embedder.embed_queries([text])[0], 20)
     with ledger.read() as conn:
         words = search_tokens(text)
         by_words = entries.candidates(

@@ -186,7 +186,10 @@ def _searched(server: Server, filled: Filled, embedder: Embedder, number: int) -
         def search(question: str, counts: list[int], more: dict[str, Any]) -> None:
             counts.append(len(call(server, "search_memories", {"query": question, **more})["results"]))
 
-        calls = (partial(search, counts=hits, more=filters), embedder.embed_query)
+        def embed(question: str) -> None:
+            embedder.embed_queries([question])
+
+        calls = (partial(search, counts=hits, more=filters), embed)
         figures[name], embedding = timed_in_turn(calls, filled.sentences.questions(number, known))
         figures[f"{name}_less_embedding"] = difference(figures[name], embedding)
         if hits.count(0) > number / 2:

@@ -62,7 +62,7 @@ def floor(
     """Yield for each question the ms to embed it, to query the collection in `folder`, and to query the full text."""
     with collection(folder) as chroma, closing(sqlite3.connect(f"{ledger.as_uri()}?mode=ro", uri=True)) as conn:
         for question in questions:
-            vector, embed_ms = _timed(lambda text=question: embedder.embed_query(text))
+            vector, embed_ms = _timed(lambda text=question: embedder.embed_queries([text])[0])
             result, query_ms = _timed(
                 lambda query=vector: chroma.query(query_embeddings=[query], n_results=NEAREST, include=[])
             )

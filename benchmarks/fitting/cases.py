@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -23,25 +23,18 @@ from measures.personas import Persona, say_facts, store_facts
 from measures.stores import SCOPE, StoppedClock, embed_waiting, new_memory
 from palimpsest.core.models import Scope
 from palimpsest.memory import Memory, open_memory
-from palimpsest.recall.features import Candidates, Weights
+from palimpsest.recall.features import Candidates
 from palimpsest.recall.query import ParsedQuery
-from palimpsest.recall.score import COMPARED_FEATURES
 from palimpsest.recall.search import Ranking, SearchQuery, rank_query
 
-LINKED = ("linked", "linked meaning", "linked coverage")
-"""What a memory and its messages know of each other."""
-
 FEATURES = {
-    "memory": ("meaning", "coverage", "speaker", "number", "session", "said", "told", *LINKED),
-    "message": (
-        *("message", "meaning", "context", "coverage", "coverage in context", "speaker", "number", "session"),
-        *("question", "length", "said", "told", *LINKED, "answers", "answer type"),
-    ),
+    "memory": ("meaning", "words", "said", "told"),
+    "message": ("message", "meaning", "words", "speaker", "session", "question", "said", "told", "answer type"),
 }
-"""The features that get a weight, by the kind of entry. Dropping any other feature changed no figure."""
+"""The features that get a weight, by the kind of entry. No other that was tried brought half a point left out."""
 
-OF_WORDS = ("words", "gist", "wording", "spelling")
-"""More features for an embedder that reads no sentences. Beside one that does, they changed no figure."""
+OF_OTHERS = ("meaning of others", "words of others")
+"""Those of other wordings of a question."""
 
 OF_CONVERSATIONS = ("turns", "mixed")
 """The sorts of store whose answers are turns."""
@@ -58,15 +51,15 @@ EVERY = 3
 KEPT = 160
 """How many candidates of a question are kept, the best by a first guess, besides its answers."""
 
-FIRST_GUESS = {"meaning": 1.0, "context": 0.5, "words": 0.7, "speaker": 1.5, "coverage in context": 1.0}
+FIRST_GUESS = {"meaning": 1.0, "words": 2.0, "speaker": 1.5, "meaning of others": 1.0, "words of others": 2.0}
 
 
 @dataclass(frozen=True)
 class Case:
     """A question, its best candidates by a first guess and its answers, their features, and which are answers.
 
-    `group` is the persona or the conversation and `family` the sort of store: "facts", "few", "said", "turns" or
-    "mixed".
+    `group` is the persona or the conversation and `family` the sort of store: "facts", "hinted", "few", "said", "all",
+    "turns" or "mixed".
     `evidence` are the turns that answer the question, and `sources` those of each candidate; personas have neither.
     """
 
@@ -88,19 +81,54 @@ class Case:
 
 
 async def of_persona(persona: Persona, embedder: str, *, family: str) -> list[Case]:
-    """Return the cases of a persona, whose facts are memories, or messages of the user if the family is "said".
+    """Return the cases of a persona, each question without and with other wordings.
 
-    Its unknown questions, which have no answer, are among them.
+    Its facts are memories, with hints if the family is "hinted", or messages of the user if it is "said". Its unknown
+    questions, which have no answer, are among them.
     """
-    clock, store = StoppedClock(), say_facts if family == "said" else store_facts
+    clock = StoppedClock()
     async with new_memory(clock, embedder) as memory:
-        ids = await store(memory, clock, persona)
-        known = [(asked.text, {ids[answer] for answer in asked.answers}, asked.kind) for asked in persona.questions]
-        unknown = [(text, set[str](), "unknown") for text in persona.unknown]
-        return [
-            _case(memory, SCOPE, clock.at, text, answers=answers, group=persona.name, kind=kind, family=family)
-            for text, answers, kind in (*known, *unknown)
+        if family == "said":
+            ids = await say_facts(memory, clock, persona)
+        else:
+            ids = await store_facts(memory, clock, persona, with_hints=family == "hinted")
+        known = [
+            (asked.text, also, {ids[answer] for answer in asked.answers}, asked.kind)
+            for asked in persona.questions
+            for also in persona.wordings(asked.text)
         ]
+        unknown = [(text, also, set[str](), "unknown") for text in persona.unknown for also in persona.wordings(text)]
+        return [
+            _case(memory, SCOPE, clock.at, text, also, answers=answers, group=persona.name, kind=kind, family=family)
+            for text, also, answers, kind in (*known, *unknown)
+        ]
+
+
+async def of_all(personas: Sequence[Persona], embedder: str, *, with_hints: bool) -> list[Case]:
+    """Return the cases of all personas in one memory, each question without and with other wordings."""
+    clock, cases, ids = StoppedClock(), list[Case](), dict[tuple[str, str], str]()
+    async with new_memory(clock, embedder) as memory:
+        for persona in personas:
+            stored = await store_facts(memory, clock, persona, with_hints=with_hints)
+            ids |= {(persona.name, fact): memory_id for fact, memory_id in stored.items()}
+        clock.at = max(persona.asked_at for persona in personas)
+        for persona in personas:
+            for asked in persona.questions:
+                cases += [
+                    _case(
+                        memory,
+                        SCOPE,
+                        clock.at,
+                        asked.text,
+                        also,
+                        answers={ids[persona.name, answer] for answer in asked.answers},
+                        group=persona.name,
+                        kind=asked.kind,
+                        family="all, hinted" if with_hints else "all",
+                    )
+                    for also in persona.wordings(asked.text)
+                ]
+    return cases
 
 
 async def of_small_memories(persona: Persona, embedder: str) -> list[Case]:
@@ -138,7 +166,7 @@ async def of_conversation(conversation: Conversation, other: Conversation, embed
     unknown = [(_renamed(asked.text, renamed), frozenset[str](), "unknown") for asked in other.questions[::EVERY]]
     async with _filled(conversation, scope, embedder, facts=facts) as memory:
         return [
-            _case(memory, scope, now, text, answers=evidence, group=conversation.name, kind=kind, family=family)
+            _case(memory, scope, now, text, (), answers=evidence, group=conversation.name, kind=kind, family=family)
             for text, evidence, kind in (*known, *unknown)
         ]
 
@@ -164,11 +192,12 @@ async def _filled(conversation: Conversation, scope: Scope, embedder: str, *, fa
             yield memory
 
 
-def _case(
+def _case(  # noqa: PLR0913 - passed by name
     memory: Memory,
     scope: Scope,
     now: datetime,
     text: str,
+    also: Sequence[str],
     *,
     answers: Iterable[str],
     group: str,
@@ -177,7 +206,7 @@ def _case(
 ) -> Case:
     """Return the case of one question; `answers` are ids of memories, or external ids of turns."""
     engine = memory.engine
-    ranking = rank_query(engine, SearchQuery(scope, text, now))
+    ranking = rank_query(engine, SearchQuery(scope, text, now, also=tuple(also)))
     candidates = ranking.candidates
     answers = frozenset(answers)
     sources = _sources(memory, candidates) if family in OF_CONVERSATIONS else ()
@@ -205,16 +234,12 @@ def _case(
 
 def _features(ranking: Ranking) -> tuple[dict[str, Array], list[int]]:
     """Return every feature of all candidates, and the rows of the best by a first guess."""
-    ones = dict.fromkeys((*OF_WORDS, *FEATURES["memory"], *FEATURES["message"]), 1.0)
-    scoring = replace(ranking.scoring, weights=Weights(ones, ones, {}, {}))
-    candidates = ranking.candidates
-    features = scoring.features(candidates)
-    zeros = np.zeros(len(candidates.entries))
-    guess = np.sum([weight * features.get(name, zeros) for name, weight in FIRST_GUESS.items()], axis=0)
+    features = ranking.scoring.features(ranking.candidates)
+    guess = np.sum([weight * features[name] for name, weight in FIRST_GUESS.items() if name in features], axis=0)
     rows: list[int] = np.argsort(-guess, kind="stable")[:KEPT].tolist()
-    for name in COMPARED_FEATURES:
-        features[name] = scoring.compared_feature(name, candidates, rows)
-    return {name: features.get(name, zeros) for name in ones}, rows
+    zeros = np.zeros(len(ranking.candidates.entries))
+    names = (*FEATURES["memory"], *FEATURES["message"], *OF_OTHERS)
+    return {name: features.get(name, zeros) for name in names}, rows
 
 
 def _some(candidates: Candidates, rows: Array) -> Candidates:

@@ -21,7 +21,7 @@ def measure(folder: Path, embedder: Embedder) -> dict[str, dict[str, list[float]
     print(f"{len(questions)} questions, {len(passages)} passages")
     return {
         embedder.fingerprint: {
-            "question": _mean(np.stack([embedder.embed_query(text) for text in questions])),
+            "question": _mean(np.stack([embedder.embed_queries([text])[0] for text in questions])),
             "passage": _mean(embedder.embed_passages(passages, background=True)),
         }
     }

@@ -12,8 +12,7 @@ from fitting.cases import Case
 from fitting.figures import print_figures
 from fitting.pairs import Replacement
 from fitting.regression import Array
-from palimpsest.recall.features import Weights
-from palimpsest.recall.score import REPEATED, newer_of_two, order_features, repeated
+from palimpsest.recall.score import EXACT, REPEATED, exact_match, newer_of_two, order_features, repeated
 
 FEATURES = ("replaced", "update", "former")
 ROUNDS = 2
@@ -22,46 +21,49 @@ COLUMNS = tuple((kind, name) for kind in ("memory", "message") for name in FEATU
 
 @dataclass(frozen=True)
 class Ordered:
-    """The weights without those of the relevance, and the scores of each case with its group left out.
+    """The fitted weights, and the scores of each case with its group left out.
 
     `speaker` are the parts of the scores for a named speaker.
     """
 
-    weights: Weights
+    fitted: ranking.Fitted
     scores: Mapping[int, Array]
     speaker: Mapping[int, Array]
 
+    def weights(self, kind: str) -> dict[str, float]:
+        """Return the weights of memories or messages by the name of the feature."""
+        return ranking.named(self.fitted.all, (*ranking.COLUMNS, *COLUMNS), kind)
 
-def fit(cases: Sequence[Case], columns: ranking.Columns, replacement: Replacement) -> Ordered:
+
+def fit(cases: Sequence[Case], replacement: Replacement, prior: ranking.Fitted | None = None) -> Ordered:
     """Fit all weights of the ranking, and print its figures.
 
     The features of the order depend on the scores without them, and so on the weights. A few rounds settle both.
     """
-    features = {id(case): ranking.features_of(case, columns) for case in cases}
-    number = len(columns)
-    rows = {
-        id(case): _with_order(case, features[id(case)], ranking.first_guess(columns), replacement) for case in cases
-    }
-    fitted = ranking.fit_choices(cases, rows)
+    features = {id(case): ranking.features_of(case) for case in cases}
+    number = len(ranking.COLUMNS)
+    rows = {id(case): _with_order(case, features[id(case)], ranking.first_guess(), replacement) for case in cases}
+    fitted = ranking.fit_choices(cases, rows, prior)
     for _ in range(ROUNDS):
         rows = {
             id(case): _with_order(case, features[id(case)], fitted.without[case.group][:number], replacement)
             for case in cases
         }
-        fitted = ranking.fit_choices(cases, rows)
+        fitted = ranking.fit_choices(cases, rows, prior)
     scores = {id(case): _final(case, rows[id(case)] @ fitted.without[case.group]) for case in cases}
     print_figures("left out", cases, scores)
     print_figures("fitted", cases, {id(case): _final(case, rows[id(case)] @ fitted.all) for case in cases})
-    of = {kind: ranking.named(fitted.all, (*columns, *COLUMNS), kind) for kind in ("memory", "message")}
-    for kind, weights in of.items():
-        print(f"  {kind}: " + ", ".join(f"{name} {weight:.2f}" for name, weight in weights.items()))
-    named = [number for number, (_, name) in enumerate(columns) if name == "speaker"]
-    speaker = {id(case): rows[id(case)][:, named] @ fitted.without[case.group][named] for case in cases}
-    return Ordered(Weights(of["memory"], of["message"], replacement.weights, {}), scores, speaker)
+    speaker = ranking.COLUMNS.index(("message", "speaker"))
+    of_speaker = {id(case): rows[id(case)][:, speaker] * fitted.without[case.group][speaker] for case in cases}
+    ordered = Ordered(fitted, scores, of_speaker)
+    for kind in ("memory", "message"):
+        print(f"  {kind}: " + ", ".join(f"{name} {weight:.2f}" for name, weight in ordered.weights(kind).items()))
+    return ordered
 
 
 def _final(case: Case, scores: Array) -> Array:
-    """Return the scores with what is not fitted: the newer of two, and what repeats a hit above it."""
+    """Return the scores with what is not fitted: exact parts, the newer of two, and what repeats a hit above it."""
+    scores = scores + EXACT * exact_match(case.query, case.candidates)
     scores = scores + newer_of_two(case.query, case.candidates, scores)
     return scores - REPEATED * repeated(case.candidates, scores)
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from fitting.regression import Array, logistic
 from measures.personas import Persona
+from palimpsest.core.models import key_text
 from palimpsest.core.protocols import Embedder
 from palimpsest.recall.features import CONSTANT, THRESHOLD, Centre, centred, pair_features, probability
 from palimpsest.text.tokenizer import search_tokens
@@ -37,8 +38,14 @@ class Replacement:
 
 
 def fit(personas: Sequence[Persona], embedder: Embedder) -> Replacement:
-    """Fit the weights, and print the precision at some recalls with each persona left out."""
-    pairs = {persona.name: _pairs(persona, embedder) for persona in personas}
+    """Fit the weights, and print the precision at some recalls with each persona left out.
+
+    The facts are embedded without and with their hints.
+    """
+    pairs = {
+        persona.name: _joined([_pairs(persona, embedder, with_hints=hinted) for hinted in (False, True)])
+        for persona in personas
+    }
     without = {name: _fitted([pairs[other] for other in pairs if other != name]) for name in pairs}
     chances = np.concatenate([_chances(pairs[name], without[name]) for name in pairs])
     labels = np.concatenate([found.labels for found in pairs.values()])
@@ -57,9 +64,13 @@ def fit(personas: Sequence[Persona], embedder: Embedder) -> Replacement:
     return Replacement(weights, without)
 
 
-def _pairs(persona: Persona, embedder: Embedder) -> Pairs:
+def _joined(parts: Sequence[Pairs]) -> Pairs:
+    return Pairs(np.concatenate([part.rows for part in parts]), np.concatenate([part.labels for part in parts]))
+
+
+def _pairs(persona: Persona, embedder: Embedder, *, with_hints: bool) -> Pairs:
     texts = [fact.text for fact in persona.facts]
-    vectors = embedder.embed_passages(texts)
+    vectors = embedder.embed_passages([key_text(fact.text, fact.hints if with_hints else ()) for fact in persona.facts])
     vectors = centred(vectors, Centre.of(embedder.fingerprint, len(vectors), vectors.mean(axis=0)).passage)
     times = np.array([fact.at.timestamp() for fact in persona.facts])
     is_older = times[np.newaxis, :] < times[:, np.newaxis]

@@ -27,10 +27,11 @@ class Choice:
     weight: float
 
 
-def conditional_logit(choices: Sequence[Choice], start: Array | None = None) -> Array:
+def conditional_logit(choices: Sequence[Choice], prior: Array | None = None, start: Array | None = None) -> Array:
     """Return the weights that make each answer the most probable of its rows (McFadden 1974).
 
-    The probability of a row is the softmax of rows · weights, as in ListNet with one relevant item.
+    The probability of a row is the softmax of rows · weights, as in ListNet with one relevant item. The penalty draws
+    the weights to the `prior`, by default to 0.
     """
     most = max(len(choice.rows) for choice in choices)
     size = choices[0].rows.shape[1]
@@ -40,19 +41,21 @@ def conditional_logit(choices: Sequence[Choice], start: Array | None = None) -> 
         rows[number, : len(choice.rows)] = choice.rows
         is_row[number, : len(choice.rows)] = True
     amount = np.array([choice.weight for choice in choices])
+    centre: Array = np.zeros(size, dtype=np.float64) if prior is None else prior
 
     def loss(weights: Array) -> tuple[float, Array]:
         scores = np.where(is_row, rows @ weights, -np.inf)
         scores = scores - scores.max(axis=1, keepdims=True)
         chances = np.exp(scores)
         chances /= chances.sum(axis=1, keepdims=True)
-        return PENALTY / 2 * float(weights @ weights) - float(amount @ np.log(chances[:, 0] + 1e-300)), chances
+        away = weights - centre
+        return PENALTY / 2 * float(away @ away) - float(amount @ np.log(chances[:, 0] + 1e-300)), chances
 
-    weights = np.zeros(size, dtype=np.float64) if start is None else start
+    weights = centre if start is None else start
     value, chances = loss(weights)
     for _ in range(STEPS):
         means = np.einsum("ij,ijk->ik", chances, rows)
-        slope = PENALTY * weights - (amount[:, np.newaxis] * (rows[:, 0] - means)).sum(axis=0)
+        slope = PENALTY * (weights - centre) - (amount[:, np.newaxis] * (rows[:, 0] - means)).sum(axis=0)
         spread = (rows * np.sqrt(chances * amount[:, np.newaxis])[:, :, np.newaxis]).reshape(-1, size)
         curve = PENALTY * np.eye(size) + spread.T @ spread - (means * amount[:, np.newaxis]).T @ means
         step = _solved(curve, slope)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from fitting.cases import Case
 from fitting.order import Ordered
 from fitting.regression import Array, area_under_curve, logistic
-from palimpsest.core.protocols import Embedder
-from palimpsest.recall.features import CONSTANT, THRESHOLD, Ranked, Weights
+from palimpsest.recall.features import CONSTANT, THRESHOLD, Ranked
 from palimpsest.recall.relevance import (
     DROP,
     FALL,
@@ -22,7 +21,7 @@ from palimpsest.recall.relevance import (
     relevance_model,
 )
 
-SHARE = {"facts": 1.0, "few": 0.75, "turns": 1.0, "mixed": 0.25, "said": 1.0}
+SHARE = {"facts": 0.7, "hinted": 0.7, "few": 0.75, "turns": 1.0, "mixed": 0.25, "said": 1.0}
 """The weight of all cases of a sort of store together, as in the ranking. Here facts that are messages count as much as
 turns: other signs speak for an answer where the question names nobody. A memory begins small, so small ones count, too;
 most are not."""
@@ -50,18 +49,18 @@ class Sign:
     known: bool
 
 
-def fit(cases: Sequence[Case], ordered: Ordered, embedder: Embedder) -> Weights:
-    """Fit the relevance by the sort of the best hit, print the figures with each group left out, return all weights."""
+def fit(cases: Sequence[Case], ordered: Ordered) -> dict[str, dict[str, float]]:
+    """Fit the relevance by the sort of the best hit, and print the figures with each group left out."""
     relevance: dict[str, dict[str, float]] = {}
     for sort in ("memory", "message", "speaker"):
         of_sort = [case for case in cases if relevance_model(case.query, _ranked(case, ordered)[0].candidate) == sort]
         print(f"\nunknown questions, left out, best hit: {sort}")
-        relevance[sort] = _fit_sort(of_sort, ordered, embedder, without=() if sort == "memory" else OF_SIZE)
-    return replace(ordered.weights, relevance=relevance)
+        relevance[sort] = _fit_sort(of_sort, ordered, without=() if sort == "memory" else OF_SIZE)
+    return relevance
 
 
-def _fit_sort(cases: Sequence[Case], ordered: Ordered, embedder: Embedder, without: Sequence[str]) -> dict[str, float]:
-    signs = [_sign(case, ordered, embedder) for case in cases]
+def _fit_sort(cases: Sequence[Case], ordered: Ordered, without: Sequence[str]) -> dict[str, float]:
+    signs = [_sign(case, ordered) for case in cases]
     names = tuple(name for name in signs[0].values if name not in without)
     rows = np.array([[*(sign.values[name] for name in names), 1.0] for sign in signs])
     scale = rows.std(axis=0)
@@ -112,8 +111,8 @@ def _lowest(values: Array, amount: Array) -> float:
     return float(np.quantile(values, FALSE_ALARMS, weights=amount, method="inverted_cdf"))
 
 
-def _sign(case: Case, ordered: Ordered, embedder: Embedder) -> Sign:
-    values = relevance_features(case.query, case.candidates, _ranked(case, ordered), embedder)
+def _sign(case: Case, ordered: Ordered) -> Sign:
+    values = relevance_features(case.query, case.candidates, _ranked(case, ordered))
     return Sign(case.group, case.family, values, bool(case.number_of_answers))
 
 

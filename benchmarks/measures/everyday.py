@@ -20,12 +20,34 @@ OTHER_WORDS = ("paraphrase", "inference")
 TOP = 3
 
 
+HELP = {"question alone": (False, False), "hints": (True, False), "also": (False, True), "both": (True, True)}
+"""Whether the facts have hints and the questions other wordings, by what a table is called."""
+
+
 async def everyday(files: Sequence[Path], embedder: str, *, by_persona: bool = False) -> list[Table]:
-    """Ask the questions of each persona. Return the results by kind and language, and those of updates."""
-    answered, current = Tally("everyday"), Tally("everyday, updates")
-    for persona in read_personas(files):
-        await _ask_persona(persona, embedder, answered, current, by_persona=by_persona)
-    return [tally.table() for tally in (answered, current) if tally.results]
+    """Ask the questions of each persona. Return the results by kind and language, and those of updates.
+
+    Files of personas with hints and other wordings are asked in four ways, with and without each.
+    """
+    tables: list[Table] = []
+    for file in files:
+        personas = read_personas([file])
+        has_help = any(persona.also for persona in personas)
+        for way, (with_hints, with_also) in HELP.items() if has_help else [("", (False, False))]:
+            title = ", ".join(filter(None, ("" if file.stem == "everyday" else file.stem, way)))
+            answered, current = Tally(f"everyday: {title}"), Tally(f"everyday, updates: {title}")
+            for persona in personas:
+                await _ask_persona(
+                    persona,
+                    embedder,
+                    answered,
+                    current,
+                    by_persona=by_persona,
+                    with_hints=with_hints,
+                    with_also=with_also,
+                )
+            tables += [tally.table() for tally in (answered, current) if tally.results]
+    return tables
 
 
 async def cross_language(files: Sequence[Path], embedder: str) -> list[Table]:
@@ -42,12 +64,21 @@ async def cross_language(files: Sequence[Path], embedder: str) -> list[Table]:
     return [tally.table()]
 
 
-async def _ask_persona(persona: Persona, embedder: str, answered: Tally, current: Tally, *, by_persona: bool) -> None:
+async def _ask_persona(
+    persona: Persona,
+    embedder: str,
+    answered: Tally,
+    current: Tally,
+    *,
+    by_persona: bool,
+    with_hints: bool,
+    with_also: bool,
+) -> None:
     clock = StoppedClock()
     async with new_memory(clock, embedder) as memory:
-        ids = await store_facts(memory, clock, persona)
+        ids = await store_facts(memory, clock, persona, with_hints=with_hints)
         for question in persona.questions:
-            hits = await ask(memory, question.text)
+            hits = await ask(memory, question.text, also=persona.also.get(question.text, ()) if with_also else ())
             languages = [persona.language, *([persona.name] if by_persona else []), ALL]
             in_other_words = ["+".join(OTHER_WORDS)] if question.kind in OTHER_WORDS else []
             _record(answered, [question.kind, *in_other_words, *languages], persona, question, ids, hits)

@@ -47,9 +47,9 @@ async def new_memory(clock: StoppedClock, embedder: str) -> AsyncGenerator[Memor
             yield memory
 
 
-async def add(memory: Memory, text: str, replaces: Sequence[str] = ()) -> str:
+async def add(memory: Memory, text: str, replaces: Sequence[str] = (), hints: Sequence[str] = ()) -> str:
     """Store a text as one memory, and return the id of the memory."""
-    added = await memory.add_text(SCOPE, text, replaces=replaces, infer=False)
+    added = await memory.add_text(SCOPE, text, replaces=replaces, hints=hints, infer=False)
     outcome = added.outcomes[0]
     if outcome.duplicate_of is not None:
         raise RuntimeError(f"the store already has this text: {text}")
@@ -62,14 +62,16 @@ async def embed_waiting(memory: Memory) -> None:
         await memory.care.rebuild()
 
 
-async def search(memory: Memory, question: str, as_of: datetime | None = None) -> SearchResult:
+async def search(
+    memory: Memory, question: str, as_of: datetime | None = None, also: Sequence[str] = ()
+) -> SearchResult:
     """Return the result of a search for ten hits with an ample budget."""
-    return await memory.search(SCOPE, question, limit=LIMIT, max_tokens=AMPLE, as_of=as_of)
+    return await memory.search(SCOPE, question, also=also, limit=LIMIT, max_tokens=AMPLE, as_of=as_of)
 
 
-async def ask(memory: Memory, question: str, as_of: datetime | None = None) -> Sequence[Hit]:
+async def ask(memory: Memory, question: str, as_of: datetime | None = None, also: Sequence[str] = ()) -> Sequence[Hit]:
     """Return the hits for a question."""
-    return (await search(memory, question, as_of)).hits
+    return (await search(memory, question, as_of, also)).hits
 
 
 def rank(hits: Sequence[Hit], expected: str) -> int:

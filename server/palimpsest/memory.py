@@ -224,7 +224,7 @@ class Memory:
         )
         return await self._after_write(scope, adding)
 
-    async def add_text(
+    async def add_text(  # noqa: PLR0913 - options, passed by name
         self,
         scope: Scope,
         text: str,
@@ -233,15 +233,17 @@ class Memory:
         replaces: Sequence[str] = (),
         metadata: Mapping[str, Any] | None = None,
         relations: Sequence[Relation] = (),
+        hints: Sequence[str] = (),
         infer: bool | None = None,
         caller: str = "",
     ) -> WriteResult:
         """Store one fact in the caller's words. `replaces` are the ids of memories that it supersedes.
 
-        `relations` are as `relations_from` returns them. `at` is when it was said, by default now; "yesterday" counts
-        from it. Several pages of text become a document.
+        `relations` are as `relations_from` returns them. `hints` are questions that it answers and other words for it,
+        by which it is found. `at` is when it was said, by default now; "yesterday" counts from it. Several pages of
+        text become a document.
         """
-        fact = Fact(text, metadata=metadata or {}, said_at=at, relations=tuple(relations))
+        fact = Fact(text, keywords=tuple(hints), metadata=metadata or {}, said_at=at, relations=tuple(relations))
         adding = add.add_text(self._answering, scope, fact, replaces=replaces, infer=infer, caller=caller)
         return await self._after_write(scope, adding)
 
@@ -256,6 +258,7 @@ class Memory:
         scope: Scope,
         query: str,
         *,
+        also: Sequence[str] = (),
         limit: int = 10,
         max_tokens: int = 800,
         filters: Mapping[str, Any] | None = None,
@@ -268,6 +271,8 @@ class Memory:
     ) -> SearchResult:
         """Search by meaning and by words. `as_of` searches what was believed at that instant.
 
+        `also` are other wordings of the query, one of them perhaps the sentence as it may be stored.
+
         `explain` adds the parts of each score. `all_projects` searches every project of the user. `hops`: 1 or 2.
         Unless it `is_use`, it does not count for what fades, and the recall log does not name it.
         """
@@ -275,14 +280,17 @@ class Memory:
         now, fading = self.engine.clock(), self.fading
         as_of = as_of and in_zone(as_of, now.tzinfo)
         what = (now, limit, max_tokens, filters or {}, as_of, explain, self.settings.min_relevance, hops)
-        request = SearchQuery(scope, query, *what, fading.forgetting, follows_links=self.engine.has_links)
+        request = SearchQuery(
+            scope, query, *what, fading.forgetting, follows_links=self.engine.has_links, also=tuple(also)
+        )
         result = await self.engine.run(
             lambda: search_all_projects(self.engine, request) if all_projects else self._search(request)
         )
         result = replace(result, hits=tuple(hit.in_zone(now.tzinfo) for hit in result.hits))
         if is_use and as_of is None:
             fading.after_search(result)
-            self.recall_log.note(scope, query, [hit.id for hit in result.hits], caller, all_projects=all_projects)
+            asked = " / ".join((query, *also))
+            self.recall_log.note(scope, asked, [hit.id for hit in result.hits], caller, all_projects=all_projects)
         if self.background is not None and self.projection.is_behind():
             self.background.wake()
         return result
@@ -295,7 +303,13 @@ class Memory:
         return replace(result, notes=(*result.notes, *notes))
 
     async def projects_that_answer(
-        self, scope: Scope, query: str, *, filters: Mapping[str, Any] | None = None, as_of: datetime | None = None
+        self,
+        scope: Scope,
+        query: str,
+        *,
+        also: Sequence[str] = (),
+        filters: Mapping[str, Any] | None = None,
+        as_of: datetime | None = None,
     ) -> tuple[str, ...]:
         """Return the other projects of the user that probably answer a query, the best first."""
         known = await self.engine.read(lambda conn: projects.project_names(conn, scope.user_id))
@@ -304,6 +318,7 @@ class Memory:
         result = await self.search(
             replace(scope, agent_id="", run_id=""),
             query,
+            also=also,
             limit=MAX_LIMIT,
             max_tokens=MAX_TOKENS,
             filters=filters,
@@ -346,14 +361,16 @@ class Memory:
         *,
         text: str | None = None,
         metadata: Mapping[str, Any] | None = None,
+        hints: Sequence[str] | None = None,
         caller: str = "",
         revision: int | None = None,
     ) -> WriteResult:
-        """Give a memory another text, other metadata (None removes a key), or both. The history keeps the old ones.
+        """Give a memory another text, other metadata (None removes a key), or hints in place of those it has.
 
-        If `revision` is given and is no longer the present one, raises ChangedMeanwhileError or StaleDecisionError.
+        The history keeps the old ones. If `revision` is given and is no longer the present one, raises
+        ChangedMeanwhileError or StaleDecisionError.
         """
-        updating = edit.update(self.engine, scope, memory_id, text, metadata, caller, revision=revision)
+        updating = edit.update(self.engine, scope, memory_id, text, metadata, caller, hints=hints, revision=revision)
         return await self._after_write(scope, updating)
 
     async def set_tags(

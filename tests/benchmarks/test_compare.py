@@ -14,5 +14,5 @@ def test_marked_texts_are_embedded_as_questions_and_as_passages() -> None:
     embedder = open_named("static")
     embed = served(embedder)
     text = "The key is under the mat."
-    assert np.allclose(embed([PREFIXES["query"] + text]), [embedder.embed_query(text)])
+    assert np.allclose(embed([PREFIXES["query"] + text]), [embedder.embed_queries([text])[0]])
     assert np.allclose(embed([PREFIXES["passage"] + text]), embedder.embed_passages([text]))

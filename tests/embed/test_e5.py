@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,7 +13,6 @@ from hypothesis import strategies as st
 
 from palimpsest.core.protocols import Vector
 from palimpsest.embed.e5 import DIMS, WINDOW_CHARS, WINDOW_TOKENS, E5Embedder
-from palimpsest.embed.static import StaticEmbedder
 from tests.support.environment import clean_environment
 from tests.support.new_interpreter import output_of
 
@@ -27,7 +25,7 @@ before_loading = dict(os.environ)
 from palimpsest.embed.e5 import E5Embedder
 
 def vectors():
-    return embedder.embed_passages(["a", "b"], background=True).tobytes() + embedder.embed_query("c").tobytes()
+    return embedder.embed_passages(["a", "b"], background=True).tobytes() + embedder.embed_queries(["c"])[0].tobytes()
 
 embedder = E5Embedder()
 assert os.environ == before_loading  # how OpenMP waits is chosen by a variable while it is loaded
@@ -107,10 +105,10 @@ many_expansions = st.lists(st.sampled_from([LIGATURE, "\ufdfb", "\u3300", "\u216
 def test_the_answer_is_nearer_than_another_text(embedder: E5Embedder) -> None:
     """Also in other words and in another language. Questions and passages differ; the background uses other threads."""
     for question, answer, other in ANSWERS:
-        near, far = embedder.embed_passages([answer, other]) @ embedder.embed_query(question)
+        near, far = embedder.embed_passages([answer, other]) @ embedder.embed_queries([question])[0]
         assert near > far, question
     text = "Anna lives in Lyon"
-    assert not np.allclose(embedder.embed_query(text), embedder.embed_passages([text])[0])
+    assert not np.allclose(embedder.embed_queries([text])[0], embedder.embed_passages([text])[0])
     texts = [text, "", "安娜去年搬到了里昂"] * 3
     np.testing.assert_array_equal(embedder.embed_passages(texts), embedder.embed_passages(texts, background=True))
     for background in (False, True):
@@ -121,13 +119,13 @@ def test_the_answer_is_nearer_than_another_text(embedder: E5Embedder) -> None:
 @settings(deadline=None)
 def test_every_text_has_a_vector_of_length_one(embedder: E5Embedder, text: str) -> None:
     """The engine trusts its input, so nothing may reach it that it cannot take."""
-    assert_unit(embedder.embed_query(text)[None], 1)
+    assert_unit(embedder.embed_queries([text])[0][None], 1)
     assert_unit(embedder.embed_passages([text, text[::-1]], background=True), 2)
 
 
 def test_odd_texts_have_vectors_of_length_one(embedder: E5Embedder) -> None:
     for text in ODD_TEXTS:
-        assert_unit(np.stack([embedder.embed_query(text), *embedder.embed_passages([text])]), 2)
+        assert_unit(np.stack([embedder.embed_queries([text])[0], *embedder.embed_passages([text])]), 2)
     # To C a NUL ends a text.
     with_nul, cut = embedder.embed_passages(["The violin is old\0Anna lives in Lyon", "The violin is old"])
     assert not np.allclose(with_nul, cut)
@@ -175,25 +173,6 @@ def test_each_window_is_read_whole(embedder: E5Embedder) -> None:
         assert not np.array_equal(*embedder.embed_passages([window, changed])), sentence
     for text in ("Anna lives in Lyon", "", "a" * (WINDOW_TOKENS - 1)):
         assert embedder.windows(text) == [text]
-
-
-def test_words_have_the_vectors_of_the_static_embedder() -> None:
-    """The model has none of its own. The static embedder is loaded when words are first compared."""
-    loads = itertools.count()
-
-    def load() -> StaticEmbedder:
-        next(loads)
-        return StaticEmbedder()
-
-    embedder = E5Embedder(load)
-    embedder.embed_query("Where does Anna live?")
-    assert next(loads) == 0
-    vectors = [embedder.embed_words(["violin", "dentist"]) for _ in range(2)]
-    assert next(loads) == 2, "loaded once, counted here twice"
-    for found in vectors:
-        assert found is not None
-        np.testing.assert_array_equal(found, StaticEmbedder().embed_words(["violin", "dentist"]))
-    assert E5Embedder().embed_words(["violin"]) is None
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="this system has no fork")

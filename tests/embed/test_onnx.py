@@ -52,11 +52,11 @@ def test_the_folder_says_what_precedes_questions_and_passages(tmp_path: Path) ->
     """The prefixes of the settings win."""
     folder = make_model(tmp_path, PROMPTS)
     embedder = OnnxEmbedder(folder)
-    question, passage = embedder.embed_query(TEXT), embedder.embed_passages([TEXT])[0]
+    question, passage = embedder.embed_queries([TEXT])[0], embedder.embed_passages([TEXT])[0]
     np.testing.assert_allclose(question, unit(word_vectors(f"query: {TEXT}").mean(axis=0)), atol=1e-5)
     np.testing.assert_allclose(passage, unit(word_vectors(f"passage: {TEXT}").mean(axis=0)), atol=1e-5)
     plain = OnnxEmbedder(folder, query_prefix="", passage_prefix="")
-    np.testing.assert_array_equal(plain.embed_query(TEXT), plain.embed_passages([TEXT])[0])
+    np.testing.assert_array_equal(plain.embed_queries([TEXT])[0], plain.embed_passages([TEXT])[0])
 
 
 def test_the_folder_says_how_long_a_window_is(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_every_text_has_a_vector_of_length_one(tmp_path: Path) -> None:
     for text in ("", "\0", "\ud800", "x" * 1_000_000, "日本語", "\n" * 1_000):
         vectors = embedder.embed_passages([text, TEXT], background=True)
         np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
-        np.testing.assert_allclose(embedder.embed_query(text), vectors[0], atol=1e-5)
+        np.testing.assert_allclose(embedder.embed_queries([text])[0], vectors[0], atol=1e-5)
     assert embedder.embed_passages([]).shape == (0, DIMS)
 
 

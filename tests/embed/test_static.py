@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -98,32 +99,33 @@ class Counting(WholeTextEmbedder):
         self.questions: list[str] = []
         self.fails = False
 
-    def embed_query(self, text: str) -> Vector:
-        """Return a vector that depends on the length of the question."""
-        self.questions.append(text)
+    def embed_queries(self, texts: Sequence[str]) -> Vector:
+        """Return vectors that depend on the length of the questions."""
+        self.questions.extend(texts)
         if self.fails:
             raise EmbedderError("the embedder failed")
-        return np.array([len(text), 1], dtype=np.float32)
+        return np.array([[len(text), 1] for text in texts], dtype=np.float32)
 
 
 def test_a_question_is_embedded_once() -> None:
     """Agents ask the same again. A kept vector cannot be changed, a failure is not kept, a long question is cut."""
     embedder = Counting()
     cache = QuestionCache(embedder)
-    first, again, other = (cache.embed_query(text) for text in ("Who?", "Who?", "Where?"))
+    first, again, other = cache.embed_queries(["Who?", "Who?", "Where?"])
     assert embedder.questions == ["Who?", "Where?"]
     np.testing.assert_array_equal(first, again)
     assert not np.array_equal(first, other)
-    with pytest.raises(ValueError, match="read-only"):
-        first[0] = 0
+    first[0] = 0
+    np.testing.assert_array_equal(cache.embed_queries(["Where?", "Who?", "Why?"]), [other, again, [4, 1]])
+    assert embedder.questions == ["Who?", "Where?", "Why?"]
     embedder.fails = True
     with pytest.raises(EmbedderError):
-        cache.embed_query("When?")
+        cache.embed_queries(["When?"])
     embedder.fails = False
-    assert cache.embed_query("When?").tolist() == [5, 1]
+    assert cache.embed_queries(["When?"])[0].tolist() == [5, 1]
     embedder.questions.clear()
     page = "word " * 5_000
-    np.testing.assert_array_equal(cache.embed_query(page), cache.embed_query(page + "and more"))
+    np.testing.assert_array_equal(cache.embed_queries([page])[0], cache.embed_queries([page + "and more"])[0])
     (question,) = embedder.questions
     assert len(question.split()) == QUESTION_WORDS
 
@@ -133,11 +135,12 @@ def test_the_question_asked_longest_ago_is_dropped() -> None:
     embedder = Counting()
     cache = QuestionCache(embedder)
     for text in (*map(str, range(KEPT)), "0", "one more"):
-        cache.embed_query(text)
+        cache.embed_queries([text])
     embedder.questions.clear()
     for text in ("0", "one more", "1"):
-        cache.embed_query(text)
+        cache.embed_queries([text])
     assert embedder.questions == ["1"]
     texts = [str(10**digits) for digits in range(50)] * 20
     with ThreadPoolExecutor(8) as pool:
-        assert [vector[0] for vector in pool.map(cache.embed_query, texts)] == [len(text) for text in texts]
+        found = pool.map(cache.embed_queries, ([text] for text in texts))
+        assert [vectors[0, 0] for vectors in found] == [len(text) for text in texts]

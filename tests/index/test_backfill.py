@@ -42,9 +42,9 @@ class Hashing:
         """Return the seed and the dimensions."""
         return f"hashing:{self._name}:{self._dims}"
 
-    def embed_query(self, text: str) -> Vector:
-        """Return the vector of a passage."""
-        return self.embed_passages([text])[0]
+    def embed_queries(self, texts: Sequence[str]) -> Vector:
+        """Return the vectors of a passages."""
+        return self.embed_passages(texts)
 
     def embed_passages(self, texts: Sequence[str], *, background: bool = False) -> Vector:
         """Return a unit vector that depends only on the seed and the text."""
@@ -58,10 +58,6 @@ class Hashing:
     def windows(self, text: str) -> list[str]:
         """Return the sentences of the text."""
         return re.findall(r"[^.]+\.?", text)
-
-    def embed_words(self, words: Sequence[str]) -> None:
-        """Return None."""
-        del words
 
     def _direction(self, text: str) -> Vector:
         seed = [zlib.crc32(self._name.encode()), zlib.crc32(text.encode())]

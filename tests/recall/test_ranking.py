@@ -11,28 +11,30 @@ import pytest
 
 from palimpsest.core.models import Candidate
 from palimpsest.recall.features import Candidates, Centre, Ranked, Weights, centred, rank, rarity, squash
-from palimpsest.recall.query import ParsedQuery, said_match, text_match
+from palimpsest.recall.query import ParsedQuery, exact_form, exact_parts, said_match, text_match
 from palimpsest.recall.score import SUPERSEDED, SearchScoring, damped
 from palimpsest.text.dates.date_finder import dates_in
 from palimpsest.text.stopwords import asks_for_the_past
 from palimpsest.text.tokenizer import query_tokens, search_tokens
 from tests.support.scripted_model import NOW
-from tests.support.watched_embedder import WholeTextEmbedder
 
 REPLACEMENT = {"constant": -10, "cosine": 3, "shared": 3, "change words": 1, "changed": 2}
+OF_MEMORY = {
+    **dict.fromkeys(("meaning", "words", "speaker", "said", "told"), 1.0),
+    "replaced": -3,
+    "update": 2,
+    "former": 2,
+}
+OF_MESSAGE = {
+    **dict.fromkeys(("meaning", "words", "speaker", "session", "answer type", "said", "told"), 1.0),
+    "question": -1,
+}
+OF_OTHERS = {"meaning": 0.2, "meaning of others": 1.0, "words of others": 1.0}
 WEIGHTS = Weights(
-    memory={
-        **dict.fromkeys(("meaning", "coverage", "speaker", "number", "said", "told"), 1),
-        **dict.fromkeys(("linked", "linked meaning", "linked coverage"), 1),
-        "replaced": -3,
-        "update": 2,
-        "former": 2,
-    },
-    message={
-        **dict.fromkeys(("meaning", "context", "words", "coverage in context", "speaker", "session"), 1),
-        **dict.fromkeys(("answers", "answer type", "length", "said", "told"), 1),
-        "question": -1,
-    },
+    memory=OF_MEMORY,
+    message=OF_MESSAGE,
+    memory_with_others=OF_MEMORY | OF_OTHERS,
+    message_with_others=OF_MESSAGE | OF_OTHERS,
     replacement={**REPLACEMENT, "nearest older": 3, "nearest newer": 2},
     relevance={},
 )
@@ -72,7 +74,12 @@ def memory(seq: int, text: str, days_ago: float = 0) -> Candidate:
 
 
 def ranked(
-    entries: Sequence[Candidate], *, query: str = "", speakers: Set[str] = frozenset(), **features: Any
+    entries: Sequence[Candidate],
+    *,
+    query: str = "",
+    also: Sequence[str] = (),
+    speakers: Set[str] = frozenset(),
+    **features: Any,
 ) -> list[Ranked]:
     """Return the candidates of a search, best first."""
     parsed = ParsedQuery(
@@ -83,8 +90,11 @@ def ranked(
         dates=dates_in(query, NOW),
         is_english=True,
         is_about_the_past=asks_for_the_past(query),
+        also=tuple(tuple(query_tokens(text)) for text in also),
+        exact_parts=exact_parts(query),
     )
-    return rank(candidates(entries, **features), SearchScoring(parsed, NOW, WEIGHTS, WholeTextEmbedder()).parts)
+    asked: dict[str, Any] = {"weights": dict.fromkeys(parsed.all_words, 1.0)} | features
+    return rank(candidates(entries, **asked), SearchScoring(parsed, NOW, WEIGHTS).parts)
 
 
 def order(entries: Sequence[Candidate], **features: Any) -> list[int]:
@@ -101,22 +111,25 @@ def candidates(
     entries: Sequence[Candidate],
     *,
     meaning: Sequence[float] | None = None,
+    of_others: Sequence[float] | None = None,
     bm25: Sequence[float] | None = None,
     words: Sequence[set[str]] | None = None,
     weights: Mapping[str, float] | None = None,
     outdated: Set[str] = frozenset(),
     linked: Sequence[tuple[int, int]] = (),
 ) -> Candidates:
-    """Return candidates with their features; `meaning` holds cosines with the query."""
-    query_vector = vectors = None
+    """Return candidates with their features: `meaning` holds cosines with the query, `of_others` with its wording."""
+    queries = vectors = None
     if meaning is not None:
-        query_vector = np.array([1, 0], dtype=np.float32)
-        vectors = np.array([[cosine, np.sqrt(1 - cosine**2)] for cosine in meaning], dtype=np.float32)
+        other = of_others or [0.0] * len(meaning)
+        queries = np.eye(3, dtype=np.float32)[: 2 if of_others else 1]
+        rest = [np.sqrt(max(0, 1 - a**2 - b**2)) for a, b in zip(meaning, other, strict=True)]
+        vectors = np.stack([meaning, other, rest], axis=1).astype(np.float32)
     texts = [frozenset(text) for text in words or [search_tokens(entry.text) for entry in entries]]
     has_vector, scores = np.full(len(entries), vectors is not None), np.array(bm25 or [0.0] * len(entries), np.float32)
     known = weights or {}
     return Candidates(
-        entries, vectors, vectors, has_vector, query_vector, scores, texts, texts, known, len(entries), outdated, linked
+        entries, vectors, vectors, has_vector, queries, scores, texts, texts, known, len(entries), outdated, linked
     )
 
 
@@ -126,10 +139,10 @@ THREE = [candidate(1), candidate(2), candidate(3)]
 def test_a_score_is_the_sum_of_its_parts() -> None:
     """The best match in meaning and in words beats the best match in one, and the explanation adds up to the score."""
     words = [{"tea"}, {"tea", "green"}, set[str]()]
-    weights = {"tea": 1, "green": 2}
-    assert order(THREE, meaning=[0.9, 0.8, 0.1], bm25=[1.0, 3.0, 0.0], words=words, weights=weights) == [2, 1, 3]
+    asked: dict[str, Any] = {"query": "green tea", "weights": {"tea": 1, "green": 2}}
+    assert order(THREE, meaning=[0.9, 0.8, 0.1], bm25=[1.0, 3.0, 0.0], words=words, **asked) == [2, 1, 3]
     words = [{"tea"}, set[str](), {"green"}]
-    features: dict[str, Any] = {"meaning": [0.2, 0.8, 0.1], "bm25": [1.0, 0.0, 2.0], "weights": weights}
+    features: dict[str, Any] = {"meaning": [0.2, 0.8, 0.1], "bm25": [1.0, 0.0, 2.0], **asked}
     for item in ranked(THREE, words=words, outdated={"id2"}, speakers={"Ana"}, **features):
         assert item.score == pytest.approx(sum(item.parts.values()), abs=1e-5)
         assert item.parts["superseded"] == (-SUPERSEDED if item.candidate.seq == 2 else 0)
@@ -153,9 +166,6 @@ def test_of_two_similar_candidates_one_comes_first() -> None:
     )
     for first, second in cases:
         assert order([candidate(1, **second), candidate(2, **first)], speakers={"Ana"}) == [2, 1], first
-    greeting, sentence = candidate(1)._replace(chars=12), candidate(2)
-    assert order([greeting, sentence]) == [2, 1]
-    assert ranked([memory(1, "Hi")])[0].parts["length"] == 0, "a memory is short by nature"
 
 
 def test_a_candidate_of_a_relevant_session_comes_first() -> None:
@@ -174,10 +184,41 @@ def test_what_was_said_at_the_date_of_the_query_comes_first() -> None:
 
 
 def test_a_number_in_the_query_finds_the_memory_that_has_it() -> None:
-    """Of two services that sound alike, the one with the port of the query comes first."""
-    services = [memory(1, "The api listens on port 8084"), memory(2, "The gate listens on port 8048")]
-    weights = {"port": 0.4, "8048": 1.1}
-    assert order(services, query="what is on port 8048", meaning=[0.5, 0.5], weights=weights) == [2, 1]
+    """What only one entry has comes first, however near others are."""
+    cases = (
+        ("what is on port 8048", "The gate listens on port 8048", "The api listens on port 8084"),
+        ("who edits page 88124", "Ida edits https://wiki.test/pages/88124/edit", "Ben edits page 88142 and reads it"),
+        ("which linter for C++", "C++ is checked by clang-tidy", "C# is checked by the linter of the editor"),
+        ("whose number is 0612 345 678", "Yusuf has the number 0612345678", "Ilse has the number 0612 354 678"),
+        ('who wrote "the tide turns"', "The tide turns is by Ana", "Ben wrote that the turns of the tide are late"),
+        ("where is src/lib/util.py used", "util.py in src/lib/util.py is used by the worker", "src/lib is used"),
+    )
+    for query, first, nearer in cases:
+        assert order([memory(1, nearer), memory(2, first)], query=query, meaning=[0.9, 0.1]) == [2, 1], query
+    both = [memory(1, "The api is on port 8048"), memory(2, "The gate is on port 8048")]
+    assert order(both, query="what is on port 8048", meaning=[0.1, 0.9]) == [2, 1], "two have it"
+
+
+def test_what_is_asked_for_as_it_is_written() -> None:
+    """A year, an ordinal and two words with a stroke are no codes."""
+    for question in ("What was in 2022?", "on the 3rd floor", "tea and/or coffee", "User's wife", "10 km", "#general"):
+        assert exact_parts(question) == (), question
+    assert exact_parts("Is LDG-1117 in `app.py`, v2?") == (" app py ", " ldg 1117 ", " v2 ")
+    assert " 0612345678 " in exact_form("call 0612 345 678 or 06 12")
+
+
+def test_other_wordings_find_what_the_question_does_not_say() -> None:
+    """The meaning and the words of other wordings count; their numbers and quotes do not."""
+    facts = [memory(1, "The train leaves at nine"), memory(2, "Rubbish is collected on Thursdays")]
+    asked: dict[str, Any] = {"query": "when must the bins be out", "meaning": [0.4, 0.3]}
+    assert order(facts, **asked) == [1, 2]
+    assert order(facts, **asked, also=["waste day"], of_others=[0.1, 0.8]) == [2, 1]
+    assert order(facts, **asked, also=["rubbish is collected"], of_others=[0.1, 0.1]) == [2, 1]
+    ports = [memory(1, "The api has port 8084"), memory(2, "The gate is new")]
+    assert (
+        order(ports, query="the gate", also=["the gate has port 8084"], meaning=[0.1, 0.8], of_others=[0.1, 0.8])[0]
+        == 2
+    )
 
 
 OLD = memory(1, "The team's office is in Zurich", days_ago=90)
@@ -234,26 +275,15 @@ def test_the_newer_of_two_that_stand_out_comes_first() -> None:
         assert order([AGE, IN_PASSING, third], query=query, meaning=meaning, weights=weights)[0] == 5, name
 
 
-def test_the_answer_to_a_question_is_found_by_the_question() -> None:
-    """An answer seldom repeats the words of its question. Only the next message of the same session answers it."""
-    question = candidate(1, "Where did you get the bike?", session="a", is_question=True)
-    rest = [candidate(seq, "At the market", session=session) for seq, session in [(2, "a"), (3, "a"), (4, "b")]]
-    parts = parts_of([question, *rest], meaning=[0.9, 0.1, 0.1, 0.1])
-    assert parts[2]["answers"] > 0
-    assert parts[1]["answers"] == parts[3]["answers"] == parts[4]["answers"] == 0
-    # A question for a number or a time is answered by a message that has one.
+def test_a_question_for_a_number_or_a_time_is_answered_by_what_has_one() -> None:
+    """An answer seldom repeats the words of its question."""
     entries = [candidate(1, "The old ones are gone"), candidate(2, "It is 7 by now")]
     for query, first in (("How many bikes are there?", 2), ("When does the train leave?", 2), ("What else?", 1)):
         assert order(entries, query=query)[0] == first, query
 
 
-def test_a_memory_and_its_message_raise_each_other_and_repeat_each_other() -> None:
+def test_a_memory_and_its_message_repeat_each_other() -> None:
     """The two are wordings of one matter; one below the other makes room. Two memories of a message both stay."""
-    said = candidate(1, "My dentist is Dr Kofler in Herrengasse", session="a")
-    learned, other = memory(2, "Kofler treats the user"), memory(3, "Moser treats the user")
-    parts = parts_of([said, learned, other], weights={"dentist": 2.0, "treat": 0.1}, linked=[(1, 0)])
-    assert parts[2]["linked coverage"] > parts[3]["linked coverage"] == 0
-
     said = candidate(1, "We moved to Graz with both dogs", session="a")
     facts = [memory(2, "They live in Graz"), memory(3, "They have two dogs"), memory(4, "Ida likes tea")]
     parts = parts_of([said, *facts], meaning=[0.7, 0.9, 0.8, 0.1], linked=[(1, 0), (2, 0)])

@@ -17,25 +17,23 @@ def _nothing() -> None:
 
 @dataclass
 class WatchedEmbedder:
-    """Pass everything on to an embedder. `before` runs ahead of texts and questions, `before_words` ahead of words."""
+    """Pass everything on to an embedder. `before` runs ahead of texts and questions."""
 
     embedder: Embedder
     before: Callable[[], None] = _nothing
-    before_words: Callable[[], None] = _nothing
     texts: list[tuple[str, ...]] = field(default_factory=list[tuple[str, ...]])
     queries: list[str] = field(default_factory=list[str])
-    words: list[tuple[str, ...]] = field(default_factory=list[tuple[str, ...]])
 
     @property
     def fingerprint(self) -> str:
         """Return the fingerprint of the embedder."""
         return self.embedder.fingerprint
 
-    def embed_query(self, text: str) -> Vector:
-        """Return the vector of a question."""
+    def embed_queries(self, texts: Sequence[str]) -> Vector:
+        """Return the vectors of questions."""
         self.before()
-        self.queries.append(text)
-        return self.embedder.embed_query(text)
+        self.queries.extend(texts)
+        return self.embedder.embed_queries(texts)
 
     def embed_passages(self, texts: Sequence[str], *, background: bool = False) -> Vector:
         """Return the vectors of stored texts."""
@@ -47,21 +45,15 @@ class WatchedEmbedder:
         """Return the windows of a text."""
         return self.embedder.windows(text)
 
-    def embed_words(self, words: Sequence[str]) -> Vector | None:
-        """Return the vectors of words."""
-        self.before_words()
-        self.words.append(tuple(words))
-        return self.embedder.embed_words(words)
-
 
 class WholeTextEmbedder:
     """An embedder that reads whole texts: it has no vectors of words."""
 
     fingerprint = "whole text"
 
-    def embed_query(self, text: str) -> Vector:
-        """Return the vector of every text."""
-        return self.embed_passages([text])[0]
+    def embed_queries(self, texts: Sequence[str]) -> Vector:
+        """Return the vectors of texts."""
+        return self.embed_passages(texts)
 
     def embed_passages(self, texts: Sequence[str], *, background: bool = False) -> Vector:
         """Return the same vector for every text."""
@@ -71,10 +63,6 @@ class WholeTextEmbedder:
     def windows(self, text: str) -> list[str]:
         """Return the text."""
         return [text]
-
-    def embed_words(self, words: Sequence[str]) -> None:
-        """Return None: there are no word vectors."""
-        del words
 
 
 def watched(memory: Memory, before: Callable[[], None] = _nothing) -> tuple[Memory, WatchedEmbedder]:

@@ -71,7 +71,7 @@ def choose_embedder(settings: Settings, name: Provider) -> tuple[Path, str]:
     choice = EmbedderChoice(provider=name, config=settings.embedder.config)
     try:
         embedder = open_embedder(settings.model_copy(update={"embedder": choice}))
-        embedder.embed_query("a text to try the embedder with")
+        embedder.embed_queries(["a text to try the embedder with"])
     except EmbedderError as error:
         raise EmbedderError(f"{error} Nothing was changed.") from error
     file = settings_file(settings)

@@ -148,7 +148,7 @@ def _prompts_finding(settings: Settings) -> Finding:
 
 
 def _embedder_finding(settings: Settings, embedder: Embedder) -> Finding:
-    embedder.embed_query("a text to try the embedder with")
+    embedder.embed_queries(["a text to try the embedder with"])
     is_fallback = settings.embedder.provider == "local" and embedder.fingerprint.startswith("local:")
     if is_fallback and (reason := why_not_e5()) is not None:
         return Finding("embedder", f"{embedder.fingerprint} works, and knows English best, because {reason}")

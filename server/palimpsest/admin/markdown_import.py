@@ -392,6 +392,8 @@ def _fact(step: Step) -> Fact:
         fact = replace(fact, valid_from=since[0], valid_from_precision=since[1])
     if memory is not None and "since" not in parts:
         fact = replace(fact, valid_from=memory.valid_from, valid_from_precision=memory.valid_from_precision)
+    if memory is not None:
+        fact = replace(fact, keywords=memory.keywords)
     return replace(fact, tags=memory.tags) if memory is not None and "tags" not in parts else fact
 
 

@@ -128,6 +128,11 @@ def relations_from_words(words: Sequence[str]) -> tuple[Relation, ...]:
     return relations_from(relations)
 
 
+def hints_from_words(words: Sequence[str]) -> tuple[str, ...]:
+    """Return the hints that `--hint` gives. Raises InputError."""
+    return validation.hints_from(validation.HintsInput(words=list(words)))
+
+
 def metadata_from_words(pairs: Sequence[str], *, may_remove: bool) -> dict[str, Any]:
     """Return the metadata of KEY=VALUE pairs. A value that is JSON is stored as such, any other as a text.
 
@@ -264,18 +269,19 @@ async def edit(
     memory_id: str,
     text: str | None = None,
     metadata: list[str] | None = None,
+    hint: list[str] | None = None,
     editor: Annotated[
         str, typer.Option(metavar="PROGRAM", envvar=["VISUAL", "EDITOR"], help="The program that opens the text.")
     ] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Give a memory another text or other metadata. The history keeps the old ones."""
+    """Give a memory another text, other metadata or other hints. The history keeps the old ones."""
     changes = metadata_from_words(metadata or (), may_remove=True)
     file: Path | None = None
     before: models.Memory | None = None
     if text is not None:
         text = text_given(text)
-    elif not changes:
+    elif not changes and hint is None:
         async with open_memory(settings_of(ctx), background=False) as memory:  # it is closed while a person writes
             before, _ = await memory.history(memory.scope, memory_id)
         if before.deleted_at is not None:
@@ -290,6 +296,7 @@ async def edit(
                 memory_id,
                 text=validation.text_from(text) if text is not None else None,
                 metadata=validation.metadata_from(changes),
+                hints=None if hint is None else hints_from_words(hint),
                 caller=CALLER,
             )
             if file is not None:
@@ -335,7 +342,7 @@ async def undelete(memory: Memory, memory_id: str, as_json: AsJson = False) -> N
 
 
 @command(app, "add", cls=WithRelations)
-async def add(
+async def add(  # noqa: PLR0913 - typer passes the options of a command by name
     memory: Memory,
     options: Options,
     text: str,
@@ -343,6 +350,7 @@ async def add(
     replaces: list[str] | None = None,
     metadata: list[str] | None = None,
     relation: list[str] | None = None,
+    hint: list[str] | None = None,
     as_json: AsJson = False,
 ) -> None:
     """Store one fact."""
@@ -358,6 +366,7 @@ async def add(
         replaces=replaces or (),
         metadata=validation.metadata_from(metadata_from_words(metadata or (), may_remove=False)),
         relations=relations,
+        hints=hints_from_words(hint or ()),
         caller=CALLER,
     )
     general = advice.general_notes("" if scope.project else project, COMMANDS, is_successor=bool(replaces))
@@ -370,6 +379,7 @@ async def add(
 async def search(  # noqa: PLR0913 - typer passes the options of a command by name
     memory: Memory,
     query: str,
+    also: list[str] | None = None,
     limit: int = 10,
     filters: list[str] | None = None,
     as_of: str = "",
@@ -380,10 +390,12 @@ async def search(  # noqa: PLR0913 - typer passes the options of a command by na
 ) -> None:
     """Search memories and messages by meaning and by words."""
     instant = parse_until(as_of, "--as-of", memory.zone) if as_of else None
+    wordings = validation.also_from(also)
     conditions = filters_from(filters or ())
     answer = await memory.search(
         memory.scope,
         validation.query_from(query),
+        also=wordings,
         limit=limit,
         max_tokens=validation.MAX_TOKENS,
         filters=conditions,
@@ -394,7 +406,9 @@ async def search(  # noqa: PLR0913 - typer passes the options of a command by na
         caller=CALLER,
     )
     if not probable(answer.hits) and not all_projects:
-        projects = await memory.projects_that_answer(memory.scope, query, filters=conditions, as_of=instant)
+        projects = await memory.projects_that_answer(
+            memory.scope, query, also=wordings, filters=conditions, as_of=instant
+        )
         answer = replace(answer, notes=(*answer.notes, *advice.elsewhere_notes(projects, COMMANDS)))
     parts = search_parts(answer, query, memory.scope)
     if not answer.hits and not answer.omitted:

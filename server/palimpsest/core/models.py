@@ -341,6 +341,15 @@ class Message:
         )
 
 
+def key_text(text: str, keywords: Sequence[str]) -> str:
+    """Return what a memory is embedded as: its text, and the questions and words by which somebody may ask for it.
+
+    One vector of all of them finds more than several vectors do. It is document expansion by questions (doc2query,
+    Nogueira et al. 2019).
+    """
+    return "\n".join((text, *keywords))
+
+
 @dataclass(frozen=True, slots=True)
 class Fact:
     """One thing learned from messages or stated by a caller, before a decision about it.
@@ -348,7 +357,7 @@ class Fact:
     `sources` are ids of stored messages. `happened_at` is when the fact happened or will happen, if that is known, and
     `happened_precision` how exactly. `said_at` is when its newest source was said, or the time that a caller gives.
     `valid_from` is since when it holds, if it says so, and `valid_from_precision` how exactly that is known. `entities`
-    and `relations` are what the text names.
+    and `relations` are what the text names. `keywords` are hints: questions that it answers and other words for it.
     """
 
     text: str
@@ -365,6 +374,11 @@ class Fact:
     valid_from_precision: Precision = ""
     entities: tuple[NamedEntity, ...] = ()
     relations: tuple[Relation, ...] = ()
+
+    @property
+    def key_text(self) -> str:
+        """Return what is embedded of it."""
+        return key_text(self.text, self.keywords)
 
 
 @dataclass(frozen=True, slots=True)
@@ -419,7 +433,7 @@ class Memory:
     `deleted_at`. If another took its place, it also has `superseded_by`, and `valid_until` is until when it held.
     If it `is_forgotten`, what its messages say about it is not shown either. Every edit raises `revision` by one, but
     for annotations: `context` is a sentence on where it belongs, which search reads beside the text, and `links` lead
-    to other memories.
+    to other memories. `keywords` are its hints: questions that it answers and other words for it, by which it is found.
     """
 
     id: str
@@ -461,6 +475,11 @@ class Memory:
         }
         written = {name: in_zone(getattr(self, name), zone) for name in ("created_at", "updated_at", "stated_at")}
         return replace(self, **written, **exact)
+
+    @property
+    def key_text(self) -> str:
+        """Return what is embedded of it."""
+        return key_text(self.text, self.keywords)
 
     @property
     def all_tags(self) -> frozenset[str]:
@@ -543,7 +562,7 @@ class Decision:
     `outdated` are facts that were true before the memory of this decision. They are stored as closed by it. With
     `successor`, a memory that came later, ADD stores `fact` as closed by that memory at `ended_at`, and DELETE closes
     `memory_id` in its favour. With kind "message", DELETE and ADD by id apply to a message. With `sets_labels` UPDATE
-    gives the memory exactly the tags of the fact and since when it holds, and does not add to those it has. With
+    gives the memory exactly the tags and hints of the fact and since when it holds, and adds to none it has. With
     `is_general` ADD stores a fact that replaces nothing outside of the project of the write.
     """
 
@@ -634,6 +653,7 @@ class Version:
 def labels_of(state: Mapping[str, Any]) -> frozenset[str]:
     """Return what a stored state of a memory has beside the text, each as a name and a value: "tags: testing"."""
     labels = [f"tags: {tag}" for tag in state.get("tags", ())]
+    labels += [f"hint: {text}" for text in state.get("keywords", ())]
     for key, value in state.get("metadata", {}).items():
         is_nested = isinstance(value, dict | list)  # the order of its keys says nothing
         shown = json.dumps(value, ensure_ascii=False, sort_keys=True) if is_nested else value

@@ -70,8 +70,8 @@ class Embedder(Protocol):
         """
         ...
 
-    def embed_query(self, text: str) -> Vector:
-        """Return the unit vector of a question, of shape (dims,). Raises EmbedderError.
+    def embed_queries(self, texts: Sequence[str]) -> Vector:
+        """Return one unit vector per question, in order: shape (len(texts), dims). Raises EmbedderError.
 
         Many models are trained to embed a question otherwise than the passage that answers it, for example with
         another prefix. A model that makes no difference embeds it like a passage.
@@ -90,15 +90,6 @@ class Embedder(Protocol):
         """Return the parts of a text that are embedded one by one, in order; most texts are one part.
 
         The vector of a long text is the mean of the vectors of its windows.
-        """
-        ...
-
-    def embed_words(self, words: Sequence[str]) -> Vector | None:
-        """Return one unit vector per word, in order: shape (len(words), dims); None if there are no word vectors.
-
-        Search compares the words of a query with the words of each candidate, which is thousands of words per search.
-        Return vectors only if they come from a table in memory. An embedder that runs a network or calls an endpoint
-        for every text returns None, and search then compares the spelling of words only.
         """
         ...
 

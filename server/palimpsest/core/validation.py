@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, TypeAlias, cast
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 from pydantic_core import ErrorDetails
 
 from palimpsest.core.clock import parse_instant, parse_until
@@ -292,6 +292,11 @@ MAX_QUERY_CHARS = 4_000
 MAX_METADATA_BYTES = 10_000
 MAX_IDS = 100
 MAX_RELATIONS = 20
+MAX_ALSO = 3
+"""How many other wordings of a query a search takes: a fourth finds hardly more, and each is embedded."""
+MAX_HINTS = {"asks": 5, "words": 12}
+"""How many hints of each sort a memory may be given: twice as many as a tool asks for. Their vector is one for all."""
+MAX_HINT_CHARS = 200
 _RELATION_PARTS = 3
 MAX_LIMIT = 100
 MAX_TOKENS = 20_000
@@ -334,6 +339,24 @@ class SearchScopeInput(ScopeInput):
     """The same for a search, which may go through all projects of the user."""
 
     all_projects: bool = False
+
+
+class HintsInput(BaseModel):
+    """What a caller says of how a text may be asked for: questions that it answers, and other words for it."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    asks: list[str] = []
+    words: list[str] = []
+
+    @model_validator(mode="before")
+    @classmethod
+    def of_texts(cls, given: Any) -> Any:
+        """Take a text for a list of one, and a list alone for words."""
+        if not isinstance(given, str | list | dict):
+            return given
+        texts = cast("dict[str, Any]", given if isinstance(given, dict) else {"words": given})
+        return {name: [value] if isinstance(value, str) else value or [] for name, value in texts.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -534,6 +557,27 @@ def query_from(query: str) -> str:
     if len(plain) > MAX_QUERY_CHARS:
         raise InputError(f"query has {len(plain):,} characters, more than {MAX_QUERY_CHARS:,}; use a shorter one")
     return plain
+
+
+def also_from(also: Sequence[str] | None) -> tuple[str, ...]:
+    """Return the other wordings of a query, each once. Raises InputError for too many, or for one that is too long."""
+    wordings = tuple(dict.fromkeys(trimmed(text) for text in also or () if not is_no_text(text)))
+    if len(wordings) > MAX_ALSO:
+        raise InputError(f"also has {len(wordings)} wordings and may have {MAX_ALSO}; leave out the least different")
+    return tuple(map(query_from, wordings))
+
+
+def hints_from(hints: HintsInput | None) -> tuple[str, ...]:
+    """Return the questions and the words of hints, each once. Raises InputError for too many, or for one too long."""
+    if hints is None:
+        return ()
+    for name, texts in (("asks", hints.asks), ("words", hints.words)):
+        if len(texts) > MAX_HINTS[name]:
+            raise InputError(f"hints.{name} has {len(texts)} texts, more than {MAX_HINTS[name]}. Nothing was stored.")
+    found = dict.fromkeys(one_line(text) for text in (*hints.asks, *hints.words))
+    if any(len(text) > MAX_HINT_CHARS for text in found):
+        raise InputError(f"a hint has more than {MAX_HINT_CHARS} characters. Nothing was stored.")
+    return tuple(text for text in found if text)
 
 
 def json_object(value: dict[str, Any]) -> dict[str, Any]:

@@ -13,9 +13,8 @@ import importlib
 import os
 import platform
 import sys
-import threading
 import unicodedata
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -24,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from palimpsest.core.errors import EmbedderError
-from palimpsest.core.protocols import Embedder, Vector
+from palimpsest.core.protocols import Vector
 from palimpsest.core.validation import well_formed
 from palimpsest.embed.workers import Workers
 from palimpsest.text.tokenizer import windows
@@ -54,24 +53,23 @@ QUESTION_CHARS = 300
 class E5Embedder:
     """multilingual-e5-small with 384 dimensions. Loading it maps a file, which takes about 20 ms.
 
-    The model has no vectors of single words. `load_static` returns an embedder that has some, or None; it is called
-    when they are first needed. Raises EmbedderError if the engine is not installed or does not run on this machine.
+    Raises EmbedderError if the engine is not installed or does not run on this machine.
     """
 
-    def __init__(self, load_static: Callable[[], Embedder | None] = lambda: None) -> None:
+    def __init__(self) -> None:
         self._engine = _engine()
-        self._load_static = functools.cache(load_static)
-        self._static_lock = threading.Lock()
 
     @property
     def fingerprint(self) -> str:
         """Return provider, model and dimensions."""
         return f"e5:multilingual-e5-small-q4:{DIMS}"
 
-    def embed_query(self, text: str) -> Vector:
-        """Return the unit vector of a question, of shape (384,). Only the first window of a long one is read."""
-        order = QUESTION if len(text) <= QUESTION_CHARS else LONG_QUESTION
-        return self._engine.workers.urgent(order, partial(self._embed, text, is_query=True))
+    def embed_queries(self, texts: Sequence[str]) -> Vector:
+        """Return unit vectors of shape (len(texts), 384). Only the first window of a long question is read."""
+        order = QUESTION if max(map(len, texts), default=0) <= QUESTION_CHARS else LONG_QUESTION
+        return self._engine.workers.vectors(
+            order, [partial(self._embed, text, is_query=True) for text in texts], DIMS, background=False
+        )
 
     def embed_passages(self, texts: Sequence[str], *, background: bool = False) -> Vector:
         """Return unit vectors of shape (len(texts), 384). Only the first window of a long text is read."""
@@ -81,12 +79,6 @@ class E5Embedder:
     def windows(self, text: str) -> list[str]:
         """Return the windows in which a text is embedded, each of up to 256 tokens."""
         return windows(text, WINDOW_CHARS, self._fits)
-
-    def embed_words(self, words: Sequence[str]) -> Vector | None:
-        """Return the static vectors of single words, of shape (len(words), dims); None if there are none."""
-        with self._static_lock:
-            static = self._load_static()
-        return None if static is None else static.embed_words(words)
 
     def _fits(self, text: str) -> bool:
         clean = _clean(text)

@@ -82,9 +82,10 @@ class OnnxEmbedder:
         """Return provider, folder, a hash of the model's file and of how it is used, and dimensions."""
         return self._fingerprint
 
-    def embed_query(self, text: str) -> Vector:
-        """Return the unit vector of a question, of shape (dims,). Raises EmbedderError."""
-        return self._workers.urgent(QUESTION, partial(self._vector, self._query_prefix + text))
+    def embed_queries(self, texts: Sequence[str]) -> Vector:
+        """Return unit vectors of shape (len(texts), dims). Raises EmbedderError."""
+        work = [partial(self._vector, self._query_prefix + text) for text in texts]
+        return self._workers.vectors(QUESTION, work, self._dims, background=False)
 
     def embed_passages(self, texts: Sequence[str], *, background: bool = False) -> Vector:
         """Return unit vectors of shape (len(texts), dims). Raises EmbedderError."""
@@ -94,10 +95,6 @@ class OnnxEmbedder:
     def windows(self, text: str) -> list[str]:
         """Return the windows in which a text is embedded, each within the model's token limit."""
         return windows(text, MAX_TOKEN_CHARS * self._max_tokens, self._fits)
-
-    def embed_words(self, words: Sequence[str]) -> None:
-        """Return None. This embedder has no word vectors."""
-        del words
 
     def _fits(self, text: str) -> bool:
         encoding = self._mapped(lambda: self._tokenizer.encode(well_formed(self._passage_prefix + text)))

@@ -53,13 +53,9 @@ class OpenAIEmbedder:
         """Return the windows in which a text is embedded, each of up to 8,000 characters."""
         return windows(text, MAX_CHARS)
 
-    def embed_words(self, words: Sequence[str]) -> None:
-        """Return None. This embedder has no word vectors."""
-        del words
-
-    def embed_query(self, text: str) -> Vector:
-        """Return the unit vector of a question, of shape (dims,), as that of a passage. Raises EmbedderError."""
-        return self.embed_passages([text])[0]
+    def embed_queries(self, texts: Sequence[str]) -> Vector:
+        """Return unit vectors of shape (len(texts), dims), as those of passages. Raises EmbedderError."""
+        return self.embed_passages(texts)
 
     def embed_passages(self, texts: Sequence[str], *, background: bool = False) -> Vector:
         """Return unit vectors of shape (len(texts), dims). Raises EmbedderError."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -25,9 +24,6 @@ DIMS = 256
 WEIGHTS = "weights/l2_supercat_256.safetensors"
 TOKENIZER = "tokenizers/l2_supercat_tokenizer_config.json"
 TENSOR = "embedding.weight"
-
-MAX_KEPT = 8_192
-"""How many word vectors are cached, in at most four megabytes."""
 
 MAX_CHARS = 8_000
 """Only the beginning of a longer text is embedded, because a mean over more words says less and less."""
@@ -48,19 +44,15 @@ class StaticEmbedder:
             raise EmbedderError(
                 f"the static embedder could not be loaded: {error}. Reinstall palimpsest-mcp, or set embedder.provider."
             ) from error
-        self._words_lock = threading.Lock()
-        self._rows: dict[str, int] = {}
-        # Allocated at once, because growing it word by word would fragment the heap.
-        self._words = np.empty((MAX_KEPT, DIMS), dtype=np.float16)
 
     @property
     def fingerprint(self) -> str:
         """Return provider, weights and dimensions."""
         return "local:wordllama-l2-supercat:256"
 
-    def embed_query(self, text: str) -> Vector:
-        """Return the unit vector of a question, of shape (256,), as that of a passage."""
-        return self.embed_passages([text])[0]
+    def embed_queries(self, texts: Sequence[str]) -> Vector:
+        """Return unit vectors of shape (len(texts), 256), as those of passages."""
+        return self.embed_passages(texts)
 
     def embed_passages(self, texts: Sequence[str], *, background: bool = False) -> Vector:
         """Return unit vectors of shape (len(texts), 256)."""
@@ -72,20 +64,6 @@ class StaticEmbedder:
     def windows(self, text: str) -> list[str]:
         """Return the windows in which a text is embedded, each of up to 8,000 characters."""
         return windows(text, MAX_CHARS)
-
-    def embed_words(self, words: Sequence[str]) -> Vector:
-        """Return unit vectors of single words, shape (len(words), 256). Up to `MAX_KEPT` are cached."""
-        with self._words_lock:
-            if new := [word for word in dict.fromkeys(words) if word not in self._rows]:
-                if len(self._rows) + len(new) > len(self._words):
-                    self._rows, new = {}, list(dict.fromkeys(words))
-                    if len(new) > len(self._words):
-                        self._words = np.empty((len(new), DIMS), dtype=np.float16)
-                start = len(self._rows)
-                self._words[start : start + len(new)] = self._unit(np.stack([self._mean(word) for word in new]))
-                self._rows.update({word: row for row, word in enumerate(new, start=start)})
-            rows = [self._rows[word] for word in words]
-            return self._words[rows].astype(np.float32)
 
     def _mean(self, text: str) -> Vector:
         """Return the mean of a text's token vectors. Batches are slower: they wake threads for it."""

@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from functools import lru_cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -138,16 +137,29 @@ class QuestionCache:
 
     def __init__(self, embedder: Embedder) -> None:
         self._embedder = embedder
-        self._kept = lru_cache(KEPT)(self._embed)
+        self._kept: dict[tuple[str, str], Vector] = {}
+        self._lock = threading.Lock()
 
     @property
     def fingerprint(self) -> str:
         """Return the fingerprint of the embedder."""
         return self._embedder.fingerprint
 
-    def embed_query(self, text: str) -> Vector:
-        """Return the unit vector of a question, of shape (dims,). It cannot be written to."""
-        return self._kept(self.fingerprint, first_words(text))
+    def embed_queries(self, texts: Sequence[str]) -> Vector:
+        """Return the unit vectors of questions, of shape (len(texts), dims). Those that are not kept are one batch."""
+        keys = [(self.fingerprint, first_words(text)) for text in texts]
+        with self._lock:
+            known = {key: self._kept[key] for key in keys if key in self._kept}
+        new = [key for key in dict.fromkeys(keys) if key not in known]
+        if new:
+            known |= zip(new, self._embedder.embed_queries([text for _, text in new]), strict=True)
+        with self._lock:
+            for key in keys:  # those asked last are kept longest
+                self._kept.pop(key, None)
+                self._kept[key] = known[key]
+            while len(self._kept) > KEPT:
+                del self._kept[next(iter(self._kept))]
+        return np.stack([known[key] for key in keys])
 
     def embed_passages(self, texts: Sequence[str], *, background: bool = False) -> Vector:
         """Return the unit vectors of passages, of shape (len(texts), dims)."""
@@ -156,12 +168,3 @@ class QuestionCache:
     def windows(self, text: str) -> list[str]:
         """Return the windows in which a text is embedded."""
         return self._embedder.windows(text)
-
-    def embed_words(self, words: Sequence[str]) -> Vector | None:
-        """Return the unit vectors of words, of shape (len(words), dims), if there are any."""
-        return self._embedder.embed_words(words)
-
-    def _embed(self, _fingerprint: str, text: str) -> Vector:
-        vector = self._embedder.embed_query(text)
-        vector.flags.writeable = False
-        return vector

@@ -346,7 +346,7 @@ async def _learn_from_piece(
         write = Write(scope, provenance, decisions=tuple(decisions), learned_from=piece.finished)
         applied = await apply_write(engine, write)
         return WriteResult(applied.outcomes, notes=(*notes, *applied.notes)), carried
-    texts = [*(fact.text for fact in found.facts), *(request.what for request in found.requests)]
+    texts = [*(fact.key_text for fact in found.facts), *(request.what for request in found.requests)]
     vectors, _ = await embed_texts(engine, texts, lesson.vectors)
     request = ReconcileRequest(
         scope,
@@ -580,7 +580,7 @@ async def add_text(
         if infer and engine.model is None:
             notes.append(f"{NO_MODEL}stored as one memory, in your words")
         return await _add_as_it_is(engine, scope, Decision(Event.ADD, fact, replaces=replaced), caller, notes)
-    vectors, _ = await embed_texts(engine, [fact.text])
+    vectors, _ = await embed_texts(engine, [fact.key_text])
     request = ReconcileRequest(scope, (fact,), caller, keep_all=True, vectors=vectors)
     try:
         result = await reconcile(engine, engine.model, request)
@@ -608,7 +608,7 @@ async def _add_as_it_is(
     notes: Sequence[str],
     known: Mapping[str, Vector] | None = None,
 ) -> WriteResult:
-    texts = [decision.fact.text] if decision.fact is not None else []
+    texts = [decision.fact.key_text] if decision.fact is not None else []
     decisions = await engine.run(lambda: with_named_facts(engine, scope, [decision]))
     vectors, embedding_notes = await embed_texts(engine, texts, known)
     provenance = Provenance("add", caller=caller)

@@ -204,12 +204,10 @@ def _similar(
     engine: Engine, scope: Scope, outcomes: Sequence[Outcome], vectors: Mapping[str, Vector]
 ) -> dict[str, list[SimilarMemory]]:
     """Return for each memory with a new text those that it repeats or contradicts. Blocking."""
-    ids = {outcome.memory.text: outcome.memory.id for outcome in outcomes if _has_new_text(outcome)}
-    if not ids:
-        return {}
+    new = {outcome.memory.text: outcome.memory for outcome in outcomes if _has_new_text(outcome)}
     return {
-        memory_id: near_duplicates(engine, scope, NewText(memory_id, text, vectors.get(text)), MAX_SHOWN)
-        for text, memory_id in ids.items()
+        memory.id: near_duplicates(engine, scope, NewText(memory.id, text, vectors.get(memory.key_text)), MAX_SHOWN)
+        for text, memory in new.items()
     }
 
 

@@ -35,6 +35,7 @@ from palimpsest.core.models import (
     Scope,
     Undo,
     has_expired,
+    key_text,
 )
 from palimpsest.core.validation import one_line
 from palimpsest.index.backfill import Backfill
@@ -87,7 +88,7 @@ class ScopeContents:
         return " and ".join(counted(count, noun) for count, noun in counts if count) or "nothing"
 
 
-async def update(
+async def update(  # noqa: PLR0913 - what can be changed, passed by name
     engine: Engine,
     scope: Scope,
     memory_id: str,
@@ -96,14 +97,15 @@ async def update(
     caller: str,
     *,
     tags: Sequence[str] | None = None,
+    hints: Sequence[str] | None = None,
     revision: int | None = None,
 ) -> WriteResult:
-    """Give a memory another text, other metadata, these tags and no others, or all of them.
+    """Give a memory another text, other metadata, these tags or hints and no others, or all of them.
 
     `revision` is the one that the caller has read, if a newer one must not be overwritten. Raises InputError, and
     MemoryNotFoundError for a deleted memory.
     """
-    given = Fact(text or "", metadata=metadata or {})
+    given = Fact(text or "", metadata=metadata or {}, keywords=tuple(hints or ()))
     fact, notes = await engine.run(lambda: sanitize_fact(engine, given))
     memory = await engine.read(lambda conn: entries.find_memory(conn, scope, memory_id))
     if memory.deleted_at is not None:
@@ -112,14 +114,15 @@ async def update(
             raise deleted_error(memory)
         return WriteResult((Outcome(Event.NONE, successor, duplicate_of=successor.id),), notes=tuple(notes))
     read_revision = refuse_changed(memory, revision)
-    vectors, embedding_notes = await embed_texts(engine, [fact.text] if fact.text else [])
     (fact,) = await engine.run(lambda: with_names(engine, scope, [fact]))
-    if tags is not None:
-        kept, tag_notes = await clean_tags(engine, tags)
-        fact, notes = with_labels(memory, fact, kept), [*notes, *tag_notes]
-    decision = Decision(
-        Event.UPDATE, _confirmed(memory, without_untold_name(memory, fact)), memory.id, sets_labels=tags is not None
-    )
+    kept, tag_notes = (memory.tags, []) if tags is None else await clean_tags(engine, tags)
+    sets_labels, notes = tags is not None or hints is not None, [*notes, *tag_notes]
+    if sets_labels:
+        fact = with_labels(memory, fact, kept, fact.keywords if hints is not None else memory.keywords)
+    new_key = key_text(fact.text or memory.text, fact.keywords if sets_labels else memory.keywords)
+    vectors, embedding_notes = await embed_texts(engine, [new_key] if new_key != memory.key_text else [])
+    changed = _confirmed(memory, without_untold_name(memory, fact))
+    decision = Decision(Event.UPDATE, changed, memory.id, sets_labels=sets_labels)
     provenance = Provenance("update", caller=caller)
     notes = [*notes, *embedding_notes, *past_end_notes(engine, fact)]
     result = await apply_decisions(
@@ -149,10 +152,10 @@ async def clean_tags(engine: Engine, tags: Sequence[str]) -> tuple[tuple[str, ..
     return await engine.run(lambda: tuple(cleaner.text(tag) for tag in given)), cleaner.notes()
 
 
-def with_labels(memory: Memory, fact: Fact, tags: Sequence[str]) -> Fact:
-    """Return a fact that gives a memory these tags and no others, and leaves since when it holds."""
+def with_labels(memory: Memory, fact: Fact, tags: Sequence[str], hints: Sequence[str]) -> Fact:
+    """Return a fact that gives a memory these tags and hints and no others, and leaves since when it holds."""
     dates = {"valid_from": memory.valid_from, "valid_from_precision": memory.valid_from_precision}
-    return replace(fact, tags=tuple(tags), **dates)
+    return replace(fact, tags=tuple(tags), keywords=tuple(hints), **dates)
 
 
 def without_untold_name(memory: Memory, fact: Fact) -> Fact:
@@ -405,7 +408,9 @@ class Corrections:
             raise InputError(f"{until} is before {since}; nothing was changed")
         (memory,) = memories
         read = refuse_changed(memory, revision)
-        fact = replace(with_labels(memory, Fact(""), memory.tags), valid_from=None, valid_from_precision="")
+        fact = replace(
+            with_labels(memory, Fact(""), memory.tags, memory.keywords), valid_from=None, valid_from_precision=""
+        )
         fact = replace(fact, metadata={EXPIRES_AT: until.strip() or None})
         if begins is not None:
             fact = replace(fact, valid_from=begins[0], valid_from_precision=begins[1])
@@ -431,7 +436,7 @@ class Corrections:
         memories, notes = await self._chosen(scope, owner_ids)
         (removed,), _ = await self._tag(tag)
         decisions = [
-            Decision(Event.UPDATE, with_labels(memory, Fact(""), left), memory.id, sets_labels=True)
+            Decision(Event.UPDATE, with_labels(memory, Fact(""), left, memory.keywords), memory.id, sets_labels=True)
             for memory in memories
             if removed in memory.tags
             for left in [tuple(kept for kept in memory.tags if kept != removed)]

@@ -250,7 +250,7 @@ def _chosen_embedder(settings: Settings) -> Embedder:
 def _open_e5() -> Embedder:
     from palimpsest.embed.e5 import E5Embedder  # noqa: PLC0415 - beside its siblings
 
-    return E5Embedder(_open_static)
+    return E5Embedder()
 
 
 def _open_static() -> Embedder:

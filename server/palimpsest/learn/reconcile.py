@@ -665,7 +665,7 @@ async def reconcile(engine: Engine, model: LanguageModel, request: ReconcileRequ
 
     StaleDecisionError means that other clients kept changing what the decisions were made on.
     """
-    if any(fact.text not in request.vectors for fact in request.facts):
+    if any(fact.key_text not in request.vectors for fact in request.facts):
         logger.warning("facts are compared by words only, because they could not be embedded")
     decisions: Decisions | None = None
     provenance = Provenance("extract", model.name, caller=request.caller)
@@ -741,12 +741,13 @@ def _compare(engine: Engine, request: ReconcileRequest) -> _Basis:
     """Return what the facts and requests resemble. Blocking."""
     with engine.ledger.read() as conn:
         seq = entries_module.newest_log_number(conn)
+    own = {fact.text: request.vectors[fact.key_text] for fact in request.facts if fact.key_text in request.vectors}
     shown, similar_ids = compared(
         engine,
         request.scope,
         request.facts,
         request.requests,
-        request.vectors,
+        {**request.vectors, **own},
         request.user_name,
         request.may_forget,
     )
@@ -796,7 +797,7 @@ async def _apply(
     decisions = replace(decisions, decisions=_with_told_name(request, decisions.decisions))
     # A decision may give a memory a text of the model's own, which has no vector yet.
     facts = [fact for decision in decisions.decisions for fact in (decision.fact, *decision.outdated)]
-    texts = [fact.text for fact in facts if fact is not None]
+    texts = [fact.key_text for fact in facts if fact is not None]
     vectors, notes = await embed_texts(engine, texts, request.vectors)
     homed = await engine.run(lambda: _with_homes(engine, request, decisions.decisions))
     named = await engine.run(lambda: with_named_facts(engine, request.scope, homed))

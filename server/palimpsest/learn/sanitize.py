@@ -170,7 +170,10 @@ def sanitize_fact(engine: Engine, fact: Fact) -> tuple[Fact, list[str]]:
     Raises InputError if nothing would be left of the text.
     """
     cleaner = Cleaner(engine)
-    cleaned = replace(fact, text=cleaner.text(fact.text), metadata=cleaner.value(dict(fact.metadata)))
+    keywords = tuple(map(cleaner.text, fact.keywords))
+    cleaned = replace(
+        fact, text=cleaner.text(fact.text), keywords=keywords, metadata=cleaner.value(dict(fact.metadata))
+    )
     if cleaner.kinds and is_marker(cleaned.text):
         raise InputError(
             f"the text is a secret ({cleaner.kinds[0]}) and nothing else; nothing was stored. Secrets are not kept",

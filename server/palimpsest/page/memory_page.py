@@ -16,6 +16,7 @@ from starlette.responses import RedirectResponse, Response
 
 from palimpsest.core.errors import ChangedMeanwhileError, InputError, StaleDecisionError
 from palimpsest.core.models import EXPIRES_AT, PINNED, Memory, Scope, Undo, Version
+from palimpsest.core.validation import HintsInput, hints_from
 from palimpsest.learn.browsing import label_changes
 from palimpsest.learn.commit import WriteResult
 from palimpsest.learn.duplicates import AlikePage
@@ -195,7 +196,9 @@ def fields_of(stored: Memory) -> dict[str, Any]:
     until = str(stored.metadata.get(EXPIRES_AT) or "")
     pinned = bool(stored.metadata.get(PINNED))
     tags = ", ".join(stored.tags)
-    return {"text": stored.text, "tags": tags, "since": stored.since, "until": until, "pinned": pinned}
+    hints = "\n".join(stored.keywords)
+    shown = {"text": stored.text, "tags": tags, "hints": hints}
+    return {**shown, "since": stored.since, "until": until, "pinned": pinned}
 
 
 def revision_of(sent: FormData) -> int | None:
@@ -339,6 +342,7 @@ async def correct_many(request: Request) -> Response:
 FIELDS: Mapping[str, Sequence[str]] = {
     "text": ("text",),
     "tags": ("tags",),
+    "hints": ("hints",),
     "dates": ("since", "until"),
     "pinned": (),
     "delete": (),
@@ -355,6 +359,8 @@ def _write(
         return memory.update(scope, memory_id, text=sent["text"], caller=CALLER, revision=revision)
     if action == "tags":
         return memory.set_tags(scope, memory_id, sent["tags"].split(","), caller=CALLER, revision=revision)
+    if action == "hints":
+        return _set_hints(memory, scope, memory_id, sent["hints"], revision)
     if action == "dates":
         return memory.corrections.set_validity(scope, memory_id, **sent, caller=CALLER, revision=revision)
     if action == "pinned":
@@ -363,6 +369,11 @@ def _write(
     if action == "delete":
         return memory.delete(scope, [memory_id], caller=CALLER)
     return memory.restore(scope, memory_id, caller=CALLER)
+
+
+async def _set_hints(memory: OpenMemory, scope: Scope, memory_id: str, text: str, revision: int | None) -> WriteResult:
+    hints = hints_from(HintsInput(words=text.splitlines()))
+    return await memory.update(scope, memory_id, hints=hints, caller=CALLER, revision=revision)
 
 
 async def correct(request: Request) -> Response:

@@ -58,6 +58,7 @@ async def search(request: Request) -> Response:
     values: dict[str, Any] = {
         "scope": scope,
         "question": asked.get("q", "").strip(),
+        "also": asked.get("also", "").strip(),
         "as_of": asked.get("as_of", ""),
         "filters": filters,
         "further": {name: filters[name] for name in FURTHER},
@@ -99,6 +100,7 @@ async def _answer(memory: Memory, scope: Scope, values: Mapping[str, Any], insta
     result = await memory.search(
         scope,
         values["question"],
+        also=(values["also"],) if values["also"] else (),
         limit=LIMIT,
         max_tokens=MAX_TOKENS,
         filters=of_hits(values["filters"]),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, tzinfo
@@ -21,8 +23,10 @@ class ParsedQuery:
     """A query and what the ranking needs to know of it.
 
     A speaker's name is on each of their messages, so it says who and not what: `words` are the search tokens to look
-    for, without the `names` of speakers unless there are no other words. `speakers` are the people named. `dates` are
-    read at the time of the query, whose zone is `zone`.
+    for, without the `names` of speakers unless there are no other words. `also` are those of each other wording.
+    `speakers` are the people named. `dates` are read at the time of the query, whose zone is `zone`. Only words and
+    meaning count of the other wordings, for a wording may guess a date or a name. `exact_parts` are in the form of
+    `exact_form`.
     """
 
     text: str
@@ -33,9 +37,11 @@ class ParsedQuery:
     is_english: bool
     is_about_the_past: bool
     zone: tzinfo = UTC
+    also: tuple[tuple[str, ...], ...] = ()
+    exact_parts: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, conn: Connection, scope: Scope, text: str, now: datetime) -> ParsedQuery:
+    def of(cls, conn: Connection, scope: Scope, text: str, now: datetime, also: Sequence[str] = ()) -> ParsedQuery:
         """Take a query apart. The speakers are those whose messages the scope sees."""
         words = query_tokens(text)
         first_names = {name: search_tokens(name)[:1] for name in messages.speakers(conn, scope.user_id)}
@@ -54,12 +60,60 @@ class ParsedQuery:
             is_english_query(text),
             asks_for_the_past(text),
             now.tzinfo or UTC,
+            tuple(tuple(dict.fromkeys(query_tokens(wording))) for wording in also),
+            exact_parts(text),
         )
+
+    @property
+    def all_words(self) -> tuple[str, ...]:
+        """Return the words of all wordings, each once."""
+        return tuple(dict.fromkeys((*self.words, *(word for words in self.also for word in words))))
 
     @property
     def numbers(self) -> Sequence[str]:
         """Return the words that hold a digit: versions, ports, codes, years."""
         return [word for word in self.words if any(char.isdigit() for char in word)]
+
+
+# Parts of a query that are asked for as they are written: numbers, codes, paths, quoted phrases.
+
+_EXACT_WORD = re.compile(r"\w+[+#]*")
+"""Words and numbers; C++ and C# keep their signs."""
+
+_QUOTED = re.compile(
+    r"[\"\u201c\u201d\u201e\u00ab](.{2,80}?)[\"\u201c\u201d\u00bb]|`(.{2,80}?)`|\u300c(.{2,80}?)\u300d"
+)
+_CODE = re.compile(
+    r"\d{3}"  # a port, a page, a part of a longer number
+    r"|[^\W\d_]\d|\d[^\W\d_]|\d[.:/_-]\d"  # v2, 3b, 1.2
+    r"|\w_\w|\w@\w|\w[+#]"  # slot_auction, an address, C#
+    r"|\w\w\.\w|[^\W\d_]\w*/\w+/|[a-z][A-Z]"  # app.py, src/app/, camelCase
+)
+_YEAR = re.compile(r"(?:19|20)\d\d|\d{1,2}(?:st|nd|rd|th)")
+_SPLIT_NUMBER = re.compile(r"\d(?:[ ./()-]{0,2}\d){6,19}")
+"""The digits of a telephone number or an account, however they are grouped."""
+
+
+def exact_form(text: str) -> str:
+    """Return the words of a text in lower case between spaces, and behind them its split numbers in one piece."""
+    return f" {' '.join((*_exact_words(text), *_split_numbers(text)))} "
+
+
+def exact_parts(question: str) -> tuple[str, ...]:
+    """Return the parts of a question that are asked for as they are written, each as it stands in an `exact_form`."""
+    quoted = [next(filter(None, match.groups())) for match in _QUOTED.finditer(question)]
+    words = [word.strip("?!.,;:()[]{}<>'\"\u201c\u201d\u201e") for word in _SPLIT_NUMBER.sub(" ", question).split()]
+    codes = [word for word in words if _CODE.search(word) and not _YEAR.fullmatch(word)]
+    parts = [" ".join(_exact_words(part)) for part in (*quoted, *codes)]
+    return tuple(dict.fromkeys(f" {part} " for part in (*parts, *_split_numbers(question)) if part))
+
+
+def _exact_words(text: str) -> list[str]:
+    return _EXACT_WORD.findall(unicodedata.normalize("NFKC", text).casefold())
+
+
+def _split_numbers(text: str) -> list[str]:
+    return ["".join(filter(str.isdigit, match.group())) for match in _SPLIT_NUMBER.finditer(text)]
 
 
 # How well the dates of a query agree with an entry: with when it was said, and with the dates in its text.

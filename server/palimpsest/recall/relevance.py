@@ -16,13 +16,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from palimpsest.core.models import Candidate
-from palimpsest.core.protocols import Embedder
 from palimpsest.recall.features import CONSTANT, THRESHOLD, Candidates, Column, Ranked
 from palimpsest.recall.query import ParsedQuery
 from palimpsest.recall.score import CONNECTED, FURTHER_PAGE, SearchScoring, coverage
 from palimpsest.text.stopwords import asked_types, can_hold
 from palimpsest.text.tokenizer import search_tokens, subject_tokens
-from palimpsest.text.word_similarity import least_similar_word
 
 DROP, FALL = "drop", "fall"
 """Keys of the fitted numbers besides the signs: how much lower the logit of any other hit is than that of the best one,
@@ -33,7 +31,7 @@ FEW = 4
 """In a memory of so many entries, the signs that depend on its size weigh half of what they do in an empty one. Of four
 texts one is the best by chance, and a word that only one of them has is not rare."""
 
-IN_SMALL_MEMORIES = ("score", "highest meaning", "rarest missing word", "coverage", "least similar word", "lead")
+IN_SMALL_MEMORIES = ("score", "highest meaning", "rarest missing word", "coverage", "lead")
 """The signs that depend on how much is stored. Each has a second weight, which fades as the memory grows."""
 
 SMALL_THRESHOLD = "threshold, small"
@@ -64,7 +62,7 @@ def relevance_of(scoring: SearchScoring, candidates: Candidates, ranked: Sequenc
     if not ranked:
         return Relevance((), confident=False)
     fitted = scoring.weights.relevance[relevance_model(scoring.query, ranked[0].candidate)]
-    signs = relevance_features(scoring.query, candidates, ranked, scoring.embedder)
+    signs = relevance_features(scoring.query, candidates, ranked)
     logit = fitted[CONSTANT] + sum(fitted.get(name, 0.0) * sign for name, sign in signs.items())
     # A page matches no worse because another page stands above it.
     scores = _scores_without(ranked, FURTHER_PAGE)
@@ -85,9 +83,7 @@ def relevance_model(query: ParsedQuery, best: Candidate) -> str:
     return "speaker" if best.kind == "message" and query.speakers else best.kind
 
 
-def relevance_features(
-    query: ParsedQuery, candidates: Candidates, ranked: Sequence[Ranked], embedder: Embedder
-) -> dict[str, float]:
+def relevance_features(query: ParsedQuery, candidates: Candidates, ranked: Sequence[Ranked]) -> dict[str, float]:
     """Return the signs that the best candidate answers, or does not, by name."""
     best = ranked[0]
     text = best.candidate.text
@@ -97,7 +93,7 @@ def relevance_features(
     rows = [item.row for item in ranked]
     found = frozenset[str]().union(*(candidates.words_in_context[row] for row in rows))
     unknown = [word for word in query.words if word not in found]
-    weights = candidates.weights
+    weights = {word: candidates.weights[word] for word in query.words}
     total = sum(weights.values())
     # How rare the rarest word of the query is that the best candidate lacks, from 0 to 1.
     missing = weights.keys() - candidates.words[best.row]
@@ -106,15 +102,14 @@ def relevance_features(
     names = [tokens for tokens in names if tokens]
     known, text_words = found | query.names, frozenset(search_tokens(text))
     highest = 0.0
-    if candidates.vectors is not None and candidates.query_vector is not None:
-        highest = float((candidates.vectors @ candidates.query_vector)[rows].max())
-    least_similar = least_similar_word(embedder, query.text, text) if query.is_english else None
+    if candidates.vectors is not None and candidates.queries is not None:
+        highest = float((candidates.vectors[rows] @ candidates.queries.T).mean(axis=1).max())
     signs = {
         "highest meaning": highest,
         # Many questions name nobody, and what faded answers as well as before.
         "score": best.score - best.parts.get("speaker", 0.0) - best.parts.get("faded", 0.0),
         "lead": best.score - second,
-        "coverage": float(coverage(candidates, [candidates.words[best.row]])[0]),
+        "coverage": float(coverage(candidates, query.words)[best.row]),
         "rarest missing word": rarest_missing / rarest if rarest else 0.0,
         "unknown words": sum(weights.get(word, 0.0) for word in unknown) / total if total else 0.0,
         # A capitalized word, not the first, that no candidate has; one that the text has may be all that matches.
@@ -123,7 +118,6 @@ def relevance_features(
         "length": math.log1p(len(query.text)),
         "missed number": float(_misses_number(query.text, text)),
         "missed answer": float(_misses_answer(query.text, text)),
-        "least similar word": 1.0 if least_similar is None else least_similar,
     }
     small = 1 / (1 + candidates.collection / FEW)
     return signs | {SMALL: small} | {f"{SMALL}, {name}": small * signs[name] for name in IN_SMALL_MEMORIES}

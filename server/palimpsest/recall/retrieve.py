@@ -53,7 +53,7 @@ def candidates_at(ledger: Ledger, embedder: Embedder, request: CandidateRequest,
         hits = hits_at(conn, request.scope, instant)
         hits = [hit for hit in hits if request.filter is None or request.filter.test(hit)]
         entries = [_past_candidate(seq, hit) for seq, hit in enumerate(hits)]
-        if request.vector is not None:
+        if request.vectors is not None:
             current = memories.memories_by_id(conn, [hit.id for hit in hits if hit.kind == "memory"])
             unchanged = [
                 entry
@@ -61,10 +61,10 @@ def candidates_at(ledger: Ledger, embedder: Embedder, request: CandidateRequest,
                 if hit.kind == "message" or current[hit.id].text == hit.text
             ]
             known = own_vectors(conn, embedder.fingerprint, unchanged)
-    vectors = query_vector = None
+    vectors = queries = None
     has_vector = np.zeros(len(hits), dtype=np.bool_)
     errors: list[EmbedderError] = []
-    if request.vector is not None:
+    if request.vectors is not None:
         missing = [hit for hit in hits if hit.id not in known][-MAX_EMBEDDED:]
         try:
             embedded = embedder.embed_passages([hit.text for hit in missing]) if missing else ()
@@ -74,7 +74,7 @@ def candidates_at(ledger: Ledger, embedder: Embedder, request: CandidateRequest,
         raw, has_vector = stacked([known.get(hit.id) for hit in hits])
         if raw is not None:
             centre = Centre.of(embedder.fingerprint, int(has_vector.sum()), raw[has_vector].mean(axis=0))
-            vectors, query_vector = centred(raw, centre.passage), centred(request.vector, centre.question)
+            vectors, queries = centred(raw, centre.passage), centred(request.vectors, centre.question)
             vectors[~has_vector] = 0.0
     words = [frozenset(search_tokens(hit.text)) for hit in hits]
     frequency = Counter(word for text_words in words for word in text_words)
@@ -83,7 +83,7 @@ def candidates_at(ledger: Ledger, embedder: Embedder, request: CandidateRequest,
         vectors,
         vectors,
         has_vector,
-        query_vector,
+        queries,
         np.zeros(len(hits), dtype=np.float32),
         words,
         words,
@@ -183,19 +183,19 @@ def candidates_in(
 ) -> Candidates:
     """Return the candidates as one state of the ledger has them, of what the index proposed and the full text does."""
     stored, centre = stored_centre(conn, searchable, request.scope)
-    vector = None if request.vector is None else _centred_query(request.vector, request, centre)
+    queries = None if request.vectors is None else _centred_queries(request.vectors, request, centre)
     now = searchable.ledger.now(request.scope.user_id)
-    return _LivingSearch(conn, searchable, index_hits, request, vector, centre.passage, stored, now).candidates()
+    return _LivingSearch(conn, searchable, index_hits, request, queries, centre.passage, stored, now).candidates()
 
 
 def index_query(conn: Connection, searchable: Searchable, request: CandidateRequest) -> tuple[str, Vector, int] | None:
     """Return what to ask the index: user, vector, number of entries. Return None if the scope is scanned instead."""
-    if request.vector is None or not (request.filter is None or request.filter.leaves_most_messages):
+    if request.vectors is None or not (request.filter is None or request.filter.leaves_most_messages):
         return None
     if entry_queries.is_narrow(conn, request.scope):
         return None
     stored, centre = stored_centre(conn, searchable, request.scope)
-    vector = _centred_query(request.vector, request, centre)
+    vector = _nearness(_centred_queries(request.vectors, request, centre))
     tested = TESTED_POOLS if stored.has_pages or request.filter is not None else 1
     return request.scope.user_id, vector, request.pool.by_meaning * tested
 
@@ -207,23 +207,28 @@ def stored_centre(conn: Connection, searchable: Searchable, scope: Scope) -> tup
     return stored, Centre.of(fingerprint, stored.entries, stored.mean)
 
 
-def _centred_query(vector: Vector, request: CandidateRequest, centre: Centre) -> Vector:
-    return centred(vector, centre.passage if request.whole_texts else centre.question)
+def _centred_queries(vectors: Vector, request: CandidateRequest, centre: Centre) -> Vector:
+    return centred(vectors, centre.passage if request.whole_texts else centre.question)
+
+
+def _nearness(queries: Vector) -> Vector:
+    """Return the vector whose product with a key is the cosine of the question and the mean of those of the others."""
+    return queries[0] if len(queries) == 1 else centred(queries[0] + queries[1:].mean(axis=0), None)
 
 
 @dataclass(slots=True)
 class _LivingSearch:
     """The retrieval of living entries over one connection.
 
-    `vector` is the centred vector of the query, and `mean` what stored vectors are centred by. After a failure of the
-    full text it finds nothing, and `errors` holds the reason.
+    `queries` are the centred vectors of the query, and `mean` is what stored vectors are centred by. After a failure of
+    the full text it finds nothing, and `errors` holds the reason.
     """
 
     conn: Connection
     searchable: Searchable
     index_hits: IndexHits | None
     request: CandidateRequest
-    vector: Vector | None
+    queries: Vector | None
     mean: Vector | None
     stored: entry_queries.Centre
     now: datetime
@@ -264,7 +269,7 @@ class _LivingSearch:
             vectors,
             contexts,
             has_vector,
-            self.vector,
+            self.queries,
             np.array([bm25.get(entry.seq, 0.0) for entry in entries], dtype=np.float32),
             [found.passage if entry.is_page else found.own for entry, found in zip(entries, words, strict=True)],
             [found.anywhere for found in words],
@@ -378,8 +383,9 @@ class _LivingSearch:
 
     def _scanned(self, limit: int, allowed: AbstractSet[int] | None = None) -> list[int]:
         """Return the nearest entries that the scope sees, nearest first, by comparing with all of them."""
-        if self.vector is None:
+        if self.queries is None:
             return []
+        vector = _nearness(self.queries)
         cosines: list[Vector] = []
         seqs: list[int] = []
         if allowed is not None and len(allowed) <= MAX_PICKED:
@@ -387,7 +393,7 @@ class _LivingSearch:
         else:
             batches = entry_queries.scope_keys(self.conn, self.request.scope, self.fingerprint, self.request.kind)
         for batch, keys in batches:
-            cosines.append(centred(keys, self.mean) @ self.vector)
+            cosines.append(centred(keys, self.mean) @ vector)
             seqs += batch
         if not seqs:
             return []

@@ -1,32 +1,31 @@
 """Score the candidates of a search: a feature is one function, and a part of a score is a feature times its weight.
 
-The weights are fitted (`weights.json`, made by benchmarks/fit.py), separately for memories and messages. A feature
-without a weight is not computed. "Z-score" means the distance from the mean of all candidates in standard deviations,
-which makes features with different units comparable.
+The weights are fitted (`weights.json`, made by benchmarks/fit.py), separately for memories and messages, and for
+questions with and without other wordings. "Z-score" means the distance from the mean of all candidates in standard
+deviations, which makes features with different units comparable.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, time
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import cast
 
 import numpy as np
 
 from palimpsest.core.clock import in_zone
 from palimpsest.core.models import Candidate
-from palimpsest.core.protocols import Embedder, Vector
+from palimpsest.core.protocols import Vector
 from palimpsest.recall.features import Candidates, Column, Matrix, Weights, replacement_probability
 from palimpsest.recall.fold import same_words_key
 from palimpsest.recall.forgetting import WEIGHT
-from palimpsest.recall.query import ParsedQuery, said_match, text_match
+from palimpsest.recall.query import ParsedQuery, exact_form, said_match, text_match
 from palimpsest.text.dates.date_finder import dates_in
 from palimpsest.text.stopwords import asked_types, can_hold
 from palimpsest.text.tokenizer import search_tokens
-from palimpsest.text.word_similarity import gist_similarity, meaning_similarity, spelling_similarity
 
 # What a memory gains because it is linked with the best one of a search (A-Mem, section 3.4).
 
@@ -69,25 +68,6 @@ def best_of_session(entries: Sequence[Candidate], guess: Column) -> Column:
             by_session.setdefault(entry.session, []).append(max(score, 0.0))
     means = {name: sum(sorted(scores, reverse=True)[:SESSION_TOP]) / SESSION_TOP for name, scores in by_session.items()}
     return np.array([means.get(entry.session, 0.0) for entry in entries])
-
-
-def of_question_before(entries: Sequence[Candidate], meaning: Column) -> Column:
-    """Return for each message how well the question matches that was asked just before it; 0 for all others."""
-    row_of = {(entry.session, entry.seq): row for row, entry in enumerate(entries) if entry.is_question}
-    before = [row_of.get((entry.session, entry.seq - 1)) if entry.session else None for entry in entries]
-    return np.array([0.0 if row is None else max(float(meaning[row]), 0.0) for row in before])
-
-
-def of_linked(candidates: Candidates, feature: Column) -> Column:
-    """Return for each memory the highest value of its messages, for each message that of its memories; 0 without any.
-
-    What was said and what was learned from it are two wordings of one matter, and each finds the other.
-    """
-    highest = np.full(len(candidates.entries), -np.inf)
-    for memory, message in candidates.source_pairs:
-        highest[memory] = max(highest[memory], feature[message])
-        highest[message] = max(highest[message], feature[memory])
-    return np.where(np.isinf(highest), 0.0, highest)
 
 
 def repeated(candidates: Candidates, scores: Column) -> Column:
@@ -252,6 +232,7 @@ def _words_of(text: str) -> frozenset[str]:
 
 
 _key_of = lru_cache(maxsize=KEPT_TEXTS)(same_words_key)
+_exact_form = lru_cache(maxsize=KEPT_TEXTS)(exact_form)
 
 
 def _may_be_replaced(entries: Sequence[Candidate]) -> Matrix:
@@ -274,21 +255,6 @@ def _numbered(values: Sequence[Hashable]) -> Column:
     return np.array([number_of[value] for value in values])
 
 
-COMPARED = 64
-"""How many of the first candidates are compared with the query by the vectors of single words. It takes time, and the
-candidates below seldom reach the reply."""
-
-COMPARED_FEATURES = ("gist", "wording")
-
-USUAL_CHARS = 150
-"""A little above the mean length of a message in conversations, which is 127 in LoCoMo."""
-
-LENGTH_SPREAD = 0.7
-"""A little above the standard deviation of the logarithm of those lengths, which is 0.58."""
-
-LENGTH_BOUNDS = (-1.5, 0.5)
-"""The feature of the length has no values beyond these, because long messages are not better still."""
-
 RECENCY = 0.1
 """What a candidate of this moment gains. It is small: it decides between equals."""
 
@@ -299,9 +265,9 @@ SUPERSEDED = 2.0
 """What a message loses if all its facts were superseded: enough to come after what is current. No data set has such
 messages, so it is not fitted."""
 
-VERBATIM = 8.0
-"""What a candidate gains whose text is the query, word by word: more than all other parts differ between texts that are
-as alike, because it was asked for."""
+EXACT = 8.0
+"""What a candidate gains whose text is the query, word by word, or which alone has a number, a code or a quoted phrase
+of it: more than all other parts differ between texts that are as alike, because it was asked for."""
 
 GUESSED_SPEAKER = 1.6
 """The weight of a named speaker in the first guess that a session is judged by. It is about half of the fitted weight,
@@ -330,13 +296,12 @@ class SearchScoring:
     query: ParsedQuery
     now: datetime
     weights: Weights
-    embedder: Embedder
     retention: Column | None = None
 
     def parts(self, candidates: Candidates) -> dict[str, Column]:
         """Return what speaks for and against each candidate, by name."""
         is_message = np.array([entry.kind == "message" for entry in candidates.entries])
-        of_message, of_memory = self.weights.message, self.weights.memory
+        of_message, of_memory = self.weights.of(with_others=bool(self.query.also))
 
         def weigh(name: str, feature: Column) -> Column:
             return np.where(is_message, of_message.get(name, 0.0), of_memory.get(name, 0.0)) * feature
@@ -344,86 +309,47 @@ class SearchScoring:
         parts = {name: weigh(name, column) for name, column in self.features(candidates).items()}
         outdated = [entry.owner_id in candidates.outdated for entry in candidates.entries]
         parts["superseded"] = -SUPERSEDED * np.array(outdated, dtype=np.float32)
-        parts["verbatim"] = VERBATIM * _verbatim(self.query, candidates)
+        parts["exact"] = EXACT * exact_match(self.query, candidates)
         parts["recency"] = RECENCY * _recency([entry.at for entry in candidates.entries], self.now)
         if self.retention is not None:
             parts["faded"] = -WEIGHT * (1 - self.retention)
-        for name in COMPARED_FEATURES:
-            if self._is_used(name):
-                parts[name] = weigh(name, self.compared_feature(name, candidates, first_rows(parts)))
-        scores = np.sum(list(parts.values()), axis=0)
         if candidates.link_pairs:
-            parts[CONNECTED] = connected(candidates, scores)
-            scores = scores + parts[CONNECTED]
-        order = order_features(self.query, candidates, scores, self.weights.replacement)
+            parts[CONNECTED] = connected(candidates, _sum(parts))
+        order = order_features(self.query, candidates, _sum(parts), self.weights.replacement)
         parts |= {name: weigh(name, column) for name, column in order.items()}
-        parts |= page_losses(candidates, np.sum(list(parts.values()), axis=0))
-        parts["newer of two"] = newer_of_two(self.query, candidates, np.sum(list(parts.values()), axis=0))
-        parts["repeated"] = -REPEATED * repeated(candidates, np.sum(list(parts.values()), axis=0))
+        parts |= page_losses(candidates, _sum(parts))
+        parts["newer of two"] = newer_of_two(self.query, candidates, _sum(parts))
+        parts["repeated"] = -REPEATED * repeated(candidates, _sum(parts))
         return parts
 
     def features(self, candidates: Candidates) -> dict[str, Column]:
-        """Return the features that have a weight, by name, without those of `COMPARED_FEATURES`."""
-        query = self.query
-        meaning = _meaning(candidates, candidates.vectors, candidates.words)
-        in_context = _meaning(candidates, candidates.contexts, candidates.words_in_context)
-        covered_in_context = coverage(candidates, candidates.words_in_context)
-        # A first guess of the score.
-        guess = GUESSED_SPEAKER * named(query, candidates) + (z_scores(candidates.bm25) + (meaning + in_context)) / 3
-        functions: dict[str, Callable[[], Column]] = {
-            "message": lambda: np.array([entry.kind == "message" for entry in candidates.entries], dtype=np.float32),
-            "meaning": lambda: damped(meaning),
-            "context": lambda: damped(in_context),
-            "words": lambda: z_scores(candidates.bm25),
-            "coverage": lambda: coverage(candidates, candidates.words),
-            "coverage in context": lambda: covered_in_context,
-            "number": lambda: _number(query, candidates),
-            "speaker": lambda: named(query, candidates),
-            "question": lambda: np.array([entry.is_question for entry in candidates.entries], dtype=np.float32),
-            "length": lambda: _length(candidates),
-            "session": lambda: best_of_session(candidates.entries, guess),
-            "spelling": lambda: self._spelling(candidates),
-            "answer type": lambda: _answer_type(query, candidates),
-            "linked": lambda: of_linked(candidates, np.ones(len(candidates.entries))),
-            "linked meaning": lambda: of_linked(candidates, damped(meaning)),
-            "linked coverage": lambda: of_linked(candidates, covered_in_context),
-            "answers": lambda: of_question_before(candidates.entries, damped(meaning)),
+        """Return the fitted features by name, each of shape (n,)."""
+        query, entries = self.query, candidates.entries
+        meaning = _meaning(candidates, candidates.vectors)
+        guess = GUESSED_SPEAKER * named(query, candidates)
+        guess += (z_scores(candidates.bm25) + meaning + _meaning(candidates, candidates.contexts)) / 3
+        features = {
+            "message": np.array([entry.kind == "message" for entry in entries], dtype=np.float32),
+            "meaning": damped(meaning),
+            "words": coverage(candidates, query.words),
+            "speaker": named(query, candidates),
+            "session": best_of_session(entries, guess),
+            "question": np.array([entry.is_question for entry in entries], dtype=np.float32),
+            "answer type": _answer_type(query, candidates),
         }
-        features = {name: feature() for name, feature in functions.items() if self._is_used(name)}
-        if query.dates and (self._is_used("said") or self._is_used("told")):
-            times = [_local_time(query, entry) for entry in candidates.entries]
-            texts = [
-                dates_in(entry.text, at, guesses=True) for entry, at in zip(candidates.entries, times, strict=True)
-            ]
+        if query.also:
+            features["meaning of others"] = damped(_meaning(candidates, candidates.vectors, of_others=True))
+            features["words of others"] = np.mean([coverage(candidates, own) for own in query.also], axis=0)
+        if query.dates:
+            times = [_local_time(query, entry) for entry in entries]
+            dates = [dates_in(entry.text, at, guesses=True) for entry, at in zip(entries, times, strict=True)]
             features["said"] = np.array([said_match(query.dates, at) for at in times])
-            features["told"] = np.array([text_match(query.dates, dates) for dates in texts])
+            features["told"] = np.array([text_match(query.dates, found) for found in dates])
         return features
 
-    def compared_feature(self, name: str, candidates: Candidates, rows: Sequence[int]) -> Column:
-        """Return a feature of `COMPARED_FEATURES` for some of the candidates, 0 for the rest."""
-        column = np.zeros(len(candidates.entries), dtype=np.float32)
-        if not self.query.is_english:
-            return column  # the vectors of words are those of English words
-        compare = gist_similarity if name == "gist" else partial(meaning_similarity, weights=candidates.weights)
-        similarity = compare(self.embedder, self.query.text, texts=[candidates.entries[row].text for row in rows])
-        if similarity is not None:
-            column[list(rows)] = z_scores(similarity)
-        return column
 
-    def _spelling(self, candidates: Candidates) -> Column:
-        """Return the likeness of the spelling if the query is not English, whose words are compared by meaning."""
-        likeness = None
-        if not self.query.is_english:
-            likeness = spelling_similarity(candidates.weights, [entry.text for entry in candidates.entries])
-        return np.zeros(len(candidates.entries)) if likeness is None else z_scores(likeness)
-
-    def _is_used(self, name: str) -> bool:
-        return bool(self.weights.memory.get(name) or self.weights.message.get(name))
-
-
-def first_rows(parts: Mapping[str, Column]) -> list[int]:
-    """Return the rows of the `COMPARED` best candidates by the sum of their parts."""
-    return cast("list[int]", np.argsort(-np.sum(list(parts.values()), axis=0), kind="stable")[:COMPARED].tolist())
+def _sum(parts: Mapping[str, Column]) -> Column:
+    return cast("Column", np.sum(list(parts.values()), axis=0))
 
 
 def z_scores(values: Column, counted: Column | None = None, min_spread: float = TINY) -> Column:
@@ -437,13 +363,14 @@ def z_scores(values: Column, counted: Column | None = None, min_spread: float = 
     return (values - sample.mean()) / max(float(sample.std()), min_spread)
 
 
-def coverage(candidates: Candidates, words: Sequence[frozenset[str]]) -> Column:
-    """Return the share of the query's words that each candidate has, by weight; between 0 and 1."""
-    weights = candidates.weights
+def coverage(candidates: Candidates, words: Iterable[str]) -> Column:
+    """Return the share of some words of the query that each candidate has with its context, by weight; from 0 to 1."""
+    weights = {word: candidates.weights[word] for word in words}
     total = sum(weights.values()) or 1.0
     # Many candidates have the same few words of the query.
-    shares = {own: sum(weights[word] for word in weights.keys() & own) / total for own in set(words)}
-    return np.array([shares[own] for own in words])
+    distinct = set(candidates.words_in_context)
+    shares = {own: sum(weights[word] for word in weights.keys() & own) / total for own in distinct}
+    return np.array([shares[own] for own in candidates.words_in_context])
 
 
 def named(query: ParsedQuery, candidates: Candidates) -> Column:
@@ -457,15 +384,20 @@ def named(query: ParsedQuery, candidates: Candidates) -> Column:
     )
 
 
-def _meaning(candidates: Candidates, vectors: Vector | None, words: Sequence[frozenset[str]]) -> Column:
-    """Return the z-scores of the cosines with the query. Where there is no vector, the words stand in for it."""
-    if vectors is None or candidates.query_vector is None:
-        return z_scores(coverage(candidates, words))
+def _meaning(candidates: Candidates, vectors: Vector | None, *, of_others: bool = False) -> Column:
+    """Return the z-scores of the cosines with the query, or of their mean with its other wordings.
+
+    Where there is no vector, the words stand in for it.
+    """
+    queries = candidates.queries
+    if vectors is None or queries is None:
+        return z_scores(coverage(candidates, candidates.weights))
     has_vector = candidates.has_vector
-    by_vectors = z_scores(vectors @ candidates.query_vector, has_vector, MIN_SPREAD)
+    cosines = (vectors @ queries[1:].T).mean(axis=1) if of_others else vectors @ queries[0]
+    by_vectors = z_scores(cosines, has_vector, MIN_SPREAD)
     if has_vector.all():
         return by_vectors
-    return np.where(has_vector, by_vectors, z_scores(coverage(candidates, words)))
+    return np.where(has_vector, by_vectors, z_scores(coverage(candidates, candidates.weights)))
 
 
 def damped(z_scores: Column) -> Column:
@@ -479,23 +411,25 @@ def _answer_type(query: ParsedQuery, candidates: Candidates) -> Column:
     return np.array([any(can_hold(entry.text, kind) for kind in kinds) for entry in candidates.entries], np.float32)
 
 
-def _number(query: ParsedQuery, candidates: Candidates) -> Column:
-    """Return how many of the query's versions, ports, codes and years each candidate has, by their rarity."""
-    rarest = math.log1p(candidates.collection)
-    weights = {word: candidates.weights.get(word, 0.0) / rarest for word in query.numbers} if rarest else {}
-    return np.array([sum(weights[word] for word in weights.keys() & own) for own in candidates.words])
+def exact_match(query: ParsedQuery, candidates: Candidates) -> Column:
+    """Return 1 for candidates whose text is the query, and for the only one that has a part that was asked for.
 
-
-def _verbatim(query: ParsedQuery, candidates: Candidates) -> Column:
-    """Return 1 for candidates whose text is the query, but for punctuation, case and white space; else 0."""
+    Punctuation, case and white space make no difference. A memory and a message that it was learned from are one.
+    """
+    entries = candidates.entries
     key, words, most = same_words_key(query.text), frozenset(query.words), MAX_RATIO * len(query.text)
-    return np.array(
+    found = np.array(
         [
             words <= own and len(entry.text) <= most and same_words_key(entry.text) == key
-            for entry, own in zip(candidates.entries, candidates.words, strict=True)
-        ],
-        dtype=np.float32,
+            for entry, own in zip(entries, candidates.words, strict=True)
+        ]
     )
+    for part in query.exact_parts:
+        rows = [row for row, entry in enumerate(entries) if part in _exact_form(entry.text)]
+        pairs = {frozenset(pair) for pair in candidates.source_pairs}
+        if len(rows) == 1 or (len(rows) == 2 and frozenset(rows) in pairs):  # noqa: PLR2004 - a memory and its message
+            found[rows] = True
+    return found.astype(np.float32)
 
 
 def _local_time(query: ParsedQuery, entry: Candidate) -> datetime:
@@ -504,12 +438,6 @@ def _local_time(query: ParsedQuery, entry: Candidate) -> datetime:
     What is known to the day is stored as that day's beginning in UTC, and is that day in every zone.
     """
     return entry.at.replace(tzinfo=query.zone) if entry.at.time() == time() else in_zone(entry.at, query.zone)
-
-
-def _length(candidates: Candidates) -> Column:
-    chars = np.array([entry.chars for entry in candidates.entries])
-    spreads = np.log(np.maximum(chars, 1) / USUAL_CHARS) / LENGTH_SPREAD
-    return np.where(chars > 0, np.clip(spreads, *LENGTH_BOUNDS), 0.0)
 
 
 def _recency(times: Sequence[datetime], now: datetime) -> Column:

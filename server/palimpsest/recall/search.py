@@ -222,7 +222,7 @@ class SearchQuery:
     With `explain` each hit carries the parts of its score. Hits whose relevance is below `min_relevance` are left out.
     `hops` is how far relations may lead from the entities that the text names: 1, 2, or 0 for no relations.
     `forgetting` is how memories fade. With `as_of` that only counts in filters. With `follows_links` what a memory is
-    linked with is a candidate too.
+    linked with is a candidate too. `also` are other wordings of the text.
     """
 
     scope: Scope
@@ -237,6 +237,7 @@ class SearchQuery:
     hops: int = 1
     forgetting: RetentionSettings = OFF
     follows_links: bool = False
+    also: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,22 +337,22 @@ def _request(searchable: Searchable, query: SearchQuery) -> _Request:
     """Take a query apart and ask the index, with no connection open while a text is embedded or the index asked."""
     embedder, now = searchable.embedder, query.as_of or query.now
     notes: list[str] = []
-    vector: Vector | None = None
+    vectors: Vector | None = None
     try:
-        vector = embedder.embed_query(query.text)
+        vectors = embedder.embed_queries([query.text, *query.also])
     except EmbedderError as error:
         notes.append(f"searched by words only: {error}")
     pool = max(POOL, 4 * query.limit)
     with searchable.ledger.read() as conn:
         found = _filter(conn, searchable.ledger, query, now)
-        parsed = ParsedQuery.of(conn, query.scope, query.text, now)
+        parsed = ParsedQuery.of(conn, query.scope, query.text, now, query.also)
         entities = entities_in_text(conn, query.scope, query.text, as_of=query.as_of) if query.hops else ()
-        if vector is not None and entries.has_missing_vectors(conn, embedder.fingerprint):
+        if vectors is not None and entries.has_missing_vectors(conn, embedder.fingerprint):
             notes.append("some texts have no vector of this embedder yet and are found by words only")
         request = CandidateRequest(
             query.scope,
-            parsed.words,
-            vector,
+            parsed.all_words,
+            vectors,
             PoolSize(pool, pool),
             parsed.names,
             filter=found,
@@ -384,14 +385,14 @@ def _rank(conn: Connection, searchable: Searchable, query: SearchQuery, request:
     retention = None
     if query.as_of is None and query.forgetting.mode != "off":
         retention = retention_of(conn, candidates.entries, query.forgetting, now)
-    scoring = SearchScoring(request.parsed, now, weights_for(embedder.fingerprint), embedder, retention)
+    scoring = SearchScoring(request.parsed, now, weights_for(embedder.fingerprint), retention)
     ranked, relevance = _with_relevance(conn, scoring, candidates, rank(candidates, scoring.parts))
     if retention is not None and query.forgetting.mode == "archive" and FADED not in fields_filtered(query.filters):
         kept = [item for item in ranked if retention[item.row] >= query.forgetting.bound]
         notes += left_out_note(ranked, kept, query.limit, relevance.threshold) if relevance.confident else ()
         ranked, relevance = _with_relevance(conn, scoring, candidates, kept)
     # What has no vector is found by its words alone, and may be missing.
-    is_whole = narrows(query.filters) and request.candidates.vector is not None and not notes
+    is_whole = narrows(query.filters) and request.candidates.vectors is not None and not notes
     return Ranking(candidates, scoring, ranked, relevance, tuple(notes), request.entities, is_whole)
 
 

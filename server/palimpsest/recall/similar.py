@@ -59,9 +59,9 @@ def likeness_parts(candidates: Candidates) -> dict[str, Column]:
     A candidate without a vector is scored by its words alone.
     """
     shared = np.array([_shared_words(candidates.weights, words) for words in candidates.words])
-    if candidates.vectors is None or candidates.query_vector is None:
+    if candidates.vectors is None or candidates.queries is None:
         return {"words": shared}
-    cosines = candidates.vectors @ candidates.query_vector
+    cosines = candidates.vectors @ candidates.queries[0]
     return {"meaning": cosines / 2, "words": np.where(candidates.has_vector, shared / 2, shared)}
 
 
@@ -125,11 +125,15 @@ def _ranked(
     pool = PoolSize(by_meaning=NEAREST, by_words=kept, kept=kept)
     found: dict[str, list[tuple[str, float]]] = {}
     for text, vector in vectors.items():
-        request = CandidateRequest(scope, search_tokens(text), vector, pool, kind=kind, whole_texts=True)
+        request = CandidateRequest(scope, search_tokens(text), _as_queries(vector), pool, kind=kind, whole_texts=True)
         candidates = _retrieve_all(searchable, request)
         best = [item for item in rank(candidates, likeness_parts) if not item.candidate.is_page][:limit]
         found[text] = [(item.candidate.owner_id, item.score) for item in best]
     return found
+
+
+def _as_queries(vector: Vector | None) -> Vector | None:
+    return None if vector is None else vector[np.newaxis]
 
 
 def _retrieve_all(searchable: Searchable, request: CandidateRequest) -> Candidates:
@@ -176,7 +180,8 @@ def near_duplicates(searchable: Searchable, scope: Scope, new: NewText, limit: i
 
     Punctuation, case and white space make no difference. Blocking. Raises LedgerError; a damaged full text is one too.
     """
-    request = CandidateRequest(scope, search_tokens(new.text), new.vector, COMPARED, kind="memory", whole_texts=True)
+    words, queries = search_tokens(new.text), _as_queries(new.vector)
+    request = CandidateRequest(scope, words, queries, COMPARED, kind="memory", whole_texts=True)
     candidates = _retrieve_all(searchable, request)
     row = next((row for row, entry in enumerate(candidates.entries) if entry.owner_id == new.memory_id), None)
     if row is None or len(candidates.entries) == 1:

@@ -40,7 +40,7 @@ from starlette.requests import Request
 
 from palimpsest import __version__
 from palimpsest.core.errors import InputError, PalimpsestError
-from palimpsest.core.validation import ScopeInput, fault_text
+from palimpsest.core.validation import HintsInput, ScopeInput, fault_text
 from palimpsest.server.access_tokens import current_grant, current_user, may_write
 from palimpsest.server.advice import TOOLS, error_text
 from palimpsest.server.rate_limits import REQUEST_ID
@@ -85,7 +85,8 @@ def _describe(detail: ErrorDetails) -> str:
     """Return what is wrong with one value. Pydantic's own text is used if it says enough."""
     match detail["type"]:
         case "extra_forbidden":
-            return f"there is no such key; the keys are {', '.join(ScopeInput.model_fields)}"
+            form = HintsInput if detail["loc"][0] == "hints" else ScopeInput
+            return f"there is no such key; the keys are {', '.join(form.model_fields)}"
         case "missing":
             return "is missing"
         case "model_type" | "dict_type" | "model_attributes_type":

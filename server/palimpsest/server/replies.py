@@ -283,10 +283,11 @@ def history_json(
             for old in predecessors
         ],
         "context": memory.context,
+        "hints": list(memory.keywords),
         "linked": [picked(link, "id=memory.id memory=memory.text reason") for link in linked],
         "history": list(_versions(memory, versions)),
     }
-    return given(reply, "replaced", "context", "linked")
+    return given(reply, "replaced", "context", "hints", "linked")
 
 
 def message_history_json(message: Message) -> dict[str, Any]:
@@ -369,7 +370,7 @@ def whole_json(owner: Memory | Message, sources: Sequence[Message]) -> dict[str,
         "deleted": memory.deleted_at is not None,
         **picked(memory, f"superseded_by? {_TIMES}"),
         "sources": [source.source for source in ([owner] if isinstance(owner, Message) else sources)],
-        **picked(memory, "role name=actor_id tags? metadata created_at updated_at"),
+        **picked(memory, "role name=actor_id tags? hints=keywords? metadata created_at updated_at"),
     }
 
 
@@ -466,6 +467,7 @@ SHOWN_STEPS = 10
 """How many steps of one edit are listed."""
 
 WEAK = "Weak matches only; nothing stored clearly answers this:"
+ASK_AGAIN = "(to look further, search once more with also: two or three other wordings)"
 """The first line of a search that probably found no answer. Agents and tests look for exactly this."""
 
 MAX_ORIGIN = 40
@@ -529,13 +531,14 @@ def text_of(hit: Hit) -> str:
     return f"{_one_line(hit.text)} ({hit.length:,} characters{address})"
 
 
-def search_text(result: SearchResult, scope: Scope) -> str:
-    """Return the result of a search."""
+def search_text(result: SearchResult, scope: Scope, *, has_wordings: bool = False) -> str:
+    """Return the result of a search, and how to ask again if it is weak and had no other wordings."""
     lines = [hit_line(hit, other_project(hit, scope)) for hit in result.hits]
     if not result.hits and not result.omitted:
         lines.append("nothing found")
     if result.hits and result.is_weak:
         lines.insert(0, WEAK)
+    lines += [ASK_AGAIN] if result.is_weak and not has_wordings else []
     lines += [relation.line for relation in result.relations]
     if result.omitted:
         lines.append(f"({omitted_text(result)}; raise max_tokens to see them)")
@@ -711,6 +714,7 @@ def history_text(
     date = date_and_sense(memory, memory.text)
     lines = [f"[{short(memory.id)}] {date}, {_state(memory)}: {_one_line(memory.text)}"]
     lines += [f"  context: {_one_line(memory.context)}"] if memory.context else []
+    lines += [f"  hints: {_one_line('; '.join(memory.keywords))}"] if memory.keywords else []
     lines += map(_predecessor_line, predecessors)
     lines += [f"  linked {_quote(link.memory)} ({_one_line(link.reason)})" for link in linked]
     texts = {memory.text}
@@ -794,6 +798,7 @@ def whole_reply_text(owner: Memory | Message, sources: Sequence[Message]) -> str
         "scope": [str(memory.scope)],
         "from": [owner.source] if isinstance(owner, Message) and owner.external_id else [],
         "tags": [", ".join(memory.tags)] if memory.tags else [],
+        "hints": ["; ".join(memory.keywords)] if memory.keywords else [],
         "metadata": metadata,
         "sources": said,
         "created": [local_iso(memory.created_at)],

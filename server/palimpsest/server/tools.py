@@ -25,7 +25,7 @@ from palimpsest.core import validation
 from palimpsest.core.clock import parse_instant, parse_until
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import ABOUT_THE_PAST, ForgetQuestion, Message, Scope, probable
-from palimpsest.core.validation import ScopeInput, SearchScopeInput
+from palimpsest.core.validation import HintsInput, ScopeInput, SearchScopeInput
 from palimpsest.server import advice, replies
 from palimpsest.server.access_tokens import current_user, may_write
 from palimpsest.server.advice import TOOLS, framed
@@ -133,18 +133,24 @@ async def _agrees(question: ForgetQuestion, ask: _Ask) -> bool | None:
 async def search_memories(
     ctx: Context[Any, Any],
     query: str,
+    also: list[str] | str | None = None,
     limit: int = 10,
     max_tokens: int = 800,
     filters: dict[str, Any] | None = None,
     as_of: str = "",
     scope: SearchScopeInput | None = None,
 ) -> CallToolResult:
-    """Search memories and messages by meaning and by words, best first. relevance: chance that a hit answers."""
+    """Search memories and messages by meaning and by words, best first. relevance: chance that a hit answers.
+
+    Example: {"query": "when do invoices go out", "also": ["Invoices are sent on the … of the month", "billing day"]}
+    """
     memory, search_scope = await request_of(ctx, scope)
+    wordings = validation.also_from([also] if isinstance(also, str) else also)
     unknown = await named_project(memory, scope, search_scope)
     result = await memory.search(
         search_scope,
         validation.query_from(query),
+        also=wordings,
         limit=validation.bounded("limit", limit, 1, validation.MAX_LIMIT),
         max_tokens=validation.bounded("max_tokens", max_tokens, 50, validation.MAX_TOKENS),
         filters=filters,
@@ -159,13 +165,14 @@ async def search_memories(
         result = replace(result, notes=(*result.notes, note))
     if not probable(result.hits) and context.is_home_open(None) and not context.goes_through_projects(scope):
         when = parse_until(as_of, "as_of", memory.zone) if as_of else None
-        projects = await memory.projects_that_answer(search_scope, query, filters=filters, as_of=when)
+        projects = await memory.projects_that_answer(search_scope, query, also=wordings, filters=filters, as_of=when)
         result = replace(result, notes=(*result.notes, *advice.elsewhere_notes(projects, TOOLS)))
     if any(advice.other_project(hit, search_scope) for hit in result.hits):
         result = replace(result, notes=(*result.notes, advice.IN_OTHER_PROJECT))
     notes = (*unknown, *named_user(scope, search_scope), *await news(memory, search_scope))
     result = replace(result, notes=(*result.notes, *notes))
-    return tool_result(replies.search_text(result, search_scope), replies.search_json(result, search_scope))
+    text = replies.search_text(result, search_scope, has_wordings=bool(wordings))
+    return tool_result(text, replies.search_json(result, search_scope))
 
 
 @mcp_errors(TOOL)
@@ -250,6 +257,7 @@ async def add_memory(  # noqa: PLR0913 - the arguments of the tool, which client
     text: str = "",
     messages: list[Any] | None = None,
     at: str = "",
+    hints: HintsInput | None = None,
     replaces: list[str] | None = None,
     relations: list[list[str]] | None = None,
     *,
@@ -257,7 +265,11 @@ async def add_memory(  # noqa: PLR0913 - the arguments of the tool, which client
     metadata: dict[str, Any] | None = None,
     scope: ScopeInput | None = None,
 ) -> CallToolResult | InputRequiredResult:
-    """Store one fact, or the facts of a conversation. The reply says what was added, changed or already known."""
+    """Store one fact, or the facts of a conversation. The reply says what was added, changed or already known.
+
+    Example: {"text": "Lena Brandt leads billing since May 2026", "relations": [["Lena Brandt", "leads", "billing"]],
+    "hints": {"asks": ["Who is in charge of invoices?", "whom do I ask about payments"], "words": ["owner"]}}
+    """
     memory, write_scope = await request_of(ctx, scope)
     unknown = await named_project(memory, scope, write_scope)
     has_text, moved_from = not validation.is_no_text(text), ""
@@ -265,9 +277,9 @@ async def add_memory(  # noqa: PLR0913 - the arguments of the tool, which client
         problem = "text and messages were both given" if messages else "neither text nor messages was given"
         raise InputError(f"{problem}; give one of them. Nothing was stored.")
     if messages:
-        if replaces or metadata or at or relations:
+        if replaces or metadata or at or relations or hints:
             raise InputError(
-                "at, replaces, relations and metadata go with text; each of the messages has an at of its own. "
+                "at, replaces, relations, hints and metadata go with text; each of the messages has an at of its own. "
                 "Nothing was stored."
             )
         conversation = validation.conversation_from(messages, write_scope, memory.engine.clock())
@@ -279,11 +291,12 @@ async def add_memory(  # noqa: PLR0913 - the arguments of the tool, which client
             return replace(result, notes=(*result.notes, *left_out))
 
     else:
-        if infer and (replaces or metadata or relations):
+        if infer and (replaces or metadata or relations or hints):
             raise InputError(
-                "infer=true extracts facts from text; leave out replaces, relations and metadata, or infer"
+                "infer=true extracts facts from text; leave out replaces, relations, hints and metadata, or infer"
             )
         stated, checked_text = validation.relations_from(relations or ()), validation.text_from(text)
+        keywords = validation.hints_from(hints)
         if context.is_home_open(scope):
             home = await memory.home_of(write_scope, checked_text, stated, replaces or ())
             write_scope, moved_from = home, write_scope.project if home != write_scope else ""
@@ -298,6 +311,7 @@ async def add_memory(  # noqa: PLR0913 - the arguments of the tool, which client
                 replaces=replaces or (),
                 metadata=metadata,
                 relations=stated,
+                hints=keywords,
                 infer=infer,
                 caller=CALLER,
             )
@@ -326,25 +340,27 @@ async def update_memory(
     memory_id: str,
     text: str = "",
     metadata: dict[str, Any] | None = None,
+    hints: HintsInput | None = None,
     *,
     restore: bool = False,
     scope: ScopeInput | None = None,
 ) -> CallToolResult:
     """Correct or complete a memory, or restore a deleted one. The old text stays in its history."""
     memory, write_scope = await request_of(ctx, scope)
-    if restore and (text or metadata):
-        raise InputError("restore cannot be combined with text or metadata; restore first, then update")
+    if restore and (text or metadata or hints):
+        raise InputError("restore cannot be combined with text, metadata or hints; restore first, then update")
     if restore:
         result = await memory.restore(write_scope, memory_id, caller=CALLER)
     else:
         has_text = not validation.is_no_text(text)
-        if not has_text and not metadata:
-            raise InputError("give text, metadata or restore=true")
+        if not has_text and not metadata and hints is None:
+            raise InputError("give text, metadata, hints or restore=true")
         result = await memory.update(
             write_scope,
             memory_id,
             text=validation.text_from(text) if has_text else None,
             metadata=validation.metadata_from(metadata),
+            hints=None if hints is None else validation.hints_from(hints),
             caller=CALLER,
         )
     result = await _announced(ctx, scope, write_scope, result)

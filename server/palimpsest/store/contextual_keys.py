@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from sqlalchemy import Connection, Row, ScalarSelect, Table, and_, bindparam, insert, null, select, update
 
-from palimpsest.core.models import PAGE, Kind, Scope
+from palimpsest.core.models import PAGE, Kind, Scope, key_text
 from palimpsest.core.protocols import Vector
 from palimpsest.store import documents
 from palimpsest.store.database import FullText, FullTextRow
@@ -355,11 +355,8 @@ def give_vectors(
     touched = TouchedEntries()
     for item in embedded:
         entry = conn.execute(select(vectors).where(vectors.c.seq == item.seq)).one()
-        text = {
-            "memory": select(memories.c.text).where(memories.c.id == entry.owner_id),
-            "message": select(messages.c.content).where(messages.c.id == entry.owner_id),
-        }[entry.kind]
-        if not entry.live or conn.execute(text).scalar_one() != item.text:
+        text, keywords = conn.execute(_EMBEDDED_OF[entry.kind], {"owner": entry.owner_id}).one()
+        if not entry.live or key_text(text, keywords or ()) != item.text:
             continue
         touched.move(entry.user_id, entry.embedder, entry.key, entry.vector, -1)
         blob = packed(item.vector)
@@ -367,6 +364,12 @@ def give_vectors(
         conn.execute(update(vectors).where(vectors.c.seq == item.seq).values(**values))
         (touched.memories if entry.kind == "memory" else touched.messages).add(entry.owner_id)
     index(conn, full_text, touched, now)
+
+
+_EMBEDDED_OF: dict[str, Query] = {
+    "memory": select(memories.c.text, memories.c.keywords).where(memories.c.id == bindparam("owner")),
+    "message": select(messages.c.content, null()).where(messages.c.id == bindparam("owner")),
+}
 
 
 def give_gist_vectors(

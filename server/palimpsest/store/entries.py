@@ -41,6 +41,7 @@ from palimpsest.core.models import (
     Message,
     Scope,
     has_expired,
+    key_text,
 )
 from palimpsest.core.protocols import Vector
 from palimpsest.store import messages as message_queries
@@ -201,7 +202,7 @@ SCAN_BATCH = 4_000
 
 @dataclass(frozen=True, slots=True)
 class UnembeddedEntry:
-    """The number and text of an entry that has no vector of an embedder."""
+    """The number of an entry that has no vector of an embedder, and the text that is embedded of it."""
 
     seq: int
     text: str
@@ -332,14 +333,14 @@ def missing_vectors(
     They have no vector of this embedder, with `only_failed` no vector at all, or only that of their first window.
     """
     rows = conn.execute(
-        select(vectors.c.seq, func.coalesce(memories.c.text, messages.c.content))
+        select(vectors.c.seq, func.coalesce(memories.c.text, messages.c.content), memories.c.keywords)
         .outerjoin(memories, (vectors.c.kind == "memory") & (memories.c.id == vectors.c.owner_id))
         .outerjoin(messages, (vectors.c.kind == "message") & (messages.c.id == vectors.c.owner_id))
         .where(vectors.c.live.is_(True), vectors.c.seq > after, _waits(embedder, only_failed=only_failed))
         .order_by(vectors.c.seq)
         .limit(limit)
     )
-    return [UnembeddedEntry(seq, text) for seq, text in rows]
+    return [UnembeddedEntry(seq, key_text(text, keywords or ())) for seq, text, keywords in rows]
 
 
 def count_missing_vectors(conn: Connection, embedder: str, *, after: int = 0, only_failed: bool = False) -> int:

@@ -200,9 +200,11 @@ def cite(tx: Transaction, memory_id: str, fact: Fact, history_id: str | None) ->
     tx.touched.memories.add(memory_id)
 
 
-def put_entry(tx: Transaction, kind: Kind, owner_id: str, scope: Scope, text: str) -> None:
-    """Write the entry of a new or changed text."""
+def put_entry(tx: Transaction, kind: Kind, owner_id: str, scope: Scope, text: str, beginning: str = "") -> None:
+    """Write the entry of a new or changed text. If only its `beginning` has a vector, that stands in for it."""
     vector, is_partial = tx.vectors.get(text), text in tx.partial
+    if vector is None and beginning:
+        vector, is_partial = tx.vectors.get(beginning), True
     contextual_keys.put(tx.conn, kind, owner_id, scope, vector, tx.embedder, tx.touched, partial=is_partial)
 
 
@@ -394,7 +396,7 @@ def _store(tx: Transaction, fact: Fact, replaced: Sequence[Memory] = (), scope: 
     pinned.note_change(tx.pinned, None, memory)
     _insert(tx, memory)
     statement_queries.put_new(tx.graph, memory, replaced)
-    put_entry(tx, "memory", memory.id, memory.scope, memory.text)
+    put_entry(tx, "memory", memory.id, memory.scope, memory.key_text, memory.text)
     cite(tx, memory.id, fact, record(tx, Event.ADD, memory, old=None))
     return memory
 
@@ -430,10 +432,15 @@ def _stated_at(tx: Transaction, fact: Fact) -> datetime | None:
     return tx.conn.execute(select(func.max(messages.c.said_at)).where(messages.c.id.in_(fact.sources))).scalar_one()
 
 
+MAX_KEYWORDS = 24
+"""How many hints a memory keeps, the newest: what is said again and again comes with others each time, and all are
+embedded as one text."""
+
+
 def change(tx: Transaction, memory: Memory, fact: Fact, *, sets_labels: bool = False) -> Outcome:
     """Give a memory the text, metadata, labels and sources of a fact. A fact without a text leaves the text unchanged.
 
-    With `sets_labels` its tags and since when it holds become those of the fact, also if the fact has none.
+    With `sets_labels` its tags, its hints and since when it holds become those of the fact, also if it has none.
     If another memory already has the new text, this one is closed in its favour. Raises MemoryNotFoundError for a
     deleted memory, unless it was closed in favour of exactly this text: the same call came twice.
     """
@@ -459,7 +466,7 @@ def change(tx: Transaction, memory: Memory, fact: Fact, *, sets_labels: bool = F
         text=fact.text,
         context=memory.context if fact.text == memory.text else "",  # it was written for the text before
         metadata={key: value for key, value in {**memory.metadata, **fact.metadata}.items() if value is not None},
-        keywords=tuple(dict.fromkeys((*memory.keywords, *fact.keywords))),
+        keywords=tuple(dict.fromkeys((*fact.keywords, *memory.keywords)))[:MAX_KEYWORDS],
         tags=tuple(dict.fromkeys((*memory.tags, *fact.tags))),
         happened_at=happened_at,
         happened_precision=happened_precision,
@@ -470,7 +477,7 @@ def change(tx: Transaction, memory: Memory, fact: Fact, *, sets_labels: bool = F
     )
     if sets_labels:
         dates = {"valid_from": fact.valid_from, "valid_from_precision": fact.valid_from_precision}
-        new = replace(new, tags=fact.tags, **dates)
+        new = replace(new, tags=fact.tags, keywords=fact.keywords, **dates)
     # A later date is a change if the caller gives it. With messages it comes with every mention, which is none.
     is_dated_by_caller = fact.said_at is not None and not fact.sources
     changed = new if is_dated_by_caller else replace(new, stated_at=memory.stated_at)
@@ -655,8 +662,8 @@ def update_row(tx: Transaction, old: Memory, new: Memory) -> Memory:
         mention_with(tx.conn, new.id)
     if new.links != old.links or (new.links and (new.deleted_at is None) is not (old.deleted_at is None)):
         links.put(tx.conn, new)
-    if new.text != old.text:
-        put_entry(tx, "memory", new.id, new.scope, new.text)
+    if new.key_text != old.key_text:
+        put_entry(tx, "memory", new.id, new.scope, new.key_text, new.text)
     elif old.deleted_at is not None and new.deleted_at is None:
         of_memory = (vectors.c.kind == "memory", vectors.c.owner_id == new.id)
         tx.conn.execute(update(vectors).where(*of_memory).values(live=True))
