@@ -69,7 +69,7 @@ def fit(found: list[Case], embedder: str) -> Weights:
         of_others.weights("memory"),
         of_others.weights("message"),
         replacement.weights,
-        relevance.fit([case for case in alone if not case.family.startswith("all")], ordered),
+        relevance.fit([case for case in found if case.family in relevance.SHARE], ordered.joined(of_others)),
     )
 
 

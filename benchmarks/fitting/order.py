@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -29,6 +29,10 @@ class Ordered:
     fitted: ranking.Fitted
     scores: Mapping[int, Array]
     speaker: Mapping[int, Array]
+
+    def joined(self, other: Ordered) -> Ordered:
+        """Return the scores of both."""
+        return replace(self, scores={**self.scores, **other.scores}, speaker={**self.speaker, **other.speaker})
 
     def weights(self, kind: str) -> dict[str, float]:
         """Return the weights of memories or messages by the name of the feature."""
