@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from itertools import combinations, groupby
-from typing import Literal, NamedTuple, TypeAlias, get_args
+from typing import NamedTuple
 from xml.etree import ElementTree as ET
 
 from sqlalchemy import Connection
@@ -20,6 +20,7 @@ from palimpsest.core.models import (
     Entity,
     EntityEdit,
     EntityType,
+    GraphForm,
     KnownRelation,
     Merge,
     Provenance,
@@ -43,10 +44,6 @@ from palimpsest.text.display import visible, visible_json
 #
 # Names are people's text. In each format they are data and never syntax: control characters are visible, and
 # whatever the format could read as its own is escaped.
-
-GraphForm: TypeAlias = Literal["mermaid", "dot", "json", "graphml"]
-
-GRAPH_FORMS: tuple[GraphForm, ...] = get_args(GraphForm)
 
 GRAPHML = "http://graphml.graphdrawing.org/xmlns"
 
