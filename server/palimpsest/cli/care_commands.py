@@ -10,6 +10,7 @@ import typer
 from palimpsest import __version__
 from palimpsest.cli.console import CALLER, AsJson, command, progress_bar
 from palimpsest.cli.lazy import access_tokens, advice, catalog, client_status, models, output, replies, validation
+from palimpsest.cli.memory_commands import print_changed
 from palimpsest.core.clock import parse_instant, shown_date
 from palimpsest.core.errors import InputError
 from palimpsest.text.display import counted, visible
@@ -42,9 +43,7 @@ async def undo(memory: Memory, edit: int | None = None, since: str = "", as_json
         raise InputError("--edit and --since exclude each other. Nothing was undone. Give one of them")
     selection = models.Undo(edit, parse_instant(since, "--since", memory.zone) if since else None)
     result = await memory.undo(memory.scope, selection, caller=CALLER)
-    text = replies.changed_text(result, memory.scope, advice.COMMANDS)
-    reply = replies.changed_json(result, memory.scope, advice.COMMANDS)
-    output.print_result(as_json, reply, text, done=text)
+    print_changed(as_json, result, memory.scope)
 
 
 @command(app, "purge")

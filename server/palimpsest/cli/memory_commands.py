@@ -25,6 +25,7 @@ from palimpsest.text.display import visible
 if TYPE_CHECKING:
     from palimpsest.cli.output import Part, Text
     from palimpsest.core.models import Hit, Relation, Scope
+    from palimpsest.learn.commit import WriteResult
     from palimpsest.memory import Memory
     from palimpsest.recall.search import SearchResult
 
@@ -250,6 +251,12 @@ def _shortened(hits: Sequence[Hit]) -> list[str]:
 app = typer.Typer()
 
 
+def print_changed(as_json: bool, result: WriteResult, scope: Scope) -> None:
+    """Print what a command changed."""
+    text = replies.changed_text(result, scope, advice.COMMANDS)
+    output.print_result(as_json, replies.changed_json(result, scope, advice.COMMANDS), text, done=text)
+
+
 @command(app, "edit")
 async def edit(
     ctx: typer.Context,
@@ -289,8 +296,7 @@ async def edit(
             )
             if file is not None:
                 file.unlink(missing_ok=True)
-            reply = replies.changed_text(result, memory.scope, advice.COMMANDS)
-            output.print_result(as_json, replies.changed_json(result, memory.scope, advice.COMMANDS), reply, done=reply)
+            print_changed(as_json, result, memory.scope)
     finally:
         if file is not None and file.exists():
             output.print_note(f"your text is kept in {file}")
@@ -305,9 +311,7 @@ async def delete(
     if everything == bool(ids):
         raise InputError("give either ids or --all. Nothing was deleted")
     if ids:
-        result = await memory.delete(scope, ids, caller=CALLER)
-        text = replies.changed_text(result, scope, advice.COMMANDS)
-        output.print_result(as_json, replies.changed_json(result, scope, advice.COMMANDS), text, done=text)
+        print_changed(as_json, await memory.delete(scope, ids, caller=CALLER), scope)
         return
     stored = await memory.scope_contents(scope)
     if not yes and (stored.memories or stored.messages):
