@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
-import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -61,12 +60,9 @@ def set_value(path: Path, section: str, key: str, value: str) -> None:
 def set_values(path: Path, values: Mapping[str, str | None], *, private: bool = False) -> None:
     """Set values by their dotted names in a settings file, or remove those that are None; create a file if need be.
 
-    Of a TOML file the comments, the order and the line ends stay. The new text is read back before it replaces the old
-    one: tomlkit knows most ways in which a file can be written, but not all. With `private` only its owner can read it
-    afterwards. Raises SettingsError, and the file is unchanged then.
+    Of a TOML file the comments, the order and the line ends stay. With `private` only its owner can read it afterwards.
+    Raises SettingsError, and the file is unchanged then.
     """
-    import tomlkit.exceptions  # noqa: PLC0415 - only a change needs it
-
     by_hand = f"Change it by hand: {'; '.join(_by_hand(name, value) for name, value in values.items())}. "
     by_hand += "Nothing was changed."
     is_json = path.suffix == ".json"
@@ -74,21 +70,17 @@ def set_values(path: Path, values: Mapping[str, str | None], *, private: bool = 
         mode = path.stat().st_mode & 0o777 if path.exists() and not private else OWNER_ONLY
         # Line ends stay as they are, which `read_text` would change.
         before = path.read_bytes().decode("utf-8-sig") if path.exists() else ("{}" if is_json else "")
-        wanted: Any = json.loads(before) if is_json else tomllib.loads(before)
-        _set_values(wanted, values)
         if is_json:
-            text = json.dumps(wanted, ensure_ascii=False, indent=2) + "\n"
+            content = json.loads(before)
+            _set_values(content, values)
+            text = json.dumps(content, ensure_ascii=False, indent=2) + "\n"
         else:
-            document = tomlkit.parse(before)
-            _set_values(document, values)
-            text = re.sub("\r?\n", "\r\n" if "\r\n" in before else "\n", tomlkit.dumps(document))
-            if tomllib.loads(text) != wanted:
-                raise SettingsError(f"the settings file {path} is written in a way that is not known. {by_hand}")
+            text = edited_toml(before, lambda document: _set_values(document, values))
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         # A link to a file elsewhere stays a link.
         with replace_file(path.resolve(), mode) as file:
             file.write(text)
-    except (OSError, ValueError, TypeError, AttributeError, tomlkit.exceptions.TOMLKitError) as error:
+    except (OSError, ValueError, TypeError, AttributeError) as error:
         raise SettingsError(f"the settings file {path} cannot be changed: {error}. {by_hand}") from error
 
 
@@ -110,6 +102,29 @@ def _by_hand(name: str, value: str | None) -> str:
 def is_key(name: str) -> bool:
     """Return whether a setting is a secret, which is never printed."""
     return name.endswith("api_key")
+
+
+def edited_toml(text: str, change: Callable[[Any], None]) -> str:
+    """Return a TOML text after a change of its nested values. Comments, order and everything else stay as they are.
+
+    Raises ValueError if the text is not TOML, or if tomlkit cannot make the change without changing other values.
+    """
+    import tomlkit  # noqa: PLC0415 - only a change needs it
+
+    wanted, document = tomllib.loads(text), tomlkit.parse(text)
+    change(wanted)
+    change(document)
+    after = tomlkit.dumps(document)
+    if "\r\n" in text and "\n" not in text.replace("\r\n", ""):
+        after = after.replace("\r\n", "\n").replace("\n", "\r\n")
+    if _without_empty(tomllib.loads(after)) != _without_empty(wanted):
+        raise ValueError("this change can only be made by hand, or it would change other values")
+    return after
+
+
+def _without_empty(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values without empty tables at the top: a header need not stay if nothing is left below it."""
+    return {key: value for key, value in values.items() if value != {}}
 
 
 def _set_values(document: Any, values: Mapping[str, str | None]) -> None:
