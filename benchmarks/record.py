@@ -383,7 +383,7 @@ def _run_commands(recorder: Recorder) -> None:
 def _command_names(text: str) -> Iterator[str]:
     """Yield the commands that a help lists, in its order."""
     for line in text.splitlines():
-        if found := re.match(r"│ ([a-z]+)  +\S", line):
+        if found := re.match(r"  ([a-z]+)  +\S", line):
             yield found[1]
 
 

@@ -21,15 +21,14 @@ from palimpsest.admin.backup import back_up, restore
 from palimpsest.core.errors import InputError, LedgerError
 from palimpsest.core.files import file_lock
 from palimpsest.core.settings import Settings, load_settings
-from palimpsest.index.sync import Checkpoint
-from palimpsest.store import entries, memories, summaries
+from palimpsest.store import memories, summaries
 from palimpsest.store.ledger import open_ledger
 from palimpsest.store.schema import HEAD
 from palimpsest.store.sqlite.fts5 import SqliteFullText
 from palimpsest.store.sqlite.ledger_files import KEPT
 from palimpsest.text.tokenizer import search_tokens
 from tests.support.command_line import palimpsest, palimpsest_json, palimpsest_process
-from tests.support.ledger_access import ledger_faults, second_writer, store_memory
+from tests.support.ledger_access import index_follows, ledger_faults, second_writer, store_memory
 from tests.support.ledger_files import data_files, repeat_until, run_sql, run_writer, table_rows
 from tests.support.mcp_client import connect_stdio, reply_results, reply_text
 from tests.support.memory import ALICE, StoppedClock, llm_settings, memory_in
@@ -446,16 +445,6 @@ async def test_a_running_server_sees_the_restored_state_at_its_next_call_and_its
             hits = reply_results(await server.call_tool("search_memories", {"query": query}))
             return {hit["text"] for hit in hits}
 
-        def follows() -> bool:
-            checkpoint = Checkpoint.read(data / "index" / "0")
-            with memory.engine.ledger.read() as conn:
-                head = entries.newest_log_number(conn)
-                return (
-                    checkpoint is not None
-                    and checkpoint.is_valid(memory.projection.initial_checkpoint, conn)
-                    and checkpoint.log_number == head
-                )
-
         for text in ("The team retreat is in Lisbon", "User bakes rye bread"):
             reply_text(await server.call_tool("add_memory", {"text": text}))
         copy = back_up(memory.settings, None, memory.engine.clock).path
@@ -463,13 +452,13 @@ async def test_a_running_server_sees_the_restored_state_at_its_next_call_and_its
             ids = [memory.id for _, memory in memories.list_memories(conn, ALICE, 9)]
         reply_text(await server.call_tool("delete_memory", {"memory_ids": ids}))
         reply_text(await server.call_tool("add_memory", {"text": "The team retreat is in Porto"}))
-        await repeat_until(follows, lambda: search("retreat"))
+        await repeat_until(lambda: index_follows(memory, data / "index" / "0"), lambda: search("retreat"))
         assert await search("retreat bread") == {"The team retreat is in Porto"}
 
         restore(memory.settings, copy, memory.engine.clock)
 
         assert await search("retreat bread") == {"The team retreat is in Lisbon", "User bakes rye bread"}
-        await repeat_until(follows, lambda: search("retreat"))
+        await repeat_until(lambda: index_follows(memory, data / "index" / "0"), lambda: search("retreat"))
         assert "The team retreat is in Lisbon" in await search("Where is the company offsite?")
         listed = reply_results(await server.call_tool("list_memories", {}))
         assert {item["id"] for item in listed} == set(ids)

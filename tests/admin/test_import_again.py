@@ -131,16 +131,3 @@ async def test_what_a_person_deleted_or_purged_stays_away_until_it_is_asked_for(
             await memory.care.import_file(ALICE, file, ignore_progress, restore_deleted=True)
         assert await texts(memory) == sorted(by_text)
         assert await row_faults(memory) == []
-
-
-async def test_a_dry_run_marks_what_is_deleted(tmp_path: Path) -> None:
-    """Guards the preview: deleted memories are not counted as if they could be found."""
-    async with memory_in(tmp_path / "there") as memory:
-        deleted = store_memory(memory, "User sails")
-        await memory.delete(ALICE, [deleted])
-        store_memory(memory, "User bakes")
-        await exporting(memory, tmp_path / "export.jsonl")
-    async with memory_in(tmp_path / "here") as memory:
-        would = await memory.care.import_file(ALICE, tmp_path / "export.jsonl", ignore_progress, dry_run=True)
-        assert (would.new["memory"], would.deleted) == (2, 1)
-        assert would.examples == ("(deleted) User sails", "User bakes")

@@ -16,14 +16,20 @@ from loopback import OpenAIServer
 from palimpsest.admin.backup import back_up, restore
 from palimpsest.core.errors import InputError, MemoryNotFoundError
 from palimpsest.core.models import Scope
-from palimpsest.index.sync import Checkpoint
-from palimpsest.memory import Memory
 from palimpsest.store import entries as entry_queries
 from palimpsest.store import memories, summaries
 from palimpsest.store.sqlite import sqlite_database
 from palimpsest.text.tokenizer import search_tokens
 from tests.support.command_line import palimpsest, palimpsest_json, palimpsest_process
-from tests.support.ledger_access import all_keys, ledger_faults, ledger_in, second_writer, store_memory, store_messages
+from tests.support.ledger_access import (
+    all_keys,
+    index_follows,
+    ledger_faults,
+    ledger_in,
+    second_writer,
+    store_memory,
+    store_messages,
+)
 from tests.support.ledger_files import Rows, files_with, files_with_part_of, repeat_until, search_texts, table_rows
 from tests.support.mcp_client import connect_stdio, reply_results, reply_text
 from tests.support.memory import ALICE, StoppedClock, llm_settings, memory_in, messages_from, settings_in
@@ -415,7 +421,7 @@ async def test_a_running_server_rebuilds_its_index_at_its_next_call(tmp_path: Pa
         with memory.engine.ledger.read() as conn:
             secret = next(memory for _, memory in memories.list_memories(conn, ALICE, 9) if memory.text == FIRST).id
         vectors = vectors_of(data / "ledger.db", secret)
-        await repeat_until(lambda: _stands(memory, checkpoint), lambda: search("bread"))
+        await repeat_until(lambda: index_follows(memory, checkpoint), lambda: search("bread"))
         assert files_with_part_of(checkpoint, *vectors)
         folders = folders_of(checkpoint)
 
@@ -428,23 +434,12 @@ async def test_a_running_server_rebuilds_its_index_at_its_next_call(tmp_path: Pa
             "User bakes rye bread",
         }
         assert FIRST not in await search("lantern")
-        await repeat_until(lambda: _stands(memory, checkpoint), lambda: search("bread"))
+        await repeat_until(lambda: index_follows(memory, checkpoint), lambda: search("bread"))
         assert folders_of(checkpoint).isdisjoint(folders)
         assert files_with_part_of(data, FIRST, *vectors) <= unused_parts(data)
         refilled = await server.call_tool("add_memory", {"text": "The lantern is lost"})
         assert "The lantern is lost" in await search("lantern"), reply_text(refilled)
     assert ledger_faults(data / "ledger.db") == []
-
-
-def _stands(memory: Memory, folder: Path) -> bool:
-    """Return whether the index in a folder is up to date with the ledger."""
-    checkpoint = Checkpoint.read(folder)
-    with memory.engine.ledger.read() as conn:
-        return (
-            checkpoint is not None
-            and checkpoint.is_valid(memory.projection.initial_checkpoint, conn)
-            and checkpoint.log_number == entry_queries.newest_log_number(conn)
-        )
 
 
 @pytest.mark.only_on("sqlite", "PostgreSQL has no file that a reader keeps")

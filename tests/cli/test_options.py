@@ -68,7 +68,7 @@ def test_what_only_prints_imports_no_memory() -> None:
         "import sys; print([name for name in sys.modules if name.startswith(('palimpsest.', 'sqlalchemy', 'numpy'))])"
     )
     run = f"from palimpsest.cli.main import app; app(sys.argv[1:], standalone_mode=False); {printed}"
-    for words in (["--version"], ["--help"]):
+    for words in (["--version"], ["--help"], ["search", "--help"], ["doctor", "--help"], ["export", "--help"]):
         output = subprocess.run(
             [sys.executable, "-c", f"import sys; {run}", *words], capture_output=True, text=True, check=True
         ).stdout

@@ -88,7 +88,8 @@ def test_comments_stay_and_each_old_file_is_kept(tmp_path: Path) -> None:
     before = '# mine\nuser_id = "alice"  # me\n\n[llm.config]\nmodel = "m" # good\napi_key = "old"\n'
     file_in(tmp_path).write_text(before, "utf-8")
     printed = palimpsest(tmp_path, "setup", "--yes", "--provider", "none", "--user", "bob")
-    assert file_in(tmp_path).read_text("utf-8") == (before.replace("alice", "bob") + '\n[llm]\nprovider = "none"\n')
+    after = before.replace("alice", "bob").replace("[llm.config]", '[llm]\nprovider = "none"\n\n[llm.config]')
+    assert file_in(tmp_path).read_text("utf-8") == after
     palimpsest(tmp_path, "setup", "--yes", "--provider", "client")
     assert file_in(tmp_path).with_name("config.toml.old").read_text("utf-8") == before
     assert 'provider = "none"' in file_in(tmp_path).with_name("config.toml.old1").read_text("utf-8")

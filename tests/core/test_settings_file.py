@@ -24,17 +24,13 @@ def changed(path: Path, text: str) -> str:
 
 
 @pytest.mark.parametrize(("before", "after"), CASES["one value"].values(), ids=CASES["one value"])
-def test_every_other_line_of_a_toml_file_stays(tmp_path: Path, before: str, after: str) -> None:
+def test_everything_else_in_a_toml_file_stays(tmp_path: Path, before: str, after: str) -> None:
     """A person's comments and order are theirs."""
     assert changed(tmp_path / "config.toml", before) == after
     assert tomllib.loads(after)["embedder"]["provider"] == "e5"
 
 
-@pytest.mark.parametrize(
-    "text",
-    ['embedder = { provider = "static" }\n', 'embedder.provider = "static"\n', 'note = """\n[embedder]\n"""\n', "["],
-    ids=["inline", "dotted", "in a string", "not TOML"],
-)
+@pytest.mark.parametrize("text", ['embedder = "static"\n', "["], ids=["no section", "not TOML"])
 def test_a_file_that_is_written_otherwise_is_left_alone(tmp_path: Path, text: str) -> None:
     """The error says what to write by hand."""
     path = tmp_path / "config.toml"
@@ -92,7 +88,7 @@ def test_several_values_are_set_and_removed_at_once(tmp_path: Path, before: str,
 def test_an_error_does_not_show_a_key(tmp_path: Path) -> None:
     """What a person is to write by hand is printed, a key is not."""
     path = tmp_path / "config.toml"
-    path.write_text('llm = { provider = "none" }\n', "utf-8")
+    path.write_text('llm = "none"\n', "utf-8")
     with pytest.raises(SettingsError, match=r"llm\.provider = .*llm\.config\.api_key = …") as error:
         set_values(path, {"llm.provider": "openai", "llm.config.api_key": "of-a-vendor"})
     assert "of-a-vendor" not in str(error.value)

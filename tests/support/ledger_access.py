@@ -16,6 +16,7 @@ from sqlalchemy import text as sql
 from palimpsest.core import models
 from palimpsest.core.models import AppliedWrite, Decision, Edit, Event, Fact, Message, Provenance, Scope
 from palimpsest.core.protocols import Vector
+from palimpsest.index.sync import Checkpoint
 from palimpsest.memory import Memory
 from palimpsest.store import entries, history, memories, verify
 from palimpsest.store import messages as message_queries
@@ -25,6 +26,17 @@ from palimpsest.store.sqlite import sqlite_database
 from palimpsest.store.sqlite.ledger_files import SqliteBackups
 from tests.support.memory import ALICE, StoppedClock, messages_from
 from tests.support.stores import ledger_address
+
+
+def index_follows(memory: Memory, folder: Path) -> bool:
+    """Return whether the index in a folder is up to date with the ledger."""
+    checkpoint = Checkpoint.read(folder)
+    with memory.engine.ledger.read() as conn:
+        return (
+            checkpoint is not None
+            and checkpoint.is_valid(memory.projection.initial_checkpoint, conn)
+            and checkpoint.log_number == entries.newest_log_number(conn)
+        )
 
 
 def ignore_progress(_done: int, _total: int) -> None:

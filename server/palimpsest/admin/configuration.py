@@ -16,12 +16,12 @@ from pydantic import BaseModel, SecretStr
 
 from palimpsest.core.errors import EmbedderError, InputError, PromptError, SettingsError
 from palimpsest.core.files import replace_file
+from palimpsest.core.models import EmbedderName
 from palimpsest.core.settings import (
     ENV_PREFIX,
     EmbedderChoice,
     Llm,
     LlmConfig,
-    Provider,
     Settings,
     environment_variable,
 )
@@ -36,12 +36,12 @@ from palimpsest.llm.prompts import PromptFiles, parse, shipped_directory
 class EmbedderInfo:
     """An embedder. `obstacle` says why it cannot be used as things are, or is empty."""
 
-    name: Provider
+    name: EmbedderName
     about: str
     obstacle: str
 
 
-_ABOUT: dict[Provider, str] = {
+_ABOUT: dict[EmbedderName, str] = {
     "e5": "100 languages, 384 dimensions, on this machine, about 20 ms for a question",
     "static": "best for English, 256 dimensions, on this machine, less than 1 ms for a question",
     "onnx": "the sentence-transformers model in a folder of yours, on this machine",
@@ -53,11 +53,11 @@ _ABOUT: dict[Provider, str] = {
 def embedders(settings: Settings) -> list[EmbedderInfo]:
     """Return every embedder, the best for most people first. Blocking."""
     needs_model = "" if settings.embedder.config.model else "needs embedder.config.model"
-    obstacles: dict[Provider, str] = {"e5": why_not_e5() or "", "onnx": needs_model, "openai": needs_model}
+    obstacles: dict[EmbedderName, str] = {"e5": why_not_e5() or "", "onnx": needs_model, "openai": needs_model}
     return [EmbedderInfo(name, about, obstacles.get(name, "")) for name, about in _ABOUT.items()]
 
 
-def choose_embedder(settings: Settings, name: Provider) -> tuple[Path, str]:
+def choose_embedder(settings: Settings, name: EmbedderName) -> tuple[Path, str]:
     """Write an embedder into the settings file. Return the file, and the fingerprint that its vectors have.
 
     The embedder is tried first. Raises EmbedderError if it cannot be used and SettingsError if the file cannot be

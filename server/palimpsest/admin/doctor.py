@@ -37,7 +37,7 @@ from palimpsest.learn.engine import (
     open_shared_projection,
     why_not_e5,
 )
-from palimpsest.learn.job_runner import KINDS, NeedsModel
+from palimpsest.learn.job_runner import WITH_MODEL
 from palimpsest.store import entries, memories
 from palimpsest.store import jobs as job_queries
 from palimpsest.store import verify as row_checks
@@ -214,7 +214,7 @@ def _jobs_finding(settings: Settings, ledger: Ledger, clock: Clock) -> Finding:
         use = job_queries.model_use(conn, clock())
     waiting = sum(number for (_, state), number in states.items() if state == "waiting")
     failed = sum(number for (_, state), number in states.items() if state == "failed")
-    needing = sum(states[kind, "waiting"] for kind, entry in KINDS.items() if isinstance(entry, NeedsModel))
+    needing = sum(states[kind, "waiting"] for kind in WITH_MODEL)
     asked = f". Of the model, {job_reports.in_words(use, settings)}" if use.today else ""
     if failed:
         text = f"failed: {counted(failed, 'job')}; palimpsest jobs says why, and palimpsest jobs --retry tries again"

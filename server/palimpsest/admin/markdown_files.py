@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import astuple, dataclass, fields, replace
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Any, Literal, TypeAlias, cast
+from typing import Annotated, Any, Literal, TypeAlias
 
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
@@ -21,7 +21,7 @@ from palimpsest.admin.export import Id, ScopePart
 from palimpsest.core.clock import parse_date, parse_until
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import EXPIRES_AT, PINNED, Memory, Scope
-from palimpsest.core.validation import fault_text, one_line
+from palimpsest.core.validation import fault_text, object_of, one_line
 from palimpsest.text.display import visible, visible_json
 
 # Memories as items of a Markdown list: how they are written, and how they are read again after an editor had them.
@@ -440,7 +440,7 @@ def _front_values(path: str, front: str) -> Mapping[str, Any]:
         ) from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # a date that is none, or brackets without end
         raise InputError(f"{path}: the front matter cannot be read as YAML. Nothing was imported") from error
-    return cast("Mapping[str, Any]", values) if isinstance(values, dict) else {}
+    return object_of(values)
 
 
 def items_of(file: FileText, *, is_ours: Callable[[str], bool]) -> list[Item]:

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sized
+from typing import TYPE_CHECKING
 
 import typer
-from rich.text import Text
 
 from palimpsest import __version__
-from palimpsest.admin.doctor import examine, verify, verify_graph
-from palimpsest.admin.erase import PurgeResult
-from palimpsest.cli.clients.catalog import Folders
-from palimpsest.cli.clients.client_status import clients_finding
 from palimpsest.cli.console import CALLER, AsJson, command, progress_bar
-from palimpsest.cli.output import Part, picked, print_result, table
+from palimpsest.cli.lazy import access_tokens, advice, catalog, client_status, models, output, replies, validation
+from palimpsest.cli.memory_commands import print_changed
 from palimpsest.core.clock import parse_instant, shown_date
 from palimpsest.core.errors import InputError
-from palimpsest.core.models import Undo
-from palimpsest.core.settings import Settings
-from palimpsest.core.validation import one_line
-from palimpsest.memory import Memory
-from palimpsest.server import replies
-from palimpsest.server.access_tokens import token_findings
-from palimpsest.server.advice import COMMANDS, short
 from palimpsest.text.display import counted, visible
+
+if TYPE_CHECKING:
+    from palimpsest.admin.erase import PurgeResult
+    from palimpsest.core.settings import Settings
+    from palimpsest.memory import Memory
+
 
 # The commands that look after a memory: log, undo, purge, rebuild and doctor.
 
@@ -37,7 +33,7 @@ SHOWN_TEXTS = 5
 async def log(memory: Memory, limit: int = 20, before: int | None = None, as_json: AsJson = False) -> None:
     """List the edits, newest first, each with the number that undo takes."""
     edits = await memory.log(memory.scope, limit=limit, before=before)
-    print_result(as_json, replies.edits_json(edits), replies.edits_text(edits))
+    output.print_result(as_json, replies.edits_json(edits), replies.edits_text(edits))
 
 
 @command(app, "undo")
@@ -45,11 +41,9 @@ async def undo(memory: Memory, edit: int | None = None, since: str = "", as_json
     """Undo the newest edit, one edit by its number, or every edit since a time. An undo can itself be undone."""
     if edit is not None and since:
         raise InputError("--edit and --since exclude each other. Nothing was undone. Give one of them")
-    selection = Undo(edit, parse_instant(since, "--since", memory.zone) if since else None)
+    selection = models.Undo(edit, parse_instant(since, "--since", memory.zone) if since else None)
     result = await memory.undo(memory.scope, selection, caller=CALLER)
-    text = replies.changed_text(result, memory.scope, COMMANDS)
-    reply = replies.changed_json(result, memory.scope, COMMANDS)
-    print_result(as_json, reply, text, done=text)
+    print_changed(as_json, result, memory.scope)
 
 
 @command(app, "purge")
@@ -76,12 +70,12 @@ async def purge(
     result = await memory.care.purge(memory.scope, owner_ids, and_backups=backups)
     text = _purge_text(result)
     content = {
-        **picked(result, "memories=erased.memory_ids messages=erased.message_ids files"),
-        "traces": [picked(trace, "file text=piece explained") for trace in result.traces],
+        **output.picked(result, "memories=erased.memory_ids messages=erased.message_ids files"),
+        "traces": [output.picked(trace, "file text=piece explained") for trace in result.traces],
         "backups": list(map(str, result.backups)),
-        **picked(result, "clean notes"),
+        **output.picked(result, "clean notes"),
     }
-    print_result(as_json, content, text, done=text)
+    output.print_result(as_json, content, text, done=text)
     if not result.clean:
         raise typer.Exit(1)
 
@@ -120,7 +114,7 @@ async def rebuild(memory: Memory, graph: bool = False, as_json: AsJson = False) 
             content = {"full_text_rows": rows, "vectors": vectors, "index": place}
             counts = f"{counted(rows, 'full-text row')}, {counted(vectors, 'vector')}"
     text = f"rebuilt: {counts} in {place}"
-    print_result(as_json, content, text, done=text)
+    output.print_result(as_json, content, text, done=text)
 
 
 @command(app, "doctor")
@@ -128,19 +122,24 @@ async def doctor(settings: Settings, deep: bool = False, repair: bool = False, a
     """Examine every part. Exit with 1 if one is degraded."""
     if repair and not deep:
         raise InputError("--repair needs --deep. Nothing was repaired")
-    findings = await examine(settings)
+    from palimpsest.admin import doctor as checks  # noqa: PLC0415 - it imports the memory
+
+    findings = await checks.examine(settings)
     if deep:
         with progress_bar("comparing") as progress:
-            findings += verify(settings, progress, repair=repair)
-            findings += await verify_graph(settings, progress, repair=repair)
-    findings += [*token_findings(settings), clients_finding(Folders.of_this_machine())]
+            findings += checks.verify(settings, progress, repair=repair)
+            findings += await checks.verify_graph(settings, progress, repair=repair)
+    findings += [
+        *access_tokens.token_findings(settings),
+        client_status.clients_finding(catalog.Folders.of_this_machine()),
+    ]
     ok = all(finding.ok for finding in findings)
-    rows = table("part", "", "finding")
+    rows = output.table("part", "", "finding")
     for finding in findings:
-        state = Text("ok", "green") if finding.ok else Text("degraded", "red")
+        state = output.Text("ok", "green") if finding.ok else output.Text("degraded", "red")
         rows.add_row(finding.part, state, finding.text)
     content = {"ok": ok, "version": __version__, "findings": findings}
-    print_result(as_json, content, rows)
+    output.print_result(as_json, content, rows)
     if not ok:
         raise typer.Exit(1)
 
@@ -159,26 +158,26 @@ async def fading(memory: Memory, limit: int = 20, as_json: AsJson = False) -> No
     """Show which memories fade, what is forgotten first, and why."""
     report = await memory.fading.report(memory.scope)
     content = {
-        **picked(report, "forgetting=forgetting.mode bound=forgetting.bound"),
+        **output.picked(report, "forgetting=forgetting.mode bound=forgetting.bound"),
         "memories": len(report.fading),
-        **picked(report, "faded never_fade=kept"),
+        **output.picked(report, "faded never_fade=kept"),
         "results": [
             {
-                **picked(item, "id=memory.id memory=memory.text"),
+                **output.picked(item, "id=memory.id memory=memory.text"),
                 "retention": round(item.fading.retention, 4),
-                **picked(item.fading, "strength days tag last_at used_at fades_at"),
+                **output.picked(item.fading, "strength days tag last_at used_at fades_at"),
             }
             for item in report.fading[:limit]
         ],
     }
     bound, total = report.forgetting.bound, len(report.fading)
-    parts: list[Part] = [MODES[report.forgetting.mode]]
-    rows = table("id", "R", "fades on", "last", "S", "days", "tag", "what", title="what is forgotten first")
+    parts: list[output.Part] = [MODES[report.forgetting.mode]]
+    rows = output.table("id", "R", "fades on", "last", "S", "days", "tag", "what", title="what is forgotten first")
     for item in report.fading[:limit]:
         fading, last = item.fading, shown_date(item.fading.last_at)
         fades_at = shown_date(fading.fades_at) if fading.fades_at is not None else "never"
         numbers = (f"{fading.retention:.2f}", fades_at, last, fading.strength, f"{fading.days:g}")
-        rows.add_row(short(item.memory.id), *numbers, fading.tag, one_line(item.memory.text))
+        rows.add_row(advice.short(item.memory.id), *numbers, fading.tag, validation.one_line(item.memory.text))
     parts += [rows] if report.fading else []
     verb = "is" if report.faded == 1 else "are"
     parts.append(f"{report.faded} of {counted(total, 'memory')} that may fade {verb} below {bound:g}")
@@ -186,4 +185,4 @@ async def fading(memory: Memory, limit: int = 20, as_json: AsJson = False) -> No
         reasons = ", ".join(f"{count} {reason}" for reason, count in report.kept.items())
         kept = sum(report.kept.values())
         parts.append(f"{counted(kept, 'memory')} never {'fades' if kept == 1 else 'fade'}: {reasons}")
-    print_result(as_json, content, *parts)
+    output.print_result(as_json, content, *parts)

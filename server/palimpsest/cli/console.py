@@ -106,7 +106,43 @@ def absolute(path: str | Path) -> Path:
     return Path(path).expanduser().absolute()
 
 
-class CommandLine(TyperGroup):
+def _write_help(command: Any, ctx: Any, formatter: Any) -> None:
+    """Write the options and commands by panel. Rich would draw frames, and takes as long to import as all else here."""
+    command.format_usage(ctx, formatter)
+    command.format_help_text(ctx, formatter)
+    records: dict[str, list[tuple[str, str]]] = {}
+    for param in command.get_params(ctx):
+        if record := param.get_help_record(ctx):
+            panel = getattr(param, "rich_help_panel", None) or f"{param.param_type_name.capitalize()}s"
+            records.setdefault(panel, []).append(record)
+    for row in COMMANDS.values():
+        of, _, name = row.name.rpartition(" ")
+        if isinstance(command, CommandLine) and row.module:
+            records.setdefault(row.panel, []).append((name, row.help))
+        elif of == command.name:
+            records.setdefault("Commands", []).append((name, row.help))
+    for title, lines in records.items():
+        with formatter.section(title):
+            formatter.write_dl(lines)
+
+
+class Command(TyperCommand):
+    """A command with a plain help."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help."""
+        _write_help(self, ctx, formatter)
+
+
+class Commands(TyperGroup):
+    """Commands of a command, with a plain help."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help."""
+        _write_help(self, ctx, formatter)
+
+
+class CommandLine(Commands):
     """The whole command line: its own shared options are options of every command too, in one panel of the help."""
 
     def __init__(self, *args: Any, **keywords: Any) -> None:
@@ -117,7 +153,7 @@ class CommandLine(TyperGroup):
         self._prepare(self)
         listed = [row for row in COMMANDS.values() if row.module not in ("", MAIN)]
         self.commands = {
-            **{row.name: TyperCommand(row.name, help=row.help, rich_help_panel=row.panel) for row in listed},
+            **{row.name: Command(row.name, help=row.help) for row in listed},
             **self.commands,
         }
 
@@ -151,21 +187,6 @@ class CommandLine(TyperGroup):
             raise typer.Exit(2)
         return super().parse_args(ctx, args)
 
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the commands by panel. Rich would draw frames, and takes longer to import than all else here."""
-        self.format_usage(ctx, formatter)
-        self.format_help_text(ctx, formatter)
-        records: dict[str, list[tuple[str, str]]] = {}
-        for param in self.get_params(ctx):
-            if record := param.get_help_record(ctx):
-                records.setdefault(getattr(param, "rich_help_panel", None) or "Options", []).append(record)
-        for row in COMMANDS.values():
-            if row.module:
-                records.setdefault(row.panel, []).append((row.name, row.help))
-        for title, lines in records.items():
-            with formatter.section(title):
-                formatter.write_dl(lines)
-
     def load(self, name: str) -> None:
         """Import the module of a command. Until then only its help is known."""
         module, _, app = COMMANDS[name].module.partition(":")
@@ -179,9 +200,7 @@ class CommandLine(TyperGroup):
         self.commands.update(group.commands)
 
     def _prepare(self, group: TyperGroup) -> None:
-        """Give each command its panel and the shared options, and name in the help what each parameter takes."""
-        for name, command in group.commands.items():
-            cast("Any", command).rich_help_panel = COMMANDS[name].panel
+        """Give each command the shared options, and name in the help what each parameter takes."""
         _share(group, self._shared)
         _name_values(group)
 
@@ -257,7 +276,7 @@ def settings_of(ctx: typer.Context) -> Settings:
     return load_settings(options.config, **options.overrides)
 
 
-def command(app: typer.Typer, name: str, cls: type[TyperCommand] = TyperCommand) -> Callable[[_Work], _Work]:
+def command(app: typer.Typer, name: str, cls: type[Command] = Command) -> Callable[[_Work], _Work]:
     """Make a function a command of an app, with the parameters that `commands.txt` describes.
 
     One that is called `memory`, `settings`, `options` or `ctx` is given the open memory, the settings, the shared
@@ -265,7 +284,8 @@ def command(app: typer.Typer, name: str, cls: type[TyperCommand] = TyperCommand)
     """
 
     def add(work: _Work) -> _Work:
-        takes, described = inspect.signature(work, eval_str=True).parameters, COMMANDS[name].parameters
+        takes = inspect.signature(work, eval_str=True, locals=dict.fromkeys(("Memory", "Settings"))).parameters
+        described = COMMANDS[name].parameters
 
         @functools.wraps(work)
         def run(ctx: typer.Context, **arguments: Any) -> None:

@@ -6,31 +6,36 @@ import json
 from collections import Counter
 from datetime import datetime
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import typer
 
 from palimpsest.cli.console import CALLER, AsJson, Options, command, opened, progress_bar, settings_of
+from palimpsest.cli.lazy import (
+    advice,
+    document_pages,
+    files,
+    intake,
+    job_reports,
+    output,
+    readers,
+    replies,
+    validation,
+)
 from palimpsest.cli.memory_commands import hits_parts, search_parts
-from palimpsest.cli.output import Part, notes_text, picked, print_result, table
-from palimpsest.core import validation
 from palimpsest.core.clock import local_iso, parse_instant, shown_date
 from palimpsest.core.errors import InputError
-from palimpsest.core.files import open_plain_file, refuse_special
-from palimpsest.core.models import Scope
-from palimpsest.core.validation import ConversationInput, LeftOut, conversations_in, one_line
-from palimpsest.hooks.intake import SessionsRequest
-from palimpsest.learn import job_reports
-from palimpsest.learn.browsing import ConversationSummary
-from palimpsest.learn.commit import is_on_embedding
-from palimpsest.learn.document_pages import CONVERSATIONS as JSON_SUFFIXES
-from palimpsest.learn.document_pages import LearnedFolder
-from palimpsest.learn.job_reports import shown_fact
-from palimpsest.learn.readers import MARKUP, TEXT, decoded
-from palimpsest.memory import Memory
-from palimpsest.server import replies
-from palimpsest.server.advice import COMMANDS, left_out_notes
 from palimpsest.text.display import counted, shorten
+
+if TYPE_CHECKING:
+    from palimpsest.cli.output import Part
+    from palimpsest.core.models import Scope
+    from palimpsest.core.validation import ConversationInput
+    from palimpsest.hooks.intake import SessionsRequest
+    from palimpsest.learn.browsing import ConversationSummary
+    from palimpsest.learn.document_pages import LearnedFolder
+    from palimpsest.memory import Memory
+
 
 # The commands that list conversations, read one, and find messages in all of them.
 
@@ -53,27 +58,29 @@ async def conversations(
         page = await memory.conversations.list(memory.scope, limit=limit, cursor=cursor)
         listed = [
             {
-                **picked(each, "id client title"),
+                **output.picked(each, "id client title"),
                 "first_words": "" if each.first is None else _title(each),
-                **picked(each, "messages project began_at ended_at"),
+                **output.picked(each, "messages project began_at ended_at"),
             }
             for each in page.conversations
         ]
         content = {"conversations": listed, "cursor": page.cursor}
-        rows = table("id", "date", "client", "messages", "project", "title")
+        rows = output.table("id", "date", "client", "messages", "project", "title")
         for each in page.conversations:
             date = f"{each.ended_at:%Y-%m-%d}"
             rows.add_row(each.id[:8], date, each.client, each.messages, each.project, _title(each))
         listed_parts = [rows, "palimpsest conversations ID reads one"] if listed else ["no conversations"]
-        print_result(as_json, content, *listed_parts, *_more(page.cursor))
+        output.print_result(as_json, content, *listed_parts, *_more(page.cursor))
         return
     read = await memory.conversations.read(memory.scope, conversation_id, limit=limit, cursor=cursor)
     parts: list[Part] = []
     for message in read.messages:
         who = f"{message.name} ({message.role})" if message.name else message.role
         parts += [f"{local_iso(message.said_at)} {who}:", message.content, ""]
-    members = [picked(message, "id at=said_at role name text=content") for message in read.messages]
-    print_result(as_json, {"id": read.id, "messages": members, "cursor": read.cursor}, *parts, *_more(read.cursor))
+    members = [output.picked(message, "id at=said_at role name text=content") for message in read.messages]
+    output.print_result(
+        as_json, {"id": read.id, "messages": members, "cursor": read.cursor}, *parts, *_more(read.cursor)
+    )
 
 
 @command(app, "messages")
@@ -94,17 +101,17 @@ async def messages(  # noqa: PLR0913 - typer passes the options of a command by 
     given = {"kind": "message", "words": words, "role": role, "speaker": speaker, "session": session, "at": at}
     filters: dict[str, Any] = {name: value for name, value in given.items() if value}
     page = await memory.list(memory.scope, limit=limit, cursor=cursor, filters=filters)
-    parts = [*hits_parts(page.hits, f"messages of {memory.scope}"), *notes_text(page.notes)]
+    parts = [*hits_parts(page.hits, f"messages of {memory.scope}"), *output.notes_text(page.notes)]
     if not page.hits and not page.cursor:
         parts.insert(0, "there are no more" if cursor else f"no message of {memory.scope} matches")
-    print_result(as_json, replies.page_json(page, memory.scope, COMMANDS), *parts, *_more(page.cursor))
+    output.print_result(as_json, replies.page_json(page, memory.scope, advice.COMMANDS), *parts, *_more(page.cursor))
 
 
 def _title(conversation: ConversationSummary) -> str:
     """Return the title of a conversation, or its first words."""
     if conversation.title or conversation.first is None:
         return conversation.title
-    return shorten(one_line(conversation.first.content), TITLE_CHARS)
+    return shorten(validation.one_line(conversation.first.content), TITLE_CHARS)
 
 
 def _more(cursor: str | None) -> list[Part]:
@@ -134,25 +141,27 @@ async def documents(
         found, result = await memory.documents.delete(memory.scope, document_id, caller=CALLER)
         done = f"deleted: {found.title}, {counted(found.pages, 'page')}"
         content = {"deleted": replies.document_json(found), "notes": result.notes}
-        print_result(as_json, content, done, *notes_text(result.notes), done=done)
+        output.print_result(as_json, content, done, *output.notes_text(result.notes), done=done)
     elif page is not None:
         found, shown = await memory.documents.page(memory.scope, document_id, page)
         content = {**replies.document_json(found), "page": shown.number, "text": shown.message.content}
-        print_result(as_json, content, replies.document_page_text(found, shown, note=""))
+        output.print_result(as_json, content, replies.document_page_text(found, shown, note=""))
     else:
         found, pages = await memory.documents.pages(memory.scope, document_id)
-        print_result(as_json, replies.pages_json(found, pages), replies.pages_text(found, pages, note=""))
+        output.print_result(as_json, replies.pages_json(found, pages), replies.pages_text(found, pages, note=""))
 
 
 async def _list(memory: Memory, *, as_json: bool) -> None:
     listed = await memory.documents.list(memory.scope)
-    rows = table("id", "learned", "pages", "project", "title", "source")
+    rows = output.table("id", "learned", "pages", "project", "title", "source")
     for item in listed:
         date, count = shown_date(item.learned_at), str(item.pages)
         rows.add_row(item.id[:8], date, count, item.project, item.title, item.uri)
     content = {"documents": [replies.document_json(item) for item in listed]}
     more = "palimpsest documents ID shows the pages of one"
-    print_result(as_json, content, *([rows, more] if listed else ["no documents; palimpsest learn FILE adds one"]))
+    output.print_result(
+        as_json, content, *([rows, more] if listed else ["no documents; palimpsest learn FILE adds one"])
+    )
 
 
 async def _learn_documents(memory: Memory, path: Path) -> tuple[dict[str, Any], list[Part]]:
@@ -161,7 +170,9 @@ async def _learn_documents(memory: Memory, path: Path) -> tuple[dict[str, Any], 
         if path.is_dir():  # noqa: ASYNC240 - a moment
             result = await memory.documents.learn_folder(memory.scope, path, progress, caller=CALLER)
         else:
-            result = LearnedFolder([await memory.documents.learn_file(memory.scope, path, caller=CALLER)])
+            result = document_pages.LearnedFolder(
+                [await memory.documents.learn_file(memory.scope, path, caller=CALLER)]
+            )
     waiting = 0
     if not all(learned.is_unchanged for learned in result.learned):
         with progress_bar("embedding") as progress:
@@ -169,11 +180,11 @@ async def _learn_documents(memory: Memory, path: Path) -> tuple[dict[str, Any], 
     notes = _notes(result, waiting)
     content: dict[str, Any] = {
         "documents": [replies.learned_json(learned) for learned in result.learned],
-        "skipped": [picked(item, "path reason") for item in result.skipped],
+        "skipped": [output.picked(item, "path reason") for item in result.skipped],
         "gone": [replies.document_json(item) for item in result.gone],
         "notes": notes,
     }
-    return content, [*_lines(result, path), *notes_text(notes)]
+    return content, [*_lines(result, path), *output.notes_text(notes)]
 
 
 def _lines(result: LearnedFolder, path: Path) -> list[Part]:
@@ -221,7 +232,7 @@ async def learn_sessions(memory: Memory, request: SessionsRequest, *, as_json: b
     verb = "would take in" if request.is_dry_run else "took in"
     restored = f"; brought back after an undo: {counted(result.restored, 'message')}" if result.restored else ""
     done = f"{verb} {what} from {result.folder}; known already: {counted(result.known, 'message')}{restored}"
-    rows = table("project", "conversations", "messages")
+    rows = output.table("project", "conversations", "messages")
     for project, messages in result.messages.most_common():
         rows.add_row(project or "(none)", result.conversations[project], messages)
     parts: list[Part] = [done, *([rows] if result.messages else [])]
@@ -239,11 +250,11 @@ async def learn_sessions(memory: Memory, request: SessionsRequest, *, as_json: b
             project: {"conversations": result.conversations[project], "messages": messages}
             for project, messages in result.messages.items()
         },
-        **picked(result, "known restored examples left_out"),
+        **output.picked(result, "known restored examples left_out"),
         "edits": list(result.edits.values()),
         "queued": result.queued,
     }
-    print_result(as_json, content, *parts, done="" if request.is_dry_run else done)
+    output.print_result(as_json, content, *parts, done="" if request.is_dry_run else done)
 
 
 # `palimpsest learn`: store a conversation from a file.
@@ -283,7 +294,7 @@ async def learn(  # noqa: PLR0913 - typer passes the options of a command by nam
         if ask or temporary:
             raise InputError("--ask and --temporary go with a file. Nothing was stored")
         at = parse_instant(since, "--since", settings_of(ctx).zones.default) if since else None
-        request = SessionsRequest(clients[0], folder, at, is_dry_run=dry_run, caller=CALLER)
+        request = intake.SessionsRequest(clients[0], folder, at, is_dry_run=dry_run, caller=CALLER)
         async with opened(ctx) as memory:
             await learn_sessions(memory, request, as_json=as_json)
         return
@@ -300,7 +311,7 @@ async def learn(  # noqa: PLR0913 - typer passes the options of a command by nam
         found = {each: await memory.search(memory.scope, each, limit=3, caller=CALLER) for each in ask or ()}
         content["answers"] = {question: replies.search_json(answer, memory.scope) for question, answer in found.items()}
         parts += [part for question, answer in found.items() for part in search_parts(answer, question, memory.scope)]
-        print_result(as_json, content, *parts, done=done)
+        output.print_result(as_json, content, *parts, done=done)
 
 
 def _is_conversation(file: Path) -> bool:
@@ -310,13 +321,13 @@ def _is_conversation(file: Path) -> bool:
     """
     suffix = file.suffix.lower()
     if file.exists():
-        refuse_special(file)
-    if suffix in JSON_SUFFIXES:
+        files.refuse_special(file)
+    if suffix in document_pages.CONVERSATIONS:
         return True
-    if file.is_dir() or suffix in TEXT | MARKUP:
+    if file.is_dir() or suffix in readers.TEXT | readers.MARKUP:
         return False
     try:
-        with open_plain_file(file) as stream:
+        with files.open_plain_file(file) as stream:
             beginning = stream.read(BEGINNING_BYTES).decode("utf-8-sig", "replace")
     except OSError:  # reading it as a document says what is wrong
         return False
@@ -328,6 +339,8 @@ async def _learn_file(memory: Memory, file: Path, *, stays: bool, embeds: bool) 
 
     `stays`: all of it stays in the project. `embeds`: texts that wait for it are embedded now.
     """
+    from palimpsest.learn.commit import is_on_embedding  # noqa: PLC0415 - its help needs none of it
+
     conversations, notes = _conversations_in(file, memory.scope, memory.engine.clock())
     total = sum(len(conversation.messages) for conversation in conversations)
     kept = learned = done = 0
@@ -349,7 +362,7 @@ async def _learn_file(memory: Memory, file: Path, *, stays: bool, embeds: bool) 
             waiting = await memory.documents.embed(progress)
         told = told if waiting else [note for note in told if not is_on_embedding(note)]
     text = f"learned {counted(kept, 'message')} and {counted(learned, 'fact')} from {file}"
-    return {"kept_messages": kept, "facts": learned, "notes": told}, [text, *notes_text(told)]
+    return {"kept_messages": kept, "facts": learned, "notes": told}, [text, *output.notes_text(told)]
 
 
 def _conversations_in(file: Path, scope: Scope, now: datetime) -> tuple[list[ConversationInput], dict[str, None]]:
@@ -365,21 +378,21 @@ def _conversations_in(file: Path, scope: Scope, now: datetime) -> tuple[list[Con
         raise InputError(f"{file} cannot be read: {error}. Nothing was stored") from error
     except (json.JSONDecodeError, RecursionError) as error:
         raise InputError(f"{file} is not JSON: {error}. Nothing was stored") from error
-    read = [validation.read_conversation(messages, scope, now) for messages in conversations_in(value)]
+    read = [validation.read_conversation(messages, scope, now) for messages in validation.conversations_in(value)]
     conversations = [conversation for conversation in read if conversation.messages]
     if not conversations:
         problem = next((each.problem for each in read if each.problem), "it has no message with text")
         raise InputError(f"{file} is not a conversation: {problem}. {_EXPORTS}. Nothing was stored")
-    left_out = sum((conversation.left_out for conversation in read), LeftOut())
-    return conversations, dict.fromkeys((*notes, *left_out_notes(left_out)))
+    left_out = sum((conversation.left_out for conversation in read), validation.LeftOut())
+    return conversations, dict.fromkeys((*notes, *advice.left_out_notes(left_out)))
 
 
 def _text_in(file: Path) -> tuple[str, tuple[str, ...]]:
     """Return the text of a file, and a note if its encoding had to be guessed. Raises InputError and OSError."""
-    with open_plain_file(file) as stream:
+    with files.open_plain_file(file) as stream:
         data = stream.read()
     try:
-        return decoded(data), ()
+        return readers.decoded(data), ()
     except InputError as error:
         text = data.decode("cp1252", "ignore")
         foreign = sum(not char.isascii() for char in text)
@@ -407,8 +420,8 @@ async def jobs(memory: Memory, retry: bool = False, as_json: AsJson = False) -> 
         {
             "kind": report.job.kind,
             "scope": str(report.job.scope),
-            **picked(report.job, "state messages=message_ids memories=memory_ids"),
-            **picked(report.job, "created_at due_at finished_at failures=attempts error"),
+            **output.picked(report.job, "state messages=message_ids memories=memory_ids"),
+            **output.picked(report.job, "created_at due_at finished_at failures=attempts error"),
             "waits_for": report.waits_for,
             "learned": [
                 {"id": memory.id, "memory": memory.text, "holds": memory.deleted_at is None}
@@ -419,13 +432,13 @@ async def jobs(memory: Memory, retry: bool = False, as_json: AsJson = False) -> 
         for report in reports
     ]
     values = {"jobs": listed, "model": job_reports.as_values(use, settings)}
-    rows = table("job", "scope", "since", "state", "failures", "result")
+    rows = output.table("job", "scope", "since", "state", "failures", "result")
     for report in reports:
         job = report.job
         about = [(len(job.message_ids), "message"), (len(job.memory_ids), "memory")]
         counts = " and ".join(counted(number, name) for number, name in about if number)
-        came = [*map(shown_fact, report.memories), *job.notes, *filter(None, (job.error, report.waits_for))]
+        came = [*map(job_reports.shown_fact, report.memories), *job.notes, *filter(None, (job.error, report.waits_for))]
         kind = f"{job.kind} from {counts}" if counts else job.kind
         rows.add_row(kind, job.scope, local_iso(job.created_at), job.state, job.attempts or "", "\n".join(came))
     parts: list[Part] = [*([done] if done else []), rows if reports else "there are no jobs"]
-    print_result(as_json, values, *parts, f"model: {job_reports.in_words(use, settings)}", done=done)
+    output.print_result(as_json, values, *parts, f"model: {job_reports.in_words(use, settings)}", done=done)

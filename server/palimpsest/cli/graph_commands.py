@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
-from palimpsest.cli.console import CALLER, AsJson, command
-from palimpsest.cli.output import print_file, print_note, print_result, print_text, printing, table
-from palimpsest.core import validation
+from palimpsest.cli.console import CALLER, AsJson, Commands, command
+from palimpsest.cli.lazy import advice, files, output, replies, validation
 from palimpsest.core.clock import parse_until, shown_date
 from palimpsest.core.errors import InputError
-from palimpsest.core.files import replace_file
-from palimpsest.core.models import EntityType
-from palimpsest.learn.entity_graph import EntityEdited, GraphForm, Subgraph, written
-from palimpsest.learn.summaries.dossier import lines_of
-from palimpsest.memory import Memory
-from palimpsest.server import replies
-from palimpsest.server.advice import short
+from palimpsest.core.models import EntityType, GraphForm
 from palimpsest.text.display import counted
+
+if TYPE_CHECKING:
+    from palimpsest.learn.entity_graph import EntityEdited, Subgraph
+    from palimpsest.memory import Memory
+
 
 # Commands on entities: list them, show what is known about one, and say who is the same as whom.
 
@@ -30,7 +27,7 @@ SHOW = "show"
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A name, or the id from palimpsest entities.")]
 
 
-class EntityCommands(TyperGroup):
+class EntityCommands(Commands):
     """The commands of `entity`. A call that names none of them shows an entity: `palimpsest entity Ana`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -56,22 +53,24 @@ async def entities(
 ) -> None:
     """List the people, places and things that memories mention, the one mentioned last first."""
     listed = await memory.graph.entities(memory.scope, type=type, limit=limit)
-    rows = table("id", "type", "memories", "last", "name")
+    rows = output.table("id", "type", "memories", "last", "name")
     for item in listed:
         known = item.entity
         name = f"{known.name} (the user)" if known.is_user else known.name
-        rows.add_row(short(known.id), known.type, item.mentions, shown_date(item.mentioned_at), name)
+        rows.add_row(advice.short(known.id), known.type, item.mentions, shown_date(item.mentioned_at), name)
     nothing = f"no {type} is known yet" if type else replies.NO_ENTITIES
-    print_result(as_json, replies.entities_json(listed), rows if listed else nothing)
+    output.print_result(as_json, replies.entities_json(listed), rows if listed else nothing)
 
 
 @command(entity, "entity show")
 async def show(memory: Memory, name: str, hops: int = 1, as_of: str = "", as_json: AsJson = False) -> None:
     """Show what is known about somebody or something. The word show can be left out."""
+    from palimpsest.learn.summaries.dossier import lines_of  # noqa: PLC0415 - its help needs none of it
+
     instant = parse_until(as_of, "--as-of", memory.zone) if as_of else None
     found = await memory.graph.dossiers(memory.scope, name, hops=hops, as_of=instant)
     texts = ["\n".join(lines) for lines in lines_of(found, validation.MAX_TOKENS)]
-    print_result(as_json, {"entities": [replies.dossier_json(dossier) for dossier in found]}, "\n\n".join(texts))
+    output.print_result(as_json, {"entities": [replies.dossier_json(dossier) for dossier in found]}, "\n\n".join(texts))
 
 
 @command(entity, "entity merge")
@@ -101,7 +100,7 @@ async def rename(
 
 def _print(as_json: bool, edited: EntityEdited) -> None:
     text = replies.edited_text(edited)
-    print_result(as_json, replies.edited_json(edited), text, done=text)
+    output.print_result(as_json, replies.edited_json(edited), text, done=text)
 
 
 # The command that writes the graph as a drawing, or as data for other programs.
@@ -115,33 +114,37 @@ async def graph(
     hops: int = 1,
     limit: int = 100,
     as_of: str = "",
-    output: Path | None = None,
+    file: Path | None = None,
     as_json: AsJson = False,
 ) -> None:
     """Draw how people, places and things are connected now, or were at a time. --json is --format json."""
     instant = parse_until(as_of, "--as-of", memory.zone) if as_of else None
     scope = memory.scope
     found = await memory.graph.subgraph(scope, about=about, hops=hops, limit=limit, as_of=instant)
-    _write(found, "json" if as_json else form, output)
+    _write(found, "json" if as_json else form, file)
     if not found.relations:
-        print_note("no relation is known here; a language model states them, or whoever adds a text with relations")
+        output.print_note(
+            "no relation is known here; a language model states them, or whoever adds a text with relations"
+        )
     elif len(found.relations) == limit:
-        print_note(f"these are the newest {limit:,} relations; a larger --limit shows more")
+        output.print_note(f"these are the newest {limit:,} relations; a larger --limit shows more")
 
 
-def _write(found: Subgraph, form: GraphForm, output: Path | None) -> None:
+def _write(found: Subgraph, form: GraphForm, file: Path | None) -> None:
+    from palimpsest.learn.entity_graph import written  # noqa: PLC0415 - its help needs none of it
+
     text = written(found, form)
-    if output is None:
-        with printing():
-            print_file([text])
+    if file is None:
+        with output.printing():
+            output.print_file([text])
         return
-    if output.exists():
-        raise InputError(f"{output} already exists. Nothing was written. Name a new file")
+    if file.exists():
+        raise InputError(f"{file} already exists. Nothing was written. Name a new file")
     try:
-        with replace_file(output) as file:
-            file.write(text)
+        with files.replace_file(file) as stream:
+            stream.write(text)
     except OSError as error:
-        raise InputError(f"{output} cannot be written: {error}") from error
+        raise InputError(f"{file} cannot be written: {error}") from error
     counts = f"{counted(len(found.entities), 'entity')} and {counted(len(found.relations), 'relation')}"
-    done = f"wrote {counts} to {output}"
-    print_text(done, done=done, soft_wrap=True)
+    done = f"wrote {counts} to {file}"
+    output.print_text(done, done=done, soft_wrap=True)

@@ -12,38 +12,23 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, cast
 
 import typer
-from rich.cells import cell_len
-from rich.text import Text
-from typer.core import TyperCommand
 
-from palimpsest.cli.console import CALLER, AsJson, Options, command, opened, settings_of
-from palimpsest.cli.output import (
-    MAX_NAME,
-    MAX_TEXT,
-    Part,
-    cut_to_width,
-    notes_text,
-    plain,
-    print_note,
-    print_result,
-    table,
-)
-from palimpsest.core import models, validation
+from palimpsest.cli.console import CALLER, AsJson, Command, Options, command, opened, settings_of
+from palimpsest.cli.lazy import advice, filters, models, output, replies, validation
 from palimpsest.core.clock import parse_instant, parse_until
 from palimpsest.core.errors import InputError
-from palimpsest.core.filters import FADED, FIELDS
-from palimpsest.core.models import Hit, Message, Relation, Scope, probable
-from palimpsest.core.validation import relations_from
-from palimpsest.learn.edit import deleted_error
-from palimpsest.memory import Memory, open_memory
-from palimpsest.recall.hits import shortest_passages
-from palimpsest.recall.search import SearchResult
-from palimpsest.server import advice, replies
-from palimpsest.server.advice import COMMANDS, short
 from palimpsest.text.display import visible
+
+if TYPE_CHECKING:
+    from palimpsest.cli.output import Part, Text
+    from palimpsest.core.models import Hit, Relation, Scope
+    from palimpsest.learn.commit import WriteResult
+    from palimpsest.memory import Memory
+    from palimpsest.recall.search import SearchResult
+
 
 # What a person types for a filter, for metadata and for a text: in words, on standard input, or in an editor.
 
@@ -81,7 +66,7 @@ def _filter_from(condition: str) -> dict[str, Any]:
         raise InputError(f"--filter '{condition[:80]}' has no KEY, sign and VALUE; use {_EXAMPLES}")
     key, operator = match["key"].strip(), _SIGNS[match["sign"]]
     readings = _readings(match["value"])
-    values = readings[:1] if key == FADED else [match["value"]] if key in FIELDS else readings
+    values = readings[:1] if key == filters.FADED else [match["value"]] if key in filters.FIELDS else readings
     if len(values) == 1:
         return {key: {operator: values[0]}}
     if operator in ("eq", "ne"):
@@ -104,7 +89,7 @@ def _refuse(constant: str) -> NoReturn:
     raise ValueError(constant)
 
 
-class WithRelations(TyperCommand):
+class WithRelations(Command):
     """A command whose option `--relation` takes three values. In Typer such an option cannot be repeated."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -125,7 +110,7 @@ def relations_from_words(words: Sequence[str]) -> tuple[Relation, ...]:
         relations = [[str(name) for name in json.loads(word)] for word in words]
     except (json.JSONDecodeError, TypeError) as error:
         raise InputError(f"{_RELATION} needs three names, such as {_RELATION} Ana 'lives in' Lyon") from error
-    return relations_from(relations)
+    return validation.relations_from(relations)
 
 
 def hints_from_words(words: Sequence[str]) -> tuple[str, ...]:
@@ -200,9 +185,9 @@ def hits_parts(hits: Sequence[Hit], title: str) -> list[Part]:
     """Return hits as a table, and how to get the whole of what is cut; nothing if there are none."""
     if not hits:
         return []
-    rows = table("id", "date", "who", "what", title=title)
+    rows = output.table("id", "date", "who", "what", title=title)
     for hit in hits:
-        rows.add_row(short(hit.id), hit.date, _who(hit), _what(hit))
+        rows.add_row(advice.short(hit.id), hit.date, _who(hit), _what(hit))
     return [rows, *_shortened(hits)]
 
 
@@ -211,13 +196,19 @@ def search_parts(result: SearchResult, query: str, scope: Scope) -> list[Part]:
 
     A text of another project than the scope's begins with the project's name.
     """
-    notes = notes_text(result.notes)
+    from palimpsest.recall.hits import shortest_passages  # noqa: PLC0415 - its help needs none of it
+
+    notes = output.notes_text(result.notes)
     if not result.hits and not result.omitted:
-        return [f"nothing was found for: {cut_to_width(_one_line(query), MAX_TEXT)}", *notes]
-    rows = table("id", "relevance", "date", "who", "what", title=query)
+        return [f"nothing was found for: {output.cut_to_width(_one_line(query), output.MAX_TEXT)}", *notes]
+    rows = output.table("id", "relevance", "date", "who", "what", title=query)
     for hit in shortest_passages(result.hits, query):
         rows.add_row(
-            short(hit.id), f"{hit.relevance:.2f}", hit.date, _who(hit), _what(hit, advice.other_project(hit, scope))
+            advice.short(hit.id),
+            f"{hit.relevance:.2f}",
+            hit.date,
+            _who(hit),
+            _what(hit, advice.other_project(hit, scope)),
         )
         if hit.score_parts:
             rows.add_row("", "", "", "", f"{hit.score:.3f}: {replies.explanation(hit)}")
@@ -229,7 +220,7 @@ def search_parts(result: SearchResult, query: str, scope: Scope) -> list[Part]:
 
 
 def _who(hit: Hit) -> Text:
-    return plain(cut_to_width(visible(replies.speaker_of(hit)), MAX_NAME))
+    return output.plain(output.cut_to_width(visible(replies.speaker_of(hit)), output.MAX_NAME))
 
 
 def _what(hit: Hit, project: str = "") -> Text:
@@ -240,13 +231,15 @@ def _what(hit: Hit, project: str = "") -> Text:
     text = visible(_one_line(hit.text))
     if _is_cut(hit):
         length = len(hit.text) if hit.length is None else hit.length
-        text = f"{cut_to_width(text, MAX_TEXT)} ({length:,} characters)"
+        text = f"{output.cut_to_width(text, output.MAX_TEXT)} ({length:,} characters)"
     place = f"({project}) " if project else ""
-    return plain(f"{place}{f'(replaced by {short(hit.superseded_by)}) ' if hit.superseded_by else ''}{text}")
+    return output.plain(
+        f"{place}{f'(replaced by {advice.short(hit.superseded_by)}) ' if hit.superseded_by else ''}{text}"
+    )
 
 
 def _is_cut(hit: Hit) -> bool:
-    return hit.length is not None or cell_len(visible(_one_line(hit.text))) > MAX_TEXT
+    return hit.length is not None or output.cell_len(visible(_one_line(hit.text))) > output.MAX_TEXT
 
 
 def _one_line(text: str) -> str:
@@ -255,12 +248,18 @@ def _one_line(text: str) -> str:
 
 def _shortened(hits: Sequence[Hit]) -> list[str]:
     """Return how to get the whole texts, if a text is cut."""
-    return [COMMANDS.shortened] if any(map(_is_cut, hits)) else []
+    return [advice.COMMANDS.shortened] if any(map(_is_cut, hits)) else []
 
 
 # Commands that change one memory or delete it: edit, delete, undelete.
 
 app = typer.Typer()
+
+
+def print_changed(as_json: bool, result: WriteResult, scope: Scope) -> None:
+    """Print what a command changed."""
+    text = replies.changed_text(result, scope, advice.COMMANDS)
+    output.print_result(as_json, replies.changed_json(result, scope, advice.COMMANDS), text, done=text)
 
 
 @command(app, "edit")
@@ -276,6 +275,9 @@ async def edit(
     as_json: AsJson = False,
 ) -> None:
     """Give a memory another text, other metadata or other hints. The history keeps the old ones."""
+    from palimpsest.learn.edit import deleted_error  # noqa: PLC0415 - its help needs none of it
+    from palimpsest.memory import open_memory  # noqa: PLC0415 - as the line above
+
     changes = metadata_from_words(metadata or (), may_remove=True)
     file: Path | None = None
     before: models.Memory | None = None
@@ -301,11 +303,10 @@ async def edit(
             )
             if file is not None:
                 file.unlink(missing_ok=True)
-            reply = replies.changed_text(result, memory.scope, COMMANDS)
-            print_result(as_json, replies.changed_json(result, memory.scope, COMMANDS), reply, done=reply)
+            print_changed(as_json, result, memory.scope)
     finally:
         if file is not None and file.exists():
-            print_note(f"your text is kept in {file}")
+            output.print_note(f"your text is kept in {file}")
 
 
 @command(app, "delete")
@@ -317,17 +318,15 @@ async def delete(
     if everything == bool(ids):
         raise InputError("give either ids or --all. Nothing was deleted")
     if ids:
-        result = await memory.delete(scope, ids, caller=CALLER)
-        text = replies.changed_text(result, scope, COMMANDS)
-        print_result(as_json, replies.changed_json(result, scope, COMMANDS), text, done=text)
+        print_changed(as_json, await memory.delete(scope, ids, caller=CALLER), scope)
         return
     stored = await memory.scope_contents(scope)
     if not yes and (stored.memories or stored.messages):
         kept = "what is outside the project stays" if scope.project else "what belongs to projects stays"
         typer.confirm(visible(f"Delete {stored} of {scope} ({kept})?"), abort=True, err=True)
     result = await memory.delete_all(scope, caller=CALLER)
-    text = replies.all_deleted_text(result, scope, COMMANDS)
-    print_result(as_json, replies.deleted_all_json(result), text, done=text)
+    text = replies.all_deleted_text(result, scope, advice.COMMANDS)
+    output.print_result(as_json, replies.deleted_all_json(result), text, done=text)
 
 
 @command(app, "undelete")
@@ -335,7 +334,7 @@ async def undelete(memory: Memory, memory_id: str, as_json: AsJson = False) -> N
     """Restore a deleted or replaced memory, or a deleted message. palimpsest list --deleted has their ids."""
     result = await memory.restore(memory.scope, memory_id, caller=CALLER)
     text = replies.restored_text(result, memory.scope)
-    print_result(as_json, replies.changed_json(result, memory.scope, COMMANDS), text, done=text)
+    output.print_result(as_json, replies.changed_json(result, memory.scope, advice.COMMANDS), text, done=text)
 
 
 # Commands that add, search, list and show memories.
@@ -369,10 +368,10 @@ async def add(  # noqa: PLR0913 - typer passes the options of a command by name
         hints=hints_from_words(hint or ()),
         caller=CALLER,
     )
-    general = advice.general_notes("" if scope.project else project, COMMANDS, is_successor=bool(replaces))
+    general = advice.general_notes("" if scope.project else project, advice.COMMANDS, is_successor=bool(replaces))
     result = replace(result, notes=(*result.notes, *general))
-    reply = replies.added_text(result, scope, COMMANDS)
-    print_result(as_json, replies.added_json(result, scope, COMMANDS), reply, done=reply)
+    reply = replies.added_text(result, scope, advice.COMMANDS)
+    output.print_result(as_json, replies.added_json(result, scope, advice.COMMANDS), reply, done=reply)
 
 
 @command(app, "search")
@@ -405,11 +404,11 @@ async def search(  # noqa: PLR0913 - typer passes the options of a command by na
         hops=hops,
         caller=CALLER,
     )
-    if not probable(answer.hits) and not all_projects:
+    if not models.probable(answer.hits) and not all_projects:
         projects = await memory.projects_that_answer(
             memory.scope, query, also=wordings, filters=conditions, as_of=instant
         )
-        answer = replace(answer, notes=(*answer.notes, *advice.elsewhere_notes(projects, COMMANDS)))
+        answer = replace(answer, notes=(*answer.notes, *advice.elsewhere_notes(projects, advice.COMMANDS)))
     parts = search_parts(answer, query, memory.scope)
     if not answer.hits and not answer.omitted:
         scope = memory.scope
@@ -419,7 +418,7 @@ async def search(  # noqa: PLR0913 - typer passes the options of a command by na
             parts.append("search without --filter, or see palimpsest list")
         else:
             parts.append("palimpsest list shows what is stored")
-    print_result(as_json, replies.search_json(answer, memory.scope, COMMANDS), *parts)
+    output.print_result(as_json, replies.search_json(answer, memory.scope, advice.COMMANDS), *parts)
 
 
 @command(app, "list")
@@ -435,16 +434,16 @@ async def list_(
     page = await memory.list(
         memory.scope, limit=limit, cursor=cursor, deleted=deleted, filters=filters_from(filters or ())
     )
-    unlisted = advice.unlisted_notes(page, COMMANDS)
+    unlisted = advice.unlisted_notes(page, advice.COMMANDS)
     page = replace(page, notes=(*page.notes, *unlisted))
     kinds = "messages" if page.hits and all(hit.kind == "message" for hit in page.hits) else "memories"
     title = f"{'deleted ' if deleted else ''}{kinds} of {memory.scope}"
-    parts = [*hits_parts(page.hits, title), *notes_text(page.notes)]
+    parts = [*hits_parts(page.hits, title), *output.notes_text(page.notes)]
     if not page.hits and not unlisted:
         parts.insert(0, _nothing_listed(memory.scope, deleted=deleted, is_filtered=bool(filters), cursor=cursor))
     if page.cursor:
         parts.append(f"more: --cursor {page.cursor}")
-    print_result(as_json, replies.page_json(page, memory.scope, COMMANDS), *parts)
+    output.print_result(as_json, replies.page_json(page, memory.scope, advice.COMMANDS), *parts)
 
 
 def _nothing_listed(scope: Scope, *, deleted: bool, is_filtered: bool, cursor: str | None) -> str:
@@ -465,23 +464,23 @@ def _nothing_listed(scope: Scope, *, deleted: bool, is_filtered: bool, cursor: s
 async def get(memory: Memory, memory_id: str, as_json: AsJson = False) -> None:
     """Print a memory or message whole, with its sources, metadata and dates."""
     owner = await memory.get(memory.scope, memory_id)
-    sources = () if isinstance(owner, Message) else await memory.sources(memory.scope, owner.id)
+    sources = () if isinstance(owner, models.Message) else await memory.sources(memory.scope, owner.id)
     content = replies.whole_json(owner, sources)
-    print_result(as_json, content, replies.whole_reply_text(owner, sources), soft_wrap=True)
+    output.print_result(as_json, content, replies.whole_reply_text(owner, sources), soft_wrap=True)
 
 
 @command(app, "history")
 async def history(memory: Memory, memory_id: str, as_json: AsJson = False) -> None:
     """Show every version of a memory, or the whole text of a message."""
     owner = await memory.get(memory.scope, memory_id)
-    if isinstance(owner, Message):
+    if isinstance(owner, models.Message):
         reply, text = replies.message_history_json(owner), replies.whole_text(owner)
     else:
         stored, versions = await memory.history(memory.scope, owner.id)
         relatives = await memory.predecessors(memory.scope, stored.id), await memory.linked(memory.scope, stored)
         reply = replies.history_json(stored, versions, *relatives)
         text = replies.history_text(stored, versions, *relatives)
-    print_result(as_json, reply, text)
+    output.print_result(as_json, reply, text)
 
 
 @command(app, "summary")
@@ -498,6 +497,6 @@ async def summary(
     results = [await memory.summary(memory.scope, kind, refresh=refresh, caller=CALLER) for kind in kinds]
     as_values = [replies.summary_json(result, memory.scope) for result in results]
     if days:
-        print_result(as_json, {"days": as_values}, replies.days_text(results, memory.scope))
+        output.print_result(as_json, {"days": as_values}, replies.days_text(results, memory.scope))
     else:
-        print_result(as_json, as_values[0], replies.summary_text(results[0], memory.scope, COMMANDS))
+        output.print_result(as_json, as_values[0], replies.summary_text(results[0], memory.scope, advice.COMMANDS))

@@ -5,48 +5,35 @@ from __future__ import annotations
 import difflib
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
-from palimpsest.admin.configuration import (
-    OPENAI_URL,
-    ModelChoice,
-    choose_embedder,
-    embedders,
-    local_servers,
-    settings_file,
-    try_model,
-    write_settings,
-)
-from palimpsest.cli.clients import installation
 from palimpsest.cli.clients.catalog import CLIENTS, Client, Folders, client_named
-from palimpsest.cli.clients.client_status import state_of, switched_off
-from palimpsest.cli.clients.config_files import FileEdit, write
-from palimpsest.cli.clients.installation import ENTRY_NAME, Target, in_temporary_environment
-from palimpsest.cli.console import AsJson, Options, command, run_async, settings_of
-from palimpsest.cli.output import Part, print_file, print_result, print_text, printing, table
+from palimpsest.cli.console import AsJson, Commands, Options, command, run_async, settings_of
+from palimpsest.cli.lazy import (
+    access_tokens,
+    client_status,
+    config_files,
+    configuration,
+    core_settings,
+    installation,
+    output,
+    settings_file,
+    validation,
+)
 from palimpsest.core.clock import in_zone, local_iso, now, shown_date
 from palimpsest.core.errors import EmbedderError, InputError, ModelError, SettingsError
-from palimpsest.core.models import Scope
-from palimpsest.core.settings import (
-    AUTO,
-    CONFIG_VARIABLE,
-    ENV_PREFIX,
-    Provider,
-    Settings,
-    environment_variable,
-    is_on_this_machine,
-    unused_variables_text,
-)
-from palimpsest.core.settings_file import is_key
-from palimpsest.core.validation import ScopeInput, scope_from
-from palimpsest.learn.browsing import unknown_project
-from palimpsest.learn.engine import NEEDED_PROMPTS
-from palimpsest.llm.prompts import PromptFiles, shipped_directory
-from palimpsest.memory import open_memory
-from palimpsest.server import access_tokens
+from palimpsest.core.models import EmbedderName, Scope
 from palimpsest.text.display import counted, shorten, visible
+
+if TYPE_CHECKING:
+    from palimpsest.admin.configuration import ModelChoice
+    from palimpsest.cli.clients.config_files import FileEdit
+    from palimpsest.cli.clients.installation import Target
+    from palimpsest.core.settings import Settings
+    from palimpsest.llm.prompts import PromptFiles
+
 
 # `palimpsest embedder`: show the embedders, and choose another one.
 
@@ -54,31 +41,33 @@ app = typer.Typer()
 
 
 @command(app, "embedder")
-async def embedder(ctx: typer.Context, name: Provider | None = None, as_json: AsJson = False) -> None:
+async def embedder(ctx: typer.Context, name: EmbedderName | None = None, as_json: AsJson = False) -> None:
     """Show the embedders and which one is in use, or choose another one."""
     settings = settings_of(ctx)
     if name is not None:
-        file, chosen = choose_embedder(settings, name)
+        file, chosen = configuration.choose_embedder(settings, name)
         await _say_chosen(settings_of(ctx), name, file, chosen, as_json=as_json)
         return
     fingerprint, waiting = await _in_use(settings)
-    provider, infos = settings.embedder.provider, embedders(settings)
-    rows = table("name", "can be used", "what it is")
+    provider, infos = settings.embedder.provider, configuration.embedders(settings)
+    rows = output.table("name", "can be used", "what it is")
     for info in infos:
         rows.add_row(info.name, info.obstacle or "yes", info.about)
     source = "the best that runs here" if provider == "local" else "chosen in the settings"
-    parts: list[Part] = [rows, f"in use: {fingerprint} ({provider}: {source})"]
+    parts: list[output.Part] = [rows, f"in use: {fingerprint} ({provider}: {source})"]
     if waiting:
         parts.append(
             f"Waiting to be embedded, and found by words until then: {counted(waiting, 'text')}. "
             "A server embeds them in the background; palimpsest rebuild does it now."
         )
     content = {"provider": provider, "fingerprint": fingerprint, "waiting": waiting, "embedders": infos}
-    print_result(as_json, content, *parts)
+    output.print_result(as_json, content, *parts)
 
 
 async def _in_use(settings: Settings) -> tuple[str, int]:
     """Return the fingerprint of the embedder in use, or why it cannot be used, and how many texts wait for it."""
+    from palimpsest.memory import open_memory  # noqa: PLC0415 - its help needs none of it
+
     try:
         async with open_memory(settings, background=False) as memory:
             return memory.engine.embedder.fingerprint, await memory.care.waiting()
@@ -86,7 +75,7 @@ async def _in_use(settings: Settings) -> tuple[str, int]:
         return f"none: {error}", 0
 
 
-async def _say_chosen(settings: Settings, name: Provider, file: Path, fingerprint: str, *, as_json: bool) -> None:
+async def _say_chosen(settings: Settings, name: EmbedderName, file: Path, fingerprint: str, *, as_json: bool) -> None:
     is_effective = settings.embedder.provider == name
     _, waiting = await _in_use(settings)
     done = f"{file}: embedder.provider = {name} ({fingerprint})"
@@ -99,31 +88,31 @@ async def _say_chosen(settings: Settings, name: Provider, file: Path, fingerprin
             "does it in the background, palimpsest rebuild does it now. Restart the clients."
         )
     content = {"file": file, "provider": name, "fingerprint": fingerprint, "effective": is_effective}
-    print_result(as_json, {**content, "waiting": waiting}, done, next_step, done=done)
+    output.print_result(as_json, {**content, "waiting": waiting}, done, next_step, done=done)
 
 
 # `palimpsest prompts`: list, show, check and compare the prompt files.
 
-prompts_app = typer.Typer(no_args_is_help=True, help="Show and check the prompts for the language model.")
+prompts_app = typer.Typer(cls=Commands, no_args_is_help=True, help="Show and check the prompts for the language model.")
 
 
 @command(prompts_app, "prompts list")
 def prompts_list(settings: Settings) -> None:
     """List the prompts with version, fingerprint and file."""
     prompts = _prompt_files(settings)
-    rows = table("prompt", "version", "fingerprint", "file")
+    rows = output.table("prompt", "version", "fingerprint", "file")
     for name in prompts.needed:
         prompt = prompts.get(name)
         rows.add_row(name, prompt.version, prompt.fingerprint, prompt.path)
-    print_text(rows)
+    output.print_text(rows)
 
 
 @command(prompts_app, "prompts show")
 def prompts_show(settings: Settings, name: str) -> None:
     """Print a prompt file as it is used."""
     text = _prompt_files(settings).path(name).read_text("utf-8")
-    with printing():
-        print_file([text])
+    with output.printing():
+        output.print_file([text])
 
 
 @command(prompts_app, "prompts check")
@@ -131,27 +120,32 @@ def prompts_check(settings: Settings) -> None:
     """Check every prompt. If one cannot be used, name the file and the variable and exit with 1."""
     prompts = _prompt_files(settings)
     prompts.check()
-    print_text(f"{len(prompts.needed)} valid prompts")
+    output.print_text(f"{len(prompts.needed)} valid prompts")
 
 
 @command(prompts_app, "prompts diff")
 def prompts_diff(settings: Settings, name: str | None = None) -> None:
     """Show how your prompts differ from the shipped ones."""
+    from palimpsest.llm.prompts import shipped_directory  # noqa: PLC0415 - its help needs none of it
+
     prompts = _prompt_files(settings)
     for prompt_name in [name] if name else prompts.needed:
         used, shipped = prompts.path(prompt_name), shipped_directory() / f"{prompt_name}.md"
         lines = [path.read_text("utf-8").splitlines(keepends=True) for path in (shipped, used)]
-        with printing():
-            print_file(difflib.unified_diff(*lines, fromfile=str(shipped), tofile=str(used)))
+        with output.printing():
+            output.print_file(difflib.unified_diff(*lines, fromfile=str(shipped), tofile=str(used)))
 
 
 def _prompt_files(settings: Settings) -> PromptFiles:
+    from palimpsest.learn.engine import NEEDED_PROMPTS  # noqa: PLC0415 - its help needs none of it
+    from palimpsest.llm.prompts import PromptFiles  # noqa: PLC0415 - as the line above
+
     return PromptFiles(NEEDED_PROMPTS, settings.prompts_dir)
 
 
 # `palimpsest token`: create, list and revoke access tokens for HTTP.
 
-token_app = typer.Typer(no_args_is_help=True, help="Manage access tokens for HTTP.")
+token_app = typer.Typer(cls=Commands, no_args_is_help=True, help="Manage access tokens for HTTP.")
 
 
 @command(token_app, "token create")
@@ -166,10 +160,12 @@ def create(
     as_json: AsJson = False,
 ) -> None:
     """Create an access token and print it. It is shown only once, because only its hash is stored."""
-    scope = scope_from(Scope(settings.user_id), ScopeInput(user_id=user, project=project))
+    scope = validation.scope_from(Scope(settings.user_id), validation.ScopeInput(user_id=user, project=project))
     if project is not None and not scope.project:
         raise InputError("--project is empty. Name the project, or leave it out for a token of all projects")
     if scope.project and not yes:
+        from palimpsest.learn.browsing import unknown_project  # noqa: PLC0415 - as above
+
         unknown = unknown_project(settings, now, scope.user_id, scope.project)
         if unknown:
             typer.confirm(visible(f"{unknown} Create the token anyway?"), abort=True, err=True)
@@ -186,7 +182,7 @@ def create(
         f"token {token.id} was created. Its text is lost, because it is stored nowhere: run palimpsest token revoke "
         f"{token.id}, and create another one"
     )
-    print_result(as_json, {"token": text, **_token_json(token)}, text, done=done, soft_wrap=True)
+    output.print_result(as_json, {"token": text, **_token_json(token)}, text, done=done, soft_wrap=True)
 
 
 @command(token_app, "token list")
@@ -196,7 +192,7 @@ def list_(settings: Settings, as_json: AsJson = False) -> None:
     One of a project also opens what belongs to no project if it says "+ general".
     """
     tokens, zone = access_tokens.stored_tokens(settings.data_dir), settings.zones.default
-    rows = table("id", "user", "project", "access", "created", "valid until")
+    rows = output.table("id", "user", "project", "access", "created", "valid until")
     for token in tokens:
         project = token.project
         if project and token.sees_general:
@@ -207,7 +203,7 @@ def list_(settings: Settings, as_json: AsJson = False) -> None:
             until = f"{local_iso(in_zone(token.ends_at, zone))}{' (expired)' if token.is_expired(now()) else ''}"
         rows.add_row(token.id, token.user_id, project, access, created, until)
     part = rows if tokens else "there are no access tokens; palimpsest token create prints a new one"
-    print_result(as_json, {"tokens": [_token_json(token) for token in tokens]}, part)
+    output.print_result(as_json, {"tokens": [_token_json(token) for token in tokens]}, part)
 
 
 @command(token_app, "token revoke")
@@ -215,7 +211,7 @@ def revoke(settings: Settings, token_id: str, as_json: AsJson = False) -> None:
     """Revoke an access token. A running server refuses it from the next request on."""
     token = access_tokens.revoke(settings.data_dir, token_id)
     text = f"revoked: {token.id} of {token.user_id}"
-    print_result(as_json, _token_json(token), text, done=text)
+    output.print_result(as_json, _token_json(token), text, done=text)
 
 
 def _token_json(token: access_tokens.StoredToken) -> dict[str, Any]:
@@ -258,13 +254,13 @@ def install(
     if client is None:
         if hooks or project or dry_run:
             raise typer.BadParameter("name a client; palimpsest install alone lists them", param_hint="CLIENT")
-        rows = table("client", "on this machine", "memory", "hooks")
+        rows = output.table("client", "on this machine", "memory", "hooks")
         for each in CLIENTS.values():
-            found, entry, its_hooks = state_of(each, Folders.of_this_machine())
+            found, entry, its_hooks = client_status.state_of(each, Folders.of_this_machine())
             rows.add_row(each.name, "found" if found else "", entry, its_hooks)
-        print_text(rows, "palimpsest install CLIENT adds the memory to a client, and its hooks with --hooks.")
+        output.print_text(rows, "palimpsest install CLIENT adds the memory to a client, and its hooks with --hooks.")
         return
-    target = Target(client, Folders.of_this_machine(), project)
+    target = installation.Target(client, Folders.of_this_machine(), project)
     options = cast("Options", ctx.obj)
     settings = settings_of(ctx) if hooks else None
     env = _variables(options, None if project else settings)
@@ -272,22 +268,24 @@ def install(
     if settings is not None:
         arguments = ["--data-dir", str(settings.data_dir.absolute()), "--user", settings.user_id]
     edits = installation.installation(target, env, arguments)
-    unchanged = [f"{edit.file}: '{ENTRY_NAME}' is already up to date" for edit in edits if not edit.has_changes]
+    unchanged = [
+        f"{edit.file}: '{installation.ENTRY_NAME}' is already up to date" for edit in edits if not edit.has_changes
+    ]
     _apply(edits, unchanged, dry_run=dry_run)
-    print_text(*installation.off_notes(target, edits[0]), soft_wrap=True)
+    output.print_text(*installation.off_notes(target, edits[0]), soft_wrap=True)
     if not dry_run:
-        off = switched_off(client, target.folders) if hooks else []
-        print_text(*_next_steps(target, options, off, hooks=hooks), *_on_unused_variables(ctx))
+        off = client_status.switched_off(client, target.folders) if hooks else []
+        output.print_text(*_next_steps(target, options, off, hooks=hooks), *_on_unused_variables(ctx))
 
 
 @command(app, "uninstall")
 def uninstall(client: ClientArgument, project: bool = False, dry_run: bool = False) -> None:
     """Remove the memory and its hooks from a client's files. The stored memories stay."""
-    target = Target(client, Folders.of_this_machine(), project)
+    target = installation.Target(client, Folders.of_this_machine(), project)
     edits = installation.removal(target)
-    nothing = [f"{target.entry_file}: the entry '{ENTRY_NAME}' does not exist"]
+    nothing = [f"{target.entry_file}: the entry '{installation.ENTRY_NAME}' does not exist"]
     _apply(edits, [] if any(edit.has_changes for edit in edits) else nothing, dry_run=dry_run)
-    print_text(*installation.foreign_notes(target, edits[0]), soft_wrap=True)
+    output.print_text(*installation.foreign_notes(target, edits[0]), soft_wrap=True)
 
 
 def _on_unused_variables(ctx: typer.Context) -> list[str]:
@@ -296,17 +294,17 @@ def _on_unused_variables(ctx: typer.Context) -> list[str]:
         unused = settings_of(ctx).unused_openai_variables
     except SettingsError as error:
         return [f"The server will not start with these settings: {error}"]
-    return [f"{unused_variables_text(unused)}."] if unused else []
+    return [f"{core_settings.unused_variables_text(unused)}."] if unused else []
 
 
 def _variables(options: Options, settings: Settings | None) -> dict[str, str]:
     """Return the environment variables of the entry: the options of the call, and what its hooks are told too."""
-    env = {f"{ENV_PREFIX}{name.upper()}": str(value) for name, value in options.overrides.items()}
+    env = {f"{core_settings.ENV_PREFIX}{name.upper()}": str(value) for name, value in options.overrides.items()}
     if options.config is not None:
-        env[CONFIG_VARIABLE] = str(options.config)
+        env[core_settings.CONFIG_VARIABLE] = str(options.config)
     if settings is not None:
-        env[f"{ENV_PREFIX}DATA_DIR"] = str(settings.data_dir.absolute())
-        env[f"{ENV_PREFIX}USER_ID"] = settings.user_id
+        env[f"{core_settings.ENV_PREFIX}DATA_DIR"] = str(settings.data_dir.absolute())
+        env[f"{core_settings.ENV_PREFIX}USER_ID"] = settings.user_id
     return env
 
 
@@ -317,7 +315,7 @@ def _next_steps(target: Target, options: Options, off: list[str], *, hooks: bool
         steps.append(TEAMMATES)
         if options.overrides or options.config is not None:
             steps.append("note: the options of this call are in the file, for everybody who uses it")
-    elif in_temporary_environment():
+    elif installation.in_temporary_environment():
         steps.append(
             "note: uvx or pipx starts the server, because this installation is a temporary one. They download the "
             "package palimpsest-mcp; if it cannot be found, install from the clone with uv tool install . instead"
@@ -333,16 +331,16 @@ def _next_steps(target: Target, options: Options, off: list[str], *, hooks: bool
 
 def _apply(edits: list[FileEdit], unchanged: list[str], *, dry_run: bool) -> None:
     """Write the edits and print what was done, or, with `dry_run`, print the difference."""
-    print_text(*unchanged, soft_wrap=True)
+    output.print_text(*unchanged, soft_wrap=True)
     for edit in edits:
         if edit.has_changes and dry_run:
             before, after = (edit.before or "").splitlines(), edit.after.splitlines()
             names = (str(edit.file), str(edit.file))
-            print_text(*difflib.unified_diff(before, after, *names, lineterm=""), soft_wrap=True)
+            output.print_text(*difflib.unified_diff(before, after, *names, lineterm=""), soft_wrap=True)
         elif edit.has_changes:
-            copy = write(edit)
+            copy = config_files.write(edit)
             done = f"changed: {edit.file}{f'; the old file is in {copy}' if copy is not None else ''}"
-            print_text(done, done=done, soft_wrap=True)
+            output.print_text(done, done=done, soft_wrap=True)
 
 
 # `palimpsest setup`: choose the language model, whose memory it is, and what hooks do; and write it down.
@@ -392,20 +390,20 @@ def setup(
     _try(settings, choice, given)
     values = {**choice.values, **_rest(settings, cast("Options", ctx.obj), given)}
 
-    file = settings_file(settings)
+    file = configuration.settings_file(settings)
     lines = [f"  {_shown(name, value)}" for name, value in values.items()]
-    print_text(f"{file}:", *lines, soft_wrap=True)
+    output.print_text(f"{file}:", *lines, soft_wrap=True)
     if not yes:
         typer.confirm("Write this?", default=True, abort=True, err=True)
-    _, copy = write_settings(settings, values)
+    _, copy = configuration.write_settings(settings, values)
     done = f"written: {file}{f'; the old file is in {copy}' if copy is not None else ''}"
-    print_text(done, _next_step(ctx, choice), done=done, soft_wrap=True)
+    output.print_text(done, _next_step(ctx, choice), done=done, soft_wrap=True)
 
 
 def _shown(name: str, value: str | None) -> str:
     if value is None:
         return f"{name}: removed, if it is there"
-    return f"{name} = {'(the key)' if is_key(name) else visible(value) or '(none)'}"
+    return f"{name} = {'(the key)' if settings_file.is_key(name) else visible(value) or '(none)'}"
 
 
 def _next_step(ctx: typer.Context, choice: ModelChoice) -> str:
@@ -434,14 +432,14 @@ def _model(settings: Settings, given: _Given) -> ModelChoice:
     if is_endpoint:
         raise InputError("--model, --base-url and --api-key-from-env are for --provider openai. Nothing was changed")
     if given.provider is not None:
-        return ModelChoice("none" if given.provider == "none" else "sampling")
+        return configuration.ModelChoice("none" if given.provider == "none" else "sampling")
     if given.yes:
         raise InputError("--yes asks nothing, so it needs --provider. Nothing was changed")
     return _chosen_from_list(settings, given)
 
 
 def _chosen_from_list(settings: Settings, given: _Given) -> ModelChoice:
-    servers = run_async(local_servers)
+    servers = run_async(configuration.local_servers)
     options = [
         "none: agents write their facts themselves, and nothing is sent anywhere",
         "the client's own, where a client lends it",
@@ -452,24 +450,24 @@ def _chosen_from_list(settings: Settings, given: _Given) -> ModelChoice:
         options.append(f"{server.name} on this machine: {listed}")
     options.append("another endpoint that speaks OpenAI's protocol")
     lines = [f"  {number}  {option}" for number, option in enumerate(options, 1)]
-    print_text("Which language model finds the facts in conversations?", *lines, soft_wrap=True)
+    output.print_text("Which language model finds the facts in conversations?", *lines, soft_wrap=True)
     in_use = {"none": 1, "sampling": 2, "openai": len(options)}[settings.llm_provider]
     numbers = tuple(map(str, range(1, len(options) + 1)))
     number = int(_answer("Number", str(in_use), numbers))
     if number == len(options):
         return _endpoint(settings, given)
-    if own := {1: ModelChoice("none"), 2: ModelChoice("sampling")}.get(number):
+    if own := {1: configuration.ModelChoice("none"), 2: configuration.ModelChoice("sampling")}.get(number):
         return own
     server = servers[number - 3]
-    return ModelChoice("openai", given.model or _asked("Model", server.models[0], given), server.base_url)
+    return configuration.ModelChoice("openai", given.model or _asked("Model", server.models[0], given), server.base_url)
 
 
 def _endpoint(settings: Settings, given: _Given) -> ModelChoice:
     """Return an endpoint; what the options leave open is asked for, or with `yes` as it is. Raises InputError."""
     config = settings.llm.config
-    url = given.base_url or _asked("Base URL", settings.llm_endpoint.base_url or OPENAI_URL, given)
+    url = given.base_url or _asked("Base URL", settings.llm_endpoint.base_url or configuration.OPENAI_URL, given)
     model = given.model or _asked("Model", config.model, given)
-    return ModelChoice("openai", model, url.rstrip("/"), _key(url, given))
+    return configuration.ModelChoice("openai", model, url.rstrip("/"), _key(url, given))
 
 
 def _asked(question: str, default: str, given: _Given) -> str:
@@ -491,15 +489,17 @@ def _key(url: str, given: _Given) -> str:
     """Return the key for the file, or "" if there is none, or if it stays in OPENAI_API_KEY. Raises InputError."""
     variable = given.key_variable
     if variable is None and not given.yes:
-        is_set = bool(environment_variable(READ_FROM_ENVIRONMENT)) and not is_on_this_machine(url)
+        is_set = bool(
+            core_settings.environment_variable(READ_FROM_ENVIRONMENT)
+        ) and not core_settings.is_on_this_machine(url)
         question = "Environment variable that holds the key ('-' if there is no key, '+' to type it)"
-        default = READ_FROM_ENVIRONMENT if is_set else "-" if is_on_this_machine(url) else "+"
+        default = READ_FROM_ENVIRONMENT if is_set else "-" if core_settings.is_on_this_machine(url) else "+"
         variable = _answer(question, default)
     if variable == "+":
         return cast("str", typer.prompt("Key (it is not shown)", hide_input=True, err=True)).strip()
     if variable is None or variable == "-":
         return ""
-    key = environment_variable(variable)
+    key = core_settings.environment_variable(variable)
     if not key:
         raise InputError(f"the environment variable {variable} is not set or empty. Nothing was changed")
     return "" if variable == READ_FROM_ENVIRONMENT else key
@@ -511,14 +511,14 @@ def _try(settings: Settings, choice: ModelChoice, given: _Given) -> None:
         return
 
     try:
-        answer = run_async(lambda: try_model(settings, choice))
+        answer = run_async(lambda: configuration.try_model(settings, choice))
     except ModelError as error:
         if given.yes:
             raise InputError(f"{error} Nothing was changed.") from error
-        print_text(f"The model does not answer: {error}", soft_wrap=True)
+        output.print_text(f"The model does not answer: {error}", soft_wrap=True)
         typer.confirm("Go on with it?", default=False, abort=True, err=True)
     else:
-        print_text(f"{choice.model} answers: {shorten(answer, _SHOWN_REPLY_CHARS)}", soft_wrap=True)
+        output.print_text(f"{choice.model} answers: {shorten(answer, _SHOWN_REPLY_CHARS)}", soft_wrap=True)
 
 
 # --- Whose memory it is, and what hooks do
@@ -533,7 +533,7 @@ def _rest(settings: Settings, options: Options, given: _Given) -> dict[str, str 
         values["hooks"] = given.hooks
     if given.yes:
         return values
-    project = AUTO if settings.repository is not None else settings.project
+    project = core_settings.AUTO if settings.repository is not None else settings.project
     questions = {
         "user_id": ("User", settings.user_id, ()),
         "project": ("Project (auto: one for each repository, -: none)", project or NO_PROJECT, ()),

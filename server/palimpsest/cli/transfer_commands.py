@@ -5,32 +5,26 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import typer
 from pydantic import SecretStr
 
-from palimpsest.admin.backup import (
-    Moved,
-    PendingMigration,
-    back_up,
-    inspect_copy,
-    migrate,
-    move_ledger,
-    pending_migration,
-    restore,
-)
-from palimpsest.admin.import_file import ImportResult
-from palimpsest.admin.markdown_files import PARTS, ItemFields, has_manifest, listed
-from palimpsest.admin.markdown_import import Conflict, Imported
-from palimpsest.cli.console import CALLER, AsJson, absolute, command, progress_bar, run_with_memory
-from palimpsest.cli.output import notes_text, picked, print_result, print_text, printing, table, utf8_output
+from palimpsest.cli.console import CALLER, AsJson, Commands, absolute, command, progress_bar, run_with_memory
+from palimpsest.cli.lazy import backup, markdown_files, output
 from palimpsest.core.clock import now, shown_date
 from palimpsest.core.models import Event
-from palimpsest.core.settings import Settings
-from palimpsest.learn.browsing import MoveResult
-from palimpsest.memory import Memory
 from palimpsest.text.display import counted, visible
+
+if TYPE_CHECKING:
+    from palimpsest.admin.backup import Moved, PendingMigration
+    from palimpsest.admin.import_file import ImportResult
+    from palimpsest.admin.markdown_files import ItemFields
+    from palimpsest.admin.markdown_import import Conflict, Imported
+    from palimpsest.core.settings import Settings
+    from palimpsest.learn.browsing import MoveResult
+    from palimpsest.memory import Memory
+
 
 # What the commands export and import print of a folder of Markdown files.
 
@@ -53,8 +47,10 @@ async def export_folder(memory: Memory, folder: Path, *, overwrites: bool) -> No
     text = f"exported {counted(result.memories, 'memory')} to {folder}; files: {', '.join(counts)}"
     parts = [text]
     if result.left:
-        parts += notes_text([f"copies from an earlier export, left as they are: {listed(result.left)}"])
-    print_text(*parts, done=text)
+        parts += output.notes_text(
+            [f"copies from an earlier export, left as they are: {markdown_files.listed(result.left)}"]
+        )
+    output.print_text(*parts, done=text)
 
 
 async def import_folder(memory: Memory, folder: Path, *, dry_run: bool, deletes: bool, as_json: bool) -> None:
@@ -85,17 +81,17 @@ async def import_folder(memory: Memory, folder: Path, *, dry_run: bool, deletes:
         "with --yes to have it back, or palimpsest delete"
         for path, number in result.missing.items()
     ]
-    parts += [*notes_text([*missing, *result.notes]), f"scope: {result.scope}"]
+    parts += [*output.notes_text([*missing, *result.notes]), f"scope: {result.scope}"]
     content = {
         "format": "palimpsest-markdown",
         "dry_run": dry_run,
         "edit": result.edit or None,
         "changes": list(map(_imported_json, result.done)),
         "not_deleted": list(map(_imported_json, result.removed)),
-        "conflicts": [picked(each, "id=memory_id where reason in_file here") for each in result.conflicts],
-        **picked(result, "missing_files=missing notes"),
+        "conflicts": [output.picked(each, "id=memory_id where reason in_file here") for each in result.conflicts],
+        **output.picked(result, "missing_files=missing notes"),
     }
-    print_result(as_json, content, *parts, done=done if result.edit else "")
+    output.print_result(as_json, content, *parts, done=done if result.edit else "")
 
 
 def _lines(items: Sequence[_T], lines_of: Callable[[_T], list[str]]) -> list[str]:
@@ -128,7 +124,7 @@ def _conflict_lines(conflict: Conflict) -> list[str]:
 
 def _differing(one: ItemFields, other: ItemFields) -> Iterator[tuple[str, str, str]]:
     """Yield the parts that differ, each with both values."""
-    for part in PARTS:
+    for part in markdown_files.PARTS:
         if getattr(one, part) != getattr(other, part):
             values = (", ".join(item.tags) if part == "tags" else str(getattr(item, part)) for item in (one, other))
             first, second = (value or "(none)" for value in values)
@@ -143,7 +139,7 @@ def _imported_json(each: Imported) -> dict[str, Any]:
     return {
         "event": each.event,
         "id": each.memory_id or None,
-        **picked(each, "where before after"),
+        **output.picked(each, "where before after"),
         **({"joined": each.joined} if each.joined else {}),
     }
 
@@ -156,24 +152,26 @@ app = typer.Typer()
 @command(app, "backup")
 def backup_(settings: Settings, file: Path | None = None, as_json: AsJson = False) -> None:
     """Copy the ledger, also while it is in use, and check the copy."""
-    copy = back_up(settings, file, now)
+    copy = backup.back_up(settings, file, now)
     text = f"backed up {_counted(copy.memories, copy.messages)} to {copy.path}; the copy was checked"
-    print_result(as_json, picked(copy, "file=path memories messages"), text, done=text)
+    output.print_result(as_json, output.picked(copy, "file=path memories messages"), text, done=text)
 
 
 @command(app, "restore")
 def restore_(settings: Settings, file: Path, yes: bool = False, as_json: AsJson = False) -> None:
     """Replace the ledger with a backup. The present ledger is backed up first."""
     if not yes:
-        copy = inspect_copy(settings, file)
+        copy = backup.inspect_copy(settings, file)
         ledger = settings.ledger_path if settings.ledger_url is None else "the whole ledger, with all its users,"
         typer.confirm(
             visible(f"Replace {ledger} with {file} ({_counted(copy.memories, copy.messages)})?"), abort=True, err=True
         )
-    result = restore(settings, file, now)
+    result = backup.restore(settings, file, now)
     before = f"; the previous ledger is in {result.before}" if result.before else ""
     text = f"restored {_counted(result.copy.memories, result.copy.messages)}{before}"
-    print_result(as_json, picked(result, "memories=copy.memories messages=copy.messages before"), text, done=text)
+    output.print_result(
+        as_json, output.picked(result, "memories=copy.memories messages=copy.messages before"), text, done=text
+    )
 
 
 def is_page(file: Path) -> bool:
@@ -195,15 +193,15 @@ async def export_(memory: Memory, file: str, form: Literal["jsonl", "markdown"] 
     """
     path = Path(file)
     if file == "-":
-        with printing():
-            await memory.care.export(utf8_output(), form, lambda _result, _total: None)
+        with output.printing():
+            await memory.care.export(output.utf8_output(), form, lambda _result, _total: None)
     elif form == "markdown" and not is_page(path):
         await export_folder(memory, path, overwrites=yes)
     else:
         with progress_bar("exporting") as progress:
             count = await memory.care.export(path, form, progress)
         text = f"exported {counted(count, 'item' if form == 'jsonl' else 'memory')} to {file}"
-        print_text(text, done=text)
+        output.print_text(text, done=text)
 
 
 @command(app, "import")
@@ -216,7 +214,7 @@ async def import_(
     server. Messages are stored as they are, and no model is asked. Of the folder of a
     Markdown export your edits are imported, as one edit that can be undone.
     """
-    if has_manifest(file):
+    if markdown_files.has_manifest(file):
         if deleted:
             raise typer.BadParameter("--deleted is for files. palimpsest undelete brings back a memory.")
         await import_folder(memory, file, dry_run=dry_run, deletes=yes, as_json=as_json)
@@ -230,7 +228,7 @@ async def import_(
     known = f"; already known: {_counts(result.known)}" if any(result.known.values()) else ""
     done = f"{file} ({result.format}): {verb} {_counts(result.new) or 'nothing'}{of_them}{known}"
     notes = _notes(result)
-    parts = [done, *(f"  {example[:100]}" for example in result.examples), *notes_text(notes)]
+    parts = [done, *(f"  {example[:100]}" for example in result.examples), *output.notes_text(notes)]
     if result.waiting:
         parts.append(
             f"Waiting to be embedded, and found by words until then: {counted(result.waiting, 'text')}. "
@@ -239,11 +237,11 @@ async def import_(
     content = {
         "format": result.format,
         "dry_run": dry_run,
-        **picked(result, "new known deleted examples"),
+        **output.picked(result, "new known deleted examples"),
         "notes": notes,
         "waiting": result.waiting,
     }
-    print_result(as_json, content, *parts, done="" if dry_run else done)
+    output.print_result(as_json, content, *parts, done="" if dry_run else done)
 
 
 def _counts(by_type: dict[str, int]) -> str:
@@ -277,13 +275,13 @@ def move_(settings: Settings, to: str, as_json: AsJson = False) -> None:
     goes on where it was. The ledger is not changed, and the reply says what to set.
     """
     target = SecretStr(to) if "://" in to else absolute(to)
-    moved = move_ledger(settings, target, progress_bar, now)
+    moved = backup.move_ledger(settings, target, progress_bar, now)
     content = {"to": moved.location, "until": moved.until.isoformat(), "rows": dict(moved.rows)}
     done = (
         f"copied {counted(moved.rows['memories'], 'memory')}, {counted(moved.rows['messages'], 'message')} and all "
         f"that belongs to them ({counted(sum(moved.rows.values()), 'row')}) to {moved.location}; every row was compared"
     )
-    print_result(as_json, content, done, *_next_steps(settings, target, moved), done=done)
+    output.print_result(as_json, content, done, *_next_steps(settings, target, moved), done=done)
 
 
 def _next_steps(settings: Settings, target: Path | SecretStr, moved: Moved) -> list[str]:
@@ -308,22 +306,22 @@ def migrate_(settings: Settings, dry_run: bool = False, yes: bool = False, as_js
     A file is backed up first; it is also migrated whenever it is opened. A database that
     servers share is migrated by this command alone: stop them, and copy it with pg_dump.
     """
-    pending = pending_migration(settings)
+    pending = backup.pending_migration(settings)
     content = {
         "from": pending.revision,
-        "steps": [picked(step, "to=revision purpose") for step in pending.steps],
+        "steps": [output.picked(step, "to=revision purpose") for step in pending.steps],
         "sql": pending.sql,
         "done": bool(pending.steps) and not dry_run,
     }
     if not pending.steps or dry_run:
-        print_result(as_json, content, *_plan(pending))
+        output.print_result(as_json, content, *_plan(pending))
         return
     if pending.dump_command and not yes:
         question = f"Are all servers stopped, and is {pending.location} copied, as with\n  {pending.dump_command}\n?"
         typer.confirm(visible(question), abort=True, err=True)
-    migrate(settings, now)
+    backup.migrate(settings, now)
     done = f"migrated {pending.location} from schema {pending.revision} to {pending.steps[-1].revision}"
-    print_result(as_json, content, done, done=done)
+    output.print_result(as_json, content, done, done=done)
 
 
 def _plan(pending: PendingMigration) -> list[str]:
@@ -342,7 +340,7 @@ def _plan(pending: PendingMigration) -> list[str]:
 
 # The commands that list projects, and move what is in one to another.
 
-projects_app = typer.Typer()
+projects_app = typer.Typer(cls=Commands)
 
 
 @projects_app.callback(invoke_without_command=True)
@@ -354,21 +352,21 @@ def projects(ctx: typer.Context, as_json: AsJson = False) -> None:
 
 async def _list_projects(memory: Memory, *, as_json: bool) -> None:
     found = await memory.projects.list()
-    rows = table("project", "memories", "messages", "last used", "known by")
+    rows = output.table("project", "memories", "messages", "last used", "known by")
     for project in found:
         used_at = shown_date(project.used_at) if project.used_at else ""
         aliases = "\n".join(f"{alias.kind} {alias.alias}" for alias in project.aliases)
         rows.add_row(project.name, project.memories, project.messages, used_at, aliases)
-    listed = [
+    markdown_files.listed = [
         {
             "name": project.name,
-            "aliases": [picked(alias, "kind alias") for alias in project.aliases],
-            **picked(project, "memories messages last_used=used_at"),
+            "aliases": [output.picked(alias, "kind alias") for alias in project.aliases],
+            **output.picked(project, "memories messages last_used=used_at"),
         }
         for project in found
     ]
     part = rows if found else "there are no projects; memories of no project are in palimpsest list"
-    print_result(as_json, {"projects": listed}, part)
+    output.print_result(as_json, {"projects": markdown_files.listed}, part)
 
 
 @command(projects_app, "projects move")
@@ -399,8 +397,8 @@ def _print(as_json: bool, result: MoveResult) -> None:
             f'palimpsest undo cannot take this back; palimpsest restore "{backup}" brings back what was before'
         )
     content = {
-        **picked(move, "from=old to=new memories messages"),
-        **picked(move, "memories_in_both=same_memories messages_in_both=same_messages"),
+        **output.picked(move, "from=old to=new memories messages"),
+        **output.picked(move, "memories_in_both=same_memories messages_in_both=same_messages"),
         "backup": backup,
     }
-    print_result(as_json, content, *lines, done="\n".join(lines) if backup else "", soft_wrap=True)
+    output.print_result(as_json, content, *lines, done="\n".join(lines) if backup else "", soft_wrap=True)

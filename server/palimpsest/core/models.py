@@ -21,6 +21,12 @@ from palimpsest.core.errors import InputError
 
 EntityType: TypeAlias = Literal["person", "organization", "place", "product", "project", "event", "document", "other"]
 
+EmbedderName: TypeAlias = Literal["local", "e5", "static", "onnx", "openai", "chroma"]
+"""The embedders that can be chosen."""
+
+GraphForm: TypeAlias = Literal["mermaid", "dot", "json", "graphml"]
+"""How a graph is written."""
+
 ENTITY_TYPES: tuple[EntityType, ...] = get_args(EntityType)
 
 MAX_NAME_CHARS = 256

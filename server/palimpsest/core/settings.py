@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 import platformdirs
@@ -44,6 +44,7 @@ from pydantic_settings import (
 from palimpsest.core.clock import Zones, system_zone, zone_named
 from palimpsest.core.errors import InputError, SettingsError
 from palimpsest.core.git_project import Repository, repository_of
+from palimpsest.core.models import EmbedderName
 from palimpsest.core.settings_file import Origin, file_source, find_settings_file, origins
 from palimpsest.core.validation import fault_text, scope_part
 
@@ -183,10 +184,6 @@ class Llm(Section):
     config: LlmConfig = LlmConfig()
 
 
-Provider: TypeAlias = Literal["local", "e5", "static", "onnx", "openai", "chroma"]
-"""The embedders that can be chosen."""
-
-
 class EmbedderConfig(Section):
     """The embedder's model: its name at an endpoint, or for `onnx` its folder. `timeout` is in seconds, per request.
 
@@ -210,7 +207,7 @@ class EmbedderChoice(Section):
     `onnx` needs a folder with a model, `openai` an endpoint, `chroma` a download of 80 MB on first use.
     """
 
-    provider: Provider = "local"
+    provider: EmbedderName = "local"
     config: EmbedderConfig = EmbedderConfig()
 
 

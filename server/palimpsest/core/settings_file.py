@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
-import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -61,9 +60,8 @@ def set_value(path: Path, section: str, key: str, value: str) -> None:
 def set_values(path: Path, values: Mapping[str, str | None], *, private: bool = False) -> None:
     """Set values by their dotted names in a settings file, or remove those that are None; create a file if need be.
 
-    Of a TOML file every other line stays as it is. The new text is read back before it replaces the old one: where it
-    does not say the same with the values changed, the file is written in a way that this function does not know. With
-    `private` only its owner can read it afterwards. Raises SettingsError, and the file is unchanged then.
+    Of a TOML file the comments, the order and the line ends stay. With `private` only its owner can read it afterwards.
+    Raises SettingsError, and the file is unchanged then.
     """
     by_hand = f"Change it by hand: {'; '.join(_by_hand(name, value) for name, value in values.items())}. "
     by_hand += "Nothing was changed."
@@ -72,15 +70,12 @@ def set_values(path: Path, values: Mapping[str, str | None], *, private: bool = 
         mode = path.stat().st_mode & 0o777 if path.exists() and not private else OWNER_ONLY
         # Line ends stay as they are, which `read_text` would change.
         before = path.read_bytes().decode("utf-8-sig") if path.exists() else ("{}" if is_json else "")
-        wanted: Any = json.loads(before) if is_json else tomllib.loads(before)
-        text = before
-        for name, value in values.items():
-            wanted = _changed(wanted, name.split("."), value)
-            text = text if is_json else _with_value(text, name, value)
         if is_json:
-            text = json.dumps(wanted, ensure_ascii=False, indent=2) + "\n"
-        elif tomllib.loads(text) != wanted:
-            raise SettingsError(f"the settings file {path} is not written line by line. {by_hand}")
+            content = json.loads(before)
+            _set_values(content, values)
+            text = json.dumps(content, ensure_ascii=False, indent=2) + "\n"
+        else:
+            text = edited_toml(before, lambda document: _set_values(document, values))
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         # A link to a file elsewhere stays a link.
         with replace_file(path.resolve(), mode) as file:
@@ -109,37 +104,42 @@ def is_key(name: str) -> bool:
     return name.endswith("api_key")
 
 
-def _changed(values: dict[str, Any], names: list[str], value: str | None) -> dict[str, Any]:
-    """Return nested values with one of them set, or removed if it is None."""
-    first, *rest = names
-    if rest:
-        inner = values.get(first)
-        return values if inner is None and value is None else {**values, first: _changed(inner or {}, rest, value)}
-    others = {name: other for name, other in values.items() if name != first or value is not None}
-    return others if value is None else {**others, first: value}
+def edited_toml(text: str, change: Callable[[Any], None]) -> str:
+    """Return a TOML text after a change of its nested values. Comments, order and everything else stay as they are.
+
+    Raises ValueError if the text is not TOML, or if tomlkit cannot make the change without changing other values.
+    """
+    import tomlkit  # noqa: PLC0415 - only a change needs it
+
+    wanted, document = tomllib.loads(text), tomlkit.parse(text)
+    change(wanted)
+    change(document)
+    after = tomlkit.dumps(document)
+    if "\r\n" in text and "\n" not in text.replace("\r\n", ""):
+        after = after.replace("\r\n", "\n").replace("\n", "\r\n")
+    if _without_empty(tomllib.loads(after)) != _without_empty(wanted):
+        raise ValueError("this change can only be made by hand, or it would change other values")
+    return after
 
 
-def _with_value(text: str, name: str, value: str | None) -> str:
-    """Return a TOML text with the value of a dotted name replaced, added, or, if it is None, removed."""
-    section, _, key = name.rpartition(".")
-    line = f"{key} = {json.dumps(value, ensure_ascii=False)}"
-    ending = "\r\n" if "\r\n" in text else "\n"
-    table = re.search(rf"^[ \t]*\[[ \t]*{re.escape(section)}[ \t]*\][^\n]*(?:\n|\Z)", text, re.MULTILINE)
-    if section and table is None:
-        gap = "" if not text else ending if text.endswith("\n") else 2 * ending
-        return text if value is None else f"{text}{gap}[{section}]{ending}{line}{ending}"
-    start = table.end() if section and table else 0
-    next_table = re.compile(r"^[ \t]*\[", re.MULTILINE).search(text, start)
-    end = next_table.start() if next_table else len(text)
-    body = text[start:end]
-    quoted = r"(?:\"(?:[^\"\\\n]|\\.)*\"|'[^'\n]*')"
-    if value is None:
-        return text[:start] + re.sub(rf"^[ \t]*{key}[ \t]*=[ \t]*{quoted}[^\n]*\n?", "", body, flags=re.M) + text[end:]
-    old = re.compile(rf"^([ \t]*){key}[ \t]*=[ \t]*{quoted}", re.MULTILINE)
-    if old.search(body):
-        return text[:start] + old.sub(lambda found: found[1] + line, body, count=1) + text[end:]
-    head = text[:start] if not start or text[:start].endswith("\n") else text[:start] + ending
-    return f"{head}{line}{ending}{text[start:]}"
+def _without_empty(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values without empty tables at the top: a header need not stay if nothing is left below it."""
+    return {key: value for key, value in values.items() if value != {}}
+
+
+def _set_values(document: Any, values: Mapping[str, str | None]) -> None:
+    """Set values of nested tables by their dotted names, or remove those that are None."""
+    for name, value in values.items():
+        *sections, key = name.split(".")
+        table = document
+        for section in sections:
+            if value is not None and section not in table:
+                table[section] = {}
+            table = table.get(section, {})
+        if value is None:
+            table.pop(key, None)
+        else:
+            table[key] = value
 
 
 class _TomlFile(TomlConfigSettingsSource):

@@ -377,6 +377,16 @@ def fault_text(fault: ErrorDetails) -> str:
     return fault["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
 
 
+def object_of(value: Any) -> dict[str, Any]:
+    """Return a JSON object. Return an empty one for any other value."""
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def list_of(value: Any) -> list[Any]:
+    """Return a JSON list. Return an empty one for any other value."""
+    return cast("list[Any]", value) if isinstance(value, list) else []
+
+
 def well_formed(text: str) -> str:
     """Return a text with lone surrogates replaced by "?". No file, index or request accepts them."""
     return text.encode("utf-8", "replace").decode("utf-8")

@@ -83,17 +83,7 @@ class _Pair:
     likeness: float
 
 
-_Test: TypeAlias = Callable[[Memory, SimilarMemory], bool]
-
-
-def repeating(engine: Engine, scope: Scope, before: int | None) -> AlikePage:
-    """Return groups of memories that say nearly the same, from below a row. Blocking. Raises LedgerError."""
-    return _page(engine, scope, before, _repeats)
-
-
-def contradicting(engine: Engine, scope: Scope, before: int | None) -> AlikePage:
-    """Return groups of memories that a newer one probably replaces, from below a row. Blocking. Raises LedgerError."""
-    return _page(engine, scope, before, _contradicts)
+Test: TypeAlias = Callable[[Memory, SimilarMemory], bool]
 
 
 def nearest(engine: Engine, memory: Memory) -> Sequence[SimilarMemory]:
@@ -106,14 +96,14 @@ def nearest(engine: Engine, memory: Memory) -> Sequence[SimilarMemory]:
     return others[:NEAREST]
 
 
-def _repeats(newer: Memory, other: SimilarMemory) -> bool:
+def is_repeated(newer: Memory, other: SimilarMemory) -> bool:
     """Return whether two memories say nearly the same: neither names a number that the other has not."""
     if _numbers(newer.text) != _numbers(other.memory.text):
         return False
-    return other.same >= other.replaced or not _contradicts(newer, other)
+    return other.same >= other.replaced or not is_contradicted(newer, other)
 
 
-def _contradicts(newer: Memory, other: SimilarMemory) -> bool:
+def is_contradicted(newer: Memory, other: SimilarMemory) -> bool:
     """Return whether a newer memory says something else in place of an older one: each has words of its own."""
     words, older_words = (frozenset(query_tokens(text)) for text in (newer.text, other.memory.text))
     return other.replaced > 0 and bool(words - older_words) and bool(older_words - words)
@@ -123,8 +113,11 @@ def _numbers(text: str) -> frozenset[str]:
     return frozenset(token for token in query_tokens(text) if any(character.isdigit() for character in token))
 
 
-def _page(engine: Engine, scope: Scope, before: int | None, is_wanted: _Test) -> AlikePage:
-    """Compare memories with older ones, the newest first, until there are enough pairs or it has taken long enough."""
+def alike(engine: Engine, scope: Scope, before: int | None, is_wanted: Test) -> AlikePage:
+    """Return groups of memories of which a test wants the pairs, from below a row. Blocking. Raises LedgerError.
+
+    The newest are compared with older ones first, until there are enough pairs or it has taken long enough.
+    """
     began = time.monotonic()
     pairs: list[_Pair] = []
     compared, position = 0, before
@@ -148,7 +141,7 @@ def _page(engine: Engine, scope: Scope, before: int | None, is_wanted: _Test) ->
 
 
 def _pairs_of(
-    engine: Engine, scope: Scope, newer: tuple[int, Memory], text: NewText, is_wanted: _Test
+    engine: Engine, scope: Scope, newer: tuple[int, Memory], text: NewText, is_wanted: Test
 ) -> Iterable[_Pair]:
     """Return a memory with the older ones of its scope that are alike, in pairs."""
     row, memory = newer

@@ -51,10 +51,11 @@ from palimpsest.learn.commit import (
 from palimpsest.learn.duplicates import (
     AlikePage,
     Conflict,
+    alike,
     conflicts,
-    contradicting,
+    is_contradicted,
+    is_repeated,
     nearest,
-    repeating,
     with_near_duplicates,
 )
 from palimpsest.learn.engine import Engine
@@ -332,11 +333,11 @@ class Corrections:
 
     async def duplicates(self, scope: Scope, before: int | None = None) -> AlikePage:
         """Return groups of memories that say nearly the same, from below row `before`, the surest group first."""
-        return await self._engine.run(lambda: repeating(self._engine, scope, before))
+        return await self._engine.run(lambda: alike(self._engine, scope, before, is_repeated))
 
     async def contradictions(self, scope: Scope, before: int | None = None) -> AlikePage:
         """Return groups of memories of which the newer one probably replaces the others, as `duplicates` does."""
-        return await self._engine.run(lambda: contradicting(self._engine, scope, before))
+        return await self._engine.run(lambda: alike(self._engine, scope, before, is_contradicted))
 
     async def conflicts(self, scope: Scope, memory_id: str = "") -> Sequence[Conflict]:
         """Return relations that can have one value and that living memories give several, the newest first.
@@ -445,10 +446,7 @@ class Corrections:
 
     async def pin(self, scope: Scope, owner_ids: Sequence[str], *, pinned: bool, caller: str = "") -> WriteResult:
         """Pin memories, or take them from the pinned ones."""
-        memories, notes = await self._chosen(scope, owner_ids)
-        fact = Fact("", metadata={PINNED: pinned or None})
-        decisions = [Decision(Event.UPDATE, fact, memory.id) for memory in memories]
-        return await self._write(scope, decisions, "update", caller, notes)
+        return await self._set(scope, owner_ids, {PINNED: pinned or None}, caller)
 
     async def captured(self, scope: Scope, limit: int) -> Sequence[Memory]:
         """Return what was recognized in conversations without a model and nobody has confirmed, the newest first."""
@@ -456,13 +454,18 @@ class Corrections:
 
     async def confirm(self, scope: Scope, owner_ids: Sequence[str], *, caller: str = "") -> WriteResult:
         """Confirm memories, which then have no origin any more."""
-        memories, notes = await self._chosen(scope, owner_ids)
-        decisions = [Decision(Event.UPDATE, Fact("", metadata={ORIGIN: None}), memory.id) for memory in memories]
-        return await self._write(scope, decisions, "update", caller, notes)
+        return await self._set(scope, owner_ids, {ORIGIN: None}, caller)
 
     async def restore(self, scope: Scope, owner_ids: Sequence[str], *, caller: str = "") -> WriteResult:
         """Restore memories and messages, all or none."""
         return await self._after_write(scope, restore(self._engine, scope, owner_ids, caller))
+
+    async def _set(
+        self, scope: Scope, owner_ids: Sequence[str], metadata: Mapping[str, Any], caller: str
+    ) -> WriteResult:
+        memories, notes = await self._chosen(scope, owner_ids)
+        decisions = [Decision(Event.UPDATE, Fact("", metadata=metadata), memory.id) for memory in memories]
+        return await self._write(scope, decisions, "update", caller, notes)
 
     async def _write(
         self, scope: Scope, decisions: Sequence[Decision], stage: str, caller: str, notes: Sequence[str] = ()

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from itertools import combinations, groupby
-from typing import Literal, NamedTuple, TypeAlias, get_args
+from typing import NamedTuple
 from xml.etree import ElementTree as ET
 
 from sqlalchemy import Connection
@@ -20,6 +20,7 @@ from palimpsest.core.models import (
     Entity,
     EntityEdit,
     EntityType,
+    GraphForm,
     KnownRelation,
     Merge,
     Provenance,
@@ -44,10 +45,6 @@ from palimpsest.text.display import visible, visible_json
 # Names are people's text. In each format they are data and never syntax: control characters are visible, and
 # whatever the format could read as its own is escaped.
 
-GraphForm: TypeAlias = Literal["mermaid", "dot", "json", "graphml"]
-
-GRAPH_FORMS: tuple[GraphForm, ...] = get_args(GraphForm)
-
 GRAPHML = "http://graphml.graphdrawing.org/xmlns"
 
 _MERMAID_SYNTAX = re.compile(r"[^\w .,:+@/'-]|_")
@@ -56,6 +53,10 @@ _NOT_IN_XML = re.compile("[\ud800-\udfff\ufffe\uffff]")
 
 _NODE_KEYS = ("name", "type")
 _EDGE_KEYS = ("relationship", "valid_from", "valid_until", "memory_id")
+_RELATION_KEYS = (
+    *("source", "relationship", "destination", "valid_from", "valid_until"),
+    *("source_id", "destination_id", "memory_id"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,19 +88,7 @@ def as_json(entities: Sequence[Entity], relations: Sequence[KnownRelation]) -> d
     """Return a graph as JSON values, relations in Mem0's shape with their times and the ids of both ends."""
     return {
         "entities": [{"id": entity.id, "name": entity.name, "type": entity.type} for entity in entities],
-        "relations": [
-            {
-                "source": item.source,
-                "relationship": item.relationship,
-                "destination": item.destination,
-                "valid_from": item.valid_from,
-                "valid_until": item.valid_until,
-                "source_id": item.source_id,
-                "destination_id": item.destination_id,
-                "memory_id": item.memory_id,
-            }
-            for item in relations
-        ],
+        "relations": [{key: getattr(item, key) for key in _RELATION_KEYS} for item in relations],
     }
 
 
@@ -284,13 +273,8 @@ class Graph:
             relations = self._relations(conn, scope, near, as_of, limit)
             if hops > 1 and len(relations) < limit:
                 near |= {end for item in relations for end in (item.source_id, item.destination_id)}
-                known = {(item.memory_id, item.source_id, item.relationship, item.destination_id) for item in relations}
                 further = self._relations(conn, scope, near, as_of, limit)
-                relations += [
-                    item
-                    for item in further
-                    if (item.memory_id, item.source_id, item.relationship, item.destination_id) not in known
-                ]
+                relations = list(dict.fromkeys((*relations, *further)))
             return _subgraph(conn, scope, found, relations[:limit])
 
         return await self._engine.read(read)
@@ -335,12 +319,11 @@ class Graph:
         caller: str = "",
     ) -> EntityEdited:
         """Give an entity another name, another type, or both. The old name still means it."""
-        return await self._edit(
-            scope,
-            "rename of an entity",
-            lambda conn: Rename(_one(conn, scope, name, self._zone).id, new_name, type),
-            caller,
-        )
+
+        def plan(conn: Connection) -> EntityEdit:
+            return Rename(_one(conn, scope, name, self._zone).id, new_name, type)
+
+        return await self._edit(scope, "rename of an entity", plan, caller)
 
     @property
     def _zone(self) -> tzinfo | None:

@@ -92,11 +92,10 @@ def reports_of_user(engine: Engine, user_id: str) -> list[JobReport]:
     return _with_waits(engine, reports)
 
 
-def reports_seen(engine: Engine, scope: Scope, limit: int) -> list[JobReport]:
-    """Return up to `limit` jobs that a scope sees, the newest first. Blocking."""
-    with engine.ledger.read() as conn:
-        reports = _seen(scope, _reports(engine, conn, job_queries.jobs_seen(conn, scope, limit)))
-    return _with_waits(engine, reports)
+async def jobs_seen(engine: Engine, scope: Scope, limit: int) -> Sequence[JobReport]:
+    """Return up to `limit` jobs that a scope sees, the newest first. Raises LedgerError."""
+    seen = await engine.read(lambda conn: _reports(engine, conn, job_queries.jobs_seen(conn, scope, limit)))
+    return _with_waits(engine, _seen(scope, seen))
 
 
 def _with_waits(engine: Engine, reports: Sequence[JobReport]) -> list[JobReport]:
@@ -199,8 +198,3 @@ def _failure(job: Job) -> str:
         again = f"after {local_iso(job.due_at)}, or with palimpsest jobs --retry"
         return f"not learned yet from {what} This is tried again {again}."
     return f"not learned from {what} palimpsest jobs --retry tries again, and so does sending them again."
-
-
-async def jobs_seen(engine: Engine, scope: Scope, limit: int) -> Sequence[JobReport]:
-    """Return up to `limit` jobs that a scope sees, the newest first. Raises LedgerError."""
-    return await engine.run(lambda: reports_seen(engine, scope, limit))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import partial
@@ -172,43 +172,30 @@ Ask: TypeAlias = Callable[[Engine, LanguageModel, Job], Awaitable[JobEnd]]
 Work: TypeAlias = Callable[[Engine, LanguageModel | None, Job], Awaitable[JobEnd]]
 
 
-@dataclass(frozen=True, slots=True)
-class NeedsModel:
-    """Work that waits until there is a language model."""
-
-    work: Ask
-
-
-@dataclass(frozen=True, slots=True)
-class NeedsNoModel:
-    """Work that is done without a language model too. It gets None if there is none."""
-
-    work: Work
-
-
-KINDS: Mapping[JobKind, NeedsModel | NeedsNoModel] = {
-    "learn": NeedsModel(learn),
-    "capture": NeedsModel(learn),
-    "expire": NeedsNoModel(expire),
-    "summarize": NeedsModel(summarize_due),
-    "link": NeedsNoModel(link),
-    "gist": NeedsModel(write_gists),
+WITH_MODEL: Mapping[JobKind, Ask] = {
+    "learn": learn,
+    "capture": learn,
+    "summarize": summarize_due,
+    "gist": write_gists,
 }
+"""Work that waits until there is a language model."""
+
+WITHOUT_MODEL: Mapping[JobKind, Work] = {"expire": expire, "link": link}
+"""Work that is done without a language model too. It gets None if there is none."""
 
 
 def kinds_for(model: LanguageModel | None) -> tuple[JobKind, ...]:
     """Return the kinds that can be worked on with a model, or without one."""
-    return tuple(kind for kind, entry in KINDS.items() if model is not None or isinstance(entry, NeedsNoModel))
+    return (*(WITH_MODEL if model is not None else ()), *WITHOUT_MODEL)
 
 
 async def do(engine: Engine, model: LanguageModel | None, job: Job) -> JobEnd:
     """Do the work of a job and return how far it came. Raises what the work raises."""
-    entry = KINDS[job.kind]
-    if isinstance(entry, NeedsNoModel):
-        return await entry.work(engine, model, job)
+    if job.kind in WITHOUT_MODEL:
+        return await WITHOUT_MODEL[job.kind](engine, model, job)
     if model is None:
         raise ValueError(f"a job of the kind {job.kind} was begun without a model")
-    return await entry.work(engine, model, job)
+    return await WITH_MODEL[job.kind](engine, model, job)
 
 
 # A model that counts its calls for jobs, and is asked only so often a day, over all processes of a ledger.
@@ -217,11 +204,6 @@ async def do(engine: Engine, model: LanguageModel | None, job: Job) -> JobEnd:
 # captured has a limit of its own, and all other work shares one.
 
 TOMORROW = "This goes on tomorrow (UTC)."
-
-
-def model_for(engine: Engine, model: LanguageModel, kind: JobKind) -> LanguageModel:
-    """Return the model that works on jobs of a kind."""
-    return _CountedModel(engine, model, kind)
 
 
 def next_day(now: datetime) -> datetime:
@@ -364,21 +346,15 @@ async def work_on_jobs(engine: Engine, model: LanguageModel | None, after_work: 
     If another task of this process is doing it, its end is awaited. Without a model, jobs that need one wait.
     `after_work` is awaited after each job, with its scope and what it changed. Raises LedgerError.
     """
-    async with engine.jobs_lock:
-        return await _work_in_turn(engine, model, after_work)
-
-
-async def _work_in_turn(engine: Engine, model: LanguageModel | None, after_work: AfterWork | None) -> bool:
-    """Work on the jobs that are due unless another process is doing it; return whether it was our turn."""
     kinds = kinds_for(model)
-    with ExitStack() as stack:
+    async with engine.jobs_lock, AsyncExitStack() as stack:
         if not await engine.run(lambda: stack.enter_context(engine.ledger.database.alone_at("jobs"))):
             return False
         while await engine.run(lambda: _is_due(engine, kinds)):
             job = await engine.write(lambda: engine.ledger.run(job_queries.take, kinds, engine.ledger.clock()))
             if job is None:
                 continue
-            end = await _attempt(engine, None if model is None else model_for(engine, model, job.kind), job)
+            end = await _attempt(engine, None if model is None else _CountedModel(engine, model, job.kind), job)
             await engine.write(partial(_record, engine, job, end))
             if after_work is not None:
                 await after_work(job.scope, end.outcomes)

@@ -63,44 +63,23 @@ from palimpsest.text.word_lists import LazyPattern
 #
 # Who works in a repository also says that they are allergic to nuts. That belongs to all of their projects.
 
-_ALSO_OF_THINGS = """born aged age years lives lived moved home languages speaks raised grew native parents child
-    children kids baby friend friends partner family twin father mother brother sister hometown
-    alt jahre lebt zuhause heimat spricht gezogen umgezogen eltern kinder familie partnerin freund freunde mutter mama
-    habite vit parle langue parents famille ans enfants né née vive habla idioma años padre padres hijos familia madre
-    vicino padrone anni abita genitori figli fala mora anos jaar woont spreekt vriend år bor talar lat mieszka mówi
-    matka лет живёт живет говорит переехал родители дети друг сосед мать"""
-"""Words about people that are also said of things: child processes, parent classes, a library's home."""
-
 _PRIVATE = portrait_signs.Signs(
     (portrait_signs.IDENTITY.words | portrait_signs.PEOPLE.words | portrait_signs.SAFETY.words)
-    - frozenset(_ALSO_OF_THINGS.split()),
-    ("过敏", "生日", "妻子", "丈夫", "儿子", "女儿", "妈妈", "爸爸", "アレルギー", "誕生日"),
+    - portrait_signs.ALSO_OF_THINGS.words,
+    portrait_signs.PRIVATE.unspaced,
 )
 """Signs of what is about a person, whoever that is."""
 
 _IS_CALLED = LazyPattern(r"(?:the )?user['\u2019]s (?:(?:first|last|full|given|family|middle) )?name\b", re.IGNORECASE)
-_NAME = frozenset({"name", "called", "nickname", "heißt", "appelle", "llama", "chiama", "chama", "heet", "зовут"})
 _OF_A_PERSON = (
     portrait_signs.IDENTITY,
     portrait_signs.PEOPLE,
     portrait_signs.PREFERENCES,
     portrait_signs.WORK,
     portrait_signs.HELP,
-    portrait_signs.Signs(_NAME),
+    portrait_signs.CALLED,
 )
 """Signs of what is about a person if a person is the subject."""
-
-_OF_PROJECTS = """repo repository repositories codebase branch branches commit commits changelog build builds ci
-    pipeline release releases deploy deploys deployed deployment module modules package packages
-    library framework function functions class classes test tests testing linter lint api apis
-    server servers backend frontend database schema migration endpoint endpoints script scripts
-    config docker container kubernetes cluster compiler runtime bug bugs feature refactoring merge
-    rebase docs readme datenbank bibliothek modul zweig veröffentlichung projekt dépôt branche
-    bibliothèque repositorio rama biblioteca репозиторий ветка сборка база тесты"""
-_PROJECT = portrait_signs.Signs(
-    frozenset(_OF_PROJECTS.split()), ("仓库", "代码库", "分支", "数据库", "构建", "リポジトリ", "ブランチ")
-)
-"""Signs of what is about a project, whoever the subject is."""
 
 MAX_NAMES = 20
 """How many names are looked at that begin alike: few people of a project do."""
@@ -175,7 +154,11 @@ def is_personal(fact: Fact, own_names: Set[str], project: str = "") -> bool:
     own = own_names | SELF_NAMES
     if any(name_key(relation.source) in own for relation in fact.relations):
         return True
-    if _CODE.search(fact.text) or _PROJECT.count(fact.text) or portrait_signs.DECIDED.count(fact.text):
+    if (
+        _CODE.search(fact.text)
+        or portrait_signs.OF_PROJECTS.count(fact.text)
+        or portrait_signs.DECIDED.count(fact.text)
+    ):
         return False
     return bool(_PRIVATE.count(fact.text)) or (
         _is_about_person(fact.text, own, project) and any(some.count(fact.text) for some in _OF_A_PERSON)

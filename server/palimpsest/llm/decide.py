@@ -18,6 +18,7 @@ from pydantic.json_schema import SkipJsonSchema
 from palimpsest.core.clock import shown_date
 from palimpsest.core.models import Event, Fact
 from palimpsest.core.protocols import LanguageModel
+from palimpsest.core.validation import object_of
 from palimpsest.llm.ask import ReplyModel, ask, says_nothing
 from palimpsest.llm.prompts import Prompt
 from palimpsest.llm.settle import Comparison, Decisions, Verdict, settle, with_items
@@ -61,7 +62,7 @@ class DecisionReply(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _tolerate(cls, value: Any) -> Any:
-        item: Mapping[str, Any] = cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
+        item = object_of(value)
         event_name = item.get("event", item.get("operation"))
         event = event_name.upper().replace("_", " ").replace("-", " ").strip() if isinstance(event_name, str) else ""
         text = next((item[key] for key in _TEXT_KEYS if isinstance(item.get(key), str)), None)

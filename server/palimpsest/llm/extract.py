@@ -29,7 +29,7 @@ from palimpsest.core.models import (
     relation_key,
 )
 from palimpsest.core.protocols import LanguageModel
-from palimpsest.core.validation import one_line
+from palimpsest.core.validation import list_of, one_line
 from palimpsest.llm.ask import NOTHING, ReplyModel, ask, says_nothing, schema_for
 from palimpsest.llm.prompts import Prompt
 from palimpsest.llm.user_name import told_name, with_name
@@ -281,8 +281,7 @@ def _as_list(value: Any) -> list[Any]:
 
 
 def _strings(value: Any) -> list[str]:
-    items = cast("list[Any]", value) if isinstance(value, list) else []
-    labels = [one_line(item)[:MAX_LABEL_CHARS] for item in items if isinstance(item, str)]
+    labels = [one_line(item)[:MAX_LABEL_CHARS] for item in list_of(value) if isinstance(item, str)]
     return [label for label in labels if label and not says_nothing(label)]
 
 

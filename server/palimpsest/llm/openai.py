@@ -13,7 +13,7 @@ import openai
 
 from palimpsest.core.errors import CutOffReplyError, ModelError, ModelRefusedError, ModelUnreachableError, ReplyError
 from palimpsest.core.settings import is_on_this_machine
-from palimpsest.core.validation import one_line
+from palimpsest.core.validation import object_of, one_line
 from palimpsest.llm.ask import report_tokens
 from palimpsest.text.tokenizer import count_tokens
 
@@ -242,8 +242,8 @@ def _error_in(completion: Any) -> tuple[str, int] | None:
         error = next((value for key in ("detail", "message") if (value := getattr(completion, key, None))), None)
     if not error:
         return None
-    parts = cast("dict[str, Any]", error) if isinstance(error, dict) else {}
-    said: Any = parts.get("message") or parts.get("detail") or cast("Any", error)
+    parts = object_of(error)
+    said: Any = parts.get("message") or parts.get("detail") or error
     words = one_line(str(said))[:300].rstrip(". ")
     code: Any = parts.get("code", parts.get("status"))
     return words, int(code) if str(code).isdecimal() and len(str(code)) <= STATUS_DIGITS else 0

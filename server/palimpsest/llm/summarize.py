@@ -11,7 +11,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
 
 from palimpsest.core.models import Annotation, Link, Memory, Message
 from palimpsest.core.protocols import LanguageModel
-from palimpsest.core.validation import trimmed
+from palimpsest.core.validation import list_of, object_of, trimmed
 from palimpsest.llm.ask import ReplyModel, ask, written_text
 from palimpsest.llm.prompts import Prompt
 
@@ -157,7 +157,7 @@ class LinkReply(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _tolerate(cls, value: Any) -> Any:
-        item = _object(value)
+        item = object_of(value)
         return {"memory": _number(item.get("memory")), "reason": _text(item.get("reason"))}
 
 
@@ -174,8 +174,8 @@ class NoteReply(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _tolerate(cls, value: Any) -> Any:
-        item = _object(value)
-        tags, links = _list(item.get("tags")), _list(item.get("links"))
+        item = object_of(value)
+        tags, links = list_of(item.get("tags")), list_of(item.get("links"))
         return {
             "memory": _number(item.get("memory")),
             "context": _text(item.get("context")),
@@ -279,14 +279,6 @@ def _tags(memory: Memory, tags: Sequence[str]) -> tuple[str, ...]:
     """Return the tags that a memory has, and the new ones as far as there is room for them."""
     new = [tag for tag in map(trimmed, tags) if tag and len(tag) <= MAX_TAG_CHARS]
     return tuple(dict.fromkeys((*memory.tags, *new)))[: max(MAX_TAGS, len(memory.tags))]
-
-
-def _object(value: Any) -> Mapping[str, Any]:
-    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
-
-
-def _list(value: Any) -> list[Any]:
-    return cast("list[Any]", value) if isinstance(value, list) else []
 
 
 def _text(value: Any) -> str:

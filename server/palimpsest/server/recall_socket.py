@@ -26,6 +26,7 @@ from anyio.abc import Listener, SocketAttribute, SocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from palimpsest.core.errors import PalimpsestError
+from palimpsest.core.validation import list_of
 from palimpsest.hooks import spool
 from palimpsest.hooks.spool import make_private_folder, write_new_file
 
@@ -241,8 +242,7 @@ def _recall_request(fields: dict[str, Any]) -> RecallRequest:
     """Return a request; what is not of the right type counts as left out."""
     from palimpsest.hooks.brief import RecallRequest  # noqa: PLC0415 - it imports the search, which is loaded by now
 
-    shown: Any = fields.get("shown")
-    ids = cast("list[Any]", shown)[-MAX_SHOWN:] if isinstance(shown, list) else []
+    ids = list_of(fields.get("shown"))[-MAX_SHOWN:]
     prompt: Any = fields.get("prompt")
     return RecallRequest(
         prompt=prompt if isinstance(prompt, str) else "",

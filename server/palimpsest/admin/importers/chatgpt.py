@@ -7,7 +7,8 @@ from datetime import datetime
 from typing import Any
 
 from palimpsest.admin.importers import records
-from palimpsest.admin.importers.records import ImportedFile, Memories, Skipped, instant_of, list_of, object_of, text_of
+from palimpsest.admin.importers.records import ImportedFile, Memories, Skipped, instant_of, text_of
+from palimpsest.core.validation import list_of, object_of
 
 _TEXT_TYPES = ("text", "multimodal_text")
 _REASONING_TYPES = ("thoughts", "reasoning_recap")

@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import Any
 
 from palimpsest.admin.importers import records
-from palimpsest.admin.importers.records import ImportedFile, Memories, Skipped, instant_of, list_of, object_of, text_of
-from palimpsest.core.validation import one_line
+from palimpsest.admin.importers.records import ImportedFile, Memories, Skipped, instant_of, text_of
+from palimpsest.core.validation import list_of, object_of, one_line
 
 # What Claude's export has beside the conversations: what Claude remembers (memories.json), and projects.
 #

@@ -17,13 +17,11 @@ from palimpsest.admin.importers.records import (
     ImportedMemory,
     Skipped,
     instant_of,
-    list_of,
-    object_of,
     text_of,
 )
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import Event
-from palimpsest.core.validation import MAX_METADATA_BYTES, MAX_TEXT_CHARS, well_formed
+from palimpsest.core.validation import MAX_METADATA_BYTES, MAX_TEXT_CHARS, list_of, object_of, well_formed
 
 _KEPT_FIELDS = ("user_id", "agent_id", "run_id", "app_id", "attributed_to", "expiration_date")
 _SPEAKER = ("actor_id", "role")

@@ -13,10 +13,10 @@ from datetime import datetime
 from typing import Any
 
 from palimpsest.admin.importers import records
-from palimpsest.admin.importers.records import ImportedFile, ImportedMemory, Skipped, list_of, object_of, text_of
+from palimpsest.admin.importers.records import ImportedFile, ImportedMemory, Skipped, text_of
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import Event
-from palimpsest.core.validation import MAX_TEXT_CHARS, one_line
+from palimpsest.core.validation import MAX_TEXT_CHARS, list_of, object_of, one_line
 
 _CONSONANT_SOUNDS = ("uni", "use", "usu", "uti", "ubi", "eu", "one ", "one-", "once")
 """Beginnings that are written with a vowel and spoken with a consonant."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import os
 import re
@@ -16,6 +15,7 @@ from typing import Any, TypeAlias, cast
 
 from palimpsest.core.errors import InputError
 from palimpsest.core.files import OWNER_ONLY, replace_file
+from palimpsest.core.settings_file import edited_toml
 
 # Change one value of a JSON file that people edit. Comments, order and everything else stay as they are.
 #
@@ -258,27 +258,17 @@ def with_table(text: str, name: str, key: str, values: Mapping[str, Any] | None)
 
     Raises ValueError if that would change anything else.
     """
-    import tomlkit  # noqa: PLC0415 - only Codex needs it
-
-    expected = copy.deepcopy(parse(text))
-    table = _table(expected, name)
-    if table.get(key) == values:
+    if _table(parse(text), name).get(key) == values:
         return text
     mark = BYTE_ORDER_MARK if text.startswith(BYTE_ORDER_MARK) else ""
-    document: Any = tomlkit.parse(text.removeprefix(mark))
-    if values is None:
-        del expected[name][key], document[name][key]
-    else:
-        expected[name] = {**table, key: dict(values)}
-        if name not in document:
-            document.append(name, tomlkit.table(is_super_table=True))
-        document[name][key] = dict(values)
-    after = mark + tomlkit.dumps(document)
-    if "\r\n" in text and "\n" not in text.replace("\r\n", ""):
-        after = after.replace("\r\n", "\n").replace("\n", "\r\n")
-    if _without_empty(parse(after)) != _without_empty(expected):
-        raise ValueError("this change cannot be made without changing other values. Make it by hand")
-    return after
+
+    def change(document: Any) -> None:
+        if values is None:
+            del document[name][key]
+        else:
+            document.setdefault(name, {})[key] = dict(values)
+
+    return mark + edited_toml(text.removeprefix(mark), change)
 
 
 def _table(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -287,11 +277,6 @@ def _table(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     if isinstance(table, Mapping):
         return cast("Mapping[str, Any]", table)
     raise ValueError(f"a table is expected where '{name}' is {table!r:.40}")
-
-
-def _without_empty(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values without empty tables at the top: a header need not stay if nothing is left below it."""
-    return {key: value for key, value in values.items() if value != {}}
 
 
 # Edits of clients' files: read with care, written only if nothing else has changed, with a copy that stays.

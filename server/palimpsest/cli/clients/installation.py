@@ -17,6 +17,7 @@ from palimpsest.cli.clients import config_files
 from palimpsest.cli.clients.catalog import Client, Folders, Hooks
 from palimpsest.cli.clients.config_files import FileEdit, edit_of
 from palimpsest.core.errors import InputError
+from palimpsest.core.validation import object_of
 
 # Our programs as commands of a client: where they are on this machine, and which commands start them.
 
@@ -170,8 +171,7 @@ def entry_for(client: Client, env: Mapping[str, str], *, shared: bool) -> dict[s
 def servers_in(client: Client, file: Path, text: str) -> Mapping[str, Any]:
     """Return the servers that a file lists. Raises ValueError if the file cannot be parsed."""
     section, is_toml = client.section, file.suffix == ".toml"
-    servers: object = config_files.parse(text).get(section) if is_toml else config_files.value_at(text, (section,))
-    return cast("Mapping[str, Any]", servers) if isinstance(servers, Mapping) else {}
+    return object_of(config_files.parse(text).get(section) if is_toml else config_files.value_at(text, (section,)))
 
 
 def with_entry(client: Client, file: Path, text: str, entry: Mapping[str, Any]) -> str:

@@ -408,14 +408,10 @@ def _date_of(day: Summary) -> str:
     return day.kind.removeprefix(f"{DAY.name}:")
 
 
-def _plain_overall(conn: Connection, request: SummaryRequest) -> PlainText:
-    return overview(conn, request)
-
-
 def _is_overall_due(conn: Connection, request: SummaryRequest, every: int) -> Sequence[str]:
     last = summaries.latest_summary(conn, request.scope, OVERALL.name)
     missed = summaries.count_changes_since(conn, request.scope, last.seq if last else 0)
     return ("",) if missed >= every else ()
 
 
-OVERALL = SummaryKind("overall", "summarize", _overall_material, _plain_overall, due=_is_overall_due)
+OVERALL = SummaryKind("overall", "summarize", _overall_material, overview, due=_is_overall_due)

@@ -39,9 +39,6 @@ from palimpsest.text.stopwords import change_words, is_denial
 from palimpsest.text.tokenizer import count_tokens, query_tokens, search_tokens
 from palimpsest.text.word_lists import LazyPattern
 
-ALIKE = 0.1
-"""Likeness below this is none: any two texts of a person have some words in common. The threshold of the paper."""
-
 REDUNDANT = 0.7
 """How much of a text the chosen ones may have said: of "Mara's dog is named Rex" the text "Mara has a dog
 named Rex" says all, and "Rex the dog sleeps" says half."""
@@ -107,24 +104,6 @@ def ended(texts: Sequence[tuple[str, datetime | None]]) -> npt.NDArray[np.bool_]
                 if at is not None and at < until and not has_ended[place]:
                     has_ended[place] = says_ended(later, text)
     return has_ended
-
-
-def centrality(resemblance: Matrix) -> Column:
-    """Return how central each text is, from 0 to 1 for the most central one: shape (n,).
-
-    `resemblance` is what `likeness` returns. If no text resembles another, all are equally central.
-    """
-    degree: Column = np.where(resemblance >= ALIKE, resemblance, 0.0).sum(axis=1)
-    return (degree / max(float(degree.max(initial=0.0)), 1.0)).round(6)  # the same on every machine
-
-
-def likeness(texts: Sequence[str], vectors: Sequence[Vector | None]) -> Matrix:
-    """Return how much each text resembles each other one, from 0 to 1: shape (n, n).
-
-    It is the mean of the cosine of their words and of that of their centred unit vectors, of shape (dims,). Texts
-    without a vector are compared by their words.
-    """
-    return _mean_of(_Words.of(texts).cosines, _cosines(vectors))
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,110 +37,59 @@ class Signs:
         return len(self.words.intersection(_WORD.findall(plain))) + sum(sign in plain for sign in self.unspaced)
 
 
-def _signs(words: str, unspaced: str = "") -> Signs:
-    return Signs(frozenset(words.split()), tuple(unspaced.split()))
+def _signs(section: str) -> Signs:
+    words, unspaced = (_LISTS.get(heading, "").split() for heading in (section, f"{section} unspaced"))
+    return Signs(frozenset(words), tuple(unspaced))
 
 
-HELP = _signs(
-    _LISTS["help"],
-    "纠正 回答 回复 解释 语气 简洁 返答 説明 口調",
-)
+HELP = _signs("help")
 
-IDENTITY = _signs(
-    _LISTS["identity"],
-    "出生 生日 岁 住在 搬到 国籍 母语 过敏 生まれ 誕生日 歳 住んで 引っ越 出身",
-)
+IDENTITY = _signs("identity")
 
-NAME = LazyPattern(
-    r"(?:user['\u2019]s (?:full |first |given )?name|(?:the )?user (?:is (?:called|named)|goes by)"
-    r"|my (?:full |first )?name|i(?:['\u2019]m| am) called|nutzer(?:in)? heißt|ich heiße|mein name"
-    r"|l?['\u2019]?utilisat(?:eur|rice) s['\u2019]appelle|je m['\u2019]appelle|mon nom"
-    r"|(?:el |la )?usuari[oa] se llama|me llamo|mi nombre|l?['\u2019]?utente si chiama|mi chiamo|il mio nome"
-    r"|(?:o |a )?usuári[oa] (?:se )?chama|(?:eu )?me chamo|chamo-me|meu nome|(?:de )?gebruiker heet|ik heet|mijn naam"
-    r"|användaren heter|jag heter|mitt namn|użytkowni(?:k|czka) (?:ma na imię|nazywa się)|nazywam się|mam na imię"
-    r"|пользовател(?:ь|я|ьницу) зовут|меня зовут|моё имя)(?!\w)"
-    r"|用户(?:名叫|叫|的名字)|我叫|我的名字|ユーザーの名前|私の名前",
-    re.IGNORECASE,
-)
+NAME = LazyPattern(_LISTS["name"].replace("\n", ""), re.IGNORECASE)
 """How a memory begins that tells what the user is called, in an agent's words or in the user's own."""
 
-WHO = _signs(
-    _LISTS["who"],
-    "生日 出生 名字 住在 地址 工作 职业 母语 誕生日 名前 住んで 住所 職業",
-)
+WHO = _signs("who")
 """Who somebody is: name, birth, home, work and language."""
 
-SAFETY = _signs(
-    _LISTS["safety"],
-    _LISTS["safety unspaced"],
-)
-ALLERGY = _signs("", "allerg alerg alérg аллерг anaphyla epipen 过敏 過敏 アレルギー 알레르기 حساسية")
+SAFETY, ALLERGY = _signs("safety"), _signs("allergy")
 """What helps must respect, whatever else is left out: allergies, illnesses, medicines, and what access needs.
 
 Most of them serve a machine, too ("fault-intolerant", "a blind test"), so they count where a text is about a person;
 those of `ALLERGY` do not."""
 
-COMMANDS = _signs(
-    """command commands deploy deploys install lint migrate befehl befehle kommando kommandos ausführen commande
-    commandes lancer comando comandos ejecutar eseguire executar uitvoeren polecenie uruchom команда запускать""",
-    "命令 运行 コマンド 実行",
-)
+COMMANDS = _signs("commands")
 """How the commands of a project are worded."""
 
-_FAMILY = _signs(
-    _LISTS["family"],
-    "母亲 父亲 妈妈 爸爸 儿子 女儿 孩子 姐姐 哥哥 丈夫 朋友 邻居 结婚 母 父 息子 娘 兄 姉 妹 弟 妻 友人 友達 猫 犬 狗",
-)
+_FAMILY = _signs("family")
 PEOPLE = Signs(_FAMILY.words | PETS, _FAMILY.unspaced)
 """A pet is part of the family."""
+WORK = _signs("work")
+PREFERENCES = _signs("preferences")
 
-WORK = _signs(
-    _LISTS["work"],
-    "工作 公司 上班 同事 老板 工程师 老师 学生 大学 仕事 会社 働 同僚 上司 職場",
-)
-
-PREFERENCES = _signs(
-    _LISTS["preferences"],
-    "喜欢 喜歡 爱 偏好 讨厌 最爱 好き 嫌い 趣味",
-)
-
-ALWAYS = _signs(
-    _LISTS["always"],
-    "总是 永远 从不 必须 不要 应该 必ず 決して べき しない",
-)
+ALWAYS = _signs("always")
 """How instructions and rules are worded."""
+WORKED = _signs("worked")
+FAILED = _signs("failed")
+DECIDED = _signs("decided")
 
-WORKED = _signs(
-    _LISTS["worked"],
-    "解决 成功 有效 修好 解決 直った 成功",
-)
+STACK = _signs("stack")
 
-FAILED = _signs(
-    _LISTS["failed"],
-    "失败 错误 报错 失敗 エラー 間違",
-)
-
-DECIDED = _signs(
-    _LISTS["decided"],
-    "决定 选择 商定 決定 決め 選ん",
-)
-
-STACK = _signs(
-    _LISTS["stack"],
-    "使用 数据库 框架 版本 语言 使って データベース 言語",
-)
-
-_CONVENTIONS = _signs(
-    _LISTS["conventions"],
-    "规范 规则 規約 ルール",
-)
+_CONVENTIONS = _signs("conventions")
 RULES = Signs(ALWAYS.words | _CONVENTIONS.words, (*ALWAYS.unspaced, *_CONVENTIONS.unspaced))
 """How the conventions of a project are worded."""
 
-OPEN = _signs(
-    _LISTS["open"],
-    "待办 未解决 计划 还没 截止 未定 予定 課題 まだ",
-)
+OPEN = _signs("open")
+
+ALSO_OF_THINGS = _signs("also of things")
+"""Words about people that are also said of things: child processes, parent classes, a library's home."""
+
+PRIVATE = _signs("private")
+"""What is about a person in scripts without spaces, and surely not about a thing."""
+
+CALLED = _signs("called")
+OF_PROJECTS = _signs("of projects")
+"""Signs of what is about a project, whoever the subject is."""
 
 
 # How much depends on a memory, judged by its words and tags: what must be in view wherever little fits.

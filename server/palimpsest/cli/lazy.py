@@ -1,0 +1,41 @@
+"""The modules that commands use, each imported when something of it is used: the help of a command needs none."""
+# ruff: noqa: F401 - the commands import the names from here
+# pyright: reportUnusedImport=false
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from palimpsest.admin import backup, configuration, markdown_files
+    from palimpsest.cli import output
+    from palimpsest.cli.clients import catalog, client_status, config_files, installation
+    from palimpsest.core import files, filters, models, settings_file, validation
+    from palimpsest.core import settings as core_settings
+    from palimpsest.hooks import intake
+    from palimpsest.learn import document_pages, job_reports, readers
+    from palimpsest.server import access_tokens, advice, replies
+else:
+
+    class Lazy:
+        """A module below `palimpsest` that is imported when something of it is used."""
+
+        def __init__(self, name: str) -> None:
+            self._name = f"palimpsest.{name}"
+
+        def __getattr__(self, name: str) -> Any:
+            """Return something of the module."""
+            return getattr(importlib.import_module(self._name), name)
+
+    core_settings = Lazy("core.settings")
+    for _package, _names in {
+        "admin": "backup configuration markdown_files",
+        "cli": "output",
+        "cli.clients": "catalog client_status config_files installation",
+        "core": "files filters models settings_file validation",
+        "hooks": "intake",
+        "learn": "document_pages job_reports readers",
+        "server": "access_tokens advice replies",
+    }.items():
+        globals().update({_name: Lazy(f"{_package}.{_name}") for _name in _names.split()})
