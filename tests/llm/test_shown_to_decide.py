@@ -46,7 +46,7 @@ async def test_a_memory_that_is_shown_shortened_is_not_rewritten(prompt: Prompt)
 async def test_a_request_sees_what_each_entry_is(prompt: Prompt) -> None:
     """Guards what a request may mean: memories, messages, and the facts of its own call."""
     message = KnownEntry(memory("Mark drinks.", "message-1"), DOCUMENT.stated_at, "message")
-    comparison = Comparison((ROSE,), (message,), (ForgetRequest("Mark", ("id-1",)),), ((), ()), (0,), (frozenset(),))
+    comparison = Comparison((ROSE,), (message,), (ForgetRequest("Mark", ("id-1",)),), ({}, {}), (0,), (frozenset(),))
     model = ScriptedModel([decisions_reply(decision(0, "ADD"), decision(1, "DELETE", 0))])
     result = await decide(model, prompt, comparison)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -18,11 +18,11 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, ClassVar, TypeVar, cast
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from palimpsest.core.errors import CutOffReplyError, ModelError, ReplyError
 from palimpsest.core.protocols import LanguageModel
-from palimpsest.core.validation import NO_VALUES, fault_text, trimmed, well_formed
+from palimpsest.core.validation import NO_VALUES, fault_text, well_formed
 from palimpsest.llm.prompts import PromptMessages, name_of
 from palimpsest.text.stopwords import FUNCTION_WORDS
 from palimpsest.text.word_lists import LazyPattern
@@ -392,10 +392,44 @@ def reported_tokens() -> Generator[list[int]]:
         _counts.reset(token)
 
 
+# Read the parts of a reply as models write them.
+
+MAX_DIGITS = 9
+
+
+def object_in(value: Any) -> Mapping[str, Any]:
+    """Return a JSON object, and an empty one for anything else."""
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
+
+
+def list_in(value: Any) -> list[Any]:
+    """Return a list, and anything else as a list of it alone; an empty one for None."""
+    return list(cast("Sequence[Any]", value)) if isinstance(value, list | tuple) else [] if value is None else [value]
+
+
+def text_in(value: Any) -> str:
+    """Return a text, or a whole number as text, and "" for anything else."""
+    return str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
+
+
+def first_text(item: Mapping[str, Any], keys: Iterable[str]) -> str:
+    """Return the first text under one of the keys, else ""."""
+    return next((text for key in keys if (text := text_in(item.get(key)))), "")
+
+
+def number_in(value: Any) -> int:
+    """Return a number, also from a text, and -1, which is never valid, for anything else."""
+    digits = text_in(value).strip()
+    return int(digits) if digits.isdecimal() and len(digits) <= MAX_DIGITS else -1
+
+
+def without_empty(**fields: Any) -> dict[str, Any]:
+    """Return what a model is shown of fields: those that say something."""
+    return {name: value for name, value in fields.items() if value}
+
+
 class ReplyModel(BaseModel):
     """What a stage's model replies. `LIST_KEY` is the key of its list, if it is one."""
-
-    model_config = ConfigDict(extra="ignore")
 
     LIST_KEY: ClassVar[str] = ""
 
@@ -575,12 +609,11 @@ def schema_for(messages: Sequence[Mapping[str, str]], reply_type: type[ReplyMode
     A prompt that a person wrote asks for what it names. With a schema that it does not describe, a model would have to
     guess what belongs into the fields.
     """
-    schema = strict_schema(reply_type)
     if not isinstance(messages, PromptMessages):
-        return schema
-    wanted = cast("dict[str, Any]", _without(schema, messages.unwanted))
+        return strict_schema(reply_type)
+    schema = strict_schema(reply_type, messages.unwanted)
     words = {word for message in messages if message["role"] == "system" for word in _NAME.findall(message["content"])}
-    return wanted if _properties(wanted) <= words else None
+    return schema if _properties(schema) <= words else None
 
 
 def _properties(schema: Any) -> set[str]:
@@ -593,46 +626,23 @@ def _properties(schema: Any) -> set[str]:
     return set(parts.get("properties", ())).union(*map(_properties, parts.values()))
 
 
-def _without(schema: Any, names: AbstractSet[str]) -> Any:
-    """Return a schema without the properties of these names."""
-    if isinstance(schema, list):
-        return [_without(item, names) for item in cast("list[Any]", schema)]
-    if isinstance(schema, dict):
-        kept = {key: _without(value, names) for key, value in cast("dict[str, Any]", schema).items()}
-        if "properties" in kept:
-            properties = {name: value for name, value in kept["properties"].items() if name not in names}
-            kept |= {"properties": properties, "required": list(properties)}
-        return kept
-    return schema
-
-
 @cache
-def strict_schema(reply_type: type[ReplyModel]) -> dict[str, Any]:
-    """Return the JSON schema of a reply for OpenAI's strict mode: no additional properties, all keys required."""
-    return cast("dict[str, Any]", _closed(reply_type.model_json_schema()))
+def strict_schema(reply_type: type[ReplyModel], unwanted: AbstractSet[str] = frozenset()) -> dict[str, Any]:
+    """Return the JSON schema of a reply for OpenAI's strict mode: no additional properties, all keys required.
+
+    Properties with an unwanted name are left out.
+    """
+    return cast("dict[str, Any]", _closed(reply_type.model_json_schema(), unwanted))
 
 
-def _closed(schema: Any) -> Any:
+def _closed(schema: Any, unwanted: AbstractSet[str]) -> Any:
     if isinstance(schema, list):
-        return [_closed(item) for item in cast("list[Any]", schema)]
+        return [_closed(item, unwanted) for item in cast("list[Any]", schema)]
     if not isinstance(schema, dict):
         return schema
-    closed = {key: _closed(value) for key, value in cast("dict[str, Any]", schema).items() if not _is_title(key, value)}
-    if closed.get("type") == "object" and "properties" in closed:
-        closed |= {"additionalProperties": False, "required": list(closed["properties"])}
+    parts = cast("dict[str, Any]", schema).items()
+    closed = {key: _closed(value, unwanted) for key, value in parts if key != "title" or not isinstance(value, str)}
+    if "properties" in closed:
+        properties = {name: value for name, value in closed["properties"].items() if name not in unwanted}
+        closed |= {"properties": properties, "required": list(properties), "additionalProperties": False}
     return closed
-
-
-def _is_title(key: str, value: Any) -> bool:
-    """Return whether a key of a schema is its title and not a property named "title"."""
-    return key == "title" and isinstance(value, str)
-
-
-def written_text(text: str, what: str, max_chars: int) -> str:
-    """Return what a model wrote, without white space around it. Raises ValueError if it is empty or too long."""
-    written = trimmed(text)
-    if not any(map(str.isalnum, written)) or says_nothing(written):
-        raise ValueError(f"the {what} is empty.")
-    if len(written) > max_chars:
-        raise ValueError(f"the {what} is longer than {max_chars} characters.")
-    return written

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, cast
+from functools import partial
+from typing import Any
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AliasChoices, BaseModel, Field, model_validator
 
 from palimpsest.core.models import Annotation, Link, Memory, Message
 from palimpsest.core.protocols import LanguageModel
 from palimpsest.core.validation import trimmed
-from palimpsest.llm.ask import ReplyModel, ask, written_text
+from palimpsest.llm.ask import ReplyModel, ask, list_in, number_in, object_in, says_nothing, text_in, without_empty
 from palimpsest.llm.prompts import Prompt
 
 # Write summaries, texts about an entity, and gists of pages with a model.
@@ -39,7 +40,7 @@ MAX_SUMMARY_CHARS = 8_000
 class SummarizeReply(ReplyModel):
     """The model's reply: `{"summary": "…"}`, or `{"text": "…"}`."""
 
-    summary: str = Field(validation_alias=AliasChoices("summary", "text"))
+    text: str = Field(validation_alias=AliasChoices("summary", "text"))
 
 
 async def summarize(
@@ -67,9 +68,7 @@ async def summarize(
         "messages": [{"who": message.name or message.role, "text": message.content} for message in messages],
     }
     rendered = prompt.render(**{name: values[name] for name in PROMPTS[prompt.name]})
-    return await ask(
-        model, rendered, SummarizeReply, lambda reply: written_text(reply.summary, "summary", MAX_SUMMARY_CHARS)
-    )
+    return await ask(model, rendered, SummarizeReply, partial(_written, "summary", MAX_SUMMARY_CHARS))
 
 
 # The about stage: a short text about one entity, from the lines that the ledger has on it.
@@ -80,16 +79,16 @@ MAX_CHARS = 4_000
 """How long the text may be: four times the words that the prompt asks for."""
 
 
-class AboutReply(ReplyModel):
+class AboutReply(SummarizeReply):
     """The model's reply: `{"about": "…"}`; `summary` and `text` mean the same."""
 
-    about: str = Field(validation_alias=AliasChoices("about", "summary", "text"))
+    text: str = Field(validation_alias=AliasChoices("about", "summary", "text"))
 
 
 async def about(model: LanguageModel, prompt: Prompt, *, name: str, lines: Sequence[str], now: datetime) -> str:
     """Return a text about an entity, which is never empty. `lines` are all that it may say. Raises ModelError."""
     rendered = prompt.render(today=f"{now:%Y-%m-%d, %A}", name=name, lines=list(lines))
-    return await ask(model, rendered, AboutReply, lambda reply: written_text(reply.about, "text", MAX_CHARS))
+    return await ask(model, rendered, AboutReply, partial(_written, "text", MAX_CHARS))
 
 
 # Write the gist of a page of a document, as in ReadAgent (Lee et al. 2024, section 3.1).
@@ -100,16 +99,30 @@ MAX_GIST_CHARS = 1_000
 """The longest gist: the three sentences that are asked for have a third of it."""
 
 
-class GistReply(ReplyModel):
+class GistReply(SummarizeReply):
     """What the model writes."""
 
-    gist: str = Field(validation_alias=AliasChoices("gist", "text", "summary"))
+    text: str = Field(validation_alias=AliasChoices("gist", "text", "summary"))
 
 
 async def write_gist(model: LanguageModel, prompt: Prompt, *, title: str, headings: Sequence[str], page: str) -> str:
     """Return the gist of a page. It is never empty. Raises ModelError."""
     rendered = prompt.render(title=title, headings=list(headings), page=page)
-    return await ask(model, rendered, GistReply, lambda reply: written_text(reply.gist, "gist", MAX_GIST_CHARS))
+    return await ask(model, rendered, GistReply, partial(_written, "gist", MAX_GIST_CHARS))
+
+
+def _written(what: str, max_chars: int, reply: SummarizeReply) -> str:
+    return _text(reply.text, what, max_chars)
+
+
+def _text(text: str, what: str, max_chars: int) -> str:
+    """Return what a model wrote, without white space around it. Raises ValueError if it is empty or too long."""
+    written = trimmed(text)
+    if not any(map(str.isalnum, written)) or says_nothing(written):
+        raise ValueError(f"the {what} is empty.")
+    if len(written) > max_chars:
+        raise ValueError(f"the {what} is longer than {max_chars} characters.")
+    return written
 
 
 # The links stage: what new memories belong to, and which others they belong together with (A-Mem, section 3).
@@ -127,8 +140,6 @@ MAX_REASON_CHARS = 200
 
 MAX_TAG_CHARS = 40
 """How long a tag may be: three words."""
-
-MAX_DIGITS = 9
 
 MAX_TAGS = 8
 """How many tags a memory gets at most, with those that it has: twice what the prompt asks for."""
@@ -149,22 +160,18 @@ class Shown:
 class LinkReply(BaseModel):
     """A link to memory number `memory`."""
 
-    model_config = ConfigDict(extra="ignore")
-
     memory: int
     reason: str
 
     @model_validator(mode="before")
     @classmethod
     def _tolerate(cls, value: Any) -> Any:
-        item = _object(value)
-        return {"memory": _number(item.get("memory")), "reason": _text(item.get("reason"))}
+        item = object_in(value)
+        return {"memory": number_in(item.get("memory")), "reason": text_in(item.get("reason"))}
 
 
 class NoteReply(BaseModel):
     """What the model says of memory number `memory`. What cannot be read is -1, which is no memory, or ""."""
-
-    model_config = ConfigDict(extra="ignore")
 
     memory: int
     context: str
@@ -174,13 +181,12 @@ class NoteReply(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _tolerate(cls, value: Any) -> Any:
-        item = _object(value)
-        tags, links = _list(item.get("tags")), _list(item.get("links"))
+        item = object_in(value)
         return {
-            "memory": _number(item.get("memory")),
-            "context": _text(item.get("context")),
-            "tags": [tag for tag in tags if isinstance(tag, str)],
-            "links": [cast("Any", link) for link in links if isinstance(link, Mapping)],
+            "memory": number_in(item.get("memory")),
+            "context": text_in(item.get("context")),
+            "tags": [tag for tag in list_in(item.get("tags")) if isinstance(tag, str)],
+            "links": [link for link in map(object_in, list_in(item.get("links"))) if link],
         }
 
 
@@ -192,7 +198,7 @@ class LinksReply(ReplyModel):
     @model_validator(mode="before")
     @classmethod
     def _tolerate(cls, value: Any) -> Any:
-        return {"notes": cast("list[Any]", value)} if isinstance(value, list) else value
+        return {"notes": list_in(value)} if isinstance(value, list) else value
 
 
 async def links(model: LanguageModel, prompt: Prompt, shown: Shown) -> list[Annotation]:
@@ -224,10 +230,7 @@ def _shown(shown: Shown) -> list[dict[str, Any]]:
     return [
         {
             "id": number,
-            "text": memory.text,
-            "date": memory.date,
-            **({"context": memory.context} if memory.context else {}),
-            **({"tags": list(memory.tags)} if memory.tags else {}),
+            **without_empty(text=memory.text, date=memory.date, context=memory.context, tags=list(memory.tags)),
             **({"near": list(shown.near[number])} if number in shown.near else {}),
         }
         for number, memory in enumerate(shown.memories)
@@ -256,7 +259,7 @@ def _annotations(reply: LinksReply, shown: Shown, *, is_lenient: bool) -> list[A
 def _annotation(note: NoteReply, shown: Shown) -> Annotation:
     memory = _memory(note.memory, shown)
     links_of = tuple(_link(link, note, shown) for link in note.links) if note.memory in shown.near else memory.links
-    context = written_text(note.context, f"context of memory {note.memory}", MAX_CONTEXT_CHARS)
+    context = _text(note.context, f"context of memory {note.memory}", MAX_CONTEXT_CHARS)
     unique = tuple({link.memory_id: link for link in links_of}.values())
     return Annotation(memory.id, context, _tags(memory, note.tags), unique)
 
@@ -272,28 +275,10 @@ def _link(link: LinkReply, note: NoteReply, shown: Shown) -> Link:
     other = _memory(link.memory, shown)
     if link.memory == note.memory:
         raise ValueError(f"memory {note.memory} is linked with itself.")
-    return Link(other.id, written_text(link.reason, "reason of a link", MAX_REASON_CHARS))
+    return Link(other.id, _text(link.reason, "reason of a link", MAX_REASON_CHARS))
 
 
 def _tags(memory: Memory, tags: Sequence[str]) -> tuple[str, ...]:
     """Return the tags that a memory has, and the new ones as far as there is room for them."""
     new = [tag for tag in map(trimmed, tags) if tag and len(tag) <= MAX_TAG_CHARS]
     return tuple(dict.fromkeys((*memory.tags, *new)))[: max(MAX_TAGS, len(memory.tags))]
-
-
-def _object(value: Any) -> Mapping[str, Any]:
-    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
-
-
-def _list(value: Any) -> list[Any]:
-    return cast("list[Any]", value) if isinstance(value, list) else []
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def _number(value: Any) -> int:
-    """Return a number, also from a text, and -1 for anything else."""
-    text = str(value) if isinstance(value, int | str) and not isinstance(value, bool) else ""
-    return int(text) if text.strip().isdecimal() and len(text) <= MAX_DIGITS else -1
