@@ -12,9 +12,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, cast
 
@@ -34,7 +33,6 @@ from palimpsest.hooks.transcripts import (
     Offsets,
     Reading,
     ReadPosition,
-    TranscriptMessage,
     read_transcript,
 )
 from palimpsest.learn.engine import Engine
@@ -82,14 +80,7 @@ class Record(BaseModel):
     transcript: str = ""
     cwd: str = ""
     user: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Spooled:
-    """A record and its file."""
-
     file: Path
-    record: Record
 
 
 def waiting_files(data_dir: Path) -> list[Path]:
@@ -103,12 +94,12 @@ def damaged_files(data_dir: Path) -> list[Path]:
     return sorted(folder.iterdir()) if folder.is_dir() else []
 
 
-def read_records(files: Sequence[Path], user_id: str) -> list[Spooled]:
+def read_records(files: Sequence[Path], user_id: str) -> list[Record]:
     """Return the records of a user, and those that name no user. What cannot be read is set aside.
 
     Records of a newer version stay where they are, for a server of that version.
     """
-    records: list[Spooled] = []
+    records: list[Record] = []
     for file in files:
         try:
             value = json.loads(file.read_bytes())
@@ -116,7 +107,7 @@ def read_records(files: Sequence[Path], user_id: str) -> list[Spooled]:
                 continue
             # Clients may send lone surrogates, which no file accepts.
             texts = {key: well_formed(text) if isinstance(text, str) else text for key, text in value.items()}
-            record = Record.model_validate(texts)
+            record = Record.model_validate({**texts, "file": file})
         except FileNotFoundError:  # a purge of another process removed it
             continue
         except OSError as error:
@@ -126,14 +117,14 @@ def read_records(files: Sequence[Path], user_id: str) -> list[Spooled]:
             _set_aside(file)
             continue
         if record.user in ("", user_id):
-            records.append(Spooled(file, record))
+            records.append(record)
     return records
 
 
-def remove_records(spooled: Iterable[Spooled]) -> None:
+def remove_records(records: Iterable[Record]) -> None:
     """Remove the files of records."""
-    for item in spooled:
-        item.file.unlink(missing_ok=True)
+    for record in records:
+        record.file.unlink(missing_ok=True)
 
 
 def remove_leftovers(data_dir: Path) -> None:
@@ -329,12 +320,6 @@ def deduplicate(
     return result
 
 
-def count_before(captured: Iterable[Captured]) -> None:
-    """Count lines that were read before."""
-    for item in captured:
-        _count_line(item, content_hash(item.message.content))
-
-
 def _count_line(item: Captured, digest: str) -> int:
     """Count a line, and return how many equal ones came before it."""
     key = _count_key(item.session, item.message.role, digest)
@@ -374,40 +359,25 @@ def _count_key(session: str, role: str, digest: str) -> str:
 
 # Gather what records and transcripts say, cleaned and without secrets, as messages that may be new. Blocking.
 
+OLDEST = datetime.min.replace(tzinfo=UTC)
+
 READ_AT = ("reply", "compact", "end")
 """The events after which the transcript of a session is read."""
 
 
 @dataclass(frozen=True, slots=True)
-class Transcript:
-    """A transcript that was met: how far it was read, and how often each text was met in it."""
-
-    client: str
-    path: Path
-    counts: Counts
-    position: ReadPosition
-    reading: Reading | None = None
-
-
-@dataclass(slots=True)
 class Gathered:
-    """What was captured, in the order in which it is deduplicated; the transcripts, and the titles of sessions."""
+    """What was captured, in the order in which it is deduplicated, and the titles of sessions by client and id."""
 
-    captured: list[Captured] = field(default_factory=list[Captured])
-    transcripts: list[Transcript] = field(default_factory=list[Transcript])
-    titles: dict[tuple[str, str], str] = field(default_factory=dict[tuple[str, str], str])
-
-    def note(self, offsets: Offsets) -> None:
-        """Write down how far the transcripts were read."""
-        for item in self.transcripts:
-            offsets.move(item.path, item.position, item.counts)
-            if item.reading is not None:
-                offsets.count_unknown(item.client, item.reading.info.unknown)
+    captured: list[Captured]
+    titles: dict[tuple[str, str], str]
 
 
 def gather(engine: Engine, settings: Settings, records: Sequence[Record], offsets: Offsets) -> Gathered:
-    """Return what records say, and then what is new in their transcripts. Raises LedgerError."""
-    gathered = Gathered()
+    """Return what records say, and then what is new in their transcripts, which is noted as read.
+
+    Raises LedgerError.
+    """
     counts = {
         record.transcript: offsets.counts(Path(record.transcript))
         for record in records
@@ -415,6 +385,7 @@ def gather(engine: Engine, settings: Settings, records: Sequence[Record], offset
     }
     to_read = {record.transcript: record for record in records if record.event in READ_AT}
     captured: list[Captured] = []
+    titles: dict[tuple[str, str], str] = {}
     for record in records:
         if record.role and record.text:
             scope, known = scope_of(engine, settings, record.cwd), counts.get(record.transcript)
@@ -422,66 +393,62 @@ def gather(engine: Engine, settings: Settings, records: Sequence[Record], offset
             captured.append(Captured(message, record.client, record.session, Counts() if known is None else known))
     for name, known in counts.items():
         path, record = Path(name), to_read.get(name)
-        if record is not None:
-            captured += _read(engine, settings, record, offsets, known, gathered)
-        elif known is not None:
-            gathered.transcripts.append(Transcript("", path, known, offsets.position(path)))
-    gathered.captured = cleaned(engine, captured)
-    return gathered
+        reading = None if record is None else _reading(record, path, offsets.position(path), with_before=known is None)
+        if record is not None and reading is not None:
+            scope, read_so_far = scope_of(engine, settings, record.cwd), Counts() if known is None else known
+            if reading.is_anew:
+                read_so_far.forget_lines()
+            captured += new_lines(engine, reading, record.session, scope, record.at, read_so_far)
+            titles |= title_of(engine, reading, record.session)
+            offsets.move(path, reading.position, read_so_far)
+            offsets.count_unknown(record.client, reading.info.unknown)
+        elif record is None and known is not None:
+            offsets.move(path, offsets.position(path), known)
+    return Gathered(cleaned(engine, captured), titles)
 
 
-def _read(
-    engine: Engine, settings: Settings, record: Record, offsets: Offsets, counts: Counts | None, gathered: Gathered
-) -> list[Captured]:
+def _reading(record: Record, path: Path, position: ReadPosition, *, with_before: bool) -> Reading | None:
     """Return what is new in the transcript of a record's session. One that cannot be read is met again later."""
-    path = Path(record.transcript)
     try:
-        if not path.is_file():  # a pipe would be waited for
-            return []
-        reading = read_transcript(record.client, path, offsets.position(path), with_before=counts is None)
+        if path.is_file():  # a pipe would be waited for
+            return read_transcript(record.client, path, position, with_before=with_before)
     except (OSError, ValueError) as error:  # ValueError: no file has such a path
         logger.info("the transcript %s cannot be read: %s", path, error)
-        return []
-    known = Counts() if counts is None else counts
-    if reading.is_anew:
-        known.forget_lines()
-    scope = scope_of(engine, settings, record.cwd)
-    captured_from = partial(from_transcript, reading, record.client, record.session, scope, record.at, known)
-    count_before(cleaned(engine, captured_from(reading.before)))
-    gathered.transcripts.append(Transcript(record.client, path, known, reading.position, reading))
-    note_title(engine, gathered, record.client, record.session, reading)
-    return captured_from(reading.new)
+    return None
 
 
-def note_title(engine: Engine, gathered: Gathered, client: str, session: str, reading: Reading) -> None:
-    """Note the title of a session, without secrets."""
-    if reading.info.title:
-        gathered.titles[client, session] = Cleaner(engine).text(reading.info.title)
+def title_of(engine: Engine, reading: Reading, session: str) -> dict[tuple[str, str], str]:
+    """Return the title of a session by client and id, without secrets; nothing if it has none."""
+    title = reading.info.title
+    return {(reading.client, session): Cleaner(engine).text(title)} if title else {}
 
 
-def from_transcript(
+def new_lines(
+    engine: Engine,
     reading: Reading,
-    client: str,
     session: str,
     scope: Scope,
     at: datetime,
     counts: Counts,
-    lines: Iterable[TranscriptMessage],
+    since: datetime = OLDEST,
 ) -> list[Captured]:
-    """Return the messages of a transcript as captured ones. `at` is the time of those that have none."""
+    """Return the new messages of a transcript that were said since a time, and count those before them.
+
+    `at` is the time of those that have none. Raises LedgerError.
+    """
     if reading.info.is_subagent:
         return []
-    return [
-        Captured(
-            _message(scope, redact(line.message_id).text, line.role, line.text, line.at or at),
-            client,
-            redact(line.session or session).text,
-            counts,
-            is_line=True,
-            origin=reading.info.origin,
-        )
-        for line in lines
-    ]
+    before: list[Captured] = []
+    new: list[Captured] = []
+    for line, is_new in [*((line, False) for line in reading.before), *((line, True) for line in reading.new)]:
+        said_at = line.at or at
+        message = _message(scope, redact(line.message_id).text, line.role, line.text, said_at)
+        own_session, origin = redact(line.session or session).text, reading.info.origin
+        item = Captured(message, reading.client, own_session, counts, is_line=True, origin=origin)
+        (new if is_new and said_at >= since else before).append(item)
+    for item in cleaned(engine, before):
+        _count_line(item, content_hash(item.message.content))
+    return new
 
 
 def _message(scope: Scope, external_id: str, role: str, text: str, at: datetime) -> Message:

@@ -25,18 +25,17 @@ from palimpsest.core.threads import in_background
 from palimpsest.core.validation import one_line
 from palimpsest.hooks import captured, spool
 from palimpsest.hooks.captured import (
+    OLDEST,
     Captured,
     Deduplicated,
     Gathered,
-    Transcript,
     cleaned,
-    count_before,
     deduplicate,
-    from_transcript,
     gather,
     is_excluded,
-    note_title,
+    new_lines,
     scope_of,
+    title_of,
 )
 from palimpsest.hooks.spool import make_private_folder
 from palimpsest.hooks.transcripts import FORMATS, Counts, Offsets, ReadPosition, read_transcript
@@ -235,8 +234,8 @@ async def empty_spool(engine: Engine, settings: Settings, erased: Scope | None) 
     elif erased is not None:
 
         def remove() -> None:
-            spooled = captured.read_records(captured.waiting_files(settings.data_dir), settings.user_id)
-            captured.remove_records(item for item in spooled if scope_of(engine, settings, item.record.cwd) == erased)
+            records = captured.read_records(captured.waiting_files(settings.data_dir), settings.user_id)
+            captured.remove_records(record for record in records if scope_of(engine, settings, record.cwd) == erased)
 
         await engine.run(remove)
 
@@ -260,7 +259,7 @@ def enter_lock(stack: ExitStack, data_dir: Path, seconds: float = 0) -> bool:
 async def _take_batch(engine: Engine, settings: Settings, files: Sequence[Path], intake: Intake) -> None:
     spooled = await engine.run(lambda: captured.read_records(files, settings.user_id))
     excluded = settings.hooks_excluded_folders
-    records = [item.record for item in spooled if not is_excluded(item.record.cwd, excluded)]
+    records = [record for record in spooled if not is_excluded(record.cwd, excluded)]
     offsets = await engine.run(lambda: Offsets.load(settings.data_dir))
     gathered = await engine.run(lambda: gather(engine, settings, records, offsets))
     found = await engine.run(lambda: find_new(engine, settings.user_id, gathered.captured))
@@ -272,9 +271,7 @@ async def _take_batch(engine: Engine, settings: Settings, files: Sequence[Path],
 
     def finish() -> None:
         """Write down how far the transcripts were read, and remove the records. The ledger has what they hold."""
-        gathered.note(offsets)
-        if gathered.transcripts:
-            offsets.save()
+        offsets.save()
         captured.remove_records(spooled)
 
     await engine.run(finish)
@@ -393,8 +390,6 @@ async def follow_spool(engine: Engine, settings: Settings, after_write: AfterWri
 
 # Take in the old sessions of a client: every transcript in its folder, each message once.
 
-OLDEST = datetime.min.replace(tzinfo=UTC)
-
 EXAMPLES = 5
 """How many first texts a dry run shows."""
 
@@ -483,7 +478,6 @@ async def _take_session(
     result.restored += await restore_undone(engine, found.deleted, request.caller, result.edits)
     over = dict.fromkeys(((item.client, item.session) for item in found.new), True)
     result.queued += await queue_learning(engine, settings, over)
-    gathered.note(offsets)
 
 
 def _gathered(
@@ -508,14 +502,10 @@ def _gathered(
         result.left_out[UNKNOWN] += info.unknown.total()
     session, counts = info.session or file.stem, offsets.counts(file) or Counts()
     counts.forget_lines()
-    scope = scope_of(engine, settings, info.cwd)
-    found = from_transcript(reading, request.client, session, scope, written_at, counts, reading.new)
-    since = request.since or OLDEST
-    count_before(cleaned(engine, [item for item in found if item.message.said_at < since]))
-    gathered = Gathered(cleaned(engine, [item for item in found if item.message.said_at >= since]))
-    note_title(engine, gathered, request.client, session, reading)
-    gathered.transcripts.append(Transcript(request.client, file, counts, reading.position))
-    return gathered
+    offsets.move(file, reading.position, counts)
+    scope, since = scope_of(engine, settings, info.cwd), request.since or OLDEST
+    found = new_lines(engine, reading, session, scope, written_at, counts, since)
+    return Gathered(cleaned(engine, found), title_of(engine, reading, session))
 
 
 # What hooks captured, and the old sessions of clients, as `memory.capture`.

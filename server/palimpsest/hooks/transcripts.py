@@ -336,8 +336,9 @@ class ReadPosition(BaseModel):
 
 @dataclass(slots=True)
 class Reading:
-    """What was said before the position from which the reading began, and after it, and how far it went."""
+    """What a client's transcript says before the position from which the reading began and after it, and how far it went."""
 
+    client: str
     before: list[TranscriptMessage] = field(default_factory=list[TranscriptMessage])
     new: list[TranscriptMessage] = field(default_factory=list[TranscriptMessage])
     info: TranscriptInfo = field(default_factory=TranscriptInfo)
@@ -350,7 +351,7 @@ def read_transcript(client: str, path: Path, since: ReadPosition, *, with_before
 
     If the file was truncated or replaced since, all of it is new. Raises OSError.
     """
-    reading = Reading()
+    reading = Reading(client)
     with path.open("rb") as stream:
         size = os.fstat(stream.fileno()).st_size
         reading.is_anew = since.offset > size or _head(stream, since.offset) != since.head
@@ -429,6 +430,7 @@ class Offsets(BaseModel):
     """How far each transcript was read, by its path, and how many lines of unknown types were met, by client."""
 
     file: Path = Field(Path(), exclude=True)
+    is_changed: bool = Field(default=False, exclude=True)
     files: dict[str, ReadPosition] = {}
     unknown: dict[str, dict[str, int]] = {}
 
@@ -454,9 +456,10 @@ class Offsets(BaseModel):
         return None if known.counts is None else Counts(known.counts)
 
     def move(self, path: Path, position: ReadPosition, counts: Counts) -> None:
-        """Note how far a transcript was read."""
+        """Note how far a transcript was read. `counts` may still change until it is written down."""
         self.files.pop(str(path), None)
-        self.files[str(path)] = position.model_copy(update={"counts": dict(counts)})
+        self.files[str(path)] = position.model_copy(update={"counts": counts})
+        self.is_changed = True
 
     def count_unknown(self, client: str, unknown: Mapping[str, int]) -> None:
         """Add lines of unknown types."""
@@ -466,7 +469,12 @@ class Offsets(BaseModel):
             self.unknown[client] = dict(known)
 
     def save(self) -> None:
-        """Write it down. A failure is logged: the transcripts are then read again, and nothing is kept twice."""
+        """Write it down if it has changed.
+
+        A failure is logged: the transcripts are then read again, and nothing is kept twice.
+        """
+        if not self.is_changed:
+            return
         if len(self.files) > KEPT_FILES:
             self.files = {name: known for name, known in self.files.items() if Path(name).exists()}
         for name in list(self.files)[:-KEPT_COUNTS]:
