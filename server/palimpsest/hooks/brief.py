@@ -12,35 +12,15 @@ from sqlalchemy import Connection
 
 from palimpsest.core.clock import shown_date
 from palimpsest.core.errors import FullTextError
-from palimpsest.core.models import (
-    EXPIRES_AT,
-    Hit,
-    Memory,
-    Message,
-    Scope,
-    has_expired,
-)
+from palimpsest.core.models import EXPIRES_AT, Hit, Memory, Message, Scope, has_expired
 from palimpsest.core.validation import MAX_TOKENS as MAX_SEARCH_TOKENS
 from palimpsest.core.validation import one_line
 from palimpsest.hooks.instructions import HEAD, INSTRUCTIONS, REST
 from palimpsest.hooks.spool import BLOCK_BEGIN, BLOCK_END
 from palimpsest.learn.summaries import portrait_signs
 from palimpsest.learn.summaries.extractive import without_contradicted
-from palimpsest.learn.summaries.portrait_signs import (
-    MUST,
-    SAFETY,
-    WHO,
-    Rank,
-    is_about,
-    is_rule,
-    rank_of,
-)
-from palimpsest.recall.features import (
-    SENTENCE,
-    STATIC,
-    squash,
-    weights_name,
-)
+from palimpsest.learn.summaries.portrait_signs import MUST, SAFETY, WHO, Rank, is_about, is_rule, rank_of
+from palimpsest.recall.features import SENTENCE, STATIC, squash, weights_name
 from palimpsest.recall.hits import within_budget
 from palimpsest.recall.search import SearchQuery, SearchResult
 from palimpsest.store import entries, summaries

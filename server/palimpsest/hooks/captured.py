@@ -27,14 +27,7 @@ from palimpsest.core.validation import trimmed, well_formed
 from palimpsest.hooks import spool
 from palimpsest.hooks.events import is_within
 from palimpsest.hooks.spool import VERSION, hashed, kept_part, make_private_folder, without_private
-from palimpsest.hooks.transcripts import (
-    FORMATS,
-    Counts,
-    Offsets,
-    Reading,
-    ReadPosition,
-    read_transcript,
-)
+from palimpsest.hooks.transcripts import FORMATS, Counts, Offsets, Reading, ReadPosition, read_transcript
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.sanitize import Cleaner, sanitize_messages, without_recalled_blocks
 from palimpsest.store.messages import SAME_TIME, StoredMessage
