@@ -336,7 +336,7 @@ class ReadPosition(BaseModel):
 
 @dataclass(slots=True)
 class Reading:
-    """What a client's transcript says before the position from which it was read and after it, and how far that went."""
+    """What a client's transcript says before the position from which it was read, and after it."""
 
     client: str
     before: list[TranscriptMessage] = field(default_factory=list[TranscriptMessage])
