@@ -183,72 +183,45 @@ def with_items(verdicts: Sequence[Verdict], comparison: Comparison) -> list[Verd
     DELETE is assigned to a request to forget, or to a fact that no other verdict is about, whichever shares most words
     with what is deleted.
     """
+    texts = (*(fact.text for fact in comparison.facts), *(request.what for request in comparison.requests))
+    words = [set(search_tokens(text)) for text in texts]
+    facts, requests = range(len(comparison.facts)), range(len(comparison.facts), len(texts))
+
+    def nearest(verdict: Verdict, items: Iterable[int]) -> tuple[int | None, int]:
+        """Return the item that shares most words with a verdict, or with what it deletes, and how many it shares."""
+        is_deletion = verdict.event is Event.DELETE
+        own = set(search_tokens(comparison.text_of(verdict.entry) if is_deletion else verdict.text or ""))
+        best = max(items, key=lambda item: len(own & words[item]), default=None)
+        return best, 0 if best is None else len(own & words[best])
+
     if any(verdict.item is not None for verdict in verdicts):
-        return [_with_request(verdict, comparison) for verdict in verdicts]
+        return [
+            replace(verdict, item=nearest(verdict, requests)[0])
+            if verdict.item is None and verdict.event is Event.DELETE and comparison.stored(verdict.entry)
+            else verdict
+            for verdict in verdicts
+        ]
     named: list[Verdict] = []
-    open_facts = list(range(len(comparison.facts)))
-    words = [set(search_tokens(fact.text)) for fact in comparison.facts]
+    open_facts = list(facts)
     for verdict in sorted(verdicts, key=lambda verdict: verdict.event is Event.DELETE):
         if verdict.event is Event.NONE:
             continue
-        text, own = verdict.text, _words_of(verdict, comparison)
-        number = _nearest_fact(verdict, own, words, open_facts)
-        if verdict.event is Event.DELETE:
-            shared = 0 if number is None else len(own & words[number])
-            request = _nearest_request(own, comparison, shared)
-            number, text = (number if request is None else request), None
-        if number in open_facts:
-            open_facts.remove(number)
-        named.append(replace(verdict, item=number, text=text))
-    requests = range(len(comparison.facts), len(comparison.facts) + len(comparison.requests))
+        is_deletion = verdict.event is Event.DELETE
+        item, shared = nearest(verdict, [*requests, *open_facts] if is_deletion else facts)
+        if not shared and item not in requests:
+            item = None if is_deletion else next(iter(open_facts), 0)
+        if item in open_facts:
+            open_facts.remove(item)
+        named.append(replace(verdict, item=item, text=None if is_deletion else verdict.text))
     answered = {verdict.item for verdict in named}
-    stays = [verdict for verdict in verdicts if verdict.event is Event.NONE]
-    named.extend(Verdict(number, Event.NONE, _known_by(number, stays, comparison)) for number in open_facts if stays)
-    if verdicts:
-        named.extend(Verdict(number, Event.NONE) for number in requests if number not in answered)
-    return named
-
-
-def _words_of(verdict: Verdict, comparison: Comparison) -> set[str]:
-    """Return the words of a verdict; of a DELETE without a text those of what is deleted."""
-    entry = comparison.stored(verdict.entry) if verdict.event is Event.DELETE else None
-    return set(search_tokens(verdict.text or (entry.memory.text if entry is not None else "")))
-
-
-def _known_by(number: int, stays: Sequence[Verdict], comparison: Comparison) -> int | None:
-    """Return which of the entries that stay resembles a fact most; None if it is not known what resembles it."""
-    near = comparison.near_to(number)
-    entries = [verdict.entry for verdict in stays if verdict.entry is not None]
-    return max(entries, key=lambda entry: near.get(entry, 0.0), default=None) if near else None
-
-
-def _with_request(verdict: Verdict, comparison: Comparison) -> Verdict:
-    """Return a DELETE that names no item as one of the request to forget that it fits best, if there is any."""
-    entry = comparison.stored(verdict.entry)
-    if verdict.item is not None or verdict.event is not Event.DELETE or entry is None:
-        return verdict
-    return replace(verdict, item=_nearest_request(set(search_tokens(entry.memory.text)), comparison, 0))
-
-
-def _nearest_request(own: AbstractSet[str], comparison: Comparison, at_least: int) -> int | None:
-    """Return the request that shares most words with what is deleted; None if it shares fewer than `at_least`."""
-    shared = [len(own & set(search_tokens(request.what))) for request in comparison.requests]
-    best = max(shared, default=-1)
-    return len(comparison.facts) + shared.index(best) if best >= at_least else None
-
-
-def _nearest_fact(
-    verdict: Verdict, own: AbstractSet[str], words: Sequence[AbstractSet[str]], open_facts: Sequence[int]
-) -> int | None:
-    """Return the fact that shares most words with those of a verdict, else the first open one; for DELETE else None."""
-    numbers = open_facts if verdict.event is Event.DELETE else range(len(words))
-    shared = {number: len(own & words[number]) for number in numbers}
-    best = max(shared, key=lambda number: shared[number], default=None)
-    if best is not None and shared[best]:
-        return best
-    if verdict.event is Event.DELETE:
-        return None
-    return open_facts[0] if open_facts else 0
+    stays = [verdict.entry for verdict in verdicts if verdict.event is Event.NONE]
+    for number in open_facts if stays else ():
+        near = comparison.near_to(number)  # the entry that resembles a fact most has it
+        known_by = max(
+            (entry for entry in stays if entry is not None), key=lambda entry: near.get(entry, 0.0), default=None
+        )
+        named.append(Verdict(number, Event.NONE, known_by if near else None))
+    return named + [Verdict(number, Event.NONE) for number in requests if verdicts and number not in answered]
 
 
 # What people ask to forget: the entries and the facts of the call that the model says they mean.
