@@ -69,16 +69,14 @@ def write_hook_settings(settings: Settings) -> None:
     content = json.dumps({"mode": settings.hooks, "excluded_folders": excluded})
     file = Path(spool.settings_file(str(settings.data_dir)))
     try:
-        if (file.read_text("utf-8") if file.exists() else _DEFAULTS) == content:
+        known = file.read_text("utf-8") if file.exists() else json.dumps({"mode": "on", "excluded_folders": []})
+        if known == content:
             return
         make_private_folder(str(file.parent))
         with replace_file(file) as stream:
             stream.write(content)
     except (OSError, UnicodeDecodeError) as error:
         logger.warning("%s cannot be written, so hooks do not know of hooks = %r: %s", file, settings.hooks, error)
-
-
-_DEFAULTS = json.dumps({"mode": "on", "excluded_folders": []})
 
 
 # Store captured messages: a write for each conversation, one edit for each scope.
@@ -429,34 +427,6 @@ class SessionsResult:
     queued: int = 0
 
 
-async def take_in_sessions(
-    engine: Engine, settings: Settings, request: SessionsRequest, progress: Progress
-) -> SessionsResult:
-    """Take in the sessions of a client's transcripts, each into the project of its folder.
-
-    All that is new in a scope is one edit. Raises InputError for a folder without transcripts, and LedgerError.
-    """
-    form = FORMATS[request.client]
-    folder = request.folder or Path.home() / form.folder
-    files = await engine.run(lambda: form.files_in(folder))
-    if not files:
-        raise InputError(f"there are no sessions of {request.client} in {folder}. Nothing was taken in. Use --folder")
-    result = SessionsResult(folder)
-    busy = LedgerError("another process is taking in what hooks captured. Nothing was taken in. Try again in a minute")
-    if not request.is_dry_run and (await take_in_spool(engine, settings, patience=PATIENCE)).is_busy:
-        raise busy
-    with ExitStack() as stack:
-        if not await engine.run(lambda: enter_lock(stack, settings.data_dir, PATIENCE)):
-            raise busy
-        offsets = await engine.run(lambda: Offsets.load(settings.data_dir))
-        for number, file in enumerate(files, 1):
-            await _take_session(engine, settings, request, file, offsets, result)
-            progress(number, len(files))
-        if not request.is_dry_run:
-            await engine.run(offsets.save)
-    return result
-
-
 async def _take_session(
     engine: Engine, settings: Settings, request: SessionsRequest, file: Path, offsets: Offsets, result: SessionsResult
 ) -> None:
@@ -484,9 +454,10 @@ def _gathered(
     engine: Engine, settings: Settings, request: SessionsRequest, file: Path, offsets: Offsets, result: SessionsResult
 ) -> Gathered | None:
     """Return what a transcript says from its beginning, or None if it is left out. Blocking."""
+    since = request.since or OLDEST
     try:
         written_at = datetime.fromtimestamp(file.stat().st_mtime, UTC)
-        if request.since is not None and written_at < request.since:
+        if written_at < since:
             return None
         reading = read_transcript(request.client, file, ReadPosition(), with_before=False)
     except OSError as error:
@@ -503,7 +474,7 @@ def _gathered(
     session, counts = info.session or file.stem, offsets.counts(file) or Counts()
     counts.forget_lines()
     offsets.move(file, reading.position, counts)
-    scope, since = scope_of(engine, settings, info.cwd), request.since or OLDEST
+    scope = scope_of(engine, settings, info.cwd)
     found = new_lines(engine, reading, session, scope, written_at, counts, since)
     return Gathered(cleaned(engine, found), title_of(engine, reading, session))
 
@@ -530,8 +501,31 @@ class Capture:
         return intake
 
     async def take_in_sessions(self, request: SessionsRequest, progress: Progress) -> SessionsResult:
-        """Take in the old sessions of a client, each into the project of its folder. Each message is kept once."""
-        result = await take_in_sessions(self._engine, self._settings, request, progress)
+        """Take in the old sessions of a client, each into the project of its folder. Each message is kept once.
+
+        All that is new in a scope is one edit. Raises InputError for a folder without transcripts, and LedgerError.
+        """
+        engine, settings = self._engine, self._settings
+        form = FORMATS[request.client]
+        folder = request.folder or Path.home() / form.folder
+        files = await engine.run(lambda: form.files_in(folder))
+        if not files:
+            raise InputError(
+                f"there are no sessions of {request.client} in {folder}. Nothing was taken in. Use --folder"
+            )
+        result = SessionsResult(folder)
+        is_busy = not request.is_dry_run and (await take_in_spool(engine, settings, patience=PATIENCE)).is_busy
+        with ExitStack() as stack:
+            if is_busy or not await engine.run(lambda: enter_lock(stack, settings.data_dir, PATIENCE)):
+                raise LedgerError(
+                    "another process is taking in what hooks captured. Nothing was taken in. Try again in a minute"
+                )
+            offsets = await engine.run(lambda: Offsets.load(settings.data_dir))
+            for number, file in enumerate(files, 1):
+                await _take_session(engine, settings, request, file, offsets, result)
+                progress(number, len(files))
+            if not request.is_dry_run:
+                await engine.run(offsets.save)
         await self._follow(result.edits)
         return result
 
