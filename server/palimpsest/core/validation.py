@@ -378,6 +378,16 @@ def trimmed(text: str) -> str:
     return "" if is_blank(text) else well_formed(text).strip()
 
 
+def object_of(value: Any) -> dict[str, Any]:
+    """Return a JSON object, and an empty one for any other value."""
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def list_of(value: Any) -> list[Any]:
+    """Return a JSON list, and an empty one for any other value."""
+    return cast("list[Any]", value) if isinstance(value, list) else []
+
+
 def one_line(text: str) -> str:
     """Return a well-formed text as one line, with single spaces, and "" if it shows nothing."""
     return "" if is_blank(text) else " ".join(well_formed(text).split())

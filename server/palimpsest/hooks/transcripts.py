@@ -19,7 +19,7 @@ from pydantic import BaseModel, Field, ValidationError
 from palimpsest.core.clock import parse_instant
 from palimpsest.core.errors import InputError
 from palimpsest.core.files import replace_file
-from palimpsest.core.validation import well_formed
+from palimpsest.core.validation import list_of, object_of, well_formed
 from palimpsest.hooks import spool
 from palimpsest.hooks.events import PROGRAM_ENTRYPOINT
 from palimpsest.hooks.spool import hashed, make_private_folder
@@ -67,16 +67,6 @@ class TranscriptInfo:
         """Forget what was left out and not known, because it was counted by an earlier reading."""
         self.left_out.clear()
         self.unknown.clear()
-
-
-def object_of(value: Any) -> dict[str, Any]:
-    """Return a JSON object, and an empty one for anything else."""
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
-
-
-def list_of(value: Any) -> list[Any]:
-    """Return a JSON list, and an empty one for anything else."""
-    return cast("list[Any]", value) if isinstance(value, list) else []
 
 
 def text_of(value: Any) -> str:

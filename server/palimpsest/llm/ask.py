@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-from bisect import bisect_left
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
@@ -172,7 +171,6 @@ def reply_values(text: str, depth: int = 0) -> ReplyValues:
     """
     text = _final_channel(text)
     found = ReplyValues()
-    thoughts = _Thoughts(text)
     parts: list[str] = []
     position = begin = restarts = 0
     lenient = MAX_LENIENT_READS * len(text)
@@ -182,7 +180,7 @@ def reply_values(text: str, depth: int = 0) -> ReplyValues:
         at = mark.start()
         if mark["beginning"]:
             parts.append(text[begin:at])
-            begin = position = thoughts.end_of(mark)
+            begin = position = _end_of_thought(text, mark)
         elif mark["end"]:  # the beginning is missing: the prompt had it
             found, parts = ReplyValues(), []
             begin = position = mark.end()
@@ -228,21 +226,11 @@ def without_thoughts(text: str) -> str:
     return text if text.lstrip().startswith(("{", "[")) else reply_values(text).answer
 
 
-class _Thoughts:
-    """The ends of the thoughts of a reply, by the name of their tags."""
-
-    def __init__(self, text: str) -> None:
-        self._length = len(text)
-        self._ends: dict[str, list[int]] = {}
-        for tag in _TAG.finditer(text):
-            if tag["end"]:
-                self._ends.setdefault(_family(tag[0]), []).append(tag.end())
-
-    def end_of(self, beginning: re.Match[str]) -> int:
-        """Return where a thought ends: at the first tag of its name, or else at the end of the reply."""
-        ends = self._ends.get(_family(beginning[0]), [])
-        place = bisect_left(ends, beginning.end())
-        return ends[place] if place < len(ends) else self._length
+def _end_of_thought(text: str, beginning: re.Match[str]) -> int:
+    """Return where a thought ends: at the first tag of its name, or else at the end of the reply."""
+    family = _family(beginning[0])
+    ends = (tag for tag in _TAG.finditer(text, beginning.end()) if tag["end"] and _family(tag[0]) == family)
+    return next((tag.end() for tag in ends), len(text))
 
 
 def _family(tag: str) -> str:
@@ -362,11 +350,6 @@ def reported_tokens() -> Generator[list[int]]:
 # Read the parts of a reply as models write them.
 
 MAX_DIGITS = 9
-
-
-def object_in(value: Any) -> Mapping[str, Any]:
-    """Return a JSON object, and an empty one for anything else."""
-    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
 
 
 def list_in(value: Any) -> list[Any]:

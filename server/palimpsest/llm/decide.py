@@ -18,7 +18,8 @@ from pydantic.json_schema import SkipJsonSchema
 from palimpsest.core.clock import shown_date
 from palimpsest.core.models import Event
 from palimpsest.core.protocols import LanguageModel
-from palimpsest.llm.ask import ReplyModel, ask, list_in, number_in, object_in, says_nothing, text_in, without_empty
+from palimpsest.core.validation import object_of
+from palimpsest.llm.ask import ReplyModel, ask, list_in, number_in, says_nothing, text_in, without_empty
 from palimpsest.llm.prompts import Prompt
 from palimpsest.llm.settle import Comparison, Decisions, Verdict, settle, with_items
 from palimpsest.llm.user_name import with_name
@@ -58,7 +59,7 @@ class DecisionReply(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _tolerate(cls, value: Any) -> Any:
-        item = object_in(value)
+        item = object_of(value)
         event = text_in(item.get("event", item.get("operation"))).upper().replace("_", " ").replace("-", " ").strip()
         text = next((item[key] for key in _TEXT_KEYS if isinstance(item.get(key), str)), None)
         return {
@@ -91,8 +92,8 @@ class DecideReply(ReplyModel):
             if not all(isinstance(item, Mapping) for item in items):
                 raise ValueError("it is a list of something else than decisions")
             return {"decisions": items}
-        listed = object_in(value).get("decisions", object_in(value).get("memory"))
-        return {"decisions": [object_in(listed)] if isinstance(listed, Mapping) else listed}
+        listed = object_of(value).get("decisions", object_of(value).get("memory"))
+        return {"decisions": [object_of(listed)] if isinstance(listed, Mapping) else listed}
 
 
 async def decide(model: LanguageModel, prompt: Prompt, comparison: Comparison) -> Decisions:

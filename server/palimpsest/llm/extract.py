@@ -29,7 +29,7 @@ from palimpsest.core.models import (
     relation_key,
 )
 from palimpsest.core.protocols import LanguageModel
-from palimpsest.core.validation import one_line
+from palimpsest.core.validation import object_of, one_line
 from palimpsest.llm.ask import (
     NOTHING,
     ReplyModel,
@@ -37,7 +37,6 @@ from palimpsest.llm.ask import (
     first_text,
     list_in,
     number_in,
-    object_in,
     says_nothing,
     schema_for,
     text_in,
@@ -92,14 +91,14 @@ def entities_in(value: Any) -> list[dict[str, str]]:
     They may be objects, also with the keys of Mem0's prompts, `[name, type]`, bare names, or one object by name.
     """
     if isinstance(value, Mapping):
-        item = object_in(value)
+        item = object_of(value)
         value = [item] if first_text(item, _NAME_KEYS) else list(item.items())
     return [entity for item in list_in(value) if (entity := _entity(item))["name"]]
 
 
 def _entity(value: Any) -> dict[str, str]:
     if isinstance(value, Mapping):
-        name, kind = (first_text(object_in(value), keys) for keys in (_NAME_KEYS, _TYPE_KEYS))
+        name, kind = (first_text(object_of(value), keys) for keys in (_NAME_KEYS, _TYPE_KEYS))
     else:
         name, kind = map(text_in, (*list_in(value), "", "")[:2])
     word = one_line(kind).casefold()
@@ -120,7 +119,7 @@ def relations_in(value: Any) -> list[list[str]]:
 def _relation(value: Any) -> list[str]:
     """Return the three parts of a relation, and none if one is missing."""
     if isinstance(value, Mapping):
-        item = object_in(value)
+        item = object_of(value)
         parts = [first_text(item, keys) for keys in (_SOURCE_KEYS, _RELATION_KEYS, _DESTINATION_KEYS)]
     else:
         parts = list_in(_ARROW.split(value) if isinstance(value, str) else value)
@@ -152,7 +151,7 @@ class FactReply(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _tolerate(cls, value: Any) -> Any:
-        item = object_in(value) if isinstance(value, Mapping) else {"text": value}
+        item = object_of(value) if isinstance(value, Mapping) else {"text": value}
         return {
             "text": _fact_text(item),
             "sources": list(map(number_in, list_in(item.get("sources")))),
@@ -178,7 +177,7 @@ class ForgetReply(BaseModel):
     @classmethod
     def _tolerate(cls, value: Any) -> Any:
         asked = _asked(value)
-        sources = list_in(object_in(value).get("sources"))
+        sources = list_in(object_of(value).get("sources"))
         return {"forget": asked if isinstance(asked, str) else "", "sources": list(map(number_in, sources))}
 
 
@@ -206,12 +205,12 @@ class ExtractReply(ReplyModel):
     def _tolerate(cls, value: Any) -> Any:
         if isinstance(value, list):
             items = list_in(value)
-            if not all(isinstance(item, str) or _fact_text(object_in(item)) or _is_request(item) for item in items):
+            if not all(isinstance(item, str) or _fact_text(object_of(item)) or _is_request(item) for item in items):
                 raise ValueError("it is a list of something else than facts")
             value = {"facts": items}
         if not isinstance(value, Mapping):
             return value
-        reply = object_in(value)
+        reply = object_of(value)
         key = next((key for key in _LIST_KEYS if key in reply), None)
         if key is None and "forget" not in reply:
             raise ValueError('it has no list "facts"')
@@ -226,14 +225,14 @@ class ExtractReply(ReplyModel):
 
 def _is_request(item: Any) -> bool:
     """Return whether an item of the facts is a request to forget: it says so, or has that key and no text of a fact."""
-    keys = object_in(item)
+    keys = object_of(item)
     return keys.get("forget") is True or ("forget" in keys and not any(keys.get(key) for key in _TEXT_KEYS))
 
 
 def _asked(value: Any) -> Any:
     """Return what is to be forgotten; "" if nothing is, and the value itself if it cannot be read."""
     if isinstance(value, Mapping):
-        item = object_in(value)
+        item = object_of(value)
         named = [item[key] for key in ("forget", *_TEXT_KEYS) if item.get(key) and item[key] is not True]
         value = named[0] if named else ""
     if not value or value is True:

@@ -13,8 +13,8 @@ import openai
 
 from palimpsest.core.errors import CutOffReplyError, ModelError, ModelRefusedError, ModelUnreachableError, ReplyError
 from palimpsest.core.settings import is_on_this_machine
-from palimpsest.core.validation import one_line
-from palimpsest.llm.ask import list_in, object_in, report_tokens
+from palimpsest.core.validation import object_of, one_line
+from palimpsest.llm.ask import list_in, report_tokens
 from palimpsest.text.tokenizer import count_tokens
 
 CHECK_URL = "Check llm.config.openai_base_url."
@@ -143,7 +143,7 @@ class OpenAIModel:
             # The reply is read as it is, because a nearly compatible server may send anything.
             create = cast("Any", self._client.chat.completions.with_raw_response.create)
             response = await create(model=self._model, messages=sent, **options)
-            body = object_in(json.loads(response.content))
+            body = object_of(json.loads(response.content))
         except (openai.AuthenticationError, openai.PermissionDeniedError, openai.RateLimitError) as error:
             raise self._to_our_error(error) from error
         except openai.APIStatusError as error:
@@ -151,7 +151,7 @@ class OpenAIModel:
             raise _ComplaintError(self._to_our_error(error), _complaint(error), may_be_form=is_about_request) from error
         except (openai.OpenAIError, ValueError, AttributeError, TypeError) as error:
             raise self._to_our_error(error) from error
-        total = object_in(body.get("usage")).get("total_tokens")
+        total = object_of(body.get("usage")).get("total_tokens")
         if isinstance(total, int) and total > 0:
             report_tokens(total)
         words, status = _error_in(body)
@@ -163,7 +163,17 @@ class OpenAIModel:
 
     def _to_our_error(self, error: Exception) -> ModelError:
         """Return our error for an error of the openai package."""
-        kind, text = _error_for(self._model, error)
+        model, kind = self._model, ModelUnreachableError
+        match error:
+            case openai.APITimeoutError():
+                text = f"the model {model} did not answer in time. Try again, or raise llm.config.timeout."
+            case openai.APIConnectionError():
+                text = f"the model {model} could not be reached ({error.__cause__ or error}). {CHECK_URL}"
+            case openai.APIStatusError(status_code=status):
+                kind = ModelUnreachableError if status >= SERVER_ERROR else ModelRefusedError
+                text = f"the model {model} answered {status}: {_complaint(error)}. {_advice(status)}"
+            case _:
+                text = f"the endpoint of the model {model} sent {NOT_OPENAI}: {str(error)[:200]}. {CHECK_URL}"
         return self._without_key(kind(text))
 
     def _without_key(self, error: ModelError) -> ModelError:
@@ -236,14 +246,14 @@ def _error_in(body: Mapping[str, Any]) -> tuple[str, int]:
     error = body.get("error") or _first_choice(body).get("error")
     if not error and not choices:
         error = body.get("detail") or body.get("message")
-    parts = object_in(error)
+    parts = object_of(error)
     words = one_line(str(parts.get("message") or parts.get("detail") or error or ""))[:300].rstrip(". ")
     code = str(parts.get("code", parts.get("status")))
     return words, int(code) if code.isdecimal() and len(code) <= STATUS_DIGITS else 0
 
 
 def _first_choice(body: Mapping[str, Any]) -> Mapping[str, Any]:
-    return object_in(next(iter(list_in(body.get("choices"))), None))
+    return object_of(next(iter(list_in(body.get("choices"))), None))
 
 
 def _text(model: str, body: Mapping[str, Any]) -> str:
@@ -251,7 +261,7 @@ def _text(model: str, body: Mapping[str, Any]) -> str:
     choice = _first_choice(body)
     if not isinstance(choice.get("message"), Mapping):
         raise ModelUnreachableError(f"the endpoint of the model {model} sent {NOT_OPENAI}. {CHECK_URL}")
-    message, reason = object_in(choice["message"]), choice.get("finish_reason")
+    message, reason = object_of(choice["message"]), choice.get("finish_reason")
     if refusal := message.get("refusal"):
         raise ModelRefusedError(f"the model {model} declined: {str(refusal)[:300]}")
     if reason == "content_filter":
@@ -280,18 +290,18 @@ def _written(content: Any) -> str:
 def _written_part(part: Any) -> str:
     if isinstance(part, str):
         return part
-    item = object_in(part)
+    item = object_of(part)
     kind = str(item.get("type"))
     text = item.get("text", item.get("content"))
-    text = object_in(text).get("value") if isinstance(text, Mapping) else text
+    text = object_of(text).get("value") if isinstance(text, Mapping) else text
     return text if isinstance(text, str) and "think" not in kind and kind not in ("reasoning", "refusal") else ""
 
 
 def _called(message: Mapping[str, Any]) -> str:
     """Return the arguments of the tools that a message calls, one a line; "" if it calls none."""
-    functions = [object_in(call).get("function") for call in list_in(message.get("tool_calls"))]
+    functions = [object_of(call).get("function") for call in list_in(message.get("tool_calls"))]
     functions.append(message.get("function_call"))
-    return "\n".join(filter(None, (_written(object_in(function).get("arguments")) for function in functions)))
+    return "\n".join(filter(None, (_written(object_of(function).get("arguments")) for function in functions)))
 
 
 def _answer_in_reasoning(message: Mapping[str, Any], reason: Any) -> str:
@@ -301,25 +311,9 @@ def _answer_in_reasoning(message: Mapping[str, Any], reason: Any) -> str:
     return written if reason != "length" and ends_with_json else ""
 
 
-def _error_for(model: str, error: Exception) -> tuple[type[ModelError], str]:
-    match error:
-        case openai.APITimeoutError():
-            text = f"the model {model} did not answer in time. Try again, or raise llm.config.timeout."
-            return ModelUnreachableError, text
-        case openai.APIConnectionError():
-            text = f"the model {model} could not be reached ({error.__cause__ or error}). {CHECK_URL}"
-            return ModelUnreachableError, text
-        case openai.APIStatusError():
-            text = f"the model {model} answered {error.status_code}: {_complaint(error)}. {_advice(error.status_code)}"
-            return (ModelUnreachableError if error.status_code >= SERVER_ERROR else ModelRefusedError), text
-        case _:
-            text = f"the endpoint of the model {model} sent {NOT_OPENAI}: {str(error)[:200]}. {CHECK_URL}"
-            return ModelUnreachableError, text
-
-
 def _complaint(error: openai.APIStatusError) -> str:
     """Return the endpoint's own words."""
-    parts = object_in(error.body) or {"message": error.body}
+    parts = object_of(error.body) or {"message": error.body}
     words = next((parts[key] for key in ("message", "detail", "error", "msg") if parts.get(key)), error.message)
     return one_line(words if isinstance(words, str) else json.dumps(words, ensure_ascii=False))[:300].rstrip(". ")
 

@@ -12,8 +12,8 @@ from pydantic import AliasChoices, BaseModel, Field, model_validator
 
 from palimpsest.core.models import Annotation, Link, Memory, Message
 from palimpsest.core.protocols import LanguageModel
-from palimpsest.core.validation import trimmed
-from palimpsest.llm.ask import ReplyModel, ask, list_in, number_in, object_in, says_nothing, text_in, without_empty
+from palimpsest.core.validation import object_of, trimmed
+from palimpsest.llm.ask import ReplyModel, ask, list_in, number_in, says_nothing, text_in, without_empty
 from palimpsest.llm.prompts import Prompt
 
 # Write summaries, texts about an entity, and gists of pages with a model.
@@ -166,7 +166,7 @@ class LinkReply(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _tolerate(cls, value: Any) -> Any:
-        item = object_in(value)
+        item = object_of(value)
         return {"memory": number_in(item.get("memory")), "reason": text_in(item.get("reason"))}
 
 
@@ -181,12 +181,12 @@ class NoteReply(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _tolerate(cls, value: Any) -> Any:
-        item = object_in(value)
+        item = object_of(value)
         return {
             "memory": number_in(item.get("memory")),
             "context": text_in(item.get("context")),
             "tags": [tag for tag in list_in(item.get("tags")) if isinstance(tag, str)],
-            "links": [link for link in map(object_in, list_in(item.get("links"))) if link],
+            "links": [link for link in map(object_of, list_in(item.get("links"))) if link],
         }
 
 

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 from palimpsest.core.clock import parse_instant
 from palimpsest.core.errors import InputError
 from palimpsest.core.files import open_plain_file, read_plain_file
 from palimpsest.core.models import Event
-from palimpsest.core.validation import MAX_TEXT_CHARS, trimmed
+from palimpsest.core.validation import MAX_TEXT_CHARS, list_of, object_of, trimmed
 
 # What every reader returns: the memories and messages of another tool's file, and notes about what was left out.
 
@@ -170,16 +170,6 @@ _FIRST_YEAR = 1970
 def text_of(value: Any) -> str:
     """Return a string as `trimmed` does. Return "" for any other value."""
     return trimmed(value) if isinstance(value, str) else ""
-
-
-def object_of(value: Any) -> dict[str, Any]:
-    """Return a JSON object. Return an empty one for any other value."""
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
-
-
-def list_of(value: Any) -> list[Any]:
-    """Return a JSON list. Return an empty one for any other value."""
-    return cast("list[Any]", value) if isinstance(value, list) else []
 
 
 def instant_of(value: Any) -> datetime | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from palimpsest.cli.clients import config_files, installation
 from palimpsest.cli.clients.catalog import CLIENTS, Client, Folders
@@ -12,6 +12,7 @@ from palimpsest.cli.clients.config_files import read_text
 from palimpsest.cli.clients.installation import invocation_of
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import Finding
+from palimpsest.core.validation import object_of
 
 _T = TypeVar("_T")
 
@@ -27,7 +28,7 @@ def switched_off(client: Client, folders: Folders) -> list[str]:
         return []
     if client.name == "codex":
         file = folders.of_user(client.user_file)
-        features = _object(_settings(file).get("features"))
+        features = object_of(_settings(file).get("features"))
         off = [name for name in ("hooks", "codex_hooks") if features.get(name) is False]
         return [f"{file} turns hooks off ([features] {name} = false)" for name in off]
     files = [folders.of_user(client.hooks.user_file), folders.hooks_file(client.hooks, in_project=True)]
@@ -43,14 +44,14 @@ def active_plugin(client: Client, folders: Folders) -> bool:
     local = folders.hooks_file(client.hooks, in_project=True)
     on = False
     for file in (folders.of_user(client.hooks.user_file), local.with_name("settings.json"), local):
-        for name, state in _object(_settings(file).get("enabledPlugins")).items():
+        for name, state in object_of(_settings(file).get("enabledPlugins")).items():
             on = bool(state) if name.startswith(PLUGIN) else on  # the file nearer to the project decides
     return on
 
 
 def _why_off(settings: Mapping[str, Any]) -> list[str]:
     """Return the settings of Claude Code or Gemini CLI that turn hooks off, or ours alone."""
-    hooks, tools = _object(settings.get("hooksConfig")), _object(settings.get("tools"))
+    hooks, tools = object_of(settings.get("hooksConfig")), object_of(settings.get("tools"))
     disabled = hooks.get("disabled")
     why = {
         "disableAllHooks": settings.get("disableAllHooks") is True,
@@ -64,7 +65,7 @@ def _why_off(settings: Mapping[str, Any]) -> list[str]:
 def _settings(file: Path) -> Mapping[str, Any]:
     """Return the values of a file, none if there is no file. Raises InputError if it cannot be read or is not valid."""
     parse = config_files.parse if file.suffix == ".toml" else config_files.value_at
-    return _object(_parsed(file, parse))
+    return object_of(_parsed(file, parse))
 
 
 def _parsed(file: Path, parse: Callable[[str], _T]) -> _T:
@@ -73,10 +74,6 @@ def _parsed(file: Path, parse: Callable[[str], _T]) -> _T:
         return parse(read_text(file) or "")
     except (ValueError, RecursionError) as error:
         raise InputError(f"{file} cannot be read: {error}") from error
-
-
-def _object(value: object) -> Mapping[str, Any]:
-    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
 
 
 def clients_finding(folders: Folders) -> Finding:
