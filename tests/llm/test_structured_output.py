@@ -24,11 +24,11 @@ def texts(reply: ExtractReply) -> list[str]:
     return [item.text for item in reply.facts]
 
 
-def required(reply: ExtractReply) -> list[str]:
+def required(reply: ExtractReply) -> tuple[list[str], str]:
     """Return the texts of the facts. An empty one is refused."""
     if not all(item.text for item in reply.facts):
         raise ValueError("a fact has no text.")
-    return texts(reply)
+    return texts(reply), ""
 
 
 BOTH = ["Ana drinks tea.", "Ana has a cat."]
@@ -105,7 +105,7 @@ async def test_a_good_reply_takes_one_call() -> None:
     """Guards the cost: a valid first reply is not requested again."""
     model = ScriptedModel([GOOD])
 
-    assert await ask(model, MESSAGES, ExtractReply, texts) == BOTH
+    assert await ask(model, MESSAGES, ExtractReply, required) == BOTH
     assert [list(call.messages) for call in model.calls] == [MESSAGES]
     assert model.calls[0].schema == strict_schema(ExtractReply)
 
@@ -149,7 +149,7 @@ async def test_an_outage_is_raised_as_it_is(script: list[str]) -> None:
     model = ScriptedModel([*script, ModelUnreachableError("no answer from the endpoint")])
 
     with pytest.raises(ModelUnreachableError, match="no answer from the endpoint"):
-        await ask(model, MESSAGES, ExtractReply, texts)
+        await ask(model, MESSAGES, ExtractReply, required)
 
     assert len(model.calls) == len(script) + 1
 

@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cache
@@ -419,59 +419,58 @@ async def ask(
     model: LanguageModel,
     messages: Sequence[Mapping[str, str]],
     reply_type: type[Reply],
-    convert: Callable[[Reply], Result],
+    convert: Callable[[Reply], tuple[Result, str]],
     *,
-    convert_leniently: Callable[[Reply], Result] | None = None,
-    convert_cut: Callable[[Reply], Result] | None = None,
+    when_cut: Callable[[Result], Result] | None = None,
     read_text: Callable[[str], Reply | None] | None = None,
 ) -> Result:
     """Return the model's reply, validated as `reply_type` and converted by `convert`.
 
-    `convert` raises ValueError for a reply that is valid but cannot be right; the text of that error goes to the model.
-    `convert_leniently` is used for the second reply instead, if it is set, and for the first one if there is no second
-    that can be used. `convert_cut` is used for what is whole of a reply that was cut off; without it such a reply is an
-    error. `read_text` returns what an answer without JSON says, or None. Raises ReplyError if the second reply does not
-    fit either, and passes on every other ModelError.
+    `convert` returns what of a reply can be used, and what is wrong with it, or "". It raises ValueError if nothing can
+    be used. What was wrong goes to the model, which is asked once more. The second reply is used whatever is wrong with
+    it; if it cannot be used, the first one is. `when_cut` marks what is whole of a reply that was cut off; without it
+    such a reply is an error. `read_text` returns what an answer without JSON says, or None. Raises ReplyError if no
+    reply can be used, and passes on every other ModelError.
     """
     schema = schema_for(messages, reply_type)
+    text = ""
 
-    async def reply_to(asked: Sequence[Mapping[str, str]], converted: Callable[[Reply], Result]) -> Result:
-        nonlocal text, first
+    async def attempt(asked: Sequence[Mapping[str, str]]) -> tuple[Result, str]:
+        nonlocal text
         try:
             text = await model.complete(asked, schema)
-            reply = read(text, reply_type, read_text)
-            first = first or reply
-            return converted(reply)
+            return convert(read(text, reply_type, read_text))
         except CutOffReplyError as error:
-            if convert_cut is None:
+            if when_cut is None:
                 raise
             try:
-                return convert_cut(read(whole_items(error.reply), reply_type, read_text))
+                return when_cut(convert(read(whole_items(error.reply), reply_type, read_text))[0]), ""
             except ValueError:
                 raise error from None
 
-    text, first = "", None
+    first: Result | None = None
     try:
-        return await reply_to(messages, convert)
+        first, fault = await attempt(messages)
+        if not fault:
+            return first
     except CutOffReplyError:
         raise
     except (ReplyError, ValueError) as error:
-        fault = error
+        fault = str(error)
     repair = (
         f"That reply cannot be used: {fault} Answer again, with one JSON value in the requested form and nothing else."
     )
     wrong_reply = {"role": "assistant", "content": well_formed(text[:MAX_SHOWN_CHARS]) or "(nothing)"}
     again = [*map(dict, messages), wrong_reply, {"role": "user", "content": repair}]
     try:
-        return await reply_to(PromptMessages(name_of(messages), again), convert_leniently or convert)
+        return (await attempt(PromptMessages(name_of(messages), again)))[0]
     except ModelError as error:
         failure = error
     except ValueError as error:
         failure = ReplyError(f"the model {model.name} gave no usable reply in two attempts: {error}")
-    if first is not None and convert_leniently is not None:
-        with suppress(ValueError):
-            return convert_leniently(first)
-    raise failure
+    if first is None:
+        raise failure
+    return first
 
 
 def whole_items(text: str) -> str:

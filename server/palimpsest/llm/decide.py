@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Any
 
 from pydantic import BaseModel, WithJsonSchema, model_validator
@@ -104,29 +105,15 @@ async def decide(model: LanguageModel, prompt: Prompt, comparison: Comparison) -
     """
     messages = prompt.render(facts=_shown_items(comparison), memories=_shown_entries(comparison))
 
-    def convert_leniently(reply: DecideReply) -> Decisions:
+    def convert(reply: DecideReply) -> tuple[Decisions, str]:
         verdicts, faults = _verdicts(reply, comparison)
-        return replace(settle(verdicts, comparison), faults=tuple(dict.fromkeys(faults)))
+        decided = replace(settle(verdicts, comparison), faults=tuple(dict.fromkeys(faults)))
+        left_out = (*decided.undecided, *decided.unanswered)
+        items = enumerate((*comparison.facts, *comparison.requests))
+        numbers = ", ".join(str(number) for number, item in items if item in left_out)
+        return decided, next(iter(faults), f"it has no decision about fact {numbers}." if left_out else "")
 
-    def convert(reply: DecideReply) -> Decisions:
-        decided = convert_leniently(reply)
-        if decided.faults:
-            raise ValueError(decided.faults[0])
-        if decided.undecided or decided.unanswered:
-            items = (*comparison.facts, *comparison.requests)
-            left_out = (*decided.undecided, *decided.unanswered)
-            numbers = [number for number, item in enumerate(items) if item in left_out]
-            raise ValueError(f"it has no decision about fact {', '.join(map(str, numbers))}.")
-        return decided
-
-    return await ask(
-        model,
-        messages,
-        DecideReply,
-        convert,
-        convert_leniently=convert_leniently,
-        convert_cut=lambda reply: replace(convert_leniently(reply), is_cut=True),
-    )
+    return await ask(model, messages, DecideReply, convert, when_cut=partial(replace, is_cut=True))
 
 
 def _shown_items(comparison: Comparison) -> list[dict[str, Any]]:

@@ -414,26 +414,21 @@ async def extract(model: LanguageModel, prompt: Prompt, conversation: Conversati
         ],
     )
 
-    def convert(reply: ExtractReply) -> Extraction:
-        if wrong := _wrong_sources(reply, len(conversation.messages)):
-            raise ValueError(f"it cites message {wrong[0]}; the messages are 1 to {len(conversation.messages)}.")
-        if faults := _faults(reply):
-            raise ValueError(faults[0])
-        return _extraction(reply, conversation, prompt.unwanted, now)
-
-    def convert_leniently(reply: ExtractReply) -> Extraction:
-        if _wrong_sources(reply, len(conversation.messages)):  # numbers from 0, perhaps, so that none of them is right
-            for item in (*reply.facts, *reply.forget):
+    def convert(reply: ExtractReply) -> tuple[Extraction, str]:
+        faults, count = _faults(reply), len(conversation.messages)
+        items = (*reply.facts, *reply.forget)
+        if wrong := [number for item in items for number in item.sources if not 1 <= number <= count]:
+            faults.insert(0, f"it cites message {wrong[0]}; the messages are 1 to {count}.")
+            for item in items:  # they may count from 0, so that no number is right
                 item.sources = []
-        return _extraction(reply, conversation, prompt.unwanted, now)
+        return _extraction(reply, conversation, prompt.unwanted, now), next(iter(faults), "")
 
     return await ask(
         model,
         messages,
         ExtractReply,
         convert,
-        convert_leniently=convert_leniently,
-        convert_cut=lambda reply: replace(convert_leniently(reply), is_cut=True),
+        when_cut=lambda found: replace(found, is_cut=True),
         read_text=partial(_without_json, has_own_form=schema_for(messages, ExtractReply) is None),
     )
 
@@ -465,11 +460,6 @@ def _fault(item: FactReply) -> str:
     if len(text) > MAX_FACT_CHARS:
         return f"one of its facts is longer than {MAX_FACT_CHARS} characters; a fact is a sentence."
     return ""
-
-
-def _wrong_sources(reply: ExtractReply, count: int) -> list[int]:
-    """Return the numbers that are none of the messages."""
-    return [number for item in (*reply.facts, *reply.forget) for number in item.sources if not 1 <= number <= count]
 
 
 def _extraction(

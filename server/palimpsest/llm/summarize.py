@@ -111,8 +111,8 @@ async def write_gist(model: LanguageModel, prompt: Prompt, *, title: str, headin
     return await ask(model, rendered, GistReply, partial(_written, "gist", MAX_GIST_CHARS))
 
 
-def _written(what: str, max_chars: int, reply: SummarizeReply) -> str:
-    return _text(reply.text, what, max_chars)
+def _written(what: str, max_chars: int, reply: SummarizeReply) -> tuple[str, str]:
+    return _text(reply.text, what, max_chars), ""
 
 
 def _text(text: str, what: str, max_chars: int) -> str:
@@ -207,22 +207,9 @@ async def links(model: LanguageModel, prompt: Prompt, shown: Shown) -> list[Anno
     New memories of which the model says nothing in either reply stay as they are. What is wrong in the second reply is
     left out, and the rest counts.
     """
-
-    def convert_leniently(reply: LinksReply) -> list[Annotation]:
-        return _annotations(reply, shown, is_lenient=True)
-
-    def convert(reply: LinksReply) -> list[Annotation]:
-        if missing := sorted(shown.near.keys() - {note.memory for note in reply.notes}):
-            raise ValueError(f"it has no note on memory {', '.join(map(str, missing))}.")
-        return _annotations(reply, shown, is_lenient=False)
-
+    rendered = prompt.render(memories=_shown(shown))
     return await ask(
-        model,
-        prompt.render(memories=_shown(shown)),
-        LinksReply,
-        convert,
-        convert_leniently=convert_leniently,
-        convert_cut=convert_leniently,
+        model, rendered, LinksReply, partial(_annotations, shown), when_cut=lambda annotations: annotations
     )
 
 
@@ -237,23 +224,23 @@ def _shown(shown: Shown) -> list[dict[str, Any]]:
     ]
 
 
-def _annotations(reply: LinksReply, shown: Shown, *, is_lenient: bool) -> list[Annotation]:
-    """Return the annotations of a reply. Raises ValueError for a number that was not shown, and for too long texts.
+def _annotations(shown: Shown, reply: LinksReply) -> tuple[list[Annotation], str]:
+    """Return the annotations of the notes that are right, and what is wrong: a note is missing, or cannot be used.
 
-    If it is lenient, the notes that are wrong are left out, unless none is right.
+    Raises ValueError if there are notes and none is right.
     """
     found: dict[int, Annotation] = {}
-    fault: ValueError | None = None
+    faults: list[str] = []
     for note in reply.notes:
         try:
             found[note.memory] = _annotation(note, shown)
         except ValueError as error:
-            fault = error
-            if not is_lenient:
-                raise
-    if fault is not None and not found:
-        raise fault
-    return [annotation for number, annotation in found.items() if number in shown.may_change]
+            faults.append(str(error))
+    if faults and not found:
+        raise ValueError(faults[0])
+    if missing := sorted(shown.near.keys() - {note.memory for note in reply.notes}):
+        faults.insert(0, f"it has no note on memory {', '.join(map(str, missing))}.")
+    return [found[number] for number in found if number in shown.may_change], next(iter(faults), "")
 
 
 def _annotation(note: NoteReply, shown: Shown) -> Annotation:
