@@ -47,7 +47,7 @@ from palimpsest.llm.user_name import told_name, with_name
 from palimpsest.text.dates.date_finder import dates_in
 from palimpsest.text.display import counted, shorten
 from palimpsest.text.tokenizer import search_tokens
-from palimpsest.text.word_lists import LazyPattern
+from palimpsest.text.word_lists import LazyPattern, word_sets
 
 # What a model replies about the names and relations of a fact, and the forms of it that other prompts give.
 #
@@ -60,15 +60,9 @@ _RELATION_KEYS = ("relationship", "relation", "name", "predicate")
 _DESTINATION_KEYS = ("destination", "destination_node", "target", "object")
 
 _OTHER_WORDS: Mapping[str, EntityType] = {
-    "company": "organization",
-    "organisation": "organization",
-    "city": "place",
-    "country": "place",
-    "location": "place",
-    "human": "person",
-    "org": "organization",
-    "people": "person",
-    "user": "person",
+    **dict.fromkeys(("company", "organisation", "org"), "organization"),
+    **dict.fromkeys(("city", "country", "location"), "place"),
+    **dict.fromkeys(("human", "people", "user"), "person"),
 }
 """Types as other prompts name them. Every other type that is not ours is "other"."""
 
@@ -258,14 +252,7 @@ MAX_ENTITIES = 20
 MAX_RELATIONS = 12
 """How many relations of a fact are kept: a sentence states one to three."""
 
-_PRONOUNS = frozenset(
-    {
-        *("it", "its", "he", "she", "they", "we", "him", "her", "us", "them", "this", "that", "these", "those"),
-        *("someone", "somebody", "something", "everyone", "everybody", "er", "sie", "es", "wir", "jemand", "etwas"),
-        *("il", "elle", "ils", "elles", "nous", "él", "ella", "ellos", "ellas", "он", "она", "оно", "они", "мы"),
-        *("他", "她", "它", "他们", "她们", "我们", "彼", "彼女", "그", "그녀"),
-    }
-)
+_PRONOUNS = word_sets("palimpsest.llm", "says_nothing.txt")["pronouns"]
 """What small models give as an entity, though only the sentence before says who is meant."""
 
 
