@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ from palimpsest.core.validation import list_of, object_of, well_formed
 from palimpsest.hooks import spool
 from palimpsest.hooks.events import PROGRAM_ENTRYPOINT
 from palimpsest.hooks.spool import hashed, make_private_folder
+from palimpsest.text.word_lists import patterns
 
 # What every reader of a transcript returns.
 
@@ -95,11 +95,7 @@ def instant_of(value: Any) -> datetime | None:
 # The form is internal to Claude Code and is read as it was seen until version 2.1. `content` is a text, or a list of
 # blocks. An assistant's message has a line for each block.
 
-_SILENT_CLAUDE_CODE = re.compile(
-    r"agent-(?:color|name|setting)|attribution-snapshot|bridge-session|content-replacement|cost-state"
-    r"|file-history-snapshot|last-prompt|mode|permission-mode|pr-link|progress|queue-operation|saved_hook_context"
-    r"|speculation-accept|summary|system|tag|task-summary|worktree-state"
-)
+_SILENT_CLAUDE_CODE = patterns("palimpsest.hooks", "clients.txt")["silent"]
 """Types of lines that say nothing."""
 
 _TITLES = {"ai-title": "aiTitle", "custom-title": "customTitle"}
