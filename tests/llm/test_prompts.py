@@ -15,7 +15,7 @@ import pytest
 from palimpsest.core.errors import PromptError
 from palimpsest.core.settings import load_settings
 from palimpsest.learn.engine import NEEDED_PROMPTS, open_prompts
-from palimpsest.llm import decide, extract, summarize
+from palimpsest.llm import decide, summarize
 from palimpsest.llm.ask import ReplyModel, schema_for, strict_schema
 from palimpsest.llm.extract import ExtractReply
 from palimpsest.llm.prompts import Prompt, PromptFiles, parse, shipped_directory
@@ -57,24 +57,6 @@ def write_prompt(folder: Path, text: str = OWN_PROMPT, name: str = "decide") -> 
 def prompt_files(folder: Path | None = None, **system_texts: str) -> PromptFiles:
     """Return the prompt files as the server opens them."""
     return PromptFiles(NEEDED_PROMPTS, folder, system_texts)
-
-
-@pytest.mark.parametrize(
-    ("name", "inputs"),
-    [
-        ("extract", extract.INPUTS),
-        ("extract_agent", extract.INPUTS),
-        ("decide", decide.INPUTS),
-        ("summarize", summarize.PROMPTS["summarize"]),
-    ],
-)
-def test_a_shipped_prompt_matches_its_stage(name: str, inputs: frozenset[str]) -> None:
-    """Guards the match between a prompt file and the stage that fills it in."""
-    prompt = prompt_files().get(name)
-
-    assert prompt.name == name
-    assert prompt.inputs == inputs
-    assert NEEDED_PROMPTS[name] == inputs
 
 
 REPLIES: dict[str, type[ReplyModel]] = {
@@ -150,37 +132,16 @@ def test_guidance_gets_the_form_of_the_reply_and_a_form_of_its_own_gets_no_schem
     assert (schema_for(messages, REPLIES[name]) is not None) is has_schema
 
 
-def test_only_the_needed_prompts_are_shipped() -> None:
-    """Guards against a prompt file that no stage reads, and a stage without a prompt file."""
+def test_the_needed_prompts_are_shipped_and_short(tokenize: Callable[[str], list[int]]) -> None:
+    """Guards prompts and stages without each other, and the token count of a call: Mem0's extraction has some 8,000."""
     assert {path.stem for path in shipped_directory().glob("*.md")} == set(NEEDED_PROMPTS)
     prompt_files().check()
-
-
-@pytest.mark.parametrize("name", sorted(NEEDED_PROMPTS))
-def test_a_shipped_prompt_is_short(name: str, tokenize: Callable[[str], list[int]]) -> None:
-    """Guards the token count of every call. Mem0's extraction prompt has about 8,000 tokens."""
-    length = len(tokenize(prompt_files().path(name).read_text("utf-8")))
-
-    assert 100 < length < MAX_PROMPT_TOKENS
-
-
-@pytest.mark.parametrize("name", sorted(NEEDED_PROMPTS))
-def test_a_shipped_prompt_renders_to_two_messages(name: str) -> None:
-    """Guards the format that chat endpoints need, with every variable replaced."""
-    prompt = prompt_files().get(name)
-
-    messages = prompt.render(**{variable: [variable] for variable in prompt.inputs})
-
-    assert [message["role"] for message in messages] == ["system", "user"]
-    assert all(f'["{variable}"]' in messages[1]["content"] for variable in prompt.inputs)
-
-
-def test_dollar_signs_and_braces_are_read_as_in_template_strings() -> None:
-    """Guards the two escapes: `$$` for a dollar sign, and `${name}` before a letter."""
-    system, user = parse(OWN_PROMPT, Path("own.md")).render(facts=["tea"], memories=[])
-
-    assert system == {"role": "system", "content": "Decide, for $5."}
-    assert user == {"role": "user", "content": 'Facts: ["tea"]\nMemories: []'}
+    for name in NEEDED_PROMPTS:
+        prompt = prompt_files().get(name)
+        assert 100 < len(tokenize(prompt.path.read_text("utf-8"))) < MAX_PROMPT_TOKENS, name
+        system, user = prompt.render(**{variable: [variable] for variable in prompt.inputs})
+        assert (system["role"], user["role"]) == ("system", "user")
+        assert all(f'["{variable}"]' in user["content"] for variable in prompt.inputs), name
 
 
 @pytest.mark.parametrize(
@@ -208,6 +169,8 @@ def test_dollar_signs_and_braces_are_read_as_in_template_strings() -> None:
         ("inputs: [facts, memories]", "inputs: facts", ["inputs a list"]),
         ("name: decide", "name: [decide]", ["name must be a word"]),
         ("name: decide", "name: decision", ["'decision'", "'decide'"]),
+        (OWN_PROMPT, OWN_PROMPT.replace(", memories]", "]").replace("${memories}", ""), ["$memories is missing"]),
+        (OWN_PROMPT, OWN_PROMPT.replace("ies]", "ies, today]").replace("ies}", "ies} $today"), ["$today is unknown"]),
     ],
 )
 def test_the_error_about_a_faulty_file_names_the_file_and_the_fault(
@@ -223,50 +186,19 @@ def test_the_error_about_a_faulty_file_names_the_file_and_the_fault(
     assert [part for part in [str(path), *expected_parts] if part not in str(error.value)] == []
 
 
-@pytest.mark.parametrize(
-    ("inputs", "text", "fault"),
-    [
-        ("[facts]", "Facts: $facts", "$memories is missing"),
-        ("[facts, memories, today]", "$facts $memories $today", "$today is unknown"),
-    ],
-)
-def test_the_inputs_of_a_file_are_compared_with_those_of_its_stage(
-    tmp_path: Path, inputs: str, text: str, fault: str
-) -> None:
-    """Guards against a valid file that does not fit its stage: it is an error before the first call."""
-    content = f"---\nname: decide\nversion: 1\ninputs: {inputs}\n---\n## system\nDecide.\n## user\n{text}\n"
-    path = write_prompt(tmp_path, content)
-
-    with pytest.raises(PromptError) as error:
-        prompt_files(tmp_path).get("decide")
-
-    assert str(path) in str(error.value)
-    assert fault in str(error.value)
-
-
-def test_a_file_with_the_name_of_no_prompt_is_refused(tmp_path: Path) -> None:
-    """Guards against a misspelt file name, which would have no effect."""
-    write_prompt(tmp_path, name="decision")
-
-    with pytest.raises(PromptError, match=r"'decision'.*about, day, decide, extract, .*summarize"):
-        prompt_files(tmp_path).check()
-
-
-def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
-    """Guards against a misspelt `prompts_dir`."""
+def test_what_is_no_prompt_file_is_refused(tmp_path: Path) -> None:
+    """Guards against misspelt names of files, prompts and folders, which would have no effect, and other encodings."""
+    with pytest.raises(PromptError, match=r"'translate'.*decide, extract"):
+        prompt_files().get("translate")
     with pytest.raises(PromptError, match=r"prompts_dir .*absent"):
         prompt_files(tmp_path / "absent").check()
-
-
-def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
-    """Guards against a file in another encoding: the error names it."""
-    path = tmp_path / "decide.md"
+    path = write_prompt(tmp_path, name="decision")
+    with pytest.raises(PromptError, match=r"'decision'.*about, day, decide, extract, .*summarize"):
+        prompt_files(tmp_path).check()
+    path = path.rename(tmp_path / "decide.md")
     path.write_bytes(b"\xff\xfe\x00---")
-
-    with pytest.raises(PromptError, match="cannot be read") as error:
+    with pytest.raises(PromptError, match=r"decide\.md.*cannot be read"):
         prompt_files(tmp_path).get("decide")
-
-    assert str(path) in str(error.value)
 
 
 def test_a_single_file_can_be_overridden(tmp_path: Path) -> None:
@@ -282,40 +214,21 @@ def test_a_single_file_can_be_overridden(tmp_path: Path) -> None:
 
 
 def test_an_edit_is_picked_up_without_a_restart(tmp_path: Path) -> None:
-    """Guards the editing of prompts: an edit, a removal and a return of a file take effect at the next call."""
+    """Guards the editing of prompts: an edit, a fault and a removal take effect at the next call."""
     path = write_prompt(tmp_path)
     files = prompt_files(tmp_path)
-    first_prompt = files.get("decide")
+    seen = [files.get("decide").system]
+    for number, text in enumerate((OWN_PROMPT.replace("Decide", "Judge"), OWN_PROMPT.replace("\n", "\r\n")), 1):
+        path.write_bytes(text.encode())
+        os.utime(path, ns=(0, number))
+        seen.append(files.get("decide").system)
+    assert seen == ["Decide, for $$5.", "Judge, for $$5.", "Decide, for $$5."]
 
-    write_prompt(tmp_path, OWN_PROMPT.replace("Decide", "Judge"))
-    os.utime(path, ns=(0, path.stat().st_mtime_ns + 1_000_000_000))
-    second_prompt = files.get("decide")
-    path.unlink()
-    third_prompt = files.get("decide")
-
-    assert "Decide" in first_prompt.system
-    assert "Judge" in second_prompt.system
-    assert third_prompt == prompt_files().get("decide")
-
-
-def test_an_edit_that_breaks_a_file_is_an_error(tmp_path: Path) -> None:
-    """Guards against silently using the last valid text."""
-    path = write_prompt(tmp_path)
-    files = prompt_files(tmp_path)
-    files.get("decide")
-
-    write_prompt(tmp_path, "no longer a prompt")
-    os.utime(path, ns=(0, path.stat().st_mtime_ns + 1_000_000_000))
-
+    path.write_text("no longer a prompt")
     with pytest.raises(PromptError, match="front matter"):
         files.get("decide")
-
-
-def test_windows_line_ends_make_no_difference(tmp_path: Path) -> None:
-    """Guards files saved by editors on Windows."""
-    (tmp_path / "decide.md").write_bytes(OWN_PROMPT.replace("\n", "\r\n").encode())
-
-    assert prompt_files(tmp_path).get("decide").system == "Decide, for $$5."
+    path.unlink()
+    assert files.get("decide") == prompt_files().get("decide")
 
 
 def test_a_custom_system_text_is_used_literally() -> None:
@@ -345,6 +258,7 @@ def test_rendering_needs_exactly_the_inputs_of_the_file(inputs: dict[str, Any]) 
         "\\n## system\\",
         "a\u2028b\u0000c\r\n",
         "```\n---\nname: x\n---",
+        "北京 чай",
     ],
 )
 def test_conversation_text_stays_one_json_string(text: str) -> None:
@@ -355,16 +269,12 @@ def test_conversation_text_stays_one_json_string(text: str) -> None:
 
     assert len(lines) == 2
     assert json.loads(lines[0].removeprefix("Facts: ")) == [text]
+    assert ("\\u" in lines[0]) is ("\0" in text), "escapes cost tokens, and hide the text from the model"
     assert system["content"] == "Decide, for $5."
 
 
-def test_text_in_any_script_is_sent_as_it_is() -> None:
-    """Guards against escapes, which cost tokens and hide the text from the model."""
-    assert "北京 чай" in parse(OWN_PROMPT, Path("own.md")).render(facts=["北京 чай"], memories=[])[1]["content"]
-
-
-def test_the_fingerprint_changes_with_the_text() -> None:
-    """Guards the history, which records the prompt of every edit."""
+def test_the_fingerprint_changes_with_the_text_alone() -> None:
+    """Guards the history, which records the prompt of every edit: neither path nor version number changes it."""
     fingerprints = {
         parse(text, Path("own.md")).fingerprint
         for text in (OWN_PROMPT, OWN_PROMPT.replace("Decide", "Judge"), OWN_PROMPT.replace("Facts:", "New facts:"))
@@ -374,19 +284,7 @@ def test_the_fingerprint_changes_with_the_text() -> None:
 
     assert len(fingerprints) == 5
     assert all(len(fingerprint) == 12 for fingerprint in fingerprints)
-
-
-def test_the_fingerprint_depends_only_on_the_text() -> None:
-    """Guards comparison across machines: neither the path nor the version number changes the fingerprint."""
-    next_version = OWN_PROMPT.replace("version: 3", "version: 4")
-
-    assert parse(OWN_PROMPT, Path("a.md")).fingerprint == parse(next_version, Path("b.md")).fingerprint
-
-
-def test_the_error_about_an_unknown_prompt_lists_the_known_ones() -> None:
-    """Guards the command line against misspelt names of prompts."""
-    with pytest.raises(PromptError, match=r"'translate'.*decide, extract"):
-        prompt_files().get("translate")
+    assert parse(OWN_PROMPT.replace("version: 3", "version: 4"), Path("b.md")).fingerprint in fingerprints
 
 
 class TestTheSectionOnNames:

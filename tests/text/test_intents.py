@@ -94,7 +94,7 @@ def test_what_is_in_doubt_needs_a_question(text: str, what: str, expected: Askin
     assert asks_to_forget(text, what) is expected
 
 
-@pytest.mark.few_by_day(10)
+@pytest.mark.few_by_day(3)
 @pytest.mark.parametrize(
     "unit", ["forget ", "so, and ", "\u201c a ", "<a>", "Dear a,\n", "do me a favor and ", "'a ", "   \n"]
 )

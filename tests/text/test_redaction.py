@@ -110,30 +110,28 @@ FRAGMENTS = st.sampled_from(
 
 
 class TestWhatIsRemoved:
-    @pytest.mark.parametrize(("secret", "kind"), TOKENS.items(), ids=[secret[:9] for secret in TOKENS])
-    def test_a_token_is_recognized_by_its_format(self, secret: str, kind: str) -> None:
-        """The whole token is removed wherever it stands, and nothing around it."""
-        for template in ("{}", "Deploy with {}, please.", 'key="{}"', "密码库\uff1a{}。好的", "a\n{}\nb"):
-            assert redact(template.format(secret)) == Redacted(template.format(f"[secret removed: {kind}]"), (kind,))
-
-    def test_each_kind_of_token_has_an_example(self) -> None:
-        """A new row in the table of formats needs a token here that it recognizes."""
+    def test_a_token_is_recognized_by_its_format(self) -> None:
+        """The whole token is removed wherever it stands, and nothing around it. Each format has an example."""
+        for secret, kind in TOKENS.items():
+            for template in ("{}", "Deploy with {}, please.", 'key="{}"', "密码库\uff1a{}。好的", "a\n{}\nb"):
+                expected = Redacted(template.format(f"[secret removed: {kind}]"), (kind,))
+                assert redact(template.format(secret)) == expected
         assert {kind for kind, _ in token_formats()} <= {*TOKENS.values(), *(kind for _, kind in STATEMENTS)}
 
-    @pytest.mark.parametrize(("text", "kind"), STATEMENTS, ids=[text[:24] for text, _ in STATEMENTS])
-    def test_a_secret_is_recognized_by_the_words_before_it(self, text: str, kind: str) -> None:
+    def test_a_secret_is_recognized_by_the_words_before_it(self) -> None:
         """In sentences and in settings files. A redacted text can be read, edited and stored again without a change."""
-        redacted = redact(SECRET.sub(r"\1", text))
-        assert redacted == Redacted(SECRET.sub(f"[secret removed: {kind}]", text), (kind,))
-        assert redact(f"password: [secret removed: {kind}] {redacted.text}").kinds == ()
+        for text, kind in STATEMENTS:
+            redacted = redact(SECRET.sub(r"\1", text))
+            assert redacted == Redacted(SECRET.sub(f"[secret removed: {kind}]", text), (kind,))
+            assert redact(f"password: [secret removed: {kind}] {redacted.text}").kinds == ()
 
-    @pytest.mark.parametrize("sentence", SENTENCES)
-    def test_every_secret_of_a_sentence_is_found_and_nothing_else(self, sentence: str) -> None:
+    def test_every_secret_of_a_sentence_is_found_and_nothing_else(self) -> None:
         """Guards the second password of a sentence, which does not name what it is, and the words around all."""
-        redacted = redact(SECRET.sub(r"\1", sentence))
-        assert MARKER.sub("[[]]", redacted.text) == SECRET.sub("[[]]", sentence)
-        assert len(redacted.kinds) == len(SECRET.findall(sentence))
-        assert redact(redacted.text) == Redacted(redacted.text)
+        for sentence in SENTENCES:
+            redacted = redact(SECRET.sub(r"\1", sentence))
+            assert MARKER.sub("[[]]", redacted.text) == SECRET.sub("[[]]", sentence)
+            assert len(redacted.kinds) == len(SECRET.findall(sentence))
+            assert redact(redacted.text) == Redacted(redacted.text)
 
     def test_most_of_somebody_elses_secrets_are_removed_and_nothing_harmless(self) -> None:
         """Guards recall on sentences that were written without sight of the rules."""
@@ -144,13 +142,13 @@ class TestWhatIsRemoved:
         removed = [case for case in secrets if str(case["secret"]) not in texts[case["text"]]]
         assert len(removed) >= LEAST_REMOVED * len(secrets)
 
-    @pytest.mark.parametrize("case", CASES["places"], ids=lambda case: ascii(case["text"][:40]))
-    def test_a_secret_is_known_by_its_place(self, case: dict[str, str]) -> None:
+    def test_a_secret_is_known_by_its_place(self) -> None:
         """Guards options of commands, headers, tables, answers and statements in other languages than English."""
-        redacted = redact(case["text"])
-        assert case["secret"] not in redacted.text
-        assert case["keep"] in redacted.text
-        assert redact(redacted.text).text == redacted.text
+        for case in CASES["places"]:
+            redacted = redact(case["text"])
+            assert case["secret"] not in redacted.text, case
+            assert case["keep"] in redacted.text, case
+            assert redact(redacted.text).text == redacted.text
 
     @pytest.mark.parametrize("name", ["RSA PRIVATE", "OPENSSH PRIVATE", "ENCRYPTED PRIVATE", "PRIVATE", "PGP PRIVATE"])
     @pytest.mark.parametrize("lines", [KEY_LINES, "Proc-Type: 4,ENCRYPTED\n\n" + KEY_LINES], ids=["plain", "armour"])
@@ -189,14 +187,11 @@ class TestWhatIsRemoved:
 
 
 class TestWhatStays:
-    @pytest.mark.parametrize(
-        "text",
-        [*HARMLESS_TEXTS, "", " \n", "\x00", "\ud83d", "\u0130stanbul \u0130yi", "[secret removed: ", "password"],
-        ids=lambda text: ascii(text[:40]),
-    )
-    def test_a_harmless_text_stays_as_it_is(self, text: str) -> None:
+    def test_a_harmless_text_stays_as_it_is(self) -> None:
         """Ordinary memories keep their words about secrets, ids, numbers, code and placeholders; so does any text."""
-        assert redact(text) == Redacted(text)
+        others = ("", " \n", "\x00", "\ud83d", "\u0130stanbul \u0130yi", "[secret removed: ", "password")
+        for text in (*HARMLESS_TEXTS, *others):
+            assert redact(text) == Redacted(text)
 
     def test_offsets_are_right_after_a_letter_that_gets_longer_in_lower_case(self) -> None:
         """The lower case of U+0130 is two characters long, and must not shift what is removed."""
@@ -303,7 +298,7 @@ AFTER_A_SECRET = [
 
 
 class TestRunningTime:
-    @pytest.mark.few_by_day(10)
+    @pytest.mark.few_by_day(3)
     @pytest.mark.parametrize("part", [*HOSTILE_PARTS, *CASES["hostile_places"]])
     def test_a_long_hostile_text_is_redacted(self, part: str) -> None:
         """A text as long as the largest conversation is read to its end. Catastrophic backtracking would never end."""

@@ -7,40 +7,21 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, tzinfo
+from typing import TypeVar
 
 from sqlalchemy import Connection
 
 from palimpsest.core.clock import shown_date
 from palimpsest.core.errors import FullTextError
-from palimpsest.core.models import (
-    EXPIRES_AT,
-    Hit,
-    Memory,
-    Message,
-    Scope,
-    has_expired,
-)
+from palimpsest.core.models import EXPIRES_AT, Hit, Memory, Message, Scope, has_expired
 from palimpsest.core.validation import MAX_TOKENS as MAX_SEARCH_TOKENS
 from palimpsest.core.validation import one_line
 from palimpsest.hooks.instructions import HEAD, INSTRUCTIONS, REST
 from palimpsest.hooks.spool import BLOCK_BEGIN, BLOCK_END
 from palimpsest.learn.summaries import portrait_signs
 from palimpsest.learn.summaries.extractive import without_contradicted
-from palimpsest.learn.summaries.portrait_signs import (
-    MUST,
-    SAFETY,
-    WHO,
-    Rank,
-    is_about,
-    is_rule,
-    rank_of,
-)
-from palimpsest.recall.features import (
-    SENTENCE,
-    STATIC,
-    squash,
-    weights_name,
-)
+from palimpsest.learn.summaries.portrait_signs import MUST, SAFETY, WHO, Rank, is_about, is_rule, rank_of
+from palimpsest.recall.features import SENTENCE, STATIC, squash, weights_name
 from palimpsest.recall.hits import within_budget
 from palimpsest.recall.search import SearchQuery, SearchResult
 from palimpsest.store import entries, summaries
@@ -57,6 +38,8 @@ from palimpsest.text.tokenizer import count_tokens, search_tokens
 from palimpsest.text.word_lists import LazyPattern
 
 # Memories as lines for a model: on one line, nothing that acts, whole sentences where there is little room.
+
+T = TypeVar("T")
 
 _SENTENCE_END = LazyPattern(r"(?<=[.!?…])[\"')\]»”’]*\s+|(?<=[。！？])")  # noqa: RUF001 - full stops are meant
 
@@ -95,23 +78,23 @@ def beginning(lines: Sequence[str], max_tokens: int) -> list[str]:
         kept += [shown] if shown else []
         if shown != line:
             break
-        max_tokens -= count_tokens(f"{line}\n")
+        max_tokens -= line_tokens(line)
     return kept
 
 
-def fitting(costs: Sequence[int], room: int) -> list[int]:
-    """Return the positions of what fits into a room together. What is left out may be followed by what still fits."""
-    kept: list[int] = []
-    for position, cost in enumerate(costs):
-        if cost <= room:
-            kept.append(position)
-            room -= cost
+def fitting(items: Iterable[T], room: int, cost: Callable[[T], int]) -> list[T]:
+    """Return what fits into a room together. What is left out may be followed by what still fits."""
+    kept: list[T] = []
+    for item in items:
+        if (taken := cost(item)) <= room:
+            kept.append(item)
+            room -= taken
     return kept
 
 
-def line_tokens(lines: Iterable[str]) -> list[int]:
-    """Return what each of some lines costs with its line break, in tokens."""
-    return [count_tokens(f"{line}\n") for line in lines]
+def line_tokens(line: str) -> int:
+    """Return what a line costs with its line break, in tokens."""
+    return count_tokens(f"{line}\n")
 
 
 # Which memories say most about a user, if only a few can be shown, and which of them must never be left out.
@@ -329,26 +312,27 @@ def instructions_with(sources: Sources) -> str:
     The rest is the profile or the most telling memories. Without any of these it is the static text. A memory is shown
     in whole sentences or not at all.
     """
-    first, pinned = _lines(sources.first, MEMORY_TOKENS, is_lasting=True), _lines(sources.pinned, PINNED_TOKENS)
-    helpful = _lines(sources.help, MEMORY_TOKENS)
-    of_project = _lines((*sources.rules, *sources.of_project), MEMORY_TOKENS)
+    first = _lines(sources.first, MEMORY_TOKENS, is_lasting=True)
     about = [f"- {shown}" for line in sources.profile if (shown := sentences(line, PROFILE_TOKENS))]
-    if not sources.profile:
-        about = _lines(sources.telling, MEMORY_TOKENS)
-    room = HEAD_CHARS - len(f"{HEAD}\n\n{KNOWN}\n")
-    every = (*first, *pinned, *helpful, *of_project, *about)
-    shown = _fitting(every, room)
+    groups = (
+        (MORE, first),
+        (PINNED, _lines(sources.pinned, PINNED_TOKENS)),
+        (HELP, _lines(sources.help, MEMORY_TOKENS)),
+        (PROJECT, _lines((*sources.rules, *sources.of_project), MEMORY_TOKENS)),
+        (ABOUT, about if sources.profile else _lines(sources.telling, MEMORY_TOKENS)),
+    )
+    room = HEAD_CHARS - len(_headed(f"{HEAD}\n\n{KNOWN}", ()))
+    every = [line for _, lines in groups for line in lines]
+    shown = fitting(every, room, _chars)
     if first[1:2] and first[1] not in shown:  # the name took the room of what somebody's safety depends on
-        shown = _fitting(tuple(dict.fromkeys((first[1], *every))), room)
+        shown = fitting(dict.fromkeys((first[1], *every)), room, _chars)
     head = f"{HEAD}\n\n{_headed(KNOWN, shown)}" if shown else HEAD
     text = f"{head.rstrip()}\n\n{REST}\n"
     if len(text.encode()) > MAX_BYTES:  # the head's characters may take four bytes each
         return INSTRUCTIONS
-    groups = ((MORE, first), (PINNED, pinned), (HELP, helpful), (PROJECT, of_project), (ABOUT, about))
     for heading, lines in groups:
         rest = [line for line in lines if line not in shown]
-        room = MAX_BYTES - len(f"{text}\n{heading}\n".encode())
-        more = [rest[place] for place in fitting([len(line.encode()) + 1 for line in rest], room)]
+        more = fitting(rest, MAX_BYTES - len(f"{text}\n{heading}\n".encode()), lambda line: len(line.encode()) + 1)
         text += f"\n{_headed(heading, more)}" if more else ""
     return text
 
@@ -363,9 +347,8 @@ def _headed(heading: str, lines: Sequence[str]) -> str:
     return "".join(f"{line}\n" for line in (heading, *lines))
 
 
-def _fitting(lines: Sequence[str], chars: int) -> list[str]:
-    """Return the lines that fit into so many characters together, with their line breaks."""
-    return [lines[place] for place in fitting([len(line) + 1 for line in lines], chars)]
+def _chars(line: str) -> int:
+    return len(line) + 1
 
 
 # The brief of a session: what never yields, what holds in the project, who the user is, where the last one ended.
@@ -416,11 +399,10 @@ class _Writer:
 
     def write(self, owners: Sequence[Memory | Message | Hit], lines: Sequence[str], room: int) -> list[str]:
         """Return the lines that fit into a room, one for each memory or message."""
-        costs = line_tokens(lines)
-        kept = fitting(costs, room)
-        self.room -= sum(costs[place] for place in kept)
-        self.ids += [owners[place].id for place in kept]
-        return [lines[place] for place in kept]
+        kept = fitting(zip(owners, lines, strict=True), room, lambda owned: line_tokens(owned[1]))
+        self.room -= sum(line_tokens(line) for _, line in kept)
+        self.ids += [owner.id for owner, _ in kept]
+        return [line for _, line in kept]
 
 
 def session_brief(sources: Sources, project: str) -> ContextBlock:
@@ -429,19 +411,19 @@ def session_brief(sources: Sources, project: str) -> ContextBlock:
     of_project = f"About the project {shorten_to_tokens(plain(project), 30)}:"
     frame = count_tokens("\n".join((BLOCK_BEGIN, BRIEF_INTRODUCTION, BLOCK_END, "")))
     ending = _last_session(sources.last_words)
-    writer = _Writer(MAX_BRIEF_TOKENS - frame - sum(line_tokens((*ending, about, of_project, more))))
+    writer = _Writer(MAX_BRIEF_TOKENS - frame - sum(map(line_tokens, (*ending, about, of_project, more))))
     first = writer.memories(sources.first, min(FIRST_TOKENS, writer.room), is_lasting=True)
     pinned = [dated(memory, plain(memory.text)) for memory in sources.pinned]
     shown = writer.write(sources.pinned, pinned, min(PINNED_TOKENS, writer.room - LEAST_REST))
     if len(shown) < len(pinned):
         shown.append(f"({len(pinned) - len(shown)} more pinned: get_summary shows them)")
-        writer.room -= line_tokens(shown)[-1]
+        writer.room -= line_tokens(shown[-1])
     helpful = writer.memories(sources.help, writer.room // 3)
     rules = writer.memories(sources.rules, writer.room * 2 // 3)
     for_user = writer.room // 2 if sources.of_project else writer.room
     if sources.profile:
         telling = beginning(sources.profile, for_user)
-        writer.room -= sum(line_tokens(telling))
+        writer.room -= sum(map(line_tokens, telling))
     else:
         telling = writer.memories(sources.telling, for_user)
     others = writer.memories(sources.of_project, writer.room)

@@ -329,11 +329,11 @@ def ask(servers: list[str], request: dict[str, object], deadline: float) -> Inje
             connection, token = _connect(path, deadline)
         except (OSError, ValueError):
             continue  # a server that has gone, or one that is just starting
-        with connection:
+        with connection, connection.makefile("rb") as received:
             line = json.dumps({"v": VERSION, "token": token, **request})
             connection.settimeout(_left(deadline))
             connection.sendall(f"{line}\n".encode())
-            reply = parsed_object(_receive_line(connection, deadline))
+            reply = parsed_object(received.readline(MAX_ANSWER_BYTES))
         if reply.get("is_ready") is not False:
             return _injection_of(reply)
     return None
@@ -357,20 +357,6 @@ def _connect(path: str, deadline: float) -> tuple[socket.socket, str]:
         connection.close()
         raise
     return connection, ""
-
-
-def _receive_line(connection: socket.socket, deadline: float) -> bytes:
-    """Return what a server sends up to the end of the line or of the connection."""
-    received = b""
-    while b"\n" not in received:
-        if len(received) > MAX_ANSWER_BYTES:
-            raise ValueError("the answer is too long")
-        connection.settimeout(_left(deadline))
-        part = connection.recv(MAX_ANSWER_BYTES)
-        if not part:
-            break
-        received += part
-    return received.partition(b"\n")[0]
 
 
 def _left(deadline: float) -> float:

@@ -25,18 +25,17 @@ from palimpsest.core.threads import in_background
 from palimpsest.core.validation import one_line
 from palimpsest.hooks import captured, spool
 from palimpsest.hooks.captured import (
+    OLDEST,
     Captured,
     Deduplicated,
     Gathered,
-    Transcript,
     cleaned,
-    count_before,
     deduplicate,
-    from_transcript,
     gather,
     is_excluded,
-    note_title,
+    new_lines,
     scope_of,
+    title_of,
 )
 from palimpsest.hooks.spool import make_private_folder
 from palimpsest.hooks.transcripts import FORMATS, Counts, Offsets, ReadPosition, read_transcript
@@ -70,16 +69,14 @@ def write_hook_settings(settings: Settings) -> None:
     content = json.dumps({"mode": settings.hooks, "excluded_folders": excluded})
     file = Path(spool.settings_file(str(settings.data_dir)))
     try:
-        if (file.read_text("utf-8") if file.exists() else _DEFAULTS) == content:
+        known = file.read_text("utf-8") if file.exists() else json.dumps({"mode": "on", "excluded_folders": []})
+        if known == content:
             return
         make_private_folder(str(file.parent))
         with replace_file(file) as stream:
             stream.write(content)
     except (OSError, UnicodeDecodeError) as error:
         logger.warning("%s cannot be written, so hooks do not know of hooks = %r: %s", file, settings.hooks, error)
-
-
-_DEFAULTS = json.dumps({"mode": "on", "excluded_folders": []})
 
 
 # Store captured messages: a write for each conversation, one edit for each scope.
@@ -235,8 +232,8 @@ async def empty_spool(engine: Engine, settings: Settings, erased: Scope | None) 
     elif erased is not None:
 
         def remove() -> None:
-            spooled = captured.read_records(captured.waiting_files(settings.data_dir), settings.user_id)
-            captured.remove_records(item for item in spooled if scope_of(engine, settings, item.record.cwd) == erased)
+            records = captured.read_records(captured.waiting_files(settings.data_dir), settings.user_id)
+            captured.remove_records(record for record in records if scope_of(engine, settings, record.cwd) == erased)
 
         await engine.run(remove)
 
@@ -260,7 +257,7 @@ def enter_lock(stack: ExitStack, data_dir: Path, seconds: float = 0) -> bool:
 async def _take_batch(engine: Engine, settings: Settings, files: Sequence[Path], intake: Intake) -> None:
     spooled = await engine.run(lambda: captured.read_records(files, settings.user_id))
     excluded = settings.hooks_excluded_folders
-    records = [item.record for item in spooled if not is_excluded(item.record.cwd, excluded)]
+    records = [record for record in spooled if not is_excluded(record.cwd, excluded)]
     offsets = await engine.run(lambda: Offsets.load(settings.data_dir))
     gathered = await engine.run(lambda: gather(engine, settings, records, offsets))
     found = await engine.run(lambda: find_new(engine, settings.user_id, gathered.captured))
@@ -272,9 +269,7 @@ async def _take_batch(engine: Engine, settings: Settings, files: Sequence[Path],
 
     def finish() -> None:
         """Write down how far the transcripts were read, and remove the records. The ledger has what they hold."""
-        gathered.note(offsets)
-        if gathered.transcripts:
-            offsets.save()
+        offsets.save()
         captured.remove_records(spooled)
 
     await engine.run(finish)
@@ -393,8 +388,6 @@ async def follow_spool(engine: Engine, settings: Settings, after_write: AfterWri
 
 # Take in the old sessions of a client: every transcript in its folder, each message once.
 
-OLDEST = datetime.min.replace(tzinfo=UTC)
-
 EXAMPLES = 5
 """How many first texts a dry run shows."""
 
@@ -434,34 +427,6 @@ class SessionsResult:
     queued: int = 0
 
 
-async def take_in_sessions(
-    engine: Engine, settings: Settings, request: SessionsRequest, progress: Progress
-) -> SessionsResult:
-    """Take in the sessions of a client's transcripts, each into the project of its folder.
-
-    All that is new in a scope is one edit. Raises InputError for a folder without transcripts, and LedgerError.
-    """
-    form = FORMATS[request.client]
-    folder = request.folder or Path.home() / form.folder
-    files = await engine.run(lambda: form.files_in(folder))
-    if not files:
-        raise InputError(f"there are no sessions of {request.client} in {folder}. Nothing was taken in. Use --folder")
-    result = SessionsResult(folder)
-    busy = LedgerError("another process is taking in what hooks captured. Nothing was taken in. Try again in a minute")
-    if not request.is_dry_run and (await take_in_spool(engine, settings, patience=PATIENCE)).is_busy:
-        raise busy
-    with ExitStack() as stack:
-        if not await engine.run(lambda: enter_lock(stack, settings.data_dir, PATIENCE)):
-            raise busy
-        offsets = await engine.run(lambda: Offsets.load(settings.data_dir))
-        for number, file in enumerate(files, 1):
-            await _take_session(engine, settings, request, file, offsets, result)
-            progress(number, len(files))
-        if not request.is_dry_run:
-            await engine.run(offsets.save)
-    return result
-
-
 async def _take_session(
     engine: Engine, settings: Settings, request: SessionsRequest, file: Path, offsets: Offsets, result: SessionsResult
 ) -> None:
@@ -483,16 +448,16 @@ async def _take_session(
     result.restored += await restore_undone(engine, found.deleted, request.caller, result.edits)
     over = dict.fromkeys(((item.client, item.session) for item in found.new), True)
     result.queued += await queue_learning(engine, settings, over)
-    gathered.note(offsets)
 
 
 def _gathered(
     engine: Engine, settings: Settings, request: SessionsRequest, file: Path, offsets: Offsets, result: SessionsResult
 ) -> Gathered | None:
     """Return what a transcript says from its beginning, or None if it is left out. Blocking."""
+    since = request.since or OLDEST
     try:
         written_at = datetime.fromtimestamp(file.stat().st_mtime, UTC)
-        if request.since is not None and written_at < request.since:
+        if written_at < since:
             return None
         reading = read_transcript(request.client, file, ReadPosition(), with_before=False)
     except OSError as error:
@@ -508,14 +473,10 @@ def _gathered(
         result.left_out[UNKNOWN] += info.unknown.total()
     session, counts = info.session or file.stem, offsets.counts(file) or Counts()
     counts.forget_lines()
+    offsets.move(file, reading.position, counts)
     scope = scope_of(engine, settings, info.cwd)
-    found = from_transcript(reading, request.client, session, scope, written_at, counts, reading.new)
-    since = request.since or OLDEST
-    count_before(cleaned(engine, [item for item in found if item.message.said_at < since]))
-    gathered = Gathered(cleaned(engine, [item for item in found if item.message.said_at >= since]))
-    note_title(engine, gathered, request.client, session, reading)
-    gathered.transcripts.append(Transcript(request.client, file, counts, reading.position))
-    return gathered
+    found = new_lines(engine, reading, session, scope, written_at, counts, since)
+    return Gathered(cleaned(engine, found), title_of(engine, reading, session))
 
 
 # What hooks captured, and the old sessions of clients, as `memory.capture`.
@@ -540,8 +501,31 @@ class Capture:
         return intake
 
     async def take_in_sessions(self, request: SessionsRequest, progress: Progress) -> SessionsResult:
-        """Take in the old sessions of a client, each into the project of its folder. Each message is kept once."""
-        result = await take_in_sessions(self._engine, self._settings, request, progress)
+        """Take in the old sessions of a client, each into the project of its folder. Each message is kept once.
+
+        All that is new in a scope is one edit. Raises InputError for a folder without transcripts, and LedgerError.
+        """
+        engine, settings = self._engine, self._settings
+        form = FORMATS[request.client]
+        folder = request.folder or Path.home() / form.folder
+        files = await engine.run(lambda: form.files_in(folder))
+        if not files:
+            raise InputError(
+                f"there are no sessions of {request.client} in {folder}. Nothing was taken in. Use --folder"
+            )
+        result = SessionsResult(folder)
+        is_busy = not request.is_dry_run and (await take_in_spool(engine, settings, patience=PATIENCE)).is_busy
+        with ExitStack() as stack:
+            if is_busy or not await engine.run(lambda: enter_lock(stack, settings.data_dir, PATIENCE)):
+                raise LedgerError(
+                    "another process is taking in what hooks captured. Nothing was taken in. Try again in a minute"
+                )
+            offsets = await engine.run(lambda: Offsets.load(settings.data_dir))
+            for number, file in enumerate(files, 1):
+                await _take_session(engine, settings, request, file, offsets, result)
+                progress(number, len(files))
+            if not request.is_dry_run:
+                await engine.run(offsets.save)
         await self._follow(result.edits)
         return result
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 
 import anyio
@@ -27,6 +28,7 @@ from palimpsest.hooks.brief import (
     NOTHING,
     ContextBlock,
     RecallRequest,
+    Sources,
     answer,
     instructions_with,
     least_score,
@@ -289,8 +291,7 @@ class Renderer:
         """Return the instructions for a connection that works in a scope. Raises LedgerError."""
         if not self._has_instructions:
             return INSTRUCTIONS
-        with self._ledger.read() as conn:
-            return instructions_with(read_sources(self._ledger, conn, scope, self._clock(), self._embedder))
+        return instructions_with(self._sources(scope, self._clock()))
 
     def _render_briefs(self, projects: Mapping[str, str]) -> None:
         folders = self._files.folders()
@@ -300,18 +301,18 @@ class Renderer:
             folders.learn(user, folder, _key(self.scope_of(project)), project)
         self._files.write_folders(folders)
         now = self._clock()
-        scopes = [replace(self._scope, project=folders.projects.get(key, "")) for key in folders.keys_of(user)]
-        # Another agent's or run's keys are rendered by its server.
-        rendered: set[str] = set()
-        for scope in scopes:
+        keys, rendered = folders.keys_of(user), set[str]()
+        for scope in [replace(self._scope, project=folders.projects.get(key, "")) for key in keys]:
             key = _key(scope)
-            if key in folders.keys_of(user):
-                with self._ledger.read() as conn:
-                    sources = read_sources(self._ledger, conn, scope, now, self._embedder)
-                brief = session_brief(sources, scope.project)
+            if key in keys:  # another agent's or run's keys are rendered by its server
+                brief = session_brief(self._sources(scope, now), scope.project)
                 self._files.write_brief(key, brief, iso(now))
                 rendered.update([key] if brief.text else [])
         self._rendered = frozenset(rendered)
+
+    def _sources(self, scope: Scope, now: datetime) -> Sources:
+        with self._ledger.read() as conn:
+            return read_sources(self._ledger, conn, scope, now, self._embedder)
 
     def _render_instructions(self) -> None:
         """Render the instructions for all ways to start a server that works in the same scope.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ from palimpsest.core.validation import list_of, object_of, well_formed
 from palimpsest.hooks import spool
 from palimpsest.hooks.events import PROGRAM_ENTRYPOINT
 from palimpsest.hooks.spool import hashed, make_private_folder
+from palimpsest.text.word_lists import patterns
 
 # What every reader of a transcript returns.
 
@@ -95,11 +95,7 @@ def instant_of(value: Any) -> datetime | None:
 # The form is internal to Claude Code and is read as it was seen until version 2.1. `content` is a text, or a list of
 # blocks. An assistant's message has a line for each block.
 
-_SILENT_CLAUDE_CODE = re.compile(
-    r"agent-(?:color|name|setting)|attribution-snapshot|bridge-session|content-replacement|cost-state"
-    r"|file-history-snapshot|last-prompt|mode|permission-mode|pr-link|progress|queue-operation|saved_hook_context"
-    r"|speculation-accept|summary|system|tag|task-summary|worktree-state"
-)
+_SILENT_CLAUDE_CODE = patterns("palimpsest.hooks", "clients.txt")["silent"]
 """Types of lines that say nothing."""
 
 _TITLES = {"ai-title": "aiTitle", "custom-title": "customTitle"}
@@ -326,8 +322,9 @@ class ReadPosition(BaseModel):
 
 @dataclass(slots=True)
 class Reading:
-    """What was said before the position from which the reading began, and after it, and how far it went."""
+    """What a client's transcript says before the position from which it was read, and after it."""
 
+    client: str
     before: list[TranscriptMessage] = field(default_factory=list[TranscriptMessage])
     new: list[TranscriptMessage] = field(default_factory=list[TranscriptMessage])
     info: TranscriptInfo = field(default_factory=TranscriptInfo)
@@ -340,7 +337,7 @@ def read_transcript(client: str, path: Path, since: ReadPosition, *, with_before
 
     If the file was truncated or replaced since, all of it is new. Raises OSError.
     """
-    reading = Reading()
+    reading = Reading(client)
     with path.open("rb") as stream:
         size = os.fstat(stream.fileno()).st_size
         reading.is_anew = since.offset > size or _head(stream, since.offset) != since.head
@@ -419,6 +416,7 @@ class Offsets(BaseModel):
     """How far each transcript was read, by its path, and how many lines of unknown types were met, by client."""
 
     file: Path = Field(Path(), exclude=True)
+    is_changed: bool = Field(default=False, exclude=True)
     files: dict[str, ReadPosition] = {}
     unknown: dict[str, dict[str, int]] = {}
 
@@ -444,9 +442,10 @@ class Offsets(BaseModel):
         return None if known.counts is None else Counts(known.counts)
 
     def move(self, path: Path, position: ReadPosition, counts: Counts) -> None:
-        """Note how far a transcript was read."""
+        """Note how far a transcript was read. `counts` may still change until it is written down."""
         self.files.pop(str(path), None)
-        self.files[str(path)] = position.model_copy(update={"counts": dict(counts)})
+        self.files[str(path)] = position.model_copy(update={"counts": counts})
+        self.is_changed = True
 
     def count_unknown(self, client: str, unknown: Mapping[str, int]) -> None:
         """Add lines of unknown types."""
@@ -456,7 +455,12 @@ class Offsets(BaseModel):
             self.unknown[client] = dict(known)
 
     def save(self) -> None:
-        """Write it down. A failure is logged: the transcripts are then read again, and nothing is kept twice."""
+        """Write it down if it has changed.
+
+        A failure is logged: the transcripts are then read again, and nothing is kept twice.
+        """
+        if not self.is_changed:
+            return
         if len(self.files) > KEPT_FILES:
             self.files = {name: known for name, known in self.files.items() if Path(name).exists()}
         for name in list(self.files)[:-KEPT_COUNTS]:

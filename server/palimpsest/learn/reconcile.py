@@ -40,7 +40,7 @@ from palimpsest.learn.engine import Engine
 from palimpsest.learn.entity_resolution import with_named_facts
 from palimpsest.learn.summaries import portrait_signs
 from palimpsest.llm.decide import NEAREST_MEMORIES, decide
-from palimpsest.llm.settle import MAX_FORGOTTEN_UNASKED, Comparison, Decisions, Doubt, KnownEntry, Questioned
+from palimpsest.llm.settle import MAX_FORGOTTEN_UNASKED, Comparison, Decisions, Doubt, Forgotten, KnownEntry
 from palimpsest.llm.user_name import is_about_user
 from palimpsest.recall.similar import likeness_among, similar_memories, similar_messages
 from palimpsest.store import entries as entries_module
@@ -413,7 +413,7 @@ def compared(
         tuple(facts),
         entries,
         tuple(requests),
-        _ordered(near),
+        tuple(dict(sorted(entries.items(), key=lambda item: -item[1])) for entries in near),
         listed,
         tuple(partly_shown),
         user_name,
@@ -585,10 +585,6 @@ def _last_said(engine: Engine, entries: Sequence[KnownEntry]) -> list[KnownEntry
         )
         for entry in entries
     ]
-
-
-def _ordered(near: Sequence[Mapping[int, float]]) -> tuple[tuple[tuple[int, float], ...], ...]:
-    return tuple(tuple(sorted(entries.items(), key=lambda item: -item[1])) for entries in near)
 
 
 logger = logging.getLogger(__name__)
@@ -801,7 +797,7 @@ async def _apply(
     return WriteResult(applied.outcomes, notes=tuple(notes), questions=questions)
 
 
-def _question(questioned: Questioned, outcomes: Sequence[Outcome]) -> ForgetQuestion:
+def _question(questioned: Forgotten, outcomes: Sequence[Outcome]) -> ForgetQuestion:
     """Return what a request would take. Facts of the call are memories by now."""
     texts = {fact.text for fact in questioned.facts}
     stored = {entry.memory.id: entry.memory.text for entry in questioned.entries}

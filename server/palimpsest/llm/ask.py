@@ -9,23 +9,22 @@ from __future__ import annotations
 
 import json
 import re
-from bisect import bisect_left
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, ClassVar, TypeVar, cast
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from palimpsest.core.errors import CutOffReplyError, ModelError, ReplyError
 from palimpsest.core.protocols import LanguageModel
-from palimpsest.core.validation import NO_VALUES, fault_text, trimmed, well_formed
+from palimpsest.core.validation import NO_VALUES, fault_text, well_formed
 from palimpsest.llm.prompts import PromptMessages, name_of
 from palimpsest.text.stopwords import FUNCTION_WORDS
-from palimpsest.text.word_lists import LazyPattern
+from palimpsest.text.word_lists import LazyPattern, patterns, word_sets
 
 # Recognize what models write where they have nothing to say: "None", "N/A", "No relevant facts found.", "-".
 
@@ -38,44 +37,11 @@ MAX_CHARS = 200
 MAX_BARE_WORDS = 3
 """How many words say nothing without naming what there is none of, as in "Not available"."""
 
-_NO, _OF_WHAT, _BESIDE, _TELLING, _USER = (
-    tuple(words.split())
-    for words in (
-        # words for "no" and "nothing"
-        """no none nothing not nil null nan n/a na zero without kein keine keinen keiner keines nichts nicht ohne
-        aucun aucune rien pas sans ningún ningun ninguna ninguno nada sin nessun nessuna nessuno niente nulla
-        non senza nenhum nenhuma não sem geen niets niet zonder inga ingen inget inte ingenting utan brak
-        żadnych żadne żaden nic nie bez нет ничего никаких не отсутствует отсутствуют""",
-        # beginnings of words for what there is none of
-        """fact fakt fait hecho fatt fato feit факт informa инфор detail détail detalj szczeg dato donnée dados
-        daten memor mémoire souvenir recuerdo ricord erinnerung herinner minne wspomn воспомин preferen präferen
-        voorkeur предпочт conversa gespräch unterhaltung gesprek samtal rozmow разговор messag mensaje mensage
-        nachricht bericht meddelan wiadomo сообщен instruc anweisung dialog""",
-        # beginnings of words that stand beside these
-        """releva pertinent istot релевант neu new nouve nuev nuov nov nieuw nya nytt now нов importan wichtig
-        belangrijk viktig ważn важн found find gefunden trouv encontr trovat gevonden hitta znalez найд extra
-        wyodręb извле available verfügbar vorhanden disponib beschikbaar tillgäng dostęp имеет доступ applica
-        zutreffend aplic toepass tillämp dotyczy применим remember store keep save worth note useful specific
-        person additional further significan notable meaningful last identif mention provid shar state given
-        present contain say said chang reveal disclos merk speicher garder retenir guardar recordar ricordare
-        lembrar onthouden spara zapamięt запомн сохран persönlich key actionable détecté erkannt rilevant
-        relativ""",
-        # beginnings of words for what a user does with information
-        "shar provid mention stat reveal disclos gave give contain",
-        "user users human speaker nutzer benutzer utilisateur usuario usuário utente gebruiker пользователь",
-    )
-)
-_FUNCTION_WORDS = frozenset[str]().union(*FUNCTION_WORDS.values()).difference(_NO)
-
-_UNSPACED = LazyPattern(
-    r"(?:暂?无|没有|未(?:发现|找到|提取到?)|不存在)(?:任何|可以?|新的?|相关的?|重要的?|有用的?|值得记[住录]的?|提取的?|用户的?|个人)*"
-    r"(?:事实|信息|记忆|内容|偏好)?(?:可?(?:提取|记录|记住))?|不适用|空|未知"  # Chinese
-    r"|(?:(?:関連|該当)する|新しい|重要な|記憶すべき|特に|該当)*(?:事実|情報|記憶|もの|内容)?(?:は|が|も)?"
-    r"(?:なし|無し|ない|ありません(?:でした)?|見つかりません(?:でした)?)|不明"  # Japanese
-    r"|(?:(?:관련된?|해당(?:되는)?|새로운|중요한|기억할|저장할)\s?)*(?:사실|정보|내용|기억|것)?(?:이|가|은|는)?\s?"
-    r"(?:없음|없습니다|없다|찾을 수 없(?:음|습니다))"  # Korean
-    r"|لا\s?(?:شيء|يوجد|توجد)(?:\s(?:أي|حقائق|معلومات|شيء|جديدة?|ذات|صلة|مهمة))*|غير\s(?:متوفر|متاح|معروف)"  # Arabic
-)
+_WORDS = word_sets("palimpsest.llm", "says_nothing.txt")
+_NO, _USER = _WORDS["no"], _WORDS["user"]
+_OF_WHAT, _BESIDE, _TELLING = (tuple(_WORDS[name]) for name in ("of what", "beside", "telling"))
+_ORDINARY = _NO.union(_USER, *FUNCTION_WORDS.values())
+_UNSPACED = patterns("palimpsest.llm", "says_nothing.txt")["unspaced"]
 _AROUND = " \t\r\n.,;:!?-\u2013\u2014_'\"`*()[]<>{}\u3002\uff01\u2026\u00ab\u00bb\u201c\u201d\u201e"
 _WORD = LazyPattern(r"[^\W\d_](?:/[^\W\d_])?[^\W\d_]*|\d+")
 
@@ -93,7 +59,7 @@ def says_nothing(text: str) -> bool:
     names_what = any(word.startswith(_OF_WHAT) for word in words)
     if any(word in _USER for word in words) and not (names_what and _tells(words)):
         return False
-    others = [word for word in words if word not in _NO and word not in _FUNCTION_WORDS and word not in _USER]
+    others = [word for word in words if word not in _ORDINARY]
     if not all(word.startswith(_OF_WHAT + _BESIDE) for word in others):
         return False
     return names_what or len(words) <= MAX_BARE_WORDS
@@ -205,7 +171,6 @@ def reply_values(text: str, depth: int = 0) -> ReplyValues:
     """
     text = _final_channel(text)
     found = ReplyValues()
-    thoughts = _Thoughts(text)
     parts: list[str] = []
     position = begin = restarts = 0
     lenient = MAX_LENIENT_READS * len(text)
@@ -215,7 +180,7 @@ def reply_values(text: str, depth: int = 0) -> ReplyValues:
         at = mark.start()
         if mark["beginning"]:
             parts.append(text[begin:at])
-            begin = position = thoughts.end_of(mark)
+            begin = position = _end_of_thought(text, mark)
         elif mark["end"]:  # the beginning is missing: the prompt had it
             found, parts = ReplyValues(), []
             begin = position = mark.end()
@@ -261,21 +226,11 @@ def without_thoughts(text: str) -> str:
     return text if text.lstrip().startswith(("{", "[")) else reply_values(text).answer
 
 
-class _Thoughts:
-    """The ends of the thoughts of a reply, by the name of their tags."""
-
-    def __init__(self, text: str) -> None:
-        self._length = len(text)
-        self._ends: dict[str, list[int]] = {}
-        for tag in _TAG.finditer(text):
-            if tag["end"]:
-                self._ends.setdefault(_family(tag[0]), []).append(tag.end())
-
-    def end_of(self, beginning: re.Match[str]) -> int:
-        """Return where a thought ends: at the first tag of its name, or else at the end of the reply."""
-        ends = self._ends.get(_family(beginning[0]), [])
-        place = bisect_left(ends, beginning.end())
-        return ends[place] if place < len(ends) else self._length
+def _end_of_thought(text: str, beginning: re.Match[str]) -> int:
+    """Return where a thought ends: at the first tag of its name, or else at the end of the reply."""
+    family = _family(beginning[0])
+    ends = (tag for tag in _TAG.finditer(text, beginning.end()) if tag["end"] and _family(tag[0]) == family)
+    return next((tag.end() for tag in ends), len(text))
 
 
 def _family(tag: str) -> str:
@@ -392,10 +347,39 @@ def reported_tokens() -> Generator[list[int]]:
         _counts.reset(token)
 
 
+# Read the parts of a reply as models write them.
+
+MAX_DIGITS = 9
+
+
+def list_in(value: Any) -> list[Any]:
+    """Return a list, and anything else as a list of it alone; an empty one for None."""
+    return list(cast("Sequence[Any]", value)) if isinstance(value, list | tuple) else [] if value is None else [value]
+
+
+def text_in(value: Any) -> str:
+    """Return a text, or a whole number as text, and "" for anything else."""
+    return str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
+
+
+def first_text(item: Mapping[str, Any], keys: Iterable[str]) -> str:
+    """Return the first text under one of the keys, else ""."""
+    return next((text for key in keys if (text := text_in(item.get(key)))), "")
+
+
+def number_in(value: Any) -> int:
+    """Return a number, also from a text, and -1, which is never valid, for anything else."""
+    digits = text_in(value).strip()
+    return int(digits) if digits.isdecimal() and len(digits) <= MAX_DIGITS else -1
+
+
+def without_empty(**fields: Any) -> dict[str, Any]:
+    """Return what a model is shown of fields: those that say something."""
+    return {name: value for name, value in fields.items() if value}
+
+
 class ReplyModel(BaseModel):
     """What a stage's model replies. `LIST_KEY` is the key of its list, if it is one."""
-
-    model_config = ConfigDict(extra="ignore")
 
     LIST_KEY: ClassVar[str] = ""
 
@@ -435,59 +419,58 @@ async def ask(
     model: LanguageModel,
     messages: Sequence[Mapping[str, str]],
     reply_type: type[Reply],
-    convert: Callable[[Reply], Result],
+    convert: Callable[[Reply], tuple[Result, str]],
     *,
-    convert_leniently: Callable[[Reply], Result] | None = None,
-    convert_cut: Callable[[Reply], Result] | None = None,
+    when_cut: Callable[[Result], Result] | None = None,
     read_text: Callable[[str], Reply | None] | None = None,
 ) -> Result:
     """Return the model's reply, validated as `reply_type` and converted by `convert`.
 
-    `convert` raises ValueError for a reply that is valid but cannot be right; the text of that error goes to the model.
-    `convert_leniently` is used for the second reply instead, if it is set, and for the first one if there is no second
-    that can be used. `convert_cut` is used for what is whole of a reply that was cut off; without it such a reply is an
-    error. `read_text` returns what an answer without JSON says, or None. Raises ReplyError if the second reply does not
-    fit either, and passes on every other ModelError.
+    `convert` returns what of a reply can be used, and what is wrong with it, or "". It raises ValueError if nothing can
+    be used. What was wrong goes to the model, which is asked once more. The second reply is used whatever is wrong with
+    it; if it cannot be used, the first one is. `when_cut` marks what is whole of a reply that was cut off; without it
+    such a reply is an error. `read_text` returns what an answer without JSON says, or None. Raises ReplyError if no
+    reply can be used, and passes on every other ModelError.
     """
     schema = schema_for(messages, reply_type)
+    text = ""
 
-    async def reply_to(asked: Sequence[Mapping[str, str]], converted: Callable[[Reply], Result]) -> Result:
-        nonlocal text, first
+    async def attempt(asked: Sequence[Mapping[str, str]]) -> tuple[Result, str]:
+        nonlocal text
         try:
             text = await model.complete(asked, schema)
-            reply = read(text, reply_type, read_text)
-            first = first or reply
-            return converted(reply)
+            return convert(read(text, reply_type, read_text))
         except CutOffReplyError as error:
-            if convert_cut is None:
+            if when_cut is None:
                 raise
             try:
-                return convert_cut(read(whole_items(error.reply), reply_type, read_text))
+                return when_cut(convert(read(whole_items(error.reply), reply_type, read_text))[0]), ""
             except ValueError:
                 raise error from None
 
-    text, first = "", None
+    first: Result | None = None
     try:
-        return await reply_to(messages, convert)
+        first, fault = await attempt(messages)
+        if not fault:
+            return first
     except CutOffReplyError:
         raise
     except (ReplyError, ValueError) as error:
-        fault = error
+        fault = str(error)
     repair = (
         f"That reply cannot be used: {fault} Answer again, with one JSON value in the requested form and nothing else."
     )
     wrong_reply = {"role": "assistant", "content": well_formed(text[:MAX_SHOWN_CHARS]) or "(nothing)"}
     again = [*map(dict, messages), wrong_reply, {"role": "user", "content": repair}]
     try:
-        return await reply_to(PromptMessages(name_of(messages), again), convert_leniently or convert)
+        return (await attempt(PromptMessages(name_of(messages), again)))[0]
     except ModelError as error:
         failure = error
     except ValueError as error:
         failure = ReplyError(f"the model {model.name} gave no usable reply in two attempts: {error}")
-    if first is not None and convert_leniently is not None:
-        with suppress(ValueError):
-            return convert_leniently(first)
-    raise failure
+    if first is None:
+        raise failure
+    return first
 
 
 def whole_items(text: str) -> str:
@@ -575,12 +558,11 @@ def schema_for(messages: Sequence[Mapping[str, str]], reply_type: type[ReplyMode
     A prompt that a person wrote asks for what it names. With a schema that it does not describe, a model would have to
     guess what belongs into the fields.
     """
-    schema = strict_schema(reply_type)
     if not isinstance(messages, PromptMessages):
-        return schema
-    wanted = cast("dict[str, Any]", _without(schema, messages.unwanted))
+        return strict_schema(reply_type)
+    schema = strict_schema(reply_type, messages.unwanted)
     words = {word for message in messages if message["role"] == "system" for word in _NAME.findall(message["content"])}
-    return wanted if _properties(wanted) <= words else None
+    return schema if _properties(schema) <= words else None
 
 
 def _properties(schema: Any) -> set[str]:
@@ -593,46 +575,23 @@ def _properties(schema: Any) -> set[str]:
     return set(parts.get("properties", ())).union(*map(_properties, parts.values()))
 
 
-def _without(schema: Any, names: AbstractSet[str]) -> Any:
-    """Return a schema without the properties of these names."""
-    if isinstance(schema, list):
-        return [_without(item, names) for item in cast("list[Any]", schema)]
-    if isinstance(schema, dict):
-        kept = {key: _without(value, names) for key, value in cast("dict[str, Any]", schema).items()}
-        if "properties" in kept:
-            properties = {name: value for name, value in kept["properties"].items() if name not in names}
-            kept |= {"properties": properties, "required": list(properties)}
-        return kept
-    return schema
-
-
 @cache
-def strict_schema(reply_type: type[ReplyModel]) -> dict[str, Any]:
-    """Return the JSON schema of a reply for OpenAI's strict mode: no additional properties, all keys required."""
-    return cast("dict[str, Any]", _closed(reply_type.model_json_schema()))
+def strict_schema(reply_type: type[ReplyModel], unwanted: AbstractSet[str] = frozenset()) -> dict[str, Any]:
+    """Return the JSON schema of a reply for OpenAI's strict mode: no additional properties, all keys required.
+
+    Properties with an unwanted name are left out.
+    """
+    return cast("dict[str, Any]", _closed(reply_type.model_json_schema(), unwanted))
 
 
-def _closed(schema: Any) -> Any:
+def _closed(schema: Any, unwanted: AbstractSet[str]) -> Any:
     if isinstance(schema, list):
-        return [_closed(item) for item in cast("list[Any]", schema)]
+        return [_closed(item, unwanted) for item in cast("list[Any]", schema)]
     if not isinstance(schema, dict):
         return schema
-    closed = {key: _closed(value) for key, value in cast("dict[str, Any]", schema).items() if not _is_title(key, value)}
-    if closed.get("type") == "object" and "properties" in closed:
-        closed |= {"additionalProperties": False, "required": list(closed["properties"])}
+    parts = cast("dict[str, Any]", schema).items()
+    closed = {key: _closed(value, unwanted) for key, value in parts if key != "title" or not isinstance(value, str)}
+    if "properties" in closed:
+        properties = {name: value for name, value in closed["properties"].items() if name not in unwanted}
+        closed |= {"properties": properties, "required": list(properties), "additionalProperties": False}
     return closed
-
-
-def _is_title(key: str, value: Any) -> bool:
-    """Return whether a key of a schema is its title and not a property named "title"."""
-    return key == "title" and isinstance(value, str)
-
-
-def written_text(text: str, what: str, max_chars: int) -> str:
-    """Return what a model wrote, without white space around it. Raises ValueError if it is empty or too long."""
-    written = trimmed(text)
-    if not any(map(str.isalnum, written)) or says_nothing(written):
-        raise ValueError(f"the {what} is empty.")
-    if len(written) > max_chars:
-        raise ValueError(f"the {what} is longer than {max_chars} characters.")
-    return written

@@ -8,18 +8,19 @@ decisions, and the later of two facts that contradict each other is the one that
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, Any, cast
+from functools import partial
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, WithJsonSchema, model_validator
+from pydantic import BaseModel, WithJsonSchema, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from palimpsest.core.clock import shown_date
-from palimpsest.core.models import Event, Fact
+from palimpsest.core.models import Event
 from palimpsest.core.protocols import LanguageModel
 from palimpsest.core.validation import object_of
-from palimpsest.llm.ask import ReplyModel, ask, says_nothing
+from palimpsest.llm.ask import ReplyModel, ask, list_in, number_in, says_nothing, text_in, without_empty
 from palimpsest.llm.prompts import Prompt
 from palimpsest.llm.settle import Comparison, Decisions, Verdict, settle, with_items
 from palimpsest.llm.user_name import with_name
@@ -30,7 +31,6 @@ NEAREST_MEMORIES = 10
 """How many of the nearest memories each fact is compared with; s in the paper."""
 
 MAX_TEXT_CHARS = 4_000
-MAX_DIGITS = 9
 
 _EVENTS: Mapping[str, Event] = {
     **{event.value: event for event in Event},
@@ -51,8 +51,6 @@ class DecisionReply(BaseModel):
     What is no event is None. An operation is a decision in another form, of which there is one for each fact.
     """
 
-    model_config = ConfigDict(extra="ignore")
-
     fact: int | None
     event: Annotated[Event | None, WithJsonSchema({"enum": [event.value for event in Event], "type": "string"})]
     memory: int | None
@@ -63,8 +61,7 @@ class DecisionReply(BaseModel):
     @classmethod
     def _tolerate(cls, value: Any) -> Any:
         item = object_of(value)
-        event_name = item.get("event", item.get("operation"))
-        event = event_name.upper().replace("_", " ").replace("-", " ").strip() if isinstance(event_name, str) else ""
+        event = text_in(item.get("event", item.get("operation"))).upper().replace("_", " ").replace("-", " ").strip()
         text = next((item[key] for key in _TEXT_KEYS if isinstance(item.get(key), str)), None)
         return {
             "fact": _number(item.get("fact")),
@@ -92,16 +89,12 @@ class DecideReply(ReplyModel):
     @classmethod
     def _tolerate(cls, value: Any) -> Any:
         if isinstance(value, list):
-            items = cast("list[Any]", value)
+            items = list_in(value)
             if not all(isinstance(item, Mapping) for item in items):
                 raise ValueError("it is a list of something else than decisions")
             return {"decisions": items}
-        if isinstance(value, Mapping):
-            reply = cast("Mapping[str, Any]", value)
-            listed: Any = reply.get("decisions", reply.get("memory"))
-            items = [cast("Any", listed)] if isinstance(listed, Mapping) else listed
-            return {} if items is None else {"decisions": items}
-        return value
+        listed = object_of(value).get("decisions", object_of(value).get("memory"))
+        return {"decisions": [object_of(listed)] if isinstance(listed, Mapping) else listed}
 
 
 async def decide(model: LanguageModel, prompt: Prompt, comparison: Comparison) -> Decisions:
@@ -112,55 +105,31 @@ async def decide(model: LanguageModel, prompt: Prompt, comparison: Comparison) -
     """
     messages = prompt.render(facts=_shown_items(comparison), memories=_shown_entries(comparison))
 
-    def convert_leniently(reply: DecideReply) -> Decisions:
+    def convert(reply: DecideReply) -> tuple[Decisions, str]:
         verdicts, faults = _verdicts(reply, comparison)
-        return replace(settle(verdicts, comparison), faults=tuple(dict.fromkeys(faults)))
+        decided = replace(settle(verdicts, comparison), faults=tuple(dict.fromkeys(faults)))
+        left_out = (*decided.undecided, *decided.unanswered)
+        items = enumerate((*comparison.facts, *comparison.requests))
+        numbers = ", ".join(str(number) for number, item in items if item in left_out)
+        return decided, next(iter(faults), f"it has no decision about fact {numbers}." if left_out else "")
 
-    def convert(reply: DecideReply) -> Decisions:
-        decided = convert_leniently(reply)
-        if decided.faults:
-            raise ValueError(decided.faults[0])
-        if decided.undecided or decided.unanswered:
-            items = (*comparison.facts, *comparison.requests)
-            left_out = (*decided.undecided, *decided.unanswered)
-            numbers = [number for number, item in enumerate(items) if item in left_out]
-            raise ValueError(f"it has no decision about fact {', '.join(map(str, numbers))}.")
-        return decided
-
-    return await ask(
-        model,
-        messages,
-        DecideReply,
-        convert,
-        convert_leniently=convert_leniently,
-        convert_cut=lambda reply: replace(convert_leniently(reply), is_cut=True),
-    )
+    return await ask(model, messages, DecideReply, convert, when_cut=partial(replace, is_cut=True))
 
 
 def _shown_items(comparison: Comparison) -> list[dict[str, Any]]:
     """Return the facts, and after them the requests to forget, with the numbers and likeness of what is near them."""
-    items: list[dict[str, Any]] = [{"text": fact.text, **_dates(fact)} for fact in comparison.facts]
-    items += [{"forget": request.what} for request in comparison.requests]
-    near = comparison.near or ((),) * len(items)
-    return [
-        {"fact": number, **item, **_nearness(entries)}
-        for number, (item, entries) in enumerate(zip(items, near, strict=True))
+    items: list[dict[str, Any]] = [
+        {
+            "text": fact.text,
+            "date": shown_date(at, fact.happened_precision) if (at := fact.happened_at or fact.said_at) else "",
+            "since": shown_date(fact.valid_from, fact.valid_from_precision) if fact.valid_from else "",
+        }
+        for fact in comparison.facts
     ]
-
-
-def _nearness(entries: Sequence[tuple[int, float]]) -> dict[str, dict[str, float]]:
-    return {"near": {str(number): round(likeness, 2) for number, likeness in entries}} if entries else {}
-
-
-def _dates(fact: Fact) -> dict[str, str]:
-    at = fact.happened_at or fact.said_at
-    precision = fact.happened_precision if fact.happened_at else ""
-    since = shown_date(fact.valid_from, fact.valid_from_precision) if fact.valid_from else ""
-    return {**({"date": shown_date(at, precision)} if at else {}), **_since(since)}
-
-
-def _since(date: str) -> dict[str, str]:
-    return {"since": date} if date else {}
+    items += [{"forget": request.what} for request in comparison.requests]
+    for number, item in enumerate(items):
+        item["near"] = {str(entry): round(near, 2) for entry, near in comparison.near_to(number).items()}
+    return [{"fact": number, **without_empty(**item)} for number, item in enumerate(items)]
 
 
 def _shown_entries(comparison: Comparison) -> list[dict[str, Any]]:
@@ -171,11 +140,13 @@ def _shown_entries(comparison: Comparison) -> list[dict[str, Any]]:
     shown: list[dict[str, Any]] = [
         {
             "id": number,
-            "text": with_name(entry.shown_text, comparison.user_name),
-            "date": entry.memory.date,
-            **_since(entry.memory.since),
-            **({"message": True} if entry.kind == "message" else {}),
-            **({"past": True} if entry.memory.deleted_at is not None else {}),
+            **without_empty(
+                text=with_name(entry.shown_text, comparison.user_name),
+                date=entry.memory.date,
+                since=entry.memory.since,
+                message=entry.kind == "message",
+                past=entry.memory.deleted_at is not None,
+            ),
         }
         for number, entry in enumerate(comparison.entries)
     ]
@@ -224,8 +195,4 @@ def _fault(reply: DecisionReply, comparison: Comparison) -> str:
 
 def _number(value: Any) -> int | None:
     """Return the number in a reply, None if there is none, and -1, which is never valid, for anything else."""
-    if value is None or value == "":
-        return None
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    digits = str(value).strip() if whole or isinstance(value, str) else ""
-    return int(digits) if digits.isdecimal() and len(digits) <= MAX_DIGITS else -1
+    return None if value in (None, "") else number_in(value)

@@ -10,9 +10,9 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, tzinfo
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, model_validator
 
 from palimpsest.core.clock import Precision, parse_date
 from palimpsest.core.models import (
@@ -29,14 +29,25 @@ from palimpsest.core.models import (
     relation_key,
 )
 from palimpsest.core.protocols import LanguageModel
-from palimpsest.core.validation import list_of, one_line
-from palimpsest.llm.ask import NOTHING, ReplyModel, ask, says_nothing, schema_for
+from palimpsest.core.validation import object_of, one_line
+from palimpsest.llm.ask import (
+    NOTHING,
+    ReplyModel,
+    ask,
+    first_text,
+    list_in,
+    number_in,
+    says_nothing,
+    schema_for,
+    text_in,
+    without_empty,
+)
 from palimpsest.llm.prompts import Prompt
 from palimpsest.llm.user_name import told_name, with_name
 from palimpsest.text.dates.date_finder import dates_in
 from palimpsest.text.display import counted, shorten
 from palimpsest.text.tokenizer import search_tokens
-from palimpsest.text.word_lists import LazyPattern
+from palimpsest.text.word_lists import LazyPattern, word_sets
 
 # What a model replies about the names and relations of a fact, and the forms of it that other prompts give.
 #
@@ -49,15 +60,9 @@ _RELATION_KEYS = ("relationship", "relation", "name", "predicate")
 _DESTINATION_KEYS = ("destination", "destination_node", "target", "object")
 
 _OTHER_WORDS: Mapping[str, EntityType] = {
-    "company": "organization",
-    "organisation": "organization",
-    "city": "place",
-    "country": "place",
-    "location": "place",
-    "human": "person",
-    "org": "organization",
-    "people": "person",
-    "user": "person",
+    **dict.fromkeys(("company", "organisation", "org"), "organization"),
+    **dict.fromkeys(("city", "country", "location"), "place"),
+    **dict.fromkeys(("human", "people", "user"), "person"),
 }
 """Types as other prompts name them. Every other type that is not ours is "other"."""
 
@@ -70,8 +75,6 @@ _PARTS = 3
 class EntityReply(BaseModel):
     """An entity that a fact names."""
 
-    model_config = ConfigDict(extra="ignore")
-
     name: str
     type: EntityType
 
@@ -82,21 +85,18 @@ def entities_in(value: Any) -> list[dict[str, str]]:
     They may be objects, also with the keys of Mem0's prompts, `[name, type]`, bare names, or one object by name.
     """
     if isinstance(value, Mapping):
-        item = cast("Mapping[str, Any]", value)
-        value = [item] if _first(item, _NAME_KEYS) else list(item.items())
-    entities = [_entity(item) for item in _as_pair(value)]
-    return [entity for entity in entities if entity["name"]]
+        item = object_of(value)
+        value = [item] if first_text(item, _NAME_KEYS) else list(item.items())
+    return [entity for item in list_in(value) if (entity := _entity(item))["name"]]
 
 
 def _entity(value: Any) -> dict[str, str]:
-    parts: Sequence[Any]
     if isinstance(value, Mapping):
-        item = cast("Mapping[str, Any]", value)
-        parts = (_first(item, _NAME_KEYS), _first(item, _TYPE_KEYS))
+        name, kind = (first_text(object_of(value), keys) for keys in (_NAME_KEYS, _TYPE_KEYS))
     else:
-        parts = (*_as_pair(value), "", "")
-    word = _text(parts[1]).casefold()
-    return {"name": _text(parts[0]), "type": word if word in ENTITY_TYPES else _OTHER_WORDS.get(word, "other")}
+        name, kind = map(text_in, (*list_in(value), "", "")[:2])
+    word = one_line(kind).casefold()
+    return {"name": one_line(name), "type": word if word in ENTITY_TYPES else _OTHER_WORDS.get(word, "other")}
 
 
 def relations_in(value: Any) -> list[list[str]]:
@@ -105,45 +105,25 @@ def relations_in(value: Any) -> list[list[str]]:
     They may be lists of three, objects with the keys of Mem0's prompts, or texts such as "Ana -- lives in -- Lyon". A
     relation that lacks one of the three is left out.
     """
-    is_one = (
-        isinstance(value, list) and len(relation := cast("list[Any]", value)) == _PARTS and all(map(_text, relation))
-    )
-    if is_one and not any(map(_relation, cast("list[Any]", value))):
-        value = [value]
-    return [relation for item in _as_pair(value) if (relation := _relation(item))]
+    listed = list_in(value)
+    is_one = isinstance(value, list) and not any(map(_relation, listed)) and _relation(listed)
+    return [relation for item in ([listed] if is_one else listed) if (relation := _relation(item))]
 
 
 def _relation(value: Any) -> list[str]:
     """Return the three parts of a relation, and none if one is missing."""
     if isinstance(value, Mapping):
-        item = cast("Mapping[str, Any]", value)
-        parts = [_first(item, keys) for keys in (_SOURCE_KEYS, _RELATION_KEYS, _DESTINATION_KEYS)]
-    elif isinstance(value, str):
-        parts = [_text(part) for part in _ARROW.split(value)]
+        item = object_of(value)
+        parts = [first_text(item, keys) for keys in (_SOURCE_KEYS, _RELATION_KEYS, _DESTINATION_KEYS)]
     else:
-        parts = [_text(part) for part in _as_pair(value)]
+        parts = list_in(_ARROW.split(value) if isinstance(value, str) else value)
+    parts = [one_line(text_in(part)) for part in parts]
     return parts if len(parts) == _PARTS and all(parts) else []
-
-
-def _first(item: Mapping[str, Any], keys: Sequence[str]) -> str:
-    """Return the first text under one of the keys, else ""."""
-    return next((text for key in keys if (text := _text(item.get(key)))), "")
-
-
-def _text(value: Any) -> str:
-    """Return a text or a whole number as one line, and "" for anything else."""
-    is_number = isinstance(value, int) and not isinstance(value, bool)
-    return one_line(str(value)) if is_number or isinstance(value, str) else ""
-
-
-def _as_pair(value: Any) -> list[Any]:
-    return list(cast("Sequence[Any]", value)) if isinstance(value, list | tuple) else [value]
 
 
 # What a model replies to the extract stage, and the forms of it that smaller models and Mem0's prompts give.
 
 MAX_LABEL_CHARS = 64
-MAX_DIGITS = 9
 
 _TEXT_KEYS = ("text", "fact", "memory", "content", "data")
 _ITEM_KEYS = ("text", "fact", "memory")
@@ -152,8 +132,6 @@ _LIST_KEYS = ("facts", "fact", "memories", "memory")
 
 class FactReply(BaseModel):
     """One fact of the model's reply. A bare string is accepted too, and what cannot be read has the text ""."""
-
-    model_config = ConfigDict(extra="ignore")
 
     text: str
     sources: list[int]
@@ -167,14 +145,14 @@ class FactReply(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _tolerate(cls, value: Any) -> Any:
-        item: Mapping[str, Any] = cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {"text": value}
+        item = object_of(value) if isinstance(value, Mapping) else {"text": value}
         return {
             "text": _fact_text(item),
-            "sources": integers(item.get("sources")),
-            "happened_at": _scalar(item.get("happened_at")),
-            "valid_from": _scalar(item.get("valid_from")),
-            "keywords": _strings(item.get("keywords")),
-            "tags": _strings(item.get("tags")),
+            "sources": list(map(number_in, list_in(item.get("sources")))),
+            "happened_at": text_in(item.get("happened_at")),
+            "valid_from": text_in(item.get("valid_from")),
+            "keywords": _labels(item.get("keywords")),
+            "tags": _labels(item.get("tags")),
             "entities": entities_in(item.get("entities")),
             "relations": relations_in(item.get("relations")),
         }
@@ -186,17 +164,15 @@ class ForgetReply(BaseModel):
     What cannot be read is "".
     """
 
-    model_config = ConfigDict(extra="ignore")
-
     forget: str
     sources: list[int]
 
     @model_validator(mode="before")
     @classmethod
     def _tolerate(cls, value: Any) -> Any:
-        sources = cast("Mapping[str, Any]", value).get("sources") if isinstance(value, Mapping) else None
         asked = _asked(value)
-        return {"forget": asked if isinstance(asked, str) else "", "sources": integers(sources)}
+        sources = list_in(object_of(value).get("sources"))
+        return {"forget": asked if isinstance(asked, str) else "", "sources": list(map(number_in, sources))}
 
 
 class ExtractReply(ReplyModel):
@@ -222,44 +198,35 @@ class ExtractReply(ReplyModel):
     @classmethod
     def _tolerate(cls, value: Any) -> Any:
         if isinstance(value, list):
-            items = cast("list[Any]", value)
-            if not all(isinstance(item, str) or (isinstance(item, Mapping) and _can_be_item(item)) for item in items):
+            items = list_in(value)
+            if not all(isinstance(item, str) or _fact_text(object_of(item)) or _is_request(item) for item in items):
                 raise ValueError("it is a list of something else than facts")
             value = {"facts": items}
         if not isinstance(value, Mapping):
             return value
-        reply = cast("Mapping[str, Any]", value)
+        reply = object_of(value)
         key = next((key for key in _LIST_KEYS if key in reply), None)
         if key is None and "forget" not in reply:
             raise ValueError('it has no list "facts"')
-        items = _as_list(reply[key]) if key is not None else []
-        requests = [item for item in items if _is_request(item)]
+        items = list_in(reply.get(key or ""))
+        requests = [*list_in(reply.get("forget")), *filter(_is_request, items)]
         return {
-            "user_name": _scalar(reply.get("user_name")),
+            "user_name": text_in(reply.get("user_name")),
             "facts": [item for item in items if not _is_request(item)],
-            "forget": [item for item in _as_list(reply.get("forget")) + requests if _asked(item) != ""],
+            "forget": [item for item in requests if _asked(item) != ""],
         }
-
-
-def integers(value: Any) -> list[int]:
-    """Return a number, or the numbers in a list. Anything else becomes 0, which is not a valid message number."""
-    items = cast("list[Any]", value) if isinstance(value, list) else [value]
-    texts = [(_scalar(item) or "").strip() for item in items if item is not None]
-    return [int(text) if text.isdecimal() and len(text) <= MAX_DIGITS else 0 for text in texts]
 
 
 def _is_request(item: Any) -> bool:
     """Return whether an item of the facts is a request to forget: it says so, or has that key and no text of a fact."""
-    if not isinstance(item, Mapping):
-        return False
-    keys = cast("Mapping[str, Any]", item)
+    keys = object_of(item)
     return keys.get("forget") is True or ("forget" in keys and not any(keys.get(key) for key in _TEXT_KEYS))
 
 
 def _asked(value: Any) -> Any:
     """Return what is to be forgotten; "" if nothing is, and the value itself if it cannot be read."""
     if isinstance(value, Mapping):
-        item = cast("Mapping[str, Any]", value)
+        item = object_of(value)
         named = [item[key] for key in ("forget", *_TEXT_KEYS) if item.get(key) and item[key] is not True]
         value = named[0] if named else ""
     if not value or value is True:
@@ -271,23 +238,10 @@ def _fact_text(item: Mapping[str, Any]) -> str:
     return next((item[key] for key in _TEXT_KEYS if isinstance(item.get(key), str)), "")
 
 
-def _can_be_item(value: Any) -> bool:
-    item = cast("Mapping[str, Any]", value)
-    return bool(_fact_text(item)) or _is_request(item)
-
-
-def _as_list(value: Any) -> list[Any]:
-    return cast("list[Any]", value) if isinstance(value, list) else [] if value is None else [value]
-
-
-def _strings(value: Any) -> list[str]:
-    labels = [one_line(item)[:MAX_LABEL_CHARS] for item in list_of(value) if isinstance(item, str)]
+def _labels(value: Any) -> list[str]:
+    items = list_in(value) if isinstance(value, list) else []
+    labels = [one_line(item)[:MAX_LABEL_CHARS] for item in items if isinstance(item, str)]
     return [label for label in labels if label and not says_nothing(label)]
-
-
-def _scalar(value: Any) -> str | None:
-    """Return a string or an integer as text, else None. str() of other values may exceed the recursion limit."""
-    return str(value) if isinstance(value, str | int) and not isinstance(value, bool) else None
 
 
 # What a fact names and states, read from a model's reply. What is left out is counted, so that the caller is told.
@@ -298,14 +252,7 @@ MAX_ENTITIES = 20
 MAX_RELATIONS = 12
 """How many relations of a fact are kept: a sentence states one to three."""
 
-_PRONOUNS = frozenset(
-    {
-        *("it", "its", "he", "she", "they", "we", "him", "her", "us", "them", "this", "that", "these", "those"),
-        *("someone", "somebody", "something", "everyone", "everybody", "er", "sie", "es", "wir", "jemand", "etwas"),
-        *("il", "elle", "ils", "elles", "nous", "él", "ella", "ellos", "ellas", "он", "она", "оно", "они", "мы"),
-        *("他", "她", "它", "他们", "她们", "我们", "彼", "彼女", "그", "그녀"),
-    }
-)
+_PRONOUNS = word_sets("palimpsest.llm", "says_nothing.txt")["pronouns"]
 """What small models give as an entity, though only the sentence before says who is meant."""
 
 
@@ -454,25 +401,21 @@ async def extract(model: LanguageModel, prompt: Prompt, conversation: Conversati
         ],
     )
 
-    def convert(reply: ExtractReply) -> Extraction:
-        if wrong := _wrong_sources(reply, len(conversation.messages)):
-            raise ValueError(f"it cites message {wrong[0]}; the messages are 1 to {len(conversation.messages)}.")
-        if faults := _faults(reply):
-            raise ValueError(faults[0])
-        return _extraction(reply, conversation, prompt.unwanted, now)
-
-    def convert_leniently(reply: ExtractReply) -> Extraction:
-        if _wrong_sources(reply, len(conversation.messages)):  # numbers from 0, perhaps, so that none of them is right
-            reply = _without_sources(reply)
-        return _extraction(reply, conversation, prompt.unwanted, now)
+    def convert(reply: ExtractReply) -> tuple[Extraction, str]:
+        faults, count = _faults(reply), len(conversation.messages)
+        items = (*reply.facts, *reply.forget)
+        if wrong := [number for item in items for number in item.sources if not 1 <= number <= count]:
+            faults.insert(0, f"it cites message {wrong[0]}; the messages are 1 to {count}.")
+            for item in items:  # they may count from 0, so that no number is right
+                item.sources = []
+        return _extraction(reply, conversation, prompt.unwanted, now), next(iter(faults), "")
 
     return await ask(
         model,
         messages,
         ExtractReply,
         convert,
-        convert_leniently=convert_leniently,
-        convert_cut=lambda reply: replace(convert_leniently(reply), is_cut=True),
+        when_cut=lambda found: replace(found, is_cut=True),
         read_text=partial(_without_json, has_own_form=schema_for(messages, ExtractReply) is None),
     )
 
@@ -506,20 +449,6 @@ def _fault(item: FactReply) -> str:
     return ""
 
 
-def _wrong_sources(reply: ExtractReply, count: int) -> list[int]:
-    """Return the numbers that are none of the messages."""
-    return [number for item in (*reply.facts, *reply.forget) for number in item.sources if not 1 <= number <= count]
-
-
-def _without_sources(reply: ExtractReply) -> ExtractReply:
-    return reply.model_copy(
-        update={
-            "facts": [item.model_copy(update={"sources": []}) for item in reply.facts],
-            "forget": [item.model_copy(update={"sources": []}) for item in reply.forget],
-        }
-    )
-
-
 def _extraction(
     reply: ExtractReply, conversation: Conversation, unwanted: AbstractSet[str], now: datetime
 ) -> Extraction:
@@ -542,12 +471,11 @@ def _facts(
     replies: Sequence[FactReply], messages: Sequence[Message], user_name: str, graph: GraphReader, zone: tzinfo
 ) -> tuple[Fact, ...]:
     facts: dict[str, Fact] = {}
-    likely = _LikelySource(messages)
     for item in replies[:MAX_FACTS]:
         text = one_line(item.text)
         if _fault(item) or says_nothing(text):
             continue
-        cited = [messages[number - 1] for number in item.sources] or likely.of(text)
+        cited = _cited(item.sources, text, messages)
         name = next((message.name for message in cited if message.role == "user"), "") or user_name
         text = with_name(text, name)
         known = facts.get(text, Fact(text))
@@ -576,10 +504,9 @@ def _requests(reply: ExtractReply, messages: Sequence[Message]) -> tuple[tuple[F
     """Return what the user asks to forget, and what others ask to forget, which is not done."""
     requests: list[ForgetRequest] = []
     refused: list[str] = []
-    likely = _LikelySource(messages)
     for item in reply.forget:
         what = one_line(item.forget)[:MAX_FACT_CHARS]
-        cited = [messages[number - 1] for number in item.sources] or likely.of(what)
+        cited = _cited(item.sources, what, messages)
         sources = tuple(dict.fromkeys(message.id for message in cited if message.role == "user"))
         if what and sources:
             requests.append(ForgetRequest(what, sources))
@@ -588,31 +515,24 @@ def _requests(reply: ExtractReply, messages: Sequence[Message]) -> tuple[tuple[F
     return tuple(requests), tuple(refused)
 
 
-class _LikelySource:
-    """Finds the source of a fact if the model named none: the message that shares most words with it."""
+def _cited(sources: Sequence[int], text: str, messages: Sequence[Message]) -> list[Message]:
+    """Return the messages that a reply names, or else the one that shares most words with a text, if any does.
 
-    def __init__(self, messages: Sequence[Message]) -> None:
-        self._messages = messages
-        self._words: list[set[str]] = []
-
-    def of(self, text: str) -> list[Message]:
-        """Return a list of that message, empty if no word is shared. A single message is always the source."""
-        if len(self._messages) == 1:
-            return list(self._messages)
-        self._words = self._words or [set(search_tokens(message.content)) for message in self._messages]
-        fact_words = set(search_tokens(text))
-        shared = [len(fact_words & words) for words in self._words]
-        best = max(shared, default=0)
-        return [self._messages[shared.index(best)]] if best else []
+    A single message is always the source.
+    """
+    if sources or len(messages) == 1:
+        return [messages[number - 1] for number in sources or (1,)]
+    words = set(search_tokens(text))
+    shared = [len(words.intersection(search_tokens(message.content))) for message in messages]
+    best = max(shared, default=0)
+    return [messages[shared.index(best)]] if best else []
 
 
-def _shown(message: Message, max_chars: int | None = None) -> dict[str, str]:
-    return {
-        "role": message.role,
-        **({"name": message.name} if message.name else {}),
-        "said_at": f"{message.said_at:%Y-%m-%d %H:%M, %A}",
-        "text": message.content if max_chars is None else shorten(message.content, max_chars),
-    }
+def _shown(message: Message, max_chars: int | None = None) -> dict[str, Any]:
+    text = message.content if max_chars is None else shorten(message.content, max_chars)
+    return without_empty(
+        role=message.role, name=message.name, said_at=f"{message.said_at:%Y-%m-%d %H:%M, %A}", text=text
+    )
 
 
 def _date(value: str | None, zone: tzinfo) -> tuple[datetime | None, Precision]:

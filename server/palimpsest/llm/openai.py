@@ -14,7 +14,7 @@ import openai
 from palimpsest.core.errors import CutOffReplyError, ModelError, ModelRefusedError, ModelUnreachableError, ReplyError
 from palimpsest.core.settings import is_on_this_machine
 from palimpsest.core.validation import object_of, one_line
-from palimpsest.llm.ask import report_tokens
+from palimpsest.llm.ask import list_in, report_tokens
 from palimpsest.text.tokenizer import count_tokens
 
 CHECK_URL = "Check llm.config.openai_base_url."
@@ -140,8 +140,10 @@ class OpenAIModel:
             options["response_format"] = {"type": "json_schema", "json_schema": json_schema}
         sent = list(messages) if dialect.system else _without_system(messages)
         try:
-            create = cast("Any", self._client.chat.completions.create)  # its overloads do not cover these options
-            completion = await create(model=self._model, messages=sent, **options)
+            # The reply is read as it is, because a nearly compatible server may send anything.
+            create = cast("Any", self._client.chat.completions.with_raw_response.create)
+            response = await create(model=self._model, messages=sent, **options)
+            body = object_of(json.loads(response.content))
         except (openai.AuthenticationError, openai.PermissionDeniedError, openai.RateLimitError) as error:
             raise self._to_our_error(error) from error
         except openai.APIStatusError as error:
@@ -149,17 +151,29 @@ class OpenAIModel:
             raise _ComplaintError(self._to_our_error(error), _complaint(error), may_be_form=is_about_request) from error
         except (openai.OpenAIError, ValueError, AttributeError, TypeError) as error:
             raise self._to_our_error(error) from error
-        _report_usage(completion)
-        if (complaint := _error_in(completion)) is not None:
-            words, status = complaint
+        total = object_of(body.get("usage")).get("total_tokens")
+        if isinstance(total, int) and total > 0:
+            report_tokens(total)
+        words, status = _error_in(body)
+        if words:
             kind = ModelUnreachableError if status >= SERVER_ERROR else ModelRefusedError
             told = kind(f"the model {self._model} answered with an error: {words}. {_advice(status)}")
             raise _ComplaintError(self._without_key(told), words, may_be_form=False)
-        return _text(self._model, completion)
+        return _text(self._model, body)
 
     def _to_our_error(self, error: Exception) -> ModelError:
         """Return our error for an error of the openai package."""
-        kind, text = _error_for(self._model, error)
+        model, kind = self._model, ModelUnreachableError
+        match error:
+            case openai.APITimeoutError():
+                text = f"the model {model} did not answer in time. Try again, or raise llm.config.timeout."
+            case openai.APIConnectionError():
+                text = f"the model {model} could not be reached ({error.__cause__ or error}). {CHECK_URL}"
+            case openai.APIStatusError(status_code=status):
+                kind = ModelUnreachableError if status >= SERVER_ERROR else ModelRefusedError
+                text = f"the model {model} answered {status}: {_complaint(error)}. {_advice(status)}"
+            case _:
+                text = f"the endpoint of the model {model} sent {NOT_OPENAI}: {str(error)[:200]}. {CHECK_URL}"
         return self._without_key(kind(text))
 
     def _without_key(self, error: ModelError) -> ModelError:
@@ -226,42 +240,33 @@ def _number(digits: str) -> int:
     return int(digits.replace(",", ""))
 
 
-def _report_usage(completion: Any) -> None:
-    """Report the tokens that a call took, if the endpoint says how many."""
-    total: Any = getattr(getattr(completion, "usage", None), "total_tokens", None)
-    if isinstance(total, int) and total > 0:
-        report_tokens(total)
-
-
-def _error_in(completion: Any) -> tuple[str, int] | None:
-    """Return the words and the status of an error that came with the status 200, or None."""
-    choices: Any = getattr(completion, "choices", None)
-    first: Any = cast("list[Any]", choices)[0] if isinstance(choices, list) and choices else None
-    error: Any = getattr(completion, "error", None) or getattr(first, "error", None)
+def _error_in(body: Mapping[str, Any]) -> tuple[str, int]:
+    """Return the words and the status of an error that came with the status 200; "" if there is none."""
+    choices = body.get("choices")
+    error = body.get("error") or _first_choice(body).get("error")
     if not error and not choices:
-        error = next((value for key in ("detail", "message") if (value := getattr(completion, key, None))), None)
-    if not error:
-        return None
+        error = body.get("detail") or body.get("message")
     parts = object_of(error)
-    said: Any = parts.get("message") or parts.get("detail") or error
-    words = one_line(str(said))[:300].rstrip(". ")
-    code: Any = parts.get("code", parts.get("status"))
-    return words, int(code) if str(code).isdecimal() and len(str(code)) <= STATUS_DIGITS else 0
+    words = one_line(str(parts.get("message") or parts.get("detail") or error or ""))[:300].rstrip(". ")
+    code = str(parts.get("code", parts.get("status")))
+    return words, int(code) if code.isdecimal() and len(code) <= STATUS_DIGITS else 0
 
 
-def _text(model: str, completion: Any) -> str:
-    """Return the reply's text. Every attribute is checked, because a nearly compatible server may send anything."""
-    choices: Any = getattr(completion, "choices", None)
-    first: Any = cast("list[Any]", choices)[0] if isinstance(choices, list) and choices else None
-    message: Any = getattr(first, "message", None)
-    if message is None or isinstance(message, str):
+def _first_choice(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    return object_of(next(iter(list_in(body.get("choices"))), None))
+
+
+def _text(model: str, body: Mapping[str, Any]) -> str:
+    """Return the reply's text."""
+    choice = _first_choice(body)
+    if not isinstance(choice.get("message"), Mapping):
         raise ModelUnreachableError(f"the endpoint of the model {model} sent {NOT_OPENAI}. {CHECK_URL}")
-    if refusal := getattr(message, "refusal", None):
+    message, reason = object_of(choice["message"]), choice.get("finish_reason")
+    if refusal := message.get("refusal"):
         raise ModelRefusedError(f"the model {model} declined: {str(refusal)[:300]}")
-    reason = getattr(first, "finish_reason", None)
     if reason == "content_filter":
         raise ModelRefusedError(f"the model {model} was stopped by its content filter")
-    content = _written(getattr(message, "content", None)) or _called(message) or _answer_in_reasoning(message, reason)
+    content = _written(message.get("content")) or _called(message) or _answer_in_reasoning(message, reason)
     if not content.strip():
         advice = " Raise llm.config.max_tokens." if reason == "length" else ""
         raise ReplyError(f"the model {model} sent an empty reply (finish_reason {reason}).{advice}")
@@ -276,59 +281,39 @@ def _written(content: Any) -> str:
     It is "" if there is none.
     """
     if isinstance(content, list):
-        return "".join(map(_written_part, cast("list[Any]", content)))
+        return "".join(map(_written_part, list_in(content)))
     if isinstance(content, Mapping):
         return json.dumps(content, ensure_ascii=False)
     return content if isinstance(content, str) and content.strip() else ""
 
 
 def _written_part(part: Any) -> str:
-    if isinstance(part, Mapping):
-        item = cast("Mapping[str, Any]", part)
-        text: Any = item.get("text", item.get("content")) if "think" not in str(item.get("type")) else ""
-        text = cast("Mapping[str, Any]", text).get("value") if isinstance(text, Mapping) else text
-        return text if isinstance(text, str) and item.get("type") not in ("reasoning", "refusal") else ""
-    return part if isinstance(part, str) else ""
+    if isinstance(part, str):
+        return part
+    item = object_of(part)
+    kind = str(item.get("type"))
+    text = item.get("text", item.get("content"))
+    text = object_of(text).get("value") if isinstance(text, Mapping) else text
+    return text if isinstance(text, str) and "think" not in kind and kind not in ("reasoning", "refusal") else ""
 
 
-def _called(message: Any) -> str:
+def _called(message: Mapping[str, Any]) -> str:
     """Return the arguments of the tools that a message calls, one a line; "" if it calls none."""
-    calls: Any = getattr(message, "tool_calls", None)
-    functions = (
-        [getattr(call, "function", None) for call in cast("list[Any]", calls)] if isinstance(calls, list) else []
-    )
-    functions.append(getattr(message, "function_call", None))
-    return "\n".join(filter(None, (_written(getattr(function, "arguments", None)) for function in functions)))
+    functions = [object_of(call).get("function") for call in list_in(message.get("tool_calls"))]
+    functions.append(message.get("function_call"))
+    return "\n".join(filter(None, (_written(object_of(function).get("arguments")) for function in functions)))
 
 
-def _answer_in_reasoning(message: Any, reason: Any) -> str:
+def _answer_in_reasoning(message: Mapping[str, Any], reason: Any) -> str:
     """Return what an endpoint took for reasoning if it ends with JSON: then the reply is at its end, else ""."""
-    thoughts: Any = getattr(message, "reasoning_content", None) or getattr(message, "reasoning", None)
-    written = _written(thoughts).rstrip()
+    written = _written(message.get("reasoning_content") or message.get("reasoning")).rstrip()
     ends_with_json = written.rstrip("`~ \n").endswith(("}", "]"))
     return written if reason != "length" and ends_with_json else ""
 
 
-def _error_for(model: str, error: Exception) -> tuple[type[ModelError], str]:
-    match error:
-        case openai.APITimeoutError():
-            text = f"the model {model} did not answer in time. Try again, or raise llm.config.timeout."
-            return ModelUnreachableError, text
-        case openai.APIConnectionError():
-            text = f"the model {model} could not be reached ({error.__cause__ or error}). {CHECK_URL}"
-            return ModelUnreachableError, text
-        case openai.APIStatusError():
-            text = f"the model {model} answered {error.status_code}: {_complaint(error)}. {_advice(error.status_code)}"
-            return (ModelUnreachableError if error.status_code >= SERVER_ERROR else ModelRefusedError), text
-        case _:
-            text = f"the endpoint of the model {model} sent {NOT_OPENAI}: {str(error)[:200]}. {CHECK_URL}"
-            return ModelUnreachableError, text
-
-
 def _complaint(error: openai.APIStatusError) -> str:
     """Return the endpoint's own words."""
-    body: Any = error.body
-    parts = cast("dict[str, Any]", body) if isinstance(body, dict) else {"message": body}
+    parts = object_of(error.body) or {"message": error.body}
     words = next((parts[key] for key in ("message", "detail", "error", "msg") if parts.get(key)), error.message)
     return one_line(words if isinstance(words, str) else json.dumps(words, ensure_ascii=False))[:300].rstrip(". ")
 

@@ -6,9 +6,9 @@ other the later one holds: `is_later` decides that. An older fact that arrives l
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from palimpsest.core.clock import Precision, TimeSpan, span_of
@@ -71,8 +71,8 @@ class KnownEntry:
 class Comparison:
     """What the stage reads: facts, requests to forget, and what they are held against.
 
-    The items are the facts, and after them the requests. `near` has for each item the numbers of the entries near it
-    and their likeness, best first. `listed_facts` are facts that another item of the call may be about. They are
+    The items are the facts, and after them the requests. `near` has for each item the likeness of the entries near it
+    by their numbers, best first. `listed_facts` are facts that another item of the call may be about. They are
     entries too, with the numbers that follow those of `entries`. `partly_shown` has for each request the kinds of
     entries of which there are more than those shown. `user_name` is "" if it is not known. Requests that take more than
     `may_forget` memories, or nearly all of the `living` ones, are only granted after a question.
@@ -81,7 +81,7 @@ class Comparison:
     facts: tuple[Fact, ...]
     entries: tuple[KnownEntry, ...] = ()
     requests: tuple[ForgetRequest, ...] = ()
-    near: tuple[tuple[tuple[int, float], ...], ...] = ()
+    near: tuple[Mapping[int, float], ...] = ()
     listed_facts: tuple[int, ...] = ()
     partly_shown: tuple[frozenset[Kind], ...] = ()
     user_name: str = ""
@@ -98,6 +98,15 @@ class Comparison:
         """Return the stored entry with that number, or None if it is a fact of the call."""
         return self.entries[entry] if entry is not None and entry < len(self.entries) else None
 
+    def near_to(self, item: int) -> Mapping[int, float]:
+        """Return the likeness of the entries near an item; none if it is not known what resembles it."""
+        return self.near[item] if self.near else {}
+
+    def text_of(self, entry: int | None) -> str:
+        """Return the text of an entry, stored or not."""
+        stored = self.stored(entry)
+        return stored.memory.text if stored is not None else self.facts[self.listed_fact(entry) or 0].text
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
@@ -110,25 +119,21 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Granted:
-    """A request to forget and the texts that go. With `more_may_fit` the model saw only some of what may be meant."""
+class Forgotten:
+    """A request to forget, and the entries and facts of the call that it takes.
 
-    request: ForgetRequest
-    texts: tuple[str, ...]
-    more_may_fit: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Questioned:
-    """A request to forget that is only granted after a question, the entries it would take, and facts of the call.
-
-    `more_may_fit` is as in `Granted`.
+    With `more_may_fit` the model saw only some of what may be meant.
     """
 
     request: ForgetRequest
     entries: tuple[KnownEntry, ...]
     facts: tuple[Fact, ...]
     more_may_fit: bool = False
+
+    @property
+    def texts(self) -> list[str]:
+        """Return the texts that go."""
+        return [*(entry.memory.text for entry in self.entries), *(fact.text for fact in self.facts)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,14 +160,14 @@ class Decisions:
     decisions: tuple[Decision, ...]
     dropped: tuple[Fact, ...] = ()
     undecided: tuple[Fact, ...] = ()
-    granted: tuple[Granted, ...] = ()
+    granted: tuple[Forgotten, ...] = ()
     unmatched: tuple[ForgetRequest, ...] = ()
     unanswered: tuple[ForgetRequest, ...] = ()
     elsewhere: tuple[str, ...] = ()
     doubts: tuple[Doubt, ...] = ()
     faults: tuple[str, ...] = ()
     is_cut: bool = False
-    questioned: tuple[Questioned, ...] = ()
+    questioned: tuple[Forgotten, ...] = ()
 
 
 def with_text(fact: Fact, text: str | None) -> Fact:
@@ -178,72 +183,45 @@ def with_items(verdicts: Sequence[Verdict], comparison: Comparison) -> list[Verd
     DELETE is assigned to a request to forget, or to a fact that no other verdict is about, whichever shares most words
     with what is deleted.
     """
+    texts = (*(fact.text for fact in comparison.facts), *(request.what for request in comparison.requests))
+    words = [set(search_tokens(text)) for text in texts]
+    facts, requests = range(len(comparison.facts)), range(len(comparison.facts), len(texts))
+
+    def nearest(verdict: Verdict, items: Iterable[int]) -> tuple[int | None, int]:
+        """Return the item that shares most words with a verdict, or with what it deletes, and how many it shares."""
+        is_deletion = verdict.event is Event.DELETE
+        own = set(search_tokens(comparison.text_of(verdict.entry) if is_deletion else verdict.text or ""))
+        best = max(items, key=lambda item: len(own & words[item]), default=None)
+        return best, 0 if best is None else len(own & words[best])
+
     if any(verdict.item is not None for verdict in verdicts):
-        return [_with_request(verdict, comparison) for verdict in verdicts]
+        return [
+            replace(verdict, item=nearest(verdict, requests)[0])
+            if verdict.item is None and verdict.event is Event.DELETE and comparison.stored(verdict.entry)
+            else verdict
+            for verdict in verdicts
+        ]
     named: list[Verdict] = []
-    open_facts = list(range(len(comparison.facts)))
-    words = [set(search_tokens(fact.text)) for fact in comparison.facts]
+    open_facts = list(facts)
     for verdict in sorted(verdicts, key=lambda verdict: verdict.event is Event.DELETE):
         if verdict.event is Event.NONE:
             continue
-        text, own = verdict.text, _words_of(verdict, comparison)
-        number = _nearest_fact(verdict, own, words, open_facts)
-        if verdict.event is Event.DELETE:
-            shared = 0 if number is None else len(own & words[number])
-            request = _nearest_request(own, comparison, shared)
-            number, text = (number if request is None else request), None
-        if number in open_facts:
-            open_facts.remove(number)
-        named.append(replace(verdict, item=number, text=text))
-    requests = range(len(comparison.facts), len(comparison.facts) + len(comparison.requests))
+        is_deletion = verdict.event is Event.DELETE
+        item, shared = nearest(verdict, [*requests, *open_facts] if is_deletion else facts)
+        if not shared and item not in requests:
+            item = None if is_deletion else next(iter(open_facts), 0)
+        if item in open_facts:
+            open_facts.remove(item)
+        named.append(replace(verdict, item=item, text=None if is_deletion else verdict.text))
     answered = {verdict.item for verdict in named}
-    stays = [verdict for verdict in verdicts if verdict.event is Event.NONE]
-    named.extend(Verdict(number, Event.NONE, _known_by(number, stays, comparison)) for number in open_facts if stays)
-    if verdicts:
-        named.extend(Verdict(number, Event.NONE) for number in requests if number not in answered)
-    return named
-
-
-def _words_of(verdict: Verdict, comparison: Comparison) -> set[str]:
-    """Return the words of a verdict; of a DELETE without a text those of what is deleted."""
-    entry = comparison.stored(verdict.entry) if verdict.event is Event.DELETE else None
-    return set(search_tokens(verdict.text or (entry.memory.text if entry is not None else "")))
-
-
-def _known_by(number: int, stays: Sequence[Verdict], comparison: Comparison) -> int | None:
-    """Return which of the entries that stay resembles a fact most; None if it is not known what resembles it."""
-    near = dict(comparison.near[number]) if comparison.near else {}
-    entries = [verdict.entry for verdict in stays if verdict.entry is not None]
-    return max(entries, key=lambda entry: near.get(entry, 0.0), default=None) if near else None
-
-
-def _with_request(verdict: Verdict, comparison: Comparison) -> Verdict:
-    """Return a DELETE that names no item as one of the request to forget that it fits best, if there is any."""
-    entry = comparison.stored(verdict.entry)
-    if verdict.item is not None or verdict.event is not Event.DELETE or entry is None:
-        return verdict
-    return replace(verdict, item=_nearest_request(set(search_tokens(entry.memory.text)), comparison, 0))
-
-
-def _nearest_request(own: AbstractSet[str], comparison: Comparison, at_least: int) -> int | None:
-    """Return the request that shares most words with what is deleted; None if it shares fewer than `at_least`."""
-    shared = [len(own & set(search_tokens(request.what))) for request in comparison.requests]
-    best = max(shared, default=-1)
-    return len(comparison.facts) + shared.index(best) if best >= at_least else None
-
-
-def _nearest_fact(
-    verdict: Verdict, own: AbstractSet[str], words: Sequence[AbstractSet[str]], open_facts: Sequence[int]
-) -> int | None:
-    """Return the fact that shares most words with those of a verdict, else the first open one; for DELETE else None."""
-    numbers = open_facts if verdict.event is Event.DELETE else range(len(words))
-    shared = {number: len(own & words[number]) for number in numbers}
-    best = max(shared, key=lambda number: shared[number], default=None)
-    if best is not None and shared[best]:
-        return best
-    if verdict.event is Event.DELETE:
-        return None
-    return open_facts[0] if open_facts else 0
+    stays = [verdict.entry for verdict in verdicts if verdict.event is Event.NONE]
+    for number in open_facts if stays else ():
+        near = comparison.near_to(number)  # the entry that resembles a fact most has it
+        known_by = max(
+            (entry for entry in stays if entry is not None), key=lambda entry: near.get(entry, 0.0), default=None
+        )
+        named.append(Verdict(number, Event.NONE, known_by if near else None))
+    return named + [Verdict(number, Event.NONE) for number in requests if verdicts and number not in answered]
 
 
 # What people ask to forget: the entries and the facts of the call that the model says they mean.
@@ -253,25 +231,8 @@ MANY = 3
 told two things and asks to forget them need not be asked."""
 
 
-@dataclass(slots=True)
-class Forgetting:
-    """The deletions that people asked for, the numbers of the entries and facts that go, and what became of requests.
-
-    The others are as in `Decisions`.
-    """
-
-    decisions: list[Decision] = field(default_factory=list[Decision])
-    entries: frozenset[int] = frozenset()
-    facts: frozenset[int] = frozenset()
-    granted: tuple[Granted, ...] = ()
-    unmatched: tuple[ForgetRequest, ...] = ()
-    unanswered: tuple[ForgetRequest, ...] = ()
-    elsewhere: tuple[str, ...] = ()
-    questioned: tuple[Questioned, ...] = ()
-
-
 @dataclass(frozen=True, slots=True)
-class _Meant:
+class _Wish:
     """The number of a request to forget, and the numbers of the entries and of the facts of the call that it means."""
 
     place: int
@@ -279,47 +240,72 @@ class _Meant:
     facts: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Forgetting:
+    """What people asked for: the deletions and what became of requests, and the numbers of what goes."""
+
+    outcome: Decisions
+    entries: frozenset[int]
+    facts: frozenset[int]
+
+
 def forgetting(verdicts: Sequence[Verdict], comparison: Comparison) -> Forgetting:
     """Return what the requests to forget mean, as the model sees it."""
-    gone = Forgetting()
-    wishes: list[_Meant] = []
+    wishes: list[_Wish] = []
+    unmatched: list[ForgetRequest] = []
+    unanswered: list[ForgetRequest] = []
+    elsewhere: list[str] = []
     for place, request in enumerate(comparison.requests):
         own = [verdict for verdict in verdicts if verdict.item == len(comparison.facts) + place]
         meant = [verdict.entry for verdict in own if verdict.event is Event.DELETE and verdict.entry is not None]
-        entries = [number for number in dict.fromkeys(meant) if comparison.stored(number) is not None]
-        elsewhere = tuple(
-            comparison.entries[number].memory.text for number in entries if comparison.entries[number].is_elsewhere
-        )
-        gone.elsewhere += elsewhere
-        entries = [number for number in entries if not comparison.entries[number].is_elsewhere]
+        stored = [number for number in dict.fromkeys(meant) if comparison.stored(number) is not None]
+        entries = [number for number in stored if not comparison.entries[number].is_elsewhere]
+        elsewhere += [comparison.text_of(number) for number in stored if number not in entries]
         facts = _facts(meant, entries, verdicts, comparison)
         if entries or facts:
-            wishes.append(_Meant(place, tuple(entries), tuple(facts)))
+            wishes.append(_Wish(place, tuple(entries), tuple(facts)))
         elif not own:
-            gone.unanswered += (request,)
-        elif not elsewhere:
-            gone.unmatched += (request,)
-    doubtful = [wish for wish in wishes if comparison.requests[wish.place].is_doubtful]
-    if _are_many([wish for wish in wishes if wish not in doubtful], comparison):
-        doubtful = wishes
-    for wish in wishes:
-        if wish in doubtful:
-            gone.questioned += (_questioned(wish, comparison),)
-        else:
-            _grant(gone, wish.place, wish.entries, wish.facts, comparison)
-    return gone
-
-
-def _questioned(wish: _Meant, comparison: Comparison) -> Questioned:
-    return Questioned(
-        comparison.requests[wish.place],
-        tuple(comparison.entries[number] for number in wish.entries),
-        tuple(comparison.facts[number] for number in wish.facts),
-        _more_may_fit(wish.place, wish.entries, comparison),
+            unanswered.append(request)
+        elif not stored:
+            unmatched.append(request)
+    certain = [wish for wish in wishes if not comparison.requests[wish.place].is_doubtful]
+    if _are_many(certain, comparison):
+        certain = []
+    outcome = Decisions(
+        tuple(decision for wish in certain for decision in _deletions(wish, comparison)),
+        granted=tuple(_forgotten(wish, comparison) for wish in certain),
+        unmatched=tuple(unmatched),
+        unanswered=tuple(unanswered),
+        elsewhere=tuple(elsewhere),
+        questioned=tuple(_forgotten(wish, comparison) for wish in wishes if wish not in certain),
+    )
+    return Forgetting(
+        outcome,
+        frozenset(number for wish in certain for number in wish.entries),
+        frozenset(number for wish in certain for number in wish.facts),
     )
 
 
-def _are_many(wishes: Sequence[_Meant], comparison: Comparison) -> bool:
+def _forgotten(wish: _Wish, comparison: Comparison) -> Forgotten:
+    return Forgotten(
+        comparison.requests[wish.place],
+        tuple(comparison.entries[number] for number in wish.entries),
+        tuple(comparison.facts[number] for number in wish.facts),
+        _more_may_fit(wish, comparison),
+    )
+
+
+def _deletions(wish: _Wish, comparison: Comparison) -> list[Decision]:
+    """Return the deletions that a request means. The messages behind a fact go with it, as those behind a memory do."""
+    entries = [comparison.entries[number] for number in wish.entries]
+    sources = dict.fromkeys(source for number in wish.facts for source in comparison.facts[number].sources)
+    return [
+        *(Decision(Event.DELETE, memory_id=entry.memory.id, kind=entry.kind, forgets=True) for entry in entries),
+        *(Decision(Event.DELETE, memory_id=source, kind="message", forgets=True) for source in sources),
+    ]
+
+
+def _are_many(wishes: Sequence[_Wish], comparison: Comparison) -> bool:
     """Return whether requests take so much together that somebody must be asked first: many memories, or all of them.
 
     The messages behind a memory do not count beside it.
@@ -330,20 +316,6 @@ def _are_many(wishes: Sequence[_Meant], comparison: Comparison) -> bool:
     facts = {number for wish in wishes for number in wish.facts}
     count = max(len(entries - messages) + len(facts), len(messages))
     return count > comparison.may_forget or (living >= MANY and living >= comparison.living)
-
-
-def _grant(gone: Forgetting, place: int, entries: Sequence[int], facts: Sequence[int], comparison: Comparison) -> None:
-    """Add what a request means. The messages behind a fact go with it, as those behind a memory do."""
-    meant = [comparison.entries[number] for number in entries]
-    sources = dict.fromkeys(source for number in facts for source in comparison.facts[number].sources)
-    gone.decisions += [
-        *(Decision(Event.DELETE, memory_id=entry.memory.id, kind=entry.kind, forgets=True) for entry in meant),
-        *(Decision(Event.DELETE, memory_id=source, kind="message", forgets=True) for source in sources),
-    ]
-    gone.entries |= set(entries)
-    gone.facts |= set(facts)
-    texts = [*(entry.memory.text for entry in meant), *(comparison.facts[number].text for number in facts)]
-    gone.granted += (Granted(comparison.requests[place], tuple(texts), _more_may_fit(place, entries, comparison)),)
 
 
 def _facts(
@@ -370,17 +342,14 @@ def _facts(
     ]
 
 
-def _more_may_fit(place: int, entries: Sequence[int], comparison: Comparison) -> bool:
+def _more_may_fit(wish: _Wish, comparison: Comparison) -> bool:
     """Return whether a request means most of the entries shown for it, and there are more of the kind."""
-    if not comparison.partly_shown:
-        return False
-    near = [number for number, _ in comparison.near[len(comparison.facts) + place]]
-
-    def is_most_of(kind: Kind) -> bool:
+    for kind in comparison.partly_shown[wish.place] if comparison.partly_shown else ():
+        near = comparison.near[len(comparison.facts) + wish.place]
         of_kind = [number for number in near if comparison.entries[number].kind == kind]
-        return 2 * len(set(entries).intersection(of_kind)) > len(of_kind)
-
-    return any(is_most_of(kind) for kind in comparison.partly_shown[place])
+        if 2 * len(set(wish.entries).intersection(of_kind)) > len(of_kind):
+            return True
+    return False
 
 
 # Which of a model's decisions are believed: a fact is known by, completes or contradicts only what it resembles.
@@ -413,7 +382,7 @@ def believed(verdicts: Sequence[Verdict], comparison: Comparison) -> tuple[list[
             kept.append(verdict)
             continue
         fact = "" if verdict.item is None else comparison.facts[verdict.item].text
-        doubts.append(Doubt(verdict.event, fact, _text(verdict.entry, comparison)))
+        doubts.append(Doubt(verdict.event, fact, comparison.text_of(verdict.entry)))
         doubted += [] if verdict.item is None else [verdict.item]
     decided = {verdict.item for verdict in kept}
     added = [Verdict(item, Event.ADD) for item in dict.fromkeys(doubted) if item not in decided]
@@ -423,7 +392,7 @@ def believed(verdicts: Sequence[Verdict], comparison: Comparison) -> tuple[list[
 def _with_fact(verdict: Verdict, comparison: Comparison) -> Verdict:
     if verdict.item is not None or verdict.event is not Event.DELETE or verdict.entry is None:
         return verdict
-    likeness = [dict(near).get(verdict.entry, 0.0) for near in comparison.near[: len(comparison.facts)]]
+    likeness = [near.get(verdict.entry, 0.0) for near in comparison.near[: len(comparison.facts)]]
     best = max(range(len(likeness)), key=likeness.__getitem__, default=None)
     return verdict if best is None or likeness[best] < LEAST_LIKENESS else replace(verdict, item=best, text=None)
 
@@ -435,12 +404,12 @@ def _is_plausible(verdict: Verdict, comparison: Comparison) -> bool:
         return verdict.event is not Event.DELETE
     if verdict.item >= len(comparison.facts):  # what people ask to forget is another matter
         return True
-    fact, text = comparison.facts[verdict.item], _text(verdict.entry, comparison)
+    fact, text = comparison.facts[verdict.item], comparison.text_of(verdict.entry)
     entry = comparison.stored(verdict.entry)
     relations = entry.memory.relations if entry is not None else ()
     if _states_same(fact.relations, relations, comparison.user_name):
         return True
-    likeness = dict(comparison.near[verdict.item]).get(verdict.entry)
+    likeness = comparison.near[verdict.item].get(verdict.entry)
     is_known = verdict.event is Event.NONE
     if _is_about_others(fact, relations, text, comparison.user_name) or (
         is_known and (likeness or 0.0) < SAME_NAMES_LIKENESS and not _names_some(fact, text)
@@ -489,11 +458,6 @@ def _shares_words(first: str, second: str, user_name: str) -> bool:
     own = {*SELF_NAMES, *search_tokens(user_name)}
     words = [set(without_function_words(search_tokens(text))) - own for text in (first, second)]
     return any(len(word) > 1 or not word.isascii() for word in words[0] & words[1])
-
-
-def _text(entry: int | None, comparison: Comparison) -> str:
-    stored, listed = comparison.stored(entry), comparison.listed_fact(entry)
-    return stored.memory.text if stored is not None else comparison.facts[listed or 0].text
 
 
 # Say which of two statements that contradict each other is the later one, and so the one that holds.
@@ -712,46 +676,35 @@ _ANY_DAY = datetime(2000, 1, 1, tzinfo=UTC)
 """The day that dates in words count from. Those that do count from a day, as "last year", are not compared."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Taken:
-    """The entries that are closed or forgotten, which no UPDATE may change, and those that one has changed already."""
-
-    deleted: AbstractSet[int | None]
-    reworded: set[int] = field(default_factory=set[int])
-
-
 def settle(verdicts: Sequence[Verdict], comparison: Comparison) -> Decisions:
     """Return the decisions that follow from the model's verdicts, as far as these are plausible."""
     verdicts, doubts = believed(verdicts, comparison)
     gone = forgetting(verdicts, comparison)
     groups = [replace(group, verdicts=_allowed(group, comparison)) for group in fact_groups(verdicts, comparison, gone)]
     ended = _ended(verdicts, comparison, gone)
-    closed = {verdict.entry for group in groups for verdict in _contradictions(group, comparison, is_newer=True)}
-    closed |= ended.keys()
-    taken = _Taken(gone.entries | closed)
+    closed = {*ended, *(number for group in groups for number in _contradicted(group, comparison)[0])}
+    reworded: set[int] = set()
     decided = {verdict.item for verdict in verdicts}
     decisions: list[Decision] = []
     dropped: list[Fact] = []
     for group in groups:
-        made = _about(group, comparison, taken) if group.verdicts else [Decision(Event.ADD, group.fact)]
+        made = [Decision(Event.ADD, group.fact)]
+        if group.verdicts:
+            made = _about(group, comparison, gone.entries | closed, reworded)
         if not made:
             dropped += [comparison.facts[number] for number in group.numbers]
-        known = [Decision(Event.NONE, fact, comparison.entries[entry].memory.id) for fact, entry in group.known]
-        decisions += [*known, *_with_outdated(group, made)]
+        decisions += [Decision(Event.NONE, fact, comparison.entries[entry].memory.id) for fact, entry in group.known]
+        decisions += _with_outdated(group, made)
     decisions += ended.values()
     # A NONE needs its memory to live, and an UPDATE may close a memory whose new text another one has already.
-    changed = {comparison.entries[entry].memory.id for entry in (*taken.reworded, *closed) if entry is not None}
+    changed = {comparison.entries[entry].memory.id for entry in (*reworded, *closed)}
     decisions.sort(key=lambda decision: decision.event is not Event.NONE or decision.memory_id not in changed)
-    return Decisions(
-        tuple(_delete_each_once([*gone.decisions, *decisions])),
-        tuple(dropped),
-        tuple(group.fact for group in groups if group.numbers[0] not in decided),
-        gone.granted,
-        gone.unmatched,
-        gone.unanswered,
-        gone.elsewhere,
-        doubts,
-        questioned=gone.questioned,
+    return replace(
+        gone.outcome,
+        decisions=tuple(_delete_each_once([*gone.outcome.decisions, *decisions])),
+        dropped=tuple(dropped),
+        undecided=tuple(group.fact for group in groups if group.numbers[0] not in decided),
+        doubts=doubts,
     )
 
 
@@ -761,13 +714,14 @@ def _allowed(group: FactGroup, comparison: Comparison) -> tuple[Verdict, ...]:
     A plan contradicts nothing that holds today.
     """
     allowed: list[Verdict] = []
+    is_plan = Statement.of_fact(group.fact).is_plan(comparison.now)
     for verdict in group.verdicts:
         entry = comparison.stored(verdict.entry)
         if entry is None:
             allowed.append(verdict)
         elif verdict.event is Event.UPDATE:
             allowed += _allowed_update(group.fact, verdict, entry, comparison)
-        elif verdict.event is not Event.DELETE or not _is_plan_against_today(group.fact, entry, comparison):
+        elif verdict.event is not Event.DELETE or not is_plan or Statement.of_entry(entry).is_plan(comparison.now):
             allowed.append(verdict)
     return tuple(allowed) if allowed or not group.verdicts else (Verdict(group.numbers[0], Event.ADD),)
 
@@ -798,34 +752,29 @@ def _coarsens(old: str, new: str) -> bool:
     )
 
 
-def _is_plan_against_today(fact: Fact, entry: KnownEntry, comparison: Comparison) -> bool:
-    now = comparison.now
-    return Statement.of_fact(fact).is_plan(now) and not Statement.of_entry(entry).is_plan(now)
+def _contradicted(group: FactGroup, comparison: Comparison) -> tuple[list[int], list[int]]:
+    """Return the numbers of the entries that a fact contradicts: those that are older than it, and those newer."""
+    older: list[int] = []
+    newer: list[int] = []
+    for verdict in group.verdicts:
+        if verdict.event is Event.DELETE and verdict.entry is not None:
+            is_newer = is_later(group.fact, comparison.entries[verdict.entry], comparison.now)
+            (older if is_newer else newer).append(verdict.entry)
+    return older, newer
 
 
-def _contradictions(group: FactGroup, comparison: Comparison, *, is_newer: bool) -> list[Verdict]:
-    """Return the verdicts about entries that the fact contradicts and that are older than it, or newer."""
-    return [
-        verdict
-        for verdict in group.verdicts
-        if verdict.event is Event.DELETE
-        and verdict.entry is not None
-        and is_later(group.fact, comparison.entries[verdict.entry], comparison.now) is is_newer
-    ]
-
-
-def _about(group: FactGroup, comparison: Comparison, taken: _Taken) -> list[Decision]:
+def _about(group: FactGroup, comparison: Comparison, deleted: AbstractSet[int], reworded: set[int]) -> list[Decision]:
     """Return the decisions about one fact. UPDATE of an entry that is deleted or already updated becomes ADD."""
     fact, text = group.fact, group.fact.text
     decisions: list[Decision] = []
     adds = False
     for verdict in group.verdicts:
         number, event = verdict.entry, verdict.event
-        if event is Event.UPDATE and number is not None and number not in taken.deleted | taken.reworded:
-            taken.reworded.add(number)
+        if event is Event.UPDATE and number is not None and number not in deleted | reworded:
+            reworded.add(number)
             memory = comparison.entries[number].memory
             decisions.append(Decision(Event.UPDATE, _joined(with_text(fact, verdict.text), memory), memory.id))
-        elif event is Event.NONE and number is not None and number not in taken.deleted:
+        elif event is Event.NONE and number is not None and number not in deleted:
             known = Decision(Event.NONE, fact, comparison.entries[number].memory.id)
             decisions += [] if known in decisions else [known]
         elif event in (Event.ADD, Event.UPDATE) or (event is Event.NONE and number is not None):
@@ -867,16 +816,9 @@ def _replacement(group: FactGroup, text: str, known_by: str | None, comparison: 
 
     `known_by` is the memory that says the same as the fact, if there is one.
     """
-    older = [
-        comparison.entries[verdict.entry].memory.id
-        for verdict in _contradictions(group, comparison, is_newer=True)
-        if verdict.entry is not None
-    ]
-    newer = [
-        comparison.entries[verdict.entry]
-        for verdict in _contradictions(group, comparison, is_newer=False)
-        if verdict.entry is not None
-    ]
+    before, after = _contradicted(group, comparison)
+    older = [comparison.entries[number].memory.id for number in before]
+    newer = [comparison.entries[number] for number in after]
     if known_by is not None:
         return [Decision(Event.DELETE, memory_id=memory_id, successor=known_by) for memory_id in older]
     if newer:
@@ -897,14 +839,15 @@ def _with_outdated(group: FactGroup, decisions: Sequence[Decision]) -> list[Deci
     return [first if decision is keeping else decision for decision in decisions]
 
 
-def _ended(verdicts: Sequence[Verdict], comparison: Comparison, gone: Forgetting) -> dict[int | None, Decision]:
+def _ended(verdicts: Sequence[Verdict], comparison: Comparison, gone: Forgetting) -> dict[int, Decision]:
     """Return the decisions on entries that the model deletes for the sake of no fact: they held until now."""
     said = [fact.said_at for fact in comparison.facts if fact.said_at is not None]
     ended_at = max(said, default=comparison.now)
     return {
         verdict.entry: Decision(Event.DELETE, memory_id=entry.memory.id, ended_at=ended_at)
         for verdict in verdicts
-        if verdict.item is None and verdict.event is Event.DELETE and verdict.entry not in gone.entries
+        if verdict.item is None and verdict.event is Event.DELETE
+        if verdict.entry is not None and verdict.entry not in gone.entries
         if (entry := comparison.stored(verdict.entry)) is not None and entry.is_for_facts
     }
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, cast
+from functools import partial
+from typing import Any
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AliasChoices, BaseModel, Field, model_validator
 
 from palimpsest.core.models import Annotation, Link, Memory, Message
 from palimpsest.core.protocols import LanguageModel
-from palimpsest.core.validation import list_of, object_of, trimmed
-from palimpsest.llm.ask import ReplyModel, ask, written_text
+from palimpsest.core.validation import object_of, trimmed
+from palimpsest.llm.ask import ReplyModel, ask, list_in, number_in, says_nothing, text_in, without_empty
 from palimpsest.llm.prompts import Prompt
 
 # Write summaries, texts about an entity, and gists of pages with a model.
@@ -39,7 +40,7 @@ MAX_SUMMARY_CHARS = 8_000
 class SummarizeReply(ReplyModel):
     """The model's reply: `{"summary": "…"}`, or `{"text": "…"}`."""
 
-    summary: str = Field(validation_alias=AliasChoices("summary", "text"))
+    text: str = Field(validation_alias=AliasChoices("summary", "text"))
 
 
 async def summarize(
@@ -67,9 +68,7 @@ async def summarize(
         "messages": [{"who": message.name or message.role, "text": message.content} for message in messages],
     }
     rendered = prompt.render(**{name: values[name] for name in PROMPTS[prompt.name]})
-    return await ask(
-        model, rendered, SummarizeReply, lambda reply: written_text(reply.summary, "summary", MAX_SUMMARY_CHARS)
-    )
+    return await ask(model, rendered, SummarizeReply, partial(_written, "summary", MAX_SUMMARY_CHARS))
 
 
 # The about stage: a short text about one entity, from the lines that the ledger has on it.
@@ -80,16 +79,16 @@ MAX_CHARS = 4_000
 """How long the text may be: four times the words that the prompt asks for."""
 
 
-class AboutReply(ReplyModel):
+class AboutReply(SummarizeReply):
     """The model's reply: `{"about": "…"}`; `summary` and `text` mean the same."""
 
-    about: str = Field(validation_alias=AliasChoices("about", "summary", "text"))
+    text: str = Field(validation_alias=AliasChoices("about", "summary", "text"))
 
 
 async def about(model: LanguageModel, prompt: Prompt, *, name: str, lines: Sequence[str], now: datetime) -> str:
     """Return a text about an entity, which is never empty. `lines` are all that it may say. Raises ModelError."""
     rendered = prompt.render(today=f"{now:%Y-%m-%d, %A}", name=name, lines=list(lines))
-    return await ask(model, rendered, AboutReply, lambda reply: written_text(reply.about, "text", MAX_CHARS))
+    return await ask(model, rendered, AboutReply, partial(_written, "text", MAX_CHARS))
 
 
 # Write the gist of a page of a document, as in ReadAgent (Lee et al. 2024, section 3.1).
@@ -100,16 +99,30 @@ MAX_GIST_CHARS = 1_000
 """The longest gist: the three sentences that are asked for have a third of it."""
 
 
-class GistReply(ReplyModel):
+class GistReply(SummarizeReply):
     """What the model writes."""
 
-    gist: str = Field(validation_alias=AliasChoices("gist", "text", "summary"))
+    text: str = Field(validation_alias=AliasChoices("gist", "text", "summary"))
 
 
 async def write_gist(model: LanguageModel, prompt: Prompt, *, title: str, headings: Sequence[str], page: str) -> str:
     """Return the gist of a page. It is never empty. Raises ModelError."""
     rendered = prompt.render(title=title, headings=list(headings), page=page)
-    return await ask(model, rendered, GistReply, lambda reply: written_text(reply.gist, "gist", MAX_GIST_CHARS))
+    return await ask(model, rendered, GistReply, partial(_written, "gist", MAX_GIST_CHARS))
+
+
+def _written(what: str, max_chars: int, reply: SummarizeReply) -> tuple[str, str]:
+    return _text(reply.text, what, max_chars), ""
+
+
+def _text(text: str, what: str, max_chars: int) -> str:
+    """Return what a model wrote, without white space around it. Raises ValueError if it is empty or too long."""
+    written = trimmed(text)
+    if not any(map(str.isalnum, written)) or says_nothing(written):
+        raise ValueError(f"the {what} is empty.")
+    if len(written) > max_chars:
+        raise ValueError(f"the {what} is longer than {max_chars} characters.")
+    return written
 
 
 # The links stage: what new memories belong to, and which others they belong together with (A-Mem, section 3).
@@ -127,8 +140,6 @@ MAX_REASON_CHARS = 200
 
 MAX_TAG_CHARS = 40
 """How long a tag may be: three words."""
-
-MAX_DIGITS = 9
 
 MAX_TAGS = 8
 """How many tags a memory gets at most, with those that it has: twice what the prompt asks for."""
@@ -149,8 +160,6 @@ class Shown:
 class LinkReply(BaseModel):
     """A link to memory number `memory`."""
 
-    model_config = ConfigDict(extra="ignore")
-
     memory: int
     reason: str
 
@@ -158,13 +167,11 @@ class LinkReply(BaseModel):
     @classmethod
     def _tolerate(cls, value: Any) -> Any:
         item = object_of(value)
-        return {"memory": _number(item.get("memory")), "reason": _text(item.get("reason"))}
+        return {"memory": number_in(item.get("memory")), "reason": text_in(item.get("reason"))}
 
 
 class NoteReply(BaseModel):
     """What the model says of memory number `memory`. What cannot be read is -1, which is no memory, or ""."""
-
-    model_config = ConfigDict(extra="ignore")
 
     memory: int
     context: str
@@ -175,12 +182,11 @@ class NoteReply(BaseModel):
     @classmethod
     def _tolerate(cls, value: Any) -> Any:
         item = object_of(value)
-        tags, links = list_of(item.get("tags")), list_of(item.get("links"))
         return {
-            "memory": _number(item.get("memory")),
-            "context": _text(item.get("context")),
-            "tags": [tag for tag in tags if isinstance(tag, str)],
-            "links": [cast("Any", link) for link in links if isinstance(link, Mapping)],
+            "memory": number_in(item.get("memory")),
+            "context": text_in(item.get("context")),
+            "tags": [tag for tag in list_in(item.get("tags")) if isinstance(tag, str)],
+            "links": [link for link in map(object_of, list_in(item.get("links"))) if link],
         }
 
 
@@ -192,7 +198,7 @@ class LinksReply(ReplyModel):
     @model_validator(mode="before")
     @classmethod
     def _tolerate(cls, value: Any) -> Any:
-        return {"notes": cast("list[Any]", value)} if isinstance(value, list) else value
+        return {"notes": list_in(value)} if isinstance(value, list) else value
 
 
 async def links(model: LanguageModel, prompt: Prompt, shown: Shown) -> list[Annotation]:
@@ -201,22 +207,9 @@ async def links(model: LanguageModel, prompt: Prompt, shown: Shown) -> list[Anno
     New memories of which the model says nothing in either reply stay as they are. What is wrong in the second reply is
     left out, and the rest counts.
     """
-
-    def convert_leniently(reply: LinksReply) -> list[Annotation]:
-        return _annotations(reply, shown, is_lenient=True)
-
-    def convert(reply: LinksReply) -> list[Annotation]:
-        if missing := sorted(shown.near.keys() - {note.memory for note in reply.notes}):
-            raise ValueError(f"it has no note on memory {', '.join(map(str, missing))}.")
-        return _annotations(reply, shown, is_lenient=False)
-
+    rendered = prompt.render(memories=_shown(shown))
     return await ask(
-        model,
-        prompt.render(memories=_shown(shown)),
-        LinksReply,
-        convert,
-        convert_leniently=convert_leniently,
-        convert_cut=convert_leniently,
+        model, rendered, LinksReply, partial(_annotations, shown), when_cut=lambda annotations: annotations
     )
 
 
@@ -224,39 +217,36 @@ def _shown(shown: Shown) -> list[dict[str, Any]]:
     return [
         {
             "id": number,
-            "text": memory.text,
-            "date": memory.date,
-            **({"context": memory.context} if memory.context else {}),
-            **({"tags": list(memory.tags)} if memory.tags else {}),
+            **without_empty(text=memory.text, date=memory.date, context=memory.context, tags=list(memory.tags)),
             **({"near": list(shown.near[number])} if number in shown.near else {}),
         }
         for number, memory in enumerate(shown.memories)
     ]
 
 
-def _annotations(reply: LinksReply, shown: Shown, *, is_lenient: bool) -> list[Annotation]:
-    """Return the annotations of a reply. Raises ValueError for a number that was not shown, and for too long texts.
+def _annotations(shown: Shown, reply: LinksReply) -> tuple[list[Annotation], str]:
+    """Return the annotations of the notes that are right, and what is wrong: a note is missing, or cannot be used.
 
-    If it is lenient, the notes that are wrong are left out, unless none is right.
+    Raises ValueError if there are notes and none is right.
     """
     found: dict[int, Annotation] = {}
-    fault: ValueError | None = None
+    faults: list[str] = []
     for note in reply.notes:
         try:
             found[note.memory] = _annotation(note, shown)
         except ValueError as error:
-            fault = error
-            if not is_lenient:
-                raise
-    if fault is not None and not found:
-        raise fault
-    return [annotation for number, annotation in found.items() if number in shown.may_change]
+            faults.append(str(error))
+    if faults and not found:
+        raise ValueError(faults[0])
+    if missing := sorted(shown.near.keys() - {note.memory for note in reply.notes}):
+        faults.insert(0, f"it has no note on memory {', '.join(map(str, missing))}.")
+    return [found[number] for number in found if number in shown.may_change], next(iter(faults), "")
 
 
 def _annotation(note: NoteReply, shown: Shown) -> Annotation:
     memory = _memory(note.memory, shown)
     links_of = tuple(_link(link, note, shown) for link in note.links) if note.memory in shown.near else memory.links
-    context = written_text(note.context, f"context of memory {note.memory}", MAX_CONTEXT_CHARS)
+    context = _text(note.context, f"context of memory {note.memory}", MAX_CONTEXT_CHARS)
     unique = tuple({link.memory_id: link for link in links_of}.values())
     return Annotation(memory.id, context, _tags(memory, note.tags), unique)
 
@@ -272,20 +262,10 @@ def _link(link: LinkReply, note: NoteReply, shown: Shown) -> Link:
     other = _memory(link.memory, shown)
     if link.memory == note.memory:
         raise ValueError(f"memory {note.memory} is linked with itself.")
-    return Link(other.id, written_text(link.reason, "reason of a link", MAX_REASON_CHARS))
+    return Link(other.id, _text(link.reason, "reason of a link", MAX_REASON_CHARS))
 
 
 def _tags(memory: Memory, tags: Sequence[str]) -> tuple[str, ...]:
     """Return the tags that a memory has, and the new ones as far as there is room for them."""
     new = [tag for tag in map(trimmed, tags) if tag and len(tag) <= MAX_TAG_CHARS]
     return tuple(dict.fromkeys((*memory.tags, *new)))[: max(MAX_TAGS, len(memory.tags))]
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def _number(value: Any) -> int:
-    """Return a number, also from a text, and -1 for anything else."""
-    text = str(value) if isinstance(value, int | str) and not isinstance(value, bool) else ""
-    return int(text) if text.strip().isdecimal() and len(text) <= MAX_DIGITS else -1

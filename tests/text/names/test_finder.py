@@ -11,79 +11,77 @@ from palimpsest.core.models import EntityType, NamedEntity
 from palimpsest.text.names.known_names import MAX_CANDIDATES, name_candidates, told_self_name
 from palimpsest.text.names.name_finder import find_names
 
+SENTENCES: list[tuple[str, dict[str, str]]] = [
+    ("The meeting with Daniela Ferro was moved to Zurich.", {"Daniela Ferro": "person", "Zurich": "place"}),
+    ("Retries are logged, and every one is counted.", {}),
+    ("On Monday in May they speak French and pay in Euro.", {}),
+    ("Seine Schwester Gerda wohnt in Husum und mag die Musik.", {"Gerda": "person", "Husum": "place"}),
+    ("Der Hund schläft im Garten unter dem Apfelbaum.", {}),
+    ("Su hermana Lucía vive en Sevilla.", {"Lucía": "person", "Sevilla": "place"}),
+    ("Il travaille à Grenoble avec Mathieu.", {"Grenoble": "place", "Mathieu": "person"}),
+    ("Её сестра Ольга живёт в городе Новосибирск.", {"Ольга": "person", "Новосибирск": "place"}),
+    ("同事王小明在深圳工作。", {"王小明": "person", "深圳": "place"}),
+    ("周末高兴的时候去公园跑步。", {}),
+    ("佐藤さんは北海道大学で働いている。", {"佐藤": "person", "北海道大学": "organization"}),
+    ("毎朝六時に起きて散歩する。", {}),
+    ("친구 김서연은 부산에 산다.", {"김서연": "person", "부산": "place"}),
+    ("在成都市第三人民医院当护士。", {"成都市第三人民医院": "organization"}),
+    ("用户在银行做柜员，上班路上听书。", {}),  # noqa: RUF001 - Chinese
+    ("林越正在自学，大家都叫她何姐。", {"林越": "person", "何姐": "person"}),  # noqa: RUF001 - Chinese
+    ("用Notion记笔记，Vue的依赖也删了。", {"Notion": "product", "Vue": "product"}),  # noqa: RUF001 - Chinese
+    ("과제는 OPAL에 올린다.", {"OPAL": "other"}),
+    ("部長の大野は忙しい。祖父の腕時計と父の梅酒は古い。", {"大野": "person"}),
+    ("家電メーカー「ミナト電機」で働く。", {"ミナト電機": "organization"}),
+    ("新人の村田涼子さんが来た。", {"村田涼子": "person"}),
+    ("Сыр сдают на завод «Ополье».", {"Ополье": "organization"}),
+    ("Le titre est « La Marée des absents ».", {"La Marée des absents": "document"}),
+    ("Am liebsten isst Malte Grünkohl mit der Familie.", {"Malte": "person"}),
+    ("Ein Ölwechsel dauert zwei Tage, ab Mitte September im Neubau.", {}),
+    ("Cinnamon buns and day-old bread sell out. Day-old rolls are cheap.", {}),
+    ("The board talks SPI and I2C, and firmware V7.60 has no DMA.", {}),
+    ("درس في جامعة القاهرة.", {"جامعة القاهرة": "organization"}),
+    ("她在上海交通大学学习。", {"上海交通大学": "organization"}),
+    ("他想在国外读大学。", {}),
+    ("王芳养了一只叫豆豆的猫。", {"王芳": "person", "豆豆": "other"}),
+    ("SHOUT it. Tap Next, or the Archive tab. Mellom oss sagt.", {}),
+    ("Antworte immer kurz. Répondre vite. Svara kort, tack.", {}),
+    ("Hope Miller writes to NASA, and WHO answers on Friday.", {"Hope Miller": "person", "NASA": "organization"}),
+    ("run /deploy and read /etc/hosts", {"/etc/hosts": "other"}),
+    ("He bought Thai food and a shelf on Black Friday in May Street.", {}),
+    ("The Sentry DSN lives in Vault.", {"Sentry DSN": "product", "Vault": "product"}),
+    ("David's car is red.", {"David": "person"}),  # was read as "Davis"
+    ("Joris wants a viola; he is Joris Claes.", {"Joris Claes": "person"}),
+    (
+        "We met Daniel Osei, then Daniel Reyes, and Daniel laughed.",
+        dict.fromkeys(("Daniel Osei", "Daniel Reyes", "Daniel"), "person"),
+    ),
+]
 
-@pytest.mark.parametrize(
-    ("text", "names"),
-    [
-        ("The meeting with Daniela Ferro was moved to Zurich.", {"Daniela Ferro": "person", "Zurich": "place"}),
-        ("Retries are logged, and every one is counted.", {}),
-        ("On Monday in May they speak French and pay in Euro.", {}),
-        ("Seine Schwester Gerda wohnt in Husum und mag die Musik.", {"Gerda": "person", "Husum": "place"}),
-        ("Der Hund schläft im Garten unter dem Apfelbaum.", {}),
-        ("Su hermana Lucía vive en Sevilla.", {"Lucía": "person", "Sevilla": "place"}),
-        ("Il travaille à Grenoble avec Mathieu.", {"Grenoble": "place", "Mathieu": "person"}),
-        ("Её сестра Ольга живёт в городе Новосибирск.", {"Ольга": "person", "Новосибирск": "place"}),
-        ("同事王小明在深圳工作。", {"王小明": "person", "深圳": "place"}),
-        ("周末高兴的时候去公园跑步。", {}),
-        ("佐藤さんは北海道大学で働いている。", {"佐藤": "person", "北海道大学": "organization"}),
-        ("毎朝六時に起きて散歩する。", {}),
-        ("친구 김서연은 부산에 산다.", {"김서연": "person", "부산": "place"}),
-        ("在成都市第三人民医院当护士。", {"成都市第三人民医院": "organization"}),
-        ("用户在银行做柜员，上班路上听书。", {}),  # noqa: RUF001 - Chinese
-        ("林越正在自学，大家都叫她何姐。", {"林越": "person", "何姐": "person"}),  # noqa: RUF001 - Chinese
-        ("用Notion记笔记，Vue的依赖也删了。", {"Notion": "product", "Vue": "product"}),  # noqa: RUF001 - Chinese
-        ("과제는 OPAL에 올린다.", {"OPAL": "other"}),
-        ("部長の大野は忙しい。祖父の腕時計と父の梅酒は古い。", {"大野": "person"}),
-        ("家電メーカー「ミナト電機」で働く。", {"ミナト電機": "organization"}),
-        ("新人の村田涼子さんが来た。", {"村田涼子": "person"}),
-        ("Сыр сдают на завод «Ополье».", {"Ополье": "organization"}),
-        ("Le titre est « La Marée des absents ».", {"La Marée des absents": "document"}),
-        ("Am liebsten isst Malte Grünkohl mit der Familie.", {"Malte": "person"}),
-        ("Ein Ölwechsel dauert zwei Tage, ab Mitte September im Neubau.", {}),
-        ("Cinnamon buns and day-old bread sell out. Day-old rolls are cheap.", {}),
-        ("The board talks SPI and I2C, and firmware V7.60 has no DMA.", {}),
-        ("درس في جامعة القاهرة.", {"جامعة القاهرة": "organization"}),
-        ("她在上海交通大学学习。", {"上海交通大学": "organization"}),
-        ("他想在国外读大学。", {}),
-        ("王芳养了一只叫豆豆的猫。", {"王芳": "person", "豆豆": "other"}),
-        ("SHOUT it. Tap Next, or the Archive tab. Mellom oss sagt.", {}),
-        ("Antworte immer kurz. Répondre vite. Svara kort, tack.", {}),
-        ("Hope Miller writes to NASA, and WHO answers on Friday.", {"Hope Miller": "person", "NASA": "organization"}),
-        ("run /deploy and read /etc/hosts", {"/etc/hosts": "other"}),
-        ("He bought Thai food and a shelf on Black Friday in May Street.", {}),
-        ("The Sentry DSN lives in Vault.", {"Sentry DSN": "product", "Vault": "product"}),
-        ("David's car is red.", {"David": "person"}),  # was read as "Davis"
-        ("Joris wants a viola; he is Joris Claes.", {"Joris Claes": "person"}),
-        (
-            "We met Daniel Osei, then Daniel Reyes, and Daniel laughed.",
-            dict.fromkeys(("Daniel Osei", "Daniel Reyes", "Daniel"), "person"),
-        ),
-    ],
-)
-def test_names_in_sentences(text: str, names: dict[str, str]) -> None:
-    assert {entity.name: entity.type for entity in find_names(text, {})} == names
+OF_PROGRAMS: list[tuple[str, list[str]]] = [
+    ("ask @mira in #release-notes", ["@mira", "#release-notes"]),
+    (
+        "logs are at https://logs.example.org/app and in /var/log/app",
+        ["https://logs.example.org/app", "/var/log/app"],
+    ),
+    ("`load_all` calls parse_line from scripts/read.py", ["load_all", "parse_line", "scripts/read.py"]),
+    ("the race in InvoiceWorker.process() of checkout-api", ["InvoiceWorker.process()", "checkout-api"]),
+    ("start it with `make run all` or with serve --port 80", []),
+    ("error E-417 on A-4 paper, see /srv/data/家庭", ["E-417", "/srv/data/家庭"]),
+    ("the forms are at \\\\files\\share", ["\\\\files\\share"]),
+    ("join #dev:matrix.org", ["#dev:matrix.org"]),
+    ("version v2.3.1 from 3/4 and/or 10.0.0.1", []),
+    ("mail someone@example.org about number AB-12345", []),
+]
 
 
-@pytest.mark.parametrize(
-    ("text", "names"),
-    [
-        ("ask @mira in #release-notes", ["@mira", "#release-notes"]),
-        (
-            "logs are at https://logs.example.org/app and in /var/log/app",
-            ["https://logs.example.org/app", "/var/log/app"],
-        ),
-        ("`load_all` calls parse_line from scripts/read.py", ["load_all", "parse_line", "scripts/read.py"]),
-        ("the race in InvoiceWorker.process() of checkout-api", ["InvoiceWorker.process()", "checkout-api"]),
-        ("start it with `make run all` or with serve --port 80", []),
-        ("error E-417 on A-4 paper, see /srv/data/家庭", ["E-417", "/srv/data/家庭"]),
-        ("the forms are at \\\\files\\share", ["\\\\files\\share"]),
-        ("join #dev:matrix.org", ["#dev:matrix.org"]),
-        ("version v2.3.1 from 3/4 and/or 10.0.0.1", []),
-        ("mail someone@example.org about number AB-12345", []),
-    ],
-)
-def test_names_that_programs_know(text: str, names: list[str]) -> None:
-    assert [entity.name for entity in find_names(text, {})] == names
+def test_names_in_sentences() -> None:
+    for text, names in SENTENCES:
+        assert {entity.name: entity.type for entity in find_names(text, {})} == names, text
+
+
+def test_names_that_programs_know() -> None:
+    for text, names in OF_PROGRAMS:
+        assert [entity.name for entity in find_names(text, {})] == names, text
 
 
 @pytest.mark.few_by_day(10)

@@ -1,9 +1,10 @@
-"""The summarize stage: what the model sees, and a summary that is never empty."""
+"""The stages that write: a summary is never empty, and one bad note on a memory loses no other."""
 
 from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from palimpsest.core.errors import ModelUnreachableError, ReplyError
 from palimpsest.learn.engine import NEEDED_PROMPTS
 from palimpsest.learn.summaries.summary_kinds import memory_item
 from palimpsest.llm.prompts import PromptFiles
-from palimpsest.llm.summarize import MAX_SUMMARY_CHARS, summarize
+from palimpsest.llm.summarize import MAX_CONTEXT_CHARS, MAX_SUMMARY_CHARS, Shown, links, summarize
 from tests.support.scripted_model import NOW, ScriptedModel, memory, message
 
 pytestmark = pytest.mark.anyio
@@ -93,3 +94,35 @@ async def test_an_outage_is_raised() -> None:
     """Guards against an empty summary in place of a failure."""
     with pytest.raises(ModelUnreachableError, match="down"):
         await summary_of(ScriptedModel([ModelUnreachableError("down")]))
+
+
+SHOWN = Shown(
+    (memory("Bea restores violins.", "bea"), memory("Ana likes tea.", "ana")), {0: (1,), 1: (0,)}, frozenset({0, 1})
+)
+GOOD: dict[str, Any] = {"memory": 0, "context": "The work of Bea.", "tags": ["work"], "links": []}
+LINK = {"memory": 1, "reason": "both are friends"}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {**GOOD, "memory": 7},
+        {**GOOD, "memory": 1, "context": ""},
+        {**GOOD, "memory": 1, "context": "null"},
+        {**GOOD, "memory": 1, "context": "x" * (MAX_CONTEXT_CHARS + 1)},
+        {**GOOD, "memory": 1, "links": [{"memory": 9, "reason": "x"}]},
+        {"memory": "none"},
+        5,
+    ],
+    ids=range(7),
+)
+async def test_one_bad_note_loses_no_other(wrong: Any) -> None:
+    """Guards the sound notes beside one that cannot be used; with none that can it is an error."""
+    prompt = PromptFiles(NEEDED_PROMPTS).get("links")
+    reply = json.dumps({"notes": [{**GOOD, "links": [LINK]}, wrong]})
+
+    (note,) = await links(ScriptedModel([reply, reply]), prompt, SHOWN)
+
+    assert (note.memory_id, note.context, [link.memory_id for link in note.links]) == ("bea", GOOD["context"], ["ana"])
+    with pytest.raises(ReplyError):
+        await links(ScriptedModel([json.dumps({"notes": [wrong]})] * 2), prompt, SHOWN)
