@@ -135,11 +135,8 @@ def answer(client: str, kind: str, text: str) -> dict[str, object]:
 
 def first_text(payload: dict[str, object], *fields: str) -> str:
     """Return the first of some fields that is a text with anything in it, else ""."""
-    for field in fields:
-        value = payload.get(field)
-        if isinstance(value, str) and value:
-            return value
-    return ""
+    values = (payload.get(field) for field in fields)
+    return next((value for value in values if isinstance(value, str) and value), "")
 
 
 def _event_name(payload: dict[str, object]) -> str:

@@ -368,9 +368,7 @@ def _refuse_if_full(folder: str) -> None:
     """Raise SpoolFullError if the spool has reached its bound."""
     with os.scandir(folder) as entries:
         files = list(entries)
-    if len(files) >= MAX_FILES:
-        raise SpoolFullError
-    if len(files) > FEW_FILES and sum(_size(file) for file in files) >= MAX_SPOOL_BYTES:
+    if len(files) >= MAX_FILES or (len(files) > FEW_FILES and sum(map(_size, files)) >= MAX_SPOOL_BYTES):
         raise SpoolFullError
 
 
