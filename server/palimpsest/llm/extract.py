@@ -29,7 +29,7 @@ from palimpsest.core.models import (
     relation_key,
 )
 from palimpsest.core.protocols import LanguageModel
-from palimpsest.core.validation import object_of, one_line
+from palimpsest.core.validation import MAX_HINT_CHARS, MAX_HINTS, object_of, one_line
 from palimpsest.llm.ask import (
     NOTHING,
     ReplyModel,
@@ -137,6 +137,7 @@ class FactReply(BaseModel):
     sources: list[int]
     happened_at: str | None
     valid_from: str | None
+    asks: list[str]
     keywords: list[str]
     tags: list[str]
     entities: list[EntityReply]
@@ -151,6 +152,7 @@ class FactReply(BaseModel):
             "sources": list(map(number_in, list_in(item.get("sources")))),
             "happened_at": text_in(item.get("happened_at")),
             "valid_from": text_in(item.get("valid_from")),
+            "asks": _labels(item.get("asks"), MAX_HINT_CHARS),
             "keywords": _labels(item.get("keywords")),
             "tags": _labels(item.get("tags")),
             "entities": entities_in(item.get("entities")),
@@ -238,9 +240,9 @@ def _fact_text(item: Mapping[str, Any]) -> str:
     return next((item[key] for key in _TEXT_KEYS if isinstance(item.get(key), str)), "")
 
 
-def _labels(value: Any) -> list[str]:
+def _labels(value: Any, max_chars: int = MAX_LABEL_CHARS) -> list[str]:
     items = list_in(value) if isinstance(value, list) else []
-    labels = [one_line(item)[:MAX_LABEL_CHARS] for item in items if isinstance(item, str)]
+    labels = [one_line(item)[:max_chars] for item in items if isinstance(item, str)]
     return [label for label in labels if label and not says_nothing(label)]
 
 
@@ -490,7 +492,7 @@ def _facts(
             valid_from=valid_from,
             valid_from_precision=valid_from_precision,
             said_at=max((message.said_at for message in cited or messages), default=None),
-            keywords=tuple(item.keywords[:MAX_LABELS]),
+            keywords=(*item.asks[: MAX_HINTS["asks"]], *item.keywords[:MAX_LABELS]),
             tags=tuple(item.tags[:MAX_LABELS]),
             actor_id=cited[0].name if cited else "",
             role=cited[0].role if cited else "",
