@@ -32,7 +32,8 @@ Vectors = npt.NDArray[np.float32]
 
 _RSS_SCRIPT = """\
 import json, sys
-from embedders import open_named, resident
+from embedders import open_named
+from harness import resident
 texts = json.load(sys.stdin)
 before = resident("self")
 embedder = open_named(sys.argv[1])
@@ -40,7 +41,7 @@ for text in texts:
     embedder.embed_passages([text])
     embedder.embed_query(text)
     embedder.embed_words(text.split())
-print(before, resident("self"))
+print(resident("self") - before)
 """
 
 
@@ -79,8 +80,8 @@ def mixed(vectors: Vectors, count: int) -> Vectors:
     return np.asarray(sums / np.linalg.norm(sums, axis=1, keepdims=True), dtype=np.float32)
 
 
-def model_rss(name: str, texts: Sequence[str]) -> tuple[float, float]:
-    """Return the resident memory, in MB, of a process before and after it opened an embedder and used it as a search.
+def model_rss(name: str, texts: Sequence[str]) -> float:
+    """Return by how many MB a process grows that opens an embedder and uses it as a search does.
 
     A model that is mapped from its file takes the memory of the parts that were used. So give it some hundred texts.
     """
@@ -88,11 +89,4 @@ def model_rss(name: str, texts: Sequence[str]) -> tuple[float, float]:
     process = subprocess.run(
         command, cwd=Path(__file__).parent, input=json.dumps(texts), check=True, capture_output=True, text=True
     )
-    before, after = map(float, process.stdout.split())
-    return before, after
-
-
-def resident(process: int | str) -> float:
-    """Return the resident memory of a process in MB; "self" is the calling process."""
-    status = Path(f"/proc/{process}/status").read_text("utf-8")
-    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS:")) * 1024 / 1e6
+    return float(process.stdout)
