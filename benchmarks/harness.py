@@ -37,8 +37,9 @@ DATA = "data"
 
 PALIMPSEST = (sys.executable, "-m", "palimpsest")
 OVER_HTTP = (*PALIMPSEST, "serve", "--port", "0", "--transport")
-INITIALIZE = {
-    "protocolVersion": "2025-11-25",
+PROTOCOL = "2025-11-25"
+INITIALIZE: dict[str, Any] = {
+    "protocolVersion": PROTOCOL,
     "capabilities": {},
     "clientInfo": {"name": "benchmark", "version": "1"},
 }

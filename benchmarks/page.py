@@ -22,7 +22,7 @@ from typing import Any
 import httpx
 
 from embedders import QUICK
-from harness import INITIALIZE, OVER_HTTP, environment, fill, in_turn, listening, parser_of, percentile, table
+from harness import INITIALIZE, OVER_HTTP, PROTOCOL, environment, fill, in_turn, listening, parser_of, percentile, table
 from palimpsest.page.search_page import LIMIT
 from sentences import Sentences
 
@@ -76,7 +76,7 @@ def running(home: Path) -> Generator[Server]:
             both = Server(browser, client)
             begun = both.ask("initialize", INITIALIZE, id=0)
             client.headers["mcp-session-id"] = begun.headers["mcp-session-id"]
-            client.headers["mcp-protocol-version"] = INITIALIZE["protocolVersion"]
+            client.headers["mcp-protocol-version"] = PROTOCOL
             both.ask("notifications/initialized", {})
             yield both
 

@@ -355,8 +355,12 @@ class Soak:
         """Let all servers add one text at once, end them, and look from outside."""
         said = "Every client says just this, note qsame"
         first = [worker for worker in self.workers if worker.user == self.workers[0].user]
-        events = list(self.pool.map(lambda worker: worker.call("nothing", "add_memory", text=said), first))
-        if [result["event"] for reply in events for result in reply["results"]].count("ADD") != 1:
+
+        def add(worker: Worker) -> str:
+            return worker.call("nothing", "add_memory", text=said)["results"][0]["event"]
+
+        events = list(self.pool.map(add, first))
+        if events.count("ADD") != 1:
             self.record.fault("stored twice", f"identical adds gave {events}")
         for worker in self.workers:
             worker.close()
