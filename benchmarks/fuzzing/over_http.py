@@ -216,8 +216,8 @@ class HttpTarget(Target):
                     connection.shutdown(socket.SHUT_WR)
                 while part := connection.recv(65_536):
                     received += part
-                    if _never_ends(exchange, received):
-                        connection.settimeout(STREAM_SECONDS)
+                    left = LIMIT - (time.perf_counter() - started)  # a stream may go on with nothing but comments
+                    connection.settimeout(STREAM_SECONDS if _never_ends(exchange, received) else max(left, 0.01))
         except TimeoutError:
             timed_out = not _never_ends(exchange, received)
         except OSError:  # the server closed the connection before it had read everything
