@@ -147,7 +147,7 @@ def calls(kind: str, ids: Sequence[str] = (), folder: Path | None = None) -> lis
 async def _tool(recorder: Recorder, client: Client, name: str, arguments: dict[str, Any]) -> list[str]:
     """Record a call of a tool, and return the ids that it answers with."""
     answer = await _asked(recorder, f"{name} {json.dumps(arguments)}", client.call_tool, name, arguments)
-    content = answer["structured_content"] if "structured_content" in answer else None
+    content = answer.get("structured_content")
     return list(dict.fromkeys(re.findall(r"\"id\": ?\"([0-9a-f-]{36})\"", json.dumps(content))))
 
 
@@ -157,7 +157,7 @@ async def _asked(recorder: Recorder, call: str, function: Any, *arguments: Any) 
     try:
         answer = (await function(*arguments)).model_dump(mode="json", exclude_none=True)
     except MCPError as error:
-        answer = f"error: {error}"
+        answer = {"error": str(error)}
     recorder.keep(call, answer)
     return answer
 
@@ -244,6 +244,8 @@ def _run_commands(recorder: Recorder) -> None:
             run(*reading, "--json")
         for command in re.findall(r"^│ ([a-z]+)  +\S", run("--help"), re.MULTILINE):
             run(command, "--help")
+        for export in calls("exports", folder=recorder.folder):
+            run(*export)
         for writing in calls("writings", ids, recorder.folder):
             run(*writing, "--json")
     exported = recorder.folder / "memory.jsonl"
