@@ -1,56 +1,101 @@
 """Compare this server with its peers: recall, latency, start, memory, disk and tokens, in one run on one machine.
 
-    python benchmarks/compare.py --data locomo10.json --json figures.json --plots plots
+    python benchmarks/compare.py --data locomo10.json --plots plots
     python benchmarks/compare.py --data locomo10.json --embedder e5 --only palimpsest mem0
 
-The peers are mem0 with Chroma, the official server-memory, plain Chroma and BM25. Each is installed into an environment
-of its own, from the registries that pip and npm are configured for. Each gets the same texts, questions and number of
-hits; `peers/systems.py` has the calls. A peer that cannot be installed or run is named under the tables, and the others
-are still measured. Nothing is written outside temporary folders and the given paths. Plots need matplotlib: pip install
-matplotlib.
-
-There are two tables. In the first, all systems get vectors of the same embedder. In the second, mem0 and Chroma have
-their own default stores and embedders. mem0's default embedder is OpenAI's: without OPENAI_API_KEY it gets the vectors
-of the first table there too, and the text above the tables says so.
+The peers are mem0 with Chroma and with its default store, the official server-memory, plain Chroma and BM25. Each is
+installed into an environment of its own, from the registries that pip and npm are configured for. Each gets the same
+texts, questions and number of hits, and vectors of the same embedder; `peers/systems.py` has the calls. A peer that
+cannot be installed or run is named under the table, and the others are still measured. Nothing is written outside
+temporary folders and the given paths. Plots need matplotlib: pip install matplotlib.
 
 The LoCoMo file is not part of this project; see `locomo.py`.
 """
 
 from __future__ import annotations
 
-import argparse
-import importlib.util
+import importlib
 import json
 import platform
 import sys
 import tempfile
-import time
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import httpx
 
 import embedders
-from locomo import Conversation, read
+from harness import in_turn, parser_of, percentile
+from locomo import read
 from loopback import Embed, OpenAIServer
 from palimpsest.core.protocols import Embedder
-from peers.child import PeerError
-from peers.measures import (
-    WARM_UP,
-    Figures,
-    Measured,
-    measure_load,
-    measure_paraphrases,
-    measure_recall,
-    record_failures,
-)
-from peers.plots import draw
-from peers.report import OURS, notes, table
-from peers.systems import PREFIXES, SYSTEMS, WITH_DEFAULTS, Preparation, System
-from peers.workload import choose_workload, read_lives
+from peers.measures import Figures, Open, measure_load, measure_paraphrases, measure_recall, record_failures
+from peers.systems import PREFIXES, SYSTEMS, Given
 
-PARAPHRASES = Path(__file__).parent / "paraphrases.json"
-OPERATIONS = 200
-MAX_MEMORIES = 20_000  # there are enough different texts for this many
+PARAPHRASES = Path(__file__).with_name("paraphrases.json")
+EMBEDDED = 50
+"""How many single vectors are asked for, to time the embeddings server."""
+
+OUR_COLOUR = "#0b6e4f"
+COLOURS = ("#d1495b", "#edae49", "#4f7cac", "#8d6a9f", "#8a8d91")
+
+Measured = Mapping[str, Figures]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A figure: how it is named, taken and written, whether more is better, and whether it may be an upper bound."""
+
+    label: str
+    take: Callable[[Figures], float | None]
+    number_format: str = "{:.1f}"
+    more_is_better: bool = False
+
+    def shown(self, figures: Figures) -> str:
+        """Return the figure of a system as the table shows it."""
+        value = self.take(figures)
+        if value is None:
+            return "-"
+        return ("≤ " if self.more_is_better and figures.bound and value else "") + self.number_format.format(value)
+
+
+def _time(operation: str, share: float) -> Callable[[Figures], float | None]:
+    return lambda of: percentile(of.times[operation], share) if of.times[operation] else None
+
+
+RECALL_5 = Row("LoCoMo recall@5", lambda of: of.recall.get(5), "{:.3f}", more_is_better=True)
+RECALL_10 = Row("LoCoMo recall@10", lambda of: of.recall.get(10), "{:.3f}", more_is_better=True)
+PARAPHRASED = Row("paraphrase hits@5", lambda of: of.paraphrases and of.paraphrases[0], "{:g}", more_is_better=True)
+PARAPHRASED_SHARE = Row(
+    "paraphrase hits@5",
+    lambda of: of.paraphrases and of.paraphrases[0] / of.paraphrases[1],
+    "{:.2f}",
+    more_is_better=True,
+)
+ADD, SEARCH = Row("add p50, ms", _time("add", 0.5)), Row("search p50, ms", _time("search", 0.5))
+ROWS = (
+    RECALL_5,
+    RECALL_10,
+    PARAPHRASED,
+    ADD,
+    SEARCH,
+    Row("start to first answer, s", lambda of: percentile(of.first_answer, 0.5) if of.first_answer else None, "{:.2f}"),
+    Row("RSS after the load, MB", lambda of: of.rss, "{:.0f}"),
+    Row("disk bytes a memory", lambda of: of.bytes_each, "{:,.0f}"),
+    Row("tool schemas, tokens", lambda of: of.schema_tokens, "{:,.0f}"),
+)
+CHARTS = {
+    "recall": (
+        "Found among the first hits (more is better; ≤ an upper bound)",
+        (RECALL_5, RECALL_10, PARAPHRASED_SHARE),
+    ),
+    "latency": (
+        "Latency in ms, log scale (less is better)",
+        (ADD, Row("add p95, ms", _time("add", 0.95)), SEARCH, Row("search p95, ms", _time("search", 0.95))),
+    ),
+}
 
 
 def served(embedder: Embedder) -> Embed:
@@ -65,109 +110,106 @@ def served(embedder: Embedder) -> Embed:
     return embed
 
 
-def prepare(names: Sequence[str], given: Preparation) -> tuple[dict[str, System], dict[str, str]]:
-    """Install the named systems. Return those that are ready, and the reasons why the others are not."""
-    systems: dict[str, System] = {}
+def table(measured: Measured) -> Iterator[str]:
+    """Yield the lines of a Markdown table. The best values are in bold."""
+    yield "| | " + " | ".join(SYSTEMS[name].name for name in measured) + " |"
+    yield "|---" * (len(measured) + 1) + "|"
+    for row in ROWS:
+        taken = [(value, row.shown(of)) for of in measured.values() if (value := row.take(of)) is not None]
+        best = (max if row.more_is_better else min)(taken)[1] if len(taken) > 1 else ""
+        shown = [row.shown(of) for of in measured.values()]
+        yield f"| {row.label} | " + " | ".join(f"**{text}**" if text == best else text for text in shown) + " |"
+
+
+def notes(measured: Measured, missing: Mapping[str, str], vector_ms: float) -> Iterator[str]:
+    """Yield the notes that explain the figures."""
+    for name, reason in missing.items():
+        yield f"{name} is missing from the comparison: {reason}."
+    for name, figures in measured.items():
+        yield from (f"{name} failed in {failure}" for failure in dict.fromkeys(figures.failures))
+        if figures.bound and len(figures.by_phrase) > 1:
+            whole, rarest = figures.by_phrase
+            yield f"recall@10 of {name} with the whole question is {whole:.3f}, with its rarest word {rarest:.3f}."
+    yield f"A request of one vector from the embeddings server takes {vector_ms:.1f} ms (p50)."
+
+
+def draw(measured: Measured, folder: Path) -> None:
+    """Write a bar chart of recall and one of latency into a folder."""
+    matplotlib: Any = importlib.import_module("matplotlib")
+    matplotlib.use("Agg")
+    pyplot: Any = importlib.import_module("matplotlib.pyplot")
+    folder.mkdir(parents=True, exist_ok=True)
+    colours = [OUR_COLOUR, *COLOURS] if "palimpsest" in measured else COLOURS
+    width = 0.84 / max(len(measured), 1)
+    for chart, (title, rows) in CHARTS.items():
+        figure, axes = pyplot.subplots(figsize=(11, 4.6), layout="constrained")
+        for number, ((name, figures), colour) in enumerate(zip(measured.items(), colours, strict=False)):
+            values = [row.take(figures) or 0.0 for row in rows]
+            places = [place + (number - len(measured) / 2 + 0.5) * width for place in range(len(rows))]
+            bars = axes.bar(places, values, width * 0.92, color=colour, label=SYSTEMS[name].name)
+            axes.bar_label(bars, labels=[row.shown(figures) for row in rows], padding=2, fontsize=8.5)
+        axes.set_title(title, loc="left", fontsize=12)
+        axes.set_xticks(range(len(rows)), [row.label for row in rows])
+        axes.set_yscale("log" if chart == "latency" else "linear")
+        axes.margins(y=0.12)
+        axes.legend(loc="lower center", bbox_to_anchor=(0.5, -0.2), ncols=len(measured), frameon=False)
+        figure.savefig(folder / f"{chart}.png", dpi=150)
+
+
+def prepare(names: list[str], given: Given) -> tuple[dict[str, Open], dict[str, str]]:
+    """Install the named systems. Return how to open those that are ready, and why the others are not."""
+    systems: dict[str, Open] = {}
     missing: dict[str, str] = {}
     for name in names:
         try:
-            systems[name] = SYSTEMS[name](given)
-        except PeerError as error:
+            systems[name] = SYSTEMS[name].prepare(given)
+        except (RuntimeError, OSError) as error:
             missing[name] = str(error)
     return systems, missing
 
 
-def measure(
-    systems: Mapping[str, System], conversations: Sequence[Conversation], options: argparse.Namespace
-) -> Measured:
-    """Take all measures of all systems."""
-    measured = {name: Figures(system.version) for name, system in systems.items()}
-    lives = read_lives(options.paraphrases) if options.paraphrases.is_file() else []
-    with tempfile.TemporaryDirectory(prefix="compare-") as root:
-        workload = choose_workload(conversations, options.memories, options.operations + WARM_UP)
-        with timed_part("latency, memory, disk and start of all"):
-            measure_load(systems, measured, workload, Path(root))
-    for name, system in systems.items():
-        with timed_part(f"recall of {name}"), record_failures(measured[name], "recall"):
-            measure_recall(system, measured[name], conversations)
-        with timed_part(f"paraphrases of {name}"), record_failures(measured[name], "paraphrases"):
-            if lives:
-                measure_paraphrases(system, measured[name], lives)
-    return measured
-
-
-@contextmanager
-def timed_part(name: str) -> Generator[None]:
-    """Print on stderr how long a part took."""
-    began = time.perf_counter()
-    yield
-    print(f"{name}: {time.perf_counter() - began:.0f} s", file=sys.stderr)
-
-
-def arguments() -> argparse.Namespace:
-    """Return the arguments of the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main() -> None:
+    """Install, measure, print the table, and draw plots if asked to."""
+    parser = parser_of(__doc__)
     parser.add_argument("--data", type=Path, required=True, help="a LoCoMo JSON file")
-    parser.add_argument(
-        "--paraphrases", type=Path, default=PARAPHRASES, help="a file of lives (default: the one beside this script)"
-    )
     parser.add_argument("--only", nargs="+", choices=list(SYSTEMS), default=list(SYSTEMS), metavar="NAME")
-    embedders.add_option(parser)
-    parser.add_argument(
-        "--memories", type=int, default=1000, help="the number of memories stored before anything is timed"
-    )
-    parser.add_argument(
-        "--operations",
-        type=int,
-        default=OPERATIONS,
-        help="the number of timed adds, and of timed searches, of each system",
-    )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to this file")
+    parser.add_argument("--memories", type=int, default=1000, help="memories that are stored before anything is timed")
+    parser.add_argument("--operations", type=int, default=200, help="timed adds, and timed searches, of each system")
     parser.add_argument("--plots", type=Path, metavar="FOLDER", help="write bar charts into this folder")
     parser.add_argument("--environments", type=Path, metavar="FOLDER", help="keep the peers' environments here")
+    embedders.add_option(parser)
     options = parser.parse_args()
-    if not 1 <= options.memories <= MAX_MEMORIES or not 1 <= options.operations <= MAX_MEMORIES:
-        parser.error(f"--memories and --operations must be between 1 and {MAX_MEMORIES}")
-    if options.plots and importlib.util.find_spec("matplotlib") is None:
-        parser.error("--plots needs matplotlib: pip install matplotlib")
-    return options
-
-
-def main() -> None:
-    """Install, measure, print the table, and write figures and plots if asked to."""
-    options = arguments()
-    conversations = read(options.data)
+    conversations, lives = read(options.data), json.loads(PARAPHRASES.read_text("utf-8"))["lives"]
     embedder = embedders.open_named(options.embedder)
-    with (
-        tempfile.TemporaryDirectory(prefix="compare-") as folder,
-        OpenAIServer(embed=served(embedder)) as server,
-    ):
+    with tempfile.TemporaryDirectory(prefix="compare-") as folder, OpenAIServer(embed=served(embedder)) as server:
         environments = (options.environments or Path(folder)).absolute()
         dims = len(embedder.embed_queries(["dims"])[0])
-        with timed_part("installing"):
-            given = Preparation(environments, options.embedder, embedder.fingerprint, server.base_url, dims)
-            systems, missing = prepare(options.only, given)
-        measured = measure(systems, conversations, options)
-    labels = {name: system.name for name, system in systems.items()}
-    machine = f"Python {platform.python_version()}, {platform.system()} {platform.machine()}"
-    versions = ", ".join(f"{system.name} {system.version}" for system in systems.values())
-    questions = max((figures.questions for figures in measured.values()), default=0)
-    print(f"{versions}; {machine}; {questions} questions, {options.memories:,} memories\n")
-    same = {name: figures for name, figures in measured.items() if name == OURS or name not in WITH_DEFAULTS}
-    print(f"All with vectors of {embedder.fingerprint}:\n\n{table(same, labels)}\n")
-    own = {name: figures for name, figures in measured.items() if name in WITH_DEFAULTS}
-    if len(own) > 1:
-        print(f"mem0 and Chroma with their own defaults:\n\n{table(own, labels)}\n")
-    for note in notes(measured, missing):
-        print(f"- {note}")
-    if options.json:
-        about = {"machine": machine, "embedder": embedder.fingerprint, "memories": options.memories}
-        figures = {name: system_figures.as_json() for name, system_figures in measured.items()}
-        document = {**about, "questions": questions, "missing": missing, "systems": figures}
-        options.json.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+        given = Given(environments, options.embedder, embedder.fingerprint, server.base_url, dims)
+        systems, missing = prepare(options.only, given)
+        measured = {name: Figures() for name in systems}
+        measure_load(systems, measured, conversations, options.memories, options.operations)
+        for name, open_store in systems.items():
+            print(f"recall and paraphrases of {name}", file=sys.stderr)
+            with record_failures(measured[name], "recall"):
+                measure_recall(open_store, measured[name], conversations)
+            with record_failures(measured[name], "paraphrases"):
+                measure_paraphrases(open_store, measured[name], lives)
+
+        def embed(text: str) -> None:
+            httpx.post(f"{server.base_url}/embeddings", json={"input": [text]}, timeout=600).raise_for_status()
+
+        (times,) = in_turn([embed], lives[0]["memories"][:EMBEDDED])
+    versions = ", ".join(f"{SYSTEMS[name].name} {SYSTEMS[name].version}" for name in systems)
+    questions = sum(len(conversation.questions) for conversation in conversations)
+    of_life = sum(len(life["asked"]) for life in lives)
+    print(f"{versions}; Python {platform.python_version()}, {platform.system()} {platform.machine()}")
+    print(
+        f"{questions} questions, {of_life} paraphrases, {options.memories:,} memories, vectors of {given.fingerprint}\n"
+    )
+    print("\n".join(table(measured)) + "\n")
+    print("\n".join(f"- {note}" for note in notes(measured, missing, percentile(times, 0.5))))
     if options.plots:
-        for file in draw(measured, labels, options.plots):
-            print(f"wrote {file}", file=sys.stderr)
+        draw(measured, options.plots)
 
 
 if __name__ == "__main__":

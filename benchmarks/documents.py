@@ -11,7 +11,6 @@ after gists with these words were written.
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
 import tempfile
@@ -22,6 +21,7 @@ from pathlib import Path
 import anyio
 
 import embedders
+from harness import parser_of
 from measures.hand_written import data_file
 from measures.handbooks import Answered, Handbooks, made_handbooks
 from measures.personas import Persona, read_personas, store_facts
@@ -151,7 +151,7 @@ async def _search(memory: Memory, text: str) -> SearchResult:
 
 def main() -> None:
     """Measure and print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--misses", action="store_true", help="print every question whose answer was not among 3")
     embedders.add_option(parser)
     options = parser.parse_args()

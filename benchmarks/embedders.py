@@ -32,14 +32,15 @@ Vectors = npt.NDArray[np.float32]
 
 _RSS_SCRIPT = """\
 import json, sys
-from embedders import open_named, resident
+from embedders import open_named
+from harness import resident
 texts = json.load(sys.stdin)
 before = resident("self")
 embedder = open_named(sys.argv[1])
 for text in texts:
     embedder.embed_passages([text])
-    embedder.embed_queries([text])
-print(before, resident("self"))
+    embedder.embed_queries([text])[0]
+print(resident("self") - before)
 """
 
 
@@ -78,8 +79,8 @@ def mixed(vectors: Vectors, count: int) -> Vectors:
     return np.asarray(sums / np.linalg.norm(sums, axis=1, keepdims=True), dtype=np.float32)
 
 
-def model_rss(name: str, texts: Sequence[str]) -> tuple[float, float]:
-    """Return the resident memory, in MB, of a process before and after it opened an embedder and used it as a search.
+def model_rss(name: str, texts: Sequence[str]) -> float:
+    """Return by how many MB a process grows that opens an embedder and uses it as a search does.
 
     A model that is mapped from its file takes the memory of the parts that were used. So give it some hundred texts.
     """
@@ -87,11 +88,4 @@ def model_rss(name: str, texts: Sequence[str]) -> tuple[float, float]:
     process = subprocess.run(
         command, cwd=Path(__file__).parent, input=json.dumps(texts), check=True, capture_output=True, text=True
     )
-    before, after = map(float, process.stdout.split())
-    return before, after
-
-
-def resident(process: int | str) -> float:
-    """Return the resident memory of a process in MB; "self" is the calling process."""
-    status = Path(f"/proc/{process}/status").read_text("utf-8")
-    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS:")) * 1024 / 1e6
+    return float(process.stdout)

@@ -11,29 +11,23 @@ because the memory of the servers is read from /proc.
 
 from __future__ import annotations
 
-import argparse
-import os
-import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from fuzzing.calls import REPLY_CONTENTS
-from fuzzing.exchanges import exchanges
-from fuzzing.http import HttpTarget
-from fuzzing.inputs import inputs
-from fuzzing.pipes import stdio_server
-from fuzzing.stdio import StdioTarget
-from fuzzing.tally import Tally
+from fuzzing.judge import Tally
+from fuzzing.messages import REPLY_CONTENTS, inputs
+from fuzzing.over_http import HttpTarget, exchanges
+from fuzzing.over_stdio import StdioTarget, stdio_server
+from harness import OVER_HTTP, environment, listening, parser_of, table
 
 BATCHES = 50
 """How many batches are drawn at a time."""
@@ -49,54 +43,6 @@ SEEDS = ("The user was born in Porto", "Ottoline plays the harp", "The server mo
 Batch = TypeVar("Batch")
 
 
-class Target(Protocol):
-    """A server that inputs are sent to."""
-
-    tally: Tally
-
-    def memory_ids(self, texts: Sequence[str]) -> list[str]:
-        """Add memories and return their ids."""
-        ...
-
-    def check_life(self, text: str) -> None:
-        """Note a failure if the server does not work any more."""
-        ...
-
-
-def environment(folder: Path, embedder: str) -> dict[str, str]:
-    """Return the environment of a server on the memory in a folder."""
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("PALIMPSEST_", "OPENAI_"))}
-    return {
-        **inherited,
-        "HOME": str(folder),
-        "PALIMPSEST_DATA_DIR": str(folder / "data"),
-        "PALIMPSEST_USER_ID": "alice",
-        "PALIMPSEST_EMBEDDER__PROVIDER": embedder,
-        "PALIMPSEST_HTTP__REQUESTS_PER_MINUTE": "100000000",
-    }
-
-
-@contextmanager
-def http_server(folder: Path, env: Mapping[str, str]) -> Generator[tuple[str, int, int]]:
-    """Run a server over HTTP until the block ends. Yield its host, its port and its process id."""
-    command = [sys.executable, "-m", "palimpsest", "serve", "--transport", "all", "--port", "0"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env, cwd=folder) as process:
-        try:
-            if process.stderr is None:
-                raise ValueError("the process was started without pipes")
-            url = process.stderr.readline().split()[1]
-            threading.Thread(target=_discard, args=(process.stderr,), daemon=True).start()
-            host, port = url.removeprefix("http://").split("/", maxsplit=1)[0].split(":")
-            yield host, int(port), process.pid
-        finally:
-            process.terminate()
-
-
-def _discard(lines: Iterable[str]) -> None:
-    for _ in lines:
-        pass
-
-
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What one round sends: batches drawn from a seed, with or without inputs longer than what is accepted."""
@@ -105,28 +51,26 @@ class Plan:
     batches: int
     long_ones: bool
 
+    def draw(self, strategy: st.SearchStrategy[Batch], send: Callable[[Batch], None]) -> None:
+        """Draw batches and send them. Failures are not made smaller, because what a server saw cannot be undone."""
 
-def drawn(strategy: st.SearchStrategy[Batch], send: Callable[[Batch], None], plan: Plan) -> None:
-    """Draw batches and send them. Failures are not made smaller, because what a server has seen cannot be undone."""
+        @seed(self.seed)
+        @settings(
+            max_examples=self.batches,
+            phases=[Phase.generate],
+            deadline=None,
+            database=None,
+            suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],
+        )
+        @given(strategy)
+        def send_one(batch: Batch) -> None:
+            send(batch)
 
-    @seed(plan.seed)
-    @settings(
-        max_examples=plan.batches,
-        phases=[Phase.generate],
-        deadline=None,
-        database=None,
-        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],
-    )
-    @given(strategy)
-    def send_one(batch: Batch) -> None:
-        send(batch)
-
-    send_one()
+        send_one()
 
 
 def fuzz_stdio(target: StdioTarget, plan: Plan, *, modern: bool) -> None:
     """Send batches over stdio, and reply oddly to what the server asks."""
-    ids = target.memory_ids(SEEDS)
 
     def send(drawn_inputs: tuple[Any, list[dict[str, Any]]]) -> None:
         batch, replies = drawn_inputs
@@ -135,31 +79,26 @@ def fuzz_stdio(target: StdioTarget, plan: Plan, *, modern: bool) -> None:
         target.reply = lambda: replies.pop() if replies else {"error": {"code": -1, "message": "no more"}}
         target.send(batch)
 
-    strategy = inputs(ids, modern=modern, long_ones=plan.long_ones)
-    drawn(st.tuples(strategy, st.lists(REPLY_CONTENTS, max_size=4)), send, plan)
-
-
-def fuzz_http(target: HttpTarget, plan: Plan) -> None:
-    """Send batches over HTTP."""
-    drawn(exchanges(target.memory_ids(SEEDS), long_ones=plan.long_ones), target.send, plan)
+    strategy = inputs(target.memory_ids(SEEDS), modern=modern, long_ones=plan.long_ones)
+    plan.draw(st.tuples(strategy, st.lists(REPLY_CONTENTS, max_size=4)), send)
 
 
 def run(folder: Path, until: Callable[[int], bool], *, number: int, batches: int, embedder: str) -> list[Tally]:
     """Send batches to three servers until `until`, given the number of rounds, is true. Return what came of it."""
-    env = environment(folder, embedder)
+    env = environment(folder, embedder__provider=embedder, http__requests_per_minute="100000000")
     with ExitStack() as stack:
         legacy = StdioTarget(stack.enter_context(stdio_server(folder, env)), Tally("stdio, 2025-11-25"), modern=False)
         modern = StdioTarget(stack.enter_context(stdio_server(folder, env)), Tally("stdio, 2026-07-28"), modern=True)
-        http = HttpTarget(*stack.enter_context(http_server(folder, env)), Tally("HTTP"))
+        server = stack.enter_context(listening((*OVER_HTTP, "all"), folder, env))
+        http = HttpTarget(server.base, server.process_id, Tally("HTTP"))
         rounds = 0
         while not (until(rounds) or legacy.has_ended or modern.has_ended):
             plan = Plan(number + rounds, batches, long_ones=rounds % LONG_SHARE == 0)
             fuzz_stdio(legacy, plan, modern=False)
             fuzz_stdio(modern, plan, modern=True)
-            fuzz_http(http, plan)
+            plan.draw(exchanges(http.memory_ids(SEEDS), long_ones=plan.long_ones), http.send)
             rounds += 1
-        living: list[Target] = [target for target in (legacy, modern) if not target.has_ended]
-        for target in (*living, http):
+        for target in (*(target for target in (legacy, modern) if not target.has_ended), http):
             target.check_life(f"{target.tally.name} still works after seed {number}")
             if target.tally.peak > MAX_RESIDENT:
                 target.tally.fail(f"{target.tally.peak:.0f} MB resident, more than {MAX_RESIDENT:.0f}", [])
@@ -168,11 +107,8 @@ def run(folder: Path, until: Callable[[int], bool], *, number: int, batches: int
 
 def report(tallies: Sequence[Tally]) -> None:
     """Print what was sent and how it was answered, by server, and every failure."""
-    print("| server | messages | answers | failures | slowest answer, s | peak RSS, MB |")
-    print("| --- | ---: | ---: | ---: | ---: | ---: |")
-    for tally in tallies:
-        counts = f"{tally.sent.total():,} | {tally.answers.total():,} | {len(tally.failures)}"
-        print(f"| {tally.name} | {counts} | {tally.slowest[0]:.2f} | {tally.peak:.0f} |")
+    rows = [(of.name, of.sent.total(), of.answers.total(), len(of.failures), of.slowest[0], of.peak) for of in tallies]
+    print(table(("server", "messages", "answers", "failures", "slowest answer, s", "peak RSS, MB"), *rows))
     for tally in tallies:
         print(f"\n{tally.name}; the slowest answer was to: {tally.slowest[1]}")
         for title, counts in (("sent", tally.sent), ("answers", tally.answers)):
@@ -183,22 +119,20 @@ def report(tallies: Sequence[Tally]) -> None:
 
 def main() -> None:
     """Read the arguments, send inputs for some minutes, and print what came of it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--minutes", type=float, default=5.0, help="how long to send (default 5)")
     parser.add_argument("--seed", type=int, default=0, help="the seed of the first batches (default 0)")
     parser.add_argument("--embedder", default="e5", choices=("e5", "static"), help="the embedder of the memory")
     options = parser.parse_args()
     end = time.monotonic() + 60 * options.minutes
+
+    def until(_rounds: int) -> bool:
+        return time.monotonic() >= end
+
     with tempfile.TemporaryDirectory() as name:
-        tallies = run(
-            Path(name),
-            lambda _: time.monotonic() >= end,
-            number=options.seed,
-            batches=BATCHES,
-            embedder=options.embedder,
-        )
+        tallies = run(Path(name), until, number=options.seed, batches=BATCHES, embedder=options.embedder)
     report(tallies)
-    sys.exit(1 if any(tally.failures for tally in tallies) else 0)
+    sys.exit(any(tally.failures for tally in tallies))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ more, or kept the interpreter from other threads for longer than HELD_SECONDS.
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import sys
@@ -25,6 +24,7 @@ from typing import Any, TypeAlias
 import anyio
 import httpx
 
+from harness import parser_of
 from loopback import OpenAIServer
 from palimpsest.core.clock import now
 from palimpsest.core.errors import PalimpsestError
@@ -54,66 +54,12 @@ REPEATS = 3
 SLOW_SECONDS = 3.0
 """A call is not repeated any more when the calls so far took so long."""
 
-SHAPES: Mapping[str, str] = {
-    "full stops": ".",
-    "full stops and spaces": ". ",
-    "question marks": "?!",
-    "spaces": " ",
-    "line breaks": "\n",
-    "tabs and line breaks": "\t\n",
-    "one letter": "a",
-    "one digit": "7",
-    "words": "tea milk cup rain ",
-    "one word": "tea ",
-    "capitals": "Anna Berta ",
-    "hyphens": "a-",
-    "underscores": "a_",
-    "slashes": "/a",
-    "dots and letters": "a.b.",
-    "at signs": "a@",
-    "commas": "a,",
-    "colons": "a:",
-    "equals": "k=v ",
-    "passwords": "password: ",
-    "secrets": "password is hunter2 and ",
-    "tokens": "sk-ant-api03-a1B2c3D4e5F6 ",
-    "dots of a web token": "eyJhbGciOi.",
-    "addresses": "https://a:b@c/ ",
-    "open addresses": "://a:",
-    "private keys": "-----BEGIN PRIVATE KEY-----\n",
-    "open tags": "<private>",
-    "open and close": "<a></a>",
-    "less than": "<",
-    "backticks": "`",
-    "quotes": "\"'",
-    "brackets": "([{",
-    "table": "| a | b |\n|---|---|\n",
-    "dates": "on 5 July 2026 ",
-    "half dates": "5 July ",
-    "numbers": "12 ",
-    "weekdays": "next Friday ",
-    "times": "12:30 ",
-    "hits": "[0a1b2c3d] 2026-01-01 tea\n",
-    "Chinese": "安娜去年搬到",
-    "Chinese stops": "。",
-    "Japanese": "お茶が好きです",
-    "Korean": "차를 마신다 ",
-    "Thai": "กินข้าว",
-    "Russian": "Анна пьёт чай ",
-    "Arabic": "الشاي ",
-    "combining marks": "e\u0301",
-    "emoji": "👨‍👩‍👧",
-    "zero width": "\u200b",
-    "apostrophes": "it's ",
-    "escapes": "\\n\\u",
-    "JSON": '{"a": [',
-    "Markdown headings": "# a\n",
-    "list": "- a\n",
-    "quoted": "> a\n",
-}
+SHAPES: Mapping[str, str] = json.loads(Path(__file__).with_name("hostile_shapes.json").read_text("utf-8"))
 """What is repeated to the length that is measured."""
 
 
+ALICE = Scope("alice")
+KEPT = {"kept": True}
 Call: TypeAlias = Callable[[], Awaitable[object]]
 
 
@@ -143,14 +89,13 @@ def message(scope: Scope, text: str) -> tuple[Message, ...]:
     return conversation_from([{"role": "user", "content": text}], scope, now()).messages
 
 
-async def add_text(place: Place, text: str) -> Call:
-    """Add a memory."""
-    return lambda: place.memory.add_text(place.new_scope, text, infer=False, metadata={"kept": True})
+def directly(call: Callable[[Place, str], Awaitable[object]]) -> Callable[[Place, str], Awaitable[Call]]:
+    """Return a door that nothing is prepared for."""
 
+    async def prepare(place: Place, text: str) -> Call:
+        return lambda: call(place, text)
 
-async def add_metadata(place: Place, text: str) -> Call:
-    """Add a memory with a text as metadata."""
-    return lambda: place.memory.add_text(place.new_scope, "Tea", infer=False, metadata={"note": text})
+    return prepare
 
 
 async def update(place: Place, text: str) -> Call:
@@ -163,19 +108,9 @@ async def update(place: Place, text: str) -> Call:
 async def replace(place: Place, text: str) -> Call:
     """Replace a memory by a text that resembles it."""
     scope = place.new_scope
-    kept = await place.memory.add_text(scope, f"{text}tea", infer=False, metadata={"kept": True})
+    kept = await place.memory.add_text(scope, f"{text}tea", infer=False, metadata=KEPT)
     ids = [kept.outcomes[0].memory.id]
-    return lambda: place.memory.add_text(scope, f"{text}cup", infer=False, replaces=ids, metadata={"kept": True})
-
-
-async def add_message(place: Place, text: str) -> Call:
-    """Add a message without learning from it."""
-    return lambda: place.memory.add_messages(message(place.new_scope, text), infer=False)
-
-
-async def learn_message(place: Place, text: str) -> Call:
-    """Add a message and learn from it."""
-    return lambda: place.learning.add_messages(message(place.new_scope, text))
+    return lambda: place.memory.add_text(scope, f"{text}cup", infer=False, replaces=ids, metadata=KEPT)
 
 
 async def learn_document(place: Place, text: str) -> Call:
@@ -184,22 +119,13 @@ async def learn_document(place: Place, text: str) -> Call:
     return lambda: place.memory.documents.learn_file(place.new_scope, file)
 
 
-async def search(place: Place, text: str) -> Call:
-    """Search for a text."""
-    return lambda: place.memory.search(Scope("alice"), text)
-
-
-async def filter_words(place: Place, text: str) -> Call:
+async def filter_words(place: Place, text: str) -> None:
     """Search and list with a text in filters."""
-
-    async def call() -> None:
-        for key in ("words", "entity", "speaker", "session", "note"):
-            with suppress(PalimpsestError):
-                await place.memory.list(Scope("alice"), filters={key: text})
+    for key in ("words", "entity", "speaker", "session", "note"):
         with suppress(PalimpsestError):
-            await place.memory.search(Scope("alice"), "tea", filters={"words": text})
-
-    return call
+            await place.memory.list(ALICE, filters={key: text})
+    with suppress(PalimpsestError):
+        await place.memory.search(ALICE, "tea", filters={"words": text})
 
 
 async def find(place: Place, text: str) -> Call:
@@ -220,7 +146,7 @@ async def find(place: Place, text: str) -> Call:
 async def summarize(place: Place, text: str) -> Call:
     """Read summaries of memories that have the text."""
     scope = place.new_scope
-    await place.memory.add_text(scope, text, infer=False, metadata={"kept": True})
+    await place.memory.add_text(scope, text, infer=False, metadata=KEPT)
 
     async def call() -> None:
         for kind in ("overall", "profile", "recent", "about:Anna"):
@@ -230,15 +156,10 @@ async def summarize(place: Place, text: str) -> Call:
     return call
 
 
-async def recall(place: Place, text: str) -> Call:
-    """Recall for a prompt, as hooks do."""
-    return lambda: place.memory.briefs.answer(RecallRequest(text, user="alice"))
-
-
 async def begin(place: Place, text: str) -> Call:
     """Render what a session begins with."""
     scope = place.new_scope
-    await place.memory.add_text(scope, text, infer=False, metadata={"kept": True})
+    await place.memory.add_text(scope, text, infer=False, metadata=KEPT)
     await place.memory.add_messages(message(scope, text), infer=False)
     return lambda: place.memory.briefs.instructions(scope)
 
@@ -247,7 +168,7 @@ async def capture(place: Place, text: str) -> Call:
     """Take in a prompt and a reply that a hook left."""
     session = str(time.time_ns())
     for event, role in (("prompt", "user"), ("reply", "assistant")):
-        record = spool.new_record("claude-code", event, session, role=role, text=text, user="alice")
+        record = spool.new_record("claude-code", event, session, role=role, text=text, user=ALICE.user_id)
         spool.write_record(str(place.memory.settings.data_dir), record)
     return place.memory.capture.take_in
 
@@ -267,41 +188,46 @@ async def import_folder(place: Place, text: str) -> Call:
     return lambda: place.memory.care.import_folder(folder)
 
 
-async def search_page(place: Place, text: str) -> Call:
-    """Search on the page, and look a name up."""
-
-    async def call() -> None:
-        await place.browser.get("/", params={"q": text})
-        await place.browser.post("/sign-in", data={"token": text})
-
-    return call
+async def search_page(place: Place, text: str) -> None:
+    """Search on the page, and sign in with a text."""
+    await place.browser.get("/", params={"q": text})
+    await place.browser.post("/sign-in", data={"token": text})
 
 
 async def read_page(place: Place, text: str) -> Call:
     """Look at a memory on the page that has the text."""
-    kept = await place.memory.add_text(Scope("alice"), text, infer=False, metadata={"kept": True})
+    kept = await place.memory.add_text(ALICE, text, infer=False, metadata=KEPT)
     memory_id = kept.outcomes[0].memory.id
     return lambda: place.browser.get(f"/memories/{memory_id}")
 
 
 DOORS: Mapping[str, tuple[Callable[[Place, str], Awaitable[Call]], int]] = {
-    "add text": (add_text, 10_000),
-    "add metadata": (add_metadata, 4_500),
+    "add text": (
+        directly(lambda at, text: at.memory.add_text(at.new_scope, text, infer=False, metadata=KEPT)),
+        10_000,
+    ),
+    "add metadata": (
+        directly(lambda at, text: at.memory.add_text(at.new_scope, "Tea", infer=False, metadata={"note": text})),
+        4_500,
+    ),
     "update": (update, 10_000),
     "replace": (replace, 9_000),
-    "add message": (add_message, 99_000),
-    "learn message": (learn_message, 99_000),
+    "add message": (
+        directly(lambda at, text: at.memory.add_messages(message(at.new_scope, text), infer=False)),
+        99_000,
+    ),
+    "learn message": (directly(lambda at, text: at.learning.add_messages(message(at.new_scope, text))), 99_000),
     "learn document": (learn_document, 99_000),
-    "search": (search, 2_000),
-    "filters": (filter_words, 2_000),
+    "search": (directly(lambda at, text: at.memory.search(ALICE, text)), 2_000),
+    "filters": (directly(filter_words), 2_000),
     "find in a message": (find, 99_000),
     "summaries": (summarize, 10_000),
-    "recall": (recall, 50_000),
+    "recall": (directly(lambda at, text: at.memory.briefs.answer(RecallRequest(text, user=ALICE.user_id))), 50_000),
     "instructions": (begin, 10_000),
     "capture": (capture, 50_000),
     "import a file": (import_file, 9_900),
     "import a folder": (import_folder, 9_900),
-    "search on the page": (search_page, 1_000),
+    "search on the page": (directly(search_page), 1_000),
     "read on the page": (read_page, 10_000),
 }
 """Every door with the length that is doubled: half of what it takes, or what others than attackers come with."""
@@ -396,7 +322,7 @@ async def measured(place: Place, door: str, shapes: Sequence[str], watch: Watch)
 @asynccontextmanager
 async def place_in(folder: Path, base_url: str) -> AsyncGenerator[Place]:
     """Open what is measured in a folder."""
-    common: dict[str, Any] = {"user_id": "alice", "project": "", "embedder": {"provider": "static"}}
+    common: dict[str, Any] = {"user_id": ALICE.user_id, "project": "", "embedder": {"provider": "static"}}
     config = {"openai_base_url": base_url, "api_key": "none", "model": "scripted"}
     learning = load_settings(None, data_dir=folder / "learning", llm={"provider": "openai", "config": config}, **common)
 
@@ -414,10 +340,10 @@ async def place_in(folder: Path, base_url: str) -> AsyncGenerator[Place]:
         tasks.start_soon(app.state.care.run)
         memory = await lazy.get()
         for number in range(30):
-            await memory.add_text(Scope("alice"), f"Anna bought tea number {number} in July", infer=False)
+            await memory.add_text(ALICE, f"Anna bought tea number {number} in July", infer=False)
         transport = httpx.ASGITransport(app, client=("127.0.0.1", 50_000))
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8765") as browser:
-            await browser.get("/enter", params={"token": visits.invite(Visitor(Grant("alice"), is_owner=True))})
+            await browser.get("/enter", params={"token": visits.invite(Visitor(Grant(ALICE.user_id), is_owner=True))})
             yield Place(folder, memory, with_model, browser)
         tasks.cancel_scope.cancel()
 
@@ -448,7 +374,7 @@ def _line(figure: Figure) -> str:
 
 def main() -> int:
     """Measure the doors and shapes that are chosen, all by default."""
-    parser = argparse.ArgumentParser(description="Measure whether doubling a text doubles its time.")
+    parser = parser_of(__doc__)
     parser.add_argument("--door", action="append", choices=DOORS, help="a door; all by default")
     parser.add_argument("--shape", action="append", choices=SHAPES, help="a shape; all by default")
     parser.add_argument("--all", action="store_true", help="print every figure")

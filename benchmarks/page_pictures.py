@@ -7,9 +7,7 @@ It writes `docs/pictures/page/`. It needs Debian's `chromium`, `fonts-dejavu-cor
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 import tempfile
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
@@ -20,7 +18,8 @@ import anyio
 from playwright.sync_api import Page
 
 from chromium import chromium
-from years.showing import store_year
+from harness import DATA, PALIMPSEST, environment
+from year import store_year
 
 REPOSITORY = Path(__file__).parents[1]
 PICTURES = REPOSITORY / "docs" / "pictures" / "page"
@@ -29,34 +28,34 @@ WIDTH, HEIGHT = 1000, 700
 QUALITY = 60
 """Of JPEG: text stays sharp, and the largest picture has about 60 kB."""
 
-PAGES: dict[str, tuple[str, str]] = {
-    "search": ("/?q=which+car+does+Nora+drive%3F", ""),
-    "scores": ("/?q=which+car+does+Nora+drive%3F&explain=on", ""),
-    "then": ("/?q=who+is+the+boss+of+Nora%3F&as_of=2025-03-31", ""),
-    "memory": ("/?q=which+car+does+Nora+drive%3F&kind=memory", "text=Nora drives a Kia"),
-    "timeline": ("/timeline?period=year&on=2025-12-31", ""),
-    "entities": ("/entities", ""),
-    "entity": ("/entities", "main li a >> text=Nora"),
-    "graph": ("/entities/graph", ""),
-    "conversations": ("/conversations", ""),
-    "conversation": ("/conversations", "text=Chat of June 2025"),
-    "documents": ("/documents", ""),
-    "document": ("/documents", "main li a"),
-    "summaries": ("/summaries", ""),
-    "activity": ("/activity", ""),
-    "edits": ("/edits", ""),
-    "duplicates": ("/duplicates", ""),
-    "conflicts": ("/conflicts", ""),
-    "deleted": ("/deleted", ""),
-    "care": ("/care", ""),
-    "backups": ("/care/backups", ""),
-    "import": ("/care/import", ""),
-    "tokens": ("/care/tokens", ""),
-    "settings": ("/care/settings", ""),
-    "prompts": ("/care/prompts", ""),
-    "prompt": ("/care/prompts/decide", ""),
+CAR = "/?q=which+car+does+Nora+drive%3F"
+PAGES = {
+    "search": CAR,
+    "scores": f"{CAR}&explain=on",
+    "then": "/?q=who+is+the+boss+of+Nora%3F&as_of=2025-03-31",
+    "memory": f"{CAR}&kind=memory",
+    "timeline": "/timeline?period=year&on=2025-12-31",
+    "entity": "/entities",
+    "graph": "/entities/graph",
+    "conversation": "/conversations",
+    "document": "/documents",
+    "prompt": "/care/prompts/decide",
+    **{
+        name: f"/{name}"
+        for name in ["entities", "conversations", "documents", "summaries", "activity", "edits", "duplicates"]
+    },
+    **{name: f"/{name}" for name in ("conflicts", "deleted", "care")},
+    **{name: f"/care/{name}" for name in ("backups", "import", "tokens", "settings", "prompts")},
 }
-"""Each picture: the path of its page, and what is clicked there to get to it."""
+"""Each picture, and the path of its page."""
+
+CLICKED = {
+    "memory": "text=Nora drives a Kia",
+    "entity": "main li a >> text=Nora",
+    "conversation": "text=Chat of June 2025",
+    "document": "main li a",
+}
+"""What is clicked on the page to get to what the picture shows."""
 
 SETTLED_MS = 2_000
 """How long a page is waited for until it stands still: a graph moves at first."""
@@ -78,7 +77,7 @@ def main() -> None:
     PICTURES.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="palimpsest-") as name:
         folder = Path(name)
-        anyio.run(store_year, folder / "data", USER)
+        anyio.run(store_year, folder / DATA, USER)
         with serving(folder) as url, chromium() as browser:
             page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT}, locale="en-GB")
             page.goto(url)
@@ -90,9 +89,8 @@ def main() -> None:
 @contextmanager
 def serving(folder: Path) -> Generator[str]:
     """Run `palimpsest ui` until the block ends; its first URL."""
-    env = {**os.environ, "HOME": str(folder), "PALIMPSEST_DATA_DIR": str(folder / "data"), "PALIMPSEST_USER_ID": USER}
-    command = [sys.executable, "-u", "-m", "palimpsest", "ui", "--no-open"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env, cwd=folder) as process:
+    command, variables = [*PALIMPSEST, "ui", "--no-open"], environment(folder, USER) | {"PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=variables, cwd=folder) as process:
         try:
             if process.stdout is None:
                 raise RuntimeError("the page says no URL")
@@ -103,10 +101,9 @@ def serving(folder: Path) -> Generator[str]:
 
 def take(page: Page, base: str, name: str, folders: Sequence[tuple[str, str]]) -> None:
     """Take the pictures of one page. `folders` are paths and the names that they are shown by."""
-    path, target = PAGES[name]
-    page.goto(base + path)
-    if target:
-        page.locator(target).first.click()
+    page.goto(base + PAGES[name])
+    if name in CLICKED:
+        page.locator(CLICKED[name]).first.click()
         page.wait_for_load_state()
     for scheme in SCHEMES:
         page.emulate_media(color_scheme=scheme)

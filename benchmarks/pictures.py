@@ -12,7 +12,6 @@ import io
 import os
 import re
 import subprocess
-import sys
 import tempfile
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -25,6 +24,7 @@ from mcp.types import LATEST_PROTOCOL_VERSION
 from rich.console import Console
 from rich.text import Text
 
+from harness import PALIMPSEST
 from palimpsest.core.models import Decision, EntityType, Event, Fact, NamedEntity, Provenance, Relation, Scope
 from palimpsest.core.settings import load_settings
 from palimpsest.memory import open_memory
@@ -186,7 +186,7 @@ def terminal(folder: Path, commands: Sequence[tuple[str, ...]] = COMMANDS, title
 
 def output(arguments: tuple[str, ...], folder: Path) -> str:
     """Return what a command prints."""
-    program = [sys.executable, "-m", "palimpsest", "--data-dir", str(folder / "memory"), "--user", "mira"]
+    program = [*PALIMPSEST, "--data-dir", str(folder / "memory"), "--user", "mira"]
     env = {**os.environ, "COLUMNS": str(COLUMNS)}
     done = subprocess.run([*program, *arguments], env=env, cwd=folder, capture_output=True, text=True, check=True)
     return done.stdout

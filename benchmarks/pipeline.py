@@ -13,7 +13,6 @@ code is 1 if a case failed.
 
 from __future__ import annotations
 
-import argparse
 import os
 import statistics
 import sys
@@ -25,9 +24,9 @@ import anyio
 
 import embedders
 from cases.data import CASES_FILE, CONVERSATION_FILE, Case, read_cases, read_conversation
-from cases.endpoint import ModelCall, forwarded, scripted
-from cases.judge import described, failures, related
-from cases.run import End, run
+from cases.judge import failures
+from cases.run import End, ModelCall, forwarded, run, scripted
+from harness import parser_of
 
 STAGES = ("extract", "decide")
 
@@ -65,7 +64,7 @@ def table(case: Case, end: End, faults: Sequence[str]) -> Iterator[str]:
         ("absent", expected.absent, []),
     ):
         for pattern in patterns:
-            yield f"  {f'should be {word}':<20} {described(pattern)}"
+            yield f"  {f'should be {word}':<20} {pattern}"
         for text in texts:
             yield f"  {f'is {word}':<20} {text}"
     for word, relations, should in (
@@ -73,7 +72,7 @@ def table(case: Case, end: End, faults: Sequence[str]) -> Iterator[str]:
         ("formerly related", [item for item in end.related if not item.is_current], expected.formerly_related),
         ("unrelated", [], expected.unrelated),
     ):
-        yield from (f"  {f'should be {word}':<27} {related(item)}" for item in should)
+        yield from (f"  {f'should be {word}':<27} {item}" for item in should)
         yield from (f"  {f'is {word}':<27} {item.line}" for item in relations)
     for note in end.notes:
         yield f"  {'the reply says':<20} {note}"
@@ -108,7 +107,7 @@ async def count_tokens_of_conversation(options: Namespace) -> None:
 
 
 def _parser() -> ArgumentParser:
-    parser = ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--cases", type=Path, nargs="?", const=CASES_FILE, metavar="FILE", help="run written cases")
     parser.add_argument("--only", nargs="+", metavar="ID", help="run these cases only")
     parser.add_argument("--tokens", action="store_true", help="count the prompts of a written conversation")

@@ -12,7 +12,6 @@ one, and there is no language model.
 
 from __future__ import annotations
 
-import argparse
 import difflib
 import json
 import os
@@ -26,6 +25,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from string import Template
 from typing import IO, Any, cast
 
 import anyio
@@ -34,7 +34,10 @@ from mcp import Client, StdioServerParameters
 from mcp.shared.exceptions import MCPError
 from mcp.types import PromptReference, ResourceTemplateReference
 
+from harness import environment, parser_of
+
 HERE = Path(__file__).parent
+CALLS = HERE / "record_calls.json"
 BEGIN = datetime(2026, 5, 4, 9, 0, tzinfo=UTC)
 """A Monday. The first call is then, and each one a minute after the one before it."""
 
@@ -130,135 +133,62 @@ class Recorder:
     @property
     def environment(self) -> dict[str, str]:
         """Return the environment of the memory's processes."""
-        kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH", "LANG") if name in os.environ}
-        return kept | {
-            "HOME": str(self.folder),
-            "RECORD_CLOCK": str(self.folder / "clock"),
-            "PALIMPSEST_DATA_DIR": str(self.folder / "data"),
-            "PALIMPSEST_USER_ID": "alice",
-            "PALIMPSEST_EMBEDDER__PROVIDER": "static",
-            "PALIMPSEST_TIMEZONE": "Europe/Prague",
-            "COLUMNS": "120",
-            "NO_COLOR": "1",
-            "TERM": "dumb",
-        }
+        settings = {"embedder__provider": "static", "timezone": "Europe/Prague"}
+        shown = {"RECORD_CLOCK": str(self.folder / "clock"), "COLUMNS": "120", "NO_COLOR": "1", "TERM": "dumb"}
+        return environment(self.folder, **settings) | shown
 
 
-def facts() -> list[dict[str, Any]]:
-    """Return the facts of the first persona of the everyday memories, and the questions about them."""
-    return json.loads((HERE / "everyday.json").read_text("utf-8"))
+def calls(kind: str, ids: Sequence[str] = (), folder: Path | None = None) -> list[Any]:
+    """Return the calls of a kind from `record_calls.json`, with the ids of memories that their answers gave."""
+    given = {f"id{number}": memory_id for number, memory_id in enumerate(ids)} | {"folder": str(folder)}
+    return json.loads(Template(CALLS.read_text("utf-8")).safe_substitute(given))[kind]
 
 
-async def _tool(recorder: Recorder, client: Client, name: str, **arguments: Any) -> list[str]:
+async def _tool(recorder: Recorder, client: Client, name: str, arguments: dict[str, Any]) -> list[str]:
     """Record a call of a tool, and return the ids that it answers with."""
+    answer = await _asked(recorder, f"{name} {json.dumps(arguments)}", client.call_tool, name, arguments)
+    content = answer.get("structured_content")
+    return list(dict.fromkeys(re.findall(r"\"id\": ?\"([0-9a-f-]{36})\"", json.dumps(content))))
+
+
+async def _asked(recorder: Recorder, call: str, function: Any, *arguments: Any) -> Any:
+    """Record what a request is answered with, and return it."""
     recorder.tick()
     try:
-        result = await client.call_tool(name, arguments)
+        answer = (await function(*arguments)).model_dump(mode="json", exclude_none=True)
     except MCPError as error:
-        recorder.keep(f"{name} {json.dumps(arguments)}", f"error: {error}")
-        return []
-    recorder.keep(f"{name} {json.dumps(arguments)}", result.model_dump(mode="json", exclude_none=True))
-    found = re.findall(r"\"id\": ?\"([0-9a-f-]{36})\"", json.dumps(result.structured_content))
-    return list(dict.fromkeys(found))
+        answer = {"error": str(error)}
+    recorder.keep(call, answer)
+    return answer
 
 
-async def _fill(recorder: Recorder, client: Client) -> tuple[list[str], list[str]]:
-    """Store facts, conversations, relations and a document, and return ids and questions."""
-    persona = facts()[0]
-    ids: list[str] = []
-    for fact in persona["facts"]:
-        ids += (await _tool(recorder, client, "add_memory", text=fact["text"], at=fact["at"]))[:1]
-    stated = [["Lena", "works at", "Ferrow"]]
-    await _tool(recorder, client, "add_memory", text="Lena works at Ferrow", relations=stated)
-    await _tool(recorder, client, "add_memory", text="My sister Lena lives in Brno", metadata={"tags": ["family"]})
-    await _tool(recorder, client, "add_memory", text="Deploys run at 9 on Mondays", scope={"project": "quay"})
-    await _tool(recorder, client, "add_memory", text="Ada works at Acme", scope={"project": "quay"})
-    for session in ("s1", "s2"):
-        messages = [
-            {"role": "user", "content": f"I am learning the cello, lesson {number} of {session}", "name": "Alice"}
-            if number % 2
-            else {"role": "assistant", "content": f"Noted: practise scale {number}."}
-            for number in range(6)
-        ]
-        await _tool(recorder, client, "add_memory", messages=messages, scope={"run_id": session})
-    await _tool(recorder, client, "add_memory", messages=[{"role": "user", "content": "forget about the ThinkPad"}])
-    return ids, [question["q"] for question in persona["questions"]] + persona["unknown"]
-
-
-async def _tools(recorder: Recorder, client: Client) -> None:
-    ids, questions = await _fill(recorder, client)
-
-    async def call(name: str, **arguments: Any) -> None:
-        await _tool(recorder, client, name, **arguments)
-
-    for question in questions:
-        await call("search_memories", query=question)
-    for options in (
-        {"limit": 3},
-        {"limit": 50},
-        {"filters": {"type": "memory"}},
-        {"filters": {"type": "message"}},
-        {"filters": {"tags": "family"}},
-        {"filters": {"happened_at": {"gte": "2026-01-01"}}},
-        {"filters": {"nothing": 1}},
-        {"as_of": "2026-02-01"},
-        {"scope": {"project": "quay"}},
-        {"scope": {"project": "*"}},
-        {"max_tokens": 120},
-        {"deleted": True},
-        {"unknown": 1},
-    ):
-        await call("search_memories", query="Where does Lena work, and when are deploys?", **options)
-        await call("list_memories", **options)
-    first, second, third = ids[:3]
-    await call("update_memory", memory_id=first, text="User is a staff engineer at Ferrow.")
-    await call("update_memory", memory_id=second, metadata={"tags": ["style"], "source": "talk"})
-    await call("update_memory", memory_id=third, restore=True)
-    await call("update_memory", memory_id="nothing", text="x")
-    await call("add_memory", text="Lena moved to Olomouc", replaces=[ids[4]])
-    await call("delete_memory", memory_ids=[ids[5]])
-    await call("delete_memory", memory_ids=[ids[5], "nothing"])
-    await call("update_memory", memory_id=ids[5], restore=True)
-    await call("delete_memory", all=True)
-    for memory_id in (*ids[:6], "0000", None):
-        await call("get_history", **({"memory_id": memory_id} if memory_id else {}))
-    for kind in ("", "recent", "day", "day:yesterday", "session", "session:s1", "overall", "profile", "project"):
-        await call("get_summary", **({"kind": kind} if kind else {}))
-    for kind in ("procedures", "about:Lena", "about:Nobody", "wrong"):
-        await call("get_summary", kind=kind)
-    await call("add_memory")
-    await call("add_memory", text="")
-    await call("add_memory", text="my password is hunter2secret9")
-    await call("nothing")
-    await _rest(recorder, client, ids)
+async def _over_stdio(recorder: Recorder) -> None:
+    recorder.tick()
+    server = StdioServerParameters(
+        command=sys.executable, args=["-c", CHILD, "serve"], env=recorder.environment, cwd=recorder.folder
+    )
+    persona = json.loads((HERE / "everyday.json").read_text("utf-8"))[0]
+    async with Client(server) as client:
+        recorder.keep("instructions", client.instructions or "")
+        ids: list[str] = []
+        for fact in persona["facts"]:
+            ids += (await _tool(recorder, client, "add_memory", {"text": fact["text"], "at": fact["at"]}))[:1]
+        for name, arguments in calls("fill"):
+            await _tool(recorder, client, name, arguments)
+        for question in [question["q"] for question in persona["questions"]] + persona["unknown"]:
+            await _tool(recorder, client, "search_memories", {"query": question})
+        for name, arguments in calls("tools", ids):
+            await _tool(recorder, client, name, arguments)
+        await _rest(recorder, client, ids)
 
 
 async def _rest(recorder: Recorder, client: Client, ids: Sequence[str]) -> None:
     """Record the lists, the resources, the prompts and the completions."""
-    for name, listed in (
-        ("tools", await client.list_tools()),
-        ("resources", await client.list_resources()),
-        ("templates", await client.list_resource_templates()),
-        ("prompts", await client.list_prompts()),
-    ):
-        recorder.keep(f"list {name}", listed.model_dump(mode="json", exclude_none=True))
-    fixed = ("memory://summary", "memory://recent", "memory://entities", "memory://none")
-    uris = (*fixed, *(f"memory://{memory_id}" for memory_id in ids[:5]), *(f"memory://{ids[0]}/history",))
-    for uri in (
-        *uris,
-        "entity://Lena",
-        "entity://Nobody",
-        "conversation://s1",
-        "conversation://none",
-        "document://none",
-    ):
+    for listed in (client.list_tools, client.list_resources, client.list_resource_templates, client.list_prompts):
+        await _asked(recorder, listed.__name__, listed)
+    for uri in calls("resources", ids):
         await _asked(recorder, f"read {uri}", client.read_resource, uri)
-    for name, arguments in (
-        ("recall", {"topic": "Lena"}),
-        ("remember-this-conversation", {}),
-        ("review-memory", {}),
-        ("no", {}),
-    ):
+    for name, arguments in calls("prompts"):
         await _asked(recorder, f"prompt {name}", client.get_prompt, name, arguments)
     for template in (await client.list_resource_templates()).resource_templates:
         uri = template.uri_template
@@ -269,25 +199,6 @@ async def _rest(recorder: Recorder, client: Client, ids: Sequence[str]) -> None:
                 await _asked(recorder, f"complete {uri} {value}", client.complete, reference, asked)
     reference = PromptReference(type="ref/prompt", name="recall")
     await _asked(recorder, "complete recall", client.complete, reference, {"name": "topic", "value": "L"})
-
-
-async def _asked(recorder: Recorder, call: str, function: Any, *arguments: Any) -> None:
-    recorder.tick()
-    try:
-        answer = (await function(*arguments)).model_dump(mode="json", exclude_none=True)
-    except MCPError as error:
-        answer = f"error: {error}"
-    recorder.keep(call, answer)
-
-
-async def _over_stdio(recorder: Recorder) -> None:
-    recorder.tick()
-    server = StdioServerParameters(
-        command=sys.executable, args=["-c", CHILD, "serve"], env=recorder.environment, cwd=recorder.folder
-    )
-    async with Client(server) as client:
-        recorder.keep("instructions", client.instructions or "")
-        await _tools(recorder, client)
 
 
 @contextmanager
@@ -316,10 +227,6 @@ def _commands(recorder: Recorder) -> Generator[Any]:
         process.wait(TIMEOUT)
 
 
-def _ids(run: Any) -> list[str]:
-    return list(dict.fromkeys(re.findall(r'"(?:memory_)?id": "([0-9a-f-]{36})"', run("list", "--json"))))
-
-
 def _run_commands(recorder: Recorder) -> None:
     note = recorder.folder / "note.md"
     note.write_text("# Boats\n\nThe skiff lies in dock 4. Paint it in May.\n\n## Sails\n\nThe jib is torn.\n")
@@ -331,126 +238,19 @@ def _run_commands(recorder: Recorder) -> None:
     with _commands(recorder) as run:
         run("learn", str(note))
         run("learn", str(talk), "--json")
-        ids = _ids(run)
-        for reading in (
-            ("--version",),
-            ("--help",),
-            ("list",),
-            ("list", "--deleted"),
-            ("list", "--limit", "3"),
-            ("search", "Where does Lena work?"),
-            ("search", "--limit", "2", "port 8084"),
-            ("search", "zebra"),
-            *(("get", memory_id) for memory_id in ids[:4]),
-            *(("history", memory_id) for memory_id in ids[:4]),
-            ("get", "nothing"),
-            ("summary",),
-            ("summary", "profile"),
-            ("log",),
-            ("conversations",),
-            ("conversations", "s1"),
-            ("messages",),
-            ("documents",),
-            ("entities",),
-            ("entity", "show", "Lena"),
-            ("entity", "show", "Nobody"),
-            ("graph",),
-            ("graph", "--format", "dot"),
-            ("graph", "--format", "graphml"),
-            ("projects",),
-            ("fading",),
-            ("jobs",),
-            ("doctor",),
-            ("doctor", "--deep"),
-            ("embedder",),
-            ("prompts", "list"),
-            ("prompts", "check"),
-            ("prompts", "show", "extract"),
-            ("token", "list"),
-            ("install",),
-            ("restore",),
-            ("migrate", "--dry-run"),
-            ("show", "x"),
-            ("nothing",),
-        ):
+        ids = list(dict.fromkeys(re.findall(r'"(?:memory_)?id": "([0-9a-f-]{36})"', run("list", "--json"))))
+        for reading in calls("readings", ids, recorder.folder):
             run(*reading)
             run(*reading, "--json")
-        for command in _command_names(run("--help")):
+        for command in re.findall(r"^│ ([a-z]+)  +\S", run("--help"), re.MULTILINE):
             run(command, "--help")
-        _write_commands(recorder, run, ids)
-
-
-def _command_names(text: str) -> Iterator[str]:
-    """Yield the commands that a help lists, in its order."""
-    for line in text.splitlines():
-        if found := re.match(r"  ([a-z]+)  +\S", line):
-            yield found[1]
-
-
-def _write_commands(recorder: Recorder, run: Any, ids: Sequence[str]) -> None:
-    exported = str(recorder.folder / "memory.jsonl")
-    run("export", exported)
-    run("export", str(recorder.folder / "pages"), "--format", "markdown")
-    for writing in (
-        ("add", "The kettle is blue"),
-        ("add", "The gate is green", "--metadata", "tags=home", "--at", "2026-05-01"),
-        ("edit", ids[0], "User is a principal engineer at Ferrow."),
-        ("edit", "nothing", "x"),
-        ("delete", ids[1]),
-        ("undelete", ids[1]),
-        ("undo",),
-        ("undo", "--edit", "3"),
-        ("entity", "rename", "Lena", "Lena Brandt"),
-        ("import", str(recorder.folder / "pages"), "--dry-run"),
-        ("import", exported, "--dry-run"),
-        ("backup",),
-        ("token", "create", "laptop"),
-        ("token", "list"),
-        ("rebuild",),
-        ("purge", ids[2], "--yes"),
-        ("purge", "nothing", "--yes"),
-        ("log",),
-    ):
-        run(*writing, "--json")
-    recorder.keep("exported", Path(exported).read_text("utf-8") if Path(exported).exists() else "none")
-    for page in sorted((recorder.folder / "pages").rglob("*.md")):
-        recorder.keep(f"page {page.name}", page.read_text("utf-8"))
-
-
-PAGES = (
-    "/",
-    "/?q=Where+does+Lena+work",
-    "/?q=port&kind=messages",
-    "/?project=quay",
-    "/edits",
-    "/timeline",
-    "/timeline?unit=year",
-    "/timeline?day=2026-05-04",
-    "/entities",
-    "/entities/graph",
-    "/entities/graph.json",
-    "/conversations",
-    "/conversations/s1",
-    "/documents",
-    "/summaries",
-    "/activity",
-    "/duplicates",
-    "/conflicts",
-    "/deleted",
-    "/captured",
-    "/care",
-    "/care/findings",
-    "/care/backups",
-    "/care/import",
-    "/care/export/jsonl",
-    "/care/tokens",
-    "/care/settings",
-    "/care/prompts",
-    "/care/prompts/extract",
-    "/sign-in",
-    "/nothing",
-    "/memories/nothing",
-)
+        for export in calls("exports", folder=recorder.folder):
+            run(*export)
+        for writing in calls("writings", ids, recorder.folder):
+            run(*writing, "--json")
+    exported = recorder.folder / "memory.jsonl"
+    for page in (exported, *sorted((recorder.folder / "pages").rglob("*.md"))):
+        recorder.keep(f"exported {page.name}", page.read_text("utf-8") if page.exists() else "none")
 
 
 def _pages(recorder: Recorder) -> None:
@@ -474,7 +274,7 @@ def _pages(recorder: Recorder) -> None:
             ids = list(dict.fromkeys(re.findall(r"/memories/([0-9a-f-]{36})", first)))
             entities = list(dict.fromkeys(re.findall(r"/entities/([0-9a-f-]{36})", browser.get("/entities").text)))
             more = (f"/memories/{memory_id}" for memory_id in ids[:8])
-            for path in (*PAGES, *more, *(f"/entities/{entity_id}" for entity_id in entities[:4])):
+            for path in (*calls("pages"), *more, *(f"/entities/{entity_id}" for entity_id in entities[:4])):
                 recorder.tick()
                 answer = browser.get(path)
                 recorder.keep(f"GET {path}", f"{answer.status_code}\n{answer.text}")
@@ -514,7 +314,7 @@ def differences(before: Sequence[dict[str, Any]], after: Sequence[dict[str, Any]
 
 def main() -> None:
     """Record, and write the record or compare it."""
-    parser = argparse.ArgumentParser(description="Record what a filled memory answers to some 400 calls, and compare.")
+    parser = parser_of(__doc__)
     parser.add_argument("--write", type=Path, help="the file that the record is written to")
     parser.add_argument("--compare", type=Path, help="an older record")
     arguments = parser.parse_args()

@@ -8,7 +8,6 @@ static one. `--list` names the files.
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tempfile
 import threading
@@ -20,6 +19,7 @@ from typing import Any
 import anyio
 
 import palimpsest
+from harness import parser_of
 from palimpsest.core.models import Scope
 from palimpsest.core.settings import load_settings
 from palimpsest.memory import Memory, open_memory
@@ -64,7 +64,7 @@ def count(folder: Path) -> dict[str, set[str]]:
 
 def main() -> None:
     """Print how many files each call passes through."""
-    parser = argparse.ArgumentParser(description="Count the files that an add and a search pass through.")
+    parser = parser_of(__doc__)
     parser.add_argument("--list", action="store_true", help="name them")
     listed = parser.parse_args().list
     with tempfile.TemporaryDirectory() as folder:

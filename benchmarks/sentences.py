@@ -1,4 +1,4 @@
-"""Generate short memories and questions about them from word lists and a seed, and write an export file of them.
+"""Generate short memories and questions about them from word lists and a seed.
 
 Each kind of word (names, verbs, things, …) has a head of common English words and a tail of rare made-up words. The
 n-th word of a kind is drawn about n to the power of -1.25 times as often as the first (Zipf's law). About one in six
@@ -8,19 +8,10 @@ words of a memory is made up.
 from __future__ import annotations
 
 import itertools
-import json
 import random
-import uuid
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
-
-AGENT = "coder"
-"""The agent of one memory in a hundred. The other memories have no agent."""
 
 MIN_WORDS, MAX_WORDS = 6, 14
-FIRST_DAY = datetime(2024, 1, 1, tzinfo=UTC)
-DAYS = 600.0
 
 HEADS = """\
 name User Anna Ben Carla David Elena Farid Grace Hugo Ines Jonas Keiko Liam Maya Noor Oscar Priya Rosa Samir Tara \
@@ -39,8 +30,15 @@ place Berlin London Paris Oslo Lisbon Boston Kyoto Vienna Lagos Porto Quito Tall
 Madrid Rome Dublin Prague Warsaw Athens Cairo Lima Seoul Toronto Chicago Denver Austin Zurich Hamburg Leeds Bergen
 time Monday Friday March summer weekends June Sunday evenings October winter Tuesday mornings 2024 2023 lunchtime 2019
 """
-TAILS = {"name": 4_000, "verb": 600, "thing": 12_000, "quality": 1_500, "place": 3_000, "time": 0}
-ENDINGS = {"name": "a", "verb": "ed", "thing": "er", "quality": "ish", "place": "burg", "time": ""}
+TAILS = {
+    "name": (4_000, "a"),
+    "verb": (600, "ed"),
+    "thing": (12_000, "er"),
+    "quality": (1_500, "ish"),
+    "place": (3_000, "burg"),
+    "time": (0, ""),
+}
+"""How many rare words each kind has, and how they end."""
 
 OPENINGS = (
     "{name} {verb} the {quality} {thing} in {place}",
@@ -74,9 +72,9 @@ class Sentences:
 
     def __init__(self, seed: int) -> None:
         self._rng = random.Random(seed)  # noqa: S311 - not a secret
-        heads = {kind: words for kind, *words in (line.split() for line in HEADS.splitlines())}
         # The words are the same for every seed. Only the texts made of them differ.
         word_rng = random.Random(0)  # noqa: S311 - not a secret
+        heads = {kind: words for kind, *words in (line.split() for line in HEADS.splitlines())}
         self._words = {kind: [*head, *_made_up_words(word_rng, kind)] for kind, head in heads.items()}
         self._weights = {
             kind: list(itertools.accumulate((rank + 2) ** -STEEPNESS for rank in range(len(words))))
@@ -114,8 +112,7 @@ class Sentences:
         if memory is None:
             words = [self._word(self._rng.choice(list(self._words))) for _ in range(word_count)]
         else:
-            memory_words = memory.split()
-            words = self._rng.sample(memory_words, min(word_count, len(memory_words)))
+            words = self._rng.sample(memory.split(), min(word_count, len(memory.split())))
         return frame.format(" ".join(words)) + "?"
 
     def _filled(self, frame: str) -> str:
@@ -127,63 +124,9 @@ class Sentences:
 
 def _made_up_words(rng: random.Random, kind: str) -> list[str]:
     """Return the rare words of a kind, which are made of syllables."""
+    count, ending = TAILS[kind]
     words: dict[str, None] = {}
-    while len(words) < TAILS[kind]:
-        word = "".join(rng.choices(SYLLABLES, k=rng.randint(2, 3))) + ENDINGS[kind]
+    while len(words) < count:
+        word = "".join(rng.choices(SYLLABLES, k=rng.randint(2, 3))) + ending
         words[word.capitalize() if kind in ("name", "place") else word] = None
     return list(words)
-
-
-def agent_of(number: int) -> str:
-    """Return the agent of the memory with this number. Every hundredth memory has one."""
-    return AGENT if number % 100 == 50 else ""
-
-
-def write_export(file: Path, user_id: str, texts: Sequence[str]) -> None:
-    """Write texts as a Palimpsest export. Their times are spread evenly, and each text is an edit of its own."""
-    with file.open("w", encoding="utf-8") as export:
-        export.write(json.dumps({"format": "palimpsest-export", "version": 1, "user_id": user_id}) + "\n")
-        for number, text in enumerate(texts):
-            at = (FIRST_DAY + timedelta(days=DAYS * number / len(texts))).isoformat()
-            export.write(json.dumps(_line(number, text, at)) + "\n")
-
-
-def _line(number: int, text: str, at: str) -> dict[str, object]:
-    labels: dict[str, object] = {"metadata": {}, "keywords": [], "tags": []}
-    origin = {"actor_id": "", "role": ""}
-    version = {
-        "id": str(uuid.uuid5(uuid.NAMESPACE_OID, str(number))),
-        "old_memory": None,
-        "new_memory": text,
-        "event": "ADD",
-        "created_at": at,
-        "updated_at": at,
-        "is_deleted": False,
-        **origin,
-        "state": {**labels, "happened_at": None, "valid_from": at, "superseded_by": None},
-        "stage": "agent",
-        "model": "",
-        "prompt": "",
-        "caller": "benchmark",
-        "change": number + 1,
-    }
-    return {
-        "type": "memory",
-        "id": str(uuid.uuid5(uuid.NAMESPACE_URL, str(number))),
-        "project": "",
-        "agent_id": agent_of(number),
-        "run_id": "",
-        "text": text,
-        **labels,
-        **origin,
-        "happened_at": None,
-        "valid_from": at,
-        "valid_until": None,
-        "created_at": at,
-        "updated_at": at,
-        "deleted_at": None,
-        "superseded_by": None,
-        "revision": 1,
-        "history": [version],
-        "sources": [],
-    }

@@ -17,7 +17,7 @@ from typing import Any
 
 import anyio
 
-from clients import TOPICS
+from harness import TOPICS, USER
 from palimpsest.admin.backup import back_up, restore
 from palimpsest.core.clock import now
 from palimpsest.core.errors import InputError
@@ -25,14 +25,14 @@ from palimpsest.core.models import EXPIRES_AT, PINNED, UNDO, Relation, Scope, Un
 from palimpsest.core.settings import Settings, load_settings
 from palimpsest.memory import Memory, open_memory
 
-SCOPE = Scope("alice")
+SCOPE = Scope(USER)
 NAMES = ("Ana", "Tom", "Zürich", "Zurich", "Ferrow", "Ferrow AG", "Lyon", "Mika Øst", "王芳", "github.com/a/b")
 RELATIONS = ("lives in", "works at", "knows", "reports to")
 CALLS_PER_DAY = 60
-"""How often the scripted model may be asked a day in the background. Set by hand, so that long runs reach it."""
+"""How often the scripted model may be asked a day in the background. Long runs reach it."""
 
 LASTING_SECONDS = 2.0
-"""How long a memory lasts that is stored with an end. Set by hand: some end while a worker lives, some after it."""
+"""How long a memory lasts that is stored with an end. Some end while a worker lives, some after it."""
 
 RELATED = 0.7
 """The share of the texts that come with relations between names, which all rounds have in common."""
@@ -41,7 +41,7 @@ RELATED = 0.7
 def settings_for(folder: Path, base_url: str = "", embedder: str = "local") -> Settings:
     """Return the settings, which are the same for the workers and for the check. Everything is on."""
     values: dict[str, Any] = {
-        "user_id": "alice",
+        "user_id": USER,
         "llm": {"provider": "none"},
         "links": "on",
         "forgetting": "rank",

@@ -1,315 +1,233 @@
 """Measure how fast and how large the server is, by the number of memories.
 
-    python benchmarks/speed.py --sizes 100 1000 10000 --rounds 200 --json speed.json
+    python benchmarks/speed.py --sizes 100 1000 10000 --rounds 200
     python benchmarks/speed.py --sizes 1000 10000 100000 --embedder e5
 
-The server is called over stdio, with no language model. Each size has a data directory of its own, which `palimpsest
-import` fills; measures that change it use a copy. `--keep FOLDER` keeps the filled directories for the next run. That
-run then reports the import figures of the run that filled them, unless `--only import` fills them again. `--only`
-repeats some measures. `--plot FILE.png` needs matplotlib: pip install matplotlib.
+The server is called over stdio, with no language model. Each size has a data directory of its own; measures that change
+it use a copy. `--keep FOLDER` keeps the filled directories for the next run. `--only` takes some measures. `--plot
+FILE.png` needs matplotlib: pip install matplotlib.
 
 A slow embedder would take an hour for 100,000 memories. It embeds the first 1,000 of a directory; each of the others
-gets a mixture of two of their vectors (`made_vectors` in `embedders.py`), written straight into the ledger. The texts
-of the questions and of the adds are always embedded. Rows that are "less the embedding" are the median of the calls
-less the median time in which the same embedder, in the process of the benchmark, embeds the same text after the call.
+gets a mixture of two of their vectors (`made_vectors` in `embedders.py`). The texts of the questions and of the adds
+are always embedded.
 
     python benchmarks/speed.py --store postgres --sizes 1000 10000 100000 1000000 --embedder static --keep FOLDER
 
-measures a ledger in PostgreSQL beside one in SQLite, as `replicas/speed.py` says.
+measures a ledger in PostgreSQL beside one in SQLite, as `speed_postgres.py` says.
 """
 
 from __future__ import annotations
 
-import argparse
-import hashlib
-import json
+import importlib
 import os
-import platform
-import sqlite3
+import shutil
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from functools import partial
-from importlib.metadata import version
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import anyio
 
 import embedders
-from clients import STORES
-from embedders import made_vectors, model_rss, open_named, resident
-from figures import EDGE, Figures, plot, table
-from filling import USER, Filled, call, copied, fill, serving, wait_until_ready
-from palimpsest.core.protocols import Embedder
-from palimpsest.core.settings import load_settings
-from palimpsest.memory import open_memory
-from sentences import AGENT, Sentences, agent_of
-from startup import DATA, MINIMAL_SERVER, PALIMPSEST, Server, time_start
-from yardstick import LARGE_BATCH, SMALL_BATCH, filling_rate, floor
+from harness import (
+    AGENT,
+    DATA,
+    PALIMPSEST,
+    STORES,
+    Server,
+    environment,
+    fill,
+    in_turn,
+    parser_of,
+    rebuild,
+    resident,
+    serving,
+    table,
+)
+from sentences import Sentences
+from startup import first_search, start_times
 
-MEASURES = ("import", "disk", "floor", "start", "search", "list", "add")
+MEASURES = ("import", "disk", "embed", "start", "search", "list", "add")
 CALLS = {"search", "list", "add"}
 WARM_UPS = 20
 START_RUNS = 7
 FIRST_SEARCH_RUNS = 3
 
+Figures: TypeAlias = dict[str, Any]
+"""Figures by name: one number, or one number for each call."""
 
-def timed(function: Callable[[Any], object], arguments: Sequence[Any]) -> list[float]:
-    """Call a function with each argument, and return the milliseconds of each call after the warm-ups."""
-    (milliseconds,) = timed_in_turn([function], arguments)
-    return milliseconds
-
-
-def timed_in_turn(functions: Sequence[Callable[[Any], object]], arguments: Sequence[Any]) -> list[list[float]]:
-    """Call all functions with each argument, and return the milliseconds of each function after the warm-ups."""
-    milliseconds: list[list[float]] = [[] for _ in functions]
-    for argument in arguments:
-        for function, times in zip(functions, milliseconds, strict=True):
-            began = time.perf_counter()
-            function(argument)
-            times.append((time.perf_counter() - began) * 1000)
-    return [times[WARM_UPS:] for times in milliseconds]
-
-
-def difference(longer: Sequence[float], shorter: Sequence[float]) -> float:
-    """Return the difference of two medians."""
-    return statistics.median(longer) - statistics.median(shorter)
+ROWS = {
+    "import": "import, memories/s",
+    "rebuild": "rebuild of full text and index, s",
+    "disk": "disk, bytes a memory",
+    "embed": "embed a question, ms",
+    "start": "start to `initialize`, ms",
+    "minimal": "start of a minimal SDK server, ms",
+    "first_search": "start to first search answered, ms",
+    "search": "search, whole scope, ms",
+    "search_small": "search, 1 % scope, ms",
+    "list": "list, first page of 20, ms",
+    "add": "add, ms",
+    "rss": "resident memory after all calls, MB",
+    "rss_model": "of that, the embedder, MB",
+}
+PLOTTED = ("add", "search", "search_small", "list", "first_search")
 
 
-def measure_import(filled: Filled) -> Figures:
-    """Rebuild the index of a copy, and fill plain Chroma collections with the same vectors."""
-    vectors = made_vectors(filled.embedder, filled.memories)
-    with copied(filled) as home:
-        began = time.perf_counter()
-        ticks = anyio.run(_rebuilt, home / DATA)
-        seconds = time.perf_counter() - began
-        (first, first_done), (last, last_done) = ticks[0], ticks[-1]
-        rate = (last_done - first_done) / (last - first)
-        small = filling_rate(home / "small", vectors, SMALL_BATCH)
-        large = filling_rate(home / "large", vectors, LARGE_BATCH)
-    return {
-        "rebuild_seconds": seconds,
-        "index_rate": rate,
-        "chroma_rate_small": small,
-        "chroma_rate_large": large,
-        "index_to_chroma_small": rate / small,
-        "index_to_chroma_large": rate / large,
-    }
+@dataclass(frozen=True)
+class Measured:
+    """What is measured: a filled directory, its memories, an embedder, and how often each call is made."""
+
+    home: Path
+    sentences: Sentences
+    memories: Sequence[str]
+    embedder: str
+    rounds: int
+
+    def serve(self) -> Any:
+        """Run a server on the memories."""
+        return serving(self.home, embedder__provider=self.embedder, llm__provider="none")
+
+    def questions(self, known: Sequence[str] | None = None) -> Sequence[str]:
+        """Return questions about known memories, all by default, also for the warm-ups."""
+        return self.sentences.questions(WARM_UPS + self.rounds, known or self.memories)
 
 
-async def _rebuilt(data_dir: Path) -> list[tuple[float, int]]:
-    """Rebuild as `palimpsest rebuild` does. Return samples of (time, vectors in the index)."""
-    ticks: list[tuple[float, int]] = []
+def measure_import(it: Measured) -> Figures:
+    """Import an export of all memories into a new directory, and rebuild the index of theirs."""
+    file, new = it.home / "memories.jsonl", it.home / "imported"
+    shutil.rmtree(new, ignore_errors=True)
+    new.mkdir()
+    file.unlink(missing_ok=True)
+    _run(it.home, "export", str(file))
+    imported = _run(new, "import", str(file))
+    began = time.perf_counter()
+    anyio.run(rebuild, it.home / DATA, it.embedder)
+    return {"import": len(it.memories) / imported, "rebuild": time.perf_counter() - began}
 
-    def report(done: int, _: int) -> None:
-        if ticks and done < ticks[-1][1]:
-            ticks.clear()  # the reports so far were about another part of the work
-        ticks.append((time.perf_counter(), done))
 
-    async with open_memory(load_settings(data_dir=data_dir), background=False) as memory:
-        await memory.care.rebuild(report)
-    return ticks
+def _run(home: Path, *arguments: str) -> float:
+    """Run a command on the data directory in `home`, and return the seconds it took."""
+    began = time.perf_counter()
+    subprocess.run((*PALIMPSEST, *arguments), cwd=home, env=environment(home), check=True, capture_output=True)
+    return time.perf_counter() - began
 
 
-def measure_disk(filled: Filled) -> Figures:
+def measure_disk(it: Measured) -> Figures:
     """Return the bytes for each memory, after all processes have closed the directory."""
-    sizes = {path.relative_to(filled.data): path.stat().st_size for path in filled.data.rglob("*") if path.is_file()}
-    count = len(filled.memories)
-    return {
-        "bytes_total": sum(sizes.values()) / count,
-        "bytes_ledger": sum(size for path, size in sizes.items() if path.name.startswith("ledger.db")) / count,
-        "bytes_index": sum(size for path, size in sizes.items() if path.parts[0] == "index") / count,
-    }
+    files = [path for path in (it.home / DATA).rglob("*") if path.is_file()]
+    return {"disk": sum(path.stat().st_size for path in files) / len(it.memories)}
 
 
-def measure_floor(filled: Filled, home: Path, rounds: int) -> Figures:
-    """Time the steps that every search by meaning and by words needs."""
-    questions = filled.sentences.questions(WARM_UPS + rounds, filled.memories)
-    filling_rate(home / "alone", made_vectors(filled.embedder, filled.memories), LARGE_BATCH)
-    parts = list(floor(home / "alone", home / DATA / "ledger.db", open_named(filled.embedder), questions))[WARM_UPS:]
-    embed, near, words = (list(part) for part in zip(*parts, strict=True))
-    return {"floor_embed": embed, "floor_vectors": near, "floor_words": words, "floor": [sum(part) for part in parts]}
+def measure_start(it: Measured) -> Figures:
+    """Time starts of Palimpsest and of a minimal server in turn, and starts with a search."""
+    ours, minimal = start_times(it.home, START_RUNS)
+    asked = it.questions()[1 : 2 * FIRST_SEARCH_RUNS : 2]  # every second question is about a memory
+    searches = [first_search(it.home, question, it.embedder) for question in asked]
+    return {"start": ours, "minimal": minimal, "first_search": searches}
 
 
-def measure_start(filled: Filled, home: Path) -> Figures:
-    """Time starts of Palimpsest and of a minimal server in turn, after a warm-up of each, and starts with a search."""
-    script = home / "minimal_server.py"
-    script.write_text(MINIMAL_SERVER, encoding="utf-8")
-    minimal = (sys.executable, str(script))
-    pairs = [(time_start(PALIMPSEST, home), time_start(minimal, home)) for _ in range(START_RUNS + 1)][1:]
-    searches: list[float] = []
-    for question in filled.sentences.questions(2 * FIRST_SEARCH_RUNS, filled.memories)[1::2]:
-        with serving(home) as (server, _):
-            hits = call(server, "search_memories", {"query": question})["results"]
-            searches.append(server.age() * 1000)
-        if not hits:
-            raise RuntimeError(f"the first search found nothing for: {question}")
-    return {
-        "start": [ours * 1000 for ours, _ in pairs],
-        "start_minimal": [theirs * 1000 for _, theirs in pairs],
-        "start_ratio": [ours / theirs for ours, theirs in pairs],
-        "first_search": searches,
-    }
-
-
-def measure_calls(filled: Filled, home: Path, chosen: set[str], rounds: int) -> Figures:
+def measure_calls(it: Measured, chosen: set[str]) -> Figures:
     """Time calls to one running server whose index is ready, and measure its memory."""
-    number = WARM_UPS + rounds
-    embedder = open_named(filled.embedder)
-    with serving(home) as (server, process_id):
-        call(server, "search_memories", {"query": filled.memories[0]})
-        wait_until_ready(home)
-        figures: Figures = {"rss_ready": resident(process_id)}
-        figures["ping"] = timed(lambda _: server.request("ping", {}), range(number))
+    with it.serve() as server:
+        server.call("search_memories", query=it.memories[0])
+        figures: Figures = {}
         if "search" in chosen:
-            figures |= _searched(server, filled, embedder, number)
+            of_agent = [text for number, text in enumerate(it.memories) if number % 100 == 50] or it.memories
+            figures["search"] = _searched(server, it.questions())
+            figures["search_small"] = _searched(server, it.questions(of_agent), scope={"agent_id": AGENT})
         if "list" in chosen:
-            figures |= _listed(server, number)
+            times = in_turn([lambda _: server.call("list_memories", limit=20)], range(WARM_UPS + it.rounds), WARM_UPS)
+            figures["list"] = times[0]
         if "add" in chosen:
-            figures |= _added(server, embedder, filled.sentences.memories(number))
-            wait_until_ready(home)
-        figures["rss"] = resident(process_id)
-    before, after = model_rss(filled.embedder, filled.memories[:number])
-    return figures | {"rss_model": after, "rss_model_share": after - before}
+            texts = it.sentences.memories(WARM_UPS + it.rounds)
+            figures["add"] = in_turn([lambda text: server.call("add_memory", text=text)], texts, WARM_UPS)[0]
+        figures["rss"] = resident(server.process.pid)
+    return figures | {"rss_model": embedders.model_rss(it.embedder, it.memories[: WARM_UPS + it.rounds])}
 
 
-def _searched(server: Server, filled: Filled, embedder: Embedder, number: int) -> Figures:
-    small = [text for place, text in enumerate(filled.memories) if agent_of(place)]
-    scope = {"agent_id": AGENT}
-    figures: Figures = {}
-    for name, known, filters in (("search", filled.memories, {}), ("search_small", small, {"scope": scope})):
-        hits: list[int] = []
+def _searched(server: Server, questions: Sequence[str], **filters: Any) -> list[float]:
+    hits: list[int] = []
 
-        def search(question: str, counts: list[int], more: dict[str, Any]) -> None:
-            counts.append(len(call(server, "search_memories", {"query": question, **more})["results"]))
+    def search(question: str) -> None:
+        hits.append(len(server.call("search_memories", query=question, **filters)["results"]))
 
-        def embed(question: str) -> None:
-            embedder.embed_queries([question])
-
-        calls = (partial(search, counts=hits, more=filters), embed)
-        figures[name], embedding = timed_in_turn(calls, filled.sentences.questions(number, known))
-        figures[f"{name}_less_embedding"] = difference(figures[name], embedding)
-        if hits.count(0) > number / 2:
-            raise RuntimeError(f"{hits.count(0)} of {number} searches found nothing: {filters}")
-    return figures
+    (times,) = in_turn([search], questions, WARM_UPS)
+    if hits.count(0) > len(hits) / 2:
+        raise RuntimeError(f"{hits.count(0)} of {len(hits)} searches found nothing: {filters}")
+    return times
 
 
-def _listed(server: Server, number: int) -> Figures:
-    cursor: dict[str, str] = {}
-
-    def turn_page(_: int) -> None:
-        page = call(server, "list_memories", {"limit": 20, **cursor})
-        cursor.clear()
-        cursor.update({"cursor": page["cursor"]} if page["cursor"] else {})
-
-    first = timed(lambda _: call(server, "list_memories", {"limit": 20}), range(number))
-    return {"list": first, "list_next": timed(turn_page, range(number))}
-
-
-def _added(server: Server, embedder: Embedder, texts: Sequence[str]) -> Figures:
-    events: list[str] = []
-
-    def add(text: str) -> None:
-        events.extend(result["event"] for result in call(server, "add_memory", {"text": text})["results"])
-
-    times, embedding = timed_in_turn((add, lambda text: embedder.embed_passages([text])), texts)
-    return {
-        "add": times,
-        "add_less_embedding": difference(times, embedding),
-        "add_first": times[:EDGE],
-        "add_last": times[-EDGE:],
-        "add_known": len(texts) - events.count("ADD"),
-    }
-
-
-def measure(size: int, home: Path, embedder: str, chosen: set[str], rounds: int, *, refill: bool) -> Figures:
+def measure(size: int, home: Path, embedder: str, chosen: set[str], rounds: int) -> Figures:
     """Fill a directory, or use the one that is there, and take the chosen measures."""
-    home.mkdir(parents=True, exist_ok=True)
     sentences = Sentences(size)
-    filled = Filled(home, sentences.memories(size), sentences, embedder)
-    name = hashlib.sha256("\n".join(filled.memories).encode()).hexdigest()[:12]
-    # The name changes with the texts and the embedder, so that a directory with others is not used.
-    fill_figures_file = home / f"filled-{embedder}-{name}.json"
-    if refill or not fill_figures_file.exists():
-        fill_figures_file.unlink(missing_ok=True)
-        fill_figures_file.write_text(json.dumps(fill(home, filled.memories, embedder)), "utf-8")
+    filled = Measured(home, sentences, sentences.memories(size), embedder, rounds)
+    fill(home, filled.memories, embedder)
     figures: Figures = {}
     if "import" in chosen:
-        figures |= json.loads(fill_figures_file.read_text("utf-8")) | measure_import(filled)
+        figures |= measure_import(filled)
     if "disk" in chosen:
         figures |= measure_disk(filled)
-    with copied(filled) as copy:
-        if "floor" in chosen:
-            figures |= measure_floor(filled, copy, rounds)
+    if "embed" in chosen:
+        figures["embed"] = in_turn([embedders.open_named(embedder).embed_query], filled.questions(), WARM_UPS)[0]
+    with tempfile.TemporaryDirectory() as folder:
+        shutil.copytree(home / DATA, Path(folder) / DATA)
+        copy = Measured(Path(folder), sentences, filled.memories, embedder, rounds)
         if "start" in chosen:
-            figures |= measure_start(filled, copy)
-        if calls := CALLS & chosen:
-            figures |= measure_calls(filled, copy, calls, rounds)
-    if {"search", "floor"} <= chosen:
-        figures["search_to_floor"] = statistics.median(figures["search"]) / statistics.median(figures["floor"])
+            figures |= measure_start(copy)
+        if chosen & CALLS:
+            figures |= measure_calls(copy, chosen)
     return figures
 
 
-def _measure_postgres(options: argparse.Namespace) -> None:
-    from replicas.speed import main as main_of_postgres  # noqa: PLC0415 - needs the driver of PostgreSQL
-
-    with tempfile.TemporaryDirectory() as folder:
-        kept = options.keep or Path(folder)
-        main_of_postgres(options.sizes, options.rounds, options.embedder, kept, options.json)
+def plot(figures_by_size: dict[int, Figures], file: Path) -> None:
+    """Draw the medians over the number of memories, with two logarithmic axes."""
+    matplotlib: Any = importlib.import_module("matplotlib")
+    matplotlib.use("Agg")
+    pyplot: Any = importlib.import_module("matplotlib.pyplot")
+    figure, axes = pyplot.subplots(figsize=(9, 5), layout="constrained")
+    for name, marker in zip(PLOTTED, "os^Dv", strict=True):
+        points = [(size, statistics.median(of[name])) for size, of in figures_by_size.items() if name in of]
+        if points:
+            axes.plot(*zip(*points, strict=True), marker=marker, label=ROWS[name].removesuffix(", ms"))
+    axes.set(xscale="log", yscale="log", xlabel="memories", ylabel="milliseconds, p50", title="Palimpsest over stdio")
+    axes.grid(visible=True, which="both", alpha=0.25)
+    figure.legend(loc="outside right upper")
+    figure.savefig(file, dpi=150)
 
 
 def main() -> None:
-    """Read the arguments, measure size by size, print a table, and write the figures to files if asked to."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--sizes", type=int, nargs="+", default=[100, 1_000, 10_000, 100_000], help="the numbers of memories"
-    )
-    parser.add_argument("--rounds", type=int, default=200, help=f"timed calls, after {WARM_UPS} warm-ups (default 200)")
-    embedders.add_option(parser)
-    parser.add_argument("--only", nargs="+", choices=MEASURES, default=[], help="take these measures only")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure to this file")
-    parser.add_argument("--plot", type=Path, metavar="FILE.png", help="draw the medians")
+    """Read the arguments, measure each size, and print a table."""
+    parser = parser_of(__doc__)
+    parser.add_argument("--sizes", type=int, nargs="+", default=[100, 1_000, 10_000], help="numbers of memories")
+    parser.add_argument("--rounds", type=int, default=100, help=f"calls of each kind, after {WARM_UPS} warm-ups")
+    parser.add_argument("--only", nargs="+", choices=MEASURES, default=MEASURES, help="take these measures only")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the filled directories here, and use them")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the medians as a PNG file")
     parser.add_argument("--store", choices=STORES, default="sqlite", help="where the ledger is (default sqlite)")
+    embedders.add_option(parser)
     options = parser.parse_args()
-    if min(options.sizes) < 100 or options.rounds < 1:
-        parser.error("--sizes must be 100 or more, and --rounds 1 or more")
-    for name in [name for name in os.environ if name.startswith(("PALIMPSEST_", "OPENAI_"))]:
-        del os.environ[name]
-    os.environ |= {"PALIMPSEST_USER_ID": USER, "PALIMPSEST_LLM__PROVIDER": "none"}
-    os.environ["PALIMPSEST_EMBEDDER__PROVIDER"] = options.embedder
-    if options.store == "postgres":
-        _measure_postgres(options)
-        return
-    chosen: set[str] = set(options.only or MEASURES)
-    refill = "import" in options.only
-    about = {
-        "python": platform.python_version(),
-        "cpus": os.cpu_count(),
-        "sqlite": sqlite3.sqlite_version,
-        "embedder": options.embedder,
-        **{name: version(name) for name in ("palimpsest-mcp", "chromadb", "mcp")},
-    }
-    figures_by_size: dict[int, Figures] = {}
     with tempfile.TemporaryDirectory() as folder:
+        kept = (options.keep or Path(folder)).absolute()
+        if options.store == "postgres":
+            from speed_postgres import measure as measure_postgres  # noqa: PLC0415 - needs an extra
+
+            print(measure_postgres(options.sizes, options.rounds, options.embedder, kept))
+            return
+        figures: dict[int, Figures] = {}
         for size in options.sizes:
-            home = (options.keep or Path(folder)).absolute() / options.embedder / str(size)
-            figures_by_size[size] = measure(size, home, options.embedder, chosen, options.rounds, refill=refill)
-            if options.json:  # after every size: the largest takes long
-                figures = {
-                    "about": about,
-                    "embedder": options.embedder,
-                    "rounds": options.rounds,
-                    "sizes": figures_by_size,
-                }
-                options.json.write_text(json.dumps(figures, indent=2) + "\n", "utf-8")
+            home = kept / options.embedder / str(size)
+            figures[size] = measure(size, home, options.embedder, set(options.only), options.rounds)
             print(f"{size:,} memories measured, load {os.getloadavg()[0]:.1f}", file=sys.stderr)
-    print(table(figures_by_size))
+    rows = [(label, *(of.get(name) for of in figures.values())) for name, label in ROWS.items()]
+    print(table(("p50 / p95", *figures), *(row for row in rows if any(value is not None for value in row[1:]))))
     if options.plot:
-        plot(figures_by_size, options.plot)
+        plot(figures, options.plot)
 
 
 if __name__ == "__main__":

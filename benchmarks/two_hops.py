@@ -9,7 +9,6 @@ lives are one memory. The bounds of links were chosen by the half "dev"; the hal
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import tempfile
@@ -20,6 +19,7 @@ from typing import Any
 import anyio
 
 import embedders
+from harness import parser_of
 from measures.hand_written import data_file
 from measures.stores import AMPLE, LIMIT, SCOPE, StoppedClock, add, embed_waiting
 from palimpsest.core.settings import load_settings
@@ -61,7 +61,7 @@ async def _ranks(memory: Memory, question: Mapping[str, Any], ids: list[str]) ->
 
 def main() -> None:
     """Measure both ways and print the figures."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--half", choices=["dev", "kept"], default="dev")
     embedders.add_option(parser)
     options = parser.parse_args()

@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fuzz
-from fuzzing.calls import Sent
-from fuzzing.expected import Answers
-from fuzzing.tally import Tally
+from fuzzing.judge import Answers, Tally
+from fuzzing.messages import Sent
 from tests.support.examples import examples
 
 pytestmark = pytest.mark.nightly

@@ -10,11 +10,9 @@ from typing import Any
 import pytest
 
 import pipeline
-from cases.data import CASES_FILE, Case, read_cases
-from cases.endpoint import scripted
+from cases.data import CASES_FILE, Case, has_words, read_cases
 from cases.judge import failures
-from cases.run import run
-from cases.words import has_words
+from cases.run import run, scripted
 from loopback import OpenAIServer
 
 CASES = read_cases(CASES_FILE)

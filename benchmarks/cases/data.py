@@ -6,6 +6,9 @@ A word of a case may be the beginning of a word, because a model words freely: "
 
 from __future__ import annotations
 
+import re
+import unicodedata
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -19,6 +22,30 @@ CONVERSATION_FILE = Path(__file__).parent.parent / "pipeline_conversation.json"
 Words: TypeAlias = tuple[str, ...]
 
 
+_FIRST_UNSPACED = "\u2e80"
+"""The first of the characters of Chinese and Japanese, whose words no space separates."""
+
+
+def has_words(text: str, words: Sequence[str]) -> bool:
+    """Return whether every word, or one of its alternatives, begins a word of the text."""
+    return all(has_any_word(text, word.split("|")) for word in words)
+
+
+def has_any_word(text: str, words: Sequence[str]) -> bool:
+    """Return whether any of the words begins a word of the text."""
+    folded = _folded(text)
+    return any(re.search(_pattern(_folded(option)), folded) for word in words for option in word.split("|"))
+
+
+def _pattern(word: str) -> str:
+    before = r"(?<!\d)" if word[0].isdigit() else "" if word[0] >= _FIRST_UNSPACED else r"(?<![^\W_])"
+    return before + re.escape(word) + (r"(?!\d)" if word[-1].isdigit() else "")
+
+
+def _folded(text: str) -> str:
+    return unicodedata.normalize("NFKC", text).casefold()
+
+
 class Part(BaseModel):
     """A part of a case. An unknown key is an error, so that a mistyped expectation is not passed over."""
 
@@ -30,6 +57,15 @@ class Pattern(Part):
 
     words: Words
     without: Words = ()
+
+    def fits(self, text: str) -> bool:
+        """Return whether a text has all words and none of those that are excluded."""
+        return has_words(text, self.words) and not has_any_word(text, self.without)
+
+    def __str__(self) -> str:
+        """Return what is asked for, as a reader of the table sees it."""
+        without = f", not {', '.join(self.without)}" if self.without else ""
+        return f"{', '.join(self.words) or 'anything'}{without}"
 
 
 class Stored(Pattern):
@@ -68,6 +104,10 @@ class Related(Part):
     name: str
     destination: str
     until: str = ""
+
+    def __str__(self) -> str:
+        """Return what is asked for, as a reader of the table sees it."""
+        return f"{self.source} — {self.name} → {self.destination}"
 
 
 class Named(Part):

@@ -1,1 +1,1 @@
-"""The parts of `compare.py`: the peers, how each is installed, run and called, and what is measured."""
+"""The parts of `compare.py`: the compared systems, what is measured of them, and a worker around each library."""

@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, expect
 from chromium import chromium
 from tests.support.browser import PATIENCE_MS, Windows
 from tests.support.page_process import run_ui
-from years.showing import store_year
+from year import store_year
 
 
 @dataclass(frozen=True)

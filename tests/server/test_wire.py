@@ -12,10 +12,9 @@ import pytest
 from hypothesis import given
 from mcp.types import INVALID_REQUEST, PARSE_ERROR, JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
-from fuzzing.calls import Sent, initialize
-from fuzzing.expected import Answers
-from fuzzing.inputs import inputs
-from fuzzing.pipes import Pipes, stdio_server
+from fuzzing.judge import Answers
+from fuzzing.messages import Sent, initialize, inputs
+from fuzzing.over_stdio import Pipes, stdio_server
 from palimpsest.server.jsonrpc import (
     MAX_DIGITS,
     MAX_JSON_DEPTH,

@@ -1,20 +1,142 @@
-"""Send requests to a server over HTTP, each on a connection of its own, and count its answers."""
+"""Send requests over HTTP with wrong headers, lengths, chunks and sessions among them, and judge the answers."""
 
 from __future__ import annotations
 
 import json
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from fuzzing.calls import Sent, call, encoded, initialize
-from fuzzing.exchanges import SESSION, Exchange, sound_headers
-from fuzzing.expected import MAX_BYTES, Answers
-from fuzzing.stdio import LIMIT, outcome
-from fuzzing.tally import Tally
+from hypothesis import strategies as st
+
+from fuzzing.judge import LIMIT, MAX_BYTES, Answers, Tally, Target, outcome
+from fuzzing.messages import LEGACY, MODERN, Sent, encoded, initialize, inputs
+
+FRAMINGS = ("length", "chunked", "no length", "too short", "too long", "two lengths", "bad chunks", "cut", "negative")
+SESSION = "{session}"
+"""Stands for the session that the run has opened."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A request over HTTP, with a body and how its length is given."""
+
+    sent: Sent
+    method: str = "POST"
+    path: str = "/mcp"
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    framing: str = "length"
+
+    @property
+    def is_whole(self) -> bool:
+        """Return whether the server can read the whole body."""
+        return self.framing in {"length", "chunked"}
+
+    def as_bytes(self, session: str) -> bytes:
+        """Return the request as it is sent."""
+        body = self.sent.data
+        framed, lengths = _framed(self.framing, body)
+        lines = [f"{self.method} {self.path} HTTP/1.1".encode("latin-1", "replace")]
+        for name, value in {"host": "localhost", "connection": "close", **self.headers}.items():
+            lines.append(f"{name}: {value.replace(SESSION, session)}".encode("latin-1", "replace"))
+        return b"\r\n".join([*lines, *lengths, b"", framed])
+
+
+def _framed(framing: str, body: bytes) -> tuple[bytes, list[bytes]]:
+    """Return a body as it is sent, and the headers that say how long it is."""
+    size = len(body)
+    chunks = b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in (body[: size // 3], body[size // 3 :]) if part)
+    match framing:
+        case "chunked":
+            return chunks + b"0\r\n\r\n", [b"transfer-encoding: chunked"]
+        case "bad chunks":
+            return b"zz\r\n" + chunks, [b"transfer-encoding: chunked"]
+        case "no length":
+            return body, []
+        case "too short":
+            return body, [b"content-length: %d" % (size // 2)]
+        case "too long" | "cut":
+            return body, [b"content-length: %d" % (size + 10)]
+        case "two lengths":
+            return chunks + b"0\r\n\r\n", [b"content-length: %d" % size, b"transfer-encoding: chunked"]
+        case "negative":
+            return body, [b"content-length: -1"]
+        case _:
+            return body, [b"content-length: %d" % size]
+
+
+_HEADER_TEXTS = st.one_of(
+    st.text(st.characters(min_codepoint=32, max_codepoint=255), max_size=30),
+    st.sampled_from(("x" * 900, "", "*/*", "0")),
+)
+_NAMES = """accept content-type mcp-session-id mcp-protocol-version mcp-method mcp-name mcp-param-text last-event-id
+host origin authorization expect content-encoding x-forwarded-for"""
+_WRONG_HEADERS = st.dictionaries(st.sampled_from(_NAMES.split()), _HEADER_TEXTS, min_size=1, max_size=3)
+_VERSIONS = st.sampled_from((LEGACY, MODERN, "2024-11-05", "2025-03-26", "1999-01-01", "DRAFT"))
+
+
+def sound_headers(body: bytes, *, modern: bool) -> dict[str, str]:
+    """Return the headers that a client sends with a message."""
+    headers = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
+    if not modern:
+        return {**headers, "mcp-protocol-version": LEGACY, "mcp-session-id": SESSION}
+    return {**headers, "mcp-protocol-version": MODERN, **_routing(body)}
+
+
+def _routing(body: bytes) -> dict[str, str]:
+    """Return the headers that repeat a message's method and the name of what it asks for, if they can be written."""
+    try:
+        message: Any = json.loads(body)
+        method: Any = message["method"]
+        params: Any = message.get("params") or {}
+        name: Any = params.get("name", params.get("uri", ""))
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return {}
+    pairs: dict[str, Any] = {"mcp-method": method, "mcp-name": name}
+    return {
+        key: value for key, value in pairs.items() if isinstance(value, str) and value.isascii() and value.isprintable()
+    }
+
+
+def exchanges(memory_ids: Sequence[str], *, long_ones: bool) -> st.SearchStrategy[list[Exchange]]:
+    """Return requests that are sent at the same time."""
+
+    def of_style(*, modern: bool) -> st.SearchStrategy[list[Exchange]]:
+        def of_inputs(batch: list[Sent]) -> list[Exchange]:
+            return [Exchange(sent, headers=sound_headers(sent.data, modern=modern)) for sent in batch]
+
+        return inputs(memory_ids, modern=modern, long_ones=long_ones).map(of_inputs)
+
+    sound = st.one_of(of_style(modern=False), of_style(modern=True))
+    return st.one_of(sound, sound, st.builds(_distorted, sound, _DISTORTIONS))
+
+
+_DISTORTIONS: st.SearchStrategy[dict[str, Any]] = st.one_of(
+    st.fixed_dictionaries({"framing": st.sampled_from(FRAMINGS)}),
+    st.fixed_dictionaries({"headers": _WRONG_HEADERS}),
+    st.fixed_dictionaries({"headers": st.fixed_dictionaries({"mcp-protocol-version": _VERSIONS})}),
+    st.fixed_dictionaries(
+        {
+            "method": st.sampled_from(("GET", "DELETE", "PUT", "HEAD", "OPTIONS", "PATCH", "BREW")),
+            "path": st.sampled_from(
+                ("/mcp", "/mcp/", "/messages/", "/sse", "/health", "/%00", "//", "/mcp?session_id=1")
+            ),
+        }
+    ),
+    st.fixed_dictionaries({"path": st.sampled_from(("/messages/", "/messages/?session_id=0", "/", "/elsewhere"))}),
+)
+
+
+def _distorted(batch: Sequence[Exchange], changes: Mapping[str, Any]) -> list[Exchange]:
+    """Return requests of which the first is changed: its headers are replaced one by one, all else as a whole."""
+    first, *rest = batch
+    sent = Sent(f"HTTP {', '.join(changes)}", first.sent.data)
+    changed = {**changes, "headers": {**first.headers, **changes.get("headers", {})}}
+    return [replace(first, sent=sent, **changed), *rest]
+
 
 AT_ONCE = 8
 STREAM_SECONDS = 0.2
@@ -35,12 +157,12 @@ class Response:
     timed_out: bool
 
 
-class HttpTarget:
+class HttpTarget(Target):
     """A server over HTTP."""
 
-    def __init__(self, host: str, port: int, process_id: int, tally: Tally) -> None:
-        self.tally = tally
-        self._address = (host, port)
+    def __init__(self, base: str, process_id: int, tally: Tally) -> None:
+        super().__init__(tally)
+        self._address = ("127.0.0.1", int(base.rpartition(":")[2]))
         self._process_id = process_id
         self._pool = ThreadPoolExecutor(AT_ONCE)
         self._session = ""
@@ -58,19 +180,6 @@ class HttpTarget:
         if session_ends or any(response.status == NOT_FOUND for response in responses):
             self._open_session()
         self.tally.measure(self._process_id)
-
-    def memory_ids(self, texts: Sequence[str]) -> list[str]:
-        """Add memories and return their ids."""
-        return [self._call("add_memory", {"text": text})["results"][0]["id"] for text in texts]
-
-    def check_life(self, text: str) -> None:
-        """Note a failure if the server does not answer, list its tools, or find what it has just added."""
-        self._open_session()
-        tools = self._ask({"jsonrpc": "2.0", "id": 1, "method": "tools/list"})["result"]["tools"]
-        (memory_id,) = self.memory_ids([text])
-        hits = self._call("search_memories", {"query": text})["results"]
-        if not tools or memory_id not in [hit["id"] for hit in hits]:
-            self.tally.fail(f"the server does not find what it added: {text}", [])
 
     def _judge(self, exchange: Exchange, response: Response, inputs: Sequence[Sent], *, session_ends: bool) -> None:
         """Note what is wrong with a response. A session that ends meanwhile need not answer any more."""
@@ -107,8 +216,8 @@ class HttpTarget:
                     connection.shutdown(socket.SHUT_WR)
                 while part := connection.recv(65_536):
                     received += part
-                    if _never_ends(exchange, received):
-                        connection.settimeout(STREAM_SECONDS)
+                    left = LIMIT - (time.perf_counter() - started)  # a stream may go on with nothing but comments
+                    connection.settimeout(STREAM_SECONDS if _never_ends(exchange, received) else max(left, 0.01))
         except TimeoutError:
             timed_out = not _never_ends(exchange, received)
         except OSError:  # the server closed the connection before it had read everything
@@ -123,10 +232,8 @@ class HttpTarget:
         ready = encoded({"jsonrpc": "2.0", "method": "notifications/initialized"})
         self._exchange(Exchange(Sent("", ready), headers=sound_headers(ready, modern=False)))
 
-    def _call(self, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        return self._ask(call(tool, arguments, f"{tool} of the run"))["result"]["structuredContent"]
-
-    def _ask(self, message: dict[str, Any]) -> dict[str, Any]:
+    def ask(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Send a sound request and return its answer."""
         data = encoded(message)
         response = self._exchange(Exchange(Sent("", data), headers=sound_headers(data, modern=False)))
         return next(answer for answer in response.messages if answer.get("id") == message["id"])

@@ -1,13 +1,19 @@
-"""What a message should be answered with, by JSON-RPC and the documented limits. The server's code is not used."""
+"""Judge answers by JSON-RPC and the documented limits, without the server's code, and count them."""
 
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Never, cast
 
-from fuzzing.calls import OPEN_ENDED
+from fuzzing.messages import OPEN_ENDED, Sent, call
+from harness import resident
+
+LIMIT = 30.0
+"""Seconds that an answer may take."""
 
 Key = tuple[str, str]
 """The type of an id, and the id as text: 1 and "1" are two ids."""
@@ -148,11 +154,9 @@ class Answers:
         return ""
 
 
-class _TooLarge:
-    """The value of a message that is too large to be parsed."""
+TOO_LARGE = object()
+"""The value of a message that is too large to be parsed."""
 
-
-TOO_LARGE = _TooLarge()
 MAX_BYTES, MAX_VALUES, MAX_DEPTH, MAX_DIGITS = 4 * 1024 * 1024, 20_000, 100, 1_000
 """The limits that docs/durability.md promises."""
 
@@ -215,3 +219,76 @@ def _is_utf8(value: int | str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+SHOWN_BYTES = 400
+
+
+@dataclass
+class Tally:
+    """What was sent to one server, how it was answered, and what went wrong.
+
+    `slowest`: the seconds of the slowest answer, and the kind of what it answered. `peak`: the most resident memory of
+    the server in MB.
+    """
+
+    name: str
+    sent: Counter[str] = field(default_factory=Counter[str])
+    answers: Counter[str] = field(default_factory=Counter[str])
+    failures: list[str] = field(default_factory=list[str])
+    slowest: tuple[float, str] = (0.0, "")
+    peak: float = 0.0
+
+    def fail(self, what: str, inputs: Sequence[Sent]) -> None:
+        """Note a failure, with the inputs that led to it."""
+        shown = "".join(f"\n    {sent.kind}: {_shown(sent.data)}" for sent in inputs)
+        self.failures.append(f"{self.name}: {what}{shown}")
+
+    def took(self, seconds: float, kind: str) -> None:
+        """Note how long an answer took."""
+        self.slowest = max(self.slowest, (seconds, kind))
+
+    def measure(self, process_id: int) -> None:
+        """Note the peak of the server's resident memory. Linux only."""
+        self.peak = resident(process_id, "VmHWM")
+
+
+def _shown(data: bytes) -> str:
+    rest = len(data) - SHOWN_BYTES
+    return f"{data[:SHOWN_BYTES]!r}" + (f" and {rest:,} bytes" if rest > 0 else "")
+
+
+class Target(ABC):
+    """A server that inputs are sent to."""
+
+    def __init__(self, tally: Tally) -> None:
+        self.tally = tally
+
+    @abstractmethod
+    def ask(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Send a sound request when no other is unanswered, and return its answer."""
+
+    def call(self, tool: str, **arguments: Any) -> dict[str, Any]:
+        """Call a tool and return its structured content."""
+        return self.ask(call(tool, arguments, f"{tool} of the run"))["result"]["structuredContent"]
+
+    def memory_ids(self, texts: Sequence[str]) -> list[str]:
+        """Add memories and return their ids."""
+        return [self.call("add_memory", text=text)["results"][0]["id"] for text in texts]
+
+    def check_life(self, text: str) -> None:
+        """Note a failure if the server does not answer, list its tools, or find what it has just added."""
+        tools = self.ask({"jsonrpc": "2.0", "id": "tools", "method": "tools/list"})["result"]["tools"]
+        (memory_id,) = self.memory_ids([text])
+        hits = self.call("search_memories", query=text)["results"]
+        if not tools or memory_id not in [hit["id"] for hit in hits]:
+            self.tally.fail(f"the server does not find what it added: {text}", [])
+
+
+def outcome(answer: dict[str, Any]) -> str:
+    """Return what kind of answer it is."""
+    if "error" in answer:
+        return f"error {answer['error']['code']}"
+    if answer["result"].get("resultType") == "input_required":
+        return "question"
+    return "tool error" if answer["result"].get("isError") else "result"

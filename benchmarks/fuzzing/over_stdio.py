@@ -1,28 +1,104 @@
-"""Send inputs to a server over stdio and count its answers."""
+"""Speak to a server over stdio in bytes, so that anything can be sent, and count its answers."""
 
 from __future__ import annotations
 
 import json
 import queue
+import subprocess
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
-from fuzzing.calls import CAPABILITIES, Sent, call, encoded, in_envelope, initialize
-from fuzzing.expected import Answers
-from fuzzing.pipes import Pipes
-from fuzzing.tally import Tally
+from fuzzing.judge import LIMIT, Answers, Tally, Target, outcome
+from fuzzing.messages import CAPABILITIES, Sent, encoded, in_envelope, initialize
+from harness import PALIMPSEST
 
 LOG_LINES = 60
-LIMIT = 30.0
-"""Seconds that an answer may take."""
 
 
-class StdioTarget:
+class Pipes:
+    """The pipes of a running server. `log` is what it wrote to stderr so far."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        if not (process.stdin and process.stdout and process.stderr):
+            raise ValueError("the process was started without pipes")
+        self.process = process
+        self.log: list[bytes] = []
+        self._stdin = process.stdin
+        self._lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self._threads = [
+            threading.Thread(target=_pump, args=(process.stdout, self._lines), daemon=True),
+            threading.Thread(target=self.log.extend, args=(process.stderr,), daemon=True),
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def send(self, *lines: bytes) -> None:
+        """Write lines. Raises BrokenPipeError if the server has ended."""
+        self._stdin.write(b"".join(line + b"\n" for line in lines))
+        self._stdin.flush()
+
+    def close(self, last: bytes = b"") -> None:
+        """Write bytes without a line's end, and close the pipe to the server."""
+        if not self._stdin.closed:
+            with suppress(BrokenPipeError):
+                self._stdin.write(last)
+            with suppress(BrokenPipeError):
+                self._stdin.close()
+
+    def line(self, timeout: float = LIMIT) -> bytes:
+        """Return the next line that the server writes. Raises queue.Empty if none comes in time."""
+        return self._lines.get(timeout=max(0.0, timeout))
+
+    def answer(self) -> dict[str, Any]:
+        """Return the next message that the server writes. Raises queue.Empty if none comes in time."""
+        return json.loads(self.line())
+
+    def ask(self, message: dict[str, Any] | bytes) -> dict[str, Any]:
+        """Send a message or a line, and return the next message that the server writes."""
+        self.send(message if isinstance(message, bytes) else json.dumps(message).encode())
+        return self.answer()
+
+    def wait(self) -> None:
+        """Wait until the server has ended and all it wrote was read."""
+        self.process.wait(LIMIT)
+        for thread in self._threads:
+            thread.join(LIMIT)
+
+
+def _pump(lines: Iterable[bytes], received: queue.SimpleQueue[bytes]) -> None:
+    for line in lines:
+        received.put(line)
+
+
+@contextmanager
+def stdio_server(folder: Path, environment: Mapping[str, str]) -> Generator[Pipes]:
+    """Run a server over stdio until the block ends."""
+    with subprocess.Popen(
+        PALIMPSEST,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment,
+        cwd=folder,
+    ) as process:
+        try:
+            pipes = Pipes(process)
+            yield pipes
+            pipes.close()
+            pipes.wait()
+        finally:
+            process.kill()
+
+
+class StdioTarget(Target):
     """A server over stdio. `reply` returns what the client replies when the server asks it."""
 
     def __init__(self, pipes: Pipes, tally: Tally, *, modern: bool) -> None:
-        self.tally = tally
+        super().__init__(tally)
         self.reply: Callable[[], dict[str, Any]] = lambda: {"error": {"code": -32601, "message": "no"}}
         self._pipes = pipes
         self._modern = modern
@@ -31,7 +107,7 @@ class StdioTarget:
         self._before: Sequence[Sent] = ()
         self._fences = 0
         if not modern:
-            self._ask(initialize(CAPABILITIES))
+            self.ask(initialize(CAPABILITIES))
             pipes.send(b'{"jsonrpc": "2.0", "method": "notifications/initialized"}')
 
     def send(self, batch: Sequence[Sent]) -> None:
@@ -71,22 +147,7 @@ class StdioTarget:
         log = b"".join(self._pipes.log[-LOG_LINES:]).decode(errors="replace")
         self.tally.fail(f"the server has ended:\n{log}", [*self._before, *lines])
 
-    def memory_ids(self, texts: Sequence[str]) -> list[str]:
-        """Add memories and return their ids."""
-        return [self._call("add_memory", {"text": text})["results"][0]["id"] for text in texts]
-
-    def check_life(self, text: str) -> None:
-        """Note a failure if the server does not answer, list its tools, or find what it has just added."""
-        tools = self._ask({"jsonrpc": "2.0", "id": "tools", "method": "tools/list"})["result"]["tools"]
-        (memory_id,) = self.memory_ids([text])
-        hits = self._call("search_memories", {"query": text})["results"]
-        if not tools or memory_id not in [hit["id"] for hit in hits]:
-            self.tally.fail(f"the server does not find what it added: {text}", [])
-
-    def _call(self, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        return self._ask(call(tool, arguments, f"{tool} of the run"))["result"]["structuredContent"]
-
-    def _ask(self, message: dict[str, Any]) -> dict[str, Any]:
+    def ask(self, message: dict[str, Any]) -> dict[str, Any]:
         """Send a request when no other is unanswered, and return its answer. Raises queue.Empty."""
         self._pipes.send(encoded(in_envelope(message, {}) if self._modern else message))
         while True:
@@ -131,12 +192,3 @@ class StdioTarget:
             self.tally.sent["replies to the server"] += 1
             self._pipes.send(encoded({"jsonrpc": "2.0", "id": message["id"], **self.reply()}))
         return message
-
-
-def outcome(answer: dict[str, Any]) -> str:
-    """Return what kind of answer it is."""
-    if "error" in answer:
-        return f"error {answer['error']['code']}"
-    if answer["result"].get("resultType") == "input_required":
-        return "question"
-    return "tool error" if answer["result"].get("isError") else "result"

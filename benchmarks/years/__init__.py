@@ -1,1 +1,0 @@
-"""A year in the life of one person, told to a memory day by day."""
