@@ -174,7 +174,8 @@ def measure(size: int, home: Path, embedder: str, chosen: set[str], rounds: int)
     if "disk" in chosen:
         figures |= measure_disk(filled)
     if "embed" in chosen:
-        figures["embed"] = in_turn([embedders.open_named(embedder).embed_query], filled.questions(), WARM_UPS)[0]
+        opened = embedders.open_named(embedder)
+        figures["embed"] = in_turn([lambda text: opened.embed_queries([text])], filled.questions(), WARM_UPS)[0]
     with tempfile.TemporaryDirectory() as folder:
         shutil.copytree(home / DATA, Path(folder) / DATA)
         copy = Measured(Path(folder), sentences, filled.memories, embedder, rounds)

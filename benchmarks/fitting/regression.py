@@ -41,7 +41,7 @@ def conditional_logit(choices: Sequence[Choice], prior: Array | None = None, sta
         rows[number, : len(choice.rows)] = choice.rows
         is_row[number, : len(choice.rows)] = True
     amount = np.array([choice.weight for choice in choices])
-    centre: Array = np.zeros(size, dtype=np.float64) if prior is None else prior
+    centre: Array = np.asarray(np.zeros(size) if prior is None else prior)
 
     def loss(weights: Array) -> tuple[float, Array]:
         scores = np.where(is_row, rows @ weights, -np.inf)
@@ -51,7 +51,7 @@ def conditional_logit(choices: Sequence[Choice], prior: Array | None = None, sta
         away = weights - centre
         return PENALTY / 2 * float(away @ away) - float(amount @ np.log(chances[:, 0] + 1e-300)), chances
 
-    weights = centre if start is None else start
+    weights: Array = centre if start is None else start
     value, chances = loss(weights)
     for _ in range(STEPS):
         means = np.einsum("ij,ijk->ik", chances, rows)
