@@ -30,8 +30,8 @@ from palimpsest.store.graph.entity_edits import UnnamedMemory, give_names
 from palimpsest.store.schema import meta
 from palimpsest.store.sqlite.ledger_files import SqliteBackups
 from palimpsest.store.sqlite.sqlite_database import SqliteDatabase
+from palimpsest.store.transaction import next_edit_number
 from palimpsest.store.upgrade import refuse_newer, upgrade
-from palimpsest.store.writes import next_edit_number
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -35,7 +35,7 @@ from palimpsest.store import contextual_keys, documents, entries, jobs, usage, w
 from palimpsest.store import links as link_queries
 from palimpsest.store import summaries as summary_queries
 from palimpsest.store.database import FullText
-from palimpsest.store.graph.identity import GraphWrite, merge, roots_of
+from palimpsest.store.graph.identity import merge, roots_of
 from palimpsest.store.rows import Query, to_memory
 from palimpsest.store.schema import (
     conversations,
@@ -50,7 +50,8 @@ from palimpsest.store.schema import (
     summaries,
     vectors,
 )
-from palimpsest.store.writes import Transaction, next_edit_number, record_message
+from palimpsest.store.transaction import Transaction, next_edit_number
+from palimpsest.store.writes import record_message
 
 # Projects: which one a repository is, what they are called, and what they hold.
 #
@@ -419,27 +420,26 @@ _BY_NAME: Query = (
 # Move the entities of a project to another one, where those of one name and a type that fits become one.
 
 
-def move_entities(write: GraphWrite, old: str) -> None:
-    """Give the entities of a project to the project of the write. Those that are the same there become one.
+def move_entities(tx: Transaction, old: str) -> None:
+    """Give the entities of a project to the project of the tx. Those that are the same there become one.
 
     Global entities, such as the user's own, belong to no project and stay.
     """
-    of_project = (entities.c.user_id == write.scope.user_id, entities.c.project == old)
-    for row in write.conn.execute(select(entities).where(*of_project).order_by(entities.c.seq)).all():
+    of_project = (entities.c.user_id == tx.scope.user_id, entities.c.project == old)
+    for row in tx.conn.execute(select(entities).where(*of_project).order_by(entities.c.seq)).all():
         if row.merged_into is None:
-            _merge_with_namesake(write, row)
-    write.conn.execute(update(entities).where(*of_project).values(project=write.scope.project))
+            _merge_with_namesake(tx, row)
+    tx.conn.execute(update(entities).where(*of_project).values(project=tx.scope.project))
 
 
-def _merge_with_namesake(write: GraphWrite, row: Row[Any]) -> None:
+def _merge_with_namesake(tx: Transaction, row: Row[Any]) -> None:
     """Merge an entity into the one of the new project that is the same, unless two of either project may be meant."""
     ours, theirs = (
-        namesakes(write.conn, row.user_id, project, row.name, row.type)
-        for project in (row.project, write.scope.project)
+        namesakes(tx.conn, row.user_id, project, row.name, row.type) for project in (row.project, tx.scope.project)
     )
     if len(theirs) == 1 and all(other.id == row.id for other in ours):
-        roots = roots_of(write.conn, [row.id, theirs[0].id])
-        merge(write, roots[row.id], roots[theirs[0].id])
+        roots = roots_of(tx.conn, [row.id, theirs[0].id])
+        merge(tx, roots[row.id], roots[theirs[0].id])
 
 
 # How projects change inside a transaction: aliases are recorded, and everything in a project moves to another.
@@ -458,7 +458,7 @@ def move(conn: Connection, full_text: FullText, user_id: str, old: str, new: str
     current_from = _newest_change(conn, user_id, old)
     touched = contextual_keys.TouchedEntries()
     provenance = Provenance(MOVE, caller=caller)
-    tx = Transaction(conn, Scope(user_id, new), provenance, now, next_edit_number(conn), {}, "", touched)
+    tx = Transaction(conn, Scope(user_id, new), provenance, now, next_edit_number(conn), touched)
     _merge_messages(tx, old, new)
     _merge_memories(tx, old, new)
     _merge_documents(tx, old, new)
@@ -471,7 +471,7 @@ def move(conn: Connection, full_text: FullText, user_id: str, old: str, new: str
         ids.update(conn.execute(select(table.c.id).where(*in_project)).scalars())
     for table in SCOPED_TABLES:
         conn.execute(update(table).where(table.c.user_id == user_id, table.c.project == old).values(project=new))
-    move_entities(tx.graph, old)
+    move_entities(tx, old)
     jobs.move(conn, user_id, old, new)
     _move_aliases(conn, user_id, old, new, now)
     contextual_keys.index(conn, full_text, touched, now)

@@ -49,8 +49,8 @@ from palimpsest.store.schema import (
     purged,
     summaries,
 )
+from palimpsest.store.transaction import Transaction, next_edit_number, put_entry, reserve_edit_numbers
 from palimpsest.store.undo import bring_back, fate_of
-from palimpsest.store.writes import Transaction, next_edit_number, reserve_edit_numbers
 
 # Export entities and what memories mention, and import them into a ledger that may know some of them already.
 #
@@ -369,7 +369,7 @@ def import_items(
     names = {project: projects.current_name(conn, user_id, project) for project in {item["project"] for item in items}}
     for item in ({**item, "project": names[item["project"]]} for item in items):
         scope = Scope(user_id, item["project"], item["agent_id"], item["run_id"])
-        tx = Transaction(conn, scope, Provenance("import", caller="cli"), now, 0, {}, "", touched)
+        tx = Transaction(conn, scope, Provenance("import", caller="cli"), now, 0, touched)
         is_new = _store(tx, item, state)
         (state.stored if is_new else state.known)[item["type"]] += 1
         state.deleted += is_new and item.get("deleted_at") is not None
@@ -489,7 +489,7 @@ def _store_message(tx: Transaction, item: Item, state: ImportState) -> None:
     for version, row in zip(item["history"], past, strict=True):
         also = {"message_id": item["id"], "recorded_at": version.get("recorded_at")}
         tx.conn.execute(insert(message_history), {**row, **also})
-    contextual_keys.put(tx.conn, "message", item["id"], tx.scope, None, "", tx.touched)
+    put_entry(tx, "message", item["id"], tx.scope, item["content"])
     tx.touched.messages.add(item["id"])
 
 
@@ -512,7 +512,7 @@ def _store_memory(tx: Transaction, item: Item, state: ImportState) -> None:
     stored = tx.conn.execute(select(memories).where(memories.c.id == item["id"])).one()
     links.put(tx.conn, to_memory(stored))
     usage.restore(tx.conn, item["id"], item.get("strength"), item.get("used_at"))
-    statements.put(numbered.graph, to_memory(stored))
+    statements.put(numbered, to_memory(stored))
     for version in item["history"]:
         values = {"memory_id": item["id"], "recorded_at": version.get("recorded_at")}
         tx.conn.execute(insert(history), {**_edit(version, HISTORY, state.base), **values})
@@ -521,7 +521,7 @@ def _store_memory(tx: Transaction, item: Item, state: ImportState) -> None:
         if message_id is not None and message_queries.messages_by_id(tx.conn, [message_id]):
             values = {"memory_id": item["id"], "message_id": message_id, "history_id": source["history_id"]}
             tx.conn.execute(insert(memory_sources).values(**values))
-    contextual_keys.put(tx.conn, "memory", item["id"], tx.scope, None, "", tx.touched)
+    put_entry(tx, "memory", item["id"], tx.scope, item["text"])
     tx.touched.memories.add(item["id"])
 
 

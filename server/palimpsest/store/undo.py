@@ -17,7 +17,8 @@ from palimpsest.store.history import recorded
 from palimpsest.store.jobs import HOOKS
 from palimpsest.store.rows import MEMORY_FIELDS, among, sees, to_memory, to_time, with_state
 from palimpsest.store.schema import entities, entity_history, history, memories, message_history, messages
-from palimpsest.store.writes import Transaction, find_duplicate, record
+from palimpsest.store.transaction import Transaction
+from palimpsest.store.writes import find_duplicate, record
 
 HistoryRow = Row[Any]
 
@@ -147,7 +148,7 @@ def _in_effect(tx: Transaction, number: int) -> bool:
         if span.before is None and _stands_for_another(tx, span.memory_id):
             return False
     rows = _message_rows(tx, message_history.c.change == number)
-    return entity_edits.is_in_effect(tx.graph, number) and all(
+    return entity_edits.is_in_effect(tx, number) and all(
         deleted is (event == Event.DELETE) for _, event, deleted in rows
     )
 
@@ -191,7 +192,7 @@ def _revert(tx: Transaction, conditions: Mapping[Table, ColumnElement[bool]]) ->
     for message_id, event in first.items():
         outcome = writes.set_deleted(tx, message_id, deleted=event == Event.ADD)
         outcomes += [] if outcome.event is Event.NONE else [outcome]
-    entity_edits.revert(tx.graph, conditions[entity_history])
+    entity_edits.revert(tx, conditions[entity_history])
     return outcomes
 
 
