@@ -38,12 +38,13 @@ from palimpsest.store import messages as message_queries
 from palimpsest.store import summaries as summary_queries
 from palimpsest.store.database import FullText
 from palimpsest.store.documents import Gist, PagesRead
+from palimpsest.store.entries import meta_value
 from palimpsest.store.graph import entity_edits
 from palimpsest.store.jobs import CONTEXT, MESSAGES, STAYS, JobRequest, LearnLater, enqueue, enqueue_all
 from palimpsest.store.projects import current_name
 from palimpsest.store.purge import ERASED_AT
 from palimpsest.store.rows import among, is_living, is_scope, scope_values
-from palimpsest.store.schema import index_log, memories, messages, meta, summaries
+from palimpsest.store.schema import index_log, memories, messages, summaries
 from palimpsest.store.transaction import Transaction, next_edit_number
 from palimpsest.store.writes import Conversation, find, find_newest
 from palimpsest.text.display import counted
@@ -270,7 +271,7 @@ def _store_summary(conn: Connection, summary: Summary, provenance: Provenance) -
     newest = conn.execute(
         select(func.max(summaries.c.seq)).where(is_scope(summaries, summary.scope), summaries.c.kind == summary.kind)
     ).scalar_one_or_none()
-    erased = conn.execute(select(meta.c.value).where(meta.c.key == ERASED_AT)).scalar_one_or_none()
+    erased = meta_value(conn, ERASED_AT)
     if (newest is not None and newest > summary.seq) or int(erased or 0) > summary.seq:
         return  # another process has stored a newer summary, or erased rows that this one may quote
     values = {

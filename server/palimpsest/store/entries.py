@@ -46,6 +46,7 @@ from palimpsest.core.protocols import Vector
 from palimpsest.store import messages as message_queries
 from palimpsest.store.rows import (
     Query,
+    begins,
     is_living,
     is_seen,
     listed,
@@ -455,7 +456,7 @@ def _signature(current_epoch: str, row: Any) -> str:
 
 def epoch(conn: Connection) -> str:
     """Return how often rows were erased, or all rows were replaced."""
-    return conn.execute(_EPOCH).scalar_one_or_none() or "0"
+    return meta_value(conn, EPOCH) or "0"
 
 
 _EPOCH = select(meta.c.value).where(meta.c.key == EPOCH)
@@ -488,14 +489,7 @@ _CHANGED = (
 
 def has_changed_since(conn: Connection, user_id: str, log_number: int) -> bool:
     """Return whether the index log names anything of a user after a number."""
-    return conn.execute(_HAS_CHANGED, {"user_id": user_id, "log_number": log_number}).scalar() is not None
-
-
-_HAS_CHANGED = (
-    select(index_log.c.seq)
-    .where(index_log.c.seq > bindparam("log_number"), index_log.c.user_id == bindparam("user_id"))
-    .limit(1)
-)
+    return bool(entries_changed_since(conn, user_id, log_number, 1))
 
 
 def changed_memories(conn: Connection, log_number: int, limit: int) -> list[ChangedMemory]:
@@ -534,9 +528,7 @@ def find(conn: Connection, scope: Scope, owner_id: str) -> Memory | Message:
     prefix = _prefix(owner_id)
     matches: list[Memory | Message] = []
     for table, to_record in ((memories, to_memory), (messages, to_message)):
-        # A range can use the index on ids. "g" comes after every hexadecimal digit.
-        begins = and_(table.c.id >= prefix, table.c.id < f"{prefix}g")
-        rows = conn.execute(select(table).where(begins, sees(table, scope)).limit(2))
+        rows = conn.execute(select(table).where(begins(table.c.id, prefix), sees(table, scope)).limit(2))
         matches += [to_record(row) for row in rows]
     if len(matches) > 1:
         examples = "; ".join(f"{match.id} ({_text_of(match)[:60]})" for match in matches[:2])
@@ -575,7 +567,7 @@ def ids_beginning(conn: Connection, scope: Scope, prefix: str, limit: int) -> li
     """Return up to `limit` ids of living memories that begin with a prefix, the newest memory first."""
     query = select(memories.c.id).where(is_living(memories, scope)).order_by(memories.c.seq.desc()).limit(limit)
     if prefix:
-        query = query.where(memories.c.id >= prefix, memories.c.id < f"{prefix}g")
+        query = query.where(begins(memories.c.id, prefix))
     return list(conn.execute(query).scalars())
 
 

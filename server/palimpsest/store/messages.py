@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import datetime, timedelta, tzinfo
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -17,6 +17,7 @@ from palimpsest.core.models import PAGE, UNDO, Message, Scope
 from palimpsest.store.memories import learned_memories
 from palimpsest.store.rows import (
     Query,
+    begins,
     is_living,
     is_scope,
     listed,
@@ -35,7 +36,6 @@ from palimpsest.store.schema import (
     memory_sources,
     message_history,
     messages,
-    meta,
     vectors,
 )
 from palimpsest.store.schema import purged as purged_ids
@@ -352,9 +352,7 @@ def find_conversation(
         raise InputError(f"'{prefix[:80]}' is too short for an id. Use at least its first {MIN_PREFIX} characters")
     is_read = (sees(messages, scope),) if deleted else (is_living(messages, scope))
     for column in (messages.c.session_id, messages.c.id):
-        # "g" comes after every hexadecimal digit.
-        begins = and_(column >= prefix, column < f"{prefix}g")
-        query = select(messages.c.session_id).where(begins, *is_read).distinct().limit(2)
+        query = select(messages.c.session_id).where(begins(column, prefix), *is_read).distinct().limit(2)
         found: Sequence[str] = conn.execute(query).scalars().all()
         if len(found) > 1:
             raise InputError(f"several conversations begin with '{prefix}': {', '.join(found)}. Use more characters")
@@ -372,10 +370,9 @@ def ids_beginning(conn: Connection, scope: Scope, prefix: str, limit: int) -> li
     """Return up to `limit` ids of conversations that begin with a prefix, the one with the newest message first."""
     if not prefix:
         return [each.id for each in list_conversations(conn, scope, limit)]
-    begins = (messages.c.session_id >= prefix, messages.c.session_id < f"{prefix}g")
     query = (
         select(messages.c.session_id)
-        .where(*begins, is_living(messages, scope), IS_SAID)
+        .where(begins(messages.c.session_id, prefix), is_living(messages, scope), IS_SAID)
         .group_by(messages.c.session_id)
         .order_by(func.max(messages.c.said_at).desc())
         .limit(limit)
@@ -493,11 +490,7 @@ def _living(query: Query, scope: Scope, bounds: MessageBounds) -> Query:
     ).where(is_living(messages, scope), *bounds.conditions())
 
 
-# Read what tells captured messages from others, and how often a model was asked about them.
-
-CALLS = "captured_calls"
-"""The key in `meta` of the last day (UTC) on which a model was asked about captured messages, and how often."""
-
+# Read what tells captured messages from others.
 
 NAMESPACE = uuid.UUID("6d0a8b43-52a9-4a0e-8d1c-0c7f7a1f7d55")
 
@@ -528,13 +521,6 @@ def with_texts(conn: Connection, user_id: str, content_hashes: Sequence[str]) ->
     """Return the messages of a user in all scopes that have an id of their client and one of these texts."""
     query = _WITH_TEXTS.where(messages.c.user_id == user_id)
     return [StoredMessage(*row) for row in conn.execute(query, {"hashes": content_hashes})]
-
-
-def calls_on(conn: Connection, day: datetime) -> int:
-    """Return how many calls of the model were made on a day (UTC) to learn from captured messages."""
-    value = conn.execute(select(meta.c.value).where(meta.c.key == CALLS)).scalar_one_or_none()
-    last, _, made = (value or "").partition(" ")
-    return int(made) if last == f"{day.astimezone(UTC):%Y-%m-%d}" else 0
 
 
 def undone(conn: Connection, message_ids: Sequence[str]) -> dict[Scope, list[str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -11,6 +11,7 @@ from typing import Any
 from sqlalchemy import (
     ColumnElement,
     Connection,
+    FromClause,
     Row,
     Table,
     and_,
@@ -27,7 +28,6 @@ from sqlalchemy import (
     update,
 )
 
-from palimpsest.core.clock import exact_iso
 from palimpsest.core.git_project import Alias, AliasKind, Move, Project, Repository
 from palimpsest.core.models import MOVE, Annotation, Event, Fact, Link, Memory, Provenance, Scope, name_key
 from palimpsest.core.validation import scope_part
@@ -36,7 +36,7 @@ from palimpsest.store import links as link_queries
 from palimpsest.store import summaries as summary_queries
 from palimpsest.store.database import FullText
 from palimpsest.store.graph.identity import merge, roots_of
-from palimpsest.store.rows import Query, to_memory
+from palimpsest.store.rows import Query, exported_rows, to_memory
 from palimpsest.store.schema import (
     conversations,
     entities,
@@ -150,27 +150,21 @@ def planned_move(conn: Connection, user_id: str, old: str, new: str) -> Move:
 def same_memories(user_id: str, old: str, new: str) -> Query:
     """Return the query for living memories of two projects that say the same: the id in the old and in the new one."""
     ours, theirs = memories.alias(), memories.alias()
-    living = (ours.c.deleted_at.is_(None), theirs.c.deleted_at.is_(None))
-    return (
-        select(ours.c.id, theirs.c.id)
-        .join(theirs, and_(*(ours.c[name] == theirs.c[name] for name in (*_OWNER, "content_hash"))))
-        .where(ours.c.user_id == user_id, ours.c.project == old, theirs.c.project == new, *living)
-        .order_by(ours.c.seq)
-    )
+    query = _same(ours, theirs, ("content_hash",), user_id, old, new)
+    return query.where(ours.c.deleted_at.is_(None), theirs.c.deleted_at.is_(None))
 
 
 def same_messages(user_id: str, old: str, new: str) -> Query:
     """Return the query for messages that a caller stored in two projects: the id in the old and in the new one."""
     ours, theirs = messages.alias(), messages.alias()
-    return (
-        select(ours.c.id, theirs.c.id)
-        .join(theirs, and_(*(ours.c[name] == theirs.c[name] for name in (*_OWNER, "external_id", "content_hash"))))
-        .where(ours.c.user_id == user_id, ours.c.project == old, theirs.c.project == new, ours.c.external_id != "")
-        .order_by(ours.c.seq)
-    )
+    return _same(ours, theirs, ("external_id", "content_hash"), user_id, old, new).where(ours.c.external_id != "")
 
 
-_OWNER = ("user_id", "agent_id", "run_id")
+def _same(ours: FromClause, theirs: FromClause, names: Sequence[str], user_id: str, old: str, new: str) -> Query:
+    """Return the query for the ids of rows of two projects that have the same values of some columns."""
+    is_same = and_(*(ours.c[name] == theirs.c[name] for name in ("user_id", "agent_id", "run_id", *names)))
+    of_projects = (ours.c.user_id == user_id, ours.c.project == old, theirs.c.project == new)
+    return select(ours.c.id, theirs.c.id).join(theirs, is_same).where(*of_projects).order_by(ours.c.seq)
 
 
 def has_content(conn: Connection, user_id: str, project: str) -> bool:
@@ -218,19 +212,11 @@ def record(conn: Connection, user_id: str, aliases: Sequence[Alias], now: dateti
             conn.execute(insert(project_aliases).values(**key, **values, created_at=now))
 
 
-def items_of_user(conn: Connection, user_id: str) -> list[dict[str, Any]]:
-    """Return the aliases of a user's projects as items of an export."""
-    table = project_aliases
-    query = select(table).where(table.c.user_id == user_id).order_by(table.c.kind, table.c.alias)
-    return [
-        {
-            "type": "alias",
-            **dict.fromkeys(("agent_id", "run_id"), ""),
-            **{name: getattr(row, name) for name in ITEM},
-            "created_at": exact_iso(row.created_at),
-        }
-        for row in conn.execute(query)
-    ]
+def items_of_user(conn: Connection, user_id: str) -> Iterator[dict[str, Any]]:
+    """Yield the aliases of a user's projects as items of an export."""
+    names = ("agent_id", "run_id", *ITEM)
+    for values in exported_rows(conn, project_aliases, user_id, names, project_aliases.c.kind, project_aliases.c.alias):
+        yield {"type": "alias", **values}
 
 
 def is_known(conn: Connection, user_id: str, item: Mapping[str, Any]) -> bool:

@@ -20,6 +20,7 @@ from palimpsest.store import contextual_keys, documents, links, projects, usage,
 from palimpsest.store import messages as message_queries
 from palimpsest.store import summaries as summary_queries
 from palimpsest.store.database import FullText
+from palimpsest.store.entries import meta_value
 from palimpsest.store.graph import identity, statements
 from palimpsest.store.graph.identity import texts_in, told, users_own, with_ids
 from palimpsest.store.projects import namesakes
@@ -34,6 +35,7 @@ from palimpsest.store.rows import (
     to_memory,
 )
 from palimpsest.store.schema import (
+    HISTORIES,
     conversations,
     entities,
     entity_aliases,
@@ -349,7 +351,7 @@ def reserve_edits(conn: Connection, state: ImportState, edits: int) -> None:
     """Reserve as many edit numbers for an import as its file has edits, before its first batch."""
     if not edits:
         return
-    begun = conn.execute(select(meta.c.value).where(meta.c.key == state.key)).scalar_one_or_none()
+    begun = meta_value(conn, state.key)
     if begun is not None:
         state.base = int(begun)
         return
@@ -527,11 +529,9 @@ def _store_memory(tx: Transaction, item: Item, state: ImportState) -> None:
 
 def _ranks(conn: Connection, user_id: str) -> dict[int, int]:
     numbers: set[int] = set()
-    for table, owner, key in ((history, memories, "memory_id"), (message_history, messages, "message_id")):
-        query = select(table.c.change).join(owner, owner.c.id == table.c[key]).where(owner.c.user_id == user_id)
+    for _, owners, table, owner_id in HISTORIES:
+        query = select(table.c.change).join(owners, owners.c.id == owner_id).where(owners.c.user_id == user_id)
         numbers.update(conn.execute(query.distinct()).scalars())
-    of_entities = select(entity_history.c.change).join(entities, entities.c.id == entity_history.c.entity_id)
-    numbers.update(conn.execute(of_entities.where(entities.c.user_id == user_id).distinct()).scalars())
     return {number: rank for rank, number in enumerate(sorted(numbers), 1)}
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, TypeAlias
 
 from sqlalchemy import Connection, and_, bindparam, delete, exists, func, insert, select, update
 
-from palimpsest.core.clock import Precision, exact_iso, finer
+from palimpsest.core.clock import Precision, finer
 from palimpsest.core.errors import InputError, MemoryNotFoundError
 from palimpsest.core.models import (
     EXPIRES_AT,
@@ -42,6 +42,7 @@ from palimpsest.store.rows import (
     Query,
     connections,
     content_hash,
+    exported_rows,
     is_scope,
     memory_columns,
     memory_hash,
@@ -658,13 +659,10 @@ def record_conversation(tx: Transaction, scope: Scope, conversation: Conversatio
     return session_id
 
 
-def of_user(conn: Connection, user_id: str) -> list[dict[str, Any]]:
-    """Return the rows of a user's conversations as items of an export, oldest first."""
-    query = select(conversations).where(conversations.c.user_id == user_id).order_by(conversations.c.seq)
-    return [
-        {"type": "conversation", **{name: getattr(row, name) for name in ITEM}, "created_at": exact_iso(row.created_at)}
-        for row in conn.execute(query)
-    ]
+def of_user(conn: Connection, user_id: str) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a user's conversations as items of an export, oldest first."""
+    for values in exported_rows(conn, conversations, user_id, ITEM, conversations.c.seq):
+        yield {"type": "conversation", **values}
 
 
 def find_conversation(conn: Connection, scope: Scope, session_id: str) -> int | None:

@@ -18,7 +18,17 @@ from palimpsest.store.graph.identity import members_of, roots_of, to_entity, use
 from palimpsest.store.graph.statements import stated_names
 from palimpsest.store.history import memories_at
 from palimpsest.store.memories import learned_memories, name_of_user
-from palimpsest.store.rows import is_living, listed, scope_parts, scope_values, seen_values, sees, sees_named, to_memory
+from palimpsest.store.rows import (
+    begins,
+    is_living,
+    listed,
+    scope_parts,
+    scope_values,
+    seen_values,
+    sees,
+    sees_named,
+    to_memory,
+)
 from palimpsest.store.schema import entities, entity_aliases, entity_history, memories, mentions, messages, relations
 from palimpsest.text.names.known_names import Span, beginning, known_names, name_candidates
 
@@ -537,8 +547,7 @@ def entities_by_id(conn: Connection, scope: Scope, beginning: str) -> list[Entit
     query = select(entities.c.id).where(
         entities.c.user_id == scope.user_id,
         entities.c.project.in_(("", scope.project)),
-        entities.c.id >= beginning,
-        entities.c.id < f"{beginning}g",  # it comes after every hexadecimal digit
+        begins(entities.c.id, beginning),
     )
     found = roots_of(conn, conn.execute(query.limit(2)).scalars())
     return list({root.id: root for root in found.values()}.values())

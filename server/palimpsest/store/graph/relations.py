@@ -284,18 +284,17 @@ def names_extending(conn: Connection, scope: Scope, keys: Iterable[str]) -> list
     return extending
 
 
-def relations_from(conn: Connection, scope: Scope, source_ids: Iterable[str]) -> list[StatedRelation]:
-    """Return the relations that begin at entities, those of the newest memories first, at most `NEWEST`."""
-    rows = conn.execute(_relations_from(scope_parts(scope)), _values(scope, source_ids))
-    return [StatedRelation(*row) for row in rows]
-
-
-def same_relations_from(
-    conn: Connection, scope: Scope, source_ids: Iterable[str], keys: Iterable[str]
+def relations_from(
+    conn: Connection, scope: Scope, source_ids: Iterable[str], keys: Iterable[str] | None = None
 ) -> list[StatedRelation]:
-    """Return the same, but only relations with one of these keys."""
-    values = _values(scope, source_ids) | {"keys": sorted(keys)}
-    return [StatedRelation(*row) for row in conn.execute(_same_relations_from(scope_parts(scope)), values)]
+    """Return the relations that begin at entities, those of the newest memories first, at most `NEWEST`.
+
+    With `keys` they are only those with one of these.
+    """
+    query, values = _relations_from(scope_parts(scope)), _values(scope, source_ids)
+    if keys is not None:
+        query, values = query.where(relations.c.key.in_(listed("keys"))), {**values, "keys": sorted(keys)}
+    return [StatedRelation(*row) for row in conn.execute(query, values)]
 
 
 def relations_named(conn: Connection, user_id: str, keys: Iterable[str], limit: int) -> list[RelationRow]:
@@ -358,30 +357,21 @@ def _relations_from(scope: tuple[bool, bool, bool]) -> Query:
     return _newest(query, scope)
 
 
-@cache
-def _same_relations_from(scope: tuple[bool, bool, bool]) -> Query:
-    return _relations_from(scope).where(relations.c.key.in_(listed("keys")))
-
-
 _STATED_BY_MEMORY: Query = select(relations.c.source_id, relations.c.key).where(
     relations.c.memory_id == bindparam("memory"), relations.c.key.in_(listed("keys"))
 )
-_LIKE: Query = (
+_NEWEST_WITH_KEYS: Query = (
     select(relations.c.memory_id, relations.c.source_id, relations.c.name, relations.c.key, relations.c.destination_id)
-    .where(relations.c.source_id.in_(listed("ids")), relations.c.key.in_(listed("keys")))
+    .where(relations.c.key.in_(listed("keys")))
     .order_by(relations.c.seq.desc())
     .limit(bindparam("limit"))
+)
+_LIKE = _NEWEST_WITH_KEYS.where(relations.c.source_id.in_(listed("ids")))
+_NAMED = _NEWEST_WITH_KEYS.join(entities, entities.c.id == relations.c.source_id).where(
+    entities.c.user_id == bindparam("user_id")
 )
 _MERGED = select(entities.c.id, entities.c.merged_into).where(
     entities.c.user_id == bindparam("user_id"), entities.c.merged_into.is_not(None)
-)
-
-_NAMED = (
-    select(relations.c.memory_id, relations.c.source_id, relations.c.name, relations.c.key, relations.c.destination_id)
-    .join(entities, entities.c.id == relations.c.source_id)
-    .where(entities.c.user_id == bindparam("user_id"), relations.c.key.in_(listed("keys")))
-    .order_by(relations.c.seq.desc())
-    .limit(bindparam("limit"))
 )
 
 
