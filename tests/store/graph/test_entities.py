@@ -1,0 +1,127 @@
+"""Entities: which one a name means, what edits of them change, and what memories state. Most is in `cases.json`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from palimpsest.core.errors import InputError
+from palimpsest.core.models import (
+    Decision,
+    EntityType,
+    Event,
+    Fact,
+    Merge,
+    NamedEntity,
+    Provenance,
+    Relation,
+    Rename,
+    Scope,
+    Split,
+)
+from palimpsest.store.apply import Write
+from tests.support.graph import Graph
+from tests.support.graph_cases import GraphCase, graph_cases
+from tests.support.memory import ALICE
+
+WEB = Scope("alice", project="web")
+SHOP = Scope("alice", project="shop")
+CASES = graph_cases(Path(__file__).with_name("cases.json"))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_graph_says(graph: Graph, case: str) -> None:
+    """Follow the steps of a case, and compare every row at its end."""
+    GraphCase(graph).play(*CASES[case], ["sound"])
+
+
+def test_what_is_not_clear_means_nobody_and_is_told(graph: Graph) -> None:
+    """Guards two of a name against a third one. A text that says who is meant is about that one."""
+    cousin = graph.add("My cousin Daniel lives in Porto", ("Daniel", "person"))
+    dentist = graph.add("Another Daniel, a dentist, plays chess", ("Daniel", "person"))
+    sees = Relation("Ana", "visits", "Daniel")
+    names: tuple[tuple[str, EntityType], ...] = (("Daniel", "person"), ("Ana", "person"))
+    broken = graph.add("Daniel broke his wrist, and Ana visits him", *names, relations=(sees,))
+    assert graph.memories_about("Daniel") == {cousin, dentist}
+    assert graph.relations() == set()
+    assert graph.faults() == []
+    told = graph.notes[-1]
+    assert told.startswith("Daniel is not attached to anybody")
+    assert "My cousin Daniel lives in Porto" in told
+    graph.change(broken, "My cousin Daniel broke his wrist, and Ana visits him", "Daniel", "Ana", relations=(sees,))
+    assert graph.partners(cousin) == {cousin, broken}
+    assert graph.relations() == {("Ana", "visits", "Daniel")}
+    later = graph.add("Daniel (the dentist) moved", ("Daniel", "person"))
+    assert graph.partners(dentist) >= {dentist}
+    assert later not in graph.partners(cousin)
+    for _ in range(5):
+        graph.undo()
+    assert graph.faults() == []
+
+
+def test_the_note_on_a_name_quotes_only_what_its_scope_sees(graph: Graph) -> None:
+    """Guards what another project says of somebody whom both know."""
+    graph.add("Daniel earns 4,000 in the shop", ("Daniel", "person"), scope=SHOP)
+    graph.add("Daniel lives in Porto", ("Daniel", "person"))
+    graph.add("Another Daniel plays chess", ("Daniel", "person"), scope=WEB)
+    graph.add("Daniel broke his wrist", ("Daniel", "person"), scope=WEB)
+    assert graph.notes[-1].startswith("Daniel is not attached to anybody")
+    assert "4,000" not in graph.notes[-1]
+    assert "plays chess" in graph.notes[-1]
+
+
+def test_a_merge_of_two_of_one_project_says_which(graph: Graph) -> None:
+    graph.add("Rex barks", ("Rex", "person"))
+    graph.add("Another Rex purrs", ("Rex", "person"))
+    first, second = graph.newest("Rex"), graph.oldest("Rex")
+    assert graph.edit(Merge(first, second)).notes == (f"merged Rex ({first[:8]}) into Rex ({second[:8]})",)
+
+
+def test_facts_of_one_write_meet(graph: Graph) -> None:
+    facts = [Fact(f"Ana {what}", entities=(NamedEntity("Ana"),)) for what in ("sings", "dances")]
+    decisions = tuple(Decision(Event.ADD, fact) for fact in facts)
+    outcomes = graph.apply(Write(ALICE, Provenance("test"), decisions=decisions)).outcomes
+    assert graph.memories_about("Ana") == {outcome.memory.id for outcome in outcomes}
+
+
+def test_a_name_lasts_as_long_as_the_one_that_it_is_short_for(graph: Graph) -> None:
+    """A split moves the only mention to another entity, and an undo moves it back."""
+    plumber = graph.add("The plumber Tom lives in Leith", ("Tom (plumber)", "person"))
+    cousin = graph.add("The plumber Tom plays chess", ("Tom (plumber)", "person"))
+    old = graph.id("Tom (plumber)")
+    graph.edit(Split(old, (plumber, cousin), "Ben"))
+    assert graph.names_of(old) == set()
+    graph.undo()
+    assert graph.names_of(old) == {"tom (plumber", "tom"}
+    assert graph.faults() == []
+
+
+def test_an_update_that_names_it_without_the_words_keeps_it(graph: Graph) -> None:
+    """Guards updates, whose text is in a person's words and not in those of the name."""
+    memory_id = graph.add("The plumber Tom has a van", ("Tom (plumber)", "person"))
+    assert graph.change(memory_id, "Tom sold his van").entities == (NamedEntity("Tom (plumber)", "person"),)
+
+
+def test_what_is_so_already_changes_nothing(graph: Graph) -> None:
+    graph.add("Tom knows Tom Baker", "Tom", "Tom Baker")
+    plumber = graph.add("Ana lives in Bath", "Ana")
+    graph.add("Ana likes tea", "Ana")
+    for edit in (Merge(graph.id("Tom"), graph.id("Tom Baker")), Split(graph.id("Ana"), (plumber,), "Annie")):
+        graph.edit(edit)
+        before, edits = graph.state(), len(graph.log())
+        assert graph.edit(edit).notes == ()
+        assert (graph.state(), len(graph.log())) == (before, edits)
+    assert graph.edit(Rename(graph.id("Ana"), "Ana", "other")).notes == ()
+    assert len(graph.log()) == edits
+    tom = next(iter(graph.all_entities(ALICE)))
+    with pytest.raises(InputError, match="is part of it already"):
+        graph.edit(Merge(graph.id("Tom Baker"), tom))
+
+
+def test_one_number_takes_back_memories_and_entities(graph: Graph) -> None:
+    graph.add("Tom and Ana", "Tom", "Ana")
+    before = graph.state()
+    graph.add("Ben likes tea", "Ben", edits=(Merge(graph.id("Tom"), graph.id("Ana")),))
+    graph.undo()
+    assert graph.state() == before

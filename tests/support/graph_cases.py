@@ -1,0 +1,179 @@
+"""Cases of the graph as lists of steps: what is stored and edited, and what the graph says then.
+
+A step begins with its verb, the name of a method of `GraphCase`. Memories are numbered as they are added, from 0. Names
+are "Tom, Ana:person", with a type if one is known. Options are `scope` ("web", "agent:cook", "user:bob"), `relations`,
+`metadata` and `vector`. The last argument may be such options.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+import pytest
+
+from palimpsest.core.errors import InputError, MemoryNotFoundError
+from palimpsest.core.models import (
+    Decision,
+    EntityEdit,
+    EntityType,
+    Event,
+    Fact,
+    Merge,
+    NamedEntity,
+    Provenance,
+    Relation,
+    Rename,
+    Scope,
+    Split,
+)
+from palimpsest.store.apply import Write
+from tests.support.graph import ANY_SCOPE, Graph
+
+Step: TypeAlias = list[Any]
+
+
+def graph_cases(file: Path) -> dict[str, list[Step]]:
+    """Return the steps of each case in a file."""
+    return json.loads(file.read_text("utf-8"))
+
+
+def scope_of(name: str) -> Scope:
+    """Return the scope of a step: a project, "agent:…" or "user:…"."""
+    kind, _, value = name.rpartition(":")
+    return Scope(value) if kind == "user" else Scope("alice", "" if kind else value, value if kind == "agent" else "")
+
+
+def entities_in(names: str) -> list[tuple[str, EntityType]]:
+    """Return names with their types."""
+    found = (name.strip().partition(":") for name in names.split(",") if name.strip())
+    return [(name, cast("EntityType", kind or "other")) for name, _, kind in found]
+
+
+def relations_in(stated: list[list[str]]) -> tuple[Relation, ...]:
+    """Return relations."""
+    return tuple(Relation(*parts) for parts in stated)
+
+
+@dataclass
+class GraphCase:
+    """A graph and the memories, states and notes of a case."""
+
+    graph: Graph
+    ids: list[str] = field(default_factory=list[str])
+    states: dict[str, tuple[Any, datetime]] = field(default_factory=dict[str, tuple[Any, datetime]])
+    told: tuple[str, ...] = ()
+
+    def play(self, *steps: Step) -> None:
+        """Carry out steps."""
+        for verb, *arguments in steps:
+            options: dict[str, Any] = arguments.pop() if arguments and isinstance(arguments[-1], dict) else {}
+            getattr(self, verb)(*arguments, **options)
+
+    def add(self, text: str, names: str = "", **options: Any) -> None:
+        """Add a memory."""
+        options["relations"] = relations_in(options.get("relations", []))
+        options["scope"] = scope_of(options.get("scope", ""))
+        replaced: list[int] = options.pop("replaces", [])
+        if "vector" in options:
+            options["vector"] = np.array(options["vector"], np.float32)
+        replaces = tuple(self.ids[number] for number in replaced)
+        self.ids.append(self.graph.add(text, *entities_in(names), replaces=replaces, **options))
+
+    def change(self, number: int, text: str, names: str = "", **options: Any) -> None:
+        """Give a memory another text."""
+        options["relations"] = relations_in(options.get("relations", []))
+        self.graph.change(self.ids[number], text, *(name for name, _ in entities_in(names)), **options)
+
+    def repeat(self, number: int, text: str, relations: list[list[str]], **more: Any) -> None:
+        """Decide that a memory says the same as a fact."""
+        named = tuple(NamedEntity(end) for stated in relations for end in (stated[0], stated[2]))
+        fact = Fact(text, entities=named, relations=relations_in(relations), **more)
+        self._decide(Decision(Event.NONE, fact, self.ids[number]))
+
+    def delete(self, number: int) -> None:
+        """Forget a memory."""
+        self._decide(Decision(Event.DELETE, memory_id=self.ids[number]))
+
+    def restore(self, number: int) -> None:
+        """Restore a memory."""
+        self._decide(Decision(Event.ADD, memory_id=self.ids[number]))
+
+    def merge(self, name: str, into: str, **options: str) -> None:
+        """Merge two entities."""
+        self._edit(Merge(self._id(name), self._id(into)), **options)
+
+    def split(self, name: str, numbers: list[int], new: str, **options: str) -> None:
+        """Split what memories mention off an entity."""
+        self._edit(Split(self._id(name), tuple(self.ids[number] for number in numbers), new), **options)
+
+    def rename(self, name: str, new: str = "", kind: Any = None, **options: str) -> None:
+        """Rename an entity, or give it another type."""
+        self._edit(Rename(self._id(name), new, kind), **options)
+
+    def undo(self, number: int | None = None, *, scope: str = "") -> None:
+        """Undo an edit, or the newest."""
+        self.graph.undo(number, scope=scope_of(scope))
+
+    def undo_since(self, name: str) -> None:
+        """Undo everything since a state was noted."""
+        self.graph.undo(since=self.states[name][1])
+
+    def refused(self, text: str, *step: Any, **options: Any) -> None:
+        """Carry out a step that is refused with a text, and changes nothing."""
+        before = self.graph.state(), len(self.graph.log())
+        with pytest.raises((InputError, MemoryNotFoundError), match=text):
+            self.play([*step, options])
+        assert (self.graph.state(), len(self.graph.log())) == before
+
+    def note(self, name: str) -> None:
+        """Note the state."""
+        self.graph.clock.forward(seconds=1)
+        self.states[name] = self.graph.state(), self.graph.clock()
+
+    def same(self, name: str) -> None:
+        """Compare the state with one that was noted."""
+        assert self.graph.state() == self.states[name][0]
+
+    def names(self, *expected: str) -> None:
+        """Compare the names of the entities that memories mention."""
+        assert self.graph.names() == set(expected)
+
+    def relations(self, *expected: list[str]) -> None:
+        """Compare the relations of all memories."""
+        assert self.graph.relations() == {tuple(stated) for stated in expected}
+
+    def about(self, name: str, *numbers: int) -> None:
+        """Compare the memories that mention an entity."""
+        assert self.graph.memories_about(name) == {self.ids[number] for number in numbers}
+
+    def notes(self, *expected: str) -> None:
+        """Compare the notes of the last edit of entities."""
+        assert self.told == expected
+
+    def log(self, *expected: str) -> None:
+        """Compare what the edits did to entities and memories, the newest first."""
+        assert [step.after for edit in self.graph.log() for step in edit.steps] == list(expected)
+
+    def groups(self, letters: str) -> None:
+        """Compare the first entity of each memory: those with one letter have the same; of "-" nothing is asked."""
+        known = [(letter, memory_id) for letter, memory_id in zip(letters, self.ids, strict=True) if letter != "-"]
+        for letter, memory_id in known:
+            assert self.graph.partners(memory_id) == {other_id for other, other_id in known if other == letter}
+
+    def sound(self) -> None:
+        """Compare every row with the rows it depends on."""
+        assert self.graph.faults() == []
+
+    def _id(self, name: str) -> str:
+        return self.graph.id(name) if name != "unknown" else name
+
+    def _edit(self, edit: EntityEdit, scope: str = "", stage: str = "graph") -> None:
+        self.told = self.graph.edit(edit, scope=scope_of(scope), stage=stage).notes
+
+    def _decide(self, decision: Decision) -> None:
+        self.graph.apply(Write(ANY_SCOPE, Provenance("test"), decisions=(decision,)))
