@@ -1,6 +1,7 @@
 """Cases of the graph as lists of steps: what is stored and edited, and what the graph says then.
 
-A step begins with its verb, the name of a method of `GraphCase`. Memories are numbered as they are added, from 0. Names
+A step begins with its verb, the name of a method of `GraphCase`. Memories are numbered as they are added, from 0, and
+messages are called m0, m1, and so on. Names
 are "Tom, Ana:person", with a type if one is known. Options are `scope` ("web", "agent:cook", "user:bob"), `relations`,
 `metadata` and `vector`. The last argument may be such options.
 """
@@ -8,7 +9,7 @@ are "Tom, Ana:person", with a type if one is known. Options are `scope` ("web", 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeAlias, cast
@@ -18,11 +19,13 @@ import pytest
 
 from palimpsest.core.errors import InputError, MemoryNotFoundError
 from palimpsest.core.models import (
+    AppliedWrite,
     Decision,
     EntityEdit,
     EntityType,
     Event,
     Fact,
+    Kind,
     Merge,
     NamedEntity,
     Provenance,
@@ -31,8 +34,11 @@ from palimpsest.core.models import (
     Scope,
     Split,
 )
+from palimpsest.store import memories as memory_queries
+from palimpsest.store import messages as message_queries
 from palimpsest.store.apply import Write
-from tests.support.graph import ANY_SCOPE, Graph
+from tests.support.graph import Graph
+from tests.support.memory import messages_from
 
 Step: TypeAlias = list[Any]
 
@@ -59,6 +65,11 @@ def relations_in(stated: list[list[str]]) -> tuple[Relation, ...]:
     return tuple(Relation(*parts) for parts in stated)
 
 
+def kind_of(owner: int | str) -> Kind:
+    """Return whether a number is that of a memory or a message."""
+    return "memory" if isinstance(owner, int) else "message"
+
+
 @dataclass
 class GraphCase:
     """A graph and the memories, states and notes of a case."""
@@ -67,6 +78,7 @@ class GraphCase:
     ids: list[str] = field(default_factory=list[str])
     states: dict[str, tuple[Any, datetime]] = field(default_factory=dict[str, tuple[Any, datetime]])
     told: tuple[str, ...] = ()
+    said: list[str] = field(default_factory=list[str])
 
     def play(self, *steps: Step) -> None:
         """Carry out steps."""
@@ -95,13 +107,35 @@ class GraphCase:
         fact = Fact(text, entities=named, relations=relations_in(relations), **more)
         self._decide(Decision(Event.NONE, fact, self.ids[number]))
 
-    def delete(self, number: int) -> None:
-        """Forget a memory."""
-        self._decide(Decision(Event.DELETE, memory_id=self.ids[number]))
+    def say(self, *texts: str, scope: str = "") -> None:
+        """Store messages. They are called m0, m1, and so on."""
+        said = messages_from(*({"role": "user", "content": text} for text in texts), scope=scope_of(scope))
+        at = self.graph.clock()
+        dated = tuple(replace(message, said_at=at, created_at=at) for message in said)
+        self.said += [message.id for message in self._apply(scope, messages=dated).messages]
 
-    def restore(self, number: int) -> None:
-        """Restore a memory."""
-        self._decide(Decision(Event.ADD, memory_id=self.ids[number]))
+    def delete(self, *owners: int | str) -> None:
+        """Delete memories and messages in one edit."""
+        self._decide(*(Decision(Event.DELETE, memory_id=self._owner(it), kind=kind_of(it)) for it in owners))
+
+    def restore(self, *owners: int | str) -> None:
+        """Restore memories and messages in one edit."""
+        self._decide(*(Decision(Event.ADD, memory_id=self._owner(it), kind=kind_of(it)) for it in owners))
+
+    def update(self, *texts: list[Any]) -> None:
+        """Give memories, by number, other texts in one edit."""
+        self._decide(*(Decision(Event.UPDATE, Fact(text), self.ids[int(number)]) for number, text in texts))
+
+    def texts(self, *expected: str, scope: str = "") -> None:
+        """Compare the texts of the living memories and messages of a scope itself."""
+        with self.graph.ledger.read() as conn:
+            memories = [memory.text for memory in memory_queries.memories_of(conn, scope_of(scope))]
+            messages = [message.content for message in message_queries.messages_of(conn, scope_of(scope))]
+        assert sorted(memories + messages) == sorted(expected)
+
+    def stages(self, *expected: str) -> None:
+        """Compare the stages of the edits, the newest first."""
+        assert [edit.provenance.stage for edit in self.graph.log()] == list(expected)
 
     def merge(self, name: str, into: str, **options: str) -> None:
         """Merge two entities."""
@@ -125,10 +159,10 @@ class GraphCase:
 
     def refused(self, text: str, *step: Any, **options: Any) -> None:
         """Carry out a step that is refused with a text, and changes nothing."""
-        before = self.graph.state(), len(self.graph.log())
+        before = self.graph.state(), self.graph.log()
         with pytest.raises((InputError, MemoryNotFoundError), match=text):
             self.play([*step, options])
-        assert (self.graph.state(), len(self.graph.log())) == before
+        assert (self.graph.state(), self.graph.log()) == before
 
     def note(self, name: str) -> None:
         """Note the state."""
@@ -175,5 +209,11 @@ class GraphCase:
     def _edit(self, edit: EntityEdit, scope: str = "", stage: str = "graph") -> None:
         self.told = self.graph.edit(edit, scope=scope_of(scope), stage=stage).notes
 
-    def _decide(self, decision: Decision) -> None:
-        self.graph.apply(Write(ANY_SCOPE, Provenance("test"), decisions=(decision,)))
+    def _owner(self, owner: int | str) -> str:
+        return self.ids[owner] if isinstance(owner, int) else self.said[int(owner[1:])]
+
+    def _decide(self, *decisions: Decision) -> None:
+        self._apply("web", decisions=decisions)
+
+    def _apply(self, scope: str, **write: Any) -> AppliedWrite:
+        return self.graph.apply(Write(scope_of(scope), Provenance("test"), **write))
