@@ -1,9 +1,8 @@
 """Cases of the graph as lists of steps: what is stored and edited, and what the graph says then.
 
 A step begins with its verb, the name of a method of `GraphCase`. Memories are numbered as they are added, from 0, and
-messages are called m0, m1, and so on. Names
-are "Tom, Ana:person", with a type if one is known. Options are `scope` ("web", "agent:cook", "user:bob"), `relations`,
-`metadata` and `vector`. The last argument may be such options.
+messages are called m0, m1, and so on. Names are "Tom, Ana:person", with a type if one is known. Options come last:
+`scope` ("web", "agent:cook", "run:r1", "user:bob"), and of what is added `relations`, `metadata`, `vector` and others.
 """
 
 from __future__ import annotations
@@ -34,9 +33,11 @@ from palimpsest.core.models import (
     Scope,
     Split,
 )
+from palimpsest.store import entries, history
 from palimpsest.store import memories as memory_queries
 from palimpsest.store import messages as message_queries
 from palimpsest.store.apply import Write
+from palimpsest.text.tokenizer import search_tokens
 from tests.support.graph import Graph
 from tests.support.memory import messages_from
 
@@ -49,9 +50,15 @@ def graph_cases(file: Path) -> dict[str, list[Step]]:
 
 
 def scope_of(name: str) -> Scope:
-    """Return the scope of a step: a project, "agent:…" or "user:…"."""
+    """Return the scope of a step: a project, "agent:…", "run:…" or "user:…"."""
     kind, _, value = name.rpartition(":")
-    return Scope(value) if kind == "user" else Scope("alice", "" if kind else value, value if kind == "agent" else "")
+    if kind == "user":
+        return Scope(value)
+    parts = {
+        part: value if kind == name else ""
+        for part, name in (("project", ""), ("agent_id", "agent"), ("run_id", "run"))
+    }
+    return Scope("alice", parts["project"], parts["agent_id"], parts["run_id"])
 
 
 def entities_in(names: str) -> list[tuple[str, EntityType]]:
@@ -91,6 +98,8 @@ class GraphCase:
         options["relations"] = relations_in(options.get("relations", []))
         options["scope"] = scope_of(options.get("scope", ""))
         replaced: list[int] = options.pop("replaces", [])
+        if "sources" in options:
+            options["sources"] = tuple(self._owner(owner) for owner in options["sources"])
         if "vector" in options:
             options["vector"] = np.array(options["vector"], np.float32)
         replaces = tuple(self.ids[number] for number in replaced)
@@ -107,16 +116,17 @@ class GraphCase:
         fact = Fact(text, entities=named, relations=relations_in(relations), **more)
         self._decide(Decision(Event.NONE, fact, self.ids[number]))
 
-    def say(self, *texts: str, scope: str = "") -> None:
+    def say(self, *texts: str, scope: str = "", **more: str) -> None:
         """Store messages. They are called m0, m1, and so on."""
-        said = messages_from(*({"role": "user", "content": text} for text in texts), scope=scope_of(scope))
+        said = messages_from(*({"role": "user", "content": text, **more} for text in texts), scope=scope_of(scope))
         at = self.graph.clock()
         dated = tuple(replace(message, said_at=at, created_at=at) for message in said)
         self.said += [message.id for message in self._apply(scope, messages=dated).messages]
 
-    def delete(self, *owners: int | str) -> None:
+    def delete(self, *owners: int | str, scope: str = "web") -> None:
         """Delete memories and messages in one edit."""
-        self._decide(*(Decision(Event.DELETE, memory_id=self._owner(it), kind=kind_of(it)) for it in owners))
+        gone = [Decision(Event.DELETE, memory_id=self._owner(it), kind=kind_of(it)) for it in owners]
+        self._apply(scope, decisions=tuple(gone))
 
     def restore(self, *owners: int | str) -> None:
         """Restore memories and messages in one edit."""
@@ -132,6 +142,29 @@ class GraphCase:
             memories = [memory.text for memory in memory_queries.memories_of(conn, scope_of(scope))]
             messages = [message.content for message in message_queries.messages_of(conn, scope_of(scope))]
         assert sorted(memories + messages) == sorted(expected)
+
+    def found(self, words: str, *owners: int | str, scope: str = "") -> None:
+        """Compare the memories and messages that the full text finds."""
+        seen, ledger = scope_of(scope), self.graph.ledger
+        with ledger.read() as conn:
+            scores = ledger.full_text.search(conn, seen, search_tokens(words), 100)
+            rows = entries.candidates(conn, seen, "", list(scores), ledger.now(seen.user_id))
+        assert {row.candidate.owner_id for row in rows} == {self._owner(owner) for owner in owners}
+
+    def versions(self, number: int, *expected: list[str | None]) -> None:
+        """Compare event, old and new text of each version of a memory."""
+        with self.graph.ledger.read() as conn:
+            known = history.versions_of(conn, self.ids[number])
+        assert [[version.event.value, version.old_memory, version.new_memory] for version in known] == list(expected)
+
+    def metadata(self, number: int, **expected: Any) -> None:
+        """Compare the metadata of a memory."""
+        with self.graph.ledger.read() as conn:
+            assert memory_queries.memories_by_id(conn, self.ids)[self.ids[number]].metadata == expected
+
+    def one(self, *numbers: int) -> None:
+        """Compare memories that are one and the same."""
+        assert len({self.ids[number] for number in numbers}) == 1
 
     def stages(self, *expected: str) -> None:
         """Compare the stages of the edits, the newest first."""
