@@ -72,6 +72,11 @@ def relations_in(stated: list[list[str]]) -> tuple[Relation, ...]:
     return tuple(Relation(*parts) for parts in stated)
 
 
+def long(word: str, chars: int) -> str:
+    """Return a text of so many characters."""
+    return f"{word} {'x' * (chars - len(word) - 1)}" if chars > len(word) else word
+
+
 def kind_of(owner: int | str) -> Kind:
     """Return whether a number is that of a memory or a message."""
     return "memory" if isinstance(owner, int) else "message"
@@ -161,6 +166,28 @@ class GraphCase:
         """Compare the metadata of a memory."""
         with self.graph.ledger.read() as conn:
             assert memory_queries.memories_by_id(conn, self.ids)[self.ids[number]].metadata == expected
+
+    def pin(self, word: str, chars: int, *value: Any, **options: Any) -> None:
+        """Add a memory of so many characters that is pinned, with a value or true."""
+        self.add(long(word, chars), metadata={"pinned": value[0] if value else True}, **options)
+
+    def label(self, number: int, **metadata: Any) -> None:
+        """Change the metadata of a memory."""
+        self.change(number, "", metadata=metadata)
+
+    def lengthen(self, number: int, word: str, chars: int, **metadata: Any) -> None:
+        """Give a memory a text of so many characters."""
+        self.change(number, long(word, chars), metadata=metadata)
+
+    def block(self, *words: str, scope: str = "") -> None:
+        """Compare the first words of the pinned block that a scope sees."""
+        with self.graph.ledger.read() as conn:
+            pinned = memory_queries.pinned_memories(conn, scope_of(scope))
+        assert [memory.text.partition(" ")[0] for memory in pinned] == list(words)
+
+    def said_so(self, text: str) -> None:
+        """Look for a text among the notes of all writes."""
+        assert any(text in note for note in self.graph.notes)
 
     def one(self, *numbers: int) -> None:
         """Compare memories that are one and the same."""
