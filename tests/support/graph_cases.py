@@ -33,13 +33,16 @@ from palimpsest.core.models import (
     Scope,
     Split,
 )
+from palimpsest.learn.summaries.dossier import find_entities, read_dossier
 from palimpsest.store import entries, history
 from palimpsest.store import memories as memory_queries
 from palimpsest.store import messages as message_queries
 from palimpsest.store.apply import Write
+from palimpsest.store.graph.entities import entities_in_text, entities_named, list_entities, names_beginning
+from palimpsest.store.graph.relations import relations_of
 from palimpsest.text.tokenizer import search_tokens
 from tests.support.graph import Graph
-from tests.support.memory import messages_from
+from tests.support.memory import ALICE, messages_from
 
 Step: TypeAlias = list[Any]
 
@@ -128,6 +131,10 @@ class GraphCase:
         dated = tuple(replace(message, said_at=at, created_at=at) for message in said)
         self.said += [message.id for message in self._apply(scope, messages=dated).messages]
 
+    def end(self, number: int) -> None:
+        """Close a memory that holds no more."""
+        self._decide(Decision(Event.DELETE, memory_id=self.ids[number], ended_at=self.graph.clock()))
+
     def delete(self, *owners: int | str, scope: str = "web") -> None:
         """Delete memories and messages in one edit."""
         gone = [Decision(Event.DELETE, memory_id=self._owner(it), kind=kind_of(it)) for it in owners]
@@ -188,6 +195,57 @@ class GraphCase:
     def said_so(self, text: str) -> None:
         """Look for a text among the notes of all writes."""
         assert any(text in note for note in self.graph.notes)
+
+    def named(self, asked: str, *expected: str, scope: str = "") -> None:
+        """Compare the entities that a scope sees by names, which "|" parts: "key=Name" for each that some have."""
+        with self.graph.ledger.read() as conn:
+            found = entities_named(conn, scope_of(scope), asked.split("|"))
+        assert sorted(f"{key}={entity.name}" for key, of_key in found.items() for entity in of_key) == list(expected)
+
+    def in_text(self, text: str, *expected: str) -> None:
+        """Compare the entities that a text names."""
+        with self.graph.ledger.read() as conn:
+            assert [entity.name for entity in entities_in_text(conn, ALICE, text)] == list(expected)
+
+    def listed(self, *expected: str) -> None:
+        """Compare the listed entities: "Name=memories"."""
+        with self.graph.ledger.read() as conn:
+            listed = list_entities(conn, ALICE, 10)
+        assert sorted(f"{each.entity.name}={each.mentions}" for each in listed) == list(expected)
+
+    def completed(self, beginning: str, *expected: str, scope: str = "") -> None:
+        """Compare the first three names that begin so."""
+        with self.graph.ledger.read() as conn:
+            assert names_beginning(conn, scope_of(scope), beginning, 3) == list(expected)
+
+    def shown(self, *expected: str, scope: str = "") -> None:
+        """Compare every name that a scope is shown when it looks for Ana and at what it knows."""
+        seen = scope_of(scope)
+        with self.graph.ledger.read() as conn:
+            (ana,) = find_entities(conn, seen, "Ana")
+            dossier = read_dossier(conn, seen, ana, now=self.graph.clock())
+            relations = relations_of(conn, seen, [ana.id], limit=10)
+            names = {
+                *(dossier.entity.name, *dossier.aliases, *names_beginning(conn, seen, "", 10)),
+                *(entity.name for entity in entities_in_text(conn, seen, "Where does Ana live?")),
+                *(each.entity.name for each in list_entities(conn, seen, 10)),
+                *(end for item in (*relations, *dossier.relations) for end in (item.source, item.destination)),
+            }
+        assert names == set(expected)
+
+    def edits(self, *expected: str, scope: str = "") -> None:
+        """Compare the lines of the edits of entities that a scope sees, the newest first."""
+        steps = (step for edit in self.graph.log(scope_of(scope)) for step in edit.steps)
+        assert [step.after for step in steps if step.kind == "entity"] == list(expected)
+
+    def mentions(self, message: str, *expected: str) -> None:
+        """Compare the entities that a message mentions: "key=Name"."""
+        spoken = self.graph.spoken(self._owner(message))
+        assert sorted(f"{key}={name}" for key, name in spoken.items()) == list(expected)
+
+    def means(self, message: str, key: str, number: int) -> None:
+        """Compare the entity that a message means by a name with the first one of a memory."""
+        assert self.graph.spoken_ids(self._owner(message))[key] in self.graph.first_entity(self.ids[number])
 
     def one(self, *numbers: int) -> None:
         """Compare memories that are one and the same."""

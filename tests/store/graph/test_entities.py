@@ -9,6 +9,7 @@ import pytest
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import (
     Decision,
+    Entity,
     EntityType,
     Event,
     Fact,
@@ -21,6 +22,8 @@ from palimpsest.core.models import (
     Split,
 )
 from palimpsest.store.apply import Write
+from palimpsest.store.graph.entities import entities_named
+from palimpsest.store.graph.relations import relations_of
 from tests.support.graph import Graph
 from tests.support.graph_cases import GraphCase, graph_cases
 from tests.support.memory import ALICE
@@ -125,3 +128,36 @@ def test_one_number_takes_back_memories_and_entities(graph: Graph) -> None:
     graph.add("Ben likes tea", "Ben", edits=(Merge(graph.id("Tom"), graph.id("Ana")),))
     graph.undo()
     assert graph.state() == before
+
+
+def test_the_projects_own_comes_before_the_users(graph: Graph) -> None:
+    graph.add("Piet paints the shed", ("Piet", "person"), scope=WEB)
+    graph.add("Piet is a boat", ("Piet", "product"))
+    with graph.ledger.read() as conn:
+        found = entities_named(conn, WEB, ["Piet"])["piet"]
+    assert [(entity.project, entity.type) for entity in found] == [("web", "person"), ("", "product")]
+
+
+def test_relations_are_bounded_and_carry_the_times_of_their_memories(graph: Graph) -> None:
+    """Guards a hub: the newest are read, and those that hold no more only on request."""
+    past = graph.add("Odile knew Tom", relations=(Relation("Odile", "knows", "Tom"),))
+    ended = graph.clock()
+    graph.apply(Write(ALICE, Provenance("test"), decisions=(Decision(Event.DELETE, None, past, ended_at=ended),)))
+    for number in range(20):
+        graph.add(f"Odile knows friend {number}", relations=(Relation("Odile", "knows", f"Friend {number}"),))
+    with graph.ledger.read() as conn:
+        ids = [entity.id for entity in entities_named(conn, ALICE, ["Odile"])["odile"]]
+        newest = relations_of(conn, ALICE, ids, limit=3)
+        everything = relations_of(conn, ALICE, ids, current_only=False, limit=100)
+        assert relations_of(conn, Scope("bob"), ids, limit=3) == []
+    assert [relation.destination for relation in newest] == ["Friend 19", "Friend 18", "Friend 17"]
+    assert len(everything) == 21
+    (gone,) = [relation for relation in everything if not relation.is_current]
+    assert (gone.destination, gone.valid_until, gone.memory_id) == ("Tom", ended.date().isoformat(), past)
+
+
+def test_an_entity_keeps_what_it_is(graph: Graph) -> None:
+    graph.add("Ferrow makes bells", ("Ferrow", "organization"))
+    with graph.ledger.read() as conn:
+        (entity,) = entities_named(conn, ALICE, ["Ferrow"])["ferrow"]
+    assert entity == Entity(entity.id, "alice", "", "Ferrow", "organization", graph.clock())
