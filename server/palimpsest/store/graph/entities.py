@@ -19,6 +19,7 @@ from palimpsest.store.graph.statements import stated_names
 from palimpsest.store.history import memories_at
 from palimpsest.store.memories import learned_memories, name_of_user
 from palimpsest.store.rows import (
+    among,
     begins,
     is_living,
     listed,
@@ -463,7 +464,8 @@ def former_memories_about(
 
 def memories_about_at(conn: Connection, scope: Scope, root_id: str, instant: datetime) -> list[Memory]:
     """Return the memories that were living at an instant and mentioned an entity, as they were, the newest first."""
-    rows = conn.execute(_EVER, _values(conn, scope, root_id)).all()
+    ever = (mentions.c.kind == "memory", among(mentions.c.entity_id, members_of(conn, [root_id])))
+    rows = conn.execute(select(mentions).where(*ever)).all()
     keys: dict[str, set[str]] = {}
     for row in rows:
         keys.setdefault(row.owner_id, set()).add(row.key)
@@ -508,9 +510,9 @@ def named_beside(conn: Connection, scope: Scope, root_id: str, read: Sequence[Me
 
 def entities_named_by(conn: Connection, scope: Scope, read: Sequence[Memory]) -> dict[str, list[Entity]]:
     """Return the entities that each memory names in its present version, by its id. The user is not among them."""
-    meant = {
-        (row.owner_id, row.key): row.entity_id for row in conn.execute(_MEANT, {"ids": [memory.id for memory in read]})
-    }
+    stated = (mentions.c.kind == "memory", among(mentions.c.owner_id, [memory.id for memory in read]))
+    rows = conn.execute(select(mentions).where(*stated))
+    meant = {(row.owner_id, row.key): row.entity_id for row in rows}
     roots = roots_of(conn, meant.values())
     of_memory: dict[str, list[str]] = {}
     for memory in read:
@@ -648,12 +650,4 @@ _GIVEN = (
         entity_aliases.c.given,
         or_(entities.c.project == bindparam("beside"), entities.c.project == bindparam("project")),
     )
-)
-
-_EVER = select(mentions.c.owner_id, mentions.c.key).where(
-    mentions.c.kind == "memory", mentions.c.entity_id.in_(listed("ids"))
-)
-
-_MEANT = select(mentions.c.owner_id, mentions.c.key, mentions.c.entity_id).where(
-    mentions.c.kind == "memory", mentions.c.owner_id.in_(listed("ids"))
 )

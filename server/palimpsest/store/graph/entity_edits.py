@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, bindparam, exists, select, update
+from sqlalchemy import ColumnElement, Connection, Row, and_, delete, exists, select, update
 
 from palimpsest.core.errors import InputError, MemoryNotFoundError
 from palimpsest.core.models import (
@@ -43,7 +43,7 @@ from palimpsest.store.graph.identity import (
 )
 from palimpsest.store.graph.statements import put, put_relations
 from palimpsest.store.memories import name_of_user
-from palimpsest.store.rows import Query, among, listed, sees, to_memory, to_scope
+from palimpsest.store.rows import Query, among, sees, to_memory, to_scope
 from palimpsest.store.schema import entities, entity_aliases, entity_history, memories, memory_sources, mentions
 from palimpsest.store.transaction import Transaction
 
@@ -58,9 +58,9 @@ def present(conn: Connection, places: Iterable[tuple[str, ...]]) -> State:
             case (part, entity_id, column) if part == ENTITY:
                 found = conn.execute(select(entities.c[column]).where(entities.c.id == entity_id)).first()
             case (part, entity_id, key) if part == ALIAS:
-                found = conn.execute(_GIVEN, {"entity": entity_id, "of": key}).first()
+                found = conn.execute(_given(entity_id, key)).first()
             case (_, kind, owner_id, key):
-                found = conn.execute(_MEANT, {"of_kind": kind, "owner": owner_id, "of": key}).first()
+                found = conn.execute(_mention(kind, owner_id, key).with_only_columns(mentions.c.entity_id)).first()
             case _:
                 raise ValueError(f"no place of the graph: {place}")
         if found is not None:
@@ -82,7 +82,7 @@ def restore(conn: Connection, target: State) -> None:
             case (part, entity_id, column) if part == ENTITY:
                 conn.execute(update(entities).where(entities.c.id == entity_id).values({column: value}))
             case (_, kind, owner_id, key) if value is not None:
-                _move(conn, conn.execute(_MENTION, {"of_kind": kind, "owner": owner_id, "of": key}).first(), value)
+                _move(conn, conn.execute(_mention(kind, owner_id, key)).first(), value)
                 restated |= {owner_id} if kind == "memory" else set()
             case _:
                 continue
@@ -103,31 +103,20 @@ def _move(conn: Connection, mention: Row[Any] | None, entity_id: str) -> None:
 
 def _restate(conn: Connection, memory_ids: set[str]) -> None:
     """Write the relations of memories again, between the entities that their names mean now."""
-    for row in conn.execute(_MEMORIES, {"ids": sorted(memory_ids)}).all():
+    for row in conn.execute(select(memories).where(among(memories.c.id, sorted(memory_ids)))).all():
         of_memory = conn.execute(select(mentions).where(mentions.c.kind == "memory", mentions.c.owner_id == row.id))
         put_relations(conn, to_memory(row), {mention.key: mention.entity_id for mention in of_memory})
 
 
-# Nothing for an entity that was erased, and NULL for a name that no edit gave.
-_GIVEN: Query = (
-    select(entity_aliases.c.name)
-    .select_from(entities)
-    .join(
-        entity_aliases,
-        (entity_aliases.c.entity_id == entities.c.id)
-        & (entity_aliases.c.key == bindparam("of"))
-        & entity_aliases.c.given,
-        isouter=True,
-    )
-    .where(entities.c.id == bindparam("entity"))
-)
-_MENTION: Query = select(mentions).where(
-    mentions.c.kind == bindparam("of_kind"),
-    mentions.c.owner_id == bindparam("owner"),
-    mentions.c.key == bindparam("of"),
-)
-_MEANT: Query = _MENTION.with_only_columns(mentions.c.entity_id)
-_MEMORIES: Query = select(memories).where(memories.c.id.in_(listed("ids")))
+def _given(entity_id: str, key: str) -> Query:
+    """Return the query for a name that an edit gave: no row for an erased entity, and NULL if no edit gave it."""
+    is_it = and_(entity_aliases.c.entity_id == entities.c.id, entity_aliases.c.key == key, entity_aliases.c.given)
+    query = select(entity_aliases.c.name).select_from(entities).outerjoin(entity_aliases, is_it)
+    return query.where(entities.c.id == entity_id)
+
+
+def _mention(kind: str, owner_id: str, key: str) -> Query:
+    return select(mentions).where(mentions.c.kind == kind, mentions.c.owner_id == owner_id, mentions.c.key == key)
 
 
 # Take edits of entities back. An undo is an edit itself, and can be taken back like the others.
@@ -374,16 +363,26 @@ def known_types(conn: Connection, scope: Scope, keys: Sequence[str]) -> dict[str
 
 def unnamed_memories(conn: Connection, after: int, limit: int) -> list[UnnamedMemory]:
     """Return memories of all users whose names were not looked for, those with the lowest numbers above `after`."""
-    rows = conn.execute(_UNNAMED, {"after": after, "limit": limit})
-    return [UnnamedMemory(row.seq, row.id, to_scope(row), row.text) for row in rows]
+    query = select(memories).where(memories.c.seq > after, _IS_NULL).order_by(memories.c.seq).limit(limit)
+    return [UnnamedMemory(row.seq, row.id, to_scope(row), row.text) for row in conn.execute(query)]
 
 
-_UNNAMED: Query = (
-    select(memories)
-    .where(memories.c.seq > bindparam("after"), _IS_NULL)
-    .order_by(memories.c.seq)
-    .limit(bindparam("limit"))
-)
+def outdated_keys(conn: Connection) -> list[tuple[str, str]]:
+    """Return the keys of names that were made by older rules, each with its entity."""
+    rows = conn.execute(select(entity_aliases.c.entity_id, entity_aliases.c.key))
+    return [(row.entity_id, row.key) for row in rows if not row.key.isascii() and name_key(row.key) != row.key]
+
+
+def renew_keys(conn: Connection, outdated: Sequence[tuple[str, str]]) -> None:
+    """Give names the keys that they have today. Where something is known under both, one of the two stays."""
+    for entity_id, key in outdated:
+        new = name_key(key)
+        for table, owner in ((entity_aliases, ("entity_id",)), (mentions, ("kind", "owner_id"))):
+            is_old = and_(table.c.entity_id == entity_id, table.c.key == key)
+            same = table.alias()
+            is_known = exists().where(*(same.c[name] == table.c[name] for name in owner), same.c.key == new)
+            conn.execute(delete(table).where(is_old, is_known))
+            conn.execute(update(table).where(is_old).values(key=new))
 
 
 def give_names(

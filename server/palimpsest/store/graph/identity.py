@@ -43,7 +43,7 @@ from palimpsest.core.models import (
 from palimpsest.core.protocols import Vector
 from palimpsest.store.entries import own_vectors
 from palimpsest.store.memories import memories_by_id, name_of_user
-from palimpsest.store.rows import Query, is_seen, json_elements, listed, scope_parts, scope_values, sees_named
+from palimpsest.store.rows import Query, among, is_seen, json_elements, listed, scope_parts, scope_values, sees_named
 from palimpsest.store.schema import (
     IS_USER,
     entities,
@@ -305,7 +305,8 @@ def mentioned(conn: Connection, candidates: Sequence[Candidate], key: str | None
 
 def was_edited(conn: Connection, entity_id: str) -> bool:
     """Return whether an edit ever changed an entity, such as its type."""
-    return conn.execute(_EDITED, {"entity": entity_id}).first() is not None
+    query = select(entity_history.c.seq).where(entity_history.c.entity_id == entity_id)
+    return conn.execute(query.limit(1)).first() is not None
 
 
 _IS_LIVING = exists().where(memories.c.id == mentions.c.owner_id, memories.c.deleted_at.is_(None))
@@ -314,7 +315,6 @@ _MENTIONED: Query = (
     .where(mentions.c.entity_id.in_(listed("ids")), mentions.c.kind == "memory", mentions.c.current, _IS_LIVING)
     .distinct()
 )
-_EDITED: Query = select(entity_history.c.seq).where(entity_history.c.entity_id == bindparam("entity")).limit(1)
 
 
 # Create entities.
@@ -388,7 +388,9 @@ def _are_told_apart(conn: Connection, first_id: str, second_id: str) -> bool:
     first, second = (list(members_of(conn, [entity_id])) for entity_id in (first_id, second_id))
     if "memory" in conn.execute(_TOGETHER, {"first": first, "second": second}).scalars():
         return True
-    edits = conn.execute(_EDITS, {"ids": [*first, *second]}).all()
+    parting = entity_history.c.event.in_(("merge", "split", "undo"))
+    query = select(entity_history).where(among(entity_history.c.entity_id, [*first, *second]), parting)
+    edits = conn.execute(query).all()
     changed = [json.dumps([row.entity_id, row.before, row.after]) for row in edits]
     return any(any(one in ids for one in first) and any(one in ids for one in second) for ids in changed)
 
@@ -423,10 +425,6 @@ def _mentioned(scope: tuple[bool, bool, bool]) -> Query:
     return select(entities).where(*is_other, is_seen, is_mentioned).order_by(entities.c.seq)
 
 
-_EDITS = select(entity_history.c.entity_id, entity_history.c.before, entity_history.c.after).where(
-    entity_history.c.entity_id.in_(listed("ids")), entity_history.c.event.in_(("merge", "split", "undo"))
-)
-
 _other = mentions.alias("other")
 _TOGETHER = (
     select(mentions.c.kind)  # with a condition on the kind, SQLite would go through all mentions of that kind
@@ -446,13 +444,10 @@ def merge(tx: Transaction, merged: Entity, into: Entity) -> None:
     own entity into a global one, the row stays with the project, because it has the name.
     """
     owner = merged if merged.project and merged.project == tx.scope.project else into
-    tx.conn.execute(_MERGE, {"entity": merged.id, "into": into.id})
+    tx.conn.execute(update(entities).where(entities.c.id == merged.id).values(merged_into=into.id))
     place = (ENTITY, merged.id, "merged_into")
     text = f"merged {shown(merged, into)} into {shown(into, merged)}"
     record(tx, owner.id, "merge", ({place: None}, {place: into.id}), text)
-
-
-_MERGE = update(entities).where(entities.c.id == bindparam("entity")).values(merged_into=bindparam("into"))
 
 
 def shown(entity: Entity, beside: Entity | None = None) -> str:
@@ -592,9 +587,9 @@ def _newest(tx: Transaction, candidates: Sequence[Candidate]) -> Mapping[str, li
     """Return the newest memories that mention each candidate, by the id of its root."""
     newest: dict[str, list[str]] = {}
     for candidate in candidates:
-        members = list(members_of(tx.conn, [candidate.root.id]))
-        ids = tx.conn.execute(_NEWEST, {"ids": members, "limit": NEWEST}).scalars()
-        newest[candidate.root.id] = list(dict.fromkeys(ids))
+        is_of = (among(mentions.c.entity_id, members_of(tx.conn, [candidate.root.id])), mentions.c.kind == "memory")
+        query = select(mentions.c.owner_id).where(*is_of).order_by(mentions.c.seq.desc()).limit(NEWEST)
+        newest[candidate.root.id] = list(dict.fromkeys(tx.conn.execute(query).scalars()))
     return newest
 
 
@@ -604,13 +599,6 @@ def _memories_of(tx: Transaction, candidates: Sequence[Candidate]) -> Mapping[st
     known = memories_by_id(tx.conn, [memory_id for ids in newest.values() for memory_id in ids])
     return {root_id: [known[one] for one in ids if one in known] for root_id, ids in newest.items()}
 
-
-_NEWEST: Query = (
-    select(mentions.c.owner_id)
-    .where(mentions.c.entity_id.in_(listed("ids")), mentions.c.kind == "memory")
-    .order_by(mentions.c.seq.desc())
-    .limit(bindparam("limit"))
-)
 
 _with = mentions.alias()
 _NAMED_TOGETHER: Query = (
