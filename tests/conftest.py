@@ -61,7 +61,7 @@ CONTRACT = (
     "learn/test_jobs.py",
     "recall/test_entity_filters.py",
     "recall/test_pipeline.py",
-    "store/graph/test_entities.py",
+    "store/graph/test_edits.py",
     "store/test_ledger.py",
     "store/test_undo.py",
 )

@@ -1,4 +1,4 @@
-"""Entities: which one a name means, what edits of them change, and what memories state. Most is in `cases.json`."""
+"""Entities: which one a name means, and what memories and messages say of them. Most is in `cases.json`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.core.errors import InputError
 from palimpsest.core.models import (
     Decision,
     Entity,
@@ -17,7 +16,6 @@ from palimpsest.core.models import (
     NamedEntity,
     Provenance,
     Relation,
-    Rename,
     Scope,
     Split,
 )
@@ -104,30 +102,6 @@ def test_an_update_that_names_it_without_the_words_keeps_it(graph: Graph) -> Non
     """Guards updates, whose text is in a person's words and not in those of the name."""
     memory_id = graph.add("The plumber Tom has a van", ("Tom (plumber)", "person"))
     assert graph.change(memory_id, "Tom sold his van").entities == (NamedEntity("Tom (plumber)", "person"),)
-
-
-def test_what_is_so_already_changes_nothing(graph: Graph) -> None:
-    graph.add("Tom knows Tom Baker", "Tom", "Tom Baker")
-    plumber = graph.add("Ana lives in Bath", "Ana")
-    graph.add("Ana likes tea", "Ana")
-    for edit in (Merge(graph.id("Tom"), graph.id("Tom Baker")), Split(graph.id("Ana"), (plumber,), "Annie")):
-        graph.edit(edit)
-        before, edits = graph.state(), len(graph.log())
-        assert graph.edit(edit).notes == ()
-        assert (graph.state(), len(graph.log())) == (before, edits)
-    assert graph.edit(Rename(graph.id("Ana"), "Ana", "other")).notes == ()
-    assert len(graph.log()) == edits
-    tom = next(iter(graph.all_entities(ALICE)))
-    with pytest.raises(InputError, match="is part of it already"):
-        graph.edit(Merge(graph.id("Tom Baker"), tom))
-
-
-def test_one_number_takes_back_memories_and_entities(graph: Graph) -> None:
-    graph.add("Tom and Ana", "Tom", "Ana")
-    before = graph.state()
-    graph.add("Ben likes tea", "Ben", edits=(Merge(graph.id("Tom"), graph.id("Ana")),))
-    graph.undo()
-    assert graph.state() == before
 
 
 def test_the_projects_own_comes_before_the_users(graph: Graph) -> None:
