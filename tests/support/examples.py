@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, settings
 LOCAL_PROFILE = "local"
 FULL_PROFILE = "nightly"
 
-FEWEST, MOST = 10, 25
+FEWEST, MOST = 5, 25
 """Bounds of the examples in the local profile."""
 
 

@@ -148,6 +148,10 @@ class Graph:
         wanted = next(roots[row.entity_id].id for row in rows if row.owner_id == memory_id)
         return {row.owner_id for row in rows if roots[row.entity_id].id == wanted}
 
+    def first_entity(self, memory_id: str) -> set[str]:
+        """Return the id of the first entity that a memory mentions, as it was stored."""
+        return {next(row.entity_id for row in self._mentions() if row.current and row.owner_id == memory_id)}
+
     def spoken_ids(self, message_id: str) -> dict[str, str]:
         """Return the ids of the entities that a message mentions, by the key of the name."""
         with self.ledger.read() as conn:

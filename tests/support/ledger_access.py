@@ -23,7 +23,7 @@ from palimpsest.store import messages as message_queries
 from palimpsest.store.apply import Write
 from palimpsest.store.ledger import Ledger, open_ledger
 from palimpsest.store.sqlite import sqlite_database
-from palimpsest.store.sqlite.ledger_files import SqliteBackups
+from palimpsest.store.sqlite.ledger_files import Backups
 from tests.support.memory import ALICE, StoppedClock, messages_from
 from tests.support.stores import ledger_address
 
@@ -156,7 +156,7 @@ async def row_faults(memory: Memory) -> list[str]:
 
 def copy_database(source: Path, target: Path) -> None:
     """Copy the database of a ledger as a backup does."""
-    SqliteBackups(source).copy(target)
+    Backups(source).copy(target)
 
 
 def do_not_wait_for_locks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -341,7 +341,7 @@ def status(settings: Settings, ledger: Ledger, now: datetime) -> Finding:
         parts.append(f"unknown in transcripts of {client}, and left out: {listed}")
     limit = settings.learn.captured_calls_per_day
     with ledger.read() as conn:
-        calls = message_queries.calls_on(conn, now)
+        calls = job_queries.model_use(conn, now).captured_calls
     if calls >= limit and settings.hooks in CAPTURING and calls:
         parts.append(
             f"the {counted(limit, 'call')} of the model for today were made (learn.captured_calls_per_day); the rest "

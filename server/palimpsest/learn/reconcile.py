@@ -282,7 +282,7 @@ def _found(conn: Connection, scope: Scope, fact: Fact, user_name: str) -> dict[s
     sources = {entity_id for item in stated for entity_id in item.source_ids}
     found: dict[str, Nearness] = {}
     for relation in (
-        *relations.same_relations_from(conn, scope, sources, {item.key for item in stated}),
+        *relations.relations_from(conn, scope, sources, {item.key for item in stated}),
         *relations.relations_from(conn, scope, sources),
     ):
         near = [nearness for item in stated if (nearness := item.nearness(relation)) is not None]

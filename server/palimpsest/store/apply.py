@@ -38,13 +38,15 @@ from palimpsest.store import messages as message_queries
 from palimpsest.store import summaries as summary_queries
 from palimpsest.store.database import FullText
 from palimpsest.store.documents import Gist, PagesRead
+from palimpsest.store.entries import meta_value
 from palimpsest.store.graph import entity_edits
 from palimpsest.store.jobs import CONTEXT, MESSAGES, STAYS, JobRequest, LearnLater, enqueue, enqueue_all
 from palimpsest.store.projects import current_name
 from palimpsest.store.purge import ERASED_AT
 from palimpsest.store.rows import among, is_living, is_scope, scope_values
-from palimpsest.store.schema import index_log, memories, messages, meta, summaries
-from palimpsest.store.writes import Conversation, Transaction, find, find_newest, next_edit_number
+from palimpsest.store.schema import index_log, memories, messages, summaries
+from palimpsest.store.transaction import Transaction, next_edit_number
+from palimpsest.store.writes import Conversation, find, find_newest
 from palimpsest.text.display import counted
 
 CLOCK_SLACK = timedelta(minutes=1)
@@ -101,7 +103,7 @@ def apply(conn: Connection, full_text: FullText, write: Write, now: datetime, ma
     notes = _clock_notes(conn, now)
     edit = write.edit or next_edit_number(conn)
     tx = Transaction(
-        conn, write.scope, write.provenance, now, edit, write.vectors, write.embedder, touched, write.partial
+        conn, write.scope, write.provenance, now, edit, touched, write.vectors, write.embedder, write.partial
     )
     _mark_learned(conn, write.learned_from)
     before = _count_before(conn, write) if max_memories else None
@@ -114,7 +116,7 @@ def apply(conn: Connection, full_text: FullText, write: Write, now: datetime, ma
         _learn_later(conn, write.scope, ids, write.learn_later, now)
     outcomes = [outcome for decision in write.decisions for outcome in _carry_out(tx, decision)]
     for edit_of_entities in write.entity_edits:
-        entity_edits.carry_out(tx.graph, edit_of_entities)
+        entity_edits.carry_out(tx, edit_of_entities)
     for annotation in write.annotations:
         writes.annotate(tx, find(tx, annotation.memory_id), annotation)
     if write.undo is not None:
@@ -269,7 +271,7 @@ def _store_summary(conn: Connection, summary: Summary, provenance: Provenance) -
     newest = conn.execute(
         select(func.max(summaries.c.seq)).where(is_scope(summaries, summary.scope), summaries.c.kind == summary.kind)
     ).scalar_one_or_none()
-    erased = conn.execute(select(meta.c.value).where(meta.c.key == ERASED_AT)).scalar_one_or_none()
+    erased = meta_value(conn, ERASED_AT)
     if (newest is not None and newest > summary.seq) or int(erased or 0) > summary.seq:
         return  # another process has stored a newer summary, or erased rows that this one may quote
     values = {

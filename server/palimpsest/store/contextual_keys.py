@@ -15,7 +15,7 @@ from palimpsest.core.models import PAGE, Kind, Scope, key_text
 from palimpsest.core.protocols import Vector
 from palimpsest.store import documents
 from palimpsest.store.database import FullText, FullTextRow
-from palimpsest.store.rows import Query, batched, listed, packed, scope_values, unpacked, unpacked_key
+from palimpsest.store.rows import Query, batched, listed, packed, unpacked, unpacked_key
 from palimpsest.store.schema import index_log, means, memories, memory_sources, messages, vectors
 from palimpsest.text.tokenizer import search_tokens
 
@@ -293,41 +293,6 @@ class Embedded:
     seq: int
     text: str
     vector: Vector
-
-
-def put(
-    conn: Connection,
-    kind: Kind,
-    owner_id: str,
-    scope: Scope,
-    vector: Vector | None,
-    embedder: str,
-    touched: TouchedEntries,
-    *,
-    partial: bool = False,
-) -> None:
-    """Insert or replace the entry of a memory or message with its own vector, if there is one.
-
-    `partial` says that it is the vector of the first window of a long text. `index` writes the key and the full-text
-    row.
-    """
-    old = conn.execute(_ENTRY, {"kind": kind, "owner": owner_id}).one_or_none()
-    values = {
-        "live": True,
-        "embedder": embedder if vector is not None else "",
-        "partial": vector is not None and partial,
-        "vector": None if vector is None else packed(vector),
-        "key": None,
-    }
-    if old is None:
-        conn.execute(_INSERT, {"kind": kind, "owner_id": owner_id, **scope_values(scope), **values})
-        return
-    touched.move(old.user_id, old.embedder, old.key, old.vector, -1)
-    conn.execute(update(vectors).where(vectors.c.seq == old.seq).values(**values))
-
-
-_INSERT = insert(vectors)
-_ENTRY = select(vectors).where(vectors.c.kind == bindparam("kind"), vectors.c.owner_id == bindparam("owner"))
 
 
 def index(conn: Connection, full_text: FullText, touched: TouchedEntries, now: datetime) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
@@ -37,14 +36,13 @@ from sqlalchemy.types import TypeEngine
 
 from palimpsest.core.clock import Clock
 from palimpsest.core.errors import InputError, LedgerError
-from palimpsest.core.files import file_lock
 from palimpsest.core.protocols import Progress
 from palimpsest.store import contextual_keys, entries, schema
-from palimpsest.store.database import Database, LedgerCopy, Loading, Restored
+from palimpsest.store.database import Database
 from palimpsest.store.purge import ERASED_AT
 from palimpsest.store.rows import StoredJson, UtcTime
-from palimpsest.store.schema import HEAD, index_log, meta, vectors
-from palimpsest.store.sqlite.ledger_files import SqliteBackups
+from palimpsest.store.schema import HEAD, index_log, vectors
+from palimpsest.store.sqlite.ledger_files import Backups
 from palimpsest.store.sqlite.sqlite_database import SqliteDatabase
 from palimpsest.store.upgrade import UNFINISHED, create_tables, revision_in, stored_revision
 
@@ -185,7 +183,7 @@ def _make_batch_equal(
     known, wanted = {rows.key(row): row for row in stored}, {rows.key(row): row for row in batch}
     gone = [key for key, row in known.items() if wanted.get(key) != row]
     new = [row for key, row in wanted.items() if known.get(key) != row]
-    refuse_unfit(target.loading, target.location, rows, new)
+    refuse_unfit(target, rows, new)
     with target.write() as conn:
         rows.delete(conn, gone)
         rows.put(conn, new)
@@ -201,29 +199,29 @@ def _not_given_back(location: str, rows: TableRows) -> LedgerError:
     )
 
 
-def replace_all(source: Connection, target: Connection, loading: Loading, location: str) -> None:
+def replace_all(source: Connection, target: Connection, database: Database) -> None:
     """Replace all rows in the transaction of `target`. Raises LedgerError for a row that it cannot store."""
     for rows in reversed(ROWS):
         target.execute(delete(rows.table))
     for rows in ROWS:
         last: Key | None = None
         while batch := rows.read(source, last, limit=BATCH):
-            refuse_unfit(loading, location, rows, batch)
+            refuse_unfit(database, rows, batch)
             rows.put(target, batch)
             after, last = last, rows.key(batch[-1])
             if rows.read(target, after, last) != batch:
-                raise _not_given_back(location, rows)
+                raise _not_given_back(database.location, rows)
 
 
-def refuse_unfit(loading: Loading, location: str, rows: TableRows, new: Sequence[StoredRow]) -> None:
+def refuse_unfit(database: Database, rows: TableRows, new: Sequence[StoredRow]) -> None:
     """Raise LedgerError if the database cannot store one of the rows."""
     for row in new:
-        reason = loading.unfit(schema.metadata.tables[rows.table.name], rows.by_name(row))
+        reason = database.unfit(schema.metadata.tables[rows.table.name], rows.by_name(row))
         if reason:
             name = ", ".join(f"{value}" for value in islice(rows.key(row), 3))
             owner = rows.by_name(row).get("id", "")
             raise LedgerError(
-                f"{location} cannot store the row {name!r} of the table {rows.table.name}"
+                f"{database.location} cannot store the row {name!r} of the table {rows.table.name}"
                 f"{f' (its id is {owner})' if owner else ''}: {reason}. The ledger that was copied is unchanged. "
                 "Change or purge what it belongs to, then try again."
             )
@@ -258,93 +256,43 @@ NAME = "shared"
 """What the names of the files begin with."""
 
 
-class DatabaseBackups:
-    """Implement `Backups` for the ledger of any database, in the folder `backups` of a data directory."""
+class DatabaseBackups(Backups):
+    """Backups of the ledger of any database, in the folder `backups` of a data directory."""
 
-    def __init__(self, opened: Opened, data_dir: Path | None) -> None:
+    def __init__(self, opened: Opened, data_dir: Path) -> None:
+        super().__init__(data_dir / f"{NAME}.db")
         self._opened = opened
-        self._data_dir = data_dir
-
-    @property
-    def name(self) -> str:
-        """Return what the names of the files begin with."""
-        return NAME
-
-    def copy(self, target: Path) -> LedgerCopy:
-        """Copy the ledger to a new file and read the copy back. Raises LedgerError, and leaves no file then."""
-        with self._folder() as folder, self._opened() as database:
-            return SqliteBackups(_ledger_file(database, folder)).copy(target)
-
-    def keep(self, occasion: str, now: datetime) -> LedgerCopy:
-        """Copy the ledger into the backup folder and delete the oldest copies of the same occasion."""
-        with self._folder() as folder, self._opened() as database:
-            return self._files.keep_copy_of(_ledger_file(database, folder), occasion, now)
-
-    def files(self) -> list[Path]:
-        """Return the files in the backup folder."""
-        return self._files.files()
-
-    def inspect(self, file: Path) -> LedgerCopy:
-        """Read a copy through and return what it holds. Raises LedgerError if it is damaged or not a ledger."""
-        return self._files.inspect(file)
-
-    def holds(self, file: Path, memory_ids: Sequence[str], message_ids: Sequence[str]) -> bool:
-        """Return whether a copy has rows of any of these memories and messages. A damaged copy has none."""
-        return self._files.holds(file, memory_ids, message_ids)
-
-    def restore(
-        self, file: Path, now: datetime, migrate: Callable[[Path], None], refuse_if_in_use: Callable[[], None]
-    ) -> Restored:
-        """Put the rows of a copy in the place of all rows, after a copy of these, in one transaction.
-
-        Servers may go on: they see the restored ledger from their next call on. Raises LedgerError.
-        """
-        del refuse_if_in_use  # only a file is ever replaced as a whole
-        self.inspect(file)
-        with self._folder() as folder, self._opened() as database:
-            copy = SqliteBackups(file).copy(folder / "restored.db")
-            migrate(copy.path)
-            with closing(SqliteDatabase.open(copy.path)) as restored:
-                return Restored(copy, self._put_in_place(restored, database, folder, now))
-
-    def _put_in_place(self, restored: Database, database: Database, folder: Path, now: datetime) -> Path:
-        """Replace all rows, and return the copy of the previous ones. Nobody writes between the two."""
-        _refuse_other_schema(database)
-        with database.write() as conn, database.without_time_limit(conn), restored.read() as rows:
-            before = self._files.new_copy_of(_ledger_file(database, folder), "before-restore", now)
-            epoch = entries.epoch(conn)
-            replace_all(rows, conn, database.loading, database.location)
-            database.loading.count_on(conn, restored.loading.counters(rows))
-            contextual_keys.rebuild_full_text(conn, database.full_text)
-            begin_epoch(conn, epoch, now)
-        return before.path
-
-    @property
-    def _place(self) -> Path:
-        """Return the data directory. Raises LedgerError if there is none."""
-        if self._data_dir is None:
-            raise LedgerError("this ledger was opened without a data directory, which its backups would be in")
-        return self._data_dir
-
-    @property
-    def _files(self) -> SqliteBackups:
-        return SqliteBackups(self._place / f"{NAME}.db")
 
     @contextmanager
-    def _folder(self) -> Generator[Path]:
-        """Give an empty folder for the files that are being made, to one process at a time."""
-        self._place.mkdir(mode=0o700, parents=True, exist_ok=True)
-        folder = self._place / "copying"
-        with file_lock(folder.with_suffix(".lock")):
-            shutil.rmtree(folder, ignore_errors=True)  # left over from a process that was killed
-            folder.mkdir(mode=0o700)
-            try:
-                yield folder
-            finally:
-                shutil.rmtree(folder, ignore_errors=True)
+    def _ledger_file(self) -> Generator[Path]:
+        """Write the ledger to a file, and give it."""
+        with self._work_folder() as folder:
+            with self._opened() as database:
+                path = _written_to_file(database, folder)
+            yield path
+
+    def _put_in_place(
+        self, copy: Path, now: datetime, migrate: Callable[[Path], None], refuse_if_in_use: Callable[[], None]
+    ) -> Path:
+        """Replace all rows by those of a copy in one transaction, and return the copy of the previous ones.
+
+        Nobody writes between the two. Servers may go on: they see the restored ledger from their next call on.
+        """
+        del migrate, refuse_if_in_use  # only a file has an older schema, or is ever replaced as a whole
+        with self._opened() as database, closing(SqliteDatabase.open(copy)) as restored:
+            _refuse_other_schema(database)
+            with database.write() as conn, database.without_time_limit(conn), restored.read() as rows:
+                with self._naming():
+                    before = self._new_copy_of(_written_to_file(database, copy.parent), "before-restore", now)
+                epoch = entries.epoch(conn)
+                replace_all(rows, conn, database)
+                database.count_on(conn, restored.counters(rows))
+                contextual_keys.rebuild_full_text(conn, database.full_text)
+                begin_epoch(conn, epoch, now)
+        return before.path
 
 
-def _ledger_file(database: Database, folder: Path) -> Path:
+def _written_to_file(database: Database, folder: Path) -> Path:
     """Write the ledger as one snapshot shows it to a file in a folder."""
     _refuse_other_schema(database)
     path = folder / "ledger.db"
@@ -353,8 +301,8 @@ def _ledger_file(database: Database, folder: Path) -> Path:
             create_tables(conn, copy)
         with copy.write() as conn:
             with database.read() as rows:
-                replace_all(rows, conn, copy.loading, copy.location)
-                copy.loading.count_on(conn, database.loading.counters(rows))
+                replace_all(rows, conn, copy)
+                copy.count_on(conn, database.counters(rows))
             contextual_keys.rebuild_full_text(conn, copy.full_text)
     return path
 
@@ -400,8 +348,8 @@ def move(source: Database, target: Database, clock: Clock, shown: Shown) -> Move
     anybody, and another call goes on with it. The source is not changed.
     """
     with source.read() as conn:
-        ledger_id = _ledger_id(conn)
-    with target.migrating(), target.loading.in_any_order():
+        ledger_id = entries.meta_value(conn, "ledger_id")
+    with target.migrating(), target.in_any_order():
         _begin(target, ledger_id)
         with source.read() as conn, shown("copying") as progress:
             make_equal(conn, target, progress)
@@ -412,7 +360,7 @@ def move(source: Database, target: Database, clock: Clock, shown: Shown) -> Move
     return Moved(target.location, compared.rows, until)
 
 
-def _begin(target: Database, ledger_id: str) -> None:
+def _begin(target: Database, ledger_id: str | None) -> None:
     """Create the tables, without what would slow down copying or refuse an order. Raises InputError."""
     with target.read() as conn:
         revision = revision_in(conn, target.location)
@@ -425,14 +373,14 @@ def _begin(target: Database, ledger_id: str) -> None:
                 )
             return
         if revision is not None:
-            same = revision == HEAD and _ledger_id(conn) == ledger_id
+            same = revision == HEAD and entries.meta_value(conn, "ledger_id") == ledger_id
             raise InputError(
                 f"{target.location} already holds {'this ledger' if same else 'another ledger'}. Nothing was changed. "
                 "Name an empty database or a new file"
             )
     with target.write() as conn:
         create_tables(conn, target)
-        target.loading.drop_references(conn)
+        target.drop_references(conn)
         for table in TABLES:
             for index in table.indexes:
                 index.drop(conn)
@@ -452,11 +400,11 @@ def _with_newest(
     try:
         with source.write() as conn:
             compared = make_equal(conn, target, progress, time.monotonic() + LOCKED_SECONDS)
-            return compared, source.loading.counters(conn), clock()
+            return compared, source.counters(conn), clock()
     except TooSlowError:
         with source.read() as conn:
             until = clock()
-            counters = source.loading.counters(conn)
+            counters = source.counters(conn)
             return make_equal(conn, target, progress), counters, until
 
 
@@ -466,14 +414,10 @@ def _finish(conn: Connection, target: Database, counters: Mapping[str, int], now
         for index in sorted(table.indexes, key=lambda index: str(index.name)):
             index.create(conn)
         progress(number, len(TABLES) + 1)
-    target.loading.create_references(conn)
+    target.create_references(conn)
     contextual_keys.rebuild_full_text(conn, target.full_text)
-    target.loading.count_on(conn, counters)
+    target.count_on(conn, counters)
     begin_epoch(conn, entries.epoch(conn), now)
     conn.execute(text("DROP TABLE unfinished_move"))
     conn.execute(_SET_REVISION, {"revision": HEAD})
     progress(len(TABLES) + 1, len(TABLES) + 1)
-
-
-def _ledger_id(conn: Connection) -> str:
-    return conn.execute(select(meta.c.value).where(meta.c.key == "ledger_id")).scalar_one()

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
-from sqlalchemy import Connection, Table
+from sqlalchemy import Connection, Table, text
 
 from palimpsest.core.models import Scope
 from palimpsest.text.tokenizer import most_words_near
@@ -68,7 +67,8 @@ class FullText(Protocol):
 
     def clear(self, conn: Connection) -> None:
         """Replace the full text, even a damaged one, by an empty one."""
-        ...
+        self.drop(conn)
+        self.create(conn)
 
     def put(self, conn: Connection, rows: Sequence[FullTextRow]) -> None:
         """Insert or replace the rows of entries."""
@@ -80,7 +80,7 @@ class FullText(Protocol):
 
     def count(self, conn: Connection) -> int:
         """Return the number of rows."""
-        ...
+        return int(conn.execute(text("SELECT count(*) FROM lexical")).scalar_one())
 
     def rows(self, conn: Connection) -> dict[int, FullTextColumns]:
         """Return every stored row by entry number."""
@@ -88,6 +88,10 @@ class FullText(Protocol):
 
     def columns(self, row: FullTextRow) -> FullTextColumns:
         """Return the columns that `put` stores for a row."""
+        return (self.scope_text(row.scope), " ".join(row.own), " ".join(row.context), " ".join(row.facts))
+
+    def scope_text(self, scope: Scope) -> str:
+        """Return the first column of the rows of a scope."""
         ...
 
     def widened(self, conn: Connection, scope: Scope, user_entries: int) -> Scope | None:
@@ -154,45 +158,6 @@ class Restored:
     before: Path | None
 
 
-class Backups(Protocol):
-    """Copies of one ledger. They can be made while the ledger is in use, and they exist if it is damaged. Blocking."""
-
-    @property
-    def name(self) -> str:
-        """Return what the names of the files in the backup folder begin with."""
-        ...
-
-    def copy(self, target: Path) -> LedgerCopy:
-        """Copy the ledger to a new file and read the copy back. Raises LedgerError, and leaves no file then."""
-        ...
-
-    def keep(self, occasion: str, now: datetime) -> LedgerCopy:
-        """Copy the ledger into its backup folder and delete the oldest copies of the same occasion."""
-        ...
-
-    def files(self) -> list[Path]:
-        """Return the files in the backup folder."""
-        ...
-
-    def inspect(self, file: Path) -> LedgerCopy:
-        """Read a copy through and return what it holds. Raises LedgerError if it is damaged or not a ledger."""
-        ...
-
-    def holds(self, file: Path, memory_ids: Sequence[str], message_ids: Sequence[str]) -> bool:
-        """Return whether a copy has rows of any of these memories and messages. A damaged copy has none."""
-        ...
-
-    def restore(
-        self, file: Path, now: datetime, migrate: Callable[[Path], None], refuse_if_in_use: Callable[[], None]
-    ) -> Restored:
-        """Put a copy in the ledger's place, after a copy of the present ledger. Raises LedgerError.
-
-        `migrate` brings the schema of a ledger file up to date. `refuse_if_in_use` raises LedgerError if a server uses
-        the ledger; it is asked only if the present ledger is damaged and has to be replaced as a whole.
-        """
-        ...
-
-
 class Listener(Protocol):
     """Hears of every write to a ledger, whichever process makes it. Blocking."""
 
@@ -205,59 +170,22 @@ class Listener(Protocol):
         ...
 
 
-class Loading(Protocol):
-    """How a database takes in all rows of another ledger, table after table and batch after batch."""
-
-    def in_any_order(self) -> AbstractContextManager[None]:
-        """Let connections that are opened meanwhile store rows that refer to missing rows."""
-        ...
-
-    def drop_references(self, conn: Connection) -> None:
-        """Drop the foreign keys, if the tables of this database can be without them."""
-        ...
-
-    def create_references(self, conn: Connection) -> None:
-        """Create the foreign keys again. Raises LedgerError if a row refers to a missing row."""
-        ...
-
-    def unfit(self, table: Table, row: Mapping[str, Any]) -> str:
-        """Return why this database cannot store a row, or "" if it can."""
-        ...
-
-    def counters(self, conn: Connection) -> dict[str, int]:
-        """Return the highest number that was ever given to a row, by table."""
-        ...
-
-    def count_on(self, conn: Connection, counters: Mapping[str, int]) -> None:
-        """Let the numbers of new rows begin above these and above those in use."""
-        ...
-
-
 class Database(Protocol):
     """The database that holds a ledger. Blocking; safe to use from several threads and processes.
 
     Every method raises LedgerError, with what to do, for an error of the database.
     """
 
-    @property
-    def full_text(self) -> FullText:
-        """Return the full text of this database."""
-        ...
+    full_text: FullText
+    """The full text of this database."""
 
-    @property
-    def loading(self) -> Loading:
-        """Return how the database takes in the rows of another ledger."""
-        ...
-
-    @property
-    def migrates_when_opened(self) -> bool:
-        """Return whether an older schema is migrated by whoever opens it, which only the owner of a file does."""
-        ...
+    migrates_when_opened: bool
+    """Whether an older schema is migrated by whoever opens it, which only the owner of a file does."""
 
     @property
     def dump_command(self) -> str:
         """Return the command that copies the whole database faster than a backup, without the password, or ""."""
-        ...
+        return ""
 
     @property
     def location(self) -> str:
@@ -282,7 +210,8 @@ class Database(Protocol):
 
     def without_time_limit(self, conn: Connection) -> AbstractContextManager[None]:
         """Let statements in the transaction of a connection, and the time between them, take as long as they need."""
-        ...
+        del conn
+        return nullcontext()
 
     def alone_at(self, work: Work) -> AbstractContextManager[bool]:
         """Give True and keep other processes from a work in the background, or False if one is doing it."""
@@ -290,11 +219,9 @@ class Database(Protocol):
 
     def listener(self) -> Listener | None:
         """Return what hears of every write to the ledger, or None if this database does not tell."""
-        ...
 
     def finish_schema(self, conn: Connection) -> None:
         """Create what this database needs beside the tables, after a migration."""
-        ...
 
     def check(self) -> str:
         """Return "ok", or the first fault of a quick check."""
@@ -314,14 +241,15 @@ class Database(Protocol):
 
     def files(self) -> list[Path]:
         """Return the files on this machine that may hold rows, including backups. A remote database has none."""
-        ...
+        return []
 
     def search_tables(self, pieces: Sequence[bytes]) -> dict[str, list[bytes]]:
         """Return for each table which of these pieces of texts a row of it contains.
 
         It is empty for a database whose files can be searched.
         """
-        ...
+        del pieces
+        return {}
 
     def size(self) -> int:
         """Return the size in bytes, without backups."""
@@ -329,6 +257,32 @@ class Database(Protocol):
 
     def close(self) -> None:
         """Close all connections."""
+        ...
+
+    # How it takes in all rows of another ledger, table after table and batch after batch.
+
+    def in_any_order(self) -> AbstractContextManager[None]:
+        """Let connections that are opened meanwhile store rows that refer to missing rows."""
+        return nullcontext()
+
+    def drop_references(self, conn: Connection) -> None:
+        """Drop the foreign keys, if the tables of this database can be without them."""
+
+    def create_references(self, conn: Connection) -> None:
+        """Create the foreign keys again. Raises LedgerError if a row refers to a missing row."""
+        ...
+
+    def unfit(self, table: Table, row: Mapping[str, Any]) -> str:
+        """Return why this database cannot store a row, or "" if it can."""
+        del table, row
+        return ""
+
+    def counters(self, conn: Connection) -> dict[str, int]:
+        """Return the highest number that was ever given to a row, by table."""
+        ...
+
+    def count_on(self, conn: Connection, counters: Mapping[str, int]) -> None:
+        """Let the numbers of new rows begin above these and above those in use."""
         ...
 
 
@@ -373,8 +327,8 @@ def words_in(column: str, padded: Mapping[str, str]) -> frozenset[str]:
 
     Looking for a few words takes less time than splitting the column.
     """
-    text = f" {column} "
-    return frozenset([word for word, between_spaces in padded.items() if between_spaces in text])
+    spaced = f" {column} "
+    return frozenset([word for word, between_spaces in padded.items() if between_spaces in spaced])
 
 
 def rarest(words: Iterable[str], counts: Mapping[str, int], most: int) -> list[str]:

@@ -14,7 +14,7 @@ from palimpsest.core.errors import InputError, MemoryNotFoundError, StaleDecisio
 from palimpsest.core.models import MAX_SCOPE_CHARS, PAGE, DocumentPage, Message, Scope
 from palimpsest.core.protocols import Vector
 from palimpsest.core.validation import one_line
-from palimpsest.store.rows import among, is_scope, listed, listed_numbers, packed, sees, to_message, unpacked
+from palimpsest.store.rows import among, begins, is_scope, listed, listed_numbers, packed, sees, to_message, unpacked
 from palimpsest.store.schema import conversations, gists, messages, vectors
 
 # The gists of pages: what a page says in a few sentences. Search reads a gist beside its page.
@@ -265,9 +265,8 @@ def document(conn: Connection, scope: Scope, document_id: str) -> Document:
 def ids_beginning(conn: Connection, scope: Scope, prefix: str, limit: int) -> list[str]:
     """Return up to `limit` ids of documents that begin with a prefix, the newest first."""
     known = conversations.c
-    # "g" comes after every hexadecimal digit.
-    begins = (known.session_id >= prefix, known.session_id < f"{prefix}g") if prefix else ()
-    query = select(known.session_id).where(sees(conversations, scope), known.client == CLIENT, *begins)
+    query = select(known.session_id).where(sees(conversations, scope), known.client == CLIENT)
+    query = query.where(begins(known.session_id, prefix)) if prefix else query
     newest = query.group_by(known.session_id).order_by(func.max(known.seq).desc())
     return list(conn.execute(newest.limit(limit)).scalars())
 

@@ -47,6 +47,7 @@ from palimpsest.core.protocols import Vector
 from palimpsest.store import messages as message_queries
 from palimpsest.store.rows import (
     Query,
+    begins,
     is_living,
     is_seen,
     listed,
@@ -305,24 +306,14 @@ _MEAN = select(means.c.units, means.c.total, _HAS_PAGES.label("has_pages")).wher
 
 def indexed_keys(conn: Connection, embedder: str, after: int, limit: int) -> list[tuple[int, str, Vector]]:
     """Return what an index holds, from above entry `after`: (entry, user, key), ordered by entry."""
-    rows = conn.execute(_INDEXED, {"embedder": embedder, "after": after, "limit": limit})
+    query = select(vectors.c.seq, vectors.c.user_id, _KEY).where(vectors.c.seq > after, _HAS_KEY)
+    rows = conn.execute(query.order_by(vectors.c.seq).limit(limit), {"embedder": embedder})
     return [(seq, user_id, unpacked_key(blob, b"")) for seq, user_id, blob in rows]
-
-
-_INDEXED = (
-    select(vectors.c.seq, vectors.c.user_id, _KEY)
-    .where(vectors.c.seq > bindparam("after"), _HAS_KEY)
-    .order_by(vectors.c.seq)
-    .limit(bindparam("limit"))
-)
 
 
 def count_indexed(conn: Connection, embedder: str) -> int:
     """Return how many vectors a complete index holds."""
-    return conn.execute(_COUNT_INDEXED, {"embedder": embedder}).scalar_one()
-
-
-_COUNT_INDEXED = select(func.count()).select_from(vectors).where(_HAS_KEY)
+    return conn.execute(select(func.count()).select_from(vectors).where(_HAS_KEY), {"embedder": embedder}).scalar_one()
 
 
 def missing_vectors(
@@ -362,12 +353,8 @@ def waiting(conn: Connection, embedder: str) -> Waiting:
 
 def has_partial_vectors(conn: Connection, embedder: str) -> bool:
     """Return whether a living entry has the vector of its first window only. It takes the same time for any number."""
-    return bool(conn.execute(_HAS_PARTIAL_VECTORS, {"embedder": embedder}).scalar_one())
-
-
-_HAS_PARTIAL_VECTORS = select(
-    exists().where(vectors.c.embedder == bindparam("embedder"), vectors.c.live.is_(True), vectors.c.partial.is_(True))
-)
+    is_partial = (vectors.c.embedder == embedder, vectors.c.live.is_(True), vectors.c.partial.is_(True))
+    return bool(conn.execute(select(exists().where(*is_partial))).scalar_one())
 
 
 def has_missing_vectors(conn: Connection, embedder: str) -> bool:
@@ -418,16 +405,8 @@ _NEWEST = select(func.max(index_log.c.seq))
 
 def log_rows_after(conn: Connection, log_number: int, limit: int) -> list[IndexLogRow]:
     """Return the next `limit` rows of the index log after a number, oldest first."""
-    rows = conn.execute(_ROWS_AFTER, {"log_number": log_number, "limit": limit})
-    return [IndexLogRow(row.seq, row.unit_seq, row.user_id, row.op) for row in rows]
-
-
-_ROWS_AFTER = (
-    select(index_log)
-    .where(index_log.c.seq > bindparam("log_number"))
-    .order_by(index_log.c.seq)
-    .limit(bindparam("limit"))
-)
+    query = select(index_log).where(index_log.c.seq > log_number).order_by(index_log.c.seq).limit(limit)
+    return [IndexLogRow(row.seq, row.unit_seq, row.user_id, row.op) for row in conn.execute(query)]
 
 
 def log_signature(conn: Connection, log_number: int) -> str:
@@ -436,12 +415,9 @@ def log_signature(conn: Connection, log_number: int) -> str:
     It tells the row from another row of the same number in a ledger that was restored from a backup. For 0, and for a
     number that the ledger does not have, it is the epoch alone.
     """
-    row = conn.execute(_ROW, {"log_number": log_number}).one_or_none()
+    row = conn.execute(select(index_log).where(index_log.c.seq == log_number)).one_or_none()
     current = epoch(conn)
     return current if row is None else _signature(current, row)
-
-
-_ROW = select(index_log.c.unit_seq, index_log.c.op, index_log.c.at).where(index_log.c.seq == bindparam("log_number"))
 
 
 def newest_position(conn: Connection) -> tuple[int, str]:
@@ -456,7 +432,7 @@ def _signature(current_epoch: str, row: Any) -> str:
 
 def epoch(conn: Connection) -> str:
     """Return how often rows were erased, or all rows were replaced."""
-    return conn.execute(_EPOCH).scalar_one_or_none() or "0"
+    return meta_value(conn, EPOCH) or "0"
 
 
 _EPOCH = select(meta.c.value).where(meta.c.key == EPOCH)
@@ -489,28 +465,15 @@ _CHANGED = (
 
 def has_changed_since(conn: Connection, user_id: str, log_number: int) -> bool:
     """Return whether the index log names anything of a user after a number."""
-    return conn.execute(_HAS_CHANGED, {"user_id": user_id, "log_number": log_number}).scalar() is not None
-
-
-_HAS_CHANGED = (
-    select(index_log.c.seq)
-    .where(index_log.c.seq > bindparam("log_number"), index_log.c.user_id == bindparam("user_id"))
-    .limit(1)
-)
+    return bool(entries_changed_since(conn, user_id, log_number, 1))
 
 
 def changed_memories(conn: Connection, log_number: int, limit: int) -> list[ChangedMemory]:
     """Return the memories that changed after a number of the index log, in its order. Erased ones are left out."""
-    return [ChangedMemory(*row) for row in conn.execute(_CHANGED_MEMORIES, {"log_number": log_number, "limit": limit})]
-
-
-_CHANGED_MEMORIES = (
-    select(index_log.c.seq, memories.c.id, memories.c.revision, memories.c.user_id, memories.c.project)
-    .join(memories, memories.c.id == index_log.c.memory_id)
-    .where(index_log.c.seq > bindparam("log_number"))
-    .order_by(index_log.c.seq)
-    .limit(bindparam("limit"))
-)
+    columns = (index_log.c.seq, memories.c.id, memories.c.revision, memories.c.user_id, memories.c.project)
+    query = select(*columns).join(memories, memories.c.id == index_log.c.memory_id)
+    newer = query.where(index_log.c.seq > log_number).order_by(index_log.c.seq).limit(limit)
+    return [ChangedMemory(*row) for row in conn.execute(newer)]
 
 
 # Find the memory or message that an id, or the beginning of one, names in a scope.
@@ -535,9 +498,7 @@ def find(conn: Connection, scope: Scope, owner_id: str) -> Memory | Message:
     prefix = _prefix(owner_id)
     matches: list[Memory | Message] = []
     for table, to_record in ((memories, to_memory), (messages, to_message)):
-        # A range can use the index on ids. "g" comes after every hexadecimal digit.
-        begins = and_(table.c.id >= prefix, table.c.id < f"{prefix}g")
-        rows = conn.execute(select(table).where(begins, sees(table, scope)).limit(2))
+        rows = conn.execute(select(table).where(begins(table.c.id, prefix), sees(table, scope)).limit(2))
         matches += [to_record(row) for row in rows]
     if len(matches) > 1:
         examples = "; ".join(f"{match.id} ({_text_of(match)[:60]})" for match in matches[:2])
@@ -576,7 +537,7 @@ def ids_beginning(conn: Connection, scope: Scope, prefix: str, limit: int) -> li
     """Return up to `limit` ids of living memories that begin with a prefix, the newest memory first."""
     query = select(memories.c.id).where(is_living(memories, scope)).order_by(memories.c.seq.desc()).limit(limit)
     if prefix:
-        query = query.where(memories.c.id >= prefix, memories.c.id < f"{prefix}g")
+        query = query.where(begins(memories.c.id, prefix))
     return list(conn.execute(query).scalars())
 
 

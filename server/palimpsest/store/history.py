@@ -40,7 +40,8 @@ from palimpsest.core.models import (
 from palimpsest.store.messages import sources_of
 from palimpsest.store.rows import Query, among, listed, sees, to_history, to_memory, to_message, with_state
 from palimpsest.store.schema import (
-    entities,
+    HISTORIES,
+    History,
     entity_history,
     history,
     memories,
@@ -175,8 +176,8 @@ def recorded(table: Table) -> ColumnElement[datetime]:
 
 def edits(conn: Connection, scope: Scope, limit: int, before: int | None = None) -> list[Edit]:
     """Return up to `limit` edits that the scope sees, newest first, from below number `before`."""
-    numbers = sorted({number for kind in _KINDS for number in _newest(conn, scope, kind, limit, before)}, reverse=True)
-    steps = union_all(*(_steps(kind, scope, numbers[:limit]) for kind in _KINDS)).subquery()
+    numbers = sorted({number for of in HISTORIES for number in _newest(conn, scope, of, limit, before)}, reverse=True)
+    steps = union_all(*(_steps(of, scope, numbers[:limit]) for of in HISTORIES)).subquery()
     rows = conn.execute(select(steps).order_by(steps.c.change.desc(), steps.c.kind, steps.c.seq)).all()
     return [_edit(list(group)) for _, group in groupby(rows, key=lambda row: row.change)]
 
@@ -209,10 +210,10 @@ def states_around(conn: Connection, scope: Scope, numbers: Sequence[int]) -> lis
     return [StatesAround(*row) for row in conn.execute(query)]
 
 
-def _newest(conn: Connection, scope: Scope, kind: _Kind, limit: int, before: int | None) -> list[int]:
+def _newest(conn: Connection, scope: Scope, of: History, limit: int, before: int | None) -> list[int]:
     """Return the numbers of the newest edits that changed something of a kind that the scope sees."""
-    changes = kind.history
-    query = select(changes.c.change).where(_is_seen(kind.owners, kind.owner_id, scope))
+    changes = of.rows
+    query = select(changes.c.change).where(_is_seen(of.owners, of.owner_id, scope))
     if before is not None:
         query = query.where(changes.c.change < before)
     return list(conn.execute(query.distinct().order_by(changes.c.change.desc()).limit(limit)).scalars())
@@ -226,27 +227,13 @@ def _is_seen(owners: FromClause, owner_id: ColumnElement[str], scope: Scope) -> 
     return exists().where(owners.c.id == owner_id, sees(owners, scope))
 
 
-class _Kind(NamedTuple):
-    """What an edit changes: the rows that say so, whose they are, the table of these, and what a step shows."""
-
-    name: str
-    history: Table
-    owner_id: ColumnElement[str]
-    owners: Table
-    event: ColumnElement[str]
-    old: ColumnElement[Any]
-    new: ColumnElement[Any]
-
-
 _CONTENT = select(messages.c.content).where(messages.c.id == message_history.c.message_id).scalar_subquery()
-_OF_MEMORIES = (history.c.memory_id, memories, history.c.event, history.c.old_memory, history.c.new_memory)
-_OF_MESSAGES = (message_history.c.message_id, messages, message_history.c.event, _CONTENT, _CONTENT)
-_OF_ENTITIES = (entity_history.c.entity_id, entities, literal(Event.UPDATE.value), null(), entity_history.c.text)
-_KINDS = (
-    _Kind("memory", history, *_OF_MEMORIES),
-    _Kind("message", message_history, *_OF_MESSAGES),
-    _Kind("entity", entity_history, *_OF_ENTITIES),
-)
+_SHOWN: Mapping[str, tuple[ColumnElement[Any], ...]] = {
+    "memory": (history.c.event, history.c.old_memory, history.c.new_memory),
+    "message": (message_history.c.event, _CONTENT, _CONTENT),
+    "entity": (literal(Event.UPDATE.value), null(), entity_history.c.text),
+}
+"""What a step shows of a row of each history: its event, and what it says before and after."""
 
 
 def _edit(rows: Sequence[Row[Any]]) -> Edit:
@@ -261,18 +248,19 @@ def _step(row: Row[Any]) -> Step:
     return Step(row.kind, row.owner_id, Event(row.event), before, None if deleted else row.new)
 
 
-def _steps(kind: _Kind, scope: Scope, numbers: Sequence[int]) -> Query:
-    table = kind.history
+def _steps(of: History, scope: Scope, numbers: Sequence[int]) -> Query:
+    table = of.rows
+    event, old, new = _SHOWN[of.kind]
     return select(
         table.c.change,
         table.c.seq,
-        literal(kind.name).label("kind"),
-        kind.owner_id.label("owner_id"),
-        kind.event.label("event"),
-        kind.old.label("old"),
-        kind.new.label("new"),
+        literal(of.kind).label("kind"),
+        of.owner_id.label("owner_id"),
+        event.label("event"),
+        old.label("old"),
+        new.label("new"),
         recorded(table).label("made_at"),
         table.c.stage,
         *(table.c[name] if name in table.c else literal("").label(name) for name in ("model", "prompt")),
         table.c.caller,
-    ).where(table.c.change.in_(numbers), _is_seen(kind.owners, kind.owner_id, scope))
+    ).where(table.c.change.in_(numbers), _is_seen(of.owners, of.owner_id, scope))

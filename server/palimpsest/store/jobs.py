@@ -9,12 +9,25 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any, Literal, TypeAlias, cast
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, case, delete, func, insert, or_, select, text, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    TextClause,
+    and_,
+    case,
+    delete,
+    func,
+    insert,
+    or_,
+    select,
+    text,
+    update,
+)
 
 from palimpsest.core.clock import in_zone
 from palimpsest.core.models import Event, Memory, Outcome, Scope
 from palimpsest.store.entries import meta_value, set_meta
-from palimpsest.store.messages import CALLS, calls_on
 from palimpsest.store.rows import among, is_scope, scope_values, sees, to_memory, to_scope
 from palimpsest.store.schema import UNREPORTED, conversations, history, jobs, memories, memory_sources, messages
 
@@ -173,6 +186,11 @@ class ModelUse:
     ever: UseByKind
 
     @property
+    def captured_calls(self) -> int:
+        """Return how often a model was asked today about what hooks captured."""
+        return total(self.today.get("capture", {})).calls
+
+    @property
     def budgeted(self) -> Use:
         """Return what was used today for work that nobody asked for."""
         return sum((total(stages) for kind, stages in self.today.items() if kind not in TOLD_KINDS), Use())
@@ -253,14 +271,17 @@ def is_later(soon: datetime) -> ColumnElement[bool]:
 
 def count_states(conn: Connection, soon: datetime) -> Counter[tuple[JobKind, JobState]]:
     """Return how many jobs of all users are of each kind and in each state, without those that are for later."""
-    query = select(jobs.c.kind, jobs.c.state, func.count()).where(~is_later(soon)).group_by(jobs.c.kind, jobs.c.state)
-    return Counter({(row[0], row[1]): row[2] for row in conn.execute(query)})
+    return _counted(conn, ~is_later(soon))
 
 
 def count_unfinished(conn: Connection) -> Counter[tuple[JobKind, JobState]]:
     """Return how many jobs of all users are of each kind and in each state, without those that are done."""
-    query = select(jobs.c.kind, jobs.c.state, func.count()).where(text("state != 'done'"))
-    return Counter({(row[0], row[1]): row[2] for row in conn.execute(query.group_by(jobs.c.kind, jobs.c.state))})
+    return _counted(conn, text("state != 'done'"))
+
+
+def _counted(conn: Connection, condition: ColumnElement[bool] | TextClause) -> Counter[tuple[JobKind, JobState]]:
+    query = select(jobs.c.kind, jobs.c.state, func.count()).where(condition).group_by(jobs.c.kind, jobs.c.state)
+    return Counter({(row[0], row[1]): row[2] for row in conn.execute(query)})
 
 
 def memories_of_job(conn: Connection, job: Job) -> list[Memory]:
@@ -530,10 +551,8 @@ def begin_call(conn: Connection, call: ModelCall, limits: Limits, now: datetime)
     """Count one more call, unless it is one too many; return which limit is reached then, else ""."""
     made = model_use(conn, now)
     if call.kind == "capture":
-        captured = calls_on(conn, now)
-        if captured >= limits.captured_calls:
+        if made.captured_calls >= limits.captured_calls:
             return "captured calls"
-        set_meta(conn, CALLS, f"{now.astimezone(UTC):%Y-%m-%d} {captured + 1}")
     elif call.kind not in TOLD_KINDS:
         budgeted = made.budgeted
         if budgeted.calls >= limits.calls:
@@ -582,7 +601,7 @@ def erase(conn: Connection, user_id: str, owner_ids: Sequence[str]) -> None:
     conn.execute(delete(jobs).where(jobs.c.user_id == user_id, jobs.c.state == "done", jobs.c.reported.is_(True)))
     erased = set(owner_ids)
     for row in conn.execute(select(jobs).where(jobs.c.user_id == user_id)).all():
-        payload = _without_texts(_with_ids(row.payload, lambda ids: [item for item in ids if item not in erased]))
+        payload = _with_ids(row.payload, lambda ids: [item for item in ids if item not in erased], with_texts=False)
         is_row = jobs.c.seq == row.seq
         if _is_about_owners(row.payload) and not _is_about_owners(payload):
             conn.execute(delete(jobs).where(is_row))
@@ -624,19 +643,18 @@ def _is_about_owners(stored: Mapping[str, Any]) -> bool:
     return any(payload.get(key) for key in ID_LISTS)
 
 
-def _with_ids(stored: Mapping[str, Any], change: Callable[[list[str]], list[str]]) -> dict[str, Any]:
-    """Return a stored payload with its lists of ids changed, also those that an attempt began with."""
+def _with_ids(
+    stored: Mapping[str, Any], change: Callable[[list[str]], list[str]], *, with_texts: bool = True
+) -> dict[str, Any]:
+    """Return a stored payload with its lists of ids changed, also those that an attempt began with.
+
+    The texts that were given for context can be left out.
+    """
     changed: dict[str, Any] = {key: change(value) if key in ID_LISTS else value for key, value in stored.items()}
+    if not with_texts and CONTEXT in changed:
+        changed[CONTEXT] = []
     if TAKEN in changed:
-        changed[TAKEN] = _with_ids(changed[TAKEN], change)
-    return changed
-
-
-def _without_texts(stored: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a stored payload without the texts that were given for context."""
-    changed: dict[str, Any] = {key: [] if key == CONTEXT else value for key, value in stored.items()}
-    if TAKEN in changed:
-        changed[TAKEN] = _without_texts(changed[TAKEN])
+        changed[TAKEN] = _with_ids(changed[TAKEN], change, with_texts=with_texts)
     return changed
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
 from pydantic import SecretStr
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection, update
 
 from palimpsest.core.clock import UTC_FOR_ALL, Clock, Zones
 from palimpsest.core.errors import LedgerError, SettingsError
@@ -25,13 +25,13 @@ from palimpsest.core.git_project import Repository
 from palimpsest.core.models import AppliedWrite, NamedEntity, Scope
 from palimpsest.store import apply, entries, projects, purge, usage
 from palimpsest.store import jobs as job_queries
-from palimpsest.store.database import Backups, Database, FullText
+from palimpsest.store.database import Database, FullText
 from palimpsest.store.graph.entity_edits import UnnamedMemory, give_names
 from palimpsest.store.schema import meta
-from palimpsest.store.sqlite.ledger_files import SqliteBackups
+from palimpsest.store.sqlite.ledger_files import Backups
 from palimpsest.store.sqlite.sqlite_database import SqliteDatabase
+from palimpsest.store.transaction import next_edit_number
 from palimpsest.store.upgrade import refuse_newer, upgrade
-from palimpsest.store.writes import next_edit_number
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -192,7 +192,7 @@ class Ledger:
     def id(self) -> str:
         """Return the id that the ledger was created with."""
         with self.read() as conn:
-            return conn.execute(select(meta.c.value).where(meta.c.key == "ledger_id")).scalar_one()
+            return entries.meta_value(conn, "ledger_id") or ""
 
     def try_to_write(self) -> None:
         """Write what is there already, and so find out whether the database can be written. Raises LedgerError."""
@@ -261,7 +261,7 @@ def _backups(
     place: Path | SecretStr, opened: Callable[[], AbstractContextManager[Database]], data_dir: Path | None
 ) -> Backups:
     if isinstance(place, Path):
-        return SqliteBackups(place)
+        return Backups(place)
     from palimpsest.store.copying import DatabaseBackups  # noqa: PLC0415 - as above
 
-    return DatabaseBackups(opened, data_dir)
+    return DatabaseBackups(opened, data_dir or Path())

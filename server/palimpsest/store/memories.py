@@ -17,6 +17,7 @@ from palimpsest.core.models import CAPTURED, EXPIRES_AT, ORIGIN, PINNED, USER_NA
 from palimpsest.core.validation import json_object, one_line
 from palimpsest.store.rows import (
     Query,
+    among,
     is_living,
     is_scope,
     listed,
@@ -91,10 +92,8 @@ def count_memories(conn: Connection, scope: Scope) -> int:
 
 def count_living(conn: Connection, user_id: str) -> int:
     """Return how many living memories a user has in all scopes. It reads an index of living memories alone."""
-    return conn.execute(_COUNT_LIVING, {"user_id": user_id}).scalar_one()
-
-
-_COUNT_LIVING = select(func.count()).where(memories.c.user_id == bindparam("user_id"), memories.c.deleted_at.is_(None))
+    query = select(func.count()).where(memories.c.user_id == user_id, memories.c.deleted_at.is_(None))
+    return conn.execute(query).scalar_one()
 
 
 def memories_of(conn: Connection, scope: Scope) -> list[Memory]:
@@ -132,10 +131,8 @@ def memories_by_id(conn: Connection, ids: Sequence[str]) -> dict[str, Memory]:
 
 def rows_of(conn: Connection, ids: Sequence[str]) -> dict[str, int]:
     """Return the row numbers of memories, living or deleted, by id. The larger one is that of the newer memory."""
-    return {row.id: row.seq for row in conn.execute(_ROWS, {"ids": ids})}
-
-
-_ROWS = select(memories.c.id, memories.c.seq).where(memories.c.id.in_(listed("ids")))
+    query = select(memories.c.id, memories.c.seq).where(among(memories.c.id, ids))
+    return {row.id: row.seq for row in conn.execute(query)}
 
 
 def memories_from(conn: Connection, message_ids: Sequence[str]) -> dict[str, list[Memory]]:
@@ -185,10 +182,8 @@ def _telling_name(scope: tuple[bool, bool, bool]) -> Query:
 
 def hashes_known(conn: Connection, user_id: str, hashes: Sequence[str]) -> set[str]:
     """Return which of these hashes of texts a memory of a user has, living or deleted, of whatever scope."""
-    query = select(memories.c.content_hash).where(
-        memories.c.user_id == user_id, memories.c.content_hash.in_(listed("ids"))
-    )
-    return set(conn.execute(query, {"ids": hashes}).scalars())
+    query = select(memories.c.content_hash).where(memories.c.user_id == user_id, among(memories.c.content_hash, hashes))
+    return set(conn.execute(query).scalars())
 
 
 def captured_memories(conn: Connection, scope: Scope, limit: int) -> list[Memory]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import datetime, timedelta, tzinfo
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -17,6 +17,8 @@ from palimpsest.core.models import PAGE, UNDO, Message, Scope
 from palimpsest.store.memories import learned_memories
 from palimpsest.store.rows import (
     Query,
+    among,
+    begins,
     is_living,
     is_scope,
     listed,
@@ -35,7 +37,6 @@ from palimpsest.store.schema import (
     memory_sources,
     message_history,
     messages,
-    meta,
     vectors,
 )
 from palimpsest.store.schema import purged as purged_ids
@@ -115,12 +116,8 @@ _SOURCES = (
 
 def awaiting_extraction(conn: Connection, message_ids: Sequence[str]) -> set[str]:
     """Return the ids of those living messages that no facts were extracted from yet."""
-    return set(conn.execute(_AWAITING_EXTRACTION, {"ids": message_ids}).scalars())
-
-
-_AWAITING_EXTRACTION = select(messages.c.id).where(
-    messages.c.id.in_(listed("ids")), messages.c.learnt.is_(False), messages.c.deleted_at.is_(None), IS_SAID
-)
+    fresh = (messages.c.learnt.is_(False), messages.c.deleted_at.is_(None), IS_SAID)
+    return set(conn.execute(select(messages.c.id).where(among(messages.c.id, message_ids), *fresh)).scalars())
 
 
 def outdated_or_forgotten(conn: Connection, message_ids: Sequence[str]) -> tuple[set[str], set[str]]:
@@ -154,16 +151,13 @@ def without_forgotten(conn: Connection, found: Sequence[Message]) -> list[Messag
 
 def sessions_with_forgotten(conn: Connection, session_ids: Sequence[str]) -> set[str]:
     """Return those of some sessions in which something was said that was forgotten."""
-    return set(conn.execute(_FORGETFUL, {"ids": session_ids}).scalars())
-
-
-_FORGETFUL = (
-    select(messages.c.session_id)
-    .join(memory_sources, memory_sources.c.message_id == messages.c.id)
-    .join(memories, memories.c.id == memory_sources.c.memory_id)
-    .where(messages.c.session_id.in_(listed("ids")), memories.c.is_forgotten.is_(True), learned_memories())
-    .distinct()
-)
+    query = (
+        select(messages.c.session_id)
+        .join(memory_sources, memory_sources.c.message_id == messages.c.id)
+        .join(memories, memories.c.id == memory_sources.c.memory_id)
+        .where(among(messages.c.session_id, session_ids), memories.c.is_forgotten.is_(True), learned_memories())
+    )
+    return set(conn.execute(query.distinct()).scalars())
 
 
 def speakers(conn: Connection, user_id: str) -> list[str]:
@@ -352,9 +346,7 @@ def find_conversation(
         raise InputError(f"'{prefix[:80]}' is too short for an id. Use at least its first {MIN_PREFIX} characters")
     is_read = (sees(messages, scope),) if deleted else (is_living(messages, scope))
     for column in (messages.c.session_id, messages.c.id):
-        # "g" comes after every hexadecimal digit.
-        begins = and_(column >= prefix, column < f"{prefix}g")
-        query = select(messages.c.session_id).where(begins, *is_read).distinct().limit(2)
+        query = select(messages.c.session_id).where(begins(column, prefix), *is_read).distinct().limit(2)
         found: Sequence[str] = conn.execute(query).scalars().all()
         if len(found) > 1:
             raise InputError(f"several conversations begin with '{prefix}': {', '.join(found)}. Use more characters")
@@ -372,10 +364,9 @@ def ids_beginning(conn: Connection, scope: Scope, prefix: str, limit: int) -> li
     """Return up to `limit` ids of conversations that begin with a prefix, the one with the newest message first."""
     if not prefix:
         return [each.id for each in list_conversations(conn, scope, limit)]
-    begins = (messages.c.session_id >= prefix, messages.c.session_id < f"{prefix}g")
     query = (
         select(messages.c.session_id)
-        .where(*begins, is_living(messages, scope), IS_SAID)
+        .where(begins(messages.c.session_id, prefix), is_living(messages, scope), IS_SAID)
         .group_by(messages.c.session_id)
         .order_by(func.max(messages.c.said_at).desc())
         .limit(limit)
@@ -406,17 +397,12 @@ def row_before(conn: Connection, scope: Scope, message_id: str, count: int) -> i
 def memories_of_sessions(conn: Connection, session_ids: Iterable[str]) -> dict[str, set[str]]:
     """Return the ids of the memories that were learned from messages of conversations, living or deleted."""
     found: dict[str, set[str]] = {session_id: set() for session_id in session_ids}
-    for session_id, memory_id in conn.execute(_LEARNED_IN, {"ids": list(found)}):
+    query = select(messages.c.session_id, memory_sources.c.memory_id).join(
+        memory_sources, memory_sources.c.message_id == messages.c.id
+    )
+    for session_id, memory_id in conn.execute(query.where(among(messages.c.session_id, found)).distinct()):
         found[session_id].add(memory_id)
     return found
-
-
-_LEARNED_IN = (
-    select(messages.c.session_id, memory_sources.c.memory_id)
-    .join(memory_sources, memory_sources.c.message_id == messages.c.id)
-    .where(messages.c.session_id.in_(listed("ids")))
-    .distinct()
-)
 
 
 class MessagePosition(NamedTuple):
@@ -493,11 +479,7 @@ def _living(query: Query, scope: Scope, bounds: MessageBounds) -> Query:
     ).where(is_living(messages, scope), *bounds.conditions())
 
 
-# Read what tells captured messages from others, and how often a model was asked about them.
-
-CALLS = "captured_calls"
-"""The key in `meta` of the last day (UTC) on which a model was asked about captured messages, and how often."""
-
+# Read what tells captured messages from others.
 
 NAMESPACE = uuid.UUID("6d0a8b43-52a9-4a0e-8d1c-0c7f7a1f7d55")
 
@@ -518,46 +500,29 @@ class StoredMessage:
     deleted_at: datetime | None = None
 
 
-_COLUMNS = ("id", "external_id", "role", "content_hash", "said_at", "deleted_at")
-_WITH_TEXTS = select(*(messages.c[name] for name in _COLUMNS)).where(
-    messages.c.content_hash.in_(listed("hashes")), messages.c.external_id != ""
-)
-
-
 def with_texts(conn: Connection, user_id: str, content_hashes: Sequence[str]) -> list[StoredMessage]:
     """Return the messages of a user in all scopes that have an id of their client and one of these texts."""
-    query = _WITH_TEXTS.where(messages.c.user_id == user_id)
-    return [StoredMessage(*row) for row in conn.execute(query, {"hashes": content_hashes})]
-
-
-def calls_on(conn: Connection, day: datetime) -> int:
-    """Return how many calls of the model were made on a day (UTC) to learn from captured messages."""
-    value = conn.execute(select(meta.c.value).where(meta.c.key == CALLS)).scalar_one_or_none()
-    last, _, made = (value or "").partition(" ")
-    return int(made) if last == f"{day.astimezone(UTC):%Y-%m-%d}" else 0
+    names = ("id", "external_id", "role", "content_hash", "said_at", "deleted_at")
+    query = select(*(messages.c[name] for name in names)).where(
+        messages.c.user_id == user_id, among(messages.c.content_hash, content_hashes), messages.c.external_id != ""
+    )
+    return [StoredMessage(*row) for row in conn.execute(query)]
 
 
 def undone(conn: Connection, message_ids: Sequence[str]) -> dict[Scope, list[str]]:
     """Return those deleted messages that an undo deleted, by their scope."""
+    later = message_history.alias()
+    newest = select(func.max(later.c.seq)).where(later.c.message_id == messages.c.id).scalar_subquery()
+    query = (
+        select(messages)
+        .join(message_history, message_history.c.message_id == messages.c.id)
+        .where(among(messages.c.id, message_ids), messages.c.deleted_at.is_not(None))
+        .where(message_history.c.seq == newest, message_history.c.stage.like(f"{UNDO}%"))
+    )
     by_scope: dict[Scope, list[str]] = {}
-    for row in conn.execute(_UNDONE, {"ids": message_ids}):
+    for row in conn.execute(query.order_by(messages.c.seq)):
         by_scope.setdefault(to_scope(row), []).append(row.id)
     return by_scope
-
-
-_LATER = message_history.alias()
-_NEWEST = select(func.max(_LATER.c.seq)).where(_LATER.c.message_id == messages.c.id).scalar_subquery()
-_UNDONE = (
-    select(messages)
-    .join(message_history, message_history.c.message_id == messages.c.id)
-    .where(
-        messages.c.id.in_(listed("ids")),
-        messages.c.deleted_at.is_not(None),
-        message_history.c.seq == _NEWEST,
-        message_history.c.stage.like(f"{UNDO}%"),
-    )
-    .order_by(messages.c.seq)
-)
 
 
 def said_then(user_id: str, external_id: str, role: str, content_hash: str, said_at: datetime) -> tuple[str, str, str]:
@@ -575,7 +540,4 @@ def said_then(user_id: str, external_id: str, role: str, content_hash: str, said
 
 def purged(conn: Connection, owner_ids: Sequence[str]) -> set[str]:
     """Return those of some ids that were purged."""
-    return set(conn.execute(_PURGED, {"ids": owner_ids}).scalars())
-
-
-_PURGED = select(purged_ids.c.owner_id).where(purged_ids.c.owner_id.in_(listed("ids")))
+    return set(conn.execute(select(purged_ids.c.owner_id).where(among(purged_ids.c.owner_id, owner_ids))).scalars())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -11,6 +11,7 @@ from typing import Any
 from sqlalchemy import (
     ColumnElement,
     Connection,
+    FromClause,
     Row,
     Table,
     and_,
@@ -27,7 +28,6 @@ from sqlalchemy import (
     update,
 )
 
-from palimpsest.core.clock import exact_iso
 from palimpsest.core.git_project import Alias, AliasKind, Move, Project, Repository
 from palimpsest.core.models import MOVE, Annotation, Event, Fact, Link, Memory, Provenance, Scope, name_key
 from palimpsest.core.validation import scope_part
@@ -35,8 +35,8 @@ from palimpsest.store import contextual_keys, documents, entries, jobs, usage, w
 from palimpsest.store import links as link_queries
 from palimpsest.store import summaries as summary_queries
 from palimpsest.store.database import FullText
-from palimpsest.store.graph.identity import GraphWrite, merge, roots_of
-from palimpsest.store.rows import Query, to_memory
+from palimpsest.store.graph.identity import merge, roots_of
+from palimpsest.store.rows import Query, exported_rows, to_memory
 from palimpsest.store.schema import (
     conversations,
     entities,
@@ -50,7 +50,8 @@ from palimpsest.store.schema import (
     summaries,
     vectors,
 )
-from palimpsest.store.writes import Transaction, next_edit_number, record_message
+from palimpsest.store.transaction import Transaction, next_edit_number
+from palimpsest.store.writes import record_message
 
 # Projects: which one a repository is, what they are called, and what they hold.
 #
@@ -149,27 +150,21 @@ def planned_move(conn: Connection, user_id: str, old: str, new: str) -> Move:
 def same_memories(user_id: str, old: str, new: str) -> Query:
     """Return the query for living memories of two projects that say the same: the id in the old and in the new one."""
     ours, theirs = memories.alias(), memories.alias()
-    living = (ours.c.deleted_at.is_(None), theirs.c.deleted_at.is_(None))
-    return (
-        select(ours.c.id, theirs.c.id)
-        .join(theirs, and_(*(ours.c[name] == theirs.c[name] for name in (*_OWNER, "content_hash"))))
-        .where(ours.c.user_id == user_id, ours.c.project == old, theirs.c.project == new, *living)
-        .order_by(ours.c.seq)
-    )
+    query = _same(ours, theirs, ("content_hash",), user_id, old, new)
+    return query.where(ours.c.deleted_at.is_(None), theirs.c.deleted_at.is_(None))
 
 
 def same_messages(user_id: str, old: str, new: str) -> Query:
     """Return the query for messages that a caller stored in two projects: the id in the old and in the new one."""
     ours, theirs = messages.alias(), messages.alias()
-    return (
-        select(ours.c.id, theirs.c.id)
-        .join(theirs, and_(*(ours.c[name] == theirs.c[name] for name in (*_OWNER, "external_id", "content_hash"))))
-        .where(ours.c.user_id == user_id, ours.c.project == old, theirs.c.project == new, ours.c.external_id != "")
-        .order_by(ours.c.seq)
-    )
+    return _same(ours, theirs, ("external_id", "content_hash"), user_id, old, new).where(ours.c.external_id != "")
 
 
-_OWNER = ("user_id", "agent_id", "run_id")
+def _same(ours: FromClause, theirs: FromClause, names: Sequence[str], user_id: str, old: str, new: str) -> Query:
+    """Return the query for the ids of rows of two projects that have the same values of some columns."""
+    is_same = and_(*(ours.c[name] == theirs.c[name] for name in ("user_id", "agent_id", "run_id", *names)))
+    of_projects = (ours.c.user_id == user_id, ours.c.project == old, theirs.c.project == new)
+    return select(ours.c.id, theirs.c.id).join(theirs, is_same).where(*of_projects).order_by(ours.c.seq)
 
 
 def has_content(conn: Connection, user_id: str, project: str) -> bool:
@@ -217,19 +212,11 @@ def record(conn: Connection, user_id: str, aliases: Sequence[Alias], now: dateti
             conn.execute(insert(project_aliases).values(**key, **values, created_at=now))
 
 
-def items_of_user(conn: Connection, user_id: str) -> list[dict[str, Any]]:
-    """Return the aliases of a user's projects as items of an export."""
-    table = project_aliases
-    query = select(table).where(table.c.user_id == user_id).order_by(table.c.kind, table.c.alias)
-    return [
-        {
-            "type": "alias",
-            **dict.fromkeys(("agent_id", "run_id"), ""),
-            **{name: getattr(row, name) for name in ITEM},
-            "created_at": exact_iso(row.created_at),
-        }
-        for row in conn.execute(query)
-    ]
+def items_of_user(conn: Connection, user_id: str) -> Iterator[dict[str, Any]]:
+    """Yield the aliases of a user's projects as items of an export."""
+    names = ("agent_id", "run_id", *ITEM)
+    for values in exported_rows(conn, project_aliases, user_id, names, project_aliases.c.kind, project_aliases.c.alias):
+        yield {"type": "alias", **values}
 
 
 def is_known(conn: Connection, user_id: str, item: Mapping[str, Any]) -> bool:
@@ -419,27 +406,26 @@ _BY_NAME: Query = (
 # Move the entities of a project to another one, where those of one name and a type that fits become one.
 
 
-def move_entities(write: GraphWrite, old: str) -> None:
-    """Give the entities of a project to the project of the write. Those that are the same there become one.
+def move_entities(tx: Transaction, old: str) -> None:
+    """Give the entities of a project to the project of the tx. Those that are the same there become one.
 
     Global entities, such as the user's own, belong to no project and stay.
     """
-    of_project = (entities.c.user_id == write.scope.user_id, entities.c.project == old)
-    for row in write.conn.execute(select(entities).where(*of_project).order_by(entities.c.seq)).all():
+    of_project = (entities.c.user_id == tx.scope.user_id, entities.c.project == old)
+    for row in tx.conn.execute(select(entities).where(*of_project).order_by(entities.c.seq)).all():
         if row.merged_into is None:
-            _merge_with_namesake(write, row)
-    write.conn.execute(update(entities).where(*of_project).values(project=write.scope.project))
+            _merge_with_namesake(tx, row)
+    tx.conn.execute(update(entities).where(*of_project).values(project=tx.scope.project))
 
 
-def _merge_with_namesake(write: GraphWrite, row: Row[Any]) -> None:
+def _merge_with_namesake(tx: Transaction, row: Row[Any]) -> None:
     """Merge an entity into the one of the new project that is the same, unless two of either project may be meant."""
     ours, theirs = (
-        namesakes(write.conn, row.user_id, project, row.name, row.type)
-        for project in (row.project, write.scope.project)
+        namesakes(tx.conn, row.user_id, project, row.name, row.type) for project in (row.project, tx.scope.project)
     )
     if len(theirs) == 1 and all(other.id == row.id for other in ours):
-        roots = roots_of(write.conn, [row.id, theirs[0].id])
-        merge(write, roots[row.id], roots[theirs[0].id])
+        roots = roots_of(tx.conn, [row.id, theirs[0].id])
+        merge(tx, roots[row.id], roots[theirs[0].id])
 
 
 # How projects change inside a transaction: aliases are recorded, and everything in a project moves to another.
@@ -458,7 +444,7 @@ def move(conn: Connection, full_text: FullText, user_id: str, old: str, new: str
     current_from = _newest_change(conn, user_id, old)
     touched = contextual_keys.TouchedEntries()
     provenance = Provenance(MOVE, caller=caller)
-    tx = Transaction(conn, Scope(user_id, new), provenance, now, next_edit_number(conn), {}, "", touched)
+    tx = Transaction(conn, Scope(user_id, new), provenance, now, next_edit_number(conn), touched)
     _merge_messages(tx, old, new)
     _merge_memories(tx, old, new)
     _merge_documents(tx, old, new)
@@ -471,7 +457,7 @@ def move(conn: Connection, full_text: FullText, user_id: str, old: str, new: str
         ids.update(conn.execute(select(table.c.id).where(*in_project)).scalars())
     for table in SCOPED_TABLES:
         conn.execute(update(table).where(table.c.user_id == user_id, table.c.project == old).values(project=new))
-    move_entities(tx.graph, old)
+    move_entities(tx, old)
     jobs.move(conn, user_id, old, new)
     _move_aliases(conn, user_id, old, new, now)
     contextual_keys.index(conn, full_text, touched, now)

@@ -45,7 +45,7 @@ from palimpsest.store.schema import (
     vectors,
 )
 from palimpsest.store.schema import gists as gist_rows
-from palimpsest.store.writes import next_edit_number, reserve_edit_numbers
+from palimpsest.store.transaction import next_edit_number, reserve_edit_numbers
 from palimpsest.text.names.known_names import bare_name
 
 # Erase what is said of erased pages elsewhere in their documents: in the gists of other pages, and in titles.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import (
     JSON,
@@ -445,6 +445,22 @@ relations = Table(
 Index("relations_once", relations.c.memory_id, relations.c.position, unique=True)
 Index("relations_by_source", relations.c.source_id, relations.c.key)
 Index("relations_by_destination", relations.c.destination_id)
+
+
+class History(NamedTuple):
+    """A history: the kind and the table of what it tells of, its rows, and their column with the id of that."""
+
+    kind: str
+    owners: Table
+    rows: Table
+    owner_id: Column[str]
+
+
+HISTORIES = (
+    History("memory", memories, history, history.c.memory_id),
+    History("message", messages, message_history, message_history.c.message_id),
+    History("entity", entities, entity_history, entity_history.c.entity_id),
+)
 
 
 summary_sources = Table(

@@ -11,6 +11,7 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Label,
+    Row,
     Select,
     and_,
     delete,
@@ -203,8 +204,7 @@ def resting_on(conn: Connection, user_id: str, owner_ids: Sequence[str]) -> list
 
 def latest_summary(conn: Connection, scope: Scope, kind: str) -> Summary | None:
     """Return the newest summary of exactly this scope and kind, or None if there is none."""
-    query = select(summaries).where(_is_of(scope), summaries.c.kind == kind).order_by(summaries.c.id.desc()).limit(1)
-    row = conn.execute(query).one_or_none()
+    row = conn.execute(_of_kind(scope, kind).limit(1)).one_or_none()
     return None if row is None else to_summary(row)
 
 
@@ -246,13 +246,15 @@ def base_summary(conn: Connection, scope: Scope, kind: str) -> tuple[int | None,
 
     That is one of which it is known what it rests on, and nothing of that was deleted. It may have changed since.
     """
-    conditions = (_is_of(scope), summaries.c.kind == kind, has_sources(), ~have_gone())
-    query = select(summaries).where(*conditions).order_by(summaries.c.id.desc())
-    row = conn.execute(query.limit(1)).one_or_none()
+    row = conn.execute(_of_kind(scope, kind).where(has_sources(), ~have_gone()).limit(1)).one_or_none()
     if row is None:
         return None, None
+    return row.id, _with_sources(conn, row)
+
+
+def _with_sources(conn: Connection, row: Row[Any]) -> Summary:
     of_memories, message_ids = read(conn, row.id)
-    return row.id, replace(to_summary(row), sources=of_memories, message_ids=message_ids)
+    return replace(to_summary(row), sources=of_memories, message_ids=message_ids)
 
 
 def changed_behind(conn: Connection, scope: Scope, summary: Summary) -> list[tuple[Memory, str]]:
@@ -289,22 +291,15 @@ def summaries_beyond(conn: Connection, scope: Scope, prefix: str, base_id: int |
     beyond, known = summary_sources.alias(), summary_sources.alias()
     is_known = (known.c.summary_id == base_id, known.c.kind == beyond.c.kind, known.c.owner_id == beyond.c.owner_id)
     rests_beyond = exists().where(beyond.c.summary_id == summaries.c.id, ~exists().where(*is_known))
-    query = _good(scope, _begins(prefix), rests_beyond).order_by(None).order_by(summaries.c.kind.desc())
-    found: list[Summary] = []
-    for row in conn.execute(query.limit(limit)).all():
-        of_memories, message_ids = read(conn, row.id)
-        found.append(replace(to_summary(row), sources=of_memories, message_ids=message_ids))
-    return found
+    begins = and_(summaries.c.kind >= prefix, summaries.c.kind < f"{prefix}\U0010ffff")
+    good = (_is_of(scope), begins, rests_beyond, has_sources(), ~have_changed())
+    query = select(summaries).where(*good).order_by(summaries.c.kind.desc())
+    return [_with_sources(conn, row) for row in conn.execute(query.limit(limit)).all()]
 
 
 def _of_kind(scope: Scope, kind: str, *flags: Label[bool]) -> Select[Any]:
     of_kind = (_is_of(scope), summaries.c.kind == kind)
     return select(summaries, *flags).where(*of_kind).order_by(summaries.c.id.desc())
-
-
-def _good(scope: Scope, *conditions: ColumnElement[bool]) -> Select[Any]:
-    good = (has_sources(), ~have_changed())
-    return select(summaries).where(_is_of(scope), *conditions, *good).order_by(summaries.c.id.desc())
 
 
 def _is_of(scope: Scope) -> ColumnElement[bool]:
@@ -313,10 +308,6 @@ def _is_of(scope: Scope) -> ColumnElement[bool]:
     The kept ones of a project rest on what is general too, so there is none for a scope that does not see that.
     """
     return is_scope(summaries, scope) if scope.with_general else false()
-
-
-def _begins(prefix: str) -> ColumnElement[bool]:
-    return and_(summaries.c.kind >= prefix, summaries.c.kind < f"{prefix}\U0010ffff")
 
 
 def count_changes_since(conn: Connection, scope: Scope, log_number: int) -> int:
@@ -331,13 +322,13 @@ def count_changes_since(conn: Connection, scope: Scope, log_number: int) -> int:
 
 def memories_beyond(conn: Connection, scope: Scope, base_id: int | None, limit: int) -> list[Memory]:
     """Return the newest living memories that the scope sees and a summary does not rest on, newest first."""
-    query = select(memories).where(_lives(scope), unread_by(base_id))
+    query = select(memories).where(is_living(memories, scope), unread_by(base_id))
     return [to_memory(row) for row in conn.execute(query.order_by(memories.c.seq.desc()).limit(limit))]
 
 
 def memories_said(conn: Connection, scope: Scope, since: datetime, until: datetime, limit: int) -> list[Memory]:
     """Return the newest living memories that were said from a time on until before another, newest first."""
-    query = select(memories).where(_lives(scope), *_between(memories.c.stated_at, since, until))
+    query = select(memories).where(is_living(memories, scope), *_between(memories.c.stated_at, since, until))
     newest = query.order_by(memories.c.stated_at.desc(), memories.c.seq.desc())
     return [to_memory(row) for row in conn.execute(newest.limit(limit))]
 
@@ -348,7 +339,7 @@ def memories_of_time(conn: Connection, scope: Scope, since: datetime, until: dat
     When they were stored does not count: an import stores what was said years ago.
     """
     said, happened = (_between(at, since, until) for at in (memories.c.stated_at, memories.c.happened_at))
-    query = select(memories).where(_lives(scope), or_(and_(*said), and_(*happened)))
+    query = select(memories).where(is_living(memories, scope), or_(and_(*said), and_(*happened)))
     newest = query.order_by(memories.c.stated_at.desc(), memories.c.seq.desc())
     return [to_memory(row) for row in conn.execute(newest.limit(limit))]
 
@@ -385,7 +376,7 @@ def dates_with_something_said(
     They are days in a zone.
     """
     days: set[str] = set()
-    for at, lives in ((memories.c.stated_at, _lives(scope)), (messages.c.said_at, _is_said(scope))):
+    for at, lives in ((memories.c.stated_at, is_living(memories, scope)), (messages.c.said_at, _is_said(scope))):
         minute = minute_of(at)
         minutes = conn.execute(select(minute).where(lives, *_between(at, since, until)).distinct()).scalars()
         days.update(local_day(each, zone) for each in minutes)
@@ -394,7 +385,7 @@ def dates_with_something_said(
 
 def count_said(conn: Connection, scope: Scope, since: datetime, until: datetime) -> int:
     """Return how many living memories and messages were said from a time on until before another."""
-    of_memories = select(func.count()).where(_lives(scope), *_between(memories.c.stated_at, since, until))
+    of_memories = select(func.count()).where(is_living(memories, scope), *_between(memories.c.stated_at, since, until))
     of_messages = select(func.count()).where(_is_said(scope), *_between(messages.c.said_at, since, until))
     return conn.execute(of_memories).scalar_one() + conn.execute(of_messages).scalar_one()
 
@@ -402,7 +393,7 @@ def count_said(conn: Connection, scope: Scope, since: datetime, until: datetime)
 def count_said_since(conn: Connection, scope: Scope, last: Summary, since: datetime, until: datetime) -> int:
     """Return how many memories and messages of a time were stored or reworded after a summary was written."""
     of_memories = select(func.count()).where(
-        _lives(scope), *_between(memories.c.stated_at, since, until), reworded_since(literal(last.seq))
+        is_living(memories, scope), *_between(memories.c.stated_at, since, until), reworded_since(literal(last.seq))
     )
     of_messages = select(func.count()).where(
         _is_said(scope), *_between(messages.c.said_at, since, until), messages.c.created_at > last.created_at
@@ -415,13 +406,9 @@ def count_in_session_since(conn: Connection, scope: Scope, last: Summary, sessio
     of_session = (_is_said(scope), messages.c.session_id == session_id)
     cited = select(memory_sources.c.memory_id).join(messages, messages.c.id == memory_sources.c.message_id)
     is_cited = memories.c.id.in_(cited.where(*of_session))
-    of_memories = select(func.count()).where(_lives(scope), is_cited, reworded_since(literal(last.seq)))
+    of_memories = select(func.count()).where(is_living(memories, scope), is_cited, reworded_since(literal(last.seq)))
     of_messages = select(func.count()).where(*of_session, messages.c.created_at > last.created_at)
     return conn.execute(of_memories).scalar_one() + conn.execute(of_messages).scalar_one()
-
-
-def _lives(scope: Scope) -> ColumnElement[bool]:
-    return and_(is_living(memories, scope))
 
 
 def _is_said(scope: Scope) -> ColumnElement[bool]:

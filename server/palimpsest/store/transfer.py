@@ -20,6 +20,7 @@ from palimpsest.store import contextual_keys, documents, links, projects, usage,
 from palimpsest.store import messages as message_queries
 from palimpsest.store import summaries as summary_queries
 from palimpsest.store.database import FullText
+from palimpsest.store.entries import meta_value
 from palimpsest.store.graph import identity, statements
 from palimpsest.store.graph.identity import texts_in, told, users_own, with_ids
 from palimpsest.store.projects import namesakes
@@ -34,6 +35,7 @@ from palimpsest.store.rows import (
     to_memory,
 )
 from palimpsest.store.schema import (
+    HISTORIES,
     conversations,
     entities,
     entity_aliases,
@@ -49,8 +51,8 @@ from palimpsest.store.schema import (
     purged,
     summaries,
 )
+from palimpsest.store.transaction import Transaction, next_edit_number, put_entry, reserve_edit_numbers
 from palimpsest.store.undo import bring_back, fate_of
-from palimpsest.store.writes import Transaction, next_edit_number, reserve_edit_numbers
 
 # Export entities and what memories mention, and import them into a ledger that may know some of them already.
 #
@@ -349,7 +351,7 @@ def reserve_edits(conn: Connection, state: ImportState, edits: int) -> None:
     """Reserve as many edit numbers for an import as its file has edits, before its first batch."""
     if not edits:
         return
-    begun = conn.execute(select(meta.c.value).where(meta.c.key == state.key)).scalar_one_or_none()
+    begun = meta_value(conn, state.key)
     if begun is not None:
         state.base = int(begun)
         return
@@ -369,7 +371,7 @@ def import_items(
     names = {project: projects.current_name(conn, user_id, project) for project in {item["project"] for item in items}}
     for item in ({**item, "project": names[item["project"]]} for item in items):
         scope = Scope(user_id, item["project"], item["agent_id"], item["run_id"])
-        tx = Transaction(conn, scope, Provenance("import", caller="cli"), now, 0, {}, "", touched)
+        tx = Transaction(conn, scope, Provenance("import", caller="cli"), now, 0, touched)
         is_new = _store(tx, item, state)
         (state.stored if is_new else state.known)[item["type"]] += 1
         state.deleted += is_new and item.get("deleted_at") is not None
@@ -489,7 +491,7 @@ def _store_message(tx: Transaction, item: Item, state: ImportState) -> None:
     for version, row in zip(item["history"], past, strict=True):
         also = {"message_id": item["id"], "recorded_at": version.get("recorded_at")}
         tx.conn.execute(insert(message_history), {**row, **also})
-    contextual_keys.put(tx.conn, "message", item["id"], tx.scope, None, "", tx.touched)
+    put_entry(tx, "message", item["id"], tx.scope, item["content"])
     tx.touched.messages.add(item["id"])
 
 
@@ -512,7 +514,7 @@ def _store_memory(tx: Transaction, item: Item, state: ImportState) -> None:
     stored = tx.conn.execute(select(memories).where(memories.c.id == item["id"])).one()
     links.put(tx.conn, to_memory(stored))
     usage.restore(tx.conn, item["id"], item.get("strength"), item.get("used_at"))
-    statements.put(numbered.graph, to_memory(stored))
+    statements.put(numbered, to_memory(stored))
     for version in item["history"]:
         values = {"memory_id": item["id"], "recorded_at": version.get("recorded_at")}
         tx.conn.execute(insert(history), {**_edit(version, HISTORY, state.base), **values})
@@ -521,17 +523,15 @@ def _store_memory(tx: Transaction, item: Item, state: ImportState) -> None:
         if message_id is not None and message_queries.messages_by_id(tx.conn, [message_id]):
             values = {"memory_id": item["id"], "message_id": message_id, "history_id": source["history_id"]}
             tx.conn.execute(insert(memory_sources).values(**values))
-    contextual_keys.put(tx.conn, "memory", item["id"], tx.scope, None, "", tx.touched)
+    put_entry(tx, "memory", item["id"], tx.scope, item["text"])
     tx.touched.memories.add(item["id"])
 
 
 def _ranks(conn: Connection, user_id: str) -> dict[int, int]:
     numbers: set[int] = set()
-    for table, owner, key in ((history, memories, "memory_id"), (message_history, messages, "message_id")):
-        query = select(table.c.change).join(owner, owner.c.id == table.c[key]).where(owner.c.user_id == user_id)
+    for _, owners, table, owner_id in HISTORIES:
+        query = select(table.c.change).join(owners, owners.c.id == owner_id).where(owners.c.user_id == user_id)
         numbers.update(conn.execute(query.distinct()).scalars())
-    of_entities = select(entity_history.c.change).join(entities, entities.c.id == entity_history.c.entity_id)
-    numbers.update(conn.execute(of_entities.where(entities.c.user_id == user_id).distinct()).scalars())
     return {number: rank for rank, number in enumerate(sorted(numbers), 1)}
 
 

@@ -16,8 +16,9 @@ from palimpsest.store.graph import entity_edits
 from palimpsest.store.history import recorded
 from palimpsest.store.jobs import HOOKS
 from palimpsest.store.rows import MEMORY_FIELDS, among, sees, to_memory, to_time, with_state
-from palimpsest.store.schema import entities, entity_history, history, memories, message_history, messages
-from palimpsest.store.writes import Transaction, find_duplicate, record
+from palimpsest.store.schema import HISTORIES, entity_history, history, memories, message_history, messages
+from palimpsest.store.transaction import Transaction
+from palimpsest.store.writes import find_duplicate, record
 
 HistoryRow = Row[Any]
 
@@ -37,7 +38,9 @@ def undo(tx: Transaction, request: Undo) -> list[Outcome]:
         # With microseconds, so that `_covers` can tell later which edits were undone.
         instant = request.since.astimezone(UTC).isoformat().replace("+00:00", "Z")
         tx = _as_stage(tx, f"{UNDO} since {instant}")
-        return _revert(tx, {table: and_(recorded(table) >= request.since, table.c.stage != MOVE) for table in _TABLES})
+        return _revert(
+            tx, {table: and_(recorded(table) >= request.since, table.c.stage != MOVE) for _, _, table, _ in HISTORIES}
+        )
     number = _newest_in_effect(tx) if request.edit is None else request.edit
     _refuse_partly_visible(tx, number)
     _refuse_move(tx, number)
@@ -47,7 +50,7 @@ def undo(tx: Transaction, request: Undo) -> list[Outcome]:
             "edit. Undo that one first, or everything since a time with --since."
         )
     tx = _as_stage(tx, f"{UNDO} {number}")
-    return _revert(tx, {table: table.c.change == number for table in _TABLES})
+    return _revert(tx, {of.rows: of.rows.c.change == number for of in HISTORIES})
 
 
 def _as_stage(tx: Transaction, stage: str) -> Transaction:
@@ -61,12 +64,12 @@ def _newest_in_effect(tx: Transaction) -> int:
     memories whose time had come: nobody who undoes an edit of theirs means it.
     """
     numbers: set[int] = set()
-    for table, (owner, key) in _TABLES.items():
+    for _, owners, table, owner_id in HISTORIES:
         query = (
             select(table.c.change)
-            .join(owner, owner.c.id == table.c[key])
+            .join(owners, owners.c.id == owner_id)
             .where(
-                sees(owner, tx.scope),
+                sees(owners, tx.scope),
                 table.c.stage.not_like(f"{UNDO}%"),
                 table.c.stage.not_in((MOVE, RESOLVE, EXPIRE, LINK)),
                 table.c.caller != HOOKS,
@@ -85,10 +88,10 @@ def _undone(tx: Transaction, number: int) -> bool:
     Comparing states is not enough: a memory that was deleted, restored and deleted again is in the state that the first
     deletion left.
     """
-    for table, (_, key) in _TABLES.items():
-        columns = (table.c[key], table.c.change, table.c.stage, recorded(table))
-        owners = select(table.c[key]).where(table.c.change == number)
-        rows = select(*columns).where(table.c[key].in_(owners), table.c.change >= number).order_by(table.c.seq.desc())
+    for _, _, table, owner_id in HISTORIES:
+        columns = (owner_id, table.c.change, table.c.stage, recorded(table))
+        owners = select(owner_id).where(table.c.change == number)
+        rows = select(*columns).where(owner_id.in_(owners), table.c.change >= number).order_by(table.c.seq.desc())
         undos: dict[str, list[str]] = {}
         for owner, edit, stage, at in tx.conn.execute(rows):
             if any(_covers(target, edit, at) for target in undos.get(owner, ())):
@@ -109,12 +112,12 @@ def _covers(target: str, edit: int, at: datetime) -> bool:
 def _refuse_partly_visible(tx: Transaction, number: int) -> None:
     """Raise InputError if the scope does not see the edit, or sees only a part of it."""
     visible = hidden = 0
-    for table, (owner, key) in _TABLES.items():
-        joined = select(func.count()).select_from(table).join(owner, owner.c.id == table.c[key])
+    for _, owners, table, owner_id in HISTORIES:
+        joined = select(func.count()).select_from(table).join(owners, owners.c.id == owner_id)
         of_edit = joined.where(table.c.change == number)
-        rows = tx.conn.execute(of_edit.where(sees(owner, tx.scope))).scalar_one()
+        rows = tx.conn.execute(of_edit.where(sees(owners, tx.scope))).scalar_one()
         visible += rows
-        hidden += tx.conn.execute(of_edit.where(owner.c.user_id == tx.scope.user_id)).scalar_one() - rows
+        hidden += tx.conn.execute(of_edit.where(owners.c.user_id == tx.scope.user_id)).scalar_one() - rows
     if not visible:
         raise InputError(f"there is no edit {number} in this scope ({tx.scope}). palimpsest log lists the edits")
     if hidden:
@@ -123,7 +126,7 @@ def _refuse_partly_visible(tx: Transaction, number: int) -> None:
 
 def _refuse_move(tx: Transaction, number: int) -> None:
     """Raise InputError if an edit belongs to the move of a project, of which it is only a part."""
-    for table in _TABLES:
+    for _, _, table, _ in HISTORIES:
         is_move = and_(table.c.change == number, table.c.stage == MOVE)
         if tx.conn.execute(select(table.c.seq).where(is_move).limit(1)).first() is not None:
             raise InputError(
@@ -147,7 +150,7 @@ def _in_effect(tx: Transaction, number: int) -> bool:
         if span.before is None and _stands_for_another(tx, span.memory_id):
             return False
     rows = _message_rows(tx, message_history.c.change == number)
-    return entity_edits.is_in_effect(tx.graph, number) and all(
+    return entity_edits.is_in_effect(tx, number) and all(
         deleted is (event == Event.DELETE) for _, event, deleted in rows
     )
 
@@ -191,7 +194,7 @@ def _revert(tx: Transaction, conditions: Mapping[Table, ColumnElement[bool]]) ->
     for message_id, event in first.items():
         outcome = writes.set_deleted(tx, message_id, deleted=event == Event.ADD)
         outcomes += [] if outcome.event is Event.NONE else [outcome]
-    entity_edits.revert(tx.graph, conditions[entity_history])
+    entity_edits.revert(tx, conditions[entity_history])
     return outcomes
 
 
@@ -278,12 +281,11 @@ def _message_rows(tx: Transaction, condition: ColumnElement[bool]) -> list[tuple
 
 def fate_of(conn: Connection, kind: Kind, owner_id: str) -> Literal["known", "undone", "deleted"]:
     """Return "undone" if an undo took back the add of a memory or message, "deleted" if somebody deleted it."""
-    table = history if kind == "memory" else message_history
-    owner, key = _TABLES[table]
-    row = conn.execute(select(owner).where(owner.c.id == owner_id)).one()
+    _, owners, table, key = next(of for of in HISTORIES if of.kind == kind)
+    row = conn.execute(select(owners).where(owners.c.id == owner_id)).one()
     if row.deleted_at is None or (kind == "memory" and row.superseded_by is not None):
         return "known"
-    newest = select(table.c.stage).where(table.c[key] == owner_id).order_by(table.c.seq.desc()).limit(1)
+    newest = select(table.c.stage).where(key == owner_id).order_by(table.c.seq.desc()).limit(1)
     if conn.execute(newest).scalar_one().startswith(UNDO):
         return "undone"
     return "deleted" if kind == "message" or row.is_forgotten else "known"
@@ -303,11 +305,3 @@ def bring_back(tx: Transaction, item: Mapping[str, Any], owner_id: str) -> bool:
     living = replace(present, text=item["text"], deleted_at=None, **values)
     record(tx, Event.ADD, writes.update_row(tx, present, living), old=None)
     return True
-
-
-_TABLES = {
-    history: (memories, "memory_id"),
-    message_history: (messages, "message_id"),
-    entity_history: (entities, "entity_id"),
-}
-"""The tables of histories, each with the table of what it is the history of, and the column of the id."""

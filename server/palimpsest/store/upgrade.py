@@ -13,8 +13,9 @@ from sqlalchemy import Column, Connection, MetaData, String, Table, inspect, tex
 
 from palimpsest.core.errors import LedgerError, LedgerTooNewError
 from palimpsest.store import contextual_keys
-from palimpsest.store.database import Backups, Database
+from palimpsest.store.database import Database
 from palimpsest.store.schema import HEAD, KNOWN_REVISIONS, meta, metadata
+from palimpsest.store.sqlite.ledger_files import Backups
 
 if TYPE_CHECKING:
     from alembic.config import Config

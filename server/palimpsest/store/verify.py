@@ -33,7 +33,8 @@ from palimpsest.store.schema import (
     relations,
     vectors,
 )
-from palimpsest.store.writes import Transaction, next_edit_number, record
+from palimpsest.store.transaction import Transaction, next_edit_number, put_entry
+from palimpsest.store.writes import record
 
 # Compare the graph with the memories, row by row, and mend it from them.
 #
@@ -286,7 +287,8 @@ def repair(conn: Connection, database: Database, faults: Faults, now: datetime) 
         row = conn.execute(select(table).where(table.c.id == owner)).one()
         entry = conn.execute(select(vectors).where(vectors.c.kind == kind, vectors.c.owner_id == owner)).one_or_none()
         if entry is None:
-            contextual_keys.put(conn, kind, owner, to_scope(row), None, "", touched)
+            tx = Transaction(conn, to_scope(row), Provenance("repair"), now, 0, touched)
+            put_entry(tx, kind, owner, tx.scope, "")
         else:
             values = {"live": row.deleted_at is None, "key": None, **scope_values(to_scope(row))}
             conn.execute(update(vectors).where(vectors.c.seq == entry.seq).values(**values))
@@ -299,8 +301,8 @@ def repair(conn: Connection, database: Database, faults: Faults, now: datetime) 
     links.repair(conn, faults.links)
     for memory_id in sorted(remove_strays(conn, faults.graph)):
         row = conn.execute(select(memories).where(memories.c.id == memory_id)).one()
-        tx = Transaction(conn, to_scope(row), Provenance("repair"), now, next_edit_number(conn), {}, "", touched)
-        statements.put(tx.graph, to_memory(row))
+        tx = Transaction(conn, to_scope(row), Provenance("repair"), now, next_edit_number(conn), touched)
+        statements.put(tx, to_memory(row))
         touched.memories.add(memory_id)  # a graph database outside follows the index log
     contextual_keys.index(conn, full_text, touched, now)
     _write_means(conn)
@@ -372,7 +374,7 @@ def _record_as_it_is(conn: Connection, owner_id: str, now: datetime, touched: co
     provenance = Provenance("repair")
     row = conn.execute(select(memories).where(memories.c.id == owner_id)).one_or_none()
     if row is not None:
-        tx = Transaction(conn, Scope(row.user_id), provenance, now, next_edit_number(conn), {}, "", touched)
+        tx = Transaction(conn, Scope(row.user_id), provenance, now, next_edit_number(conn), touched)
         record(tx, Event.UPDATE if row.deleted_at is None else Event.DELETE, to_memory(row), old=row.text)
         return
     message = conn.execute(select(messages).where(messages.c.id == owner_id)).one()

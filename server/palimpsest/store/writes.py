@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, TypeAlias
 
-from sqlalchemy import Connection, Integer, and_, bindparam, cast, delete, exists, func, insert, select, update
+from sqlalchemy import Connection, and_, bindparam, delete, exists, func, insert, select, update
 
-from palimpsest.core.clock import Precision, exact_iso, finer
+from palimpsest.core.clock import Precision, finer
 from palimpsest.core.errors import InputError, MemoryNotFoundError
 from palimpsest.core.models import (
     EXPIRES_AT,
@@ -24,33 +23,30 @@ from palimpsest.core.models import (
     Decision,
     Event,
     Fact,
-    Kind,
     Memory,
     Message,
     Outcome,
-    Provenance,
     Scope,
     has_expired,
     name_key,
 )
-from palimpsest.core.protocols import Vector
 from palimpsest.core.validation import one_line
-from palimpsest.store import contextual_keys, entries, links, usage
+from palimpsest.store import links, usage
 from palimpsest.store import memories as pinned
 from palimpsest.store.graph import statements as statement_queries
 from palimpsest.store.graph.entities import about_user
-from palimpsest.store.graph.identity import GraphWrite, mention_known, mention_with
-from palimpsest.store.memories import GrownBlocks, name_of_user
+from palimpsest.store.graph.identity import mention_known, mention_with
+from palimpsest.store.memories import name_of_user
 from palimpsest.store.rows import (
     MESSAGE_FIELDS,
     Query,
     connections,
     content_hash,
+    exported_rows,
     is_scope,
     memory_columns,
     memory_hash,
     memory_state,
-    next_number,
     scope_values,
     sees,
     statements,
@@ -59,74 +55,17 @@ from palimpsest.store.rows import (
 )
 from palimpsest.store.schema import (
     conversations,
-    entity_history,
     history,
     memories,
     memory_sources,
     message_history,
     messages,
-    meta,
     vectors,
 )
+from palimpsest.store.transaction import Transaction, put_entry
 from palimpsest.text.names.known_names import told_self_name
 
-# What every step of a write needs, and the rows that several steps write.
-
-EDITS = "edits"
-"""The key in `meta` of the highest edit number that was used by erased rows or reserved for an import."""
-
-
-@dataclass(frozen=True, slots=True)
-class Transaction:
-    """The context of one write.
-
-    `edit` is the number of the edit. `vectors` maps texts to their vectors of `embedder`, and `partial` are those of
-    them of which only the first window was embedded. `touched` collects the entries that are indexed again at the end,
-    `entity_edits` a line about each edit of entities, `pinned` what becomes of pinned blocks, and `notes` what else the
-    caller must know. `told_names` are the deleted memories that told the user's name.
-    """
-
-    conn: Connection
-    scope: Scope
-    provenance: Provenance
-    now: datetime
-    edit: int
-    vectors: Mapping[str, Vector]
-    embedder: str
-    touched: contextual_keys.TouchedEntries
-    partial: AbstractSet[str] = frozenset()
-    entity_edits: list[str] = field(default_factory=list[str])
-    pinned: GrownBlocks = field(default_factory=GrownBlocks)
-    notes: list[str] = field(default_factory=list[str])
-    told_names: list[Memory] = field(default_factory=list[Memory])
-
-    @property
-    def graph(self) -> GraphWrite:
-        """Return what the graph needs of the write."""
-        vectors, told = (self.vectors, self.embedder), (self.entity_edits, self.notes)
-        return GraphWrite(self.conn, self.scope, self.provenance, self.now, self.edit, *vectors, *told)
-
-
-def next_edit_number(conn: Connection) -> int:
-    """Return the number of the next edit. Numbers of erased edits and reserved numbers are not used again."""
-    return int(conn.execute(_NEXT).scalar_one())
-
-
-_NEXT = select(
-    next_number(
-        *(
-            func.coalesce(select(func.max(table.c.change)).scalar_subquery(), 0)
-            for table in (history, message_history, entity_history)
-        ),
-        func.coalesce(select(cast(meta.c.value, Integer)).where(meta.c.key == EDITS).scalar_subquery(), 0),
-    )
-)
-
-
-def reserve_edit_numbers(conn: Connection, newest: int) -> None:
-    """Reserve the edit numbers up to `newest`."""
-    entries.set_meta(conn, EDITS, newest)
-    next_edit_number(conn)  # a database that counts by itself goes on from there
+# The rows that several steps of a write need.
 
 
 def record(tx: Transaction, event: Event, memory: Memory, old: str | None, *, is_annotated: bool = False) -> str:
@@ -198,14 +137,6 @@ def cite(tx: Transaction, memory_id: str, fact: Fact, history_id: str | None) ->
     )
     mention_with(tx.conn, memory_id)
     tx.touched.memories.add(memory_id)
-
-
-def put_entry(tx: Transaction, kind: Kind, owner_id: str, scope: Scope, text: str, beginning: str = "") -> None:
-    """Write the entry of a new or changed text. If only its `beginning` has a vector, that stands in for it."""
-    vector, is_partial = tx.vectors.get(text), text in tx.partial
-    if vector is None and beginning:
-        vector, is_partial = tx.vectors.get(beginning), True
-    contextual_keys.put(tx.conn, kind, owner_id, scope, vector, tx.embedder, tx.touched, partial=is_partial)
 
 
 def find_duplicate(tx: Transaction, scope: Scope, text: str) -> Memory | None:
@@ -395,7 +326,7 @@ def _store(tx: Transaction, fact: Fact, replaced: Sequence[Memory] = (), scope: 
     )
     pinned.note_change(tx.pinned, None, memory)
     _insert(tx, memory)
-    statement_queries.put_new(tx.graph, memory, replaced)
+    statement_queries.put_new(tx, memory, replaced)
     put_entry(tx, "memory", memory.id, memory.scope, memory.key_text, memory.text)
     cite(tx, memory.id, fact, record(tx, Event.ADD, memory, old=None))
     return memory
@@ -658,7 +589,7 @@ def update_row(tx: Transaction, old: Memory, new: Memory) -> Memory:
         )
     )
     if names_others or new.metadata.get(USER_NAME) != old.metadata.get(USER_NAME):
-        statement_queries.put(tx.graph, new)
+        statement_queries.put(tx, new)
         mention_with(tx.conn, new.id)
     if new.links != old.links or (new.links and (new.deleted_at is None) is not (old.deleted_at is None)):
         links.put(tx.conn, new)
@@ -733,13 +664,10 @@ def record_conversation(tx: Transaction, scope: Scope, conversation: Conversatio
     return session_id
 
 
-def of_user(conn: Connection, user_id: str) -> list[dict[str, Any]]:
-    """Return the rows of a user's conversations as items of an export, oldest first."""
-    query = select(conversations).where(conversations.c.user_id == user_id).order_by(conversations.c.seq)
-    return [
-        {"type": "conversation", **{name: getattr(row, name) for name in ITEM}, "created_at": exact_iso(row.created_at)}
-        for row in conn.execute(query)
-    ]
+def of_user(conn: Connection, user_id: str) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a user's conversations as items of an export, oldest first."""
+    for values in exported_rows(conn, conversations, user_id, ITEM, conversations.c.seq):
+        yield {"type": "conversation", **values}
 
 
 def find_conversation(conn: Connection, scope: Scope, session_id: str) -> int | None:

@@ -18,15 +18,15 @@ from palimpsest.core.models import (
     NamedEntity,
     Provenance,
     Relation,
-    Rename,
     Scope,
-    Split,
 )
 from palimpsest.index.graph_database import differences
 from palimpsest.memory import Memory
 from palimpsest.store.apply import Write
 from palimpsest.store.graph.entity_edits import unnamed_memories
 from tests.support.bolt_server import BoltServer, caught_up, projection_of, state
+from tests.support.graph import Graph
+from tests.support.graph_cases import GraphCase, graph_cases
 from tests.support.ledger_access import ignore_progress, select_rows, store_memory, write_decisions, writing
 from tests.support.memory import ALICE, StoppedClock, memory_in
 
@@ -41,6 +41,24 @@ PORTO = ("Ana", "lives in", "Porto")
 async def memory(tmp_path: Path, bolt: BoltServer) -> AsyncGenerator[Memory]:
     async with memory_in(tmp_path, StoppedClock(), graph_store=bolt.settings()) as opened:
         yield opened
+
+
+CASES = graph_cases(Path(__file__).with_name("cases.json"))
+
+
+@pytest.mark.parametrize("case", CASES)
+async def test_it_shows(memory: Memory, bolt: BoltServer, case: str) -> None:
+    """Follow the steps of a case. The database catches up after each."""
+    steps = GraphCase(Graph(memory.engine.ledger, StoppedClock()))
+    for step in CASES[case]:
+        match step:
+            case ["nodes", *names]:
+                assert bolt.names(memory) == names
+            case ["edges", *stated]:
+                assert bolt.relations(memory) == [tuple(edge) for edge in stated]
+            case _:
+                steps.play(step)
+                await caught_up(memory)
 
 
 async def test_a_memory_that_is_added_brings_its_entities_and_relations(memory: Memory, bolt: BoltServer) -> None:
@@ -78,48 +96,6 @@ async def test_a_node_has_what_is_known_of_its_entity(memory: Memory, bolt: Bolt
     }
 
 
-async def test_what_was_superseded_stays_with_its_times(memory: Memory, bolt: BoltServer) -> None:
-    old = state(memory, *PORTO)
-    await caught_up(memory)
-    lyon = Decision(Event.ADD, replace(FACT, text="Ana lives in Lyon", relations=(Relation(*LYON),)), replaces=(old,))
-    write_decisions(memory, lyon)
-    await caught_up(memory)
-    assert bolt.relations(memory) == [(*LYON, True), (*PORTO, False)]
-    [edge] = bolt.query(
-        "MATCH ()-[r:RELATES {memory_id: $id}]->() RETURN r.valid_until AS until, r.expired_at AS expired", id=old
-    )
-    assert edge["until"]
-    assert edge["expired"]
-
-
-async def test_what_is_deleted_goes_and_an_undo_brings_it_back(memory: Memory, bolt: BoltServer) -> None:
-    memory_id = state(memory, *LYON)
-    await caught_up(memory)
-    await memory.delete(ALICE, [memory_id])
-    await caught_up(memory)
-    assert (bolt.names(memory), bolt.relations(memory)) == ([], [])
-    await memory.undo(ALICE)
-    await caught_up(memory)
-    assert bolt.relations(memory) == [(*LYON, True)]
-
-
-async def test_an_entity_stays_as_long_as_another_memory_mentions_it(memory: Memory, bolt: BoltServer) -> None:
-    memory_id = state(memory, *LYON)
-    state(memory, "Ana", "knows", "Tom")
-    await caught_up(memory)
-    await memory.delete(ALICE, [memory_id])
-    await caught_up(memory)
-    assert bolt.names(memory) == ["Ana", "Tom"]
-
-
-async def test_an_update_replaces_what_its_text_stated(memory: Memory, bolt: BoltServer) -> None:
-    memory_id = state(memory, *LYON)
-    await caught_up(memory)
-    await memory.update(ALICE, memory_id, text="Something else entirely")
-    await caught_up(memory)
-    assert bolt.relations(memory) == []
-
-
 async def test_a_purge_erases_there_too(memory: Memory, bolt: BoltServer) -> None:
     memory_id = state(memory, *PORTO)
     state(memory, "Tom", "knows", "Eve")
@@ -128,20 +104,6 @@ async def test_a_purge_erases_there_too(memory: Memory, bolt: BoltServer) -> Non
     assert result.notes == ()
     assert bolt.names(memory) == ["Eve", "Tom"]
     assert bolt.relations(memory) == [("Tom", "knows", "Eve", True)]
-
-
-async def test_the_users_own_entity_is_called_by_the_name_that_a_memory_tells(memory: Memory, bolt: BoltServer) -> None:
-    state(memory, "I", "lives in", "Lyon")
-    await caught_up(memory)
-    assert bolt.names(memory) == ["Lyon", "User"]
-    store_memory(memory, "The user is called Alice", metadata={"user_name": "Alice"})
-    await caught_up(memory)
-    assert bolt.names(memory) == ["Alice", "Lyon"]
-    rows = bolt.query(
-        "MATCH (n:Entity {ledger: $ledger, is_user: true}) RETURN n.aliases AS aliases",
-        ledger=memory.engine.ledger.id,
-    )
-    assert rows == [{"aliases": []}]
 
 
 async def test_many_changes_are_applied_in_steps(memory: Memory, bolt: BoltServer) -> None:
@@ -167,27 +129,6 @@ async def test_relations_of_entities_with_themselves_are_copied(memory: Memory, 
     assert bolt.relations(memory) == [(f"p{number:03}", "trusts", f"p{number:03}", True) for number in range(120)]
 
 
-async def test_names_are_never_read_as_a_statement(memory: Memory, bolt: BoltServer) -> None:
-    hostile = "x'}) MATCH (n) DETACH DELETE n //"
-    relation = "`]->() DELETE r // ${row.id} \u0000 \\"
-    state(memory, *LYON)
-    state(memory, hostile, relation, '"; DROP DATABASE graph')
-    await caught_up(memory)
-    assert bolt.relations(memory) == [(*LYON, True), (hostile, relation, '"; DROP DATABASE graph', True)]
-
-
-async def test_two_users_have_entities_of_their_own(memory: Memory, bolt: BoltServer) -> None:
-    state(memory, *LYON)
-    state(memory, *LYON, scope=Scope("bob"))
-    await caught_up(memory)
-    assert bolt.relations(memory) == [(*LYON, True), (*LYON, True)]
-    rows = bolt.query(
-        "MATCH (a:Entity {ledger: $ledger})-[:RELATES]->(b) WHERE a.user_id <> b.user_id RETURN a.id",
-        ledger=memory.engine.ledger.id,
-    )
-    assert rows == []
-
-
 @pytest.mark.nightly
 async def test_a_project_that_is_moved_takes_its_entities_with_it(memory: Memory, bolt: BoltServer) -> None:
     state(memory, *LYON, scope=Scope("alice", "old"))
@@ -207,51 +148,6 @@ def entity_id(memory: Memory, name: str) -> str:
     """Return the id of the one entity of a name."""
     [row] = select_rows(memory, "SELECT id FROM entities WHERE name = :name AND merged_into IS NULL", name=name)
     return str(row[0])
-
-
-async def test_what_is_merged_is_one_node_until_the_merge_is_undone(memory: Memory, bolt: BoltServer) -> None:
-    state(memory, *LYON)
-    state(memory, "Annie", "knows", "Tom")
-    await caught_up(memory)
-    edit(memory, Merge(entity_id(memory, "Annie"), entity_id(memory, "Ana")))
-    await caught_up(memory)
-    assert bolt.relations(memory) == [("Ana", "knows", "Tom", True), (*LYON, True)]
-    rows = bolt.query(
-        "MATCH (n:Entity {ledger: $ledger, name: 'Ana'}) RETURN n.aliases AS aliases", ledger=memory.engine.ledger.id
-    )
-    assert rows == [{"aliases": ["Annie"]}]
-    await memory.undo(ALICE)
-    await caught_up(memory)
-    assert bolt.relations(memory) == [(*LYON, True), ("Annie", "knows", "Tom", True)]
-
-
-async def test_a_relation_becomes_one_of_an_entity_with_itself(memory: Memory, bolt: BoltServer) -> None:
-    state(memory, "Ana", "is called", "Annie")
-    await caught_up(memory)
-    edit(memory, Merge(entity_id(memory, "Annie"), entity_id(memory, "Ana")))
-    await caught_up(memory)
-    assert bolt.names(memory) == ["Ana"]
-    assert bolt.relations(memory) == [("Ana", "is called", "Ana", True)]
-
-
-async def test_what_is_split_is_two_nodes(memory: Memory, bolt: BoltServer) -> None:
-    state(memory, "Tom", "lives in", "Lyon")
-    other = state(memory, "Tom", "knows", "Eve")
-    await caught_up(memory)
-    edit(memory, Split(entity_id(memory, "Tom"), (other,), "Tom Miller"))
-    await caught_up(memory)
-    assert bolt.relations(memory) == [("Tom", "lives in", "Lyon", True), ("Tom Miller", "knows", "Eve", True)]
-    await memory.undo(ALICE)
-    await caught_up(memory)
-    assert bolt.relations(memory) == [("Tom", "knows", "Eve", True), ("Tom", "lives in", "Lyon", True)]
-
-
-async def test_a_node_is_renamed(memory: Memory, bolt: BoltServer) -> None:
-    state(memory, *LYON)
-    await caught_up(memory)
-    edit(memory, Rename(entity_id(memory, "Ana"), "Ana Silva"))
-    await caught_up(memory)
-    assert bolt.names(memory) == ["Ana Silva", "Lyon"]
 
 
 @pytest.mark.nightly

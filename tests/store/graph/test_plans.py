@@ -69,7 +69,7 @@ async def test_the_background_finds_entities_by_indexes(tmp_path: Path) -> None:
             relation_queries.groups_named(conn, ALICE, ["Ana", "User"])
             relation_queries.names_extending(conn, ALICE, ["ana"])
             relation_queries.relations_from(conn, ALICE, ids)
-            relation_queries.same_relations_from(conn, ALICE, ids, ["lives_in"])
+            relation_queries.relations_from(conn, ALICE, ids, ["lives_in"])
             relation_queries.memories_naming(conn, ALICE, ids)
             projection.part_of(conn, [memory_id])
             projection.changed_memories(conn, 0, 9)

@@ -18,7 +18,18 @@ from palimpsest.store.graph.identity import members_of, roots_of, to_entity, use
 from palimpsest.store.graph.statements import stated_names
 from palimpsest.store.history import memories_at
 from palimpsest.store.memories import learned_memories, name_of_user
-from palimpsest.store.rows import is_living, listed, scope_parts, scope_values, seen_values, sees, sees_named, to_memory
+from palimpsest.store.rows import (
+    among,
+    begins,
+    is_living,
+    listed,
+    scope_parts,
+    scope_values,
+    seen_values,
+    sees,
+    sees_named,
+    to_memory,
+)
 from palimpsest.store.schema import entities, entity_aliases, entity_history, memories, mentions, messages, relations
 from palimpsest.text.names.known_names import Span, beginning, known_names, name_candidates
 
@@ -453,7 +464,8 @@ def former_memories_about(
 
 def memories_about_at(conn: Connection, scope: Scope, root_id: str, instant: datetime) -> list[Memory]:
     """Return the memories that were living at an instant and mentioned an entity, as they were, the newest first."""
-    rows = conn.execute(_EVER, _values(conn, scope, root_id)).all()
+    ever = (mentions.c.kind == "memory", among(mentions.c.entity_id, members_of(conn, [root_id])))
+    rows = conn.execute(select(mentions).where(*ever)).all()
     keys: dict[str, set[str]] = {}
     for row in rows:
         keys.setdefault(row.owner_id, set()).add(row.key)
@@ -498,9 +510,9 @@ def named_beside(conn: Connection, scope: Scope, root_id: str, read: Sequence[Me
 
 def entities_named_by(conn: Connection, scope: Scope, read: Sequence[Memory]) -> dict[str, list[Entity]]:
     """Return the entities that each memory names in its present version, by its id. The user is not among them."""
-    meant = {
-        (row.owner_id, row.key): row.entity_id for row in conn.execute(_MEANT, {"ids": [memory.id for memory in read]})
-    }
+    stated = (mentions.c.kind == "memory", among(mentions.c.owner_id, [memory.id for memory in read]))
+    rows = conn.execute(select(mentions).where(*stated))
+    meant = {(row.owner_id, row.key): row.entity_id for row in rows}
     roots = roots_of(conn, meant.values())
     of_memory: dict[str, list[str]] = {}
     for memory in read:
@@ -537,8 +549,7 @@ def entities_by_id(conn: Connection, scope: Scope, beginning: str) -> list[Entit
     query = select(entities.c.id).where(
         entities.c.user_id == scope.user_id,
         entities.c.project.in_(("", scope.project)),
-        entities.c.id >= beginning,
-        entities.c.id < f"{beginning}g",  # it comes after every hexadecimal digit
+        begins(entities.c.id, beginning),
     )
     found = roots_of(conn, conn.execute(query.limit(2)).scalars())
     return list({root.id: root for root in found.values()}.values())
@@ -639,12 +650,4 @@ _GIVEN = (
         entity_aliases.c.given,
         or_(entities.c.project == bindparam("beside"), entities.c.project == bindparam("project")),
     )
-)
-
-_EVER = select(mentions.c.owner_id, mentions.c.key).where(
-    mentions.c.kind == "memory", mentions.c.entity_id.in_(listed("ids"))
-)
-
-_MEANT = select(mentions.c.owner_id, mentions.c.key, mentions.c.entity_id).where(
-    mentions.c.kind == "memory", mentions.c.owner_id.in_(listed("ids"))
 )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, bindparam, delete, exists, select, update
+from sqlalchemy import ColumnElement, Connection, Row, and_, delete, exists, select, update
 
 from palimpsest.core.errors import InputError, MemoryNotFoundError
 from palimpsest.core.models import (
@@ -32,7 +32,6 @@ from palimpsest.store.graph.identity import (
     ALIAS,
     ENTITY,
     MENTION,
-    GraphWrite,
     State,
     members_of,
     merge,
@@ -44,8 +43,9 @@ from palimpsest.store.graph.identity import (
 )
 from palimpsest.store.graph.statements import put, put_relations
 from palimpsest.store.memories import name_of_user
-from palimpsest.store.rows import Query, among, listed, sees, to_memory, to_scope
+from palimpsest.store.rows import Query, among, sees, to_memory, to_scope
 from palimpsest.store.schema import entities, entity_aliases, entity_history, memories, memory_sources, mentions
+from palimpsest.store.transaction import Transaction
 
 # Read and write the state of entities, aliases and mentions that an edit of entities changed.
 
@@ -58,9 +58,9 @@ def present(conn: Connection, places: Iterable[tuple[str, ...]]) -> State:
             case (part, entity_id, column) if part == ENTITY:
                 found = conn.execute(select(entities.c[column]).where(entities.c.id == entity_id)).first()
             case (part, entity_id, key) if part == ALIAS:
-                found = conn.execute(_GIVEN, {"entity": entity_id, "of": key}).first()
+                found = conn.execute(_given(entity_id, key)).first()
             case (_, kind, owner_id, key):
-                found = conn.execute(_MEANT, {"of_kind": kind, "owner": owner_id, "of": key}).first()
+                found = conn.execute(_mention(kind, owner_id, key).with_only_columns(mentions.c.entity_id)).first()
             case _:
                 raise ValueError(f"no place of the graph: {place}")
         if found is not None:
@@ -82,7 +82,7 @@ def restore(conn: Connection, target: State) -> None:
             case (part, entity_id, column) if part == ENTITY:
                 conn.execute(update(entities).where(entities.c.id == entity_id).values({column: value}))
             case (_, kind, owner_id, key) if value is not None:
-                _move(conn, conn.execute(_MENTION, {"of_kind": kind, "owner": owner_id, "of": key}).first(), value)
+                _move(conn, conn.execute(_mention(kind, owner_id, key)).first(), value)
                 restated |= {owner_id} if kind == "memory" else set()
             case _:
                 continue
@@ -103,31 +103,20 @@ def _move(conn: Connection, mention: Row[Any] | None, entity_id: str) -> None:
 
 def _restate(conn: Connection, memory_ids: set[str]) -> None:
     """Write the relations of memories again, between the entities that their names mean now."""
-    for row in conn.execute(_MEMORIES, {"ids": sorted(memory_ids)}).all():
+    for row in conn.execute(select(memories).where(among(memories.c.id, sorted(memory_ids)))).all():
         of_memory = conn.execute(select(mentions).where(mentions.c.kind == "memory", mentions.c.owner_id == row.id))
         put_relations(conn, to_memory(row), {mention.key: mention.entity_id for mention in of_memory})
 
 
-# Nothing for an entity that was erased, and NULL for a name that no edit gave.
-_GIVEN: Query = (
-    select(entity_aliases.c.name)
-    .select_from(entities)
-    .join(
-        entity_aliases,
-        (entity_aliases.c.entity_id == entities.c.id)
-        & (entity_aliases.c.key == bindparam("of"))
-        & entity_aliases.c.given,
-        isouter=True,
-    )
-    .where(entities.c.id == bindparam("entity"))
-)
-_MENTION: Query = select(mentions).where(
-    mentions.c.kind == bindparam("of_kind"),
-    mentions.c.owner_id == bindparam("owner"),
-    mentions.c.key == bindparam("of"),
-)
-_MEANT: Query = _MENTION.with_only_columns(mentions.c.entity_id)
-_MEMORIES: Query = select(memories).where(memories.c.id.in_(listed("ids")))
+def _given(entity_id: str, key: str) -> Query:
+    """Return the query for a name that an edit gave: no row for an erased entity, and NULL if no edit gave it."""
+    is_it = and_(entity_aliases.c.entity_id == entities.c.id, entity_aliases.c.key == key, entity_aliases.c.given)
+    query = select(entity_aliases.c.name).select_from(entities).outerjoin(entity_aliases, is_it)
+    return query.where(entities.c.id == entity_id)
+
+
+def _mention(kind: str, owner_id: str, key: str) -> Query:
+    return select(mentions).where(mentions.c.kind == kind, mentions.c.owner_id == owner_id, mentions.c.key == key)
 
 
 # Take edits of entities back. An undo is an edit itself, and can be taken back like the others.
@@ -136,49 +125,49 @@ UNDID = "undid: "
 REDID = "redid: "
 
 
-def is_in_effect(write: GraphWrite, number: int) -> bool:
+def is_in_effect(tx: Transaction, number: int) -> bool:
     """Return whether what an edit did to entities is still as it left it, and no later edit has built on it."""
-    rows = _rows(write, entity_history.c.change == number)
+    rows = _rows(tx, entity_history.c.change == number)
     left: State = {}
     for row in reversed(rows):
         left |= to_state(row.after)
-    return not rows or (is_present(write.conn, left) and not any(_has_later_members(write, row) for row in rows))
+    return not rows or (is_present(tx.conn, left) and not any(_has_later_members(tx, row) for row in rows))
 
 
-def revert(write: GraphWrite, condition: ColumnElement[bool]) -> None:
+def revert(tx: Transaction, condition: ColumnElement[bool]) -> None:
     """Put entities into their state before the rows of history that a condition selects, as far as the scope sees."""
-    for row in _rows(write, condition):
+    for row in _rows(tx, condition):
         before = to_state(row.before)
-        now = present(write.conn, before)
+        now = present(tx.conn, before)
         target = {place: before[place] for place in now}
         if now != target:
-            restore(write.conn, target)
-            record(write, row.entity_id, "undo", (now, target), _undone_text(row.text))
+            restore(tx.conn, target)
+            record(tx, row.entity_id, "undo", (now, target), _undone_text(row.text))
 
 
-def _rows(write: GraphWrite, condition: ColumnElement[bool]) -> list[Row[Any]]:
+def _rows(tx: Transaction, condition: ColumnElement[bool]) -> list[Row[Any]]:
     """Return the rows of history of entities that the scope sees, newest first."""
     query = (
         select(entity_history)
         .join(entities, entities.c.id == entity_history.c.entity_id)
-        .where(condition, sees(entities, write.scope))
+        .where(condition, sees(entities, tx.scope))
         .order_by(entity_history.c.seq.desc())
     )
-    return list(write.conn.execute(query).all())
+    return list(tx.conn.execute(query).all())
 
 
-def _has_later_members(write: GraphWrite, row: Row[Any]) -> bool:
+def _has_later_members(tx: Transaction, row: Row[Any]) -> bool:
     """Return whether something was merged later into an entity that the undo of a row would merge itself."""
     before = to_state(row.before)
     merged = [place[1] for place, value in before.items() if place[0] == ENTITY and place[2] == "merged_into" and value]
     later = select(entity_history).where(
-        entity_history.c.entity_id.in_(list(members_of(write.conn, merged))),
+        entity_history.c.entity_id.in_(list(members_of(tx.conn, merged))),
         entity_history.c.event == "merge",
         entity_history.c.seq > row.seq,
         entity_history.c.change != row.change,
     )
-    merges = [to_state(merge.after) for merge in write.conn.execute(later).all()]
-    return any(not set(merged).isdisjoint(after.values()) and is_present(write.conn, after) for after in merges)
+    merges = [to_state(merge.after) for merge in tx.conn.execute(later).all()]
+    return any(not set(merged).isdisjoint(after.values()) and is_present(tx.conn, after) for after in merges)
 
 
 def _undone_text(text: str) -> str:
@@ -190,30 +179,30 @@ def _undone_text(text: str) -> str:
 # Carry out edits of entities: merge, split, rename. Each leaves a row of history, from which it can be taken back.
 
 
-def carry_out(write: GraphWrite, edit: EntityEdit) -> None:
+def carry_out(tx: Transaction, edit: EntityEdit) -> None:
     """Carry out an edit of entities. One that is done already changes nothing.
 
     Raises InputError if it is not possible, such as for an entity that the scope does not see.
     """
     match edit:
         case Merge():
-            _merge(write, edit)
+            _merge(tx, edit)
         case Split():
-            _split(write, edit)
+            _split(tx, edit)
         case Rename():
-            _rename(write, edit)
+            _rename(tx, edit)
 
 
-def _find(write: GraphWrite, entity_id: str) -> Entity:
+def _find(tx: Transaction, entity_id: str) -> Entity:
     """Return the entity that one with this id is the same as. Raises InputError if the scope does not see it."""
-    seen = select(entities.c.id).where(entities.c.id == entity_id, sees(entities, write.scope))
-    if write.conn.execute(seen).first() is None:
+    seen = select(entities.c.id).where(entities.c.id == entity_id, sees(entities, tx.scope))
+    if tx.conn.execute(seen).first() is None:
         raise InputError(f"there is no entity {entity_id[:8]} in this scope; nothing was changed")
-    return roots_of(write.conn, [entity_id])[entity_id]
+    return roots_of(tx.conn, [entity_id])[entity_id]
 
 
-def _merge(write: GraphWrite, edit: Merge) -> None:
-    merged, into = _find(write, edit.entity_id), _find(write, edit.into_id)
+def _merge(tx: Transaction, edit: Merge) -> None:
+    merged, into = _find(tx, edit.entity_id), _find(tx, edit.into_id)
     if edit.entity_id == edit.into_id:
         raise InputError(f"{shown(merged)} cannot be merged into itself; nothing was changed. Name two entities")
     if merged.id == into.id:
@@ -234,46 +223,46 @@ def _merge(write: GraphWrite, edit: Merge) -> None:
             f"{shown(merged)} is known in all projects and {shown(into)} only in {into.project}, so nothing was "
             "changed. Merge them the other way round"
         )
-    merge(write, merged, into)
+    merge(tx, merged, into)
 
 
-def _split(write: GraphWrite, edit: Split) -> None:
-    root, name = _find(write, edit.entity_id), _valid_name(edit.name)
-    group, memory_ids = set(members_of(write.conn, [root.id])), list(dict.fromkeys(edit.memory_ids))
+def _split(tx: Transaction, edit: Split) -> None:
+    root, name = _find(tx, edit.entity_id), _valid_name(edit.name)
+    group, memory_ids = set(members_of(tx.conn, [root.id])), list(dict.fromkeys(edit.memory_ids))
     if not memory_ids:
         raise InputError(f"a split of {shown(root)} needs the memories that are about {name}; nothing was changed")
-    _refuse_unseen(write, memory_ids)
-    moved = _mentions_of(write, "memory", memory_ids)
+    _refuse_unseen(tx, memory_ids)
+    moved = _mentions_of(tx, "memory", memory_ids)
     unmoved = [memory_id for memory_id in memory_ids if not group & set(moved.get(memory_id, {}).values())]
     if unmoved:
-        if _is_split_already(write, {key: moved.get(key, {}) for key in memory_ids}, group, name):
+        if _is_split_already(tx, {key: moved.get(key, {}) for key in memory_ids}, group, name):
             return
         raise InputError(f"memory {unmoved[0][:8]} does not mention {shown(root)}, so nothing was split")
-    new_id = new_entity(write, root.project, name, root.type, merged_into=root.id)
-    messages = _mentions_of(write, "message", _messages_only_of(write, memory_ids, group))
+    new_id = new_entity(tx, root.project, name, root.type, merged_into=root.id)
+    messages = _mentions_of(tx, "message", _messages_only_of(tx, memory_ids, group))
     meant = _places("memory", moved, group) | _places("message", messages, group)
     merged, called, alias = (ENTITY, new_id, "merged_into"), (ENTITY, new_id, "name"), (ALIAS, new_id, name_key(name))
     # An undo merges the new entity into the old one, so that what mentions it by then is not lost.
     before: State = {merged: root.id, called: name, alias: None, **meant}
     after: State = {merged: None, called: name, alias: name, **dict.fromkeys(meant, new_id)}
-    restore(write.conn, after)
+    restore(tx.conn, after)
     text = f"split {name} off {shown(root)}, with {len(memory_ids)} {'memory' if len(memory_ids) == 1 else 'memories'}"
-    record(write, root.id, "split", (before, after), text)
+    record(tx, root.id, "split", (before, after), text)
 
 
-def _refuse_unseen(write: GraphWrite, memory_ids: Sequence[str]) -> None:
-    seen = select(memories.c.id).where(among(memories.c.id, memory_ids), sees(memories, write.scope))
-    known = set(write.conn.execute(seen).scalars())
+def _refuse_unseen(tx: Transaction, memory_ids: Sequence[str]) -> None:
+    seen = select(memories.c.id).where(among(memories.c.id, memory_ids), sees(memories, tx.scope))
+    known = set(tx.conn.execute(seen).scalars())
     for memory_id in memory_ids:
         if memory_id not in known:
             raise MemoryNotFoundError(f"there is no memory {memory_id[:8]} in this scope; nothing was changed")
 
 
-def _mentions_of(write: GraphWrite, kind: str, owner_ids: Sequence[str]) -> dict[str, dict[str, str]]:
+def _mentions_of(tx: Transaction, kind: str, owner_ids: Sequence[str]) -> dict[str, dict[str, str]]:
     """Return the entity that each key of memories or messages means, by owner."""
     found: dict[str, dict[str, str]] = {}
     query = select(mentions).where(mentions.c.kind == kind, among(mentions.c.owner_id, owner_ids))
-    for row in write.conn.execute(query.order_by(mentions.c.seq)):
+    for row in tx.conn.execute(query.order_by(mentions.c.seq)):
         found.setdefault(row.owner_id, {})[row.key] = row.entity_id
     return found
 
@@ -288,17 +277,17 @@ def _places(kind: str, meant: dict[str, dict[str, str]], group: set[str]) -> Sta
     }
 
 
-def _is_split_already(write: GraphWrite, meant: dict[str, dict[str, str]], group: set[str], name: str) -> bool:
+def _is_split_already(tx: Transaction, meant: dict[str, dict[str, str]], group: set[str], name: str) -> bool:
     """Return whether every memory mentions an entity of that name already, and none the one to be split."""
-    roots = roots_of(write.conn, {entity_id for keys in meant.values() for entity_id in keys.values()})
+    roots = roots_of(tx.conn, {entity_id for keys in meant.values() for entity_id in keys.values()})
     named = {entity_id for entity_id, root in roots.items() if name_key(root.name) == name_key(name)} - group
     return all(named & set(keys.values()) and not group & set(keys.values()) for keys in meant.values())
 
 
-def _messages_only_of(write: GraphWrite, memory_ids: Sequence[str], group: set[str]) -> list[str]:
+def _messages_only_of(tx: Transaction, memory_ids: Sequence[str], group: set[str]) -> list[str]:
     """Return the messages behind memories that are behind no other memory that mentions the group."""
     query = select(memory_sources.c.message_id).where(among(memory_sources.c.memory_id, memory_ids))
-    cited = set(write.conn.execute(query).scalars())
+    cited = set(tx.conn.execute(query).scalars())
     of_group = exists().where(
         mentions.c.kind == "memory",
         mentions.c.owner_id == memory_sources.c.memory_id,
@@ -306,12 +295,12 @@ def _messages_only_of(write: GraphWrite, memory_ids: Sequence[str], group: set[s
     )
     columns = (memory_sources.c.message_id, memory_sources.c.memory_id)
     others = select(*columns).where(among(memory_sources.c.message_id, sorted(cited)), of_group)
-    cited -= {row.message_id for row in write.conn.execute(others).all() if row.memory_id not in memory_ids}
+    cited -= {row.message_id for row in tx.conn.execute(others).all() if row.memory_id not in memory_ids}
     return sorted(cited)
 
 
-def _rename(write: GraphWrite, edit: Rename) -> None:
-    root = _find(write, edit.entity_id)
+def _rename(tx: Transaction, edit: Rename) -> None:
+    root = _find(tx, edit.entity_id)
     if root.is_user:
         raise InputError(
             "the user is called as the newest memory says that tells the name, so nothing was changed. Tell the name "
@@ -327,12 +316,12 @@ def _rename(write: GraphWrite, edit: Rename) -> None:
     if name != root.name:
         names = {(ALIAS, root.id, name_key(called)): called for called in (root.name, name)}
         after |= {(ENTITY, root.id, "name"): name, **names}
-    before = present(write.conn, after)
-    restore(write.conn, after)
+    before = present(tx.conn, after)
+    restore(tx.conn, after)
     text = f"renamed {root.name} to {name}" if name != root.name else ""
     if kind != root.type:
         text = f"{text}, type {kind}" if text else f"changed the type of {name} from {root.type} to {kind}"
-    record(write, root.id, "rename", (before, after), text)
+    record(tx, root.id, "rename", (before, after), text)
 
 
 def _valid_name(name: str) -> str:
@@ -374,8 +363,8 @@ def known_types(conn: Connection, scope: Scope, keys: Sequence[str]) -> dict[str
 
 def unnamed_memories(conn: Connection, after: int, limit: int) -> list[UnnamedMemory]:
     """Return memories of all users whose names were not looked for, those with the lowest numbers above `after`."""
-    rows = conn.execute(_UNNAMED, {"after": after, "limit": limit})
-    return [UnnamedMemory(row.seq, row.id, to_scope(row), row.text) for row in rows]
+    query = select(memories).where(memories.c.seq > after, _IS_NULL).order_by(memories.c.seq).limit(limit)
+    return [UnnamedMemory(row.seq, row.id, to_scope(row), row.text) for row in conn.execute(query)]
 
 
 def outdated_keys(conn: Connection) -> list[tuple[str, str]]:
@@ -396,14 +385,6 @@ def renew_keys(conn: Connection, outdated: Sequence[tuple[str, str]]) -> None:
             conn.execute(update(table).where(is_old).values(key=new))
 
 
-_UNNAMED: Query = (
-    select(memories)
-    .where(memories.c.seq > bindparam("after"), _IS_NULL)
-    .order_by(memories.c.seq)
-    .limit(bindparam("limit"))
-)
-
-
 def give_names(
     conn: Connection, named: Mapping[UnnamedMemory, Sequence[NamedEntity]], now: datetime, edit: int
 ) -> None:
@@ -417,4 +398,4 @@ def give_names(
         is_as_read = (memories.c.id == memory.id, memories.c.text == memory.text, _IS_NULL)
         if conn.execute(update(memories).where(*is_as_read).values(**values)).rowcount:
             new = to_memory(conn.execute(select(memories).where(memories.c.id == memory.id)).one())
-            put(GraphWrite(conn, memory.scope, Provenance(RESOLVE), now, edit, {}, "", [], []), new)
+            put(Transaction(conn, memory.scope, Provenance(RESOLVE), now, edit), new)

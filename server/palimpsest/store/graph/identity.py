@@ -7,7 +7,6 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from datetime import datetime
 from functools import cache
 from typing import Any, Literal, TypeAlias
 
@@ -38,14 +37,13 @@ from palimpsest.core.models import (
     Memory,
     Message,
     NamedEntity,
-    Provenance,
     Scope,
     name_key,
 )
 from palimpsest.core.protocols import Vector
 from palimpsest.store.entries import own_vectors
 from palimpsest.store.memories import memories_by_id, name_of_user
-from palimpsest.store.rows import Query, is_seen, json_elements, listed, scope_parts, scope_values, sees_named
+from palimpsest.store.rows import Query, among, is_seen, json_elements, listed, scope_parts, scope_values, sees_named
 from palimpsest.store.schema import (
     IS_USER,
     entities,
@@ -56,6 +54,7 @@ from palimpsest.store.schema import (
     mentions,
     messages,
 )
+from palimpsest.store.transaction import Transaction
 from palimpsest.text.display import shorten
 from palimpsest.text.names.known_names import (
     BEGINNINGS,
@@ -125,26 +124,7 @@ _ROOTS = _roots()
 _MEMBERS = _members()
 
 
-# What the graph knows of the write that it takes part in, and the row that every edit of entities leaves.
-
-
-@dataclass(frozen=True, slots=True)
-class GraphWrite:
-    """The context of one write. `vectors` maps texts to their vectors of `embedder`.
-
-    `edit` is the number of the edit, `done` collects a line about each edit of entities, and `notes` what else the
-    caller must know.
-    """
-
-    conn: Connection
-    scope: Scope
-    provenance: Provenance
-    now: datetime
-    edit: int
-    vectors: Mapping[str, Vector]
-    embedder: str
-    done: list[str]
-    notes: list[str]
+# What an edit of entities changed, and the row that it leaves in their history.
 
 
 ENTITY, ALIAS, MENTION = "entity", "alias", "mention"
@@ -163,7 +143,7 @@ def to_state(stored: Sequence[Sequence[Any]]) -> State:
 
 
 def record(
-    write: GraphWrite,
+    tx: Transaction,
     entity_id: str,
     event: Literal["merge", "split", "rename", "undo"],
     change: tuple[State, State],
@@ -175,14 +155,14 @@ def record(
         "event": event,
         "before": [[*place, value] for place, value in change[0].items()],
         "after": [[*place, value] for place, value in change[1].items()],
-        "updated_at": write.now,
-        "stage": write.provenance.stage,
-        "caller": write.provenance.caller,
-        "change": write.edit,
+        "updated_at": tx.now,
+        "stage": tx.provenance.stage,
+        "caller": tx.provenance.caller,
+        "change": tx.edit,
         "text": text,
     }
-    write.conn.execute(_INSERT_HISTORY, row)
-    write.done.append(text)
+    tx.conn.execute(_INSERT_HISTORY, row)
+    tx.entity_edits.append(text)
 
 
 _INSERT_HISTORY = insert(entity_history)
@@ -325,7 +305,8 @@ def mentioned(conn: Connection, candidates: Sequence[Candidate], key: str | None
 
 def was_edited(conn: Connection, entity_id: str) -> bool:
     """Return whether an edit ever changed an entity, such as its type."""
-    return conn.execute(_EDITED, {"entity": entity_id}).first() is not None
+    query = select(entity_history.c.seq).where(entity_history.c.entity_id == entity_id)
+    return conn.execute(query.limit(1)).first() is not None
 
 
 _IS_LIVING = exists().where(memories.c.id == mentions.c.owner_id, memories.c.deleted_at.is_(None))
@@ -334,28 +315,27 @@ _MENTIONED: Query = (
     .where(mentions.c.entity_id.in_(listed("ids")), mentions.c.kind == "memory", mentions.c.current, _IS_LIVING)
     .distinct()
 )
-_EDITED: Query = select(entity_history.c.seq).where(entity_history.c.entity_id == bindparam("entity")).limit(1)
 
 
 # Create entities.
 
 
 def new_entity(
-    write: GraphWrite, project: str, name: str, kind: str, *, is_user: bool = False, merged_into: str | None = None
+    tx: Transaction, project: str, name: str, kind: str, *, is_user: bool = False, merged_into: str | None = None
 ) -> str:
     """Create an entity without names and return its id. `kind` is its type."""
     entity_id = str(uuid.uuid4())
     row = {
         "id": entity_id,
-        "user_id": write.scope.user_id,
+        "user_id": tx.scope.user_id,
         "project": project,
         "name": name,
         "type": kind,
         "is_user": is_user,
         "merged_into": merged_into,
-        "created_at": write.now,
+        "created_at": tx.now,
     }
-    write.conn.execute(_INSERT_ENTITY, row)
+    tx.conn.execute(_INSERT_ENTITY, row)
     return entity_id
 
 
@@ -408,7 +388,9 @@ def _are_told_apart(conn: Connection, first_id: str, second_id: str) -> bool:
     first, second = (list(members_of(conn, [entity_id])) for entity_id in (first_id, second_id))
     if "memory" in conn.execute(_TOGETHER, {"first": first, "second": second}).scalars():
         return True
-    edits = conn.execute(_EDITS, {"ids": [*first, *second]}).all()
+    parting = entity_history.c.event.in_(("merge", "split", "undo"))
+    query = select(entity_history).where(among(entity_history.c.entity_id, [*first, *second]), parting)
+    edits = conn.execute(query).all()
     changed = [json.dumps([row.entity_id, row.before, row.after]) for row in edits]
     return any(any(one in ids for one in first) and any(one in ids for one in second) for ids in changed)
 
@@ -443,10 +425,6 @@ def _mentioned(scope: tuple[bool, bool, bool]) -> Query:
     return select(entities).where(*is_other, is_seen, is_mentioned).order_by(entities.c.seq)
 
 
-_EDITS = select(entity_history.c.entity_id, entity_history.c.before, entity_history.c.after).where(
-    entity_history.c.entity_id.in_(listed("ids")), entity_history.c.event.in_(("merge", "split", "undo"))
-)
-
 _other = mentions.alias("other")
 _TOGETHER = (
     select(mentions.c.kind)  # with a condition on the kind, SQLite would go through all mentions of that kind
@@ -459,20 +437,17 @@ _TOGETHER = (
 # Merge two entities. What mentions the one keeps its id, so that the merge can be taken back.
 
 
-def merge(write: GraphWrite, merged: Entity, into: Entity) -> None:
+def merge(tx: Transaction, merged: Entity, into: Entity) -> None:
     """Record that two entities, neither of which is merged, are the same. The second one is what both are now.
 
     The row of history belongs to the second one: whoever sees it sees what it is made of. But if a project merged its
     own entity into a global one, the row stays with the project, because it has the name.
     """
-    owner = merged if merged.project and merged.project == write.scope.project else into
-    write.conn.execute(_MERGE, {"entity": merged.id, "into": into.id})
+    owner = merged if merged.project and merged.project == tx.scope.project else into
+    tx.conn.execute(update(entities).where(entities.c.id == merged.id).values(merged_into=into.id))
     place = (ENTITY, merged.id, "merged_into")
     text = f"merged {shown(merged, into)} into {shown(into, merged)}"
-    record(write, owner.id, "merge", ({place: None}, {place: into.id}), text)
-
-
-_MERGE = update(entities).where(entities.c.id == bindparam("entity")).values(merged_into=bindparam("into"))
+    record(tx, owner.id, "merge", ({place: None}, {place: into.id}), text)
 
 
 def shown(entity: Entity, beside: Entity | None = None) -> str:
@@ -499,22 +474,22 @@ CLEARLY_NEARER = 0.8
 
 
 def choose(
-    write: GraphWrite, memory: Memory, entity: NamedEntity, candidates: Sequence[Candidate], others: Iterable[str]
+    tx: Transaction, memory: Memory, entity: NamedEntity, candidates: Sequence[Candidate], others: Iterable[str]
 ) -> Candidate | None:
     """Return which entity of a name a memory means, or None if it is a new one or that is not clear.
 
     `others` are the ids of the other entities that the memory mentions.
     """
     if apart := qualifier(memory.text, entity.name):
-        return _only(_called(write, entity, apart, candidates))
+        return _only(_called(tx, entity, apart, candidates))
     if len(candidates) > 1:
-        candidates = mentioned(write.conn, candidates) or candidates
+        candidates = mentioned(tx.conn, candidates) or candidates
     if len(candidates) == 1:
         return None if says_another(memory.text, entity.name) else candidates[0]
     return (
-        _described(write, memory, entity, candidates)
-        or _with_others(write, candidates, others)
-        or _nearest(write, memory, candidates)
+        _described(tx, memory, entity, candidates)
+        or _with_others(tx, candidates, others)
+        or _nearest(tx, memory, candidates)
     )
 
 
@@ -523,15 +498,15 @@ def is_unclear(text: str, name: str, candidates: Sequence[Candidate]) -> bool:
     return len(candidates) > 1 and not qualifier(text, name) and not says_another(text, name)
 
 
-def unclear(write: GraphWrite, memory: Memory, entity: NamedEntity, candidates: Sequence[Candidate]) -> str:
+def unclear(tx: Transaction, memory: Memory, entity: NamedEntity, candidates: Sequence[Candidate]) -> str:
     """Return the note on a name that is not attached to any of the entities that have it.
 
     Only what the scope of the write sees is quoted of them.
     """
-    known_of = _memories_of(write, candidates)
+    known_of = _memories_of(tx, candidates)
 
     def shown(candidate: Candidate) -> str:
-        seen = (known for known in known_of[candidate.root.id] if is_seen(write.scope, known.scope))
+        seen = (known for known in known_of[candidate.root.id] if is_seen(tx.scope, known.scope))
         quoted = next((known for known in seen if known.deleted_at is None), None)
         if quoted is None:
             return f"{entity.name} [{candidate.root.id[:8]}]"
@@ -549,13 +524,13 @@ def _only(candidates: Sequence[Candidate]) -> Candidate | None:
 
 
 def _described(
-    write: GraphWrite, memory: Memory, entity: NamedEntity, candidates: Sequence[Candidate]
+    tx: Transaction, memory: Memory, entity: NamedEntity, candidates: Sequence[Candidate]
 ) -> Candidate | None:
     """Return the candidate that is described as a memory describes it, such as "cousin", if it is one alone."""
     said = describing(memory.text, entity.name)
     if not said:
         return None
-    known_of = _memories_of(write, candidates)
+    known_of = _memories_of(tx, candidates)
 
     def known(candidate: Candidate) -> set[str]:
         told = (memory.text for memory in known_of[candidate.root.id])
@@ -564,9 +539,9 @@ def _described(
     return _only([candidate for candidate in candidates if said & known(candidate)])
 
 
-def _called(write: GraphWrite, entity: NamedEntity, apart: str, candidates: Sequence[Candidate]) -> list[Candidate]:
+def _called(tx: Transaction, entity: NamedEntity, apart: str, candidates: Sequence[Candidate]) -> list[Candidate]:
     """Return the candidates that a memory tells apart by the same words."""
-    known_of = _memories_of(write, candidates)
+    known_of = _memories_of(tx, candidates)
     return [
         candidate
         for candidate in candidates
@@ -574,27 +549,27 @@ def _called(write: GraphWrite, entity: NamedEntity, apart: str, candidates: Sequ
     ]
 
 
-def _with_others(write: GraphWrite, candidates: Sequence[Candidate], others: Iterable[str]) -> Candidate | None:
+def _with_others(tx: Transaction, candidates: Sequence[Candidate], others: Iterable[str]) -> Candidate | None:
     """Return the candidate that memories mention together with most of the other entities, if it is one alone."""
-    known = roots_of(write.conn, others)
-    context = members_of(write.conn, {root.id for root in known.values() if not root.is_user})  # the user is with all
-    members = members_of(write.conn, [candidate.root.id for candidate in candidates])
+    known = roots_of(tx.conn, others)
+    context = members_of(tx.conn, {root.id for root in known.values() if not root.is_user})  # the user is with all
+    members = members_of(tx.conn, [candidate.root.id for candidate in candidates])
     if not context:
         return None
-    together = write.conn.execute(_NAMED_TOGETHER, {"ids": list(members), "others": list(context)})
+    together = tx.conn.execute(_NAMED_TOGETHER, {"ids": list(members), "others": list(context)})
     pairs = {(members[row.one], context[row.other]) for row in together}
     counts = {candidate.root.id: sum(one == candidate.root.id for one, _ in pairs) for candidate in candidates}
     most = max(counts.values())
     return _only([candidate for candidate in candidates if most and counts[candidate.root.id] == most])
 
 
-def _nearest(write: GraphWrite, memory: Memory, candidates: Sequence[Candidate]) -> Candidate | None:
+def _nearest(tx: Transaction, memory: Memory, candidates: Sequence[Candidate]) -> Candidate | None:
     """Return the candidate whose memories are clearly nearer to the text than those of all others, if all are known."""
-    vector = write.vectors.get(memory.text)
+    vector = tx.vectors.get(memory.text)
     if vector is None:
         return None
-    newest = _newest(write, candidates)
-    stored = own_vectors(write.conn, write.embedder, "memory", [one for ids in newest.values() for one in ids])
+    newest = _newest(tx, candidates)
+    stored = own_vectors(tx.conn, tx.embedder, "memory", [one for ids in newest.values() for one in ids])
     means = [[stored[one] for one in newest[candidate.root.id] if one in stored] for candidate in candidates]
     if not all(means):
         return None
@@ -608,29 +583,22 @@ def _cosine(one: Vector, other: Vector) -> float:
     return float(one @ other) / lengths if lengths else 0.0
 
 
-def _newest(write: GraphWrite, candidates: Sequence[Candidate]) -> Mapping[str, list[str]]:
+def _newest(tx: Transaction, candidates: Sequence[Candidate]) -> Mapping[str, list[str]]:
     """Return the newest memories that mention each candidate, by the id of its root."""
     newest: dict[str, list[str]] = {}
     for candidate in candidates:
-        members = list(members_of(write.conn, [candidate.root.id]))
-        ids = write.conn.execute(_NEWEST, {"ids": members, "limit": NEWEST}).scalars()
-        newest[candidate.root.id] = list(dict.fromkeys(ids))
+        is_of = (among(mentions.c.entity_id, members_of(tx.conn, [candidate.root.id])), mentions.c.kind == "memory")
+        query = select(mentions.c.owner_id).where(*is_of).order_by(mentions.c.seq.desc()).limit(NEWEST)
+        newest[candidate.root.id] = list(dict.fromkeys(tx.conn.execute(query).scalars()))
     return newest
 
 
-def _memories_of(write: GraphWrite, candidates: Sequence[Candidate]) -> Mapping[str, list[Memory]]:
+def _memories_of(tx: Transaction, candidates: Sequence[Candidate]) -> Mapping[str, list[Memory]]:
     """Return the memories of `_newest`, as far as they are not erased."""
-    newest = _newest(write, candidates)
-    known = memories_by_id(write.conn, [memory_id for ids in newest.values() for memory_id in ids])
+    newest = _newest(tx, candidates)
+    known = memories_by_id(tx.conn, [memory_id for ids in newest.values() for memory_id in ids])
     return {root_id: [known[one] for one in ids if one in known] for root_id, ids in newest.items()}
 
-
-_NEWEST: Query = (
-    select(mentions.c.owner_id)
-    .where(mentions.c.entity_id.in_(listed("ids")), mentions.c.kind == "memory")
-    .order_by(mentions.c.seq.desc())
-    .limit(bindparam("limit"))
-)
 
 _with = mentions.alias()
 _NAMED_TOGETHER: Query = (
@@ -652,60 +620,60 @@ USER = "User"
 
 
 def resolve(
-    write: GraphWrite, memory: Memory, named: Mapping[str, NamedEntity], mentioned_already: Iterable[str]
+    tx: Transaction, memory: Memory, named: Mapping[str, NamedEntity], mentioned_already: Iterable[str]
 ) -> dict[str, str]:
     """Return the id of the entity that each name of a memory means. Entities and aliases that lack are created.
 
     A name that several entities have is left out if nothing says which is meant, and the caller is told so.
     `mentioned_already` are the entities that other names of the memory mean.
     """
-    known = candidates_of(write.conn, memory.scope, named)
-    told = name_key(name_of_user(write.conn, Scope(memory.scope.user_id, memory.scope.project)))
-    meant = {key: own_entity(write) for key in named if key in SELF_NAMES or key == told}
+    known = candidates_of(tx.conn, memory.scope, named)
+    told = name_key(name_of_user(tx.conn, Scope(memory.scope.user_id, memory.scope.project)))
+    meant = {key: own_entity(tx) for key in named if key in SELF_NAMES or key == told}
     created: list[tuple[str, str]] = []
-    fitting = {key: _fitting(write, memory, key, named[key], known.get(key, ())) for key in named.keys() - meant.keys()}
+    fitting = {key: _fitting(tx, memory, key, named[key], known.get(key, ())) for key in named.keys() - meant.keys()}
     # A name that only one entity has is clear, and helps with those that several have.
     for key in sorted(fitting, key=lambda key: (len(fitting[key]) > 1, list(named).index(key))):
         others = {*mentioned_already, *meant.values()}
-        chosen = choose(write, memory, named[key], fitting[key], others) if fitting[key] else None
+        chosen = choose(tx, memory, named[key], fitting[key], others) if fitting[key] else None
         if chosen is None and is_unclear(memory.text, named[key].name, fitting[key]):
-            if write.scope.with_general:  # the others may be known from what is general
-                write.notes.append(unclear(write, memory, named[key], fitting[key]))
+            if tx.scope.with_general:  # the others may be known from what is general
+                tx.notes.append(unclear(tx, memory, named[key], fitting[key]))
             continue
         if chosen is None:
             is_first = not fitting[key]
-            meant[key] = _create(write, memory, named[key], is_first=is_first, known=known.get(key, ()))
+            meant[key] = _create(tx, memory, named[key], is_first=is_first, known=known.get(key, ()))
             created += [(meant[key], named[key].name)] if is_first else []
         else:
             meant[key] = chosen.entity_id  # which has the name already
-            _learn_type(write, chosen, named[key])
+            _learn_type(tx, chosen, named[key])
             continue
-        add(write.conn, meant[key], key, named[key].name)
+        add(tx.conn, meant[key], key, named[key].name)
     if told in named:
-        add(write.conn, meant[told], told, named[told].name)
-    _propose(write, memory, created, {*mentioned_already, *meant.values()})
+        add(tx.conn, meant[told], told, named[told].name)
+    _propose(tx, memory, created, {*mentioned_already, *meant.values()})
     return meant
 
 
-def _propose(write: GraphWrite, memory: Memory, created: Sequence[tuple[str, str]], beside: AbstractSet[str]) -> None:
+def _propose(tx: Transaction, memory: Memory, created: Sequence[tuple[str, str]], beside: AbstractSet[str]) -> None:
     """Tell the caller which entities new ones may be. The others that their memory names are none of them.
 
     Nobody reads what is told of names that are looked for in the background. Who does not see what is general is told
     nothing, because these may be known from there.
     """
-    if write.provenance.stage == RESOLVE or not write.scope.with_general:
+    if tx.provenance.stage == RESOLVE or not tx.scope.with_general:
         return
-    roots = roots_of(write.conn, [entity_id for entity_id, _ in created])
+    roots = roots_of(tx.conn, [entity_id for entity_id, _ in created])
     for entity_id, name in created:
-        for other in lookalikes(write.conn, memory.scope, roots[entity_id], [name]):
+        for other in lookalikes(tx.conn, memory.scope, roots[entity_id], [name]):
             if other.id not in beside:
-                write.notes.append(
+                tx.notes.append(
                     f"{name} may be the same as {other.name} [{other.id[:8]}]; if so: palimpsest entity merge "
                     f"{entity_id[:8]} {other.id[:8]}"
                 )
 
 
-def tell_name(write: GraphWrite, memory: Memory) -> None:
+def tell_name(tx: Transaction, memory: Memory) -> None:
     """Merge the person of the name that a memory tells into the user's own entity, if it is the first to tell it.
 
     If two are called so, or one is known to be somebody else, such as "Tom (plumber)", nothing is merged.
@@ -713,70 +681,68 @@ def tell_name(write: GraphWrite, memory: Memory) -> None:
     key = name_key(str(memory.metadata.get(USER_NAME) or ""))
     if not key or key in SELF_NAMES or memory.deleted_at is not None:
         return
-    own_id = own_entity(write)
-    known = candidates_of(write.conn, memory.scope, [key]).get(key, [])
-    if mentioned(write.conn, [candidate for candidate in known if candidate.root.id == own_id], key):
+    own_id = own_entity(tx)
+    known = candidates_of(tx.conn, memory.scope, [key]).get(key, [])
+    if mentioned(tx.conn, [candidate for candidate in known if candidate.root.id == own_id], key):
         return
     others = [candidate for candidate in known if candidate.root.id != own_id]
     may_be_user = (one for one in others if may_be(one.root.type, "person") and not bare_name(one.root.name))
-    _merge_each(write, list(may_be_user), own_id)
+    _merge_each(tx, list(may_be_user), own_id)
 
 
-def own_entity(write: GraphWrite) -> str:
+def own_entity(tx: Transaction) -> str:
     """Return the id of the user's own entity, which is created if it lacks."""
-    known = users_own(write.conn, write.scope.user_id)
-    return new_entity(write, "", USER, "person", is_user=True) if known is None else known
+    known = users_own(tx.conn, tx.scope.user_id)
+    return new_entity(tx, "", USER, "person", is_user=True) if known is None else known
 
 
 def _fitting(
-    write: GraphWrite, memory: Memory, key: str, entity: NamedEntity, known: Sequence[Candidate]
+    tx: Transaction, memory: Memory, key: str, entity: NamedEntity, known: Sequence[Candidate]
 ) -> list[Candidate]:
     """Return the candidates that a memory may mean by a name: of its project or global, and of a type that fits."""
     seen = [candidate for candidate in known if candidate.root.project in {"", memory.scope.project}]
     return [
         candidate
         for candidate in seen
-        if (may_be(candidate.root.type, entity.type) or not _has_type(write, candidate))
-        and (not candidate.root.is_user or _is_users_name(write, candidate, key))
+        if (may_be(candidate.root.type, entity.type) or not _has_type(tx, candidate))
+        and (not candidate.root.is_user or _is_users_name(tx, candidate, key))
     ]
 
 
-def _has_type(write: GraphWrite, candidate: Candidate) -> bool:
+def _has_type(tx: Transaction, candidate: Candidate) -> bool:
     """Return whether the type of an entity counts: a living memory mentions it, or an edit changed it."""
-    return bool(mentioned(write.conn, [candidate])) or was_edited(write.conn, candidate.root.id)
+    return bool(mentioned(tx.conn, [candidate])) or was_edited(tx.conn, candidate.root.id)
 
 
-def _is_users_name(write: GraphWrite, candidate: Candidate, key: str) -> bool:
+def _is_users_name(tx: Transaction, candidate: Candidate, key: str) -> bool:
     """Return whether the user is called so: by an edit, or in a living memory, but not only in one that was undone."""
     is_merged = candidate.entity_id != candidate.root.id
-    return is_merged or candidate.is_given or bool(mentioned(write.conn, [candidate], key))
+    return is_merged or candidate.is_given or bool(mentioned(tx.conn, [candidate], key))
 
 
-def _create(
-    write: GraphWrite, memory: Memory, entity: NamedEntity, *, is_first: bool, known: Sequence[Candidate]
-) -> str:
+def _create(tx: Transaction, memory: Memory, entity: NamedEntity, *, is_first: bool, known: Sequence[Candidate]) -> str:
     """Create the entity of a name. A new global one takes in what the user's projects know by its name."""
     apart = qualifier(memory.text, entity.name)
     name = entity.name if is_first or not apart else f"{entity.name} ({apart})"
-    entity_id = new_entity(write, memory.scope.project, name, entity.type)
+    entity_id = new_entity(tx, memory.scope.project, name, entity.type)
     if memory.scope.project == "" and not apart and not says_another(memory.text, entity.name):
         of_projects = [candidate for candidate in known if candidate.root.project]
-        _merge_each(write, [one for one in of_projects if may_be(one.root.type, entity.type)], entity_id)
+        _merge_each(tx, [one for one in of_projects if may_be(one.root.type, entity.type)], entity_id)
     return entity_id
 
 
-def _merge_each(write: GraphWrite, candidates: Sequence[Candidate], into_id: str) -> None:
+def _merge_each(tx: Transaction, candidates: Sequence[Candidate], into_id: str) -> None:
     """Merge the candidates of each project into an entity, unless a project has several: then it is not clear which."""
     projects = [candidate.root.project for candidate in candidates]
     for candidate in candidates:
         if projects.count(candidate.root.project) == 1:
-            merge(write, candidate.root, roots_of(write.conn, [into_id])[into_id])
+            merge(tx, candidate.root, roots_of(tx.conn, [into_id])[into_id])
 
 
-def _learn_type(write: GraphWrite, chosen: Candidate, entity: NamedEntity) -> None:
+def _learn_type(tx: Transaction, chosen: Candidate, entity: NamedEntity) -> None:
     if entity.type not in {"other", chosen.root.type} and not chosen.root.is_user:
         is_root = entities.c.id == chosen.root.id
-        write.conn.execute(update(entities).where(is_root).values(type=entity.type))
+        tx.conn.execute(update(entities).where(is_root).values(type=entity.type))
 
 
 # What messages mention: who says them, and the known names in them.

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, cast
 
-from sqlalchemy import Connection, Row, and_, bindparam, exists, func, select, text
+from sqlalchemy import Connection, Row, and_, exists, func, select, text
 
 from palimpsest.core.clock import parse_date
 from palimpsest.core.models import SELF_NAMES, EntityType, Scope
 from palimpsest.store.graph.identity import USER, members_of, roots_of
 from palimpsest.store.graph.relations import since_in
 from palimpsest.store.memories import learned_memories, name_of_user
-from palimpsest.store.rows import Query, listed
+from palimpsest.store.rows import Query, among
 from palimpsest.store.schema import (
     IS_USER,
     entities,
@@ -74,14 +74,17 @@ class Part:
 
 def part_of(conn: Connection, memory_ids: Sequence[str], entity_ids: Iterable[str] = ()) -> Part:
     """Return what is shown of memories, and of entities besides those that they mention."""
-    named = set(entity_ids) | set(conn.execute(_MENTIONED, {"ids": list(memory_ids)}).scalars())
-    named |= set(conn.execute(_USERS_OWN, {"ids": list(memory_ids)}).scalars())  # its name may be told anywhere
+    of_memories = (mentions.c.kind == "memory", among(mentions.c.owner_id, memory_ids))
+    named = set(entity_ids) | set(conn.execute(select(mentions.c.entity_id).distinct().where(*of_memories)).scalars())
+    users = select(memories.c.user_id).where(among(memories.c.id, memory_ids))
+    own = select(entities.c.id).where(text(IS_USER), entities.c.user_id.in_(users))  # in the words of the index
+    named |= set(conn.execute(own).scalars())  # its name may be told anywhere
     roots = {entity_id: root.id for entity_id, root in roots_of(conn, named).items()}
     nodes = _nodes(conn, set(roots.values()))
     shown = {node.id for node in nodes}
     edges = tuple(
         _edge(row, roots[row.source_id], roots[row.destination_id])
-        for row in conn.execute(_RELATIONS, {"ids": list(memory_ids)})
+        for row in conn.execute(_RELATIONS.where(among(relations.c.memory_id, memory_ids)))
         if row.source_id in roots and row.destination_id in roots
     )
     return Part(tuple(memory_ids), nodes, tuple(sorted((named | set(roots.values())) - shown)), edges)
@@ -89,13 +92,6 @@ def part_of(conn: Connection, memory_ids: Sequence[str], entity_ids: Iterable[st
 
 _IS_SHOWN = and_(learned_memories(), memories.c.is_forgotten.is_(False))
 
-_MENTIONED: Query = (
-    select(mentions.c.entity_id).distinct().where(mentions.c.kind == "memory", mentions.c.owner_id.in_(listed("ids")))
-)
-_USERS_OWN: Query = select(entities.c.id).where(
-    text(IS_USER),  # in the words of the index
-    entities.c.user_id.in_(select(memories.c.user_id).where(memories.c.id.in_(listed("ids")))),
-)
 _RELATIONS: Query = (
     select(
         *(relations.c[name] for name in ("memory_id", "position", "source_id", "name", "destination_id")),
@@ -108,7 +104,7 @@ _RELATIONS: Query = (
         ),
     )
     .join(memories, memories.c.id == relations.c.memory_id)
-    .where(relations.c.memory_id.in_(listed("ids")), _IS_SHOWN)
+    .where(_IS_SHOWN)
     .order_by(relations.c.memory_id, relations.c.position)
 )
 
@@ -131,33 +127,17 @@ def _edge(row: Row[Any], source_id: str, destination_id: str) -> Edge:
 def _nodes(conn: Connection, roots: Iterable[str]) -> tuple[Node, ...]:
     """Return the nodes of those entities that a memory which is shown mentions, by their own name or a merged one."""
     root_of = members_of(conn, roots)
-    members = {"ids": list(root_of)}
+    is_named = (mentions.c.kind == "memory", mentions.c.current, among(mentions.c.entity_id, root_of))
+    is_in_shown = exists().where(memories.c.id == mentions.c.owner_id, _IS_SHOWN)
     names: dict[str, dict[str, str]] = {}
-    for row in conn.execute(_NAMES, members):
+    for row in conn.execute(select(mentions).where(*is_named, is_in_shown).order_by(mentions.c.seq)):
         names.setdefault(root_of[row.entity_id], {}).setdefault(row.key, row.name)
-    for row in conn.execute(_GIVEN, members):
+    given = select(entity_aliases).where(entity_aliases.c.given, among(entity_aliases.c.entity_id, root_of))
+    for row in conn.execute(given.order_by(entity_aliases.c.entity_id, entity_aliases.c.key)):
         if (known := names.get(root_of[row.entity_id])) is not None:
             known.setdefault(row.key, row.name)
-    rows = conn.execute(_ENTITIES, {"ids": list(names)}).all()
+    rows = conn.execute(select(entities).where(among(entities.c.id, names)).order_by(entities.c.seq)).all()
     return tuple(_node(conn, row, names[row.id]) for row in rows)
-
-
-_NAMES: Query = (
-    select(mentions.c.entity_id, mentions.c.key, mentions.c.name)
-    .where(
-        mentions.c.kind == "memory",
-        mentions.c.current,
-        mentions.c.entity_id.in_(listed("ids")),
-        exists().where(memories.c.id == mentions.c.owner_id, _IS_SHOWN),
-    )
-    .order_by(mentions.c.seq)
-)
-_GIVEN: Query = (
-    select(entity_aliases.c.entity_id, entity_aliases.c.key, entity_aliases.c.name)
-    .where(entity_aliases.c.given, entity_aliases.c.entity_id.in_(listed("ids")))
-    .order_by(entity_aliases.c.entity_id, entity_aliases.c.key)
-)
-_ENTITIES: Query = select(entities).where(entities.c.id.in_(listed("ids"))).order_by(entities.c.seq)
 
 
 def _node(conn: Connection, row: Row[Any], names: Mapping[str, str]) -> Node:
@@ -192,18 +172,11 @@ def changed_memories(conn: Connection, log_number: int, limit: int) -> tuple[lis
 
     If there are no such rows, it is the number of the newest row of all.
     """
-    rows = conn.execute(_CHANGED, {"log_number": log_number, "limit": limit}).all()
+    query = select(index_log.c.seq, index_log.c.memory_id).order_by(index_log.c.seq).limit(limit)
+    rows = conn.execute(query.where(index_log.c.seq > log_number, index_log.c.memory_id.is_not(None))).all()
     if not rows:
         return [], ledger_end(conn).log_number
     return list(dict.fromkeys(row.memory_id for row in rows)), rows[-1].seq
-
-
-_CHANGED = (
-    select(index_log.c.seq, index_log.c.memory_id)
-    .where(index_log.c.seq > bindparam("log_number"), index_log.c.memory_id.is_not(None))
-    .order_by(index_log.c.seq)
-    .limit(bindparam("limit"))
-)
 
 
 def newly_naming_memories(conn: Connection, mention_number: int, limit: int) -> tuple[list[str], int]:
@@ -211,28 +184,20 @@ def newly_naming_memories(conn: Connection, mention_number: int, limit: int) -> 
 
     If there are none, it is the number itself.
     """
-    rows = conn.execute(_NEW_MENTIONS, {"mention_number": mention_number, "limit": limit}).all()
+    query = select(mentions).where(mentions.c.seq > mention_number).order_by(mentions.c.seq).limit(limit)
+    rows = conn.execute(query).all()
     owners = dict.fromkeys(row.owner_id for row in rows if row.kind == "memory")
     return list(owners), rows[-1].seq if rows else mention_number
-
-
-_NEW_MENTIONS = (
-    select(mentions.c.seq, mentions.c.kind, mentions.c.owner_id)
-    .where(mentions.c.seq > bindparam("mention_number"))
-    .order_by(mentions.c.seq)
-    .limit(bindparam("limit"))
-)
 
 
 def edited_entities(conn: Connection, edit_number: int) -> list[str]:
     """Return the ids in the rows of the history of entities after a number: of entities that are other ones now."""
     found: dict[str, None] = {}
-    for row in conn.execute(_EDITED, {"edit_number": edit_number}):
+    query = select(entity_history).where(entity_history.c.seq > edit_number).order_by(entity_history.c.seq)
+    for row in conn.execute(query):
         found.update(dict.fromkeys((row.entity_id, *_strings(row.before), *_strings(row.after))))
-    return [row.id for row in conn.execute(_ENTITIES, {"ids": list(found)})]
-
-
-_EDITED = select(entity_history).where(entity_history.c.seq > bindparam("edit_number")).order_by(entity_history.c.seq)
+    known = select(entities.c.id).where(among(entities.c.id, found)).order_by(entities.c.seq)
+    return list(conn.execute(known).scalars())
 
 
 def _strings(value: Any) -> list[str]:
@@ -247,31 +212,20 @@ def _strings(value: Any) -> list[str]:
 def memories_of(conn: Connection, entity_ids: Sequence[str]) -> list[str]:
     """Return the memories that mention one of these entities, or one that is the same as one of them."""
     group = members_of(conn, {root.id for root in roots_of(conn, entity_ids).values()})
-    return list(conn.execute(_MENTIONING, {"ids": list(group)}).scalars())
+    query = select(mentions.c.owner_id).distinct()
+    return list(conn.execute(query.where(mentions.c.kind == "memory", among(mentions.c.entity_id, group))).scalars())
 
 
-_MENTIONING: Query = (
-    select(mentions.c.owner_id).distinct().where(mentions.c.kind == "memory", mentions.c.entity_id.in_(listed("ids")))
-)
+_MENTIONS_ANYTHING = exists().where(mentions.c.kind == "memory", mentions.c.owner_id == memories.c.id)
 
 
 def memories_that_mention(conn: Connection, after: int, limit: int) -> list[tuple[int, str]]:
     """Return number and id of the next `limit` memories after a number that mention anything, and are shown."""
-    return [(row.seq, row.id) for row in conn.execute(_MENTIONING_NEXT, {"after": after, "limit": limit})]
-
-
-_MENTIONS_ANYTHING = exists().where(mentions.c.kind == "memory", mentions.c.owner_id == memories.c.id)
-_MENTIONING_NEXT = (
-    select(memories.c.seq, memories.c.id)
-    .where(memories.c.seq > bindparam("after"), _MENTIONS_ANYTHING, _IS_SHOWN)
-    .order_by(memories.c.seq)
-    .limit(bindparam("limit"))
-)
+    query = select(memories.c.seq, memories.c.id).where(memories.c.seq > after, _MENTIONS_ANYTHING, _IS_SHOWN)
+    return [(row.seq, row.id) for row in conn.execute(query.order_by(memories.c.seq).limit(limit))]
 
 
 def count_memories_that_mention(conn: Connection) -> int:
     """Return the number of memories that mention anything, and are shown."""
-    return int(conn.execute(_COUNT_MENTIONING).scalar_one())
-
-
-_COUNT_MENTIONING = select(func.count()).select_from(memories).where(_MENTIONS_ANYTHING, _IS_SHOWN)
+    query = select(func.count()).select_from(memories).where(_MENTIONS_ANYTHING, _IS_SHOWN)
+    return conn.execute(query).scalar_one()

@@ -7,7 +7,7 @@ from datetime import datetime
 from functools import cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Row, and_, bindparam, or_, select, union
+from sqlalchemy import Connection, Row, and_, bindparam, select, union
 
 from palimpsest.core.clock import parse_date, shown_date
 from palimpsest.core.models import EntityType, KnownRelation, Memory, Scope, name_key
@@ -16,6 +16,7 @@ from palimpsest.store.graph.entities import LAST_CHARACTER, as_shown, ids_by_key
 from palimpsest.store.graph.identity import members_of, roots_of
 from palimpsest.store.rows import (
     Query,
+    among,
     is_seen,
     listed,
     listed_numbers,
@@ -279,23 +280,27 @@ def names_extending(conn: Connection, scope: Scope, keys: Iterable[str]) -> list
     extending: list[str] = []
     for key in keys:
         first = f"{key} "
-        values = {"user_id": scope.user_id, "project": scope.project, "first": first, "last": first + LAST_CHARACTER}
-        extending += conn.execute(_EXTENDING, values).scalars()
+        query = (
+            select(entity_aliases.c.key)
+            .join(entities, entities.c.id == entity_aliases.c.entity_id)
+            .where(entity_aliases.c.user_id == scope.user_id, entities.c.project.in_(("", scope.project)))
+            .where(entity_aliases.c.key >= first, entity_aliases.c.key <= first + LAST_CHARACTER)
+        )
+        extending += conn.execute(query.limit(LONGER_NAMES)).scalars()
     return extending
 
 
-def relations_from(conn: Connection, scope: Scope, source_ids: Iterable[str]) -> list[StatedRelation]:
-    """Return the relations that begin at entities, those of the newest memories first, at most `NEWEST`."""
-    rows = conn.execute(_relations_from(scope_parts(scope)), _values(scope, source_ids))
-    return [StatedRelation(*row) for row in rows]
-
-
-def same_relations_from(
-    conn: Connection, scope: Scope, source_ids: Iterable[str], keys: Iterable[str]
+def relations_from(
+    conn: Connection, scope: Scope, source_ids: Iterable[str], keys: Iterable[str] | None = None
 ) -> list[StatedRelation]:
-    """Return the same, but only relations with one of these keys."""
-    values = _values(scope, source_ids) | {"keys": sorted(keys)}
-    return [StatedRelation(*row) for row in conn.execute(_same_relations_from(scope_parts(scope)), values)]
+    """Return the relations that begin at entities, those of the newest memories first, at most `NEWEST`.
+
+    With `keys` they are only those with one of these.
+    """
+    query, values = _relations_from(scope_parts(scope)), _values(scope, source_ids)
+    if keys is not None:
+        query, values = query.where(relations.c.key.in_(listed("keys"))), {**values, "keys": sorted(keys)}
+    return [StatedRelation(*row) for row in conn.execute(query, values)]
 
 
 def relations_named(conn: Connection, user_id: str, keys: Iterable[str], limit: int) -> list[RelationRow]:
@@ -312,7 +317,8 @@ def relations_like(conn: Connection, memory_id: str, keys: Iterable[str], limit:
 
     These are the ones with one of `keys`, also of deleted memories. What was merged with a source counts as it.
     """
-    stated = conn.execute(_STATED_BY_MEMORY, {"memory": memory_id, "keys": sorted(keys)}).all()
+    is_stated = (relations.c.memory_id == memory_id, among(relations.c.key, sorted(keys)))
+    stated = conn.execute(select(relations).where(*is_stated)).all()
     roots = roots_of(conn, {row.source_id for row in stated})
     members = members_of(conn, {root.id for root in roots.values()})
     values = {"ids": sorted(members), "keys": sorted({row.key for row in stated}), "limit": limit}
@@ -321,7 +327,8 @@ def relations_like(conn: Connection, memory_id: str, keys: Iterable[str], limit:
 
 def merged_into(conn: Connection, user_id: str) -> dict[str, str]:
     """Return what each entity of a user that was merged was merged into, by id."""
-    return {row.id: row.merged_into for row in conn.execute(_MERGED, {"user_id": user_id})}
+    query = select(entities).where(entities.c.user_id == user_id, entities.c.merged_into.is_not(None))
+    return {row.id: row.merged_into for row in conn.execute(query)}
 
 
 def memories_naming(conn: Connection, scope: Scope, entity_ids: Iterable[str]) -> list[str]:
@@ -331,19 +338,6 @@ def memories_naming(conn: Connection, scope: Scope, entity_ids: Iterable[str]) -
 
 def _values(scope: Scope, entity_ids: Iterable[str]) -> dict[str, Any]:
     return {"ids": sorted(entity_ids), **scope_values(scope)}
-
-
-_EXTENDING = (
-    select(entity_aliases.c.key)
-    .join(entities, entities.c.id == entity_aliases.c.entity_id)
-    .where(
-        entity_aliases.c.user_id == bindparam("user_id"),
-        entity_aliases.c.key >= bindparam("first"),
-        entity_aliases.c.key <= bindparam("last"),
-        or_(entities.c.project == "", entities.c.project == bindparam("project")),
-    )
-    .limit(LONGER_NAMES)
-)
 
 
 @cache
@@ -358,30 +352,15 @@ def _relations_from(scope: tuple[bool, bool, bool]) -> Query:
     return _newest(query, scope)
 
 
-@cache
-def _same_relations_from(scope: tuple[bool, bool, bool]) -> Query:
-    return _relations_from(scope).where(relations.c.key.in_(listed("keys")))
-
-
-_STATED_BY_MEMORY: Query = select(relations.c.source_id, relations.c.key).where(
-    relations.c.memory_id == bindparam("memory"), relations.c.key.in_(listed("keys"))
-)
-_LIKE: Query = (
+_NEWEST_WITH_KEYS: Query = (
     select(relations.c.memory_id, relations.c.source_id, relations.c.name, relations.c.key, relations.c.destination_id)
-    .where(relations.c.source_id.in_(listed("ids")), relations.c.key.in_(listed("keys")))
+    .where(relations.c.key.in_(listed("keys")))
     .order_by(relations.c.seq.desc())
     .limit(bindparam("limit"))
 )
-_MERGED = select(entities.c.id, entities.c.merged_into).where(
-    entities.c.user_id == bindparam("user_id"), entities.c.merged_into.is_not(None)
-)
-
-_NAMED = (
-    select(relations.c.memory_id, relations.c.source_id, relations.c.name, relations.c.key, relations.c.destination_id)
-    .join(entities, entities.c.id == relations.c.source_id)
-    .where(entities.c.user_id == bindparam("user_id"), relations.c.key.in_(listed("keys")))
-    .order_by(relations.c.seq.desc())
-    .limit(bindparam("limit"))
+_LIKE = _NEWEST_WITH_KEYS.where(relations.c.source_id.in_(listed("ids")))
+_NAMED = _NEWEST_WITH_KEYS.join(entities, entities.c.id == relations.c.source_id).where(
+    entities.c.user_id == bindparam("user_id")
 )
 
 

@@ -10,30 +10,31 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
 from palimpsest.core.models import Fact, Memory, NamedEntity, Relation, name_key, relation_key
-from palimpsest.store.graph.identity import GraphWrite, members_of, resolve, roots_of, tell_name
+from palimpsest.store.graph.identity import members_of, resolve, roots_of, tell_name
 from palimpsest.store.rows import Query, listed, to_memory
 from palimpsest.store.schema import memories, mentions, relations
+from palimpsest.store.transaction import Transaction
 from palimpsest.text.dates.date_finder import dates_in
 from palimpsest.text.names.known_names import says_another
 from palimpsest.text.relation_updates import NEGATIONS, SINGLE_VALUED, begun, dated, has_name, outliving, words_in
 from palimpsest.text.stopwords import change_words
 
 
-def put_new(write: GraphWrite, memory: Memory, replaced: Sequence[Memory] = ()) -> None:
+def put_new(tx: Transaction, memory: Memory, replaced: Sequence[Memory] = ()) -> None:
     """Write the mentions and relations of a new memory, which has none yet.
 
     A name means what it means in the memories that this one replaces.
     """
     named = stated_names(memory)
-    tell_name(write, memory)
+    tell_name(tx, memory)
     if not named:
         return
-    meant = _meant_before(write, memory, named, replaced)
-    meant |= resolve(write, memory, {key: named[key] for key in named if key not in meant}, meant.values())
+    meant = _meant_before(tx, memory, named, replaced)
+    meant |= resolve(tx, memory, {key: named[key] for key in named if key not in meant}, meant.values())
     if rows := [_mention(memory, key, named[key], meant[key]) for key in named if key in meant]:
-        write.conn.execute(_INSERT_MENTIONS, rows)
+        tx.conn.execute(_INSERT_MENTIONS, rows)
     if rows := relation_rows(memory, meant):
-        write.conn.execute(_INSERT_RELATIONS, rows)
+        tx.conn.execute(_INSERT_RELATIONS, rows)
 
 
 def handed_on_otherwise(conn: Connection, memory: Memory) -> list[Memory]:
@@ -74,14 +75,14 @@ def _without_untold(memory: Memory, stated: Relation) -> Memory:
 
 
 def _meant_before(
-    write: GraphWrite, memory: Memory, named: Mapping[str, NamedEntity], replaced: Sequence[Memory]
+    tx: Transaction, memory: Memory, named: Mapping[str, NamedEntity], replaced: Sequence[Memory]
 ) -> dict[str, str]:
     """Return what names mean in the memories of its project that a memory replaces, unless its text means another."""
     return {
         row.key: row.entity_id
         for old in replaced
         if old.scope.project == memory.scope.project
-        for row in write.conn.execute(_OF_MEMORY, {"owner": old.id})
+        for row in tx.conn.execute(_OF_MEMORY, {"owner": old.id})
         if row.current and row.key in named and not says_another(memory.text, named[row.key].name)
     }
 
@@ -100,17 +101,17 @@ def handed_on(fact: Fact, replaced: Sequence[Memory], self_keys: AbstractSet[str
     return replace(fact, relations=tuple(relations.values()), entities=tuple(entities.values()))
 
 
-def put(write: GraphWrite, memory: Memory) -> None:
+def put(tx: Transaction, memory: Memory) -> None:
     """Bring the mentions and relations of a memory into the state of its present version.
 
     A name keeps the entity that it means in this memory, also in a version that states it again.
     """
-    conn, named = write.conn, stated_names(memory)
-    tell_name(write, memory)
+    conn, named = tx.conn, stated_names(memory)
+    tell_name(tx, memory)
     rows = {row.key: row for row in conn.execute(_OF_MEMORY, {"owner": memory.id})}
     meant = {key: rows[key].entity_id for key in named if key in rows}
     if missing := {key: entity for key, entity in named.items() if key not in rows}:
-        meant |= resolve(write, memory, missing, meant.values())
+        meant |= resolve(tx, memory, missing, meant.values())
         if new := [_mention(memory, key, entity, meant[key]) for key, entity in missing.items() if key in meant]:
             conn.execute(_INSERT_MENTIONS, new)
     for key, row in rows.items():

@@ -23,6 +23,7 @@ from palimpsest.store.database import (
     MAX_QUERY_TOKENS,
     MAX_SCORED,
     FoundWords,
+    FullText,
     FullTextColumns,
     FullTextRow,
     rarest,
@@ -76,7 +77,7 @@ LEAST_RARITY = 1e-6
 """What a word counts that occurs in more than half of the rows, as in FTS5."""
 
 
-class PostgresFullText:
+class PostgresFullText(FullText):
     """Implement `FullText` with tables of our own."""
 
     def create(self, conn: Connection) -> None:
@@ -88,11 +89,6 @@ class PostgresFullText:
         """Drop the full text."""
         for table in TABLES:
             conn.exec_driver_sql(f"DROP TABLE IF EXISTS {table}")
-
-    def clear(self, conn: Connection) -> None:
-        """Replace the full text, even a damaged one, by an empty one."""
-        self.drop(conn)
-        self.create(conn)
 
     def put(self, conn: Connection, rows: Sequence[FullTextRow]) -> None:
         """Insert or replace the rows of entries."""
@@ -113,23 +109,16 @@ class PostgresFullText:
             conn.execute(_REMOVE, {"seqs": chunk})
             counted.write(conn)
 
-    def count(self, conn: Connection) -> int:
-        """Return the number of rows."""
-        return int(conn.execute(text("SELECT count(*) FROM lexical")).scalar_one())
-
     def rows(self, conn: Connection) -> dict[int, FullTextColumns]:
         """Return every stored row by entry number."""
         query = text("SELECT seq, user_id, project, agent_id, run_id, own, context, facts FROM lexical")
-        return {int(row.seq): (_scope_text(row[1:5]), row.own, row.context, row.facts) for row in conn.execute(query)}
+        return {
+            int(row.seq): (json.dumps(list(row[1:5])), row.own, row.context, row.facts) for row in conn.execute(query)
+        }
 
-    def columns(self, row: FullTextRow) -> FullTextColumns:
-        """Return the columns that `put` stores for a row."""
-        return (
-            _scope_text(list(scope_values(row.scope).values())),
-            " ".join(row.own),
-            " ".join(row.context),
-            " ".join(row.facts),
-        )
+    def scope_text(self, scope: Scope) -> str:
+        """Return the parts of a scope as a JSON array."""
+        return json.dumps(list(scope_values(scope).values()))
 
     def widened(self, conn: Connection, scope: Scope, user_entries: int) -> Scope | None:
         """Return the scope itself: only the rows of a user are read anyway."""
@@ -353,7 +342,3 @@ def _key(user_id: str, word: str) -> int:
 def _rarity(rows: int, number: int) -> float:
     """Return how much a word counts that occurs in so many of the rows: its inverse document frequency."""
     return max(math.log((rows - number + 0.5) / (number + 0.5)), LEAST_RARITY)
-
-
-def _scope_text(parts: Sequence[str]) -> str:
-    return json.dumps(list(parts))

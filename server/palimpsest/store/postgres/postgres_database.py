@@ -9,7 +9,6 @@ import time
 import uuid
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -333,7 +332,7 @@ WRITE = (
 postgres_schema.register()
 
 
-class PostgresDatabase:
+class PostgresDatabase(PostgresLoading):
     """Implement `Database` with a PostgreSQL database, which any number of servers on any number of machines share."""
 
     def __init__(self, url: URL) -> None:
@@ -350,7 +349,6 @@ class PostgresDatabase:
         self._is_closed = False
         self._commits = Commits()
         self.full_text = PostgresFullText()
-        self.loading = PostgresLoading()
         self.migrates_when_opened = False
 
     @classmethod
@@ -514,10 +512,6 @@ class PostgresDatabase:
         with as_ledger_errors(self.location), self._sessions.connect() as conn, self._limit.lifted(conn):
             conn.exec_driver_sql("SET statement_timeout = 0")
             yield conn
-
-    def files(self) -> list[Path]:
-        """Return no files: the database may be on another machine."""
-        return []
 
     def size(self) -> int:
         """Return the size in bytes of the tables and their indexes."""

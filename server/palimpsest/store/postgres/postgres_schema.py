@@ -7,7 +7,6 @@ import json
 import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from itertools import count
 from typing import Any, ClassVar, cast
@@ -20,7 +19,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.types import Integer
 
-from palimpsest.store.database import Work
+from palimpsest.store.database import Database, Work
 from palimpsest.store.rows import StoredJson, json_elements, json_numbers, next_number
 from palimpsest.store.schema import index_log, metadata
 
@@ -117,12 +116,8 @@ MAX_INDEXED_BYTES = 2_600
 MAX_BYTES_OF_CHARACTER = 4
 
 
-class PostgresLoading:
-    """Implement `Loading` for PostgreSQL."""
-
-    def in_any_order(self) -> AbstractContextManager[None]:
-        """Do nothing: the references are dropped."""
-        return nullcontext()
+class PostgresLoading(Database):
+    """The part of `PostgresDatabase` that takes in rows."""
 
     def drop_references(self, conn: Connection) -> None:
         """Drop the foreign keys."""

@@ -23,6 +23,7 @@ from palimpsest.store.database import (
     MAX_QUERY_TOKENS,
     MAX_SCORED,
     FoundWords,
+    FullText,
     FullTextColumns,
     FullTextRow,
     rarest,
@@ -53,7 +54,7 @@ NO_LIMIT = -1
 """SQLite's LIMIT for every row."""
 
 
-class SqliteFullText:
+class SqliteFullText(FullText):
     """Implement `FullText` with FTS5."""
 
     def create(self, conn: Connection) -> None:
@@ -65,11 +66,6 @@ class SqliteFullText:
         """Drop the full text."""
         for statement in DROP:
             conn.execute(text(statement))
-
-    def clear(self, conn: Connection) -> None:
-        """Replace the full text, even a damaged one, by an empty one."""
-        self.drop(conn)
-        self.create(conn)
 
     def put(self, conn: Connection, rows: Sequence[FullTextRow]) -> None:
         """Insert or replace the rows of entries."""
@@ -83,18 +79,14 @@ class SqliteFullText:
         if seqs:
             conn.execute(_REMOVE, [{"seq": seq} for seq in seqs])
 
-    def count(self, conn: Connection) -> int:
-        """Return the number of rows."""
-        return int(conn.execute(text("SELECT count(*) FROM lexical")).scalar_one())
-
     def rows(self, conn: Connection) -> dict[int, FullTextColumns]:
         """Return every stored row by entry number."""
         rows = conn.execute(text("SELECT rowid, scope, own, context, facts FROM lexical"))
         return {int(seq): (scope, own, context, facts) for seq, scope, own, context, facts in rows}
 
-    def columns(self, row: FullTextRow) -> FullTextColumns:
-        """Return the columns that `put` stores for a row."""
-        return (" ".join(_scope_tokens(row.scope)), " ".join(row.own), " ".join(row.context), " ".join(row.facts))
+    def scope_text(self, scope: Scope) -> str:
+        """Return the tokens of a scope."""
+        return " ".join(_scope_tokens(scope))
 
     def widened(self, conn: Connection, scope: Scope, user_entries: int) -> Scope | None:
         """Return the parts of the scope to search by; None to search without a scope.

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext, suppress
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
@@ -286,8 +287,11 @@ TABLES = tuple(table.name for table in metadata.sorted_tables)
 """The tables of a ledger, those that others refer to first. The full text is not among them."""
 
 
-class SqliteBackups:
-    """Implement `Backups` for the SQLite file of a ledger."""
+class Backups:
+    """Copies of one ledger, each an SQLite file in the folder `backups` beside the ledger's file. Blocking.
+
+    They can be made while the ledger is in use, and they exist if it is damaged.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -300,15 +304,12 @@ class SqliteBackups:
 
     def copy(self, target: Path) -> LedgerCopy:
         """Copy the ledger to a new file and read the copy back. Raises LedgerError, and leaves no file then."""
-        return _copy(self._path, target)
+        with self._ledger_file() as ledger:
+            return _copy(ledger, target)
 
     def keep(self, occasion: str, now: datetime) -> LedgerCopy:
-        """Copy the ledger into its backup folder and delete the oldest copies of the same occasion."""
-        return self.keep_copy_of(self._path, occasion, now)
-
-    def keep_copy_of(self, ledger: Path, occasion: str, now: datetime) -> LedgerCopy:
-        """Copy a ledger's file into the backup folder and delete the oldest copies of the same occasion."""
-        with self._naming():
+        """Copy the ledger into the backup folder and delete the oldest copies of the same occasion."""
+        with self._ledger_file() as ledger, self._naming():
             copy = self._new_copy_of(ledger, occasion, now)
             kept = sorted(
                 self._folder.glob(f"{self.name}-{occasion}-*.db"), key=lambda file: (file.stat().st_mtime, file.name)
@@ -317,12 +318,12 @@ class SqliteBackups:
                 file.unlink()
         return copy
 
-    def new_copy_of(self, ledger: Path, occasion: str, now: datetime) -> LedgerCopy:
-        """Copy a ledger's file into the backup folder, where it stays."""
-        with self._naming():
-            return self._new_copy_of(ledger, occasion, now)
+    def _ledger_file(self) -> AbstractContextManager[Path]:
+        """Give a file that holds the ledger."""
+        return nullcontext(self._path)
 
     def _new_copy_of(self, ledger: Path, occasion: str, now: datetime) -> LedgerCopy:
+        """Copy a ledger's file into the backup folder, where it stays. The caller has the lock of `_naming`."""
         start = f"{self.name}-{occasion}-"
         self._delete_unfinished(start)
         return _copy(ledger, _free_name(self._folder, f"{start}{now:%Y%m%dT%H%M%SZ}"))
@@ -340,7 +341,12 @@ class SqliteBackups:
 
     def inspect(self, file: Path) -> LedgerCopy:
         """Read a copy through and return what it holds. Raises LedgerError if it is damaged or not a ledger."""
-        return _inspect(file)
+        if not file.is_file():
+            is_there = file.exists()
+            raise LedgerError(
+                f"{file} is not a plain file. Nothing was read" if is_there else f"there is no file {file}"
+            )
+        return _read_back(file)
 
     def holds(self, file: Path, memory_ids: Sequence[str], message_ids: Sequence[str]) -> bool:
         """Return whether a copy has rows of any of these memories and messages. A damaged copy has none."""
@@ -362,15 +368,22 @@ class SqliteBackups:
         Clients may stay connected: they see the restored ledger from their next call on. A ledger that SQLite cannot
         read is moved aside as a whole, which no client may use at that moment.
         """
-        _inspect(file)
+        self.inspect(file)
+        with self._work_folder() as folder:
+            copy = _copy(file, folder / "restored.db")
+            migrate(copy.path)
+            return Restored(copy, self._put_in_place(copy.path, now, migrate, refuse_if_in_use))
+
+    @contextmanager
+    def _work_folder(self) -> Generator[Path]:
+        """Give an empty folder for the files that are being made, to one process at a time."""
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        folder = self._path.parent / "restoring"
+        folder = self._path.parent / "copying"
         with file_lock(folder.with_suffix(".lock")):
-            shutil.rmtree(folder, ignore_errors=True)  # left over from a restore that was interrupted
+            shutil.rmtree(folder, ignore_errors=True)  # left over from a process that was killed
+            folder.mkdir(mode=0o700)
             try:
-                copy = _copy(file, folder / "ledger.db")
-                migrate(copy.path)
-                return Restored(copy, self._put_in_place(copy.path, now, migrate, refuse_if_in_use))
+                yield folder
             finally:
                 shutil.rmtree(folder, ignore_errors=True)
 
@@ -392,7 +405,7 @@ class SqliteBackups:
             _copy(copy, self._path)
             return None
         try:
-            _inspect(self._path)
+            self.inspect(self._path)
             migrate(self._path)
         except LedgerError:
             refuse_if_in_use()
@@ -400,14 +413,10 @@ class SqliteBackups:
             self._drop_log()
             _copy(copy, self._path)
             return before
-        name = f"{self._path.stem}-before-restore-"
-        self._delete_unfinished(name)
-        before = _free_name(self._folder, f"{name}{now:%Y%m%dT%H%M%SZ}")
-        self._replace_all_rows(copy, before)
-        return before
+        return self._replace_all_rows(copy, now)
 
-    def _replace_all_rows(self, copy: Path, before: Path) -> None:
-        """Copy the ledger to `before` and put the rows of `copy` into it, in one transaction.
+    def _replace_all_rows(self, copy: Path, now: datetime) -> Path:
+        """Put the rows of a copy into the ledger in one transaction, and return the copy that is made of it before.
 
         The transaction holds the write lock, so no write of another process falls between the two. Raises LedgerError.
         """
@@ -420,12 +429,13 @@ class SqliteBackups:
                 conn.execute("ATTACH ? AS copy", (str(copy),))
                 conn.execute("BEGIN IMMEDIATE")
                 try:
-                    _copy(self._path, before)
+                    before = self._new_copy_of(self._path, "before-restore", now)
                     _replace_rows(conn)
                     conn.execute("COMMIT")
                 except BaseException:
                     conn.execute("ROLLBACK")
                     raise
+                return before.path
         except sqlite3.Error as error:
             raise LedgerError(f"{copy} could not be restored: {error}. The ledger is unchanged.") from error
 
@@ -462,7 +472,7 @@ def _copy_from(source: Callable[[], AbstractContextManager[sqlite3.Connection]],
         with source() as original, closing(sqlite3.connect(half)) as copy:
             original.backup(copy)
             copy.execute("PRAGMA journal_mode=DELETE")  # the copy is a single file
-        content = _inspect(half)
+        content = _read_back(half)
         with half.open("rb") as file:
             os.fsync(file.fileno())
         half.replace(target)
@@ -472,7 +482,7 @@ def _copy_from(source: Callable[[], AbstractContextManager[sqlite3.Connection]],
         for ending in ("", "-journal", "-wal", "-shm"):
             with suppress(OSError):  # the same fault may prevent the clean-up
                 half.with_name(half.name + ending).unlink(missing_ok=True)
-    return LedgerCopy(target, content.revision, content.memories, content.messages)
+    return replace(content, path=target)
 
 
 def _free_name(folder: Path, stem: str) -> Path:
@@ -484,10 +494,7 @@ def _free_name(folder: Path, stem: str) -> Path:
     return path
 
 
-def _inspect(path: Path) -> LedgerCopy:
-    if not path.is_file():
-        is_there = path.exists()
-        raise LedgerError(f"{path} is not a plain file. Nothing was read" if is_there else f"there is no file {path}")
+def _read_back(path: Path) -> LedgerCopy:
     try:
         with _opened(path) as conn:
             (verdict,) = conn.execute("PRAGMA integrity_check(1)").fetchone()
@@ -552,7 +559,7 @@ _IDENTITY = "SELECT (SELECT value FROM meta WHERE key = 'ledger_id'), (SELECT ve
 _STOPPED = "This process neither reads nor writes any more."
 
 
-def settle(conn: LedgerConnection, backups: SqliteBackups) -> tuple[str, bool]:
+def settle(conn: LedgerConnection, backups: Backups) -> tuple[str, bool]:
     """Save what a connection whose files were replaced or deleted still sees.
 
     Return what happened and what to do, and whether the ledger at the path can be opened in its place. The caller has
@@ -577,7 +584,7 @@ def settle(conn: LedgerConnection, backups: SqliteBackups) -> tuple[str, bool]:
     return f"{what} while this process was using it. {saved} {advice}", False
 
 
-def _copied(conn: LedgerConnection, backups: SqliteBackups) -> str:
+def _copied(conn: LedgerConnection, backups: Backups) -> str:
     try:
         return f"Everything acknowledged until then was copied to {backups.rescue(conn).path}."
     except LedgerError as error:

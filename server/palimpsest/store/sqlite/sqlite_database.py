@@ -7,14 +7,14 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
+from collections.abc import Generator, Mapping
+from contextlib import closing, contextmanager, suppress
 from errno import EACCES
 from pathlib import Path
 from typing import Any, cast
 
 from filelock import Timeout
-from sqlalchemy import Connection, Engine, Table, create_engine, event, text
+from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.pool import QueuePool
@@ -23,14 +23,14 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from palimpsest.core.errors import LedgerError, LedgerReplacedError, PalimpsestError
 from palimpsest.core.files import file_lock, files_below, make_private, make_private_folder, refuse_without_locks
 from palimpsest.core.threads import is_background
-from palimpsest.store.database import Work
+from palimpsest.store.database import Database, Work
 from palimpsest.store.rows import json_elements, json_numbers, next_number
 from palimpsest.store.schema import KNOWN_REVISIONS
 from palimpsest.store.sqlite.fts5 import OPTIMIZE, SqliteFullText
 from palimpsest.store.sqlite.ledger_files import (
+    Backups,
     LedgerConnection,
     LedgerFiles,
-    SqliteBackups,
     note_writer,
     settle,
     turn_to_write,
@@ -114,52 +114,6 @@ def _with_advice(error: BaseException | None) -> str:
     return f"{str(error)[:MAX_CAUSE_CHARS]}. Nothing was written.{advice}"
 
 
-# How an SQLite ledger takes in the rows of another ledger.
-
-
-class SqliteLoading:
-    """Implement `Loading` for SQLite."""
-
-    def __init__(self, location: str, unchecked: Callable[[], AbstractContextManager[None]]) -> None:
-        self._location = location
-        self._unchecked = unchecked
-
-    def in_any_order(self) -> AbstractContextManager[None]:
-        """Let connections that are opened meanwhile store rows that refer to missing rows."""
-        return self._unchecked()
-
-    def drop_references(self, conn: Connection) -> None:
-        """Drop nothing: references belong to SQLite's tables, and each connection checks them or not."""
-
-    def create_references(self, conn: Connection) -> None:
-        """Raise LedgerError if a row refers to a missing row."""
-        dangling = len(conn.exec_driver_sql("PRAGMA foreign_key_check").all())
-        if dangling:
-            raise LedgerError(f"{dangling} rows of {self._location} refer to missing rows. The copy is not complete.")
-
-    def unfit(self, table: Table, row: Mapping[str, Any]) -> str:
-        """Return "": SQLite stores everything that another database gives."""
-        del table, row
-        return ""
-
-    def counters(self, conn: Connection) -> dict[str, int]:
-        """Return the highest number that was ever given to a row, by table."""
-        rows = conn.execute(text("SELECT name, seq FROM sqlite_sequence"))
-        return {str(name): int(seq) for name, seq in rows}
-
-    def count_on(self, conn: Connection, counters: Mapping[str, int]) -> None:
-        """Let the numbers of new rows begin above these and above those in use."""
-        used = self.counters(conn)
-        counting = {str(name) for name in conn.execute(_COUNTING).scalars()}
-        for name in counters.keys() & counting:
-            conn.execute(text("DELETE FROM sqlite_sequence WHERE name = :name"), {"name": name})
-            highest = max(counters[name], used.get(name, 0))
-            conn.execute(text("INSERT INTO sqlite_sequence VALUES (:name, :seq)"), {"name": name, "seq": highest})
-
-
-_COUNTING = text("SELECT name FROM sqlite_master WHERE type = 'table' AND sql LIKE '%AUTOINCREMENT%'")
-
-
 # The SQLite file of a ledger: how it is created, connected to and locked.
 #
 # The file is in WAL mode with `synchronous=FULL`: what is committed survives a crash. Any number of processes may
@@ -176,7 +130,7 @@ logger = logging.getLogger(__name__)
 register()
 
 
-class SqliteDatabase:
+class SqliteDatabase(Database):
     """Implement `Database` with one SQLite file.
 
     Each connection is compared with the files at the path before it is used and afterwards. If they were replaced or
@@ -192,11 +146,9 @@ class SqliteDatabase:
         self._settling = threading.Lock()
         self._settled: dict[LedgerFiles, str] = {}
         self.full_text = SqliteFullText()
-        self.backups = SqliteBackups(path)
-        self.loading = SqliteLoading(self.location, self._unchecked)
+        self.backups = Backups(path)
         self._checks_references = True
         self.migrates_when_opened = True
-        self.dump_command = ""
 
     @classmethod
     def open(cls, path: Path) -> SqliteDatabase:
@@ -332,8 +284,8 @@ class SqliteDatabase:
         return conn
 
     @contextmanager
-    def _unchecked(self) -> Generator[None]:
-        """Open connections that check no references."""
+    def in_any_order(self) -> Generator[None]:
+        """Let connections that are opened meanwhile store rows that refer to missing rows."""
         try:
             self._checks_references = False
             self._engine.dispose()
@@ -348,11 +300,6 @@ class SqliteDatabase:
         with unwritable_as_ledger_error(self._path), file_lock(_migration_lock(self._path)):
             yield
 
-    def without_time_limit(self, conn: Connection) -> AbstractContextManager[None]:
-        """Do nothing: statements of SQLite have no limit."""
-        del conn
-        return nullcontext()
-
     @contextmanager
     def alone_at(self, work: Work) -> Generator[bool]:
         """Give True and keep other processes from a work in the background, or False if one is doing it."""
@@ -363,12 +310,6 @@ class SqliteDatabase:
             yield lock.is_locked
         finally:
             lock.release()
-
-    def listener(self) -> None:
-        """Return nothing: SQLite does not tell of writes."""
-
-    def finish_schema(self, conn: Connection) -> None:
-        """Create nothing: SQLite needs no more than the tables."""
 
     def check(self) -> str:
         """Return "ok", or the first fault of SQLite's quick check. Raises LedgerError."""
@@ -405,11 +346,6 @@ class SqliteDatabase:
         """Return every file in the folder of the ledger, and in the folders below it."""
         return files_below(self._path.parent)
 
-    def search_tables(self, pieces: Sequence[bytes]) -> dict[str, list[bytes]]:
-        """Return no table: the files are searched, which shows more."""
-        del pieces
-        return {}
-
     def size(self) -> int:
         """Return the size in bytes of the file and its log."""
         return sum(file.stat().st_size for file in self._path.parent.glob(f"{self._path.name}*"))
@@ -424,6 +360,29 @@ class SqliteDatabase:
         except LedgerError as error:
             logger.warning("%s", error)
         self._engine.dispose()
+
+    def create_references(self, conn: Connection) -> None:
+        """Raise LedgerError if a row refers to a missing row."""
+        dangling = len(conn.exec_driver_sql("PRAGMA foreign_key_check").all())
+        if dangling:
+            raise LedgerError(f"{dangling} rows of {self._path} refer to missing rows. The copy is not complete.")
+
+    def counters(self, conn: Connection) -> dict[str, int]:
+        """Return the highest number that was ever given to a row, by table."""
+        rows = conn.execute(text("SELECT name, seq FROM sqlite_sequence"))
+        return {str(name): int(seq) for name, seq in rows}
+
+    def count_on(self, conn: Connection, counters: Mapping[str, int]) -> None:
+        """Let the numbers of new rows begin above these and above those in use."""
+        used = self.counters(conn)
+        counting = {str(name) for name in conn.execute(_COUNTING).scalars()}
+        for name in counters.keys() & counting:
+            conn.execute(text("DELETE FROM sqlite_sequence WHERE name = :name"), {"name": name})
+            highest = max(counters[name], used.get(name, 0))
+            conn.execute(text("INSERT INTO sqlite_sequence VALUES (:name, :seq)"), {"name": name, "seq": highest})
+
+
+_COUNTING = text("SELECT name FROM sqlite_master WHERE type = 'table' AND sql LIKE '%AUTOINCREMENT%'")
 
 
 @contextmanager
@@ -456,7 +415,7 @@ def _refuse_emptied(path: Path) -> None:
     log = path.with_name(f"{path.name}-wal")
     if not was_written(path) and not (log.exists() and log.stat().st_size):
         return
-    newest = max(SqliteBackups(path).files(), key=lambda file: file.stat().st_mtime, default=None)
+    newest = max(Backups(path).files(), key=lambda file: file.stat().st_mtime, default=None)
     advice = "There is no backup beside it" if newest is None else f"The newest backup: palimpsest restore {newest}"
     raise LedgerError(
         f"the ledger {path} was in use before, and now it has 0 bytes: something has emptied it. Nothing was changed. "

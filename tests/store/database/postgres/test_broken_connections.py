@@ -73,17 +73,6 @@ class TestALostCommit:
             write()
         assert _keys(database) & {"taken", *others} == others
 
-    def test_who_asks_learns_what_was_committed(self, database: PostgresDatabase, engine: Engine) -> None:
-        """Guards writes whose commit was carried out, and whose answer was lost."""
-        stored = uuid.uuid4()
-        with engine.connect() as conn:
-            conn.exec_driver_sql("BEGIN")
-            conn.execute(INSERT, {"key": "committed"})
-            Commits().commit(conn, stored)
-            assert was_stored(conn, stored)
-            assert was_stored(conn, stored)
-        assert "committed" in _keys(database)
-
     def test_who_asks_first_prevents_the_write(self, database: PostgresDatabase, engine: Engine) -> None:
         """Guards against a commit that arrives late: its caller was told that nothing was written."""
         late = uuid.uuid4()

@@ -102,19 +102,6 @@ def test_a_write_whose_connection_is_severed_writes_nothing(
         assert conn.execute(text("SELECT count(*) FROM other")).scalar_one() == 0
 
 
-def test_a_commit_that_was_not_answered_is_asked_about(own_ledger: Ledger, cluster: Cluster, tmp_path: Path) -> None:
-    """If the database has it, the write has succeeded, although its connection broke before it said so."""
-
-    def break_after_commit(conn: Connection, _cursor: object, statement: str, *_: object) -> None:
-        if statement.endswith("COMMIT"):
-            cluster.sever(tmp_path.name)
-            conn.exec_driver_sql("SELECT 1")  # it fails as the answer to the commit would
-
-    with heard("after_cursor_execute", break_after_commit):
-        add(own_ledger, "Ana plays the cello")
-    assert texts(own_ledger) == ["Ana plays the cello"]
-
-
 def test_a_commit_that_did_not_happen_is_no_success(own_ledger: Ledger, cluster: Cluster, tmp_path: Path) -> None:
     """The connection broke before the database was told to commit."""
 

@@ -19,7 +19,7 @@ from palimpsest.core.threads import in_background
 from palimpsest.store import memories
 from palimpsest.store.apply import Write
 from palimpsest.store.ledger import Ledger
-from palimpsest.store.sqlite.ledger_files import SqliteBackups
+from palimpsest.store.sqlite.ledger_files import Backups
 from tests.support.ledger_access import ledger_faults, ledger_in, second_writer
 from tests.support.ledger_process import ledger_process
 from tests.support.mcp_client import connect_stdio, error_text, reply_results, reply_text
@@ -216,7 +216,7 @@ def test_a_call_waits_for_the_connection_that_can_save_what_the_old_files_hold(p
     """Guards the first call after a replacement: work in the background has the only connection to the old files."""
     with ledger_in(path.parent) as ledger:
         store(ledger, "The note is blue")
-        SqliteBackups(path).copy(path.parent.parent / "backup.db")
+        Backups(path).copy(path.parent.parent / "backup.db")
         store(ledger, "The harp was sold")
         answers: list[str] = []
 
@@ -256,7 +256,7 @@ async def test_a_backup_put_in_place_of_the_ledger_is_used_from_the_next_call_on
     """Guards both ledgers: what was acknowledged before is in a copy, and the new one is searched and written."""
     async with connect_stdio(tmp_path) as first, connect_stdio(tmp_path) as second:
         await add(first, "The note is blue")
-        SqliteBackups(path).copy(tmp_path / "backup.db")
+        Backups(path).copy(tmp_path / "backup.db")
         await add(first, "The harp was sold")
         await add(second, "The cello was sold")
         for client in (first, second):

@@ -10,12 +10,10 @@ from pathlib import Path
 import pytest
 
 from palimpsest.admin.backup import back_up, restore
-from palimpsest.core.models import Relation, Scope, Undo
-from palimpsest.memory import Memory
-from palimpsest.store.graph.entities import entities_named
+from palimpsest.core.models import Relation, Scope
 from tests.support.graph_rows import LIVES, entity_names, stated_relations, store_stating
-from tests.support.ledger_access import ledger_faults, ledger_in, row_faults, select_rows
-from tests.support.memory import ALICE, StoppedClock, memory_in, settings_in
+from tests.support.ledger_access import ledger_faults, ledger_in, row_faults
+from tests.support.memory import StoppedClock, memory_in, settings_in
 from tests.support.stores import ledger_argument
 
 pytestmark = pytest.mark.anyio
@@ -79,36 +77,6 @@ def test_a_killed_write_leaves_the_memory_and_its_relations_or_neither(tmp_path:
     assert ledger_faults(ledger) == []
 
 
-async def test_relations_follow_their_memory(tmp_path: Path) -> None:
-    """Guards what is known: it goes with every delete, forget, undo and replacement, and comes back with the memory."""
-    clock = StoppedClock()
-    async with memory_in(tmp_path, clock) as memory:
-        lives = store_stating(memory, "Ana lives in Lyon", ANA, relations=(LIVES,))
-
-        await memory.delete(ALICE, [lives])
-        assert stated_relations(memory) == []
-        await memory.restore(ALICE, lives)
-        assert stated_relations(memory) == STATED
-
-        await memory.delete_all(ALICE)
-        assert stated_relations(memory) == []
-        await memory.undo(ALICE)
-        assert stated_relations(memory) == STATED
-
-        await memory.update(ALICE, lives, text="Nothing is known of her")
-        assert stated_relations(memory) == []
-        assert await row_faults(memory) == []
-        await memory.undo(ALICE)
-        assert stated_relations(memory) == STATED
-
-        clock.forward(minutes=1)
-        await memory.add_text(ALICE, "Ana lives nowhere", replaces=[lives], infer=False)
-        assert stated_relations(memory) == []
-        await memory.undo(ALICE, Undo(since=clock.at))
-        assert stated_relations(memory) == STATED
-        assert await row_faults(memory) == []
-
-
 async def test_a_restored_backup_has_the_graph_of_its_time(tmp_path: Path) -> None:
     """Guards backups: entities and relations are those of the copy, not those of today."""
     data = tmp_path / "data"
@@ -122,26 +90,3 @@ async def test_a_restored_backup_has_the_graph_of_its_time(tmp_path: Path) -> No
         assert stated_relations(memory) == STATED
         assert entity_names(memory) == [("", "Ana"), ("", "Lyon")]
         assert await row_faults(memory) == []
-
-
-async def test_entities_never_cross_a_scope(tmp_path: Path) -> None:
-    """Guards users and projects: a project sees its own entities and the user's global ones, and nobody else's."""
-    async with memory_in(tmp_path) as memory:
-        for name, scope in (("Global", ALICE), ("Webber", WEB), ("Apiarist", API), ("Bobby", BOB)):
-            store_stating(memory, f"{name} is here", (name, "person"), scope=scope)
-            store_stating(memory, f"Ana is in {name}", ANA, scope=scope)
-        seen = {
-            scope: [name for name in ("Global", "Webber", "Apiarist", "Bobby") if found(memory, scope, name)]
-            for scope in (ALICE, WEB, API, BOB)
-        }
-        assert seen == {ALICE: ["Global"], WEB: ["Global", "Webber"], API: ["Global", "Apiarist"], BOB: ["Bobby"]}
-        anas = select_rows(memory, "SELECT user_id, project FROM entities WHERE name = 'Ana' ORDER BY 1, 2")
-        assert anas == [("alice", ""), ("bob", "")], "what a project says of Ana is about the one known everywhere"
-        assert found(memory, BOB, "Ana") != found(memory, ALICE, "Ana")
-        assert await row_faults(memory) == []
-
-
-def found(memory: Memory, scope: Scope, name: str) -> list[str]:
-    """Return the ids of the entities of a name that a scope sees."""
-    with memory.engine.ledger.read() as conn:
-        return [entity.id for entities in entities_named(conn, scope, [name]).values() for entity in entities]
