@@ -69,11 +69,27 @@ def reserve_edit_numbers(conn: Connection, newest: int) -> None:
 
 
 def put_entry(tx: Transaction, kind: Kind, owner_id: str, scope: Scope, text: str, beginning: str = "") -> None:
-    """Write the entry of a new or changed text. If only its `beginning` has a vector, that stands in for it."""
+    """Insert or replace the entry of a memory or message with the vector of its text, if there is one.
+
+    If only its `beginning` has a vector, that stands in for it. `contextual_keys.index` writes the key and the
+    full-text row.
+    """
+    old = tx.conn.execute(_ENTRY, {"kind": kind, "owner": owner_id}).one_or_none()
     vector, is_partial = tx.vectors.get(text), text in tx.partial
     if vector is None and beginning:
         vector, is_partial = tx.vectors.get(beginning), True
-    contextual_keys.put(tx.conn, kind, owner_id, scope, vector, tx.embedder, tx.touched, partial=is_partial)
+    values = {
+        "live": True,
+        "embedder": tx.embedder if vector is not None else "",
+        "partial": vector is not None and is_partial,
+        "vector": None if vector is None else packed(vector),
+        "key": None,
+    }
+    if old is None:
+        tx.conn.execute(_INSERT, {"kind": kind, "owner_id": owner_id, **scope_values(scope), **values})
+        return
+    tx.touched.move(old.user_id, old.embedder, old.key, old.vector, -1)
+    tx.conn.execute(update(vectors).where(vectors.c.seq == old.seq).values(**values))
 
 
 _INSERT = insert(vectors)
