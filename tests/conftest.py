@@ -30,6 +30,7 @@ hypothesis.settings.register_profile(LOCAL_PROFILE, max_examples=25, deadline=No
 hypothesis.settings.register_profile(FULL_PROFILE, max_examples=100, deadline=None)
 os.environ["TZ"] = "UTC"  # the days of a test do not depend on where it runs
 time.tzset()
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # the workers, and what tests start, would compile all files anew
 
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", LOCAL_PROFILE)
 hypothesis.settings.load_profile(PROFILE)

@@ -303,7 +303,7 @@ AFTER_A_SECRET = [
 
 
 class TestRunningTime:
-    @pytest.mark.few_by_day(10)
+    @pytest.mark.few_by_day(3)
     @pytest.mark.parametrize("part", [*HOSTILE_PARTS, *CASES["hostile_places"]])
     def test_a_long_hostile_text_is_redacted(self, part: str) -> None:
         """A text as long as the largest conversation is read to its end. Catastrophic backtracking would never end."""

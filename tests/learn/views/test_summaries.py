@@ -22,7 +22,6 @@ from tests.support.scripted_model import given, memory_with
 pytestmark = pytest.mark.anyio
 
 NO_FACTS = json.dumps({"facts": []})
-CAT = {"role": "user", "content": "I adopted a cat", "id": "D1:1"}
 
 
 def summary(text: str) -> str:
