@@ -186,19 +186,3 @@ async def test_spellings_are_one_and_lookalikes_are_told(tmp_path: Path, kind: s
                 added = await memory.add_text(scope, text, infer=False, relations=relations)
             assert len(await memory.graph.entities(scope)) == entities, (first, second)
             assert sum("may be the same as" in note for note in added.notes) == told, (first, second)
-
-
-async def test_a_first_name_may_be_that_of_somebody_known_by_both(tmp_path: Path) -> None:
-    async with memory_in(tmp_path) as memory:
-        for number, (first, second, note) in enumerate(
-            (
-                ("Marta plays chess", "Marta Lindqvist lives in Lund", "Marta Lindqvist may be the same as Marta ["),
-                ("Petra Holm is our tax adviser", "Petra called about it", "Petra may be the same as Petra Holm ["),
-                ("Marta plays chess", "Martina Lindqvist lives in Lund", ""),
-                ("Anna Holm sells tea", "Petra Holm is our tax adviser", ""),
-            )
-        ):
-            scope = Scope(f"user{number}")
-            await memory.add_text(scope, first, infer=False)
-            notes = (await memory.add_text(scope, second, infer=False)).notes
-            assert [one[: len(note)] for one in notes] == ([note] if note else []), second
