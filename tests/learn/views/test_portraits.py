@@ -11,7 +11,6 @@ import pytest
 from palimpsest.core.models import Scope
 from palimpsest.hooks.events import find_brief
 from palimpsest.memory import Memory
-from tests.support.mcp_client import connect_stdio, reply_text
 from tests.support.memory import ALICE, StoppedClock, add_text, memory_in, messages_from
 from tests.support.scripted_model import given, memory_with
 
@@ -149,14 +148,3 @@ async def test_procedures_from_tags_and_by_a_model(tmp_path: Path) -> None:
     for words in ("standing instructions", "make deploy", "never deploy on a Friday", "timed out", "What failed"):
         assert words in asked
     assert "dog" not in asked
-
-
-@pytest.mark.nightly
-async def test_over_mcp(tmp_path: Path) -> None:
-    """An agent asks for a profile by name, and learns of the kinds by a wrong one."""
-    async with connect_stdio(tmp_path) as client:
-        await client.call_tool("add_memory", {"text": "User prefers short answers", "infer": False})
-        text = reply_text(await client.call_tool("get_summary", {"kind": "Profile"}))
-        assert text.startswith("How to help:\n- User prefers short answers\n")
-        unknown = await client.call_tool("get_summary", {"kind": "portrait"})
-        assert "profile, project, procedures" in str(unknown.content)
