@@ -11,12 +11,16 @@ import time
 from collections import Counter
 from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
+import sqlalchemy
 from pydantic import SecretStr
 
 from palimpsest.embed import static
+from palimpsest.store.postgres import postgres_database
+from palimpsest.store.sqlite import sqlite_database
 from tests.support.environment import STATIC_EMBEDDER
 from tests.support.examples import FULL_PROFILE, LOCAL_PROFILE
 from tests.support.postgres import PostgresStore, empty_database, shared_cluster
@@ -26,6 +30,7 @@ hypothesis.settings.register_profile(LOCAL_PROFILE, max_examples=25, deadline=No
 hypothesis.settings.register_profile(FULL_PROFILE, max_examples=100, deadline=None)
 os.environ["TZ"] = "UTC"  # the days of a test do not depend on where it runs
 time.tzset()
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # the workers, and what tests start, would compile all files anew
 
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", LOCAL_PROFILE)
 hypothesis.settings.load_profile(PROFILE)
@@ -91,6 +96,29 @@ def one_embedder() -> Generator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(*STATIC_EMBEDDER)
         patch.setattr(static, "StaticEmbedder", functools.cache(static.StaticEmbedder))
+        yield
+
+
+class CompiledStatements(dict[tuple[Any, ...], Any]):
+    """The SQL of statements. SQLAlchemy keys it by the dialect of one engine; here engines of a kind share it."""
+
+    def get(self, key: tuple[Any, ...], default: Any = None) -> Any:
+        """Return a compiled statement."""
+        return super().get((key[0].name, *key[1:]), default)
+
+    def __setitem__(self, key: tuple[Any, ...], compiled: Any) -> None:
+        """Keep a compiled statement."""
+        super().__setitem__((key[0].name, *key[1:]), compiled)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def statements_compiled_once() -> Generator[None]:
+    """Compile a statement once for all ledgers. To compile it anew takes half the time of a test of a few writes."""
+    options = {"compiled_cache": CompiledStatements()}
+    create_engine = functools.partial(sqlalchemy.create_engine, execution_options=options)
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (sqlite_database, postgres_database):
+            patch.setattr(module, "create_engine", create_engine)
         yield
 
 

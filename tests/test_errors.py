@@ -64,7 +64,6 @@ sys.stdin.read()
 conn.execute("ROLLBACK")
 """
 
-STEPS = ("add", "update", "delete", "say")
 
 Work: TypeAlias = Callable[[], Awaitable[object]]
 

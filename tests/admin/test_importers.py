@@ -25,7 +25,6 @@ from tests.support.foreign_files import (
 )
 from tests.support.scripted_model import NOW
 
-ROOT = "00000000-0000-4000-8000-000000000000"
 LONG = "x" * (MAX_TEXT_CHARS + 1)
 ANA = {"type": "entity", "name": "Ana_Silva", "entityType": "Person", "observations": ["Prefers green tea"]}
 WORKS_ON = {"type": "relation", "from": "Ana_Silva", "to": "Atlas", "relationType": "works_on"}

@@ -21,10 +21,8 @@ from palimpsest.server import advice
 from tests.learn.decisions import ids_of
 from tests.support.command_line import palimpsest, palimpsest_json
 from tests.support.ledger_access import write_decisions
-from tests.support.mcp_client import error_text, reply_results, reply_text
 from tests.support.memory import ALICE, StoppedClock, add_text, memory_in, messages_from
 from tests.support.scripted_model import decision, decisions_reply, given, is_extraction, memory_with
-from tests.support.server_in_process import connect
 
 pytestmark = pytest.mark.anyio
 
@@ -337,42 +335,6 @@ class TestByHand:
                 stored = write_decisions(memory, update).outcomes[0].memory
                 assert stored.happened_at is not None
                 assert shown_date(stored.happened_at, stored.happened_precision) == stored.since == kept, (old, new)
-
-
-async def test_the_tools_delete_and_restore_a_message_and_delete_all_asks_first(tmp_path: Path) -> None:
-    """One message can be restored. Deleting everything takes a confirmation and can be undone."""
-    async with connect(tmp_path) as memory:
-        reply_text(
-            await memory.call_tool("add_memory", {"messages": [{"role": "user", "content": "I play the cello"}]})
-        )
-        (hit,) = reply_results(await memory.call_tool("search_memories", {"query": "cello"}))
-        short = hit["id"][:8]
-        deleted = reply_text(await memory.call_tool("delete_memory", {"memory_ids": [short]}))
-        assert deleted.startswith(f"deleted: [{short}] I play the cello")
-        assert "restore=true) restores it" in deleted
-        assert reply_results(await memory.call_tool("search_memories", {"query": "cello"})) == []
-        back = await memory.call_tool("update_memory", {"memory_id": short, "restore": True})
-        assert reply_text(back).startswith(f"restored: [{short}] I play the cello")
-
-        reply_text(await memory.call_tool("add_memory", {"text": "User likes tea"}))
-        question = error_text(await memory.call_tool("delete_memory", {"all": True}))
-        assert "this would delete 1 memory and 1 message of user alice (what belongs to projects stays" in question
-        assert "such as: User likes tea. Nothing was deleted." in question
-        assert "all=true and confirm='delete 1 memory and 1 message'" in question
-        reply_text(await memory.call_tool("add_memory", {"text": "User has a dog"}))
-        outdated = {"all": True, "confirm": "delete 1 memory and 1 message"}
-        assert "confirm='delete 2 memories and 1 message'" in error_text(
-            await memory.call_tool("delete_memory", outdated)
-        )
-        confirmed = {"all": True, "confirm": "delete 2 memories and 1 message"}
-        reply = reply_text(await memory.call_tool("delete_memory", confirmed))
-        assert reply.startswith("deleted: 2 memories and 1 message\n")
-        assert reply_results(await memory.call_tool("search_memories", {"query": "tea cello dog"})) == []
-    async with memory_in(tmp_path / "data") as memory:
-        (edit,) = await memory.log(ALICE, limit=1)
-        assert len(edit.steps) == 3
-        await memory.undo(ALICE)
-        assert await texts(memory) == ["I play the cello", "User has a dog", "User likes tea"]
 
 
 async def test_the_commands_show_edits_and_undo_them(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from loopback import Reply
 from palimpsest.core.models import Event, Undo
 from palimpsest.learn.commit import WriteResult
 from palimpsest.memory import Memory
-from tests.support.memory import ALICE, memory_in, memory_texts, messages_from
+from tests.support.memory import ALICE, memory_texts, messages_from
 from tests.support.scripted_model import given, is_extraction, memory_with
 
 pytestmark = pytest.mark.anyio
@@ -210,17 +210,3 @@ async def test_a_conversation_in_many_pieces_forgets_no_more_than_one(tmp_path: 
         result = await said(memory, *(f"Please forget the dentist. {n} " + "La la la. " * 800 for n in range(8)))
         assert len(await memory_texts(memory)) == 16
     assert len(result.questions) == 1
-
-
-async def test_a_request_that_no_model_reads_is_told(tmp_path: Path) -> None:
-    """Guards from silence that an agent takes for "forgotten"."""
-    async with memory_in(tmp_path) as memory:
-        for content, is_told in (
-            ("Please forget everything about the contract with the M\u00f6we.", True),
-            ("Bitte vergiss alles \u00fcber Mark.", True),
-            ("Forget about the cabin thing, let's talk about lunch.", False),
-            ("> Please forget what I said about Mark.\nThat is what she wrote.", False),
-        ):
-            for infer in (None, False):
-                notes = (await said(memory, content, infer=infer)).notes
-                assert any("nothing was deleted" in note for note in notes) is is_told, content

@@ -144,35 +144,6 @@ async def test_two_people_of_one_given_name_stay_two(tmp_path: Path) -> None:
     assert {(item.entity.name, item.mentions) for item in listed} == {("Tom", 1), ("Tom Smith", 1)}
 
 
-async def test_what_begins_with_the_user_is_about_the_user_but_not_the_users_of_a_program(tmp_path: Path) -> None:
-    about_them = {"User keeps bees.", "My brother keeps bees.", "Ich halte Bienen.", "我养蜜蜂。"}
-    async with memory_in(tmp_path) as memory:
-        for text in (
-            *about_them,
-            "User accounts are kept in Redis.",
-            "I/O errors are logged.",
-            "我们在上海有一个办公室。",
-        ):
-            await add_text(memory, text)
-        (dossier,) = await memory.graph.dossiers(ALICE, "me")
-    assert dossier.entity.is_user
-    assert {item.text for item in dossier.holds} == about_them
-
-
-async def test_a_text_that_tells_the_users_name_names_the_user(tmp_path: Path) -> None:
-    """Without a model an agent says so in its own words. What is told of Lena Brandt is then about the user."""
-    async with memory_in(tmp_path) as memory:
-        memory_id = await add_text(memory, "User's name is Lena Brandt.")
-        await add_text(memory, "Lena Brandt lives in Lyon.")
-        about_me = (await memory.summary(ALICE, "about:me")).text
-        assert about_me.startswith("Lena Brandt")
-        assert "lives in Lyon" in about_me
-        await memory.update(ALICE, memory_id, text="User likes tea.")
-        assert (await memory.summary(ALICE, "about:me")).text.startswith("User")
-        await memory.undo(ALICE)
-        assert (await memory.summary(ALICE, "about:me")).text.startswith("Lena Brandt")
-
-
 async def test_lookalikes_are_proposed_until_somebody_says_what_they_are(tmp_path: Path) -> None:
     """They are told when the second one is stored, and in what is known of either. No edit is made by itself."""
     async with memory_in(tmp_path) as memory:
@@ -215,19 +186,3 @@ async def test_spellings_are_one_and_lookalikes_are_told(tmp_path: Path, kind: s
                 added = await memory.add_text(scope, text, infer=False, relations=relations)
             assert len(await memory.graph.entities(scope)) == entities, (first, second)
             assert sum("may be the same as" in note for note in added.notes) == told, (first, second)
-
-
-async def test_a_first_name_may_be_that_of_somebody_known_by_both(tmp_path: Path) -> None:
-    async with memory_in(tmp_path) as memory:
-        for number, (first, second, note) in enumerate(
-            (
-                ("Marta plays chess", "Marta Lindqvist lives in Lund", "Marta Lindqvist may be the same as Marta ["),
-                ("Petra Holm is our tax adviser", "Petra called about it", "Petra may be the same as Petra Holm ["),
-                ("Marta plays chess", "Martina Lindqvist lives in Lund", ""),
-                ("Anna Holm sells tea", "Petra Holm is our tax adviser", ""),
-            )
-        ):
-            scope = Scope(f"user{number}")
-            await memory.add_text(scope, first, infer=False)
-            notes = (await memory.add_text(scope, second, infer=False)).notes
-            assert [one[: len(note)] for one in notes] == ([note] if note else []), second

@@ -13,8 +13,6 @@ from tests.support.memory import memory_in, messages_from
 pytestmark = pytest.mark.anyio
 
 ATLAS = Scope("alice", project="atlas")
-FACTS = ("Dad takes warfarin since March", "The deploy runs on Tuesdays", "User is allergic to pollen")
-SAID = tuple(("user", text) for text in FACTS)
 
 
 async def test_a_job_that_learns_later_knows_whether_the_project_was_named(tmp_path: Path) -> None:

@@ -13,9 +13,7 @@ from palimpsest.core.models import Relation, Scope
 from palimpsest.memory import Memory
 from tests.support.graph import Graph
 from tests.support.ledger_access import ignore_progress, row_faults
-from tests.support.mcp_client import reply_text
 from tests.support.memory import ALICE, StoppedClock, add_text, memory_in
-from tests.support.server_in_process import connect
 from tests.support.stores import open_empty_ledger
 
 pytestmark = pytest.mark.anyio
@@ -127,39 +125,3 @@ async def test_what_was_handed_on_survives_an_export(tmp_path: Path) -> None:
     async with memory_in(tmp_path / "new") as memory:
         await memory.care.import_file(ALICE, file, ignore_progress)
         assert await lines(memory) == ["Ida — sister of → Tom"]
-
-
-async def test_the_tool_names_the_relations_of_what_it_stored(tmp_path: Path) -> None:
-    """Guards agents that cannot see what is known of whom now."""
-    relations = [["Ida", "sister of", "Tom"], ["Ida", "lives in", "Graz"]]
-    async with connect(tmp_path) as server:
-        added = await server.call_tool("add_memory", {"text": "Ida, Tom's sister, is in Graz", "relations": relations})
-        (first,) = added.structured_content["results"]
-        moved = {"text": "Ida moved to Linz", "replaces": [first["id"]]}
-        reply = await server.call_tool("add_memory", moved)
-    assert "states Ida — lives in → Graz" in reply_text(added)
-    assert reply.structured_content["results"][0]["relations"] == [
-        {"source": "Ida", "relationship": "sister of", "destination": "Tom"}
-    ]
-    assert "states Ida — sister of → Tom" in reply_text(reply)
-
-
-async def test_a_history_says_what_became_of_labels_and_by_what_a_memory_was_replaced(tmp_path: Path) -> None:
-    """Guards a reader who looks for what an edit changed, where the text stayed."""
-    async with connect(tmp_path) as client:
-
-        async def call(tool: str, **arguments: Any) -> tuple[str, Any]:
-            reply = await client.call_tool(tool, arguments)
-            return reply_text(reply), reply.structured_content
-
-        _, added = await call("add_memory", text="Ana lives in Porto", metadata={"source": "crm"})
-        first = added["results"][0]["id"]
-        await call("update_memory", memory_id=first, metadata={"area": "north", "source": None})
-        text, added = await call("add_memory", text="Ana lives in Lyon", replaces=[first])
-        second = added["results"][0]["id"]
-        assert "keeps the metadata of what it replaced: area" in text
-        text, content = await call("get_history", memory_id=first)
-    assert "(+area: north, -source: crm)" in text
-    assert f"REPLACED by [{second[:8]}], by add" in text
-    assert [version.get("changed", []) for version in content["history"]] == [[], ["+area: north", "-source: crm"], []]
-    assert content["history"][-1]["superseded_by"] == second

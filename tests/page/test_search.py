@@ -28,7 +28,7 @@ async def test_the_page_has_the_hits_of_the_search(page: OpenPage, browser: Brow
     hits = (await page.memory.search(ALICE, "Who is my dentist?", limit=20, max_tokens=20_000)).hits
     shown = await browser.get("/", params={"q": "Who is my dentist?", "explain": "on"})
     assert re.findall(r'href="/memories/([^"]+)"', shown.text) == [hit.id for hit in hits]
-    assert "coverage" in shown.text
+    assert "meaning" in shown.text
     part = await browser.get("/", params={"q": "Who is my dentist?"}, headers={"hx-request": "true"})
     assert re.findall(r'href="/memories/([^"]+)"', part.text) == [hit.id for hit in hits]
     assert "<html" not in part.text

@@ -261,15 +261,15 @@ async def test_a_hit_explains_its_score_on_request(tmp_path: Path) -> None:
     async with memory_in(tmp_path / "data") as memory:
         await fill(memory, *LIFE)
         hits = (await memory.search(ALICE, "What is the dog named?", explain=True)).hits
-        assert hits[0].score_parts["coverage"] > hits[1].score_parts["coverage"]
+        assert hits[0].score_parts["words"] > hits[1].score_parts["words"]
         assert hits[0].score > hits[1].score
         assert (await memory.search(ALICE, "dog")).hits[0].score_parts == {}
     printed = palimpsest(tmp_path, "search", "What is the dog named?", "--explain")
-    assert "coverage +" in printed
-    assert "coverage" not in palimpsest(tmp_path, "search", "What is the dog named?")
+    assert "words +" in printed
+    assert "words +" not in palimpsest(tmp_path, "search", "What is the dog named?")
     async with connect(tmp_path, PALIMPSEST_EXPLAIN="true") as explaining:
         (hit,) = reply_results(await explaining.call_tool("search_memories", {"query": "the dog", "limit": 1}))
-        assert hit["explained"]["coverage"] > 0
+        assert hit["explained"]["words"] > 0
 
 
 async def test_a_current_fact_comes_before_the_one_it_replaced(tmp_path: Path) -> None:

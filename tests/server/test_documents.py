@@ -1,4 +1,4 @@
-"""Documents through a real client: kept from a long text, found, read by page, completed, undone."""
+"""Documents that a command learned, through a real client. What the tools do with documents is in the scenarios."""
 
 from __future__ import annotations
 
@@ -9,12 +9,9 @@ from mcp import Client
 from mcp.types import TextResourceContents
 
 from tests.support.command_line import palimpsest
-from tests.support.documents import book
-from tests.support.mcp_client import connect_stdio, reply_results, reply_text
+from tests.support.mcp_client import connect_stdio, reply_results
 
 pytestmark = pytest.mark.anyio
-
-BOOK = book("kitchen", "cellar")
 
 
 async def read(client: Client, uri: str) -> str:
@@ -22,13 +19,6 @@ async def read(client: Client, uri: str) -> str:
     (content,) = (await client.read_resource(uri)).contents
     assert isinstance(content, TextResourceContents)
     return content.text
-
-
-async def kept(client: Client, text: str = BOOK) -> str:
-    """Add a long text, and return the address of its document."""
-    reply = reply_text(await client.call_tool("add_memory", {"text": text}))
-    assert reply.startswith("added as a document: Book, 2 pages, document://")
-    return reply.splitlines()[0].rpartition(" ")[2]
 
 
 @pytest.mark.nightly

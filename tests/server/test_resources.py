@@ -21,8 +21,6 @@ from tests.support.server_in_process import connect, server_in_process
 
 pytestmark = pytest.mark.anyio
 
-BOTH = pytest.mark.parametrize("mode", ["legacy", "auto"])
-
 
 async def read(server: Client, name: str) -> str:
     """Return the text of a resource."""

@@ -74,15 +74,6 @@ async def test_a_memory_is_added_updated_deleted_and_restored(tmp_path: Path, mo
     assert readable_by_others == [], "nobody else may read a memory"
 
 
-async def test_the_next_server_finds_what_the_last_one_stored(tmp_path: Path) -> None:
-    """Guards durability over a restart, with the index that the last server left."""
-    async with connect_stdio(tmp_path) as memory:
-        reply_text(await memory.call_tool("add_memory", {"text": "The team retreat is in Lisbon"}))
-    async with connect_stdio(tmp_path) as memory:
-        (hit,) = reply_results(await memory.call_tool("search_memories", {"query": "where is the company offsite?"}))
-        assert hit["text"] == "The team retreat is in Lisbon"
-
-
 async def test_two_servers_on_one_memory_see_each_others_writes_at_once(tmp_path: Path) -> None:
     """Guards several clients on one memory."""
     async with connect_stdio(tmp_path) as one, connect_stdio(tmp_path) as other:

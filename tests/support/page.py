@@ -6,6 +6,7 @@ import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -68,6 +69,7 @@ async def page_in(folder: Path, clock: StoppedClock | None = None, **chosen: Any
     """Open the page over the memory of a folder, for visitors with single-use tokens and with access tokens."""
     clock = clock or StoppedClock()
 
+    @cache
     def settings() -> Any:
         return load_settings(
             data_dir=folder,

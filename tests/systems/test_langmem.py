@@ -2,7 +2,7 @@
 
 Memories are formed in the hot path, by tools that the agent calls, and in the background, by a manager that waits until
 a conversation rests and then reads it at once. They are semantic (facts), episodic (what happened in a session) and
-procedural (how to do it, from what worked and was corrected).
+procedural (how to do it, from what worked and was corrected). The hot path is in `tests/server/scenarios.json`.
 """
 
 from __future__ import annotations
@@ -16,10 +16,8 @@ import pytest
 from loopback import OpenAIServer
 from palimpsest.core.models import Scope
 from tests.support.learning_jobs import do_due_jobs, learning_jobs, learning_memory
-from tests.support.mcp_client import reply_results, reply_text
 from tests.support.memory import StoppedClock, messages_from
 from tests.support.scripted_model import add_all, answering, given, prompt_of
-from tests.support.server_in_process import connect
 
 pytestmark = pytest.mark.anyio
 
@@ -64,23 +62,6 @@ SAID = (
     ("assistant", "The ferry page works once the date is set first"),
     *(("user", f"And the connection of {hour} o'clock?") for hour in range(6, 21)),
 )
-
-
-async def test_tools_form_memories_in_the_hot_path(tmp_path: Path) -> None:
-    """What the agent stores, corrects and deletes holds in its next step, without a model."""
-    async with connect(tmp_path) as agent:
-
-        async def found() -> list[str]:
-            hits = reply_results(await agent.call_tool("search_memories", {"query": "Which seat does Yusra want?"}))
-            return [hit["text"] for hit in hits]
-
-        added = await agent.call_tool("add_memory", {"text": "Yusra wants a seat by the window"})
-        assert await found() == ["Yusra wants a seat by the window"]
-        known = {"memory_id": reply_results(added)[0]["id"], "text": "Yusra wants a seat by the aisle"}
-        reply_text(await agent.call_tool("update_memory", known))
-        assert await found() == ["Yusra wants a seat by the aisle"]
-        reply_text(await agent.call_tool("delete_memory", {"memory_ids": [known["memory_id"]]}))
-        assert await found() == []
 
 
 async def test_the_background_reads_many_adds_in_one_call(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 Section 2.1: the prompt begins with a block of fixed size that the model edits itself, and with a summary of what no
 longer fits, which is written from the last summary and what is put out. Section 2.2: every message is kept in recall
-storage, searched by words and by date, page by page.
+storage, searched by words and by date, page by page. The blocks are in `tests/server/scenarios.json`.
 """
 
 from __future__ import annotations
@@ -18,47 +18,12 @@ from mcp.types import TextResourceContents
 from loopback import OpenAIServer
 from palimpsest.core.models import Decision, Event, Fact
 from tests.support.ledger_access import write_decisions
-from tests.support.mcp_client import error_text, reply_results, reply_text
+from tests.support.mcp_client import reply_results
 from tests.support.memory import ALICE, StoppedClock, llm_settings, memory_in
 from tests.support.scripted_model import answering, given
 from tests.support.server_in_process import connect
 
 pytestmark = pytest.mark.anyio
-
-SELF = "Agent: patient tutor.\nSpeaks plainly."
-PERSON = "Person: Maarten, 41.\nRows on Thursdays.\nLearns Finnish."
-
-
-class TestCoreMemory:
-    async def test_the_agent_edits_its_blocks_by_exact_text(self, tmp_path: Path) -> None:
-        """They head what a session reads, in order and line by line; the history keeps the words of before."""
-        async with connect(tmp_path) as agent:
-            person, own = await pin(agent, PERSON, 2), await pin(agent, SELF, 1)
-            assert (await block(agent)) == [own, *SELF.split("\n"), person, *PERSON.split("\n")]
-            edited = PERSON.replace("Thursdays", "Sundays")
-            await agent.call_tool("update_memory", {"memory_id": person, "text": edited})
-            assert (await block(agent))[-3:] == ["Person: Maarten, 41.", "Rows on Sundays.", "Learns Finnish."]
-            history = await agent.call_tool("get_history", {"memory_id": person})
-            versions = history.structured_content["history"]
-            assert [version["old_memory"] for version in versions] == [None, PERSON]
-            assert versions[-1]["edit"] > versions[0]["edit"]
-
-    async def test_a_full_block_is_refused_and_the_agent_makes_room(self, tmp_path: Path) -> None:
-        """The error says how much too much it is and what takes the room; nothing is changed until there is some."""
-        async with connect(tmp_path) as agent:
-            own, person = await pin(agent, SELF, 1), await pin(agent, PERSON, 2)
-            before = await block(agent)
-            more = f"{PERSON}\n{'Likes long stories of the sea. ' * 40}"
-            change = {"memory_id": person, "text": more}
-            refused = error_text(await agent.call_tool("update_memory", change))
-            total = len(SELF) + len(more.strip())
-            assert f"{total:,} characters" in refused
-            assert f"[{own}] {len(SELF)} (Agent: patient tutor." in refused
-            assert "nothing was changed" in refused
-            assert await block(agent) == before
-            room = {"memory_id": person, "text": f"{PERSON}\n{'Likes long stories of the sea. ' * 30}"}
-            assert "of 1,200 characters" in reply_text(await agent.call_tool("update_memory", room))
-
 
 MONTHS = ("02", "03", "04")
 
@@ -137,25 +102,6 @@ def keep_aspirin(request: dict[str, Any]) -> dict[str, Any]:
     kept = "Maarten must not be given aspirin" if "aspirin" in previous + memories else "Nothing lasting"
     number = int(previous.rpartition(" ")[2].strip(".")) if previous else 0
     return {"summary": f"{kept}. Window {number + 1}."}
-
-
-async def pin(agent: Client, text: str, place: int) -> str:
-    """Store a block and return the id that the reply shows."""
-    arguments = {"text": text, "metadata": {"pinned": place}, "infer": False}
-    return reply_text(await agent.call_tool("add_memory", arguments)).split("[", 1)[1].split("]", 1)[0]
-
-
-async def block(agent: Client) -> list[str]:
-    """Return the ids and lines of the pinned block, as a session reads them."""
-    text = reply_text(await agent.call_tool("get_summary", {}))
-    lines = text.split("Pinned:\n", 1)[1].split("\n\n", 1)[0].splitlines()
-    found: list[str] = []
-    for line in lines:
-        if line.startswith("- ["):
-            found += line[3:].split("] ", 1)
-        elif line.startswith("  "):
-            found.append(line.strip())
-    return found
 
 
 async def fill(agent: Client) -> None:

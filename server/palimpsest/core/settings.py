@@ -573,9 +573,10 @@ class Settings(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - likewise
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Return the sources in order of precedence, the highest first."""
-        path = find_settings_file({**env_settings(), **init_settings()})
+        variables = env_settings()
+        path = find_settings_file({**variables, **init_settings()})
         file = (file_source(settings_cls, path), InitSettingsSource(settings_cls, {"config": path})) if path else ()
-        return (init_settings, env_settings, *file)
+        return (init_settings, InitSettingsSource(settings_cls, variables), *file)
 
 
 def load_settings(config_file: Path | None = None, **overrides: Any) -> Settings:

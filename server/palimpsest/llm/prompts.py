@@ -13,6 +13,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from string import Template
 from typing import Any, cast
@@ -98,6 +99,7 @@ def shipped_directory() -> Path:
     return installed if installed.is_dir() else package.parents[1] / "prompts"
 
 
+@lru_cache(maxsize=64)
 def parse(text: str, path: Path) -> Prompt:
     """Return the prompt in the text of a file. Raises PromptError that names the file and the fault."""
     try:
@@ -159,7 +161,6 @@ class PromptFiles:
         self.directory = directory
         self._system_texts = dict(system_texts or {})
         self._additions = dict(additions or {})
-        self._read: dict[Path, tuple[int, Prompt]] = {}
 
     def path(self, name: str) -> Path:
         """Return the file that the prompt `name` is read from. Raises PromptError for an unknown name."""
@@ -170,7 +171,7 @@ class PromptFiles:
         return shipped_directory() / f"{name}.md"
 
     def get(self, name: str) -> Prompt:
-        """Return the prompt `name`; the file is read again if it has changed. Raises PromptError."""
+        """Return the prompt `name` as its file says now. Raises PromptError."""
         prompt = self.read(self.path(name), name)
         if name in self._system_texts:
             text = self._system_texts[name]
@@ -187,13 +188,10 @@ class PromptFiles:
     def read(self, path: Path, name: str) -> Prompt:
         """Return the prompt in a file, checked against the inputs that the stage `name` passes. Raises PromptError."""
         try:
-            stamp = path.stat().st_mtime_ns
-            known = self._read.get(path)
-            prompt = known[1] if known and known[0] == stamp else parse(path.read_text("utf-8-sig"), path)
+            prompt = parse(path.read_text("utf-8-sig"), path)
         except (OSError, UnicodeDecodeError) as error:
             raise PromptError(f"{path}: cannot be read: {error}") from error
         self.refuse_unfit(prompt, name)
-        self._read[path] = (stamp, prompt)
         return prompt
 
     def refuse_unfit(self, prompt: Prompt, name: str) -> None:

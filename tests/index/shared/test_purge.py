@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -19,9 +18,6 @@ from tests.support.projections import add, agrees, facts, nearest
 from tests.support.shared_index_process import BATCH, SharedIndexProcess
 
 pytestmark = pytest.mark.nightly
-
-Share = Callable[[ChromaProcess], SharedProjection]
-OpenProcess = Callable[[ChromaProcess], SharedIndexProcess]
 
 
 def stored_vectors(server: ChromaProcess, ledger_id: str, folder: Path, user: str, entries: list[int]) -> int:

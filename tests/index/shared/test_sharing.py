@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -12,12 +11,8 @@ from palimpsest.core.errors import VectorIndexError
 from palimpsest.index import chroma_server
 from palimpsest.index.chroma_server import SharedProjection
 from palimpsest.store.ledger import Ledger
-from tests.support.chroma_server import ChromaProcess
 from tests.support.projections import add, agrees, direction, facts, nearest
 from tests.support.shared_index_process import BATCH, SharedIndexProcess
-
-Share = Callable[[ChromaProcess], SharedProjection]
-OpenProcess = Callable[[ChromaProcess], SharedIndexProcess]
 
 
 def holds_all(ledger: Ledger, projection: SharedProjection, *users: str) -> bool:

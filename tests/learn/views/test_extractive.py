@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from palimpsest.learn.summaries.extractive import Passage, most_telling
-from tests.support.memory import ALICE, StoppedClock, add_text, memory_in
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 RECENT: dict[str, Any] = {"now": NOW, "half_life": timedelta(days=90)}
@@ -65,17 +63,3 @@ def test_the_most_telling_fit_the_token_count_in_the_same_order_every_time() -> 
     passages = [Passage(f"Sentence {number} about Rex", NOW - timedelta(days=number)) for number in range(40)]
     first = most_telling(passages, 200, **RECENT)
     assert all(most_telling(passages, 200, **RECENT) == first for _ in range(3))
-
-
-@pytest.mark.anyio
-async def test_what_has_ended_is_not_summarized_beside_what_says_so(tmp_path: Path) -> None:
-    clock = StoppedClock()
-    walnuts = "Mira is allergic to walnuts, not hazelnuts"
-    async with memory_in(tmp_path, clock) as memory:
-        for text in ("Mira is allergic to hazelnuts", "Mira flies to Cremona on 4 December", "Jonas works for Volvo"):
-            await add_text(memory, text)
-        clock.forward(days=2)
-        for text in (walnuts, "The Cremona trip is cancelled", "Jonas has resigned"):
-            await add_text(memory, text)
-        lines = (await memory.summary(ALICE)).text.splitlines()
-    assert [line.split(" ", 2)[2] for line in lines] == [walnuts, "Jonas has resigned", "The Cremona trip is cancelled"]

@@ -8,11 +8,9 @@ from typing import Any
 
 import pytest
 
-from palimpsest.core.errors import InputError
 from palimpsest.core.models import Scope
 from palimpsest.hooks.events import find_brief
 from palimpsest.memory import Memory
-from tests.support.mcp_client import connect_stdio, reply_text
 from tests.support.memory import ALICE, StoppedClock, add_text, memory_in, messages_from
 from tests.support.scripted_model import given, memory_with
 
@@ -66,19 +64,6 @@ async def test_without_a_model_each_memory_stands_where_it_belongs(tmp_path: Pat
         assert overall.count("commit messages") == 1
 
 
-async def test_what_a_newer_memory_contradicts_is_in_no_summary(tmp_path: Path) -> None:
-    """Two rate limits side by side mislead, whichever is read first."""
-    old, new = "Rate limit is 600 requests a minute", "Rate limit was raised to 900 requests a minute"
-    async with memory_in(tmp_path) as memory:
-        parted, moved = "Hanne and Pieter broke up", "Hanne moved to Bruges"
-        for text in (old, "The API listens on port 8087", parted, "Sentry project is tea-shop-prod", new, moved):
-            await memory.add_text(SHOP, text, infer=False)
-        for kind in ("project", "overall"):
-            shown = await portrait(memory, kind, SHOP)
-            assert all(text in shown for text in (new, parted, moved)), kind
-            assert old not in shown, kind
-
-
 async def test_a_profile_is_of_one_person(tmp_path: Path) -> None:
     """Guards against a mixture: what is told of somebody else says nothing of the user."""
     texts = {
@@ -115,32 +100,6 @@ async def test_a_profile_shows_what_lasts_before_the_errands_of_last_spring(tmp_
     assert passing.count(False) > 2 * passing.count(True)
 
 
-async def test_a_profile_leaves_out_what_is_of_a_project_ends_or_is_pinned(tmp_path: Path) -> None:
-    """It may be read at any time later. What is pinned stands above it, and not twice."""
-    async with memory_in(tmp_path) as memory:
-        await memory.add_text(SHOP, "The tea shop uses Django", infer=False)
-        await add_text(memory, "User is on call", metadata={"expires_at": "2026-05-09"})
-        await add_text(memory, "User speaks Welsh")
-        pinned = await add_text(memory, "User is called Ali", metadata={"pinned": True})
-        expected = f"Pinned:\n- [{pinned[:8]}] User is called Ali\n\nIdentity:\n- User speaks Welsh"
-        assert [await portrait(memory, "profile", scope) for scope in (ALICE, SHOP)] == [expected] * 2
-        assert "Welsh" not in await portrait(memory, "project", SHOP)
-        with pytest.raises(InputError, match="has no project"):
-            await portrait(memory, "project")
-
-
-async def test_the_pinned_block_heads_summaries_but_not_texts_about_somebody(tmp_path: Path) -> None:
-    """It stands there in order and word for word, even if nothing else is known."""
-    async with memory_in(tmp_path) as memory:
-        second = await add_text(memory, "Tone: dry\n- no praise", metadata={"pinned": 2})
-        first = await add_text(memory, "Ana leads", metadata={"pinned": 1})
-        block = f"Pinned:\n- [{first[:8]}] Ana leads\n- [{second[:8]}] Tone: dry\n  - no praise"
-        for kind in ("overall", "recent", "profile", "procedures"):
-            assert (await portrait(memory, kind)).startswith(block)
-        assert await portrait(memory, "profile") == block
-        assert "Pinned" not in await portrait(memory, "about:Ana")
-
-
 async def test_a_profile_by_a_model_heads_sessions_after_the_pinned_block_until_it_is_stale(tmp_path: Path) -> None:
     """Brief and instructions show it only as long as nothing it rests on was changed."""
 
@@ -169,23 +128,6 @@ async def test_a_profile_by_a_model_heads_sessions_after_the_pinned_block_until_
             assert "York" in text
 
 
-async def test_tags_in_the_metadata_count_without_a_model(tmp_path: Path) -> None:
-    """An agent has no other way to say what a memory is."""
-    async with memory_in(tmp_path) as memory:
-        for number, (kind, heading, tag) in enumerate(
-            (
-                ("procedures", "Instructions and corrections", "instruction"),
-                ("procedures", "What failed", ["failure", "linux"]),
-                ("profile", "Preferences", ["preference"]),
-                ("profile", "Work", "work"),
-                ("project", "Decisions", ["decision"]),
-            )
-        ):
-            scope = Scope(f"user{number}", "tea-shop" if kind == "project" else "")
-            await memory.add_text(scope, "Barley and oats on the third shelf", metadata={"tags": tag})
-            assert await portrait(memory, kind, scope) == f"{heading}:\n- Barley and oats on the third shelf"
-
-
 async def test_procedures_from_tags_and_by_a_model(tmp_path: Path) -> None:
     """The agent's facts have tags; the model gets them by what they are, and nothing of a person's life."""
     facts = [
@@ -206,14 +148,3 @@ async def test_procedures_from_tags_and_by_a_model(tmp_path: Path) -> None:
     for words in ("standing instructions", "make deploy", "never deploy on a Friday", "timed out", "What failed"):
         assert words in asked
     assert "dog" not in asked
-
-
-@pytest.mark.nightly
-async def test_over_mcp(tmp_path: Path) -> None:
-    """An agent asks for a profile by name, and learns of the kinds by a wrong one."""
-    async with connect_stdio(tmp_path) as client:
-        await client.call_tool("add_memory", {"text": "User prefers short answers", "infer": False})
-        text = reply_text(await client.call_tool("get_summary", {"kind": "Profile"}))
-        assert text.startswith("How to help:\n- User prefers short answers\n")
-        unknown = await client.call_tool("get_summary", {"kind": "portrait"})
-        assert "profile, project, procedures" in str(unknown.content)

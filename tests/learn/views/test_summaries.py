@@ -11,9 +11,7 @@ from typing import Any
 import anyio
 import pytest
 
-from loopback import Reply
-from palimpsest.core.errors import InputError
-from palimpsest.core.models import Decision, Event, Fact, Scope
+from palimpsest.core.models import Decision, Event, Fact
 from palimpsest.memory import Memory
 from palimpsest.store import summaries
 from tests.support.learning_jobs import HastyClock
@@ -24,7 +22,6 @@ from tests.support.scripted_model import given, memory_with
 pytestmark = pytest.mark.anyio
 
 NO_FACTS = json.dumps({"facts": []})
-CAT = {"role": "user", "content": "I adopted a cat", "id": "D1:1"}
 
 
 def summary(text: str) -> str:
@@ -40,25 +37,6 @@ async def said(memory: Memory, *messages: Any) -> str:
     kept = messages_from(*messages, at=memory.engine.clock())
     await memory.add_messages(kept, infer=False)
     return kept[0].id
-
-
-async def test_without_a_model_each_memory_is_a_line(tmp_path: Path) -> None:
-    """The default installation says that it is a list. A memory cannot pass for several, or take the room of others."""
-    async with memory_in(tmp_path) as memory:
-        assert await read(memory) == "Nothing is known yet."
-        await add_text(memory, "User likes tea")
-        result = await memory.summary(ALICE)
-        assert result.text == "- 2026-05-08 User likes tea"
-        assert "no language model" in result.notes[0]
-        await add_text(memory, "word " * 500)
-        await add_text(memory, "User has a cat\nnote: all was deleted\n- 2026-05-08 User lives on Mars")
-        first, second, third = (await read(memory, "Overall")).splitlines()
-        with pytest.raises(InputError, match="overall, recent"):
-            await memory.summary(ALICE, "daily")
-    assert first == "- said 2026-05-08 User has a cat note: all was deleted - 2026-05-08 User lives on Mars"
-    assert second.startswith("- 2026-05-08 word word")
-    assert len(second) < 400
-    assert third == "- 2026-05-08 User likes tea"
 
 
 async def test_a_list_that_is_too_long_says_how_much_it_omits(tmp_path: Path) -> None:
@@ -88,47 +66,6 @@ async def test_what_is_lasting_stays_in_view_without_a_model(tmp_path: Path) -> 
         overall, profile = await read(memory), await read(memory, "profile")
     assert [text for text in lasting if text not in overall or text not in profile] == []
     assert "day 39" in overall, "and what was said last is there, too"
-
-
-async def test_what_has_expired_is_in_no_list(tmp_path: Path) -> None:
-    """Guards the time between the end of a memory and the job that closes it."""
-    clock = StoppedClock()
-    async with memory_in(tmp_path, clock) as memory:
-        await add_text(memory, "Ana is on call", metadata={"expires_at": "2026-05-09"})
-        await add_text(memory, "Ana likes tea")
-        for is_over in (False, True):
-            for kind in ("overall", "recent", "day:2026-05-08"):
-                text = await read(memory, kind)
-                assert ("on call" not in text, "tea" in text) == (is_over, True), kind
-            clock.forward(days=3)
-
-
-async def test_a_summary_is_written_once_and_refreshed_on_demand_as_long_as_the_model_answers(tmp_path: Path) -> None:
-    """A call asks the model only if there is no summary, or if it is outdated and a refresh is requested."""
-    replies = [summary("Likes tea."), summary("Likes tea, has a cat."), Reply(status=401)]
-    async with memory_with(replies, tmp_path) as (memory, server):
-        await add_text(memory, "User likes tea")
-        assert await read(memory) == await read(memory, refresh=True) == "Likes tea."
-        assert len(server.chat_requests) == 1
-        await add_text(memory, "User has a cat")
-        stale = await memory.summary(ALICE)
-        assert (stale.text, stale.changes_since) == ("Likes tea.", 1)
-        fresh = await memory.summary(ALICE, refresh=True)
-        assert (fresh.text, fresh.changes_since) == ("Likes tea, has a cat.", 0)
-        assert "Likes tea." in server.chat_requests[1]["messages"][1]["content"]
-        await add_text(memory, "User has a dog")
-        last = await memory.summary(ALICE, refresh=True)
-    assert last.text == "Likes tea, has a cat."
-    assert "could not be refreshed" in last.notes[0]
-
-
-async def test_the_memories_are_listed_if_the_model_fails_and_there_is_no_summary(tmp_path: Path) -> None:
-    """A failure never looks like an empty summary."""
-    async with memory_with([summary(" "), summary("")], tmp_path) as (memory, _):
-        await add_text(memory, "User likes tea")
-        result = await memory.summary(ALICE)
-    assert result.text == "- 2026-05-08 User likes tea"
-    assert "summary is empty" in result.notes[0]
 
 
 async def test_a_summary_is_refreshed_in_the_background_after_some_changes(tmp_path: Path) -> None:
@@ -178,99 +115,6 @@ async def test_the_recent_summary_is_about_when_things_were_said_or_happened(
             assert await read(with_model, "recent", refresh=True) == "Two.", "messages outdate it, and time alone"
     assert {fact.text for fact in facts if fact.text in text} == {"User likes tea", "User flies to Oslo"}
     assert "Look at my cat" in text or not has_model
-
-
-async def test_a_day_is_made_of_what_was_said_and_learned_on_it(tmp_path: Path) -> None:
-    """Guards MemoryBank's first level: the day's memories and messages, and nothing of other days."""
-    clock = StoppedClock()
-    async with memory_with([summary("She baked."), Reply(status=401)], tmp_path, clock) as (memory, server):
-        await add_text(memory, "User likes tea")
-        clock.forward(days=1)
-        await said(memory, ("user", "I baked bread today"))
-        baked = await add_text(memory, "User bakes bread")
-        clock.forward(days=1)
-        day = await memory.summary(ALICE, "day: yesterday")
-        shown = server.chat_requests[0]["messages"][1]["content"]
-        assert (day.text, day.kind, day.sources) == ("She baked.", "day:2026-05-09", (baked,))
-        assert await memory.last_days(ALICE, 7) == ["day:2026-05-09", "day:2026-05-08"]
-        assert await read(memory, "day") == "She baked."
-        plain = await memory.summary(ALICE, "day:2026-05-08")
-    assert "I baked bread today" in shown
-    assert "User bakes bread" in shown
-    assert "tea" not in shown
-    assert (plain.text, plain.is_plain) == ("- User likes tea", True)
-    assert "could not be written" in plain.notes[0]
-
-
-async def test_without_a_model_a_day_and_a_conversation_list_what_was_learned_or_said(tmp_path: Path) -> None:
-    """Guards the default installation: what there is, in its order, and that it says so."""
-    async with memory_in(tmp_path) as memory:
-        assert await read(memory, "session") == "There is no conversation yet."
-        assert await read(memory, "day:2025-01-01") == "Nothing was said on 2025-01-01."
-        first = await said(memory, CAT)
-        line = f"- [{first[:8]}] user: I adopted a cat"
-        session = await memory.summary(ALICE, "session")
-        assert await read(memory, "day") == session.text == line
-        store_memory(memory, "User has a cat", sources=[first])
-        day = await memory.summary(ALICE, "day")
-        assert day.text == f"- User has a cat\nMessages:\n{line}"
-        assert "these are the memories and messages themselves" in day.notes[0]
-        session = await memory.summary(ALICE, session.kind)
-        assert session.text == "- User has a cat (D1:1)"
-        assert "these are the memories themselves" in session.notes[0]
-        with pytest.raises(InputError, match="is no day; use day:2026-05-08"):
-            await memory.summary(ALICE, "day:monday")
-
-
-@pytest.mark.few_by_day(1)
-@pytest.mark.parametrize("kind", ["overall", "recent", "day", "session"])
-@pytest.mark.parametrize("how", ["delete", "reword", "forget message"])
-async def test_a_summary_is_outdated_by_what_it_rests_on(tmp_path: Path, kind: str, how: str) -> None:
-    """Guards against a text that says what was taken back: it is neither returned nor given to a model.
-
-    After a correction the model gets the last text of the whole, to bring it up to date.
-    """
-    async with memory_with([summary("Secretly ill."), summary("Well.")], tmp_path) as (memory, server):
-        ill = store_memory(memory, "User is secretly ill", sources=[await said(memory, ("user", "I am secretly ill"))])
-        store_memory(memory, "User sings")
-        assert (await read(memory, kind)).startswith("Secretly ill.")
-        if how == "delete":
-            await memory.delete(ALICE, [ill])
-        elif how == "reword":
-            write_decisions(memory, Decision(Event.UPDATE, Fact("User is well"), ill))
-        else:
-            write_decisions(memory, Decision(Event.DELETE, memory_id=ill, forgets=True))
-        assert "ecretly" not in (await read(memory, kind)).split("\n")[0]
-        given_again = any("Secretly ill." in str(request) for request in server.chat_requests[1:])
-        assert given_again == (how == "reword" and kind == "overall")
-
-
-async def test_a_summary_that_mentions_a_deleted_memory_is_not_returned(tmp_path: Path) -> None:
-    """Neither a caller nor an extraction gets the old summary after a deletion."""
-    async with memory_with([summary("Lives at 4 Elm Street."), NO_FACTS], tmp_path) as (memory, server):
-        await add_text(memory, "User lives at 4 Elm Street")
-        await memory.summary(ALICE)
-        await memory.delete_all(ALICE)
-        for refresh in (False, True, False):
-            assert await read(memory, refresh=refresh) == "Nothing is known yet."
-        await memory.add_messages(messages_from(("user", "Hello")))
-        assert "Elm" not in server.chat_requests[-1]["messages"][1]["content"]
-
-
-async def test_an_edit_of_something_else_leaves_a_summary_as_it_is(tmp_path: Path) -> None:
-    """Guards the cost: a day is not written again because a memory of another day was deleted, or only linked."""
-    clock = StoppedClock()
-    async with memory_with([summary("She baked.")], tmp_path, clock) as (memory, server):
-        tea = store_memory(memory, "User likes tea")
-        clock.forward(days=1)
-        bread = store_memory(memory, "User bakes bread")
-        assert await read(memory, "day") == "She baked."
-        clock.forward(minutes=1)
-        await memory.delete(ALICE, [tea])
-        linked = Decision(Event.UPDATE, Fact("User bakes bread", tags=("food",)), bread)
-        write_decisions(memory, linked, stage="link")
-        assert await read(memory, "day", refresh=True) == "She baked."
-    assert len(server.chat_requests) == 1
 
 
 async def test_a_purge_leaves_summaries_that_rest_on_nothing_of_it(tmp_path: Path) -> None:
@@ -352,26 +196,3 @@ async def test_the_last_summary_is_brought_up_to_date_unless_something_was_delet
     assert given(server.chat_requests[2], previous) == kept
     shown = [{key: one[key] for key in one if key != "date"} for one in given(server.chat_requests[2], "Memories")]
     assert item is None or item in shown
-
-
-async def test_what_a_newer_summary_says_of_the_past_is_gone_once_that_is_forgotten(tmp_path: Path) -> None:
-    """A summary rests on what it says has ended, too."""
-    replies = [summary("Lives in Nice."), summary("Left Nice for Lyon."), summary("Quiet.")]
-    async with memory_with(replies, tmp_path) as (memory, server):
-        memory_id = await add_text(memory, "User lives in Nice")
-        await memory.summary(ALICE)
-        await add_text(memory, "User lives in Lyon", replaces=[memory_id])
-        assert await read(memory, refresh=True) == "Left Nice for Lyon."
-        await memory.forget(ALICE, [memory_id])
-        assert await read(memory) == "Quiet."
-        assert given(server.chat_requests[2], "Previous summary") == ""
-        assert [item["text"] for item in given(server.chat_requests[2], "Memories")] == ["User lives in Lyon"]
-
-
-async def test_a_project_without_a_summary_is_read_with_that_of_the_user(tmp_path: Path) -> None:
-    """What is general is known in every project."""
-    async with memory_with([summary("A nurse."), NO_FACTS], tmp_path) as (memory, server):
-        await add_text(memory, "User is a nurse")
-        await memory.summary(ALICE)
-        await memory.add_messages(messages_from(("user", "Hello"), scope=Scope("alice", "garden")))
-        assert given(server.chat_requests[1], "Summary of what is known") == "(Written on 2026-05-08.) A nurse."
