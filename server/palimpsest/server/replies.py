@@ -538,7 +538,7 @@ def search_text(result: SearchResult, scope: Scope, *, has_wordings: bool = Fals
         lines.append("nothing found")
     if result.hits and result.is_weak:
         lines.insert(0, WEAK)
-    lines += [ASK_AGAIN] if result.is_weak and not has_wordings else []
+    lines += [ASK_AGAIN] if result.hits and result.is_weak and not has_wordings else []
     lines += [relation.line for relation in result.relations]
     if result.omitted:
         lines.append(f"({omitted_text(result)}; raise max_tokens to see them)")

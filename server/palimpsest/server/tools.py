@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
+from inspect import getdoc
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from mcp import MCPError
@@ -279,7 +280,7 @@ async def add_memory(  # noqa: PLR0913 - the arguments of the tool, which client
     if messages:
         if replaces or metadata or at or relations or hints:
             raise InputError(
-                "at, replaces, relations, hints and metadata go with text; each of the messages has an at of its own. "
+                "at, replaces, hints, relations and metadata go with text; each of the messages has an at of its own. "
                 "Nothing was stored."
             )
         conversation = validation.conversation_from(messages, write_scope, memory.engine.clock())
@@ -293,7 +294,7 @@ async def add_memory(  # noqa: PLR0913 - the arguments of the tool, which client
     else:
         if infer and (replaces or metadata or relations or hints):
             raise InputError(
-                "infer=true extracts facts from text; leave out replaces, relations, hints and metadata, or infer"
+                "infer=true extracts facts from text; leave out replaces, hints, relations and metadata, or infer"
             )
         stated, checked_text = validation.relations_from(relations or ()), validation.text_from(text)
         keywords = validation.hints_from(hints)
@@ -452,4 +453,6 @@ def add_tools(server: MCPServer[Any]) -> None:
     ):
         form = catalog()["tools"][function.__name__]
         hints = ToolAnnotations.model_validate(form["annotations"])
-        server.add_tool(function, title=form["title"], annotations=hints, structured_output=False)
+        server.add_tool(
+            function, title=form["title"], description=getdoc(function), annotations=hints, structured_output=False
+        )
