@@ -71,8 +71,8 @@ WITHOUT_ANSWER = (
 )
 """Questions that nothing answers, though some name somebody or something that is known."""
 
-TAKEN_FOR_ANSWERS = 1
-"""For so many of these questions an embedder may take a near memory for an answer."""
+TAKEN_FOR_ANSWERS = {"local": 1, "static": 3}
+"""For so many of these questions an embedder may take a near memory for an answer: means of word vectors know less."""
 
 
 async def fill(memory: Memory, *texts: str) -> None:
@@ -107,7 +107,7 @@ async def test_an_answer_is_not_called_weak_and_what_nothing_answers_is(tmp_path
         weak = [question for question in IN_OTHER_WORDS if (await memory.search(ALICE, question)).is_weak]
         assert weak == []
         sure = [question for question in WITHOUT_ANSWER if not (await memory.search(ALICE, question)).is_weak]
-        assert len(sure) <= TAKEN_FOR_ANSWERS, sure
+        assert len(sure) <= TAKEN_FOR_ANSWERS[embedder], sure
 
 
 async def test_all_that_a_filter_leaves_is_not_called_weak(tmp_path: Path) -> None:

@@ -103,4 +103,4 @@ async def test_a_large_document_does_not_hide_what_somebody_said(tmp_path: Path,
         await memory.documents.learn_file(ALICE, tmp_path / "rooms.md")
         result = await memory.search(ALICE, "What is painted again every spring?", max_tokens=8_000)
         assert said in [hit.id for hit in result.hits[:5]]
-        assert result.hits[0].document is not None
+        assert any(hit.document is not None for hit in result.hits[:5])
