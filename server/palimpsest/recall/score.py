@@ -269,9 +269,9 @@ EXACT = 8.0
 """What a candidate gains whose text is the query, word by word, or which alone has a number, a code or a quoted phrase
 of it: more than all other parts differ between texts that are as alike, because it was asked for."""
 
-IN_CONTEXT = 0.7
-"""How much a word of the question counts that only the context of a text has. Fitted apart on LoCoMo, words of the text
-and of the context get a third and two thirds; a message must come before its neighbours."""
+IN_CONTEXT = 0.9
+"""How much a word of the question counts that only the context of a text has. On LoCoMo it may count as much as one of
+the text itself; but of a message and its neighbours, the one that has the word must come first."""
 
 GUESSED_SPEAKER = 1.6
 """The weight of a named speaker in the first guess that a session is judged by. It is about half of the fitted weight,
