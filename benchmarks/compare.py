@@ -104,7 +104,7 @@ def served(embedder: Embedder) -> Embed:
     def embed(texts: list[str]) -> list[list[float]]:
         query, passage = PREFIXES["query"], PREFIXES["passage"]
         if texts and all(text.startswith(query) for text in texts):
-            return [embedder.embed_queries([text.removeprefix(query)])[0].tolist() for text in texts]
+            return embedder.embed_queries([text.removeprefix(query) for text in texts]).tolist()
         return embedder.embed_passages([text.removeprefix(passage) for text in texts]).tolist()
 
     return embed

@@ -39,7 +39,7 @@ before = resident("self")
 embedder = open_named(sys.argv[1])
 for text in texts:
     embedder.embed_passages([text])
-    embedder.embed_queries([text])[0]
+    embedder.embed_queries([text])
 print(resident("self") - before)
 """
 

@@ -6,8 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from fitting.regression import Array
 from palimpsest.core.protocols import Embedder
 
@@ -21,7 +19,7 @@ def measure(folder: Path, embedder: Embedder) -> dict[str, dict[str, list[float]
     print(f"{len(questions)} questions, {len(passages)} passages")
     return {
         embedder.fingerprint: {
-            "question": _mean(np.stack([embedder.embed_queries([text])[0] for text in questions])),
+            "question": _mean(embedder.embed_queries(questions)),
             "passage": _mean(embedder.embed_passages(passages, background=True)),
         }
     }

@@ -88,7 +88,6 @@ def ranked(
         names=frozenset(token for name in speakers for token in search_tokens(name)),
         speakers=frozenset(speakers),
         dates=dates_in(query, NOW),
-        is_english=True,
         is_about_the_past=asks_for_the_past(query),
         also=tuple(tuple(query_tokens(text)) for text in also),
         exact_parts=exact_parts(query),

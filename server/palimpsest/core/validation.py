@@ -293,7 +293,7 @@ MAX_METADATA_BYTES = 10_000
 MAX_IDS = 100
 MAX_RELATIONS = 20
 MAX_ALSO = 3
-"""How many other wordings of a query a search takes: a fourth finds hardly more, and each is embedded."""
+"""How many other wordings of a query a search takes: as many as its tool asks for. Each is embedded."""
 MAX_HINTS = {"asks": 5, "words": 12}
 """How many hints of each sort a memory may be given: twice as many as a tool asks for. Their vector is one for all."""
 MAX_HINT_CHARS = 200

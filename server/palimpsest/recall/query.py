@@ -15,7 +15,7 @@ from palimpsest.store import messages
 from palimpsest.text.dates.date_finder import dates_in
 from palimpsest.text.dates.date_spans import DateSpan
 from palimpsest.text.stopwords import asks_for_the_past
-from palimpsest.text.tokenizer import is_english_query, query_tokens, search_tokens
+from palimpsest.text.tokenizer import query_tokens, search_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,6 @@ class ParsedQuery:
     names: frozenset[str]
     speakers: frozenset[str]
     dates: tuple[DateSpan, ...]
-    is_english: bool
     is_about_the_past: bool
     zone: tzinfo = UTC
     also: tuple[tuple[str, ...], ...] = ()
@@ -57,7 +56,6 @@ class ParsedQuery:
             names,
             frozenset(speakers),
             dates_in(text, now, guesses=True),
-            is_english_query(text),
             asks_for_the_past(text),
             now.tzinfo or UTC,
             tuple(tuple(dict.fromkeys(query_tokens(wording))) for wording in also),

@@ -49,11 +49,6 @@ def without_function_words(words: Sequence[str]) -> list[str]:
     return [word for word in words if word not in function_words] or list(words)
 
 
-def is_english(words: Sequence[str]) -> bool:
-    """Return whether a question has English function words, and no other language has more of them."""
-    return _language_of(words) == "en" and any(word in FUNCTION_WORDS["en"] for word in words)
-
-
 def function_word_counts(words: Sequence[str]) -> dict[str, int]:
     """Return how many of some words are function words of each language."""
     return {language: sum(word in known for word in words) for language, known in FUNCTION_WORDS.items()}

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import snowballstemmer  # pyright: ignore[reportMissingTypeStubs] - it ships none
 
-from palimpsest.text.stopwords import ASKING_WORDS, is_english, without_function_words
+from palimpsest.text.stopwords import ASKING_WORDS, without_function_words
 
 # Split text in any language into search tokens, and estimate its token count for language models.
 #
@@ -86,12 +86,6 @@ def query_tokens(text: str) -> list[str]:
     return [token for word in words if word.casefold() in content_words for token in _tokens_of(word)]
 
 
-def query_words(text: str) -> dict[str, Sequence[str]]:
-    """Return the case-folded words of a question, without its function words, and the search tokens of each."""
-    words = [word.casefold() for word in _words(text)]
-    return {word: tokens for word in without_function_words(words) if (tokens := _tokens_of(word))}
-
-
 def subject_tokens(words: Iterable[str]) -> frozenset[str]:
     """Return what a question is about, of its search tokens without function words: those by which nobody just asks."""
     return frozenset(words) - _asking_tokens()
@@ -100,11 +94,6 @@ def subject_tokens(words: Iterable[str]) -> frozenset[str]:
 @cache
 def _asking_tokens() -> frozenset[str]:
     return frozenset(token for word in ASKING_WORDS for token in search_tokens(word))
-
-
-def is_english_query(text: str) -> bool:
-    """Return whether a question is in English, judged by its function words."""
-    return is_english([word.casefold() for word in _words(text)])
 
 
 def _words(text: str) -> list[str]:
