@@ -12,7 +12,7 @@ from loopback import Reply
 from palimpsest.core.models import Event, Undo
 from palimpsest.learn.commit import WriteResult
 from palimpsest.memory import Memory
-from tests.support.memory import ALICE, memory_texts, messages_from
+from tests.support.memory import ALICE, memory_in, memory_texts, messages_from
 from tests.support.scripted_model import given, is_extraction, memory_with
 
 pytestmark = pytest.mark.anyio
@@ -113,6 +113,29 @@ async def test_everything_about_a_person_is_meant_however_little_it_resembles_th
     assert sorted(question.texts) == sorted(ABOUT_MARK)
     assert f"it would take {len(ABOUT_MARK)} entries" in note
     assert all(f'"{memory_id[:8]}"' in note for memory_id in question.ids)
+
+
+async def test_what_only_a_hint_names_is_forgotten_and_its_hints_with_it(tmp_path: Path) -> None:
+    """The model is shown the hints beside the text, which says it in other words; and many others do not hide it."""
+
+    def deleting(request: dict[str, Any]) -> str:
+        if is_extraction(request):
+            return extracted(forget="everything about the allergy of User")
+        meant = [item["id"] for item in given(request, "Stored memories") if "allerg" in json.dumps(item)]
+        return json.dumps({"decisions": deletes(given(request, "New facts"), meant)})
+
+    async with memory_with(deleting, tmp_path) as (memory, _):
+        await known(memory, *(f"User keeps everything about boat number {number}." for number in range(40)))
+        await known(memory, "User likes tea.")
+        hints = ("Which allergy does User have?", "allergic to nuts")
+        stored = await memory.add_text(ALICE, "Hazelnuts make User's throat swell.", hints=hints, infer=False)
+        await said(memory, "Please forget everything about my allergy.")
+        assert "Hazelnuts make User's throat swell." not in await memory_texts(memory)
+        assert not any("Hazelnuts" in text for text in await found(memory, "allergic to nuts"))
+    async with memory_in(tmp_path) as memory:
+        purged = await memory.care.purge(ALICE, [stored.outcomes[0].memory.id])
+    assert (purged.traces, purged.erased.names) == ((), hints)
+    assert not [file for file in tmp_path.rglob("*") if file.is_file() and b"llergic to nuts" in file.read_bytes()]
 
 
 async def test_more_than_the_model_sees_takes_a_second_request(tmp_path: Path) -> None:

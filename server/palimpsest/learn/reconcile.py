@@ -358,8 +358,9 @@ memories have room."""
 
 @dataclass(slots=True)
 class _Shown:
-    """The entries shown so far, each once, with its number."""
+    """The entries shown so far, each once, with its number, and `with_hints` with its hints."""
 
+    with_hints: bool
     entries: list[KnownEntry] = field(default_factory=list[KnownEntry])
     numbers: dict[str, int] = field(default_factory=dict[str, int])
     tokens: int = 0
@@ -368,7 +369,7 @@ class _Shown:
         """Return the number of an entry, which is added if it has none; None if there is no room for it."""
         memory = entry.memory
         if memory.id not in self.numbers:
-            cost = count_tokens(entry.shown_text)
+            cost = count_tokens(entry.shown_text) + (count_tokens(entry.shown_hints) if self.with_hints else 0)
             if self.tokens + cost > max_tokens:
                 return None
             self.tokens += cost
@@ -392,7 +393,7 @@ def compared(
     vectors, of shape (dims,), as far as they could be embedded. `user_name` is "" if it is not known. `may_forget` is
     how many memories the requests may take without a question. Blocking. Raises LedgerError.
     """
-    shown = _Shown()
+    shown = _Shown(with_hints=bool(requests))
     near = _near_each_fact(engine, scope, facts, vectors, shown)
     same_relation = _related_to_each_fact(engine, scope, facts, user_name, vectors, shown, near)
     near_requests, partly_shown = _near_each_request(engine, scope, requests, vectors, shown)

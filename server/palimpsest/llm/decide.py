@@ -146,6 +146,7 @@ def _shown_entries(comparison: Comparison) -> list[dict[str, Any]]:
                 since=entry.memory.since,
                 message=entry.kind == "message",
                 past=entry.memory.deleted_at is not None,
+                hints=entry.shown_hints if comparison.requests else "",
             ),
         }
         for number, entry in enumerate(comparison.entries)

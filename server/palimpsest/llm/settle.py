@@ -62,6 +62,11 @@ class KnownEntry:
         return shorten_to_tokens(self.memory.text, MAX_ENTRY_TOKENS)
 
     @property
+    def shown_hints(self) -> str:
+        """Return what a model that looks for what to forget sees of the hints: they may name what the text does not."""
+        return shorten_to_tokens("; ".join(self.memory.keywords), MAX_ENTRY_TOKENS)
+
+    @property
     def is_for_facts(self) -> bool:
         """Return whether a fact can change it. All others are shown for requests only, closed memories among them."""
         return self.kind == "memory" and not self.is_elsewhere and self.memory.deleted_at is None

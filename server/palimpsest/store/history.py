@@ -125,6 +125,12 @@ def messages_at(conn: Connection, scope: Scope, instant: datetime) -> list[Messa
     return [to_message(row) for row in conn.execute(query)]
 
 
+def hints_of(conn: Connection, memory_ids: Sequence[str]) -> list[str]:
+    """Return the hints that memories have or had, each once."""
+    states = conn.execute(select(history.c.state).where(among(history.c.memory_id, memory_ids))).scalars()
+    return list(dict.fromkeys(hint for state in states for hint in state.get("keywords", ())))
+
+
 def owners_of_passage(conn: Connection, scope: Scope, passage: str) -> tuple[list[str], int]:
     """Return the ids of the scope's memories and messages that have a passage now or in their history.
 

@@ -23,6 +23,7 @@ from palimpsest.store import summaries as summary_queries
 from palimpsest.store.database import FullText
 from palimpsest.store.entries import EPOCH
 from palimpsest.store.graph.identity import USER, told
+from palimpsest.store.history import hints_of
 from palimpsest.store.links import content_words
 from palimpsest.store.messages import said_then
 from palimpsest.store.rows import among, sees
@@ -238,7 +239,8 @@ ROWS_ON_DISK = "unscrubbed"
 class PurgeSelection:
     """What a purge erases: ids, and every text that these memories and messages ever had.
 
-    `names` are those of entities that nothing has any more. They are known when the rows are erased.
+    `names` are those of entities that nothing has any more, and hints of several words: one word may stand anywhere.
+    They are known when the rows are erased.
     """
 
     memory_ids: tuple[str, ...]
@@ -272,6 +274,7 @@ def purge(
     """Erase memories and messages, or a whole scope, and return what was erased."""
     selection = purge_selection(conn, scope, owner_ids)
     newest_edit = next_edit_number(conn) - 1
+    hints = hints_of(conn, selection.memory_ids)
     names = erase_from_graph(conn, scope.user_id, selection.memory_ids, selection.message_ids)
     touched = contextual_keys.TouchedEntries()
     touched.annotated |= links.erase(conn, scope.user_id, selection.memory_ids, selection.texts)
@@ -303,12 +306,12 @@ def purge(
     writes.erase_empty(conn)
     summary_queries.erase_of(conn, summary_queries.resting_on(conn, scope.user_id, owners))
     jobs.erase(conn, scope.user_id, owners)
-    usage.erase_recalls(conn, scope.user_id, owners, selection.texts)
+    usage.erase_recalls(conn, scope.user_id, owners, (*selection.texts, *hints))
     if owner_ids is None:
         usage.erase_of_scope(conn, scope)
     contextual_keys.index(conn, full_text, touched, now)
     _begin_epoch(conn, newest_edit)
-    return replace(selection, names=names)
+    return replace(selection, names=(*names, *(hint for hint in hints if " " in hint)))
 
 
 def has_erased_rows_on_disk(conn: Connection) -> bool:

@@ -25,6 +25,7 @@ from sqlalchemy import (
 
 from palimpsest.core.clock import exact_iso
 from palimpsest.core.models import Scope
+from palimpsest.store.history import hints_of
 from palimpsest.store.links import content_words
 from palimpsest.store.rows import Query, among, listed, local_day, minute_of, scope_values, sees, to_scope
 from palimpsest.store.schema import history, memories, memory_sources, memory_uses, messages, recalled, recalls
@@ -297,7 +298,7 @@ def _outdated(since: datetime | None) -> Select[tuple[int]]:
 def erase_recalls(conn: Connection, user_id: str, owner_ids: Sequence[str], texts: Sequence[str]) -> None:
     """Erase the recalls of a user that brought back one of some memories and messages, or whose question may quote it.
 
-    `texts` are those of the memories and messages. A question may quote them if it has a word of theirs, apart from
+    `texts` are those of the memories and messages, and their hints. A question may quote them if it has a word of theirs, apart from
     function words.
     """
     erased = set(conn.execute(select(recalled.c.recall_seq).where(among(recalled.c.owner_id, owner_ids))).scalars())
@@ -317,7 +318,7 @@ def forget(conn: Connection, user_id: str, memory_ids: Sequence[str]) -> None:
     """Erase the recalls that may quote memories that somebody asked to forget, or the messages behind them."""
     owner_ids, texts = list(memory_ids), list[str]()
     of_memories = (among(history.c.memory_id, memory_ids), history.c.new_memory.is_not(None))
-    texts += conn.execute(select(history.c.new_memory).where(*of_memories)).scalars()
+    texts += [*conn.execute(select(history.c.new_memory).where(*of_memories)).scalars(), *hints_of(conn, memory_ids)]
     behind = memory_sources.join(messages, messages.c.id == memory_sources.c.message_id)
     query = select(messages.c.id, messages.c.content).select_from(behind)
     for row in conn.execute(query.where(among(memory_sources.c.memory_id, memory_ids))):
