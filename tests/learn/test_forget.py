@@ -12,6 +12,7 @@ from loopback import Reply
 from palimpsest.core.models import Event, Undo
 from palimpsest.learn.commit import WriteResult
 from palimpsest.memory import Memory
+from tests.support.ledger_files import files_with
 from tests.support.memory import ALICE, memory_in, memory_texts, messages_from
 from tests.support.scripted_model import given, is_extraction, memory_with
 
@@ -135,7 +136,7 @@ async def test_what_only_a_hint_names_is_forgotten_and_its_hints_with_it(tmp_pat
     async with memory_in(tmp_path) as memory:
         purged = await memory.care.purge(ALICE, [stored.outcomes[0].memory.id])
     assert (purged.traces, purged.erased.names) == ((), hints)
-    assert not [file for file in tmp_path.rglob("*") if file.is_file() and b"llergic to nuts" in file.read_bytes()]
+    assert files_with(tmp_path, "llergic to nuts") == set()
 
 
 async def test_more_than_the_model_sees_takes_a_second_request(tmp_path: Path) -> None:

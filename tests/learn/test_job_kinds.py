@@ -102,7 +102,7 @@ class TestOrder:
             while (job := begun(memory)) is not None:
                 kinds.append(job.kind)
                 finish(memory, job)
-            assert kinds == ["expire", "learn", "capture", "gist", "link", "summarize"]
+            assert kinds == ["expire", "learn", "capture", "gist", "link", "summarize", "enrich"]
             queue(memory, "summarize")
             clock.forward(seconds=OVERDUE.total_seconds())
             queue(memory, "learn")

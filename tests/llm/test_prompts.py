@@ -17,6 +17,7 @@ from palimpsest.core.settings import load_settings
 from palimpsest.learn.engine import NEEDED_PROMPTS, open_prompts
 from palimpsest.llm import decide, summarize
 from palimpsest.llm.ask import ReplyModel, schema_for, strict_schema
+from palimpsest.llm.enrich import EnrichReply
 from palimpsest.llm.extract import ExtractReply
 from palimpsest.llm.prompts import Prompt, PromptFiles, parse, shipped_directory
 from palimpsest.llm.summarize import AboutReply, GistReply, LinksReply
@@ -67,6 +68,7 @@ REPLIES: dict[str, type[ReplyModel]] = {
     "about": AboutReply,
     "links": LinksReply,
     "gist": GistReply,
+    "enrich": EnrichReply,
 }
 
 

@@ -29,6 +29,7 @@ from palimpsest.index.keys import KeptKeys
 from palimpsest.index.sync import Projection
 from palimpsest.learn import job_reports
 from palimpsest.learn.engine import Engine
+from palimpsest.learn.enrichment import Enrichment, queue_enrichment
 from palimpsest.learn.job_runner import kinds_for, queue_expiry, work_on_jobs
 from palimpsest.store import contextual_keys, entries
 from palimpsest.store import jobs as job_queries
@@ -170,6 +171,10 @@ class Care:
     async def model_use(self) -> ModelUse:
         """Return how often a model was asked in the background, today (UTC) and ever, for all users."""
         return await self._engine.read(lambda conn: job_queries.model_use(conn, self._engine.clock()))
+
+    async def enrich(self, limit: int | None = None, *, dry_run: bool = False) -> Enrichment:
+        """Let the background write hints for memories without any, at most `limit`; with `dry_run` count them."""
+        return await queue_enrichment(self._engine, self._scope, limit, dry_run=dry_run)
 
     async def retry_jobs(self) -> int:
         """Work now on the jobs of the settings' user that wait or have failed; return how many there were.

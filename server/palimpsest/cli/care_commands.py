@@ -1,4 +1,4 @@
-"""Commands that look after a memory: log, undo, purge, rebuild, doctor, fading."""
+"""Commands that look after a memory: log, undo, purge, rebuild, doctor, fading, enrich."""
 
 from __future__ import annotations
 
@@ -144,7 +144,28 @@ async def doctor(settings: Settings, deep: bool = False, repair: bool = False, a
         raise typer.Exit(1)
 
 
-# The command that shows what fades.
+# The commands that give old memories hints, and show what fades.
+
+
+@command(app, "enrich")
+async def enrich(memory: Memory, limit: int | None = None, dry_run: bool = False, as_json: AsJson = False) -> None:
+    """Let the language model write hints for memories that have none, in the background.
+
+    Hints are questions that a memory answers, and other words for it, by which it is found.
+    """
+    found = await memory.care.enrich(limit, dry_run=dry_run)
+    content = {**output.picked(found, "without_hints=without chosen calls"), "edit": found.edit or None}
+    have = "has" if found.without == 1 else "have"
+    lines = [f"{counted(found.without, 'memory')} of {memory.scope} {have} no hints"]
+    if found.chosen:
+        work = f"{counted(found.chosen, 'memory')} in about {counted(found.calls, 'call')} of the model"
+        lines.append(f"queued: {work}, within the daily limit" if found.edit else f"would be queued: {work}")
+    if found.edit:
+        lines.append("A server that runs does it in the background, palimpsest jobs --retry does it now.")
+        lines.append(f"palimpsest undo --edit {found.edit} takes the hints back.")
+    text = "\n".join(lines)
+    output.print_result(as_json, content, text, done=text)
+
 
 MODES = {
     "off": "Forgetting is off: all of this is found as ever, and no use is noted, so only age counts here.",

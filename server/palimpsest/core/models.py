@@ -210,6 +210,9 @@ MOVE = "move of a project"
 LINK = "link"
 """The stage of the edits by which the background annotates memories. An undo without a number passes them over."""
 
+ENRICH = "enrich"
+"""The stage of the edits by which the background gives memories hints. They say what they said before."""
+
 USER_NAME = "user_name"
 """The metadata key of the memory that tells the user's name. Facts about the user are then written with it."""
 

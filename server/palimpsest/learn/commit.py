@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from palimpsest.core.errors import EmbedderError
-from palimpsest.core.models import AppliedWrite, Decision, Event, ForgetQuestion, Outcome, Provenance, Scope
+from palimpsest.core.models import ENRICH, AppliedWrite, Decision, Event, ForgetQuestion, Outcome, Provenance, Scope
 from palimpsest.core.protocols import Embedder, Vector
 from palimpsest.core.validation import one_line
 from palimpsest.learn.engine import Engine
@@ -128,11 +128,12 @@ async def apply_decisions(
     vectors: Mapping[str, Vector] | None = None,
     notes: Sequence[str] = (),
     read: Mapping[str, int] | None = None,
+    edit: int | None = None,
 ) -> WriteResult:
     """Apply what a caller decided; `vectors` are those of the decisions' texts. Raises as `Ledger.apply`.
 
     `read`: the revisions that the caller has read, by the ids of the memories. The write is refused if one is not the
-    present one.
+    present one. `edit` is as in `Write`.
     """
     write = Write(
         scope,
@@ -141,6 +142,7 @@ async def apply_decisions(
         vectors=vectors or {},
         embedder=engine.embedder.fingerprint,
         read=read or {},
+        edit=edit,
     )
     return result_of(await apply_write(engine, write), notes)
 
@@ -169,5 +171,6 @@ async def apply_as_one(engine: Engine, writes: Sequence[Write]) -> Sequence[Appl
 
 def _prepared(engine: Engine, write: Write) -> Write:
     partial = frozenset(text for text in write.vectors if len(engine.embedder.windows(text)) > 1)
-    later = (*write.later, LINK_LATER) if engine.has_links and write.decisions else write.later
+    links = engine.has_links and write.decisions and write.provenance.stage != ENRICH
+    later = (*write.later, LINK_LATER) if links else write.later
     return replace(write, partial=partial, later=later)

@@ -19,7 +19,7 @@ from palimpsest.core.settings import BackgroundConfig, Settings
 from palimpsest.core.threads import Threads
 from palimpsest.embed.workers import QuestionCache
 from palimpsest.index.sync import Projection
-from palimpsest.llm import decide, extract, summarize
+from palimpsest.llm import decide, enrich, extract, summarize
 from palimpsest.llm.prompts import PromptFiles
 from palimpsest.recall.retrieve import Searchable
 from palimpsest.store.ledger import Ledger
@@ -79,6 +79,7 @@ NEEDED_PROMPTS = {
     "about": summarize.ABOUT_INPUTS,
     "links": summarize.INPUTS,
     "gist": summarize.GIST_INPUTS,
+    "enrich": enrich.INPUTS,
 }
 """Every prompt by name, with the inputs that its stage passes. `graph` is added to those of the extraction."""
 

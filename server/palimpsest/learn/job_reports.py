@@ -31,7 +31,7 @@ def in_words(use: ModelUse, settings: Settings) -> str:
     captured = total(use.today.get("capture", {})).calls
     parts = [
         f"today (UTC) {made.calls} of {counted(background.calls_per_day, 'call')} and {made.tokens:,} of "
-        f"{background.tokens_per_day:,} tokens for summaries, links and gists",
+        f"{background.tokens_per_day:,} tokens for summaries, links, gists and hints",
         f"{captured} of {counted(settings.learn.captured_calls_per_day, 'call')} for captured messages",
         *(_of_kind(kind, total(stages)) for kind, stages in use.today.items()),
     ]
@@ -66,6 +66,7 @@ FAILED: Mapping[JobKind, str] = {
     "link": "some memories were not linked",
     "expire": "some memories may be shown beyond their time",
     "gist": "some pages of documents have no gist, and are found by their own words",
+    "enrich": "some memories got no hints",
 }
 """What it means that a silent job has failed for good."""
 

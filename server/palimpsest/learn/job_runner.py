@@ -32,6 +32,7 @@ from palimpsest.learn.add import Lesson, learn_pieces
 from palimpsest.learn.commit import WriteResult, apply_write
 from palimpsest.learn.document_pages import write_gists
 from palimpsest.learn.engine import Engine
+from palimpsest.learn.enrichment import enrich
 from palimpsest.learn.linking import link
 from palimpsest.learn.reconcile import are_all_learned, not_learned_from
 from palimpsest.learn.summaries.summary_writer import summarize_due
@@ -177,6 +178,7 @@ WITH_MODEL: Mapping[JobKind, Ask] = {
     "capture": learn,
     "summarize": summarize_due,
     "gist": write_gists,
+    "enrich": enrich,
 }
 """Work that waits until there is a language model."""
 

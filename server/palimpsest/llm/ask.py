@@ -21,7 +21,7 @@ from pydantic import BaseModel, ValidationError
 
 from palimpsest.core.errors import CutOffReplyError, ModelError, ReplyError
 from palimpsest.core.protocols import LanguageModel
-from palimpsest.core.validation import NO_VALUES, fault_text, well_formed
+from palimpsest.core.validation import NO_VALUES, fault_text, one_line, well_formed
 from palimpsest.llm.prompts import PromptMessages, name_of
 from palimpsest.text.stopwords import FUNCTION_WORDS
 from palimpsest.text.word_lists import LazyPattern, patterns, word_sets
@@ -349,6 +349,9 @@ def reported_tokens() -> Generator[list[int]]:
 
 # Read the parts of a reply as models write them.
 
+MAX_LABEL_CHARS = 64
+"""How long a keyword or tag may be: a few words."""
+
 MAX_DIGITS = 9
 
 
@@ -365,6 +368,13 @@ def text_in(value: Any) -> str:
 def first_text(item: Mapping[str, Any], keys: Iterable[str]) -> str:
     """Return the first text under one of the keys, else ""."""
     return next((text for key in keys if (text := text_in(item.get(key)))), "")
+
+
+def labels_in(value: Any, max_chars: int = MAX_LABEL_CHARS) -> list[str]:
+    """Return the texts of a list, each on one line of so many characters at most, without those that say nothing."""
+    items = list_in(value) if isinstance(value, list) else []
+    texts = [one_line(item)[:max_chars] for item in items if isinstance(item, str)]
+    return [text for text in texts if text and not says_nothing(text)]
 
 
 def number_in(value: Any) -> int:

@@ -35,6 +35,7 @@ from palimpsest.llm.ask import (
     ReplyModel,
     ask,
     first_text,
+    labels_in,
     list_in,
     number_in,
     says_nothing,
@@ -123,8 +124,6 @@ def _relation(value: Any) -> list[str]:
 
 # What a model replies to the extract stage, and the forms of it that smaller models and Mem0's prompts give.
 
-MAX_LABEL_CHARS = 64
-
 _TEXT_KEYS = ("text", "fact", "memory", "content", "data")
 _ITEM_KEYS = ("text", "fact", "memory")
 _LIST_KEYS = ("facts", "fact", "memories", "memory")
@@ -152,9 +151,9 @@ class FactReply(BaseModel):
             "sources": list(map(number_in, list_in(item.get("sources")))),
             "happened_at": text_in(item.get("happened_at")),
             "valid_from": text_in(item.get("valid_from")),
-            "asks": _labels(item.get("asks"), MAX_HINT_CHARS),
-            "keywords": _labels(item.get("keywords")),
-            "tags": _labels(item.get("tags")),
+            "asks": labels_in(item.get("asks"), MAX_HINT_CHARS),
+            "keywords": labels_in(item.get("keywords")),
+            "tags": labels_in(item.get("tags")),
             "entities": entities_in(item.get("entities")),
             "relations": relations_in(item.get("relations")),
         }
@@ -238,12 +237,6 @@ def _asked(value: Any) -> Any:
 
 def _fact_text(item: Mapping[str, Any]) -> str:
     return next((item[key] for key in _TEXT_KEYS if isinstance(item.get(key), str)), "")
-
-
-def _labels(value: Any, max_chars: int = MAX_LABEL_CHARS) -> list[str]:
-    items = list_in(value) if isinstance(value, list) else []
-    labels = [one_line(item)[:max_chars] for item in items if isinstance(item, str)]
-    return [label for label in labels if label and not says_nothing(label)]
 
 
 # What a fact names and states, read from a model's reply. What is left out is counted, so that the caller is told.

@@ -17,6 +17,7 @@ from sqlalchemy import Connection, and_, exists, func, insert, select, update
 from palimpsest.core.clock import iso
 from palimpsest.core.errors import InputError, StaleDecisionError
 from palimpsest.core.models import (
+    ENRICH,
     Annotation,
     AppliedWrite,
     Decision,
@@ -130,6 +131,8 @@ def apply(conn: Connection, full_text: FullText, write: Write, now: datetime, ma
         _refuse_too_many(conn, write.scope.user_id, before, max_memories)
     on_pinned = memory_queries.check(conn, tx.pinned, may_exceed=write.undo is not None)
     touched.messages.update(documents.put(conn, write.gists, write.vectors, write.embedder))
+    if write.provenance.stage == ENRICH:  # whoever read these memories need not read them again
+        touched.annotated, touched.memories = touched.memories, set()
     contextual_keys.index(conn, full_text, touched, now)
     if write.summary is not None and write.summary.scope.with_general:  # the others see less than the scope says
         _store_summary(conn, write.summary, write.provenance)

@@ -30,6 +30,7 @@ from palimpsest.core.models import Event, Memory, Outcome, Scope
 from palimpsest.store.entries import meta_value, set_meta
 from palimpsest.store.rows import among, is_scope, scope_values, sees, to_memory, to_scope
 from palimpsest.store.schema import UNREPORTED, conversations, history, jobs, memories, memory_sources, messages
+from palimpsest.store.transaction import next_edit_number, reserve_edit_numbers
 
 # The states of a job: waiting, and when it is tried again.
 
@@ -53,7 +54,7 @@ def failed(row: Row[Any], now: datetime) -> dict[str, Any]:
 
 # Read jobs: work that waits, that was done, or that failed.
 
-JobKind: TypeAlias = Literal["learn", "capture", "summarize", "link", "expire", "gist"]
+JobKind: TypeAlias = Literal["learn", "capture", "summarize", "link", "expire", "gist", "enrich"]
 """What kinds of work are done later. `learn` and `capture` extract facts from messages, `capture` from those that hooks
 captured. The others make views of what is known."""
 
@@ -61,10 +62,10 @@ TOLD_KINDS: tuple[JobKind, ...] = ("learn", "capture")
 """The kinds of which replies say how they ended, because somebody said what was learned. The others are silent unless
 they fail for good."""
 
-ORDER: tuple[JobKind, ...] = ("expire", "learn", "capture", "gist", "link", "summarize")
+ORDER: tuple[JobKind, ...] = ("expire", "learn", "capture", "gist", "link", "summarize", "enrich")
 """In which order kinds are worked on, of jobs that are due. Expiry takes milliseconds, and without it a search says
 what no longer holds. Then comes what people said, and then what is made of it: a link needs the memories, and a
-summary should rest on all of them."""
+summary should rest on all of them. Nobody waits for hints."""
 
 OVERDUE = timedelta(hours=1)
 """A job that has been due for this long goes before all that are not, whatever its kind: without it, an
@@ -79,6 +80,9 @@ MEMORIES = "memories"
 """The key in the payload of a job of the ids of the memories that it is about, if it is about memories."""
 
 ID_LISTS = (MESSAGES, MEMORIES)
+
+EDIT = "edit"
+"""The key in the payload of a job of the number that all its writes have, so that one undo takes them back."""
 
 TAKEN = "taken"
 """The key in a stored payload of the lists that an attempt began with. What lies beside it was added since."""
@@ -485,6 +489,14 @@ def _after_failure(kind: JobKind, failed_at: datetime, now: datetime) -> dict[st
         return tried_again(now + DEBOUNCE)
     due_at = max(now + DEBOUNCE, failed_at + PAUSES[-1])
     return {"state": "waiting", "due_at": due_at, "attempts": len(PAUSES), "finished_at": None}
+
+
+def queue_enrichment(conn: Connection, scope: Scope, memory_ids: Sequence[str], now: datetime) -> int:
+    """Queue memories that are to get hints, and return the number of the edit that will give them."""
+    edit = next_edit_number(conn)
+    reserve_edit_numbers(conn, edit)
+    enqueue(conn, "enrich", scope, {MEMORIES: list(memory_ids), EDIT: edit}, now)
+    return edit
 
 
 def queue_session(conn: Connection, user_id: str, client: str, session: str, minimum: int, now: datetime) -> int:

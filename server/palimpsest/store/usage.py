@@ -298,8 +298,8 @@ def _outdated(since: datetime | None) -> Select[tuple[int]]:
 def erase_recalls(conn: Connection, user_id: str, owner_ids: Sequence[str], texts: Sequence[str]) -> None:
     """Erase the recalls of a user that brought back one of some memories and messages, or whose question may quote it.
 
-    `texts` are those of the memories and messages, and their hints. A question may quote them if it has a word of theirs, apart from
-    function words.
+    `texts` are those of the memories and messages, and their hints. A question may quote them if it has a word of
+    theirs, apart from function words.
     """
     erased = set(conn.execute(select(recalled.c.recall_seq).where(among(recalled.c.owner_id, owner_ids))).scalars())
     words = content_words(" ".join(texts))

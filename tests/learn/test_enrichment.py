@@ -1,0 +1,177 @@
+"""Old memories get hints from a model in the background: once, within the daily limit, and as one edit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from palimpsest.core.errors import InputError
+from palimpsest.core.models import Decision, Event, Fact, Undo
+from palimpsest.learn.enrichment import AT_ONCE
+from palimpsest.learn.job_runner import work_on_jobs
+from palimpsest.memory import Memory
+from tests.support.ledger_access import write_decisions
+from tests.support.memory import ALICE, StoppedClock, add_text, memory_in
+from tests.support.scripted_model import given, memory_with
+
+pytestmark = pytest.mark.anyio
+
+DOCTOR = "Dr. Osei sees people without an appointment on Tuesdays"
+ASK, WORD = "When can I walk in at the surgery?", "general practitioner"
+
+
+def hints(number: int, *asks: str, words: tuple[str, ...] = (WORD,)) -> dict[str, Any]:
+    return {"memory": number, "asks": list(asks or (ASK,)), "words": list(words)}
+
+
+def model(request: dict[str, Any]) -> str:
+    """Give each memory hints that name it."""
+    memories = given(request, "Memories")
+    return json.dumps({"hints": [hints(item["id"], f"Who wants {item['text']}?") for item in memories]})
+
+
+@dataclass(frozen=True)
+class Meanwhile:
+    """A model that does something before it answers."""
+
+    model: Any
+    meanwhile: Callable[[], Awaitable[None]]
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a part of the model."""
+        return getattr(self.model, name)
+
+    async def complete(self, messages: Sequence[Mapping[str, str]], schema: Mapping[str, Any] | None) -> str:
+        """Answer as the model does."""
+        await self.meanwhile()
+        return await self.model.complete(messages, schema)
+
+
+async def work(memory: Memory, clock: StoppedClock) -> None:
+    clock.forward(minutes=1)
+    await work_on_jobs(memory.engine, memory.engine.own_model)
+
+
+async def hints_of(memory: Memory, *memory_ids: str) -> list[tuple[str, ...]]:
+    return [(await memory.history(ALICE, memory_id))[0].keywords for memory_id in memory_ids]
+
+
+async def test_an_old_memory_is_found_in_other_words_until_one_undo_takes_all_hints(tmp_path: Path) -> None:
+    """What has hints keeps them, the text and its date stay, and the summary is not out of date."""
+    clock = StoppedClock()
+    replies = [json.dumps({"summary": "Much."}), json.dumps({"hints": [hints(0), hints(1, "Who sings?")]})]
+    async with memory_with(replies, tmp_path, clock) as (memory, _):
+        other, doctor = await add_text(memory, "Bea is a soprano"), await add_text(memory, DOCTOR)
+        given_before = await add_text(memory, "Cem paints", hints=("Who is an artist?",))
+        await memory.summary(ALICE, refresh=True)
+        queued = await memory.care.enrich()
+        later = await add_text(memory, "Dan moved to Lima")
+        before = await memory.get(ALICE, doctor)
+        await work(memory, clock)
+        assert await hints_of(memory, doctor, other, given_before, later) == [
+            (ASK, WORD),
+            ("Who sings?", WORD),
+            ("Who is an artist?",),
+            (),
+        ]
+        after, versions = await memory.history(ALICE, doctor)
+        assert (after.text, after.stated_at, versions[-1].edit) == (DOCTOR, before.stated_at, queued.edit)
+        assert (versions[-1].provenance.stage, versions[-1].provenance.model) == ("enrich", "scripted")
+        assert (await memory.summary(ALICE)).changes_since == 1
+        assert (await memory.search(ALICE, ASK)).hits[0].text == DOCTOR
+        (hit, *_) = (await memory.search(ALICE, "practitioner")).hits
+        assert hit.text in {DOCTOR, "Bea is a soprano"}
+        await memory.undo(ALICE, Undo(queued.edit))
+        assert await hints_of(memory, doctor, other, given_before) == [(), (), ("Who is an artist?",)]
+
+
+async def test_the_daily_limit_stops_it_and_the_next_day_goes_on_with_the_same_edit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An undo in between ends it: what was taken back is not written again, nor what was still to come."""
+    monkeypatch.setenv("PALIMPSEST_BACKGROUND", '{"calls_per_day": 1}')
+    clock = StoppedClock()
+    async with memory_with(model, tmp_path, clock) as (memory, server):
+        write_decisions(memory, *(Decision(Event.ADD, Fact(f"boat {number}")) for number in range(3 * AT_ONCE)))
+        ids = [stored.id for stored in (await memory.scope_contents(ALICE)).memories]
+        queued = await memory.care.enrich()
+        assert (queued.without, queued.chosen, queued.calls) == (len(ids), len(ids), 3)
+        await work(memory, clock)
+        (report,) = await memory.care.jobs()
+        assert report.job.error.endswith(f"This goes on tomorrow (UTC). {2 * AT_ONCE} memories still to get hints.")
+        assert (await memory.care.enrich(dry_run=True)).without == 2 * AT_ONCE
+        clock.forward(days=1)
+        await work(memory, clock)
+        assert sum(map(bool, await hints_of(memory, *ids))) == 2 * AT_ONCE
+        await memory.undo(ALICE, Undo(queued.edit))
+        clock.forward(days=1)
+        await work(memory, clock)
+        assert not any(await hints_of(memory, *ids))
+        assert len(server.chat_requests) == 2
+        assert [report.job.state for report in await memory.care.jobs()] == ["done"]
+        assert (await memory.care.enrich(5)).chosen == 5
+        await work(memory, clock)
+        assert sum(map(bool, await hints_of(memory, *ids))) == 5
+
+
+async def test_what_is_edited_while_the_model_thinks_is_left_alone(tmp_path: Path) -> None:
+    """The rest of the reply counts. The next run gives the new text hints, but what has some keeps them."""
+    clock = StoppedClock()
+    async with memory_with(model, tmp_path, clock) as (memory, _):
+        first, second, third = [await add_text(memory, text) for text in ("Ana rows", "Bea sings", "Cem paints")]
+
+        async def edit() -> None:
+            await memory.update(ALICE, first, text="Ana swims")
+            await memory.update(ALICE, second, hints=["Who performs?"])
+
+        await memory.care.enrich()
+        clock.forward(minutes=1)
+        await work_on_jobs(memory.engine, Meanwhile(memory.engine.model, edit))
+        assert await hints_of(memory, first, second, third) == [(), ("Who performs?",), ("Who wants Cem paints?", WORD)]
+        await memory.care.enrich()
+        await work(memory, clock)
+        assert await hints_of(memory, first) == [("Who wants Ana swims?", WORD)]
+        assert await hints_of(memory, second) == [("Who performs?",)]
+
+
+@pytest.mark.parametrize(
+    ("reply", "expected"),
+    [
+        ([hints(0), hints(7)], [(ASK, WORD), ()]),
+        ([hints(1, *"abcdef", words=tuple(map(str, range(20))))], [(), ("a", "b", *map(str, range(6)))]),
+        ([hints(0, words=("none", "N/A", "  ", WORD)), {"memory": 1}], [(ASK, WORD), ()]),
+        ([hints(0, "What is my password? hunter2-Xy7!qq", words=("password: hunter2-Xy7!qq",))], None),
+        ("I am sorry, I cannot do that.", [(), ()]),
+    ],
+    ids=["an unknown id", "too many", "nothing said", "a secret", "nonsense"],
+)
+async def test_what_a_model_may_reply(tmp_path: Path, reply: Any, expected: list[tuple[str, ...]] | None) -> None:
+    """It is asked once more. Then what can be used is, and a job that got nothing says why."""
+    clock = StoppedClock()
+    text = reply if isinstance(reply, str) else json.dumps({"hints": reply})
+    async with memory_with([text, text], tmp_path, clock) as (memory, server):
+        second, first = await add_text(memory, "Bea sings"), await add_text(memory, DOCTOR)
+        await memory.care.enrich()
+        await work(memory, clock)
+        found = await hints_of(memory, first, second)
+        (report,) = await memory.care.jobs()
+        assert len(server.chat_requests) == 2
+        assert (report.job.state, report.job.attempts) == (("waiting", 1) if expected == [(), ()] else ("done", 0))
+        if expected is None:
+            assert "hunter2" not in json.dumps(found)
+        else:
+            assert found == expected
+
+
+async def test_without_a_model_it_says_what_to_do(tmp_path: Path) -> None:
+    async with memory_in(tmp_path) as memory:
+        await add_text(memory, DOCTOR)
+        assert (await memory.care.enrich(dry_run=True)).without == 1
+        with pytest.raises(InputError, match=r"palimpsest setup chooses one.* update_memory"):
+            await memory.care.enrich()
+        assert await memory.care.jobs() == []
