@@ -42,14 +42,21 @@ class Meanwhile:
     model: Any
     meanwhile: Callable[[], Awaitable[None]]
 
-    def __getattr__(self, name: str) -> Any:
-        """Return a part of the model."""
-        return getattr(self.model, name)
+    @property
+    def name(self) -> str:
+        """Return the model's name."""
+        return self.model.name
 
     async def complete(self, messages: Sequence[Mapping[str, str]], schema: Mapping[str, Any] | None) -> str:
         """Answer as the model does."""
         await self.meanwhile()
         return await self.model.complete(messages, schema)
+
+    async def check(self) -> None:
+        """Do nothing."""
+
+    async def aclose(self) -> None:
+        """Do nothing."""
 
 
 async def work(memory: Memory, clock: StoppedClock) -> None:
@@ -71,7 +78,7 @@ async def test_an_old_memory_is_found_in_other_words_until_one_undo_takes_all_hi
         await memory.summary(ALICE, refresh=True)
         queued = await memory.care.enrich()
         later = await add_text(memory, "Dan moved to Lima")
-        before = await memory.get(ALICE, doctor)
+        before, _ = await memory.history(ALICE, doctor)
         await work(memory, clock)
         assert await hints_of(memory, doctor, other, given_before, later) == [
             (ASK, WORD),

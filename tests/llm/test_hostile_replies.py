@@ -20,13 +20,12 @@ from palimpsest.core.errors import ReplyError
 from palimpsest.core.models import ENTITY_TYPES, MAX_NAME_CHARS, Decision, Event, Fact, Memory, name_key, relation_key
 from palimpsest.learn.engine import NEEDED_PROMPTS
 from palimpsest.learn.summaries.summary_kinds import memory_item
-from palimpsest.llm.ask import MAX_REPLY_CHARS, MAX_SHOWN_CHARS, ReplyModel, read, says_nothing
+from palimpsest.llm.ask import MAX_LABEL_CHARS, MAX_REPLY_CHARS, MAX_SHOWN_CHARS, ReplyModel, read, says_nothing
 from palimpsest.llm.decide import MAX_TEXT_CHARS, DecideReply, decide
 from palimpsest.llm.extract import (
     MAX_ENTITIES,
     MAX_FACT_CHARS,
     MAX_FACTS,
-    MAX_LABEL_CHARS,
     MAX_LABELS,
     MAX_RELATIONS,
     Conversation,

@@ -190,12 +190,12 @@ def test_the_error_about_a_faulty_file_names_the_file_and_the_fault(
 
 def test_what_is_no_prompt_file_is_refused(tmp_path: Path) -> None:
     """Guards against misspelt names of files, prompts and folders, which would have no effect, and other encodings."""
-    with pytest.raises(PromptError, match=r"'translate'.*decide, extract"):
+    with pytest.raises(PromptError, match=r"'translate'.*decide, enrich, extract"):
         prompt_files().get("translate")
     with pytest.raises(PromptError, match=r"prompts_dir .*absent"):
         prompt_files(tmp_path / "absent").check()
     path = write_prompt(tmp_path, name="decision")
-    with pytest.raises(PromptError, match=r"'decision'.*about, day, decide, extract, .*summarize"):
+    with pytest.raises(PromptError, match=r"'decision'.*about, day, decide, enrich, extract, .*summarize"):
         prompt_files(tmp_path).check()
     path = path.rename(tmp_path / "decide.md")
     path.write_bytes(b"\xff\xfe\x00---")
