@@ -74,14 +74,6 @@ def messages_before(conn: Connection, scope: Scope, message_id: str, limit: int)
     return _newest(conn, limit, is_scope(messages, scope), messages.c.deleted_at.is_(None), messages.c.seq < first)
 
 
-def messages_since(conn: Connection, scope: Scope, since: datetime, limit: int) -> list[Message]:
-    """Return the newest living messages that the scope sees and that were said since a time, oldest first.
-
-    Messages with a forgotten fact are left out.
-    """
-    return _newest(conn, limit, is_living(messages, scope), messages.c.said_at >= since)
-
-
 def _newest(conn: Connection, limit: int, *conditions: ColumnElement[bool]) -> list[Message]:
     """Return those of the newest `limit` messages of conversations under some conditions that nobody forgot."""
     query = select(messages).where(*conditions, IS_SAID).order_by(messages.c.seq.desc()).limit(limit)

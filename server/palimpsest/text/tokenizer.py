@@ -51,11 +51,6 @@ _ARABIC_VOWELS = frozenset("\u0627\u0623\u0625\u0622\u0648\u064a\u0649\u0629\u06
 MIN_CONSONANTS = 2
 """Fewer consonants are too common to identify a word."""
 
-_CYRILLIC_VOWELS = re.compile(
-    "[\u0430\u0435\u0438\u043e\u0443\u044b\u044d\u044e\u044f\u0439\u044c\u044a\u0456\u0457\u0454]"
-)
-"""The vowels and the letters й, ь and ъ. The stems of two forms of a word may differ in one of these letters."""
-
 UNSPACED_CHARS = (
     # Thai and Lao; Myanmar; Khmer; Hiragana and Katakana; Hangul is spaced, but words carry their particles; Han
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\uac00-\ud7af"
@@ -136,22 +131,6 @@ def fold_case_and_marks(text: str) -> str:
     if lowered.isascii():
         return lowered
     return unicodedata.normalize("NFKC", _without_marks(unicodedata.normalize("NFKD", lowered)))
-
-
-def is_cyrillic(token: str) -> bool:
-    """Return whether a token is written in Cyrillic."""
-    return not token.isascii() and _script(token) == "CYRILLIC"
-
-
-def differ_by_fleeting_vowel(stem: str, other: str) -> bool:
-    """Return whether two Cyrillic stems are equal except for a fleeting vowel.
-
-    Such a vowel occurs in some forms of a word only, as in "лев" and "льва".
-    """
-    if abs(len(stem) - len(other)) > 1:
-        return False
-    consonants = _CYRILLIC_VOWELS.sub("", stem)
-    return len(consonants) >= MIN_CONSONANTS and consonants == _CYRILLIC_VOWELS.sub("", other)
 
 
 def count_tokens(text: str) -> int:
