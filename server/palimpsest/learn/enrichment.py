@@ -12,11 +12,11 @@ from palimpsest.core.protocols import LanguageModel
 from palimpsest.learn.commit import apply_decisions, embed_texts
 from palimpsest.learn.edit import with_labels
 from palimpsest.learn.engine import Engine
-from palimpsest.learn.linking import BACKGROUND, MAX_TRIES, PIECES
+from palimpsest.learn.linking import BACKGROUND, MAX_TRIES
 from palimpsest.learn.sanitize import Cleaner
 from palimpsest.llm import enrich as stage
+from palimpsest.store import history
 from palimpsest.store import jobs as job_queries
-from palimpsest.store import memories as memory_queries
 from palimpsest.store.jobs import EDIT, Job, JobEnd
 from palimpsest.text.display import counted
 from palimpsest.text.redaction import is_marker
@@ -48,7 +48,7 @@ async def queue_enrichment(engine: Engine, scope: Scope, limit: int | None, *, d
 
     Raises InputError if there is no model that the background can ask.
     """
-    without = await engine.read(lambda conn: memory_queries.without_hints(conn, scope))
+    without = await engine.read(lambda conn: history.without_hints(conn, scope))
     chosen = without[:limit]
     if dry_run or not chosen:
         return Enrichment(len(without), len(chosen))
@@ -63,26 +63,25 @@ async def queue_enrichment(engine: Engine, scope: Scope, limit: int | None, *, d
 
 
 async def enrich(engine: Engine, model: LanguageModel, job: Job) -> JobEnd:
-    """Give the memories of a job hints, as far as they have none. All of it is one edit, whose number the job has.
+    """Give the next memories of a job hints. What a run does is one edit, whose number the job has.
 
     Raises ModelError, PromptError and LedgerError; what was done so far is kept.
     """
     edit = int(job.payload[EDIT])
-    waiting = await engine.read(lambda conn: memory_queries.left_to_enrich(conn, job.memory_ids, edit))
+    waiting = await engine.read(lambda conn: history.left_to_enrich(conn, job.memory_ids, edit))
     prompt = engine.prompts.get("enrich")
     provenance = Provenance(ENRICH, model.name, prompt.fingerprint, BACKGROUND)
-    enriched = 0
-    pieces = [waiting[start : start + AT_ONCE] for start in range(0, len(waiting), AT_ONCE)]
-    for done, piece in enumerate(pieces):
-        if done >= PIECES and enriched:  # without any, the next attempt would begin with the same ones
-            return JobEnd(is_unfinished=True)
+    for start in range(0, len(waiting), AT_ONCE):
+        piece = waiting[start : start + AT_ONCE]
         try:
             found = await stage.enrich(model, prompt, piece)
         except DailyLimitError as error:
-            left = len(waiting) - done * AT_ONCE
-            raise DailyLimitError(f"{error} {counted(left, 'memory')} still to get hints.") from error
-        cleaned = await engine.run(partial(_cleaned, engine, found))
-        enriched += await _give(engine, job.scope, edit, piece, cleaned, provenance)
+            left = counted(len(waiting) - start, "memory")
+            raise DailyLimitError(f"{error} {left} still to get hints.") from error
+        hints = await engine.run(partial(_cleaned, engine, found))
+        if await _give(engine, job.scope, edit, piece, hints, provenance):
+            return JobEnd(is_unfinished=start + AT_ONCE < len(waiting))
+        # Without any, the next attempt would begin with the same ones.
     return JobEnd()
 
 
@@ -103,23 +102,24 @@ async def _give(
     memories: Sequence[Memory],
     hints: Mapping[str, tuple[str, ...]],
     provenance: Provenance,
-) -> int:
-    """Give memories hints and return how many got some. One that changed since the model was asked stays as it is."""
+) -> bool:
+    """Give memories hints and return whether any got some. What changed since the model was asked stays as it is."""
     keys = [key_text(each.text, hints[each.id]) for each in memories if each.id in hints]
     vectors, _ = await embed_texts(engine, keys)  # what cannot be embedded now waits for the background
+    revisions = {each.id: each.revision for each in memories}
     for _ in range(MAX_TRIES):
-        present = await engine.read(lambda conn: memory_queries.memories_by_id(conn, list(hints)))
-        same = [each for each in memories if each.id in present and present[each.id].revision == each.revision]
+        present = await engine.read(lambda conn: history.left_to_enrich(conn, list(hints), edit))
+        same = [each for each in present if each.revision == revisions[each.id]]
         decisions = [
             Decision(Event.UPDATE, with_labels(each, Fact(""), each.tags, hints[each.id]), each.id, sets_labels=True)
             for each in same
         ]
         if not decisions:
-            return 0
+            return False
         read = {each.id: each.revision for each in same}
         try:
             await apply_decisions(engine, scope, decisions, provenance, vectors=vectors, read=read, edit=edit)
         except StaleDecisionError:
             continue
-        return len(same)
+        return True
     raise StaleDecisionError("memories kept changing while hints were written for them")

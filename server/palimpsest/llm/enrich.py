@@ -5,7 +5,7 @@ The model sees small integers instead of ids, as for links.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -14,7 +14,7 @@ from pydantic import BaseModel, model_validator
 from palimpsest.core.models import Memory
 from palimpsest.core.protocols import LanguageModel
 from palimpsest.core.validation import MAX_HINT_CHARS, object_of
-from palimpsest.llm.ask import ReplyModel, ask, labels_in, list_in, number_in, without_empty
+from palimpsest.llm.ask import ReplyModel, ask, labels_in, list_in, number_in
 from palimpsest.llm.prompts import Prompt
 from palimpsest.text.display import shorten_to_tokens
 
@@ -48,14 +48,7 @@ class HintsReply(BaseModel):
 class EnrichReply(ReplyModel):
     """The model's reply: `{"hints": […]}`, or the bare list."""
 
-    LIST_KEY = "hints"
-
     hints: list[HintsReply]
-
-    @classmethod
-    def is_item(cls, value: Mapping[str, Any]) -> bool:
-        """Return whether a value has the hints for one memory, without a list around it."""
-        return "asks" in value or "words" in value
 
     @model_validator(mode="before")
     @classmethod
@@ -69,10 +62,7 @@ async def enrich(model: LanguageModel, prompt: Prompt, memories: Sequence[Memory
     A memory for which the model gives none in either reply is left out, and so is what is wrong in the second reply.
     """
     shown = [
-        {
-            "id": number,
-            **without_empty(text=shorten_to_tokens(memory.text, MAX_TEXT_TOKENS), context=memory.context),
-        }
+        {"id": number, "text": shorten_to_tokens(memory.text, MAX_TEXT_TOKENS)}
         for number, memory in enumerate(memories)
     ]
     messages = prompt.render(memories=shown)

@@ -26,6 +26,8 @@ from sqlalchemy import (
 )
 
 from palimpsest.core.models import (
+    ENRICH,
+    UNDO,
     Edit,
     Event,
     Memory,
@@ -38,7 +40,7 @@ from palimpsest.core.models import (
     has_expired,
 )
 from palimpsest.store.messages import sources_of
-from palimpsest.store.rows import Query, among, listed, sees, to_history, to_memory, to_message, with_state
+from palimpsest.store.rows import Query, among, is_living, listed, sees, to_history, to_memory, to_message, with_state
 from palimpsest.store.schema import (
     HISTORIES,
     History,
@@ -123,12 +125,6 @@ def messages_at(conn: Connection, scope: Scope, instant: datetime) -> list[Messa
         .order_by(messages.c.seq)
     )
     return [to_message(row) for row in conn.execute(query)]
-
-
-def hints_of(conn: Connection, memory_ids: Sequence[str]) -> list[str]:
-    """Return the hints that memories have or had, each once."""
-    states = conn.execute(select(history.c.state).where(among(history.c.memory_id, memory_ids))).scalars()
-    return list(dict.fromkeys(hint for state in states for hint in state.get("keywords", ())))
 
 
 def owners_of_passage(conn: Connection, scope: Scope, passage: str) -> tuple[list[str], int]:
@@ -270,3 +266,35 @@ def _steps(of: History, scope: Scope, numbers: Sequence[int]) -> Query:
         *(table.c[name] if name in table.c else literal("").label(name) for name in ("model", "prompt")),
         table.c.caller,
     ).where(table.c.change.in_(numbers), _is_seen(of.owners, of.owner_id, scope))
+
+
+# Hints: which memories have none, which a run is still to give some, and all that memories ever had.
+
+
+def without_hints(conn: Connection, scope: Scope) -> list[str]:
+    """Return the ids of the living memories that a scope sees and that have no hints, the newest first."""
+    query = select(memories.c.id, memories.c.keywords).where(is_living(memories, scope)).order_by(memories.c.seq.desc())
+    return [row.id for row in conn.execute(query) if not row.keywords]
+
+
+def left_to_enrich(conn: Connection, ids: Sequence[str], edit: int) -> list[Memory]:
+    """Return the living memories without hints that come after the last one that an edit gave hints, in order.
+
+    If somebody undid the edit, these are none.
+    """
+    of_edit = and_(history.c.change == edit, history.c.stage == ENRICH)
+    enriched = set(conn.execute(select(history.c.memory_id).where(of_edit)).scalars())
+    by_undo = or_(history.c.stage == f"{UNDO} {edit}", history.c.stage.like(f"{UNDO} since %"))
+    undone = select(history.c.seq).where(among(history.c.memory_id, enriched), history.c.change > edit, by_undo)
+    if conn.execute(undone.limit(1)).first() is not None:
+        return []
+    left = ids[max((place for place, memory_id in enumerate(ids, 1) if memory_id in enriched), default=0) :]
+    query = select(memories).where(among(memories.c.id, left), memories.c.deleted_at.is_(None))
+    found = {row.id: to_memory(row) for row in conn.execute(query) if not row.keywords}
+    return [found[memory_id] for memory_id in left if memory_id in found]
+
+
+def hints_of(conn: Connection, memory_ids: Sequence[str]) -> list[str]:
+    """Return the hints that memories have or had, each once."""
+    states = conn.execute(select(history.c.state).where(among(history.c.memory_id, memory_ids))).scalars()
+    return list(dict.fromkeys(hint for state in states for hint in state.get("keywords", ())))

@@ -13,18 +13,7 @@ from sqlalchemy import ColumnElement, Connection, Text, and_, bindparam, cast, f
 
 from palimpsest.core.clock import first_instant
 from palimpsest.core.errors import InputError, Remedy
-from palimpsest.core.models import (
-    CAPTURED,
-    ENRICH,
-    EXPIRES_AT,
-    ORIGIN,
-    PINNED,
-    UNDO,
-    USER_NAME,
-    Memory,
-    Scope,
-    has_expired,
-)
+from palimpsest.core.models import CAPTURED, EXPIRES_AT, ORIGIN, PINNED, USER_NAME, Memory, Scope, has_expired
 from palimpsest.core.validation import json_object, one_line
 from palimpsest.store.rows import (
     Query,
@@ -46,7 +35,6 @@ from palimpsest.store.schema import (
     IS_SAID,
     TELLS_A_NAME,
     TIME_ABOUT,
-    history,
     memories,
     memory_sources,
     messages,
@@ -134,29 +122,6 @@ def projects_of(conn: Connection, user_id: str) -> list[str]:
         .order_by(memories.c.project)
     )
     return list(conn.execute(query).scalars())
-
-
-def without_hints(conn: Connection, scope: Scope) -> list[str]:
-    """Return the ids of the living memories that a scope sees and that have no hints, the newest first."""
-    query = select(memories.c.id, memories.c.keywords).where(is_living(memories, scope)).order_by(memories.c.seq.desc())
-    return [row.id for row in conn.execute(query) if not row.keywords]
-
-
-def left_to_enrich(conn: Connection, ids: Sequence[str], edit: int) -> list[Memory]:
-    """Return the living memories without hints that come after the last one that an edit gave hints, in order.
-
-    If somebody undid the edit, these are none.
-    """
-    of_edit = and_(history.c.change == edit, history.c.stage == ENRICH)
-    enriched = set(conn.execute(select(history.c.memory_id).where(of_edit)).scalars())
-    by_undo = or_(history.c.stage == f"{UNDO} {edit}", history.c.stage.like(f"{UNDO} since %"))
-    undone = select(history.c.seq).where(among(history.c.memory_id, enriched), history.c.change > edit, by_undo)
-    if conn.execute(undone.limit(1)).first() is not None:
-        return []
-    last = max((place for place, memory_id in enumerate(ids) if memory_id in enriched), default=-1)
-    found = memories_by_id(conn, ids[last + 1 :])
-    waiting = [found[memory_id] for memory_id in ids[last + 1 :] if memory_id in found]
-    return [memory for memory in waiting if memory.deleted_at is None and not memory.keywords]
 
 
 def memories_by_id(conn: Connection, ids: Sequence[str]) -> dict[str, Memory]:
