@@ -47,8 +47,8 @@ BOUNDS = messages.MessageBounds(["user"], ["Ana"], ["3a"], NOW, NOW, [1, 2], ["3
 
 MODULES = (entries, history, jobs, memories, messages, summaries)
 WRITES = {
-    jobs: "enqueue enqueue_all insert_job queue_session begin_call end_call erase move replace_owner take progress "
-    "finish interrupt postpone retry mark_reported",
+    jobs: "enqueue enqueue_all insert_job queue_enrichment queue_session begin_call end_call erase move replace_owner "
+    "take progress finish interrupt postpone retry mark_reported",
     summaries: "put store erase_of",
     entries: "set_meta",
 }
@@ -56,7 +56,7 @@ WRITES = {
 
 VALUES: dict[str, Any] = {
     **dict.fromkeys(("now", "soon", "since", "until", "instant", "day"), NOW),
-    **dict.fromkeys(("limit", "count", "row", "after", "base_id", "log_number", "summary_id"), 1),
+    **dict.fromkeys(("limit", "count", "row", "after", "base_id", "log_number", "summary_id", "edit"), 1),
     **dict.fromkeys(("seqs", "numbers"), (1, 2)),
     **dict.fromkeys(("hashes", "content_hashes"), ("3a",)),
     **dict.fromkeys(("last", "summary"), SUMMARY),
