@@ -10,12 +10,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from huggingface_hub import close_session
 
+from palimpsest.core.errors import ModelFetchError
 from palimpsest.embed import hub as hub_module
-from palimpsest.embed.hub import catalogue
+from palimpsest.embed.hub import catalogue, fetch
 from tests.support.command_line import palimpsest, palimpsest_json, palimpsest_process
 from tests.support.environment import STATIC_EMBEDDER
-from tests.support.model_hub import MODEL, ModelHub, model_hub
+from tests.support.model_hub import FAR_HUB, MODEL, ModelHub, model_hub
 
 TEXTS = ("Anna lives in Lyon", "the violin of Anna is old", "Anna has a violin in Lyon")
 
@@ -124,6 +126,35 @@ def test_an_interrupted_download_goes_on_where_it_ended(
     palimpsest(tmp_path, "embedder", "use", "tiny-embedder", "--yes", settings=env)
     assert hub.got() == [("model_quantized.onnx", f"bytes={size // 2 // 100 * 100}-"), ("tokenizer.json", "")]
     assert not list(folder_of(tmp_path).rglob("*.partial"))
+
+
+def test_progress_counts_what_was_there_before(tmp_path: Path, hub: ModelHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards the bar of a person who waits: it rises from what is there to the whole."""
+    monkeypatch.setattr("huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE", 100)
+    monkeypatch.setattr(hub_module, "MEGABYTE", 1)
+    model, seen = catalogue()["tiny-embedder"], list[tuple[int, int]]()
+
+    def note(done: int, total: int) -> None:
+        seen.append((done, total))
+
+    hub.cuts = "once"
+    with pytest.raises(ModelFetchError, match="503"):
+        fetch(model, tmp_path / "model", note, endpoint=hub.endpoint)
+    reached, hub.cuts = seen[-1][0], ""
+    seen.clear()
+    fetch(model, tmp_path / "model", note, endpoint=hub.endpoint)
+    assert 0 < reached == seen[0][0]
+    assert seen == sorted(seen)
+    assert seen[-1] == (model.megabytes, model.megabytes)
+
+
+def test_a_proxy_of_the_environment_is_used(tmp_path: Path, hub: ModelHub) -> None:
+    """Many companies let nothing out but by their proxy."""
+    close_session()  # it read the variables of the test before
+    env = {**variables(hub), "HF_ENDPOINT": FAR_HUB, "HTTP_PROXY": hub.endpoint}
+    palimpsest(tmp_path, "reranker", "use", "tiny-reranker", settings=env)
+    close_session()
+    assert {path.startswith(FAR_HUB) for _, path, _ in hub.requests} == {True}
 
 
 @pytest.mark.parametrize("names_hashes", [True, False])

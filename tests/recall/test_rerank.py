@@ -62,12 +62,12 @@ def judged(body: dict[str, Any]) -> dict[str, Any]:
     return {"results": [{"index": index, "relevance_score": score} for score, index in sorted(scores, reverse=True)]}
 
 
-async def found(folder: Path, **config: Any) -> SearchResult:
-    """Return what a search of a new memory finds with a reranker, or without one."""
+async def found(folder: Path, count: int, **config: Any) -> SearchResult:
+    """Return what a search of a memory of so many texts finds with a reranker, or without one."""
     reranker = {"provider": "endpoint", "config": config} if config else {}
     async with memory_in(folder, embedder={"provider": "static"}, reranker=reranker) as memory:
         if not (await memory.search(ALICE, QUESTION, is_use=False)).hits:
-            for number in range(30):
+            for number in range(count):
                 text = FAVOURITE if number == 7 else f"Anna thinks of coffee as number {number} of her drinks"
                 await memory.add_text(ALICE, text)
         return await memory.search(ALICE, QUESTION, limit=30, max_tokens=4_000, explain=True)
@@ -75,11 +75,11 @@ async def found(folder: Path, **config: Any) -> SearchResult:
 
 async def test_the_first_twenty_are_asked_about_and_ordered_anew(tmp_path: Path) -> None:
     """It receives one request for a search. What is not among the first twenty stays where it was."""
-    before = [hit.text for hit in (await found(tmp_path)).hits]
+    before = [hit.text for hit in (await found(tmp_path, 25)).hits]
     place = before.index(FAVOURITE)
     assert 0 < place < RERANKED
     with endpoint(judged) as (url, requests):
-        result = await found(tmp_path, base_url=url, model="judge", api_key="a-key")
+        result = await found(tmp_path, 25, base_url=url, model="judge", api_key="a-key")
     texts = [hit.text for hit in result.hits]
     assert texts[0] == FAVOURITE
     assert texts[1:] == [text for text in before if text != FAVOURITE], (
@@ -106,10 +106,10 @@ FAILURES: tuple[tuple[Callable[[dict[str, Any]], Any], str], ...] = (
 
 async def test_a_reranker_that_fails_leaves_the_order_and_says_so(tmp_path: Path) -> None:
     """A search must not fail because something optional does."""
-    before = await found(tmp_path)
+    before = await found(tmp_path, 8)
     for answer, reason in FAILURES:
         with endpoint(answer) as (url, _):
-            result = await found(tmp_path, base_url=url, api_key="a-key", timeout=0.2)
+            result = await found(tmp_path, 8, base_url=url, api_key="a-key", timeout=0.2)
         (note,) = result.notes
         assert note.startswith("not reranked: ")
         assert reason in note

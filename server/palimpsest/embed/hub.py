@@ -73,7 +73,8 @@ class HubModel:
     def record(self) -> dict[str, Any]:
         """Return the content of the folder's record."""
         hashes = {path: file.sha256 for path, file in self.files.items()}
-        return {"repository": self.repository, "revision": self.revision, "licence": self.licence, "files": hashes}
+        origin = {"kind": self.kind, "repository": self.repository, "revision": self.revision}
+        return {**origin, "licence": self.licence, "files": hashes}
 
 
 def catalogue() -> dict[str, HubModel]:
@@ -117,7 +118,7 @@ def fetch(model: HubModel, folder: Path, progress: Progress, *, endpoint: str = 
             def received(count: int) -> None:
                 nonlocal done
                 done += count
-                progress(done // MEGABYTE, model.megabytes)
+                progress(min(done // MEGABYTE, model.megabytes), model.megabytes)
 
             _download(model, path, folder / path, received, endpoint)
         _describe(model, folder)

@@ -75,8 +75,8 @@ class OnnxEmbedder:
         self._passage_prefix = _first(passage_prefix, prompts.get("passage"), prompts.get("document"), "")
         self._pooling: Pooling = pooling or _pooling(folder)
         self._max_tokens = max_tokens or min(_max_tokens(folder), MAX_TOKENS)
-        self._tokenizer: Any = self._mapped(lambda: _tokenizer(folder / "tokenizer.json", self._max_tokens))
-        self._session: Any = self._mapped(lambda: _session(model))
+        self._tokenizer: Any = _mapped(folder, lambda: _tokenizer(folder / "tokenizer.json", self._max_tokens))
+        self._session: Any = _mapped(folder, lambda: _session(model))
         # The session has threads of its own, which all work on one text.
         self._workers = Workers(1, lambda _: None)
         self._dims = len(self._vector("a text to try the model with"))
@@ -103,13 +103,13 @@ class OnnxEmbedder:
         return windows(text, MAX_TOKEN_CHARS * self._max_tokens, self._fits)
 
     def _fits(self, text: str) -> bool:
-        encoding = self._mapped(lambda: self._tokenizer.encode(well_formed(self._passage_prefix + text)))
+        encoding = _mapped(self._folder, lambda: self._tokenizer.encode(well_formed(self._passage_prefix + text)))
         return not encoding.overflowing
 
     def _vector(self, text: str) -> Vector:
         """Return the unit vector of a text with its prefix, of shape (dims,)."""
         cut = well_formed(text[: MAX_TOKEN_CHARS * self._max_tokens])
-        output, mask = self._mapped(lambda: self._run(cut))
+        output, mask = _mapped(self._folder, lambda: self._run(cut))
         if output.ndim == 3:  # noqa: PLR2004 - one vector for each token
             if not mask.any():  # an empty text, and a model without special tokens
                 return np.zeros(int(output.shape[-1]), dtype=np.float32)
@@ -128,18 +128,6 @@ class OnnxEmbedder:
         (output,) = self._session.run([name], _inputs(self._session, encoding))
         return np.asarray(output, dtype=np.float32), np.array(encoding.attention_mask, dtype=bool)
 
-    def _mapped(self, work: Callable[[], _T]) -> _T:
-        """Do some work of onnxruntime or of the tokenizer, and raise its errors as ours."""
-        try:
-            return work()
-        except EmbedderError:
-            raise
-        except Exception as error:  # both raise plain exceptions
-            raise EmbedderError(
-                f"the embedder in {self._folder} failed: {str(error)[:300]}. embedder.config.model should be a folder "
-                "with model.onnx and tokenizer.json, as sentence-transformers exports it."
-            ) from error
-
 
 class OnnxReranker:
     """The cross-encoder in a folder, which reads a question and a text together. `timeout` is in seconds.
@@ -157,27 +145,44 @@ class OnnxReranker:
     def scores(self, question: str, texts: Sequence[str]) -> list[float]:
         """Return the logit of each text. Raises RerankerError."""
         try:
-            with self._lock:
-                if self._loaded is None:
-                    model = _model_file(self._folder, "reranker.config.folder")
-                    tokenizer = _tokenizer(self._folder / "tokenizer.json", min(_max_tokens(self._folder), MAX_TOKENS))
-                    self._loaded = tokenizer, _session(model)
-            tokenizer, session = self._loaded
-            ends_at, found = time.monotonic() + self._timeout, list[float]()
-            for text in itertools.takewhile(lambda _: time.monotonic() < ends_at, texts):
-                encoding = tokenizer.encode(well_formed(question), well_formed(text[: MAX_TOKEN_CHARS * MAX_TOKENS]))
-                output = session.run(None, _inputs(session, encoding))[0]
-                found.append(float(np.asarray(output).reshape(-1)[-1]))
+            found = _mapped(self._folder, lambda: self._judge(question, texts), "reranker.config.folder")
         except EmbedderError as error:
             raise RerankerError(str(error)) from error
-        except Exception as error:  # onnxruntime and tokenizers raise plain exceptions
-            raise RerankerError(f"the reranker in {self._folder} failed: {str(error)[:300]}") from error
         done = f"judged {len(found)} of {len(texts)} texts in {self._timeout:g} seconds (reranker.config.timeout)"
         if len(found) < len(texts):
             raise RerankerError(f"the reranker in {self._folder} {done}")
         if not np.isfinite(found).all():
             raise RerankerError(f"the reranker in {self._folder} returned no number. Is it a cross-encoder?")
         return found
+
+    def _judge(self, question: str, texts: Sequence[str]) -> list[float]:
+        """Return the logits of as many texts as are judged in time."""
+        with self._lock:
+            if self._loaded is None:
+                model = _model_file(self._folder, "reranker.config.folder")
+                _digest(self._folder, model, "")
+                tokenizer = _tokenizer(self._folder / "tokenizer.json", min(_max_tokens(self._folder), MAX_TOKENS))
+                self._loaded = tokenizer, _session(model)
+        tokenizer, session = self._loaded
+        ends_at, found = time.monotonic() + self._timeout, list[float]()
+        for text in itertools.takewhile(lambda _: time.monotonic() < ends_at, texts):
+            encoding = tokenizer.encode(well_formed(question), well_formed(text[: MAX_TOKEN_CHARS * MAX_TOKENS]))
+            output = session.run(None, _inputs(session, encoding))[0]
+            found.append(float(np.asarray(output).reshape(-1)[-1]))
+        return found
+
+
+def _mapped(folder: Path, work: Callable[[], _T], setting: str = "embedder.config.model") -> _T:
+    """Do some work of onnxruntime or of the tokenizer, and raise its errors as ours."""
+    try:
+        return work()
+    except EmbedderError:
+        raise
+    except Exception as error:  # both raise plain exceptions
+        raise EmbedderError(
+            f"the {setting.partition('.')[0]} in {folder} failed: {str(error)[:300]}. {setting} should be a folder "
+            "with model.onnx and tokenizer.json, as sentence-transformers exports it."
+        ) from error
 
 
 def _inputs(session: Any, encoding: Any) -> dict[str, Any]:
@@ -260,15 +265,15 @@ def _session(model: Path) -> Any:
 
 def _digest(folder: Path, model: Path, how: str) -> str:
     """Return a short hash of the model's files, and of how they are used. Raises EmbedderError for changed files."""
-    digest, recorded = hashlib.sha256(how.encode()), _read(folder, RECORD).get("files", {})
+    digest, record = hashlib.sha256(how.encode()), _read(folder, RECORD)
     for file in sorted(model.parent.glob(f"{model.name}*")):
         if file.suffix == ".partial":
             continue
         with file.open("rb") as stream:
             found = hashlib.file_digest(stream, "sha256")
-        if recorded.get(file.relative_to(folder).as_posix(), found.hexdigest()) != found.hexdigest():
+        if record and record["files"].get(file.relative_to(folder).as_posix()) != found.hexdigest():
             raise EmbedderError(
-                f"{file} is not what was fetched from the hub. palimpsest embedder use {folder.name} fetches it again."
+                f"{file} is not what was fetched. palimpsest {record['kind']} use {folder.name} fetches it again."
             )
         digest.update(found.digest())
     return digest.hexdigest()[:16]
