@@ -41,7 +41,7 @@ from palimpsest.learn.browsing import Conversations, Projects, in_its_project
 from palimpsest.learn.commit import WriteResult
 from palimpsest.learn.document_pages import Documents
 from palimpsest.learn.edit import Corrections
-from palimpsest.learn.engine import Engine, open_embedder, open_model, open_projection, open_prompts
+from palimpsest.learn.engine import Engine, open_embedder, open_model, open_projection, open_prompts, open_reranker
 from palimpsest.learn.entity_graph import Graph
 from palimpsest.learn.recall_log import FadingMemories, RecallLog
 from palimpsest.learn.summaries import summary_writer
@@ -89,6 +89,7 @@ def open_parts(
             background=settings.background,
             summary_every=settings.summary.every,
             has_links=settings.links == "on",
+            reranker=open_reranker(settings),
         )
     except BaseException:
         ledger.close()

@@ -34,8 +34,8 @@ def test_another_embedder_is_written_into_the_settings_file(tmp_path: Path) -> N
     palimpsest(tmp_path, "add", "User's dog Rex is old")
     file = tmp_path / "data" / "config.toml"
     file.write_text("# mine\n[llm]\nprovider = 'none'\n", "utf-8")
-    text = palimpsest(tmp_path, "embedder", "e5", settings=FROM_THE_FILE)
-    assert f"{file}: embedder.provider = e5 ({E5Embedder().fingerprint})" in text
+    text = palimpsest(tmp_path, "embedder", "use", "e5", settings=FROM_THE_FILE)
+    assert f"{file}: embedder = e5 ({E5Embedder().fingerprint})" in text
     assert "until then: 1 text." in text
     assert file.read_text("utf-8").startswith("# mine\n[llm]\nprovider = 'none'\n")
     assert palimpsest_json(tmp_path, "embedder", settings=FROM_THE_FILE)["provider"] == "e5"
@@ -47,23 +47,23 @@ def test_another_embedder_is_written_into_the_settings_file(tmp_path: Path) -> N
 
 def test_a_variable_that_overrides_the_file_is_named(tmp_path: Path) -> None:
     """Else the change would have no effect, and nobody would know why."""
-    assert not palimpsest_json(tmp_path, "embedder", "e5")["effective"]
-    assert STATIC_EMBEDDER[0] in palimpsest(tmp_path, "embedder", "e5")
+    assert not palimpsest_json(tmp_path, "embedder", "use", "e5")["effective"]
+    assert "an environment variable (PALIMPSEST_EMBEDDER__" in palimpsest(tmp_path, "embedder", "use", "e5")
 
 
 def test_an_embedder_that_cannot_be_used_is_not_chosen(tmp_path: Path) -> None:
     """The settings stay as they were."""
-    said = palimpsest(tmp_path, "embedder", "onnx", code=1, settings=FROM_THE_FILE)
+    said = palimpsest(tmp_path, "embedder", "use", "onnx", code=1, settings=FROM_THE_FILE)
     assert "embedder.config.model" in said
     assert "Nothing was changed" in said
     (tmp_path / "data").mkdir(exist_ok=True)
     file = tmp_path / "data" / "config.toml"
     file.write_text(f'[embedder.config]\nmodel = "{tmp_path / "nothing"}"\n', "utf-8")
     before = file.read_text("utf-8")
-    assert "no model.onnx" in palimpsest(tmp_path, "embedder", "onnx", code=1, settings=FROM_THE_FILE)
+    assert "no model.onnx" in palimpsest(tmp_path, "embedder", "use", "onnx", code=1, settings=FROM_THE_FILE)
     assert file.read_text("utf-8") == before
     make_model(tmp_path / "nothing")
-    assert "onnx:nothing:" in palimpsest(tmp_path, "embedder", "onnx", settings=FROM_THE_FILE)
+    assert "onnx:nothing:" in palimpsest(tmp_path, "embedder", "use", "onnx", settings=FROM_THE_FILE)
 
 
 def test_a_server_that_cannot_open_its_embedder_still_shows_the_others(tmp_path: Path) -> None:

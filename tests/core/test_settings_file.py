@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from palimpsest.core.errors import SettingsError
-from palimpsest.core.settings_file import keep_copy, set_value, set_values
+from palimpsest.core.settings_file import keep_copy, set_values
 
 CASES: dict[str, dict[str, list[str]]] = json.loads((Path(__file__).parent / "settings_files.json").read_text("utf-8"))
 """Settings files before and after a change."""
@@ -19,7 +19,7 @@ CASES: dict[str, dict[str, list[str]]] = json.loads((Path(__file__).parent / "se
 def changed(path: Path, text: str) -> str:
     """Return the text of a settings file after the embedder was changed."""
     path.write_bytes(text.encode())
-    set_value(path, "embedder", "provider", "e5")
+    set_values(path, {"embedder.provider": "e5"})
     return path.read_bytes().decode()
 
 
@@ -49,10 +49,10 @@ def test_a_json_file_keeps_its_values(tmp_path: Path) -> None:
 def test_a_new_file_is_private_and_an_old_one_keeps_its_mode(tmp_path: Path) -> None:
     """It may hold keys."""
     path = tmp_path / "new" / "config.toml"
-    set_value(path, "embedder", "provider", "e5")
+    set_values(path, {"embedder.provider": "e5"})
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     path.chmod(0o640)
-    set_value(path, "embedder", "provider", "static")
+    set_values(path, {"embedder.provider": "static"})
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
 
 
@@ -60,7 +60,7 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
     """Settings are often kept in another folder."""
     (tmp_path / "real.toml").write_text("", "utf-8")
     (tmp_path / "config.toml").symlink_to(tmp_path / "real.toml")
-    set_value(tmp_path / "config.toml", "embedder", "provider", "e5")
+    set_values(tmp_path / "config.toml", {"embedder.provider": "e5"})
     assert (tmp_path / "config.toml").is_symlink()
     assert "e5" in (tmp_path / "real.toml").read_text("utf-8")
 

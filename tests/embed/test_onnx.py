@@ -78,6 +78,13 @@ def test_the_folder_says_how_long_a_window_is(tmp_path: Path) -> None:
         np.testing.assert_allclose(whole, cut, atol=1e-5)
 
 
+def test_a_decoder_begins_with_an_empty_cache(tmp_path: Path) -> None:
+    """Decoders as embedders, such as Qwen3-Embedding, are exported with the inputs of a model that writes."""
+    plain, decoder = make_model(tmp_path / "a"), make_model(tmp_path / "b", model="onnx/model_q4.onnx", has_cache=True)
+    first, second = (OnnxEmbedder(folder).embed_passages([TEXT]) for folder in (plain, decoder))
+    np.testing.assert_array_equal(first, second)
+
+
 def test_another_model_or_another_use_of_it_has_another_fingerprint(tmp_path: Path) -> None:
     """Vectors of both must not be compared."""
     folder = make_model(tmp_path / "model")

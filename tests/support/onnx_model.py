@@ -1,10 +1,13 @@
-"""Make the folder of a tiny sentence embedder: a real ONNX model that looks up one vector for each token."""
+"""Make the folder of a tiny sentence embedder or cross-encoder: real ONNX models of a few hundred bytes.
+
+The embedder looks up one vector for each token. The cross-encoder looks up one number for each, and returns their mean.
+"""
 
 from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +25,30 @@ INT64, FLOAT = 7, 1
 """Types of elements in ONNX."""
 
 
-def make_model(folder: Path, configs: Mapping[str, Any] | None = None, *, model: str = "model.onnx") -> Path:
-    """Write a model, its tokenizer and configuration files by their names. Return the folder."""
+def make_model(
+    folder: Path, configs: Mapping[str, Any] | None = None, *, model: str = "model.onnx", has_cache: bool = False
+) -> Path:
+    """Write a model, its tokenizer and configuration files by their names. Return the folder.
+
+    With `has_cache` it also takes what a decoder kept of earlier tokens.
+    """
+    _write(folder, model, _model(has_cache=has_cache))
+    for name, content in (configs or {}).items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(json.dumps(content), "utf-8")
+    return folder
+
+
+def make_reranker(folder: Path, *, model: str = "onnx/model.onnx") -> Path:
+    """Write a cross-encoder and its tokenizer. It prefers texts with the word "old". Return the folder."""
+    _write(folder, model, _cross_encoder())
+    return folder
+
+
+def _write(folder: Path, model: str, content: bytes) -> None:
     path = folder / model
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(_model())
+    path.write_bytes(content)
     tokenizers: Any = importlib.import_module("tokenizers")
     words = {word: number for number, word in enumerate(WORDS)}
     tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="[UNK]"))  # noqa: S106 - a token of the model
@@ -34,13 +56,9 @@ def make_model(folder: Path, configs: Mapping[str, Any] | None = None, *, model:
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
     specials = [("[CLS]", 0), ("[SEP]", 1)]
     tokenizer.post_processor = tokenizers.processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", pair=None, special_tokens=specials
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B [SEP]", special_tokens=specials
     )
     tokenizer.save(str(folder / "tokenizer.json"))
-    for name, content in (configs or {}).items():
-        (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).write_text(json.dumps(content), "utf-8")
-    return folder
 
 
 def word_vectors(text: str) -> Vector:
@@ -49,19 +67,40 @@ def word_vectors(text: str) -> Vector:
     return WEIGHTS[[WORDS.index(word) if word in WORDS else WORDS.index("[UNK]") for word in words]]
 
 
-def _model() -> bytes:
+def _model(*, has_cache: bool) -> bytes:
     """Return a ModelProto whose only node looks up the rows of the weights."""
-    node = _text(1, "weights") + _text(1, "input_ids") + _text(2, "last_hidden_state") + _text(4, "Gather")
-    tensor = b"".join(_number(1, size) for size in WEIGHTS.shape) + _number(2, FLOAT) + _text(8, "weights")
-    graph = _field(1, node) + _text(2, "graph") + _field(5, tensor + _field(9, WEIGHTS.tobytes()))
-    graph += _field(11, _value("input_ids", INT64, 2)) + _field(11, _value("attention_mask", INT64, 2))
-    graph += _field(12, _value("last_hidden_state", FLOAT, 3))
+    sizes = [_text(2, "batch"), _number(1, 2), _text(2, "earlier"), _number(1, 3)]
+    cache = _tensor("past_key_values.0.key", FLOAT, sizes)
+    rest = _field(12, _value("last_hidden_state", FLOAT, 3)) + has_cache * _field(11, cache)
+    return _lookup(WEIGHTS, "last_hidden_state", rest)
+
+
+def _cross_encoder() -> bytes:
+    """Return a ModelProto that looks up a number for each token, and takes the mean over the tokens."""
+    numbers = np.array([[10.0 * (word == "old")] for word in WORDS], dtype=np.float32)
+    axes = _text(1, "axes") + _field(8, _varint(1)) + _number(20, 7)
+    keeps = _text(1, "keepdims") + _number(3, 0) + _number(20, 2)
+    mean = _text(1, "found") + _text(2, "logits") + _text(4, "ReduceMean") + _field(5, axes) + _field(5, keeps)
+    return _lookup(numbers, "found", _field(1, mean) + _field(12, _value("logits", FLOAT, 2)))
+
+
+def _lookup(weights: Vector, name: str, rest: bytes) -> bytes:
+    """Return a ModelProto that looks up the rows of the weights under a name, and the rest of its graph."""
+    node = _text(1, "weights") + _text(1, "input_ids") + _text(2, name) + _text(4, "Gather")
+    tensor = b"".join(_number(1, size) for size in weights.shape) + _number(2, FLOAT) + _text(8, "weights")
+    graph = _field(1, node) + _text(2, "graph") + _field(5, tensor + _field(9, weights.tobytes()))
+    graph += _field(11, _value("input_ids", INT64, 2)) + _field(11, _value("attention_mask", INT64, 2)) + rest
     return _number(1, 8) + _field(7, graph) + _field(8, _number(2, 13))
 
 
 def _value(name: str, element: int, rank: int) -> bytes:
     """Return a ValueInfoProto of a tensor whose sizes are not known."""
-    shape = b"".join(_field(1, _text(2, f"{name}{axis}")) for axis in range(rank))
+    return _tensor(name, element, [_text(2, f"{name}{axis}") for axis in range(rank)])
+
+
+def _tensor(name: str, element: int, sizes: Sequence[bytes]) -> bytes:
+    """Return a ValueInfoProto of a tensor, given the content of each Dimension."""
+    shape = b"".join(_field(1, size) for size in sizes)
     return _text(1, name) + _field(2, _field(1, _number(1, element) + _field(2, shape)))
 
 

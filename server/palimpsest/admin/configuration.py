@@ -14,19 +14,23 @@ import anyio
 import anyio.to_thread
 from pydantic import BaseModel, SecretStr
 
-from palimpsest.core.errors import EmbedderError, InputError, PromptError, SettingsError
+from palimpsest.core.errors import EmbedderError, InputError, PromptError, RerankerError, SettingsError
 from palimpsest.core.files import replace_file
-from palimpsest.core.models import EmbedderName
+from palimpsest.core.models import EmbedderName, RerankerName
+from palimpsest.core.protocols import Progress
 from palimpsest.core.settings import (
     ENV_PREFIX,
     EmbedderChoice,
+    EmbedderConfig,
     Llm,
     LlmConfig,
+    RerankerChoice,
     Settings,
     environment_variable,
 )
-from palimpsest.core.settings_file import Origin, keep_copy, set_value, set_values
-from palimpsest.learn.engine import NEEDED_PROMPTS, open_embedder, open_model, why_not_e5
+from palimpsest.core.settings_file import Origin, keep_copy, set_values
+from palimpsest.embed.hub import HubModel, catalogue, fetch, is_fetched, model_of
+from palimpsest.learn.engine import NEEDED_PROMPTS, open_embedder, open_model, open_reranker, why_not_e5
 from palimpsest.llm.prompts import PromptFiles, parse, shipped_directory
 
 # The embedders that can be chosen: what each is for, whether it can be used here, and how one is chosen.
@@ -57,26 +61,85 @@ def embedders(settings: Settings) -> list[EmbedderInfo]:
     return [EmbedderInfo(name, about, obstacles.get(name, "")) for name, about in _ABOUT.items()]
 
 
-def choose_embedder(settings: Settings, name: EmbedderName) -> tuple[Path, str]:
+def choose_embedder(settings: Settings, name: EmbedderName, folder: Path | None = None) -> tuple[Path, str]:
     """Write an embedder into the settings file. Return the file, and the fingerprint that its vectors have.
 
-    The embedder is tried first. Raises EmbedderError if it cannot be used and SettingsError if the file cannot be
-    changed safely; nothing is changed then.
+    `folder` is that of a fetched model, for `onnx`. What the settings say of another model is removed then, and stays
+    in a copy of the file. The embedder is tried first. Raises EmbedderError if it cannot be used and SettingsError if
+    the file cannot be changed safely; nothing is changed then.
     """
-    if name in ("onnx", "openai") and settings.embedder.config.model is None:
+    config = settings.embedder.config if folder is None else EmbedderConfig(model=str(folder))
+    if name in ("onnx", "openai") and config.model is None:
         raise EmbedderError(
             f"the embedder {name} needs embedder.config.model in the settings file: "
             f"{'the folder of the model' if name == 'onnx' else 'the name of the model'}. Nothing was changed."
         )
-    choice = EmbedderChoice(provider=name, config=settings.embedder.config)
+    choice = EmbedderChoice(provider=name, config=config)
     try:
         embedder = open_embedder(settings.model_copy(update={"embedder": choice}))
         embedder.embed_queries(["a text to try the embedder with"])
     except EmbedderError as error:
         raise EmbedderError(f"{error} Nothing was changed.") from error
+    values: dict[str, str | None] = {"embedder.provider": name}
+    if folder is not None:
+        values["embedder.config.model"] = str(folder)
+        values |= dict.fromkeys(f"embedder.config.{key}" for key in OF_ONE_MODEL)
+        return write_settings(settings, values)[0], embedder.fingerprint
     file = settings_file(settings)
-    set_value(file, "embedder", "provider", name)
+    set_values(file, values)
     return file, embedder.fingerprint
+
+
+OF_ONE_MODEL = ("query_prefix", "passage_prefix", "pooling", "max_tokens")
+"""Settings that say how a model in a folder is used, and hold for that one alone."""
+
+
+def choose_reranker(settings: Settings, name: RerankerName, folder: Path | None = None) -> Path:
+    """Write a reranker into the settings file and return it. Raises RerankerError and SettingsError as the embedder."""
+    config = settings.reranker.config
+    if folder is not None:
+        config = config.model_copy(update={"folder": str(folder)})
+    if name == "endpoint" and not config.base_url:
+        raise RerankerError("the reranker endpoint needs reranker.config.base_url. Nothing was changed.")
+    reranker = open_reranker(settings.model_copy(update={"reranker": RerankerChoice(provider=name, config=config)}))
+    try:
+        if reranker is not None:
+            reranker.scores("a question to try it with", ["a text", "another text"])
+    except RerankerError as error:
+        raise RerankerError(f"{error} Nothing was changed.") from error
+    values: dict[str, str | None] = {"reranker.provider": name}
+    if folder is not None:
+        values["reranker.config.folder"] = str(folder)
+    file = settings_file(settings)
+    set_values(file, values)
+    return file
+
+
+# The models of the hub that embedders and rerankers run.
+
+
+def hub_models(settings: Settings, kind: str) -> list[tuple[HubModel, bool]]:
+    """Return the models of a kind that can be fetched, each with whether it is on this machine."""
+    models = [model for model in catalogue().values() if model.kind == kind]
+    return [(model, is_fetched(model, model_folder(settings, model))) for model in models]
+
+
+def hub_model(settings: Settings, name: str, kind: str) -> tuple[HubModel, bool]:
+    """Return a model by its name, and whether it is on this machine. Raises InputError if there is none."""
+    model = model_of(name, kind)
+    return model, is_fetched(model, model_folder(settings, model))
+
+
+def fetch_model(settings: Settings, model: HubModel, progress: Progress) -> Path:
+    """Fetch a model, or check it if it is there. Return its folder. Blocking. Raises ModelFetchError."""
+    folder = model_folder(settings, model)
+    fetch(model, folder, progress, endpoint=environment_variable("HF_ENDPOINT"))
+    return folder
+
+
+def model_folder(settings: Settings, model: HubModel) -> Path:
+    """Return where a model of the hub is kept."""
+    return settings.data_dir / "models" / model.name
 
 
 # Choose the language model: find those of this machine, try one with a small call, and write it into the settings.

@@ -34,6 +34,7 @@ from palimpsest.learn.engine import (
     open_model,
     open_projection,
     open_prompts,
+    open_reranker,
     open_shared_projection,
     why_not_e5,
 )
@@ -111,6 +112,8 @@ def _local_findings(settings: Settings, clock: Clock) -> list[Finding]:
         findings.append(_embedder_finding(settings, embedder))
     except PalimpsestError as error:
         findings.append(Finding("embedder", f"{error} Until this is fixed, searches match words only.", ok=False))
+    if settings.reranker.provider != "none":
+        findings.append(_or_error("reranker", lambda: _reranker_finding(settings)))
     if (lost := _lost_ledger_text(settings)) is not None:
         return [*findings, Finding("ledger", lost, ok=False)]
     try:
@@ -153,6 +156,12 @@ def _embedder_finding(settings: Settings, embedder: Embedder) -> Finding:
     if is_fallback and (reason := why_not_e5()) is not None:
         return Finding("embedder", f"{embedder.fingerprint} works, and knows English best, because {reason}")
     return Finding("embedder", f"{embedder.fingerprint} works")
+
+
+def _reranker_finding(settings: Settings) -> Finding:
+    if (reranker := open_reranker(settings)) is not None:
+        reranker.scores("a question to try it with", ["a text", "another text"])
+    return Finding("reranker", f"{settings.reranker.provider} works")
 
 
 def _ledger_finding(ledger: Ledger, scope: Scope) -> Finding:

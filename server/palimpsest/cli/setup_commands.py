@@ -1,16 +1,16 @@
-"""Commands that set up: setup, install, uninstall, embedder, prompts, token."""
+"""Commands that set up: setup, install, uninstall, embedder, reranker, prompts, token."""
 
 from __future__ import annotations
 
 import difflib
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args
 
 import typer
 
 from palimpsest.cli.clients.catalog import CLIENTS, Client, Folders, client_named
-from palimpsest.cli.console import AsJson, Commands, Options, command, run_async, settings_of
+from palimpsest.cli.console import AsJson, Commands, Options, command, progress_bar, run_async, settings_of
 from palimpsest.cli.lazy import (
     access_tokens,
     client_status,
@@ -24,7 +24,7 @@ from palimpsest.cli.lazy import (
 )
 from palimpsest.core.clock import in_zone, local_iso, now, shown_date
 from palimpsest.core.errors import EmbedderError, InputError, ModelError, SettingsError
-from palimpsest.core.models import EmbedderName, Scope
+from palimpsest.core.models import EmbedderName, RerankerName, Scope
 from palimpsest.text.display import counted, shorten, visible
 
 if TYPE_CHECKING:
@@ -35,33 +35,104 @@ if TYPE_CHECKING:
     from palimpsest.llm.prompts import PromptFiles
 
 
-# `palimpsest embedder`: show the embedders, and choose another one.
+# `palimpsest embedder` and `reranker`: show what there is, fetch a model from its hub, and choose another one.
 
 app = typer.Typer()
+embedder_app = typer.Typer(cls=Commands)
+reranker_app = typer.Typer(cls=Commands)
 
 
-@command(app, "embedder")
-async def embedder(ctx: typer.Context, name: EmbedderName | None = None, as_json: AsJson = False) -> None:
-    """Show the embedders and which one is in use, or choose another one."""
-    settings = settings_of(ctx)
-    if name is not None:
-        file, chosen = configuration.choose_embedder(settings, name)
-        await _say_chosen(settings_of(ctx), name, file, chosen, as_json=as_json)
+@embedder_app.callback(invoke_without_command=True)
+def embedder(ctx: typer.Context, as_json: AsJson = False) -> None:
+    """Show the embedders and which one is in use, or use another one."""
+    if ctx.invoked_subcommand is not None:
         return
-    fingerprint, waiting = await _in_use(settings)
+    settings = settings_of(ctx)
+    fingerprint, waiting = run_async(lambda: _in_use(settings))
     provider, infos = settings.embedder.provider, configuration.embedders(settings)
     rows = output.table("name", "can be used", "what it is")
     for info in infos:
         rows.add_row(info.name, info.obstacle or "yes", info.about)
+    models, fetched = _hub_models(settings, "embedder")
     source = "the best that runs here" if provider == "local" else "chosen in the settings"
-    parts: list[output.Part] = [rows, f"in use: {fingerprint} ({provider}: {source})"]
+    parts: list[output.Part] = [rows, models, f"in use: {fingerprint} ({provider}: {source})"]
     if waiting:
         parts.append(
             f"Waiting to be embedded, and found by words until then: {counted(waiting, 'text')}. "
             "A server embeds them in the background; palimpsest rebuild does it now."
         )
     content = {"provider": provider, "fingerprint": fingerprint, "waiting": waiting, "embedders": infos}
-    output.print_result(as_json, content, *parts)
+    output.print_result(as_json, {**content, "models": fetched}, *parts)
+
+
+@command(embedder_app, "embedder use")
+async def use_embedder(ctx: typer.Context, name: str, yes: bool = False, as_json: AsJson = False) -> None:
+    """Use another embedder from now on; fetch it first if it is a model of the hub."""
+    settings = settings_of(ctx)
+    if name in get_args(EmbedderName):
+        provider, folder = cast("EmbedderName", name), None
+    else:
+        provider, folder = "onnx", _fetched(settings, name, "embedder", yes=yes)
+    file, chosen = configuration.choose_embedder(settings, provider, folder)
+    await _say_chosen(settings_of(ctx), name, file, chosen, as_json=as_json)
+
+
+@reranker_app.callback(invoke_without_command=True)
+def reranker(ctx: typer.Context, as_json: AsJson = False) -> None:
+    """Show the rerankers and which one is in use, or use another one."""
+    if ctx.invoked_subcommand is None:
+        settings = settings_of(ctx)
+        models, fetched = _hub_models(settings, "reranker")
+        choice = settings.reranker
+        place = {"onnx": choice.config.folder, "endpoint": choice.config.base_url}.get(choice.provider)
+        in_use = f"in use: {choice.provider}{f' ({place})' if place else ''}"
+        output.print_result(as_json, {"provider": choice.provider, "place": place, "models": fetched}, models, in_use)
+
+
+@command(reranker_app, "reranker use")
+def use_reranker(ctx: typer.Context, name: str, yes: bool = False, as_json: AsJson = False) -> None:
+    """Use a reranker from now on; fetch it first if it is a model of the hub."""
+    settings = settings_of(ctx)
+    if name in get_args(RerankerName):
+        provider, folder = cast("RerankerName", name), None
+    else:
+        provider, folder = "onnx", _fetched(settings, name, "reranker", yes=yes)
+    file = configuration.choose_reranker(settings, provider, folder)
+    done = f"{file}: reranker.provider = {provider}{f' ({folder})' if folder else ''}"
+    is_effective = settings_of(ctx).reranker.provider == provider
+    next_step = "Restart the clients." if is_effective else _OVERRIDDEN.format("RERANKER")
+    content = {"file": file, "provider": provider, "folder": folder, "effective": is_effective}
+    output.print_result(as_json, content, done, next_step, done=done)
+
+
+_OVERRIDDEN = "It has no effect yet: an environment variable (PALIMPSEST_{}__…) overrides the file."
+
+
+def _hub_models(settings: Settings, kind: str) -> tuple[output.Rows, list[dict[str, Any]]]:
+    """Return the models of the hub, as a table and as JSON."""
+    rows = output.table("hub model", "fetched", "languages", "dimensions", "MB", "licence")
+    content: list[dict[str, Any]] = []
+    for model, is_here in configuration.hub_models(settings, kind):
+        here, dimensions = "yes" if is_here else "", model.dimensions or ""
+        rows.add_row(model.name, here, model.languages, dimensions, model.megabytes, model.licence)
+        names = "name repository revision languages dimensions megabytes licence terms"
+        content.append({**output.picked(model, names), "fetched": is_here})
+    return rows, content
+
+
+def _fetched(settings: Settings, name: str, kind: str, *, yes: bool) -> Path:
+    """Return the folder of a model of the hub; fetch it if need be, and first ask whether its licence is accepted."""
+    model, is_here = configuration.hub_model(settings, name, kind)
+    if model.terms and not is_here and not yes:
+        output.print_note(f"{model.name} may be used under the {model.licence} licence: {model.terms}")
+        try:
+            typer.confirm("Do you accept it?", abort=True, err=True)
+        except typer.Abort as error:  # a no, or nobody who could answer
+            raise InputError(
+                f"the licence of {model.name} ({model.terms}) was not accepted; --yes accepts it. Nothing was changed"
+            ) from error
+    with progress_bar(f"{model.name}, MB") as progress:
+        return configuration.fetch_model(settings, model, progress)
 
 
 async def _in_use(settings: Settings) -> tuple[str, int]:
@@ -75,19 +146,20 @@ async def _in_use(settings: Settings) -> tuple[str, int]:
         return f"none: {error}", 0
 
 
-async def _say_chosen(settings: Settings, name: EmbedderName, file: Path, fingerprint: str, *, as_json: bool) -> None:
-    is_effective = settings.embedder.provider == name
-    _, waiting = await _in_use(settings)
-    done = f"{file}: embedder.provider = {name} ({fingerprint})"
+async def _say_chosen(settings: Settings, name: str, file: Path, fingerprint: str, *, as_json: bool) -> None:
+    in_use, waiting = await _in_use(settings)
+    is_effective = in_use == fingerprint
+    done = f"{file}: embedder = {name} ({fingerprint})"
     next_step = "Restart the clients."
     if not is_effective:
-        next_step = "It has no effect yet: an environment variable (PALIMPSEST_EMBEDDER__PROVIDER) overrides the file."
+        next_step = _OVERRIDDEN.format("EMBEDDER")
     elif waiting:
         next_step = (
             f"To be embedded again, and found by words until then: {counted(waiting, 'text')}. The next server "
             "does it in the background, palimpsest rebuild does it now. Restart the clients."
         )
-    content = {"file": file, "provider": name, "fingerprint": fingerprint, "effective": is_effective}
+    provider = settings.embedder.provider
+    content = {"file": file, "provider": provider, "fingerprint": fingerprint, "effective": is_effective}
     output.print_result(as_json, {**content, "waiting": waiting}, done, next_step, done=done)
 
 

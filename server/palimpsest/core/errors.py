@@ -13,6 +13,8 @@
     ├── VectorIndexError         the vector index cannot be opened or used
     ├── GraphStoreError          the graph database outside cannot be used; the graph in the ledger can
     ├── EmbedderError            the embedder failed or cannot be loaded
+    ├── RerankerError            the reranker failed, cannot be loaded, or takes too long
+    ├── ModelFetchError          a model could not be fetched from its hub
     └── ModelError               the language model failed
         ├── ModelUnreachableError   no answer: connection, time-out, server error
         ├── ModelRefusedError       an answer that declines: key, quota, unknown model, content
@@ -108,6 +110,14 @@ class GraphStoreError(PalimpsestError):
 
 class EmbedderError(PalimpsestError):
     """Texts could not be embedded."""
+
+
+class RerankerError(PalimpsestError):
+    """Texts could not be judged. The search keeps its own order."""
+
+
+class ModelFetchError(PalimpsestError):
+    """A model could not be fetched from its hub, or is not the one that the catalogue names."""
 
 
 class ModelError(PalimpsestError):

@@ -24,6 +24,9 @@ EntityType: TypeAlias = Literal["person", "organization", "place", "product", "p
 EmbedderName: TypeAlias = Literal["local", "e5", "static", "onnx", "openai", "chroma"]
 """The embedders that can be chosen."""
 
+RerankerName: TypeAlias = Literal["none", "onnx", "endpoint"]
+"""The rerankers that can be chosen."""
+
 GraphForm: TypeAlias = Literal["mermaid", "dot", "json", "graphml"]
 """How a graph is written."""
 

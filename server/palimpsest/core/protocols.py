@@ -1,14 +1,15 @@
-"""The three outside services that Palimpsest uses: a language model, an embedder and a vector index.
+"""The outside services that Palimpsest uses: a language model, an embedder, a reranker and a vector index.
 
 To add one, write a class with the methods below in `llm/`, `embed/` or `index/`, and build it where the settings choose
-a provider. A class needs no base class: Python and pyright compare the methods. Rules for all three:
+a provider. A class needs no base class: Python and pyright compare the methods. Rules for all:
 
 - Turn every failure into the error named here, with a text that says what to do. Never return an empty result instead.
 - Never put a key into an error text.
 - Import slow packages inside the class, so that the server answers its first request without them.
 
 The shipped implementations are `llm/openai.py` and `llm/sampling.py`; `embed/e5.py`, `embed/static.py`,
-`embed/onnx.py`, `embed/openai.py` and `embed/chroma.py`; `index/chroma_folder.py` and `index/sync.py`.
+`embed/onnx.py`, `embed/openai.py` and `embed/chroma.py`; `embed/rerank_endpoint.py`; `index/chroma_folder.py` and
+`index/sync.py`.
 """
 
 from __future__ import annotations
@@ -91,6 +92,14 @@ class Embedder(Protocol):
 
         The vector of a long text is the mean of the vectors of its windows.
         """
+        ...
+
+
+class Reranker(Protocol):
+    """Judges how well texts answer a question, by reading each together with it. It blocks, for a few seconds."""
+
+    def scores(self, question: str, texts: Sequence[str]) -> Sequence[float]:
+        """Return a number for each text, in order: the higher, the better it answers. Raises RerankerError."""
         ...
 
 

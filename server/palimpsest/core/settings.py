@@ -44,7 +44,7 @@ from pydantic_settings import (
 from palimpsest.core.clock import Zones, system_zone, zone_named
 from palimpsest.core.errors import InputError, SettingsError
 from palimpsest.core.git_project import Repository, repository_of
-from palimpsest.core.models import EmbedderName
+from palimpsest.core.models import EmbedderName, RerankerName
 from palimpsest.core.settings_file import Origin, file_source, find_settings_file, origins
 from palimpsest.core.validation import fault_text, scope_part
 
@@ -209,6 +209,23 @@ class EmbedderChoice(Section):
 
     provider: EmbedderName = "local"
     config: EmbedderConfig = EmbedderConfig()
+
+
+class RerankerConfig(Section):
+    """The folder of a model, for `onnx`, or an endpoint and its model's name. `timeout` is in seconds, per search."""
+
+    folder: str | None = None
+    model: str | None = None
+    base_url: str | None = None
+    api_key: SecretStr | None = None
+    timeout: float = Field(default=3.0, gt=0)
+
+
+class RerankerChoice(Section):
+    """What judges the first results of a search once more: `onnx` needs a folder with a model, `endpoint` a URL."""
+
+    provider: RerankerName = "none"
+    config: RerankerConfig = RerankerConfig()
 
 
 class SummaryConfig(Section):
@@ -398,6 +415,7 @@ class Settings(BaseSettings):
     vector_store: VectorStore = VectorStore()
     llm: Llm = Llm()
     embedder: EmbedderChoice = EmbedderChoice()
+    reranker: RerankerChoice = RerankerChoice()
     summary: SummaryConfig = SummaryConfig()
     learn: LearnConfig = LearnConfig()
     background: BackgroundConfig = BackgroundConfig()
@@ -453,6 +471,13 @@ class Settings(BaseSettings):
         provider = self.embedder.provider
         if provider in ("openai", "onnx") and self.embedder.config.model is None:
             raise ValueError(f"embedder.provider = '{provider}' needs embedder.config.model")
+        return self
+
+    @model_validator(mode="after")
+    def _reranker_needs_place(self) -> Settings:
+        needed = {"onnx": "folder", "endpoint": "base_url"}.get(self.reranker.provider)
+        if needed and not getattr(self.reranker.config, needed):
+            raise ValueError(f"reranker.provider = '{self.reranker.provider}' needs reranker.config.{needed}")
         return self
 
     @property

@@ -52,11 +52,6 @@ def file_source(settings_cls: type[BaseSettings], path: Path) -> PydanticBaseSet
     return source
 
 
-def set_value(path: Path, section: str, key: str, value: str) -> None:
-    """Set one value of a section in a settings file, as `set_values` does."""
-    set_values(path, {f"{section}.{key}": value})
-
-
 def set_values(path: Path, values: Mapping[str, str | None], *, private: bool = False) -> None:
     """Set values by their dotted names in a settings file, or remove those that are None; create a file if need be.
 

@@ -1,4 +1,4 @@
-"""An embedder from a folder: `model.onnx` and `tokenizer.json`, as sentence-transformers exports them.
+"""An embedder or a reranker from a folder: `model.onnx` and `tokenizer.json`, as sentence-transformers exports them.
 
 How the vectors of the tokens become that of a text, what precedes questions and passages, and how long a text may be
 is read from the files beside them. The settings override each.
@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import itertools
 import json
+import threading
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -16,9 +19,10 @@ from typing import Any, Literal, TypeAlias, TypeVar, cast
 
 import numpy as np
 
-from palimpsest.core.errors import EmbedderError
+from palimpsest.core.errors import EmbedderError, RerankerError
 from palimpsest.core.protocols import Vector
 from palimpsest.core.validation import well_formed
+from palimpsest.embed.hub import RECORD
 from palimpsest.embed.workers import Workers
 from palimpsest.text.tokenizer import windows
 
@@ -36,6 +40,9 @@ MAX_TOKENS = 512
 
 MAX_TOKEN_CHARS = 16
 """A text is cut at so many characters a token before it is tokenized. Hardly a token is longer."""
+
+VARIANTS = ("", "_quantized", "_int8", "_q4")
+"""The names of a model's file in `onnx/`, after "model": the exact one, then those that a processor runs well."""
 
 QUESTION, PASSAGE = 0, 1
 """The order in which calls are served."""
@@ -68,14 +75,13 @@ class OnnxEmbedder:
         self._passage_prefix = _first(passage_prefix, prompts.get("passage"), prompts.get("document"), "")
         self._pooling: Pooling = pooling or _pooling(folder)
         self._max_tokens = max_tokens or min(_max_tokens(folder), MAX_TOKENS)
-        self._tokenizer: Any = self._mapped(lambda: _tokenizer(folder / "tokenizer.json", self._max_tokens))
-        self._session: Any = self._mapped(lambda: _session(model))
-        self._inputs = {item.name for item in self._session.get_inputs()}
+        self._tokenizer: Any = _mapped(folder, lambda: _tokenizer(folder / "tokenizer.json", self._max_tokens))
+        self._session: Any = _mapped(folder, lambda: _session(model))
         # The session has threads of its own, which all work on one text.
         self._workers = Workers(1, lambda _: None)
         self._dims = len(self._vector("a text to try the model with"))
         how = json.dumps([self._query_prefix, self._passage_prefix, self._pooling, self._max_tokens])
-        self._fingerprint = f"onnx:{folder.name[:40]}:{_digest(model, how)}:{self._dims}"
+        self._fingerprint = f"onnx:{folder.name[:40]}:{_digest(folder, model, how)}:{self._dims}"
 
     @property
     def fingerprint(self) -> str:
@@ -97,13 +103,13 @@ class OnnxEmbedder:
         return windows(text, MAX_TOKEN_CHARS * self._max_tokens, self._fits)
 
     def _fits(self, text: str) -> bool:
-        encoding = self._mapped(lambda: self._tokenizer.encode(well_formed(self._passage_prefix + text)))
+        encoding = _mapped(self._folder, lambda: self._tokenizer.encode(well_formed(self._passage_prefix + text)))
         return not encoding.overflowing
 
     def _vector(self, text: str) -> Vector:
         """Return the unit vector of a text with its prefix, of shape (dims,)."""
         cut = well_formed(text[: MAX_TOKEN_CHARS * self._max_tokens])
-        output, mask = self._mapped(lambda: self._run(cut))
+        output, mask = _mapped(self._folder, lambda: self._run(cut))
         if output.ndim == 3:  # noqa: PLR2004 - one vector for each token
             if not mask.any():  # an empty text, and a model without special tokens
                 return np.zeros(int(output.shape[-1]), dtype=np.float32)
@@ -117,38 +123,92 @@ class OnnxEmbedder:
     def _run(self, text: str) -> tuple[Vector, Any]:
         """Return what the model says of a text, of shape (1, dims) or (1, tokens, dims), and which tokens count."""
         encoding = self._tokenizer.encode(text)
-        ids = np.array([encoding.ids], dtype=np.int64)
-        values = {
-            "input_ids": ids,
-            "attention_mask": np.array([encoding.attention_mask], dtype=np.int64),
-            "token_type_ids": np.zeros_like(ids),
-            "position_ids": np.arange(ids.shape[1], dtype=np.int64)[None],
-        }
         names = [item.name for item in self._session.get_outputs()]
         name = "sentence_embedding" if "sentence_embedding" in names else names[0]
-        (output,) = self._session.run([name], {name: values[name] for name in self._inputs})
-        return np.asarray(output, dtype=np.float32), values["attention_mask"][0].astype(bool)
+        (output,) = self._session.run([name], _inputs(self._session, encoding))
+        return np.asarray(output, dtype=np.float32), np.array(encoding.attention_mask, dtype=bool)
 
-    def _mapped(self, work: Callable[[], _T]) -> _T:
-        """Do some work of onnxruntime or of the tokenizer, and raise its errors as ours."""
+
+class OnnxReranker:
+    """The cross-encoder in a folder, which reads a question and a text together. `timeout` is in seconds.
+
+    The first search loads it, so that other commands don't wait. Texts are judged one by one: in a batch, the padding
+    changes the numbers of a quantized model.
+    """
+
+    def __init__(self, folder: Path, *, timeout: float) -> None:
+        self._folder = folder
+        self._timeout = timeout
+        self._lock = threading.Lock()
+        self._loaded: tuple[Any, Any] | None = None
+
+    def scores(self, question: str, texts: Sequence[str]) -> list[float]:
+        """Return the logit of each text. Raises RerankerError."""
         try:
-            return work()
-        except EmbedderError:
-            raise
-        except Exception as error:  # both raise plain exceptions
-            raise EmbedderError(
-                f"the embedder in {self._folder} failed: {str(error)[:300]}. embedder.config.model should be a folder "
-                "with model.onnx and tokenizer.json, as sentence-transformers exports it."
-            ) from error
+            found = _mapped(self._folder, lambda: self._judge(question, texts), "reranker.config.folder")
+        except EmbedderError as error:
+            raise RerankerError(str(error)) from error
+        done = f"judged {len(found)} of {len(texts)} texts in {self._timeout:g} seconds (reranker.config.timeout)"
+        if len(found) < len(texts):
+            raise RerankerError(f"the reranker in {self._folder} {done}")
+        if not np.isfinite(found).all():
+            raise RerankerError(f"the reranker in {self._folder} returned no number. Is it a cross-encoder?")
+        return found
+
+    def _judge(self, question: str, texts: Sequence[str]) -> list[float]:
+        """Return the logits of as many texts as are judged in time."""
+        with self._lock:
+            if self._loaded is None:
+                model = _model_file(self._folder, "reranker.config.folder")
+                _digest(self._folder, model, "")
+                tokenizer = _tokenizer(self._folder / "tokenizer.json", min(_max_tokens(self._folder), MAX_TOKENS))
+                self._loaded = tokenizer, _session(model)
+        tokenizer, session = self._loaded
+        ends_at, found = time.monotonic() + self._timeout, list[float]()
+        for text in itertools.takewhile(lambda _: time.monotonic() < ends_at, texts):
+            encoding = tokenizer.encode(well_formed(question), well_formed(text[: MAX_TOKEN_CHARS * MAX_TOKENS]))
+            output = session.run(None, _inputs(session, encoding))[0]
+            found.append(float(np.asarray(output).reshape(-1)[-1]))
+        return found
 
 
-def _model_file(folder: Path) -> Path:
-    for file in (folder / "model.onnx", folder / "onnx" / "model.onnx"):
+def _mapped(folder: Path, work: Callable[[], _T], setting: str = "embedder.config.model") -> _T:
+    """Do some work of onnxruntime or of the tokenizer, and raise its errors as ours."""
+    try:
+        return work()
+    except EmbedderError:
+        raise
+    except Exception as error:  # both raise plain exceptions
+        raise EmbedderError(
+            f"the {setting.partition('.')[0]} in {folder} failed: {str(error)[:300]}. {setting} should be a folder "
+            "with model.onnx and tokenizer.json, as sentence-transformers exports it."
+        ) from error
+
+
+def _inputs(session: Any, encoding: Any) -> dict[str, Any]:
+    """Return what a model is given for the tokens of a text. A decoder begins with an empty cache of earlier tokens."""
+    ids = np.array([encoding.ids], dtype=np.int64)
+    values: dict[str, Any] = {
+        "input_ids": ids,
+        "attention_mask": np.array([encoding.attention_mask], dtype=np.int64),
+        "token_type_ids": np.array([encoding.type_ids], dtype=np.int64),
+        "position_ids": np.arange(ids.shape[1], dtype=np.int64)[None],
+    }
+    for item in session.get_inputs():
+        if item.name.startswith("past_key_values"):  # of shape (texts, heads, earlier tokens, numbers)
+            _, heads, _, numbers = item.shape
+            kind = np.float16 if "float16" in item.type else np.float32
+            values[item.name] = np.zeros((1, heads, 0, numbers), dtype=kind)
+    return {item.name: values[item.name] for item in session.get_inputs()}
+
+
+def _model_file(folder: Path, setting: str = "embedder.config.model") -> Path:
+    for file in (folder / "model.onnx", *(folder / "onnx" / f"model{variant}.onnx" for variant in VARIANTS)):
         if file.is_file():
             if (folder / "tokenizer.json").is_file():
                 return file
-            raise EmbedderError(f"there is no tokenizer.json in {folder}, which embedder.config.model names.")
-    raise EmbedderError(f"there is no model.onnx in {folder}, which embedder.config.model names, nor in its onnx/.")
+            raise EmbedderError(f"there is no tokenizer.json in {folder}, which {setting} names.")
+    raise EmbedderError(f"there is no model.onnx in {folder}, which {setting} names, nor in its onnx/.")
 
 
 def _read(folder: Path, name: str) -> dict[str, Any]:
@@ -203,10 +263,17 @@ def _session(model: Path) -> Any:
     return runtime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
 
 
-def _digest(model: Path, how: str) -> str:
-    """Return a short hash of the model's files, and of how they are used."""
-    digest = hashlib.sha256(how.encode())
+def _digest(folder: Path, model: Path, how: str) -> str:
+    """Return a short hash of the model's files, and of how they are used. Raises EmbedderError for changed files."""
+    digest, record = hashlib.sha256(how.encode()), _read(folder, RECORD)
     for file in sorted(model.parent.glob(f"{model.name}*")):
+        if file.suffix == ".partial":
+            continue
         with file.open("rb") as stream:
-            digest.update(hashlib.file_digest(stream, "sha256").digest())
+            found = hashlib.file_digest(stream, "sha256")
+        if record and record["files"].get(file.relative_to(folder).as_posix()) != found.hexdigest():
+            raise EmbedderError(
+                f"{file} is not what was fetched. palimpsest {record['kind']} use {folder.name} fetches it again."
+            )
+        digest.update(found.digest())
     return digest.hexdigest()[:16]

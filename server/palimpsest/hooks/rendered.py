@@ -469,7 +469,8 @@ class Briefs:
 
     async def answer(self, request: RecallRequest) -> ContextBlock:
         """Return what is recalled for a prompt; nothing for another user's. Raises OSError and PalimpsestError."""
-        user, engine = self._settings.user_id, self._engine
+        # No reranker: a prompt waits, and the bound of the scores was fitted without one.
+        user, engine = self._settings.user_id, replace(self._engine, reranker=None)
         if self._settings.hooks not in GIVING_MODES or request.user not in ("", user):
             return NOTHING
         if not request.user and not await self._threads.run(self._renderer.is_only_user):

@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 from palimpsest.core.clock import Clock
 from palimpsest.core.errors import CallTimeError, EmbedderError, PromptError
 from palimpsest.core.models import Fact
-from palimpsest.core.protocols import Embedder, LanguageModel, ReportProgress
+from palimpsest.core.protocols import Embedder, LanguageModel, ReportProgress, Reranker
 from palimpsest.core.settings import BackgroundConfig, Settings
 from palimpsest.core.threads import Threads
 from palimpsest.embed.workers import QuestionCache
@@ -251,6 +251,23 @@ def _chosen_embedder(settings: Settings) -> Embedder:
                 # Not a warning: where there is no wheel, every command would print it.
                 logger.info("the static embedder is used, which knows English best: %s", error)
                 return _open_static()
+
+
+def open_reranker(settings: Settings) -> Reranker | None:
+    """Return the reranker of the settings, or None for none. It is loaded when it is first asked."""
+    config = settings.reranker.config
+    match settings.reranker.provider:
+        case "onnx" if config.folder:
+            from palimpsest.embed.onnx import OnnxReranker  # noqa: PLC0415 - slow, rarely chosen
+
+            return OnnxReranker(Path(config.folder).expanduser(), timeout=config.timeout)
+        case "endpoint" if config.base_url:
+            from palimpsest.embed.rerank_endpoint import RerankEndpoint  # noqa: PLC0415 - likewise
+
+            key = config.api_key.get_secret_value() if config.api_key else None
+            return RerankEndpoint(config.base_url, model=config.model, api_key=key, timeout=config.timeout)
+        case _:
+            return None
 
 
 def _open_e5() -> Embedder:

@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 
 from palimpsest.core.errors import EmbedderError, FullTextError
 from palimpsest.core.models import Candidate, Hit, Scope
-from palimpsest.core.protocols import Embedder, Vector
+from palimpsest.core.protocols import Embedder, Reranker, Vector
 from palimpsest.index.sync import IndexHits
 from palimpsest.recall.features import (
     CandidateRequest,
@@ -161,6 +161,7 @@ class Searchable:
     ledger: Ledger
     embedder: Embedder
     index: NearestEntries
+    reranker: Reranker | None = field(default=None, kw_only=True)
 
 
 def retrieve(searchable: Searchable, request: CandidateRequest) -> Candidates:

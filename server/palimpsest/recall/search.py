@@ -17,10 +17,10 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from palimpsest.core.errors import EmbedderError
+from palimpsest.core.errors import EmbedderError, RerankerError
 from palimpsest.core.filters import FADED, MAX_SHOWN_CHARS, METADATA, fields_filtered, metadata_keys, narrows, texts_of
 from palimpsest.core.models import Entity, Hit, KnownRelation, Scope, name_key, relation_key
-from palimpsest.core.protocols import Vector
+from palimpsest.core.protocols import Reranker, Vector
 from palimpsest.core.validation import MAX_TOKENS
 from palimpsest.index.sync import IndexHits
 from palimpsest.recall.features import CandidateRequest, Candidates, PoolSize, Ranked, rank, squash, weights_for
@@ -37,6 +37,7 @@ from palimpsest.recall.hits import (
 )
 from palimpsest.recall.query import ParsedQuery
 from palimpsest.recall.relevance import Relevance, relevance_of
+from palimpsest.recall.rerank import RERANKED, reranked
 from palimpsest.recall.retrieve import Searchable, candidates_in, index_query, retrieve
 from palimpsest.recall.score import SearchScoring
 from palimpsest.store import entries, messages
@@ -278,7 +279,11 @@ def search(searchable: Searchable, query: SearchQuery) -> SearchResult:
 
 
 def search_all_projects(searchable: Searchable, query: SearchQuery) -> SearchResult:
-    """Search every project of the user in turn, and return the most relevant hits of all. Blocking, as `search`."""
+    """Search every project of the user in turn, and return the most relevant hits of all. Blocking, as `search`.
+
+    None is reranked: a reranker takes seconds for each project.
+    """
+    searchable = replace(searchable, reranker=None)
     with searchable.ledger.read() as conn:
         projects = {query.scope.project, *project_queries.project_names(conn, query.scope.user_id)}
     results = [
@@ -323,7 +328,11 @@ class Ranking:
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """A query taken apart, what the index or the past proposes for it, and notes on what is degraded."""
+    """A query taken apart, what the index or the past proposes for it, and notes on what is degraded.
+
+    `judged` are the scores of a reranker by the candidates' numbers; without one there are none, and if it failed,
+    `not_judged` says why.
+    """
 
     parsed: ParsedQuery
     entities: Sequence[Entity]
@@ -331,6 +340,8 @@ class _Request:
     index_hits: IndexHits | None
     past: Candidates | None
     notes: tuple[str, ...]
+    judged: Mapping[int, float] = field(default_factory=dict[int, float])
+    not_judged: tuple[str, ...] = ()
 
 
 def _request(searchable: Searchable, query: SearchQuery) -> _Request:
@@ -362,7 +373,24 @@ def _request(searchable: Searchable, query: SearchQuery) -> _Request:
         wanted = None if query.as_of is not None else index_query(conn, searchable, request)
     past = None if query.as_of is None else retrieve(searchable, request)
     index_hits = None if wanted is None else searchable.index.query(*wanted)
-    return _Request(parsed, entities, request, index_hits, past, tuple(notes))
+    taken_apart = _Request(parsed, entities, request, index_hits, past, tuple(notes))
+    return taken_apart if searchable.reranker is None else _judged(searchable, searchable.reranker, query, taken_apart)
+
+
+def _judged(searchable: Searchable, reranker: Reranker, query: SearchQuery, request: _Request) -> _Request:
+    """Ask a reranker about the first candidates, with no connection open. If it fails, a note says so."""
+    with searchable.ledger.read() as conn:
+        ranking = _rank(conn, searchable, query, request)
+        hits = _read(conn, ranking.candidates.past, ranking.ranked[:RERANKED], query)
+    if len(hits) < 2:  # noqa: PLR2004 - an order
+        return request
+    texts = [best_passage(hit.text, ranking.candidates.weights, PASSAGE_TOKENS) for hit in hits]
+    try:
+        scores = reranker.scores(query.text, texts)
+    except RerankerError as error:
+        return replace(request, not_judged=(f"not reranked: {error}",))
+    seqs = {item.candidate.owner_id: item.candidate.seq for item in ranking.ranked[:RERANKED]}
+    return replace(request, judged={seqs[hit.id]: score for hit, score in zip(hits, scores, strict=True)})
 
 
 def rank_query(searchable: Searchable, query: SearchQuery) -> Ranking:
@@ -391,8 +419,10 @@ def _rank(conn: Connection, searchable: Searchable, query: SearchQuery, request:
         kept = [item for item in ranked if retention[item.row] >= query.forgetting.bound]
         notes += left_out_note(ranked, kept, query.limit, relevance.threshold) if relevance.confident else ()
         ranked, relevance = _with_relevance(conn, scoring, candidates, kept)
+    ranked = reranked(ranked, request.judged)
     # What has no vector is found by its words alone, and may be missing.
     is_whole = narrows(query.filters) and request.candidates.vectors is not None and not notes
+    notes += request.not_judged
     return Ranking(candidates, scoring, ranked, relevance, tuple(notes), request.entities, is_whole)
 
 

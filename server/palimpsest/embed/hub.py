@@ -1,0 +1,239 @@
+"""Fetch models from their hub: a catalogue of pinned revisions, and the folder that each becomes.
+
+A folder of a fetched model is one like any other that `onnx` takes. How tokens are pooled and what precedes questions
+is written beside the model, in the files that sentence-transformers has for it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+import shutil
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal
+
+from palimpsest.core.errors import InputError, ModelFetchError
+from palimpsest.core.files import replace_file
+from palimpsest.core.protocols import Progress
+
+CATALOGUE = files("palimpsest.embed") / "hub_models.toml"
+"""The catalogue. Its head says where the values are from."""
+
+RECORD = "fetched.json"
+"""The file of a folder that says where its model is from, with the hash of each file. It is written last."""
+
+SPARE_BYTES = 200_000_000
+"""How much room a download leaves on the disk, so that the ledger can still be written."""
+
+MEGABYTE = 1_000_000
+
+HEAD_SECONDS = 10.0
+"""The time limit for the hub's first answer. That a machine is offline shows at once in most cases."""
+
+
+@dataclass(frozen=True, slots=True)
+class HubFile:
+    """A file of a model: its hash, and its size in bytes."""
+
+    sha256: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class HubModel:
+    """A model of the catalogue, with its files by their paths in the repository.
+
+    `terms` is the address of a licence that a person must accept, or "".
+    """
+
+    name: str
+    kind: Literal["embedder", "reranker"]
+    repository: str
+    revision: str
+    licence: str
+    languages: str
+    files: Mapping[str, HubFile] = field(repr=False)
+    terms: str = ""
+    dimensions: int = 0
+    pooling: str = ""
+    query_prefix: str = ""
+    passage_prefix: str = ""
+
+    @property
+    def megabytes(self) -> int:
+        """Return the size of the download."""
+        return sum(file.size for file in self.files.values()) // MEGABYTE
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """Return the content of the folder's record."""
+        hashes = {path: file.sha256 for path, file in self.files.items()}
+        origin = {"kind": self.kind, "repository": self.repository, "revision": self.revision}
+        return {**origin, "licence": self.licence, "files": hashes}
+
+
+def catalogue() -> dict[str, HubModel]:
+    """Return the models that can be fetched, by their names."""
+    tables = tomllib.loads(CATALOGUE.read_text("utf-8"))
+    models: dict[str, HubModel] = {}
+    for name, table in tables.items():
+        table["files"] = {path: HubFile(**file) for path, file in table["files"].items()}
+        models[name] = HubModel(name=name, **table)
+    return models
+
+
+def is_fetched(model: HubModel, folder: Path) -> bool:
+    """Return whether a folder has this revision of a model, whole."""
+    try:
+        return json.loads((folder / RECORD).read_text("utf-8")) == model.record
+    except (OSError, ValueError):
+        return False
+
+
+def fetch(model: HubModel, folder: Path, progress: Progress, *, endpoint: str = "") -> None:
+    """Fetch what a folder lacks of a model, and check each file. Blocking.
+
+    What an earlier call left unfinished is continued. `progress` receives megabytes. `endpoint` is the address of the
+    hub or of a mirror. Raises ModelFetchError; what was downloaded is kept, except for a file with a wrong hash.
+    """
+    lacking = {path: file for path, file in model.files.items() if not _has(folder / path, file)}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        left = sum(file.size - _size(_partial(folder / path, file)) for path, file in lacking.items())
+        free = shutil.disk_usage(folder).free
+        if free < left + SPARE_BYTES:
+            raise ModelFetchError(
+                f"{model.name} takes {left // MEGABYTE:,} MB more, and {folder} has {free // MEGABYTE:,} MB free. "
+                "Make room, or move data_dir to another disk. Nothing was downloaded."
+            )
+        done = sum(file.size for file in model.files.values()) - left
+        for path in lacking:
+            progress(done // MEGABYTE, model.megabytes)
+
+            def received(count: int) -> None:
+                nonlocal done
+                done += count
+                progress(min(done // MEGABYTE, model.megabytes), model.megabytes)
+
+            _download(model, path, folder / path, received, endpoint)
+        _describe(model, folder)
+    except OSError as error:
+        raise ModelFetchError(f"{folder} cannot be written: {error}. Nothing was changed.") from error
+
+
+def _download(model: HubModel, path: str, target: Path, received: Callable[[int], None], endpoint: str) -> None:
+    """Download a file beside its place, and put it there if its hash is right."""
+    import httpx2  # noqa: PLC0415 - slow, and only a download needs it
+
+    hub: Any = importlib.import_module("huggingface_hub.file_download")  # likewise
+    # Else the library would tell the hub which agent runs this process.
+    hub.constants.HF_HUB_DISABLE_TELEMETRY = True
+
+    class Bar(_Bar):
+        report = staticmethod(received)
+
+    file, partial = model.files[path], _partial(target, model.files[path])
+    url: str = hub.hf_hub_url(model.repository, path, revision=model.revision, endpoint=endpoint or None)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        if _size(partial) > file.size:
+            partial.unlink()
+        # Without it, a machine that is offline would show that only after five attempts.
+        found = hub.get_hf_file_metadata(url, token=False, timeout=HEAD_SECONDS).etag or ""
+        if len(found) == len(file.sha256) and found != file.sha256:
+            raise _refused(model, path, found)
+        # `hf_hub_download` begins anew after an interruption.
+        with partial.open("ab") as stream:
+            hub.http_get(
+                url,
+                stream,
+                resume_size=stream.tell(),
+                headers=hub.build_hf_headers(token=False),  # a person's key is for nothing here
+                expected_size=file.size,
+                tqdm_class=Bar,
+            )
+    except (OSError, httpx2.HTTPError) as error:  # the hub's errors are both
+        folder, reason = target.parents[path.count("/")], str(error).rstrip(". ") or type(error).__name__
+        raise ModelFetchError(
+            f"{model.name} could not be fetched from {url}: {reason}. What was downloaded is kept, and the same "
+            "command continues it. HTTPS_PROXY names a proxy, HF_ENDPOINT a mirror of the hub; to a machine without a "
+            f"network, copy {folder} from another one. The settings are unchanged."
+        ) from error
+    found = _sha256(partial)
+    if found != file.sha256:
+        partial.unlink()
+        raise _refused(model, path, found)
+    partial.replace(target)
+
+
+class _Bar:
+    """What the hub's library takes for a progress bar. `report` receives how many bytes came."""
+
+    report: Callable[[int], None]
+
+    def __init__(self, **_: Any) -> None:
+        pass
+
+    def __enter__(self) -> _Bar:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def update(self, count: int) -> None:
+        """Report received bytes; a negative number takes some back."""
+        self.report(count)
+
+
+def _refused(model: HubModel, path: str, found: str) -> ModelFetchError:
+    return ModelFetchError(
+        f"{path} of {model.repository} has the sha256 {found}, and revision {model.revision} should have "
+        f"{model.files[path].sha256}. It is not used. The hub or something on the way to it changed the file; if "
+        "HF_ENDPOINT names a mirror, try without it. The settings are unchanged."
+    )
+
+
+def _describe(model: HubModel, folder: Path) -> None:
+    """Write the files that say how the model is used, and last the record."""
+    described: dict[str, Any] = {}
+    if model.kind == "embedder":
+        prompts = {"query": model.query_prefix, "document": model.passage_prefix}
+        described["config_sentence_transformers.json"] = {"prompts": prompts}
+    if model.pooling:
+        key = {"cls": "cls_token", "last": "lasttoken"}[model.pooling]
+        described["1_Pooling/config.json"] = {f"pooling_mode_{key}": True}
+    for name, content in {**described, RECORD: model.record}.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        with replace_file(folder / name) as stream:
+            stream.write(json.dumps(content, indent=2) + "\n")
+
+
+def model_of(name: str, kind: str) -> HubModel:
+    """Return a model of the catalogue. Raises InputError if there is none of this kind."""
+    model = catalogue().get(name)
+    if model is None or model.kind != kind:
+        raise InputError(f"there is no {kind} '{name}'; palimpsest {kind} lists them. Nothing was changed")
+    return model
+
+
+def _partial(target: Path, file: HubFile) -> Path:
+    """Return where a download is kept until it is whole. The hash keeps another revision from being continued."""
+    return target.with_name(f"{target.name}.{file.sha256[:12]}.partial")
+
+
+def _has(path: Path, file: HubFile) -> bool:
+    return _size(path) == file.size and _sha256(path) == file.sha256
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.is_file() else 0
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

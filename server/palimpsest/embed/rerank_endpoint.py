@@ -1,0 +1,42 @@
+"""The reranker at a `/rerank` endpoint, as Jina's and Cohere's are, and those of servers on one's own machine."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import httpx
+
+from palimpsest.core.errors import RerankerError
+from palimpsest.core.settings import is_on_this_machine
+
+
+class RerankEndpoint:
+    """An endpoint at `base_url` + `/rerank`. `timeout` is in seconds; there is one attempt, because a search waits."""
+
+    def __init__(self, base_url: str, *, model: str | None, api_key: str | None, timeout: float) -> None:
+        self._url = f"{base_url.rstrip('/')}/rerank"
+        self._model = {"model": model} if model else {}
+        # A proxy of the environment would take what is for this machine to another one.
+        headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+        self._client = httpx.Client(headers=headers, timeout=timeout, trust_env=not is_on_this_machine(base_url))
+
+    def scores(self, question: str, texts: Sequence[str]) -> list[float]:
+        """Return the endpoint's score of each text. Raises RerankerError."""
+        request = {**self._model, "query": question, "documents": list(texts), "top_n": len(texts)}
+        try:
+            reply = self._client.post(self._url, json=request)
+            reply.raise_for_status()
+            results: Any = reply.json()["results"]
+            found = {int(item["index"]): float(item["relevance_score"]) for item in results}
+            scores = [found[index] for index in range(len(texts))]
+        except httpx.HTTPStatusError as error:
+            raise RerankerError(f"the reranker at {self._url} answered {error.response.status_code}") from error
+        except httpx.HTTPError as error:
+            raise RerankerError(f"the reranker at {self._url} could not be reached: {error}") from error
+        except (ValueError, LookupError, TypeError, RecursionError) as error:
+            raise RerankerError(f"the reranker at {self._url} sent a reply that is not in Cohere's format") from error
+        if not all(map(math.isfinite, scores)):
+            raise RerankerError(f"the reranker at {self._url} sent scores that are no numbers")
+        return scores
