@@ -111,7 +111,7 @@ class Runtime:
         options = runtime.SessionOptions()
         options.intra_op_num_threads = threads
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # spinning takes cores from others
-        options.enable_cpu_mem_arena = False  # it would keep what the longest text took
+        options.enable_mem_pattern = False  # it would keep a plan for each number and length of texts
         # More optimization merges each sum with its normalization, which takes four times as long.
         options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_ENABLE_BASIC
         self._model = Model(file)
