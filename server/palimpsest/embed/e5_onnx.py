@@ -153,7 +153,8 @@ def _scales(blocks: Array) -> Array:
     return np.ascontiguousarray(blocks[..., :2]).view("<f2").astype(np.float32)
 
 
-# The graph in ONNX's format (onnx.proto), a message of protobuf. The package `onnx` would take 9 MB to write it.
+# The graph in ONNX's format, a message of protobuf whose fields have the numbers of onnx.proto. The package `onnx`,
+# which writes it too, has 9 MB.
 
 _FLOAT, _UINT8, _INT32 = 1, 2, 6
 _TYPES = {np.dtype(np.float32): _FLOAT, np.dtype(np.uint8): _UINT8}
@@ -170,8 +171,8 @@ def _onnx(model: Model) -> bytes:
     def multiply(source: str, target: str, names: Sequence[str], rows: int, columns: int) -> str:
         parts = [model.matrix(f"{name}.w", rows, columns) for name in names]
         bias = [model.floats(f"{name}.b", rows) for name in names]
-        inputs = {"weights": [part[0] for part in parts], "scales": [part[1] for part in parts], "bias": bias}
-        tensors.extend(_tensor(f"{target}.{name}", np.concatenate(arrays)) for name, arrays in inputs.items())
+        arrays = {"weights": [part[0] for part in parts], "scales": [part[1] for part in parts], "bias": bias}
+        tensors.extend(_tensor(f"{target}.{name}", np.concatenate(several)) for name, several in arrays.items())
         sizes = {"K": columns, "N": rows * len(names), "bits": 4, "block_size": BLOCK, "accuracy_level": EIGHT_BITS}
         taken = [source, f"{target}.weights", f"{target}.scales", "", "", f"{target}.bias"]
         nodes.append(_node("MatMulNBits", taken, [target], _DOMAIN, **sizes))
@@ -188,23 +189,21 @@ def _onnx(model: Model) -> bytes:
 
     state = normalize("tokens", "emb.ln")
     for layer in (f"l{number}" for number in range(model.layers)):
-        inputs = [f"{layer}.{name}" for name in "qkv"]
-        joined = multiply(state, f"{layer}.qkv", inputs, dims, dims)
-        nodes.append(_node("Split", [joined], inputs, axis=2, num_outputs=3))
+        qkv = [f"{layer}.{name}" for name in "qkv"]
+        joined = multiply(state, f"{layer}.qkv", qkv, dims, dims)
+        nodes.append(_node("Split", [joined], qkv, axis=2, num_outputs=3))
         context = f"{layer}.context"
-        nodes.append(_node("MultiHeadAttention", [*inputs, "", "lengths"], [context], _DOMAIN, num_heads=model.heads))
+        nodes.append(_node("MultiHeadAttention", [*qkv, "", "lengths"], [context], _DOMAIN, num_heads=model.heads))
         attended = multiply(context, f"{layer}.attended", [f"{layer}.ao"], dims, dims)
         state = normalize(add(attended, state, f"{layer}.sum"), f"{layer}.aln")
         wide = multiply(state, f"{layer}.wide", [f"{layer}.fi"], inner, dims)
         nodes.append(_node("Gelu", [wide], [f"{layer}.active"], _DOMAIN))
         narrow = multiply(f"{layer}.active", f"{layer}.narrow", [f"{layer}.fo"], dims, inner)
         state = normalize(add(narrow, state, f"{layer}.out"), f"{layer}.oln")
-    graph = [_field(1, node) for node in nodes] + [_field(5, tensor) for tensor in tensors] + [_field(2, FULL_NAME)]
-    graph += [_field(11, _value("tokens", _FLOAT, "texts", "length", dims))]
-    graph += [
-        _field(11, _value("lengths", _INT32, "texts")),
-        _field(12, _value(state, _FLOAT, "texts", "length", dims)),
-    ]
+    shape = "texts", "length", dims
+    inputs = _value("tokens", _FLOAT, *shape), _value("lengths", _INT32, "texts")
+    parts = {1: nodes, 2: [FULL_NAME], 5: tensors, 11: inputs, 12: [_value(state, _FLOAT, *shape)]}
+    graph = [_field(number, part) for number, several in parts.items() for part in several]
     versions = [_field(8, _field(1, domain) + _field(2, version)) for domain, version in (("", 18), (_DOMAIN, 1))]
     # In one piece, as copies of 14 MB would stay in the memory of the process.
     return b"".join([_field(1, 8), *versions, _head(7, sum(map(len, graph))), *graph])
@@ -212,15 +211,13 @@ def _onnx(model: Model) -> bytes:
 
 def _node(operator: str, inputs: Sequence[str], outputs: Sequence[str], domain: str = "", **values: float) -> bytes:
     names = [_field(1, name) for name in inputs] + [_field(2, name) for name in outputs]
-    attributes = [
-        _field(
-            5,
-            _field(1, name)
-            + (_field(2, value) + _field(20, 1) if isinstance(value, float) else _field(3, value) + _field(20, 2)),
-        )
-        for name, value in values.items()
-    ]
+    attributes = [_attribute(name, value) for name, value in values.items()]
     return b"".join([*names, _field(4, operator), *attributes, _field(7, domain)])
+
+
+def _attribute(name: str, value: float) -> bytes:
+    place, kind = (2, 1) if isinstance(value, float) else (3, 2)
+    return _field(5, _field(1, name) + _field(place, value) + _field(20, kind))
 
 
 def _tensor(name: str, array: Array) -> bytes:

@@ -101,13 +101,7 @@ class Workers:
             for target, lock in zip(targets, self._at_work, strict=True):
                 threading.Thread(target=target, args=(lock,), name="palimpsest-embedder", daemon=True).start()
             self._process = os.getpid()
-            atexit.register(self._stop, self._process, self._at_work)
-
-    def _stop(self, process: int, locks: Sequence[threading.Lock]) -> None:
-        """Wait until no thread is at a piece of work, and let none begin another one."""
-        if process == os.getpid():  # a forked process has none of the threads, and locks that stay as they were
-            for lock in locks:
-                lock.acquire(timeout=_LAST_PIECE)
+            atexit.register(_finish, self._process, self._at_work)
 
     def _work_urgently(self, at_work: threading.Lock) -> None:
         self._prepare(False)  # noqa: FBT003 - a callback takes it by position
@@ -125,6 +119,13 @@ class Workers:
                 self._busy.wait_for(lambda: not self.waiting, timeout=_MAX_REST)
             with at_work:
                 _fulfil(future, work)
+
+
+def _finish(process: int, at_work: Sequence[threading.Lock]) -> None:
+    """Wait until no thread is at a piece of work, and let none begin another one."""
+    if process == os.getpid():  # a forked process has none of the threads, and their locks stay as they were
+        for lock in at_work:
+            lock.acquire(timeout=_LAST_PIECE)
 
 
 def _fulfil(future: Future[Any], work: Callable[[], Any]) -> None:
