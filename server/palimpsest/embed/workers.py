@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import itertools
 import os
 import queue
@@ -30,10 +31,14 @@ _LOWEST_PRIORITY = 19
 _MAX_REST = 1.0
 """Seconds after which a resting thread goes on, so that a busy server also embeds what waits."""
 
+_LAST_PIECE = 10.0
+"""Seconds that the end of a process waits for the pieces that are being worked on. Most take a tenth of one."""
+
 
 class Workers:
-    """One urgent thread and `background_threads` slow ones. They start at the first work and never keep a process.
+    """One urgent thread and `background_threads` slow ones. They start at the first work.
 
+    A process that ends waits for the pieces that they are at, and for no more: onnxruntime would abort the process.
     `prepare` runs first in each thread and is given whether the thread is a slow one. `waiting` is how many callers
     wait for urgent work.
     """
@@ -60,17 +65,20 @@ class Workers:
 
     def background(self, work: Sequence[Callable[[], _T]]) -> list[_T]:
         """Run pieces of work in the slow threads, several at a time, and return their results in order."""
+        return [future.result() for future in [self.later(piece) for piece in work]]
+
+    def later(self, work: Callable[[], _T]) -> Future[_T]:
+        """Have work run in a slow thread."""
         self._start()
-        futures: list[Future[_T]] = [Future() for _ in work]
-        for future, piece in zip(futures, work, strict=True):
-            self._slow.put((future, piece))
-        return [future.result() for future in futures]
+        future: Future[_T] = Future()
+        self._slow.put((future, work))
+        return future
 
     def vectors(self, rank: int, work: Sequence[Callable[[], Vector]], dims: int, *, background: bool) -> Vector:
-        """Return the vectors that pieces of work compute, of shape (len(work), dims)."""
+        """Return the vectors that pieces of work compute, one or several each, of shape (n, dims)."""
         if not work:
             return np.zeros((0, dims), dtype=np.float32)
-        return np.stack(self.background(work) if background else [self.urgent(rank, piece) for piece in work])
+        return np.vstack(self.background(work) if background else [self.urgent(rank, piece) for piece in work])
 
     def _reset(self) -> None:
         self._process: int | None = None
@@ -78,6 +86,7 @@ class Workers:
         self._urgent: queue.PriorityQueue[tuple[int, int, Future[Any], Callable[[], Any]]] = queue.PriorityQueue()
         self._slow: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = queue.SimpleQueue()
         self._busy = threading.Condition()
+        self._at_work = [threading.Lock() for _ in range(1 + self._background_threads)]
         self.waiting = 0
 
     def _start(self) -> None:
@@ -89,24 +98,34 @@ class Workers:
                 return
             self._reset()
             targets = [self._work_urgently, *[self._work_slowly] * self._background_threads]
-            for target in targets:
-                threading.Thread(target=target, name="palimpsest-embedder", daemon=True).start()
+            for target, lock in zip(targets, self._at_work, strict=True):
+                threading.Thread(target=target, args=(lock,), name="palimpsest-embedder", daemon=True).start()
             self._process = os.getpid()
+            atexit.register(_finish, self._process, self._at_work)
 
-    def _work_urgently(self) -> None:
+    def _work_urgently(self, at_work: threading.Lock) -> None:
         self._prepare(False)  # noqa: FBT003 - a callback takes it by position
         while True:
             _, _, future, work = self._urgent.get()
-            _fulfil(future, work)
+            with at_work:
+                _fulfil(future, work)
 
-    def _work_slowly(self) -> None:
+    def _work_slowly(self, at_work: threading.Lock) -> None:
         _lower_priority()
         self._prepare(True)  # noqa: FBT003 - likewise
         while True:
             future, work = self._slow.get()
             with self._busy:
                 self._busy.wait_for(lambda: not self.waiting, timeout=_MAX_REST)
-            _fulfil(future, work)
+            with at_work:
+                _fulfil(future, work)
+
+
+def _finish(process: int, at_work: Sequence[threading.Lock]) -> None:
+    """Wait until no thread is at a piece of work, and let none begin another one."""
+    if process == os.getpid():  # a forked process has none of the threads, and their locks stay as they were
+        for lock in at_work:
+            lock.acquire(timeout=_LAST_PIECE)
 
 
 def _fulfil(future: Future[Any], work: Callable[[], Any]) -> None:
