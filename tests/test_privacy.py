@@ -26,7 +26,7 @@ from palimpsest.core.validation import ScopeInput, scope_from
 from palimpsest.memory import Memory
 from tests.support.environment import clean_environment
 from tests.support.ledger_access import ignore_progress
-from tests.support.mcp_client import connect_stdio, error_text, reply_results, reply_text
+from tests.support.mcp_client import error_text, reply_results, reply_text
 from tests.support.memory import ALICE, memory_in, messages_from
 from tests.support.restricted_process import CAN_FENCE
 from tests.support.server_in_process import connect
@@ -189,7 +189,7 @@ async def test_a_secret_is_never_stored_or_sent_and_the_reply_says_so(tmp_path: 
 async def test_every_file_is_private(tmp_path: Path) -> None:
     """Ledger, log, index, backups and exports are private, even in a folder that others could read before."""
     (tmp_path / "data").mkdir(mode=0o755)
-    async with connect_stdio(tmp_path) as memory:
+    async with connect(tmp_path) as memory:
         reply_text(await memory.call_tool("add_memory", {"text": "User's door code is private"}))
         reply_text(await memory.call_tool("search_memories", {"query": "door"}))
     async with memory_in(tmp_path / "data") as memory:
