@@ -99,11 +99,11 @@ def pytest_xdist_auto_num_workers() -> int | None:
 
 
 class WholeFiles(LoadFileScheduling):
-    """Give a worker whole files, and all of the browser's, so that what they share is made once in a run."""
+    """Give a worker whole files, and all files of some folders, so that what they share is made once in a run."""
 
     def _split_scope(self, nodeid: str) -> str:
-        browser = "tests/browser/"
-        return browser if nodeid.startswith(browser) else super()._split_scope(nodeid)
+        folders = (folder for folder in ("tests/browser/", "tests/server/http/") if nodeid.startswith(folder))
+        return next(folders, super()._split_scope(nodeid))
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> WholeFiles:

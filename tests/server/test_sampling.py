@@ -89,9 +89,8 @@ async def over_http(folder: Path, model: Callable[..., Any], how: str) -> AsyncG
             yield client
 
 
-@pytest.mark.parametrize(
-    "how", [pytest.param("legacy", marks=pytest.mark.nightly), "auto", pytest.param("sse", marks=pytest.mark.nightly)]
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("how", ["legacy", "auto", "sse"])
 async def test_the_clients_model_is_used_over_every_transport(tmp_path: Path, how: str) -> None:
     """Guards clients that connect over HTTP or SSE."""
     model = ScriptedClientModel(TEA)

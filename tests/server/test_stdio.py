@@ -28,10 +28,12 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.few_by_day(1)
-@pytest.mark.parametrize("mode", ["legacy", "auto"])
-async def test_a_memory_is_added_updated_deleted_and_restored(tmp_path: Path, mode: str) -> None:
+@pytest.mark.parametrize(
+    ("connected", "mode"), [(connect, "legacy"), (connect_stdio, "legacy"), (connect_stdio, "auto")]
+)
+async def test_a_memory_is_added_updated_deleted_and_restored(tmp_path: Path, connected: Any, mode: str) -> None:
     """Guards every tool in both protocol eras, in the order that an agent uses them."""
-    async with connect_stdio(tmp_path, mode) as memory:
+    async with connected(tmp_path, mode) as memory:
         assert reply_text(await memory.call_tool("search_memories", {"query": "tea"})).startswith("nothing found")
         added = await memory.call_tool("add_memory", {"text": "User's favourite tea is Darjeeling"})
         assert reply_text(added).startswith("added: [")
@@ -76,8 +78,8 @@ async def test_a_memory_is_added_updated_deleted_and_restored(tmp_path: Path, mo
 
 async def test_two_servers_on_one_memory_see_each_others_writes_at_once(tmp_path: Path) -> None:
     """Guards several clients on one memory."""
-    async with connect_stdio(tmp_path) as one, connect_stdio(tmp_path) as other:
-        for number in range(5):
+    async with connect_stdio(tmp_path) as one, connect(tmp_path) as other:
+        for number in range(4):
             writer, reader = (one, other) if number % 2 else (other, one)
             added = reply_results(
                 await writer.call_tool("add_memory", {"text": f"Box {number} holds {'abcde'[number] * 5}"})
