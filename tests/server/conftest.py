@@ -6,7 +6,7 @@ from collections.abc import Generator
 
 import pytest
 
-from tests.support.http_server import HttpServer, new_access_token, run_http_server
+from tests.support.http_server import METRICS_TOKEN, HttpServer, new_access_token, run_http_server
 
 
 @pytest.fixture(scope="package")
@@ -18,8 +18,9 @@ def open_server(tmp_path_factory: pytest.TempPathFactory) -> Generator[HttpServe
 
 @pytest.fixture(scope="package")
 def protected_server(tmp_path_factory: pytest.TempPathFactory) -> Generator[HttpServer]:
-    """Run a server that requires an access token, because one exists."""
+    """Run a server with numbers that requires an access token, because one exists."""
     folder = tmp_path_factory.mktemp("guarded")
     new_access_token(folder / "data", "nobody")
-    with run_http_server(folder) as running:
+    numbers = {"PALIMPSEST_HTTP__METRICS": "true", "PALIMPSEST_HTTP__METRICS_TOKEN": METRICS_TOKEN}
+    with run_http_server(folder, **numbers) as running:
         yield running
