@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import os
+import pkgutil
 import tempfile
 import time
 from collections import Counter
@@ -151,6 +152,16 @@ def statements_compiled_once() -> Generator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for module in (sqlite_database, postgres_database):
             patch.setattr(module, "create_engine", create_engine)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def certificates_read_once() -> Generator[None]:
+    """Read the certificates of the machine once for all clients. To read them takes longer than a request."""
+    with pytest.MonkeyPatch.context() as patch:
+        for client in ("httpx", "httpx2"):
+            name = f"{client}._transports.default.create_ssl_context"
+            patch.setattr(name, functools.cache(pkgutil.resolve_name(name)))
         yield
 
 
