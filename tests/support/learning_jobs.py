@@ -71,7 +71,7 @@ async def next_news(memory: Memory, scope: Scope = ALICE) -> tuple[str, ...]:
     """Wait until something was learned and return the notes on it."""
     with anyio.fail_after(TIMEOUT):
         while not (notes := await memory.news(scope)):
-            await anyio.lowlevel.checkpoint()
+            await anyio.sleep(0.005)
     return notes
 
 
@@ -84,4 +84,4 @@ async def do_due_jobs(memory: Memory) -> None:
     """Do the work that is due by the memory's clock, and wait if its own background is at it."""
     with anyio.fail_after(TIMEOUT):
         while not await work_on_jobs(memory.engine, memory.engine.own_model):
-            await anyio.lowlevel.checkpoint()
+            await anyio.sleep(0.005)
