@@ -15,13 +15,7 @@ import pytest
 from loopback import OpenAIServer, Reply
 from palimpsest.hooks.instructions import INSTRUCTIONS
 from tests.support.environment import clean_environment
-from tests.support.mcp_client import (
-    TOOL_NAMES,
-    connect_stdio,
-    error_text,
-    reply_results,
-    reply_text,
-)
+from tests.support.mcp_client import TOOL_NAMES, connect_stdio, error_text, reply_results, reply_text
 from tests.support.server_in_process import connect
 
 pytestmark = pytest.mark.anyio
@@ -100,11 +94,7 @@ async def test_a_model_extracts_facts_and_v1_0_returns_a_bare_list(tmp_path: Pat
         (tmp_path / mode).mkdir()
         with OpenAIServer([reply]) as server:
             async with connect(
-                tmp_path / mode,
-                mode,
-                OPENAI_API_KEY="k",
-                OPENAI_BASE_URL=server.base_url,
-                PALIMPSEST_VERSION="v1.0",
+                tmp_path / mode, mode, OPENAI_API_KEY="k", OPENAI_BASE_URL=server.base_url, PALIMPSEST_VERSION="v1.0"
             ) as memory:
                 added = await memory.call_tool(
                     "add_memory", {"messages": [{"role": "user", "content": "Porto in May!"}]}
