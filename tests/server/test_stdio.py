@@ -132,19 +132,6 @@ async def test_a_server_that_cannot_open_its_memory_tells_the_agent_why(
             assert expected in error_text(await memory.call_tool("list_memories", {}))
 
 
-@pytest.mark.nightly
-async def test_a_broken_index_is_set_aside_and_nothing_is_lost(tmp_path: Path) -> None:
-    """Guards against a broken index: the ledger answers, and a new index is built."""
-    async with connect_stdio(tmp_path) as memory:
-        reply_text(await memory.call_tool("add_memory", {"text": "The team retreat is in Lisbon"}))
-    index = tmp_path / "data" / "index" / "0"
-    index.mkdir(parents=True, exist_ok=True)
-    (index / "chroma.sqlite3").write_bytes(b"garbage")
-    async with connect_stdio(tmp_path) as memory:
-        hits = reply_results(await memory.call_tool("search_memories", {"query": "where is the offsite?"}))
-        assert [hit["text"] for hit in hits] == ["The team retreat is in Lisbon"]
-
-
 @pytest.mark.few_by_day(1)
 @pytest.mark.parametrize(
     ("reply", "expected"), [(Reply(status=401), "Check the API key"), ("I would rather not.", "no usable reply")]
