@@ -175,6 +175,11 @@ class Cluster:
         return cluster
 
 
+def has_memory_for_files() -> bool:
+    """Return whether there is a folder in main memory with enough room."""
+    return MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > MEMORY_NEEDED
+
+
 def start_for(owner: int) -> Cluster:
     """Start a server that ends with a process, and wait until it takes connections. Raises RuntimeError."""
     cluster, process = _start_for(owner)
@@ -258,8 +263,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, _stop_waiting)
     owner = os.pidfd_open(int(sys.argv[1]))
     kept = Path(sys.argv[2]).absolute() if len(sys.argv) > 2 else None
-    in_memory = MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > MEMORY_NEEDED
-    folder = kept or Path(tempfile.mkdtemp(prefix="palimpsest-pg-", dir=MEMORY if in_memory else None))
+    folder = kept or Path(tempfile.mkdtemp(prefix="palimpsest-pg-", dir=MEMORY if has_memory_for_files() else None))
     folder.mkdir(mode=0o755, parents=True, exist_ok=True)
     try:
         cluster = Cluster.kept(folder) if kept else Cluster.create(folder)

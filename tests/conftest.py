@@ -7,20 +7,23 @@ from __future__ import annotations
 
 import functools
 import os
+import pkgutil
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Generator
-from pathlib import Path
 from typing import Any
 
 import hypothesis
 import pytest
 import sqlalchemy
 from pydantic import SecretStr
+from xdist.scheduler import LoadFileScheduling  # pyright: ignore[reportMissingTypeStubs]
 
 from palimpsest.embed import static
 from palimpsest.store.postgres import postgres_database
 from palimpsest.store.sqlite import sqlite_database
+from postgresql import MEMORY, has_memory_for_files
 from tests.support.environment import STATIC_EMBEDDER
 from tests.support.examples import FULL_PROFILE, LOCAL_PROFILE
 from tests.support.postgres import PostgresStore, empty_database, shared_cluster
@@ -34,6 +37,10 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # the workers, and what tests s
 
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", LOCAL_PROFILE)
 hypothesis.settings.load_profile(PROFILE)
+
+if PROFILE == LOCAL_PROFILE and has_memory_for_files() and not os.statvfs(MEMORY).f_flag & os.ST_NOEXEC:
+    # By day, temporary files are in main memory: half of a run would be waiting for the disk. By night they are on it.
+    tempfile.tempdir = os.environ["TMPDIR"] = str(MEMORY)
 
 
 STORES = ("sqlite", "postgres")
@@ -58,25 +65,51 @@ ON_EVERY_STORE = (
 """How the paths begin of what runs once for each store, but for tests marked `only_on` one, with the reason."""
 
 CONTRACT = (
-    "admin/test_backup.py",
-    "admin/test_purge.py",
-    "index/test_sync.py",
-    "learn/test_add.py",
-    "learn/test_at_once.py",
-    "learn/test_jobs.py",
-    "recall/test_entity_filters.py",
-    "recall/test_pipeline.py",
+    "admin/test_purge.py::test_a_message_purged",
+    "admin/test_purge.py::test_an_id_of_another_scope",
+    "admin/test_purge.py::test_the_neighbours",
+    "index/test_sync.py::TestCatchingUp",
+    "index/test_sync.py::TestStopping",
+    "index/test_sync.py::test_no_connection",
+    "learn/test_add.py::TestWithAModel::test_a_conversation",
+    "learn/test_add.py::TestWithAModel::test_memories_that_change",
+    "learn/test_add.py::TestWithoutAModel",
+    "learn/test_at_once.py::TestAtOnce",
+    "learn/test_at_once.py::TestDecidedAgain::test_a_memory_that_was_changed",
+    "learn/test_at_once.py::test_reads",
+    "learn/test_jobs.py::TestErased",
+    "learn/test_jobs.py::TestQueue",
+    "recall/test_entity_filters.py::test_at_an_instant",
+    "recall/test_entity_filters.py::test_it_leaves",
+    "recall/test_pipeline.py::test_a_filter_applies",
+    "recall/test_pipeline.py::test_a_memory_is_found",
+    "recall/test_pipeline.py::test_a_message_whose",
+    "recall/test_pipeline.py::test_as_of",
+    "recall/test_pipeline.py::test_writes",
     "store/graph/test_edits.py",
     "store/test_ledger.py",
     "store/test_undo.py",
 )
-"""Of these, what runs on each store by day: writes, undo, jobs, purge, backup, search, concurrency. The rest runs on
-SQLite by day and on each store at night."""
+"""Of these, what runs on each store by day, because the database could do it differently: writes, undo, the queue of
+jobs, purge, search and concurrency. The rest runs on SQLite by day and on each store at night."""
 
 
 def pytest_xdist_auto_num_workers() -> int | None:
     """Start two workers for each core, but one at night: half of the tests wait for a process most of the time."""
     return None if PROFILE == FULL_PROFILE else 2 * (os.cpu_count() or 1)
+
+
+class WholeFiles(LoadFileScheduling):
+    """Give a worker whole files, and all files of some folders, so that what they share is made once in a run."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        folders = (folder for folder in ("tests/browser/", "tests/server/http/") if nodeid.startswith(folder))
+        return next(folders, super()._split_scope(nodeid))
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> WholeFiles:
+    """Choose who runs what."""
+    return WholeFiles(config, log)
 
 
 def pytest_report_header() -> str:
@@ -122,11 +155,21 @@ def statements_compiled_once() -> Generator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def certificates_read_once() -> Generator[None]:
+    """Read the certificates of the machine once for all clients. To read them takes longer than a request."""
+    with pytest.MonkeyPatch.context() as patch:
+        for client in ("httpx", "httpx2"):
+            name = f"{client}._transports.default.create_ssl_context"
+            patch.setattr(name, functools.cache(pkgutil.resolve_name(name)))
+        yield
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run a test once for each store that it is for, first all tests of a module on SQLite."""
     stores = _stores_of(metafunc.definition)
     if stores != ("sqlite",):
-        by_day = "sqlite" not in stores or _path(metafunc.definition).startswith(CONTRACT)
+        by_day = "sqlite" not in stores or _name(metafunc.definition).startswith(CONTRACT)
         marks = (pytest.mark.postgres,) if by_day else (pytest.mark.postgres, pytest.mark.nightly)
         marked = [pytest.param(name, marks=marks if name == "postgres" else ()) for name in stores]
         metafunc.parametrize("store", marked, indirect=True, scope="module")
@@ -153,12 +196,12 @@ def _stores_of(test: pytest.Item) -> tuple[str, ...]:
         assert name in STORES, name
         assert reason, "a test that runs on one store alone says why"
         return (name,)
-    return STORES if _path(test).startswith(ON_EVERY_STORE) else ("sqlite",)
+    return STORES if _name(test).startswith(ON_EVERY_STORE) else ("sqlite",)
 
 
-def _path(test: pytest.Item) -> str:
-    """Return the path of a test's file below `tests/`."""
-    return test.path.relative_to(Path(__file__).parent).as_posix()
+def _name(test: pytest.Item) -> str:
+    """Return the path of a test's file below `tests/`, and its classes and function after it."""
+    return test.nodeid.removeprefix("tests/")
 
 
 @pytest.fixture(scope="session")

@@ -71,6 +71,7 @@ def test_every_module_that_a_page_names_exists() -> None:
     assert {path for path in named if not any((place / path).is_file() for place in places)} == set()
 
 
+@pytest.mark.nightly
 @pytest.mark.anyio
 async def test_the_example_of_a_client_works_as_it_is(tmp_path: Path) -> None:
     """Its server has the memory of the command line, whoever the user is."""

@@ -61,6 +61,11 @@ def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text("utf-8"), str(path))
 
 
+@cache
+def nodes_of(path: Path) -> list[ast.AST]:
+    return list(ast.walk(parsed(path)))
+
+
 def names_in(expression: ast.expr | None) -> set[str]:
     """Return every name in an expression, the last part of a dotted one."""
     nodes = list(ast.walk(expression)) if expression is not None else []
@@ -77,7 +82,7 @@ def catches_everything(handler: ast.ExceptHandler) -> bool:
 
 def imported_modules(path: Path) -> Iterator[str]:
     """Yield the dotted names that a file imports: modules, and names from modules."""
-    for node in ast.walk(parsed(path)):
+    for node in nodes_of(path):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -125,7 +130,7 @@ def test_only_the_settings_read_the_environment() -> None:
     readers = {
         name
         for name, path in FILES.items()
-        for node in ast.walk(parsed(path))
+        for node in nodes_of(path)
         if (isinstance(node, ast.Attribute) and node.attr in {"environ", "environb", "getenv"})
         or (isinstance(node, ast.ImportFrom) and {alias.name for alias in node.names} & {"environ", "getenv"})
     }
@@ -138,7 +143,7 @@ def test_every_exception_is_caught_only_where_that_is_allowed() -> None:
     handlers = Counter(
         name
         for name, path in FILES.items()
-        for node in ast.walk(parsed(path))
+        for node in nodes_of(path)
         if (isinstance(node, ast.ExceptHandler) and catches_everything(node))
         or (
             isinstance(node, ast.Call)
@@ -156,6 +161,6 @@ def test_one_file_prints_what_commands_show() -> None:
         name
         for name, path in FILES.items()
         if printing & set(imported_modules(path))
-        or any(isinstance(node, ast.Attribute) and node.attr in {"echo", "secho"} for node in ast.walk(parsed(path)))
+        or any(isinstance(node, ast.Attribute) and node.attr in {"echo", "secho"} for node in nodes_of(path))
     }
     assert printers == {"cli.output"}

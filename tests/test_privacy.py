@@ -26,7 +26,7 @@ from palimpsest.core.validation import ScopeInput, scope_from
 from palimpsest.memory import Memory
 from tests.support.environment import clean_environment
 from tests.support.ledger_access import ignore_progress
-from tests.support.mcp_client import connect_stdio, error_text, reply_results, reply_text
+from tests.support.mcp_client import error_text, reply_results, reply_text
 from tests.support.memory import ALICE, memory_in, messages_from
 from tests.support.restricted_process import CAN_FENCE
 from tests.support.server_in_process import connect
@@ -47,18 +47,20 @@ ODD_NAMES = (
 REFUSED_NAMES = ["*", " * ", "al\u200bice", "al\x00ice", "al\nice", "\u202ealice", "a" * 257]
 
 
-async def test_a_name_that_looks_like_another_is_another(tmp_path: Path) -> None:
+@pytest.mark.few_by_day(1)
+@pytest.mark.parametrize("turn", range(4))
+async def test_a_name_that_looks_like_another_is_another(tmp_path: Path, turn: int) -> None:
     """Wildcards, SQL, paths, upper case and look-alikes in any part of a scope match nothing else.
 
-    A name that two people would write alike cannot be a scope.
+    A name that two people would write alike cannot be a scope. By day, each name is tried in one part.
     """
     safe = "The safe stands behind the clock"
-    for part in ("user_id", "project", "agent_id", "run_id"):
+    for number, part in enumerate(("user_id", "project", "agent_id", "run_id")):
         own_scope = replace(Scope("alice"), **{part: "alice"})
         async with memory_in(tmp_path / part) as memory:
             kept = (await memory.add_text(own_scope, safe)).outcomes[0].memory
             await memory.add_messages(messages_from(("user", "the clock ticks loudly"), scope=own_scope))
-            for name in ODD_NAMES:
+            for name in ODD_NAMES[(number + turn) % 4 :: 4]:
                 await _cannot_reach(memory, replace(Scope("alice"), **{part: name}), kept.id)
             assert [hit.text for hit in (await memory.list(own_scope)).hits] == [safe]
             assert len(await memory.log(own_scope)) == 2
@@ -189,7 +191,7 @@ async def test_a_secret_is_never_stored_or_sent_and_the_reply_says_so(tmp_path: 
 async def test_every_file_is_private(tmp_path: Path) -> None:
     """Ledger, log, index, backups and exports are private, even in a folder that others could read before."""
     (tmp_path / "data").mkdir(mode=0o755)
-    async with connect_stdio(tmp_path) as memory:
+    async with connect(tmp_path) as memory:
         reply_text(await memory.call_tool("add_memory", {"text": "User's door code is private"}))
         reply_text(await memory.call_tool("search_memories", {"query": "door"}))
     async with memory_in(tmp_path / "data") as memory:

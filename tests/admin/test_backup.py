@@ -30,9 +30,10 @@ from palimpsest.text.tokenizer import search_tokens
 from tests.support.command_line import palimpsest, palimpsest_json, palimpsest_process
 from tests.support.ledger_access import index_follows, ledger_faults, second_writer, store_memory
 from tests.support.ledger_files import data_files, repeat_until, run_sql, run_writer, table_rows
-from tests.support.mcp_client import connect_stdio, reply_results, reply_text
+from tests.support.mcp_client import reply_results, reply_text
 from tests.support.memory import ALICE, StoppedClock, llm_settings, memory_in
 from tests.support.next_version import NEXT, become_the_next_version
+from tests.support.server_in_process import connect
 from tests.support.slow_model import slow_model
 
 pytestmark = pytest.mark.only_on("sqlite", "these are copies of files, and ledgers of earlier versions")
@@ -439,7 +440,7 @@ class TestRestore:
 async def test_a_running_server_sees_the_restored_state_at_its_next_call_and_its_index_follows(tmp_path: Path) -> None:
     """Guards clients that stay connected: they need no restart, see no old results, and their index is updated."""
     data = tmp_path / "data"
-    async with connect_stdio(tmp_path) as server, memory_in(data) as memory:
+    async with connect(tmp_path) as server, memory_in(data) as memory:
 
         async def search(query: str) -> set[str]:
             hits = reply_results(await server.call_tool("search_memories", {"query": query}))

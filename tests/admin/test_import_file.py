@@ -139,12 +139,7 @@ def without_number(provenance: Provenance) -> Provenance:
 def comparable(edits: list[Edit]) -> list[Edit]:
     """Return edits without their numbers, which differ from ledger to ledger, and with sorted steps."""
     return [
-        replace(
-            edit,
-            number=0,
-            provenance=without_number(edit.provenance),
-            steps=tuple(sorted(edit.steps, key=str)),
-        )
+        replace(edit, number=0, provenance=without_number(edit.provenance), steps=tuple(sorted(edit.steps, key=str)))
         for edit in edits
     ]
 
@@ -345,11 +340,7 @@ DAMAGES: dict[str, tuple[int, Callable[[dict[str, Any]], Any], str]] = {
         "line 3: memory: .*missing from the memory's history",
     ),
     "a duplicate id": (4, changed(id="a0000000-0000-4000-8000-000000000001"), "line 4: the id a0000000.* twice"),
-    "a second header": (
-        3,
-        lambda _: {"format": "palimpsest-export", "version": 5, "user_id": "alice"},
-        "line 3: ",
-    ),
+    "a second header": (3, lambda _: {"format": "palimpsest-export", "version": 5, "user_id": "alice"}, "line 3: "),
     "a newer version": (1, changed(version=6), "line 1: version"),
     "a header with an unknown field": (1, changed(project="web"), "line 1: project"),
 }

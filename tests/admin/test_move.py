@@ -36,11 +36,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.postgres, pytest.mark.only_on("sqli
 NEW = ("meta", "changes")
 """The tables that differ after a move: a new epoch, which the index log tells."""
 
-STAGES = [
-    ("copying", 15),
-    ("comparing", 8),
-    ("making the indexes", 25),
-]
+STAGES = [("copying", 15), ("comparing", 8), ("making the indexes", 25)]
 
 
 @pytest.fixture
@@ -187,11 +183,7 @@ async def write_meanwhile(folder: Path, clock: StoppedClock, filled: Filled) -> 
 @pytest.mark.usefixtures("filled")
 @pytest.mark.parametrize("locked_seconds", [20.0, -1.0], ids=["locked", "not in time"])
 async def test_what_is_written_meanwhile_is_in_the_copy(
-    tmp_path: Path,
-    database: SecretStr,
-    clock: StoppedClock,
-    monkeypatch: pytest.MonkeyPatch,
-    locked_seconds: float,
+    tmp_path: Path, database: SecretStr, clock: StoppedClock, monkeypatch: pytest.MonkeyPatch, locked_seconds: float
 ) -> None:
     """Guards writes between copying and comparing, also if comparing takes too long to let clients wait for it."""
     monkeypatch.setattr(copying, "LOCKED_SECONDS", locked_seconds)

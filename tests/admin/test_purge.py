@@ -119,11 +119,7 @@ async def test_a_purged_memory_is_in_no_file_but_the_named_backup(tmp_path: Path
                 await memory.history(ALICE, first)
             for query in ("harp", "bread", "lantern", "Where is the lamp?"):
                 assert not {ASKED, ANSWERED, FIRST, SECOND, THIRD} & set(await search_texts(memory, query))
-            for kept, scope, query in (
-                (others[0], ALICE, "harp"),
-                (others[1], ALICE, "bread"),
-                (bobs, BOB, "stamps"),
-            ):
+            for kept, scope, query in ((others[0], ALICE, "harp"), (others[1], ALICE, "bread"), (bobs, BOB, "stamps")):
                 stored, entries = await memory.history(scope, kept)
                 assert len(entries) == 1
                 (best, *_) = (await memory.search(scope, query)).hits

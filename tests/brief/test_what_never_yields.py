@@ -18,6 +18,7 @@ pytestmark = pytest.mark.anyio
 
 CASES: dict[str, Any] = json.loads(Path(__file__).with_name("never_yields.json").read_text("utf-8"))
 PROJECT = Scope("alice", "tea-shop")
+LASTING = [*CASES["safety"], *CASES["identity"]]
 TRIVIA = ("film", "bus", "kite", "hill", "snow", "fair", "play", "bike", "boat", "crow", "owl", "moth", "map", "lamp")
 
 
@@ -28,11 +29,14 @@ async def begun(memory: Memory, scope: Scope = ALICE) -> tuple[str, str]:
     return brief.text if brief is not None else "", await memory.briefs.instructions(scope)
 
 
-async def test_it_never_yields_to_what_is_new_or_pinned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.few_by_day(1)
+@pytest.mark.parametrize("texts", [LASTING[first::5] for first in range(5)])
+async def test_it_never_yields_to_what_is_new_or_pinned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, texts: list[str]
+) -> None:
     """Each was said before the trivia, some of which are pinned, and long before the newest memories that are read."""
     monkeypatch.setattr("palimpsest.hooks.brief.MAX_GLOBAL", 50)
     clock = StoppedClock()
-    texts = [*CASES["safety"], *CASES["identity"]]
     async with memory_in(tmp_path, clock) as memory:
         ids = [await add_text(memory, text) for text in texts]
         await memory.delete(ALICE, ids)

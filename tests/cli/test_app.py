@@ -25,7 +25,7 @@ def test_an_added_memory_is_found_and_listed_and_has_a_history(tmp_path: Path) -
     assert "added: [" in palimpsest_process(tmp_path, "add", "User's dog [Rex] is old")
     (hit,) = palimpsest_json(tmp_path, "search", "pet")["results"]
     assert hit["text"] == "User's dog [Rex] is old"
-    assert "dog [Rex]" in palimpsest_process(tmp_path, "search", "pet")
+    assert "dog [Rex]" in palimpsest(tmp_path, "search", "pet")
     assert "dog [Rex]" in palimpsest(tmp_path, "list")
     replaced = palimpsest(tmp_path, "add", "User's dog Rex is young", "--replaces", hit["id"])
     assert "replaced: [" in replaced

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from palimpsest.core.protocols import Vector
@@ -20,6 +20,7 @@ from palimpsest.core.validation import well_formed
 from palimpsest.embed.e5 import DIMS, PATIENCE, WEIGHTS, WINDOW_CHARS, WINDOW_TOKENS, E5Embedder
 from palimpsest.embed.e5_onnx import Model
 from tests.support.environment import clean_environment
+from tests.support.examples import examples
 from tests.support.new_interpreter import output_of
 
 LIGATURE = "\ufdfa"
@@ -188,8 +189,8 @@ def test_the_answer_is_nearer_than_another_text(embedder: E5Embedder) -> None:
         assert embedder.embed_passages([], background=background).shape == (0, DIMS)
 
 
+@examples(100)
 @given(text=any_text | many_expansions.map("".join))
-@settings(deadline=None)
 def test_every_text_has_a_vector_of_length_one(embedder: E5Embedder, text: str) -> None:
     """The engine trusts its input, so nothing may reach it that it cannot take."""
     assert_unit(embedder.embed_queries([text])[0][None], 1)
@@ -198,7 +199,9 @@ def test_every_text_has_a_vector_of_length_one(embedder: E5Embedder, text: str) 
 
 def test_odd_texts_have_vectors_of_length_one(embedder: E5Embedder) -> None:
     for text in ODD_TEXTS:
-        assert_unit(np.stack([embedder.embed_queries([text])[0], *embedder.embed_passages([text])]), 2)
+        assert_unit(embedder.embed_passages([text]), 1)
+        if len(text) < 100:  # by night, longer ones are questions too
+            assert_unit(embedder.embed_queries([text]), 1)
     # To C a NUL ends a text.
     with_nul, cut = embedder.embed_passages(["The violin is old\0Anna lives in Lyon", "The violin is old"])
     assert not np.allclose(with_nul, cut)
@@ -209,6 +212,7 @@ def test_odd_texts_have_vectors_of_length_one(embedder: E5Embedder) -> None:
 def test_a_megabyte_is_read_to_the_end_of_its_first_window(embedder: E5Embedder, filler: str) -> None:
     """What a call costs is bounded, whatever it is given."""
     text = filler * (1_000_000 // len(filler))
+    assert_unit(embedder.embed_queries([text]), 1)
     (vector,) = embedder.embed_passages([text])
     np.testing.assert_array_equal(vector, embedder.embed_passages([text[:WINDOW_CHARS]])[0])
 
@@ -228,8 +232,8 @@ def test_calls_from_many_threads_give_the_vectors_of_one(embedder: E5Embedder) -
         assert all(pool.map(embed, range(300 // len(texts))))
 
 
+@examples(100)
 @given(text=st.text(st.characters(exclude_categories=()), max_size=3_000))
-@settings(deadline=None)
 def test_the_windows_are_the_text(text: str) -> None:
     """No word may be left out or read twice."""
     parts = E5Embedder().windows(text)

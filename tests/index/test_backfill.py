@@ -87,11 +87,7 @@ def new() -> Hashing:
 
 
 def write(
-    ledger: Ledger,
-    embedder: Hashing | None,
-    *decisions: Decision,
-    messages: Sequence[Message] = (),
-    scope: Scope = ANA,
+    ledger: Ledger, embedder: Hashing | None, *decisions: Decision, messages: Sequence[Message] = (), scope: Scope = ANA
 ) -> list[Outcome]:
     """Apply decisions and messages with the vectors of an embedder, or with no vectors if it is None."""
     texts = [decision.fact.text for decision in decisions if decision.fact is not None]

@@ -26,28 +26,6 @@ class TestCheckpoint:
             assert agrees(ledger, indexes.last)
         assert not (root / "0.aside").exists()
 
-    @pytest.mark.parametrize(
-        "text",
-        [
-            "",
-            "\0\0\0\0",
-            "[]",
-            "null",
-            "{}",
-            '{"ledger": "',
-            '{"ledger": "x", "embedder": "y", "layout": "z", "log_number": 1, "more": 2}',
-            '{"embedder": "y", "layout": "z", "log_number": 1}',
-        ],
-    )
-    def test_an_invalid_checkpoint_file_reads_as_none(self, tmp_path: Path, text: str) -> None:
-        """A partly written, foreign or newer file says nothing about the index."""
-        path = tmp_path / "checkpoint.json"
-        assert Checkpoint.read(path.parent) is None
-        path.write_text(text)
-        assert Checkpoint.read(path.parent) is None
-        Checkpoint("x", "y", "z", 7).write(path.parent)
-        assert Checkpoint.read(path.parent) == Checkpoint("x", "y", "z", 7)
-
     @pytest.mark.few_by_day(1)
     @pytest.mark.parametrize("other", [{"embedder": "another"}, {"layout": "another"}])
     def test_an_index_of_another_embedder_or_layout_is_set_aside(

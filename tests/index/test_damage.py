@@ -116,34 +116,6 @@ class TestDamagedIndex:
             assert agrees(ledger, chroma.last)
         assert [path.read_bytes() for path in (root / "0.aside").glob("*/*.bin")] == [b"garbage"] * len(synced)
 
-    def test_garbage_in_a_chroma_folder_without_a_checkpoint_is_set_aside(self, ledger: Ledger, root: Path) -> None:
-        """Foreign content in the folder is neither opened nor lost."""
-        add(ledger, *facts(4))
-        (root / "0").mkdir(parents=True)
-        (root / "0" / "chroma.sqlite3").write_bytes(b"this is no database " * 500)
-        with opened(ledger, (chroma := Indexes("chroma")).open, root):
-            assert agrees(ledger, chroma.last)
-        assert (root / "0.aside" / "chroma.sqlite3").read_bytes().startswith(b"this is no database")
-
-    def test_an_index_that_cannot_be_opened_is_set_aside_and_rebuilt(
-        self, ledger: Ledger, indexes: Indexes, root: Path
-    ) -> None:
-        """A damaged index is repaired at the start."""
-        add(ledger, *facts(4))
-        build(ledger, indexes, root)
-        attempts: list[Path] = []
-
-        def damaged_at_first(folder: Path) -> VectorIndex:
-            attempts.append(folder)
-            if len(attempts) == 1:
-                raise VectorIndexError("the index is damaged")
-            return indexes.open(folder)
-
-        with opened(ledger, damaged_at_first, root) as projection:
-            assert (projection.state, projection.fault) == ("ready", "")
-            assert agrees(ledger, indexes.last)
-        assert (root / "0.aside" / "checkpoint.json").is_file()
-
     def test_an_index_that_can_never_be_opened_is_reported(self, ledger: Ledger, root: Path) -> None:
         """The error is reported, and searches work without the index."""
 

@@ -17,6 +17,7 @@ import pytest
 
 from loopback import OpenAIServer, Reply
 from palimpsest.core.models import Scope
+from palimpsest.learn import job_runner
 from palimpsest.learn.job_runner import work_on_jobs
 from palimpsest.memory import Memory, open_memory
 from palimpsest.store import jobs as job_queries
@@ -109,11 +110,14 @@ class TestOrder:
             clock.forward(minutes=1)
             assert begin(memory).kind == "summarize"
 
-    async def test_a_long_job_lets_others_have_their_turn(self, tmp_path: Path) -> None:
+    async def test_a_long_job_lets_others_have_their_turn(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """It goes on with what is left after them."""
+        monkeypatch.setattr(job_runner, "SLICE_TOKENS", 200)
         clock = TickingClock()
         async with memory_with(model, tmp_path, clock, background=True, **IN_BACKGROUND) as (memory, server):
-            long = [("user", f"I like number {number} {'and words ' * 360}") for number in range(24)]
+            long = [("user", f"I like number {number} {'and words ' * 10}") for number in range(12)]
             await memory.add_messages(messages_from(*long))
             clock.forward(seconds=1)
             roses = messages_from(("user", "I like roses"), scope=Scope("alice", "garden"))

@@ -20,13 +20,12 @@ from loopback import OpenAIServer, word_vectors
 from palimpsest.core.filters import MAX_CONDITIONS
 from palimpsest.recall import listing
 from palimpsest.server.session.calls import MAX_CALLS, THREADS_PER_CALLER
-from tests.support.http_server import TIMEOUT, HttpServer, connect_http, new_access_token, run_http_server
+from tests.support.http_server import ACCEPT, TIMEOUT, HttpServer, connect_http, new_access_token, run_http_server
 from tests.support.mcp_client import error_text, reply_text
 from tests.support.memory import ALICE, memory_in
 
 pytestmark = pytest.mark.anyio
 
-ACCEPT = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
 MODERN = "2026-07-28"
 
 

@@ -153,6 +153,7 @@ async def test_subscribers_hear_of_what_was_learned(tmp_path: Path, *, protected
             assert "Alice likes tea" in reply_text(await client.call_tool("list_memories", {}))
 
 
+@pytest.mark.nightly
 async def test_a_killed_server_loses_nothing_and_the_next_one_goes_on(tmp_path: Path) -> None:
     """What was acknowledged is in the ledger. The next server resumes before anybody calls it."""
     with held_model() as model:

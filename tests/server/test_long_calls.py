@@ -19,14 +19,7 @@ from tests.support.slow_model import slow_model
 
 pytestmark = pytest.mark.anyio
 
-EVERY_TRANSPORT = pytest.mark.parametrize(
-    "how",
-    [
-        "stdio-auto",
-        "auto",
-        *(pytest.param(how, marks=pytest.mark.nightly) for how in ("stdio-legacy", "legacy", "sse")),
-    ],
-)
+EVERY_TRANSPORT = pytest.mark.parametrize("how", ["stdio-auto", "auto", "stdio-legacy", "legacy", "sse"])
 CONVERSATION = {"messages": [{"role": "user", "content": "I do like Darjeeling"}]}
 
 

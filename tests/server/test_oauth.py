@@ -230,10 +230,7 @@ class TestBadIssuers:
             assert post(server, issuer.token()).status_code == 200
             issuer.is_asked.clear()
             issuer.may_answer.clear()
-            async with (
-                httpx2.AsyncClient(timeout=TIMEOUT) as http,
-                anyio.create_task_group() as tasks,
-            ):
+            async with httpx2.AsyncClient(timeout=TIMEOUT) as http, anyio.create_task_group() as tasks:
                 unknown = {**ACCEPT, "authorization": f"Bearer {issuer.token(kid='unknown')}"}
                 for _ in range(20):
                     tasks.start_soon(lambda: http.post(f"{server.base}/mcp", json=INITIALIZE, headers=unknown))

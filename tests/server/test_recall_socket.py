@@ -17,6 +17,7 @@ from palimpsest.server.recall_socket import open_port
 from palimpsest.text.tokenizer import count_tokens
 from tests.support.http_server import connect_http, run_http_server
 from tests.support.mcp_client import connect_stdio, reply_results
+from tests.support.server_in_process import connect
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="needs Unix sockets")]
 
@@ -53,7 +54,7 @@ async def asked(path: Path, line: bytes | None = None, **fields: Any) -> dict[st
 
 async def test_a_prompt_is_answered_with_what_answers_it(tmp_path: Path) -> None:
     """The answer is a block with the date and the short id; nothing else, nothing twice, and nothing to strangers."""
-    async with connect_stdio(tmp_path, PALIMPSEST_LLM__PROVIDER="none") as client:
+    async with connect(tmp_path, PALIMPSEST_LLM__PROVIDER="none") as client:
         (kept,) = reply_results(await client.call_tool("add_memory", {"text": FACT}))
         (path,) = sockets(tmp_path)
         assert path.stat().st_mode & 0o777 == 0o600

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import anyio
-import httpx2
 import pytest
 from mcp import Client, MCPError
-from mcp.client.sse import sse_client
-from mcp.client.streamable_http import streamable_http_client
 from mcp.types import (
     CreateMessageResult,
     CreateMessageResultWithTools,
@@ -72,31 +68,14 @@ def over_stdio(folder: Path, model: Callable[..., Any], mode: str, **settings: s
     return Client(server, mode=mode, sampling_callback=model)
 
 
-@asynccontextmanager
-async def over_http(folder: Path, model: Callable[..., Any], how: str) -> AsyncGenerator[Client]:
-    """Connect a client over HTTP or SSE that offers its model."""
-    with run_http_server(folder, PALIMPSEST_LLM__PROVIDER="sampling") as running:
-        if how == "sse":
-            async with Client(sse_client(f"{running.base}/sse"), sampling_callback=model) as client:
-                yield client
-            return
-        async with (
-            httpx2.AsyncClient() as http,
-            Client(
-                streamable_http_client(f"{running.base}/mcp", http_client=http), mode=how, sampling_callback=model
-            ) as client,
-        ):
-            yield client
-
-
-@pytest.mark.parametrize(
-    "how", [pytest.param("legacy", marks=pytest.mark.nightly), "auto", pytest.param("sse", marks=pytest.mark.nightly)]
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("how", ["legacy", "auto", "sse"])
 async def test_the_clients_model_is_used_over_every_transport(tmp_path: Path, how: str) -> None:
     """Guards clients that connect over HTTP or SSE."""
     model = ScriptedClientModel(TEA)
-    async with over_http(tmp_path, model, how) as client:
-        assert reply_text(await client.call_tool("add_memory", CONVERSATION)).startswith("added: [")
+    with run_http_server(tmp_path, PALIMPSEST_LLM__PROVIDER="sampling") as running:
+        async with connect_http(running, how, sampling_callback=model) as client:
+            assert reply_text(await client.call_tool("add_memory", CONVERSATION)).startswith("added: [")
     assert len(model.requests) == 1
 
 

@@ -53,7 +53,8 @@ def content(path: Path) -> tuple[str, list[str]]:
         return revision, sorted(text for (text,) in conn.execute("SELECT text FROM memories"))
 
 
-@pytest.mark.parametrize("moment", ["backup", NEXT, "commit"])
+@pytest.mark.few_by_day(1)
+@pytest.mark.parametrize("moment", ["commit", "backup", NEXT])
 def test_the_next_process_migrates_what_a_killed_one_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:

@@ -7,12 +7,12 @@ from hypothesis import HealthCheck, settings
 LOCAL_PROFILE = "local"
 FULL_PROFILE = "nightly"
 
-FEWEST, MOST = 5, 25
+FEWEST, MOST = 5, 10
 """Bounds of the examples in the local profile."""
 
 
 def examples(full: int) -> settings:
-    """Return the settings of a slow property: `full` examples at night, a quarter of them otherwise, 25 at most.
+    """Return the settings of a slow property: `full` examples at night, a quarter of them otherwise, 10 at most.
 
     The examples are the same in every run.
     """

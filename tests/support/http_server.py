@@ -24,6 +24,9 @@ from tests.support.environment import clean_environment
 TIMEOUT = 30
 """Seconds to wait for a request, or for the server to stop."""
 
+METRICS_TOKEN = "for Prometheus alone"  # noqa: S105 - made for the tests
+"""Opens `/metrics` of the server that all tests of a folder share."""
+
 INITIALIZE = {
     "jsonrpc": "2.0",
     "id": 1,

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import anyio.lowlevel
 
 from loopback import Chat, OpenAIServer, Reply
 from palimpsest.core.models import Scope
@@ -70,8 +69,8 @@ async def memory_learning(
 async def next_news(memory: Memory, scope: Scope = ALICE) -> tuple[str, ...]:
     """Wait until something was learned and return the notes on it."""
     with anyio.fail_after(TIMEOUT):
-        while not (notes := await memory.news(scope)):
-            await anyio.lowlevel.checkpoint()
+        while not (notes := await memory.news(scope)):  # noqa: ASYNC110 - another task learns, and says nothing
+            await anyio.sleep(0.005)
     return notes
 
 
@@ -83,5 +82,5 @@ async def learning_jobs(memory: Memory) -> list[JobReport]:
 async def do_due_jobs(memory: Memory) -> None:
     """Do the work that is due by the memory's clock, and wait if its own background is at it."""
     with anyio.fail_after(TIMEOUT):
-        while not await work_on_jobs(memory.engine, memory.engine.own_model):
-            await anyio.lowlevel.checkpoint()
+        while not await work_on_jobs(memory.engine, memory.engine.own_model):  # noqa: ASYNC110 - likewise
+            await anyio.sleep(0.005)

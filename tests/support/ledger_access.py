@@ -117,9 +117,7 @@ def stored_rows(folder: Path, scope: Scope) -> StoredRows:
     """Return the living memories and messages of a scope itself, and the edits it sees, newest first."""
     with ledger_in(folder) as ledger, ledger.read() as conn:
         return StoredRows(
-            memories.memories_of(conn, scope),
-            message_queries.messages_of(conn, scope),
-            history.edits(conn, scope, 100),
+            memories.memories_of(conn, scope), message_queries.messages_of(conn, scope), history.edits(conn, scope, 100)
         )
 
 

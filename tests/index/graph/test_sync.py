@@ -9,17 +9,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from palimpsest.core.models import (
-    Decision,
-    EntityEdit,
-    Event,
-    Fact,
-    Merge,
-    NamedEntity,
-    Provenance,
-    Relation,
-    Scope,
-)
+from palimpsest.core.models import Decision, EntityEdit, Event, Fact, Merge, NamedEntity, Provenance, Relation, Scope
 from palimpsest.index.graph_database import differences
 from palimpsest.memory import Memory
 from palimpsest.store.apply import Write
@@ -66,8 +56,7 @@ async def test_a_memory_that_is_added_brings_its_entities_and_relations(memory: 
     await caught_up(memory)
     assert bolt.names(memory) == ["Ana", "Lyon"]
     [edge] = bolt.query(
-        "MATCH (:Entity {ledger: $ledger})-[r:RELATES]->() RETURN properties(r) AS r",
-        ledger=memory.engine.ledger.id,
+        "MATCH (:Entity {ledger: $ledger})-[r:RELATES]->() RETURN properties(r) AS r", ledger=memory.engine.ledger.id
     )
     assert edge["r"] == {
         "id": f"{memory_id}:0",
@@ -110,8 +99,7 @@ async def test_many_changes_are_applied_in_steps(memory: Memory, bolt: BoltServe
     for number in range(3):
         decisions = [
             Decision(
-                Event.ADD,
-                replace(FACT, text=f"{number}.{i}", relations=(Relation(f"p{i}", "knows", f"q{number}"),)),
+                Event.ADD, replace(FACT, text=f"{number}.{i}", relations=(Relation(f"p{i}", "knows", f"q{number}"),))
             )
             for i in range(70)
         ]

@@ -97,11 +97,7 @@ class TestFollowing:
 
     @pytest.mark.nightly
     def test_a_rebuild_waits_for_the_follower_and_says_if_that_takes_too_long(
-        self,
-        ledger: Ledger,
-        other: SharedIndexProcess,
-        projection: SharedProjection,
-        monkeypatch: pytest.MonkeyPatch,
+        self, ledger: Ledger, other: SharedIndexProcess, projection: SharedProjection, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """A person who asks for a rebuild is told what is the matter, and the index goes on as it is."""
         add(ledger, *facts(3))

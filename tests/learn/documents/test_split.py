@@ -81,11 +81,7 @@ def test_a_heading_is_never_left_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    "whole",
-    [
-        "```python\n" + "x = 1  # a line\n\n" * 90 + "```\n",
-        "| a | b |\n|---|---|\n" + "| one | two |\n" * 90,
-    ],
+    "whole", ["```python\n" + "x = 1  # a line\n\n" * 90 + "```\n", "| a | b |\n|---|---|\n" + "| one | two |\n" * 90]
 )
 def test_code_and_tables_stay_whole_if_they_fit(whole: str) -> None:
     pages = split(f"{words(500)}\n\n{whole}\n{words(500)}\n")

@@ -59,10 +59,7 @@ SENTENCES: list[tuple[str, dict[str, str]]] = [
 
 OF_PROGRAMS: list[tuple[str, list[str]]] = [
     ("ask @mira in #release-notes", ["@mira", "#release-notes"]),
-    (
-        "logs are at https://logs.example.org/app and in /var/log/app",
-        ["https://logs.example.org/app", "/var/log/app"],
-    ),
+    ("logs are at https://logs.example.org/app and in /var/log/app", ["https://logs.example.org/app", "/var/log/app"]),
     ("`load_all` calls parse_line from scripts/read.py", ["load_all", "parse_line", "scripts/read.py"]),
     ("the race in InvoiceWorker.process() of checkout-api", ["InvoiceWorker.process()", "checkout-api"]),
     ("start it with `make run all` or with serve --port 80", []),

@@ -16,7 +16,6 @@ import anyio
 import anyio.to_thread
 import httpx2
 import pytest
-from mcp.types import ResourceUpdatedNotification
 
 from loopback import OpenAIServer
 from palimpsest.server import access_tokens
@@ -32,7 +31,7 @@ from tests.support.http_server import (
     post,
     run_http_server,
 )
-from tests.support.mcp_client import connect_stdio, subscribe, text_of
+from tests.support.mcp_client import connect_stdio, text_of
 from tests.support.server_in_process import connect
 
 pytestmark = pytest.mark.anyio
@@ -214,46 +213,6 @@ class TestAccess:
             new_access_token(protected_server.data, "alice") not in (protected_server.data / "tokens.json").read_text()
         )
         assert (protected_server.data / "tokens.json").stat().st_mode & 0o077 == 0
-
-    @pytest.mark.few_by_day(1)
-    @pytest.mark.parametrize("how", ["legacy", "auto"])
-    async def test_subscribers_are_notified_of_their_own_users_changes_only(
-        self, protected_server: HttpServer, how: str
-    ) -> None:
-        """Guards even the fact that another user just stored something."""
-        bearers = {user: new_access_token(protected_server.data, user) for user in ("dora", "erik")}
-        ids: dict[str, str] = {}
-        for user, bearer in bearers.items():
-            async with connect_http(protected_server, how, bearer) as client:
-                added = await client.call_tool("add_memory", {"text": f"{user} lives in a house by {how}"})
-                ids[user] = added.structured_content["results"][0]["id"]
-        uris: list[str] = []
-        notified = anyio.Event()
-
-        async def record(message: Any) -> None:
-            if isinstance(message, ResourceUpdatedNotification):
-                uris.append(str(message.params.uri))
-                notified.set()
-
-        async def both_move() -> None:
-            for user in ("erik", "dora"):
-                async with connect_http(protected_server, how, bearers[user]) as client:
-                    await client.call_tool("update_memory", {"memory_id": ids[user], "text": f"{user} moved by {how}"})
-
-        subscribed = [f"memory://{memory_id}" for memory_id in ids.values()]
-        handler = {"message_handler": record} if how == "legacy" else {}
-        async with connect_http(protected_server, how, bearers["dora"], **handler) as client:
-            with anyio.fail_after(TIMEOUT):
-                if how == "legacy":
-                    for uri in subscribed:
-                        await subscribe(client, uri)
-                    await both_move()
-                    await notified.wait()
-                else:
-                    async with client.listen(resource_subscriptions=subscribed) as events:
-                        await both_move()
-                        uris.append(str(getattr(await anext(aiter(events)), "uri", "")))
-        assert uris == [f"memory://{ids['dora']}"]
 
     @pytest.mark.nightly
     def test_a_token_in_the_settings_is_valid(self, tmp_path: Path) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Generator
 from pathlib import Path
 
 import httpx2
@@ -12,29 +10,23 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.command_line import palimpsest, palimpsest_process
-from tests.support.http_server import HttpServer, connect_http, run_http_server
+from tests.support.http_server import METRICS_TOKEN, HttpServer, connect_http, new_access_token, run_http_server
 
 pytestmark = pytest.mark.anyio
 
-ALICE_TOKEN = "a secret of the settings"  # noqa: S105 - made for the test
-METRICS_TOKEN = "for Prometheus alone"  # noqa: S105 - made for the test
 TEXT = "Alice keeps Xylotrupes beetles"
 
 Numbers = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[HttpServer]:
-    """Run a server with numbers, and with access tokens."""
-    tokens = json.dumps([{"token": ALICE_TOKEN, "user_id": "alice"}])
-    numbers = {"PALIMPSEST_HTTP__METRICS": "true", "PALIMPSEST_HTTP__METRICS_TOKEN": METRICS_TOKEN}
-    with run_http_server(tmp_path_factory.mktemp("metrics"), PALIMPSEST_HTTP__TOKENS=tokens, **numbers) as running:
-        yield running
+def bearer(protected_server: HttpServer) -> str:
+    return new_access_token(protected_server.data, "alice")
 
 
-def scraped(server: HttpServer, token: str = METRICS_TOKEN) -> str:
+def scraped(server: HttpServer) -> str:
     """Return what a server answers to Prometheus."""
-    answer = httpx2.get(f"{server.base}/metrics", headers={"authorization": f"Bearer {token}"})
+    answer = httpx2.get(f"{server.base}/metrics", headers={"authorization": f"Bearer {METRICS_TOKEN}"})
     assert answer.status_code == 200
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
     return answer.text
@@ -53,17 +45,17 @@ def number(numbers: Numbers, name: str, **labels: str) -> float:
 
 class TestWhatItSays:
     @pytest.mark.nightly
-    async def test_calls_are_counted_by_tool_and_outcome(self, server: HttpServer) -> None:
+    async def test_calls_are_counted_by_tool_and_outcome(self, protected_server: HttpServer, bearer: str) -> None:
         """Guards what an operator looks at first: how many calls, how they ended, how long they took."""
-        before = numbers_in(scraped(server))
-        async with connect_http(server, "auto", ALICE_TOKEN) as client:
+        before = numbers_in(scraped(protected_server))
+        async with connect_http(protected_server, "auto", bearer) as client:
             await client.call_tool("add_memory", {"text": TEXT})
             for query in ("beetles", "Xylotrupes"):
                 await client.call_tool("search_memories", {"query": query})
             assert (await client.call_tool("search_memories", {"query": "beetles", "limit": 0})).is_error
             assert (await client.call_tool("Xylotrupes", {})).is_error
             assert (await client.call_tool("get_history", {"memory_id": "12345678"})).is_error
-        after = numbers_in(scraped(server))
+        after = numbers_in(scraped(protected_server))
 
         def grown(name: str, **labels: str) -> float:
             return number(after, name, **labels) - number(before, name, **labels)
@@ -76,12 +68,14 @@ class TestWhatItSays:
         assert grown("palimpsest_call_seconds_count", tool="search_memories") == 3
         assert grown("palimpsest_requests_total", path="/mcp", status="200") >= 6
 
-    async def test_refused_requests_sessions_and_states_are_there(self, server: HttpServer) -> None:
+    async def test_refused_requests_sessions_and_states_are_there(
+        self, protected_server: HttpServer, bearer: str
+    ) -> None:
         """Guards alarms: requests without a token, the ledger's state, jobs and the lag of the index."""
-        assert httpx2.post(f"{server.base}/mcp").status_code == 401
-        async with connect_http(server, "legacy", ALICE_TOKEN) as client:
+        assert httpx2.post(f"{protected_server.base}/mcp").status_code == 401
+        async with connect_http(protected_server, "legacy", bearer) as client:
             await client.call_tool("search_memories", {"query": "beetles"})
-            during = numbers_in(scraped(server))
+            during = numbers_in(scraped(protected_server))
         assert number(during, "palimpsest_sessions") >= 1
         assert number(during, "palimpsest_requests_total", path="/mcp", status="401") >= 1
         assert number(during, "palimpsest_state", part="ledger", state="ok") == 1
@@ -89,27 +83,32 @@ class TestWhatItSays:
         assert ("palimpsest_index_lag", frozenset()) in during
         assert number(during, "process_resident_memory_bytes") > 1_000_000
 
-    async def test_nothing_that_is_stored_or_asked_and_no_name_is_in_it(self, server: HttpServer) -> None:
+    async def test_nothing_that_is_stored_or_asked_and_no_name_is_in_it(
+        self, protected_server: HttpServer, bearer: str
+    ) -> None:
         """Guards users: the labels are few and fixed, whatever clients send."""
-        async with connect_http(server, "auto", ALICE_TOKEN) as client:
+        async with connect_http(protected_server, "auto", bearer) as client:
             await client.call_tool("add_memory", {"text": TEXT})
             await client.call_tool("Xylotrupes", {})
-        httpx2.get(f"{server.base}/Xylotrupes/alice", headers={"authorization": f"Bearer {ALICE_TOKEN}"})
-        text = scraped(server).lower()
-        for private in ("xylotrupes", "alice", ALICE_TOKEN.lower(), METRICS_TOKEN.lower()):
+        httpx2.get(f"{protected_server.base}/Xylotrupes/alice", headers={"authorization": f"Bearer {bearer}"})
+        text = scraped(protected_server).lower()
+        for private in ("xylotrupes", "alice", bearer.lower(), METRICS_TOKEN.lower()):
             assert private not in text
 
 
 class TestWhoMayReadIt:
-    def test_its_own_token_is_needed_and_no_other_opens_it(self, server: HttpServer) -> None:
+    def test_its_own_token_is_needed_and_no_other_opens_it(self, protected_server: HttpServer, bearer: str) -> None:
         """Guards numbers about all users from each of them."""
-        for headers in ({}, {"authorization": f"Bearer {ALICE_TOKEN}"}, {"authorization": METRICS_TOKEN}):
-            answer = httpx2.get(f"{server.base}/metrics", headers=headers)
+        for headers in ({}, {"authorization": f"Bearer {bearer}"}, {"authorization": METRICS_TOKEN}):
+            answer = httpx2.get(f"{protected_server.base}/metrics", headers=headers)
             assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
             assert "palimpsest_" not in answer.text
         headers = {"authorization": f"Bearer {METRICS_TOKEN}"}
-        assert httpx2.post(f"{server.base}/mcp", headers=headers).status_code == 401
-        assert httpx2.get(f"{server.base}/metrics", headers={**headers, "host": "evil.example"}).status_code == 421
+        assert httpx2.post(f"{protected_server.base}/mcp", headers=headers).status_code == 401
+        assert (
+            httpx2.get(f"{protected_server.base}/metrics", headers={**headers, "host": "evil.example"}).status_code
+            == 421
+        )
 
     @pytest.mark.nightly
     def test_tokens_cannot_be_tried_without_end(self, tmp_path: Path) -> None:

@@ -99,6 +99,25 @@ async def test_a_projects_token_hears_of_its_project_and_of_what_all_projects_sh
 
 @pytest.mark.few_by_day(1)
 @pytest.mark.parametrize("how", ["legacy", "auto"])
+async def test_changes_of_another_user_are_not_announced(protected_server: HttpServer, how: str) -> None:
+    """Guards even the fact that another user just stored something, from who knows the id of it."""
+    erik, dora = (new_access_token(protected_server.data, f"{user} by {how}") for user in ("erik", "dora"))
+    async with (
+        connect_http(protected_server, how, erik) as other,
+        connect_http(protected_server, how, dora) as own,
+    ):
+        ids = [await added(client, "They live in a house", "") for client in (other, own)]
+        uris = [f"memory://{memory_id}" for memory_id in ids]
+        async with subscribed(protected_server, how, dora, uris, uris[1]) as (heard, has_heard):
+            for client, memory_id in zip((other, own), ids, strict=True):
+                await client.call_tool("update_memory", {"memory_id": memory_id, "text": "They moved"})
+            with anyio.fail_after(TIMEOUT):
+                await has_heard.wait()
+    assert heard == [uris[1]]
+
+
+@pytest.mark.few_by_day(1)
+@pytest.mark.parametrize("how", ["legacy", "auto"])
 async def test_the_lists_of_another_project_are_not_announced(protected_server: HttpServer, how: str) -> None:
     """Guards even the fact that something was stored elsewhere, from a client that only follows the lists."""
     user = f"bob by {how}"

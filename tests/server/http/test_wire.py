@@ -25,7 +25,7 @@ from palimpsest.server.jsonrpc import (
 )
 from tests.support.environment import clean_environment
 from tests.support.examples import examples
-from tests.support.http_server import ACCEPT, TIMEOUT, HttpServer, run_http_server
+from tests.support.http_server import ACCEPT, TIMEOUT, HttpServer
 
 
 def call(request_id: str, arguments: str = "{}", members: str = "") -> bytes:
@@ -226,20 +226,14 @@ class TestStdio:
         assert b"".join(server.log).count(b"refused a line on stdin") == 3
 
 
-@pytest.fixture(scope="module")
-def http(tmp_path_factory: pytest.TempPathFactory) -> Generator[HttpServer]:
-    with run_http_server(tmp_path_factory.mktemp("http")) as server:
-        yield server
-
-
 class TestHttp:
     @pytest.mark.few_by_day(1)
     @pytest.mark.parametrize("path", ["/mcp", "/messages/"])
     @pytest.mark.parametrize("version", ["2025-11-25", "2026-07-28"])
-    def test_a_faulty_body_is_refused(self, http: HttpServer, version: str, path: str) -> None:
+    def test_a_faulty_body_is_refused(self, open_server: HttpServer, version: str, path: str) -> None:
         """Guards every protocol style over HTTP. What is not to be parsed gets the same error as over stdio."""
         headers = {**ACCEPT, "content-type": "application/json", "mcp-protocol-version": version}
-        with httpx2.Client(base_url=http.base, headers=headers, timeout=TIMEOUT) as client:
+        with httpx2.Client(base_url=open_server.base, headers=headers, timeout=TIMEOUT) as client:
             for case, (text, code, request_id, reason) in FAULTY.items():
                 response = client.post(path, content=text)
                 assert response.status_code in {400, 413}, case

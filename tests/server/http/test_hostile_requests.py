@@ -12,7 +12,7 @@ import pytest
 from palimpsest.server.jsonrpc import MAX_JSON_VALUES, MAX_MESSAGE_BYTES
 from palimpsest.server.rate_limits import FAILED_PER_MINUTE
 from palimpsest.server.session.calls import MAX_HELD_BYTES_PER_CALLER
-from tests.support.http_server import ACCEPT, TIMEOUT, HttpServer, new_access_token, post, run_http_server
+from tests.support.http_server import ACCEPT, INITIALIZE, TIMEOUT, HttpServer, new_access_token, post, run_http_server
 
 pytestmark = pytest.mark.anyio
 
@@ -80,13 +80,19 @@ class TestTokens:
     ) -> None:
         """Guards tokens from being guessed, and an honest client behind the same address."""
         honest = new_access_token(protected_server.data, "alice")
-        assert post(protected_server, honest).status_code == 200
-        # A minute that ends meanwhile leaves a little room for more.
-        statuses = [post(protected_server, f"guess {n}").status_code for n in range(FAILED_PER_MINUTE + 10)]
-        assert statuses[0] == 401
-        assert statuses[-1] == 429
-        assert post(protected_server, honest).status_code == 200
-        answer = post(protected_server, "one more")
+        # Other tests are behind another address of this machine.
+        transport = httpx2.HTTPTransport(local_address="127.0.0.2")
+        with httpx2.Client(base_url=protected_server.base, headers=ACCEPT, transport=transport) as http:
+
+            def status(bearer: str) -> int:
+                return http.post("/mcp", json=INITIALIZE, headers={"authorization": f"Bearer {bearer}"}).status_code
+
+            assert status(honest) == 200
+            # A minute that ends meanwhile leaves a little room for more.
+            statuses = [status(f"guess {number}") for number in range(FAILED_PER_MINUTE + 10)]
+            assert (statuses[0], statuses[-1]) == (401, 429)
+            assert status(honest) == 200
+            answer = http.post("/mcp", json=INITIALIZE, headers={"authorization": "Bearer one more"})
         assert answer.status_code == 429
         assert int(answer.headers["retry-after"]) >= 1
 
