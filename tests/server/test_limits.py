@@ -113,6 +113,28 @@ async def test_unfinished_requests_hold_a_bounded_amount_and_small_ones_nothing(
     assert seen == [503, 200, 503, 200] * 2
 
 
+async def test_a_call_with_the_id_of_one_that_is_not_answered_yet_is_refused() -> None:
+    """Guards a client that repeats itself from waiting for an answer that never comes."""
+    seen: list[int] = []
+
+    async def within(scope: Scope, receive: Receive, send: Send) -> None:
+        """Send other calls while this one is not answered."""
+        for session, request_id in (("s", "7"), ("s", '"7"'), ("s", "8"), ("t", "7"), ("", "7")):
+            headers = {"mcp_session_id": session} if session else {}
+            app.app = RecordingApp(open={"s", "t"})
+            seen.append(await status(app, call(request_id), **headers))
+        await RecordingApp(open={"s"})(scope, receive, send)
+
+    def call(request_id: str) -> Message:
+        return part(b'{"jsonrpc":"2.0","id":%b,"method":"tools/call","params":{}}' % request_id.encode())
+
+    app = BodyLimit(within)
+    for _ in range(2):  # what is answered is no longer noted
+        app.app = within
+        assert await status(app, call("7"), mcp_session_id="s") == 200
+    assert seen == [400, 400, 200, 200, 200] * 2
+
+
 async def test_if_all_callers_have_too_many_sessions_the_one_with_the_most_loses_one() -> None:
     """Guards memory from many callers with some sessions each, and those who have few from those who have many."""
     inner = RecordingApp()

@@ -13,6 +13,8 @@ from typing import Any
 
 import anyio
 import h11
+from mcp.server.streamable_http import MCP_SESSION_ID_HEADER
+from mcp.types import INVALID_REQUEST, RequestId
 from mcp.types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse, Response
@@ -20,7 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from palimpsest.core.threads import CpuShares
-from palimpsest.server.jsonrpc import MAX_MESSAGE_BYTES, fault_of_body
+from palimpsest.server.jsonrpc import MAX_MESSAGE_BYTES, Refused, fault_of_body, unparsed_id
 from palimpsest.server.rate_limits import caller_of, is_open
 from palimpsest.server.session.calls import BODY_SIZE, BodyBudget
 
@@ -104,8 +106,8 @@ class BodyLimit:
     """Read the body of a request before passing it on.
 
     Answer 413 if it is too long, 408 if it takes too long, and 503 if the unfinished requests hold too much already.
-    What is not to be parsed gets 413 or 400, with a JSON-RPC error. With `shares`, its sender's share of the CPU pays
-    for parsing it.
+    What is not to be parsed gets 413 or 400, with a JSON-RPC error, and so does a call whose id another call of its
+    session has that is not answered yet. With `shares`, its sender's share of the CPU pays for parsing it.
     """
 
     def __init__(
@@ -121,6 +123,7 @@ class BodyLimit:
         self._seconds = seconds
         self._budget = budget or BodyBudget()
         self._shares = shares
+        self._unanswered: set[tuple[str, str]] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on with its whole body, or refuse it."""
@@ -136,14 +139,37 @@ class BodyLimit:
                 if self._shares is not None:
                     self._shares.of(caller).use(len(body) * SECONDS_PER_BYTE)
                 scope[BODY_SIZE] = len(body)
-                refused = fault_of_body(body)
+                call = Headers(scope=scope).get(MCP_SESSION_ID_HEADER, ""), unparsed_id(body)
+                refused = fault_of_body(body) or self._repeated(*call)
                 if refused is None:
-                    await self.app(scope, _receive_once(body, receive), send)
+                    with self._noted(*call):
+                        await self.app(scope, _receive_once(body, receive), send)
                     return
                 content = refused.as_error().model_dump_json(exclude_unset=True)
                 body = Response(content, 413 if refused.too_large else 400, media_type="application/json")
             if body is not None:
                 await body(scope, receive, send)
+
+    def _repeated(self, session: str, call: RequestId | None) -> Refused | None:
+        """Return why a call is refused. Of two with one id the SDK answers the last, and the other would wait forever.
+
+        To the SDK, 1 and "1" are one id.
+        """
+        if (session, str(call)) not in self._unanswered:
+            return None
+        return Refused(INVALID_REQUEST, f"another call of this session with the id {call!r} is not answered yet", call)
+
+    @contextmanager
+    def _noted(self, session: str, call: RequestId | None) -> Generator[None]:
+        """Note that a call is not answered yet. One without a session has no others."""
+        if not session or call is None:
+            yield
+            return
+        self._unanswered.add((session, str(call)))
+        try:
+            yield
+        finally:
+            self._unanswered.discard((session, str(call)))
 
     async def _body(self, scope: Scope, receive: Receive, take: Callable[[int], bool]) -> bytearray | Response | None:
         """Return the body, the response that refuses it, or None if the client disconnected."""
