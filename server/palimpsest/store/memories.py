@@ -23,6 +23,7 @@ from palimpsest.store.rows import (
     listed,
     local_day,
     minute_of,
+    rows_for,
     scope_parts,
     scope_values,
     sees,
@@ -126,7 +127,7 @@ def projects_of(conn: Connection, user_id: str) -> list[str]:
 
 def memories_by_id(conn: Connection, ids: Sequence[str]) -> dict[str, Memory]:
     """Return memories, living or deleted, by id."""
-    return {row.id: to_memory(row) for row in conn.execute(_BY_ID, {"ids": ids})}
+    return {row.id: to_memory(row) for row in rows_for(conn, _BY_ID, ids)}
 
 
 def rows_of(conn: Connection, ids: Sequence[str]) -> dict[str, int]:
@@ -141,14 +142,14 @@ def memories_from(conn: Connection, message_ids: Sequence[str]) -> dict[str, lis
     Memories that only an undo deleted are left out.
     """
     by_message: dict[str, list[Memory]] = {}
-    for row in conn.execute(_FROM_MESSAGES, {"ids": message_ids}):
+    for row in rows_for(conn, _FROM_MESSAGES, message_ids):
         by_message.setdefault(row.message_id, []).append(to_memory(row))
     return by_message
 
 
 def messages_of(conn: Connection, memory_ids: Sequence[str]) -> list[tuple[str, str]]:
     """Return the ids of the memories with those of the messages they were learned from: (memory, message)."""
-    return [(row.memory_id, row.message_id) for row in conn.execute(_OF, {"ids": memory_ids})]
+    return [(row.memory_id, row.message_id) for row in rows_for(conn, _OF, memory_ids)]
 
 
 _OF = select(memory_sources.c.memory_id, memory_sources.c.message_id).where(

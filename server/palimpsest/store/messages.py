@@ -23,6 +23,7 @@ from palimpsest.store.rows import (
     is_scope,
     listed,
     listed_numbers,
+    rows_for,
     scope_parts,
     scope_values,
     sees,
@@ -54,7 +55,7 @@ _BY_ID = select(messages).where(messages.c.id.in_(listed("ids")))
 
 def messages_by_id(conn: Connection, ids: Sequence[str]) -> dict[str, Message]:
     """Return messages, living or deleted, by id."""
-    return {row.id: to_message(row) for row in conn.execute(_BY_ID, {"ids": ids})}
+    return {row.id: to_message(row) for row in rows_for(conn, _BY_ID, ids)}
 
 
 def messages_of(conn: Connection, scope: Scope) -> list[Message]:
@@ -93,7 +94,7 @@ def last_conversation(conn: Connection, scope: Scope) -> list[Message]:
 def sources_of(conn: Connection, memory_ids: Sequence[str]) -> dict[str, list[Message]]:
     """Return the messages that each memory was learned from, oldest first."""
     by_memory: dict[str, list[Message]] = {}
-    for row in conn.execute(_SOURCES, {"ids": memory_ids}):
+    for row in rows_for(conn, _SOURCES, memory_ids):
         by_memory.setdefault(row.memory_id, []).append(to_message(row))
     return by_memory
 
@@ -118,7 +119,7 @@ def outdated_or_forgotten(conn: Connection, message_ids: Sequence[str]) -> tuple
     A closed memory was replaced, or has ended. A forgotten one was deleted, and so was what its messages say about it.
     Memories that only an undo deleted do not count.
     """
-    states = conn.execute(_STATES_OF_MEMORIES, {"ids": message_ids}).all()
+    states = rows_for(conn, _STATES_OF_MEMORIES, message_ids)
     outdated = {message_id for message_id, living, gone in states if not living and not gone}
     return outdated, {message_id for message_id, _, gone in states if gone}
 

@@ -415,6 +415,7 @@ def _names(text: str) -> frozenset[str]:
     return frozenset(names | {subject} if subject else names)
 
 
+@lru_cache(maxsize=KEPT)
 def _subject(text: str) -> str:
     """Return the key of the name with which a text begins, as in "Jonas likes chess" and "Jonas's dog"; "" if none."""
     first, second = (*text[:MAX_CHARS].split(maxsplit=2), "", "")[:2]
@@ -425,6 +426,7 @@ def _subject(text: str) -> str:
     return key if is_subject and key not in _WORDS["self"] and name_key(second) not in _WORDS["prepositions"] else ""
 
 
+@lru_cache(maxsize=KEPT)
 def _named_tokens(text: str) -> frozenset[str]:
     """Return the tokens of the words with a capital."""
     return frozenset(query_tokens(" ".join(word for word in text[:MAX_CHARS].split() if word[:1].isupper())))
@@ -460,7 +462,7 @@ def says_ended(newer: str, older: str) -> bool:
         things = [tokens - people for tokens in ending.ended]
         if any(tokens & before and tokens <= before | _OF_PLANS for tokens in things):
             return True
-        if ending.areas & _areas(words_in(older)) and _is_about_same(newer, older):
+        if ending.areas & _areas_in(older) and _is_about_same(newer, older):
             return True
         if ending.died & before & _named_tokens(older):
             return True
@@ -475,12 +477,14 @@ def _is_about_same(newer: str, older: str) -> bool:
     return bool(_names(newer) & _names(older)) or (_is_of_self(newer) and _is_of_self(older))
 
 
+@lru_cache(maxsize=KEPT)
 def _relative(text: str) -> str:
     """Return the relative that a text is about, as in "my wife takes oat milk"; "" if it begins otherwise."""
     first, second = (*words_in(text)[:2], "", "")[:2]
     return second if first in _WORDS["own"] and (second in _WORDS["kin"] or second in _WORDS["companions"]) else ""
 
 
+@lru_cache(maxsize=KEPT)
 def _is_of_self(text: str) -> bool:
     """Return whether a text is about whoever speaks: "I moved", "User lives in Wels", "Eats meat"."""
     words = words_in(text)
@@ -488,9 +492,19 @@ def _is_of_self(text: str) -> bool:
     return is_note or not _WORDS["self"].isdisjoint(words)
 
 
+@lru_cache(maxsize=KEPT)
+def _areas_in(text: str) -> frozenset[str]:
+    return frozenset(_areas(words_in(text)))
+
+
+@lru_cache(maxsize=KEPT)
+def _is_for_others(text: str) -> bool:
+    return not _WORDS["for others"].isdisjoint(words_in(text))
+
+
 def _excludes(newer: str, older: str) -> bool:
     """Return whether two texts about one person have words that exclude each other."""
-    if not _WORDS["for others"].isdisjoint((*words_in(newer), *words_in(older))) or not _is_about_same(newer, older):
+    if _is_for_others(newer) or _is_for_others(older) or not _is_about_same(newer, older):
         return False
     here, before = _tokens(newer), _tokens(older)
     for one, other, context in _exclusions():
