@@ -24,52 +24,56 @@ from typing import Any
 import anyio
 
 import embedders
-from fitting import cases, means, order, pairs, relevance
+from fitting import cases, match, means, order, pairs
 from fitting.cases import Case
+from fitting.order import Ordered
 from locomo import read
-from measures.personas import read_personas
+from measures.personas import read_far_off, read_personas
 from palimpsest.recall.features import SENTENCE, STATIC, Weights
 
 HERE = Path(__file__).parent
 FACTS = [HERE / "everyday.json", HERE / "work.json"]
+FAR_OFF = HERE / "far_off.json"
 TARGET = HERE.parent / "server" / "palimpsest" / "recall"
 SETS = {"e5": SENTENCE, "static": STATIC}
 DIGITS = 3
 
+PRIOR = {"alone": "", "hints": "alone", "also": "alone", "both": "also"}
+"""The modes, and the one whose weights each begins with."""
+
 
 async def _cases(locomo: Path, embedder: str) -> list[Case]:
     found: list[Case] = []
-    personas = read_personas(FACTS)
+    personas, far_off = read_personas(FACTS), read_far_off(FAR_OFF, half=1)
     for persona in personas:
         for family in ("facts", "hinted", "said"):
-            found += await cases.of_persona(persona, embedder, family=family)
-        found += await cases.of_small_memories(persona, embedder)
+            found += await cases.of_persona(persona, embedder, far_off, family=family)
+        found += await cases.of_small_memories(persona, embedder, far_off)
     for with_hints in (False, True):
         found += await cases.of_all(personas, embedder, with_hints=with_hints)
     for facts in (False, True):
-        conversations = read(locomo)
-        for conversation, other in zip(conversations, [*conversations[1:], conversations[0]], strict=True):
-            found += await cases.of_conversation(conversation, other, embedder, facts=facts)
+        for conversation in read(locomo):
+            found += await cases.of_conversation(conversation, embedder, far_off, facts=facts)
     return found
 
 
 def fit(found: list[Case], embedder: str) -> Weights:
     """Fit all weights of one embedder, and print the figures.
 
-    Those for questions with other wordings begin with those without: no data set has other wordings for conversations.
+    Those of a mode with help begin with those of the mode with less of it: no data set has other wordings for
+    conversations, or hints for messages.
     """
     replacement = pairs.fit(read_personas(FACTS), embedders.open_named(embedder))
-    alone = [case for case in found if not case.query.also]
-    others = [case for case in found if case.query.also]
-    ordered = order.fit(alone, replacement)
-    of_others = order.fit(others, replacement, ordered.fitted)
+    fitted: dict[str, Ordered] = {}
+    for mode, prior in PRIOR.items():
+        print(f"\n### {mode}")
+        of_mode = [case for case in found if case.mode == mode]
+        fitted[mode] = order.fit(of_mode, replacement, fitted[prior].fitted if prior else None)
     return Weights(
-        ordered.weights("memory"),
-        ordered.weights("message"),
-        of_others.weights("memory"),
-        of_others.weights("message"),
+        {mode: fitted[mode].weights("memory") for mode in PRIOR},
+        {mode: fitted[mode].weights("message") for mode in ("alone", "also")},
         replacement.weights,
-        relevance.fit([case for case in found if case.family in relevance.SHARE], ordered.joined(of_others)),
+        match.fit(found),
     )
 
 

@@ -31,6 +31,7 @@ from measures.hand_written import data_file
 from measures.near_duplicates import near_duplicates
 from measures.other_words import languages, paraphrases
 from measures.tables import Row, Table, print_table
+from measures.unasked import unasked
 from measures.unknown import unknown
 from measures.updates import updates
 
@@ -38,7 +39,7 @@ BUDGET = "budget"
 
 MEASURES: dict[str, Callable[[Namespace], Coroutine[Any, Any, list[Table]]]] = {
     "everyday": lambda options: everyday(options.data, options.embedder, by_persona=options.by_persona),
-    "unknown": lambda options: unknown(options.data, options.embedder, by_persona=options.by_persona),
+    "unknown": lambda options: unknown(options.data, options.embedder),
     "near-duplicates": lambda options: near_duplicates(options.data, options.embedder, by_persona=options.by_persona),
     "exact": lambda options: exact(options.embedder),
     "cross-language": lambda options: cross_language([data_file("cross_language")], options.embedder),
@@ -47,6 +48,7 @@ MEASURES: dict[str, Callable[[Namespace], Coroutine[Any, Any, list[Table]]]] = {
     "entities": lambda _options: entities(),
     "conflicts": lambda options: conflicts(options.embedder),
     "languages": lambda options: languages(options.embedder),
+    "unasked": lambda options: unasked(options.embedder),
     BUDGET: lambda options: budget(options.locomo, options.embedder),
 }
 """The measures by name, each with the options of the command line that it uses."""

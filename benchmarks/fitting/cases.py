@@ -5,7 +5,6 @@ The stores are filled through the facade, and the features are those that a sear
 
 from __future__ import annotations
 
-import re
 import tempfile
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import asynccontextmanager
@@ -19,7 +18,7 @@ import numpy as np
 from fitting.regression import Array
 from locomo import Conversation, messages_of, scripted_chat, settings_for
 from loopback import OpenAIServer
-from measures.personas import Persona, say_facts, store_facts
+from measures.personas import Asked, Persona, say_facts, store_facts
 from measures.stores import SCOPE, StoppedClock, embed_waiting, new_memory
 from palimpsest.core.models import Scope
 from palimpsest.memory import Memory, open_memory
@@ -42,11 +41,11 @@ OF_CONVERSATIONS = ("turns", "mixed")
 SMALL_MEMORIES = {1: 6, 3: 4, 8: 3, 16: 2}
 """How many small memories of each size are made of a persona's facts. Set by hand: about as many questions of each."""
 
-MIN_UNKNOWN = 3
-"""At least so many questions without an answer are asked of a small memory."""
+FAR_OFF = "far off"
+"""The kind of questions about something else than all that is stored."""
 
-EVERY = 3
-"""Of the questions about another conversation, every third is asked."""
+ASKED = {"facts": 30, "hinted": 30, "said": 30, "few": 12, "turns": 60, "mixed": 0}
+"""How many far-off questions are asked, by the sort of store."""
 
 KEPT = 160
 """How many candidates of a question are kept, the best by a first guess, besides its answers."""
@@ -75,16 +74,22 @@ class Case:
     sources: tuple[frozenset[str], ...] = ()
 
     @property
+    def mode(self) -> str:
+        """Return which weights are for the case: alone, hints, also or both."""
+        hinted = "hinted" in self.family
+        return ("both" if hinted else "also") if self.query.also else "hints" if hinted else "alone"
+
+    @property
     def is_message(self) -> Array:
         """Return which candidates are messages."""
         return np.array([entry.kind == "message" for entry in self.candidates.entries])
 
 
-async def of_persona(persona: Persona, embedder: str, *, family: str) -> list[Case]:
+async def of_persona(persona: Persona, embedder: str, far_off: Sequence[Asked], *, family: str) -> list[Case]:
     """Return the cases of a persona, each question without and with other wordings.
 
-    Its facts are memories, with hints if the family is "hinted", or messages of the user if it is "said". Its unknown
-    questions, which have no answer, are among them.
+    Its facts are memories, with hints if the family is "hinted", or messages of the user if it is "said". Some far-off
+    questions are asked, too.
     """
     clock = StoppedClock()
     async with new_memory(clock, embedder) as memory:
@@ -97,10 +102,10 @@ async def of_persona(persona: Persona, embedder: str, *, family: str) -> list[Ca
             for asked in persona.questions
             for also in persona.wordings(asked.text)
         ]
-        unknown = [(text, also, set[str](), "unknown") for text in persona.unknown for also in persona.wordings(text)]
+        far = [(text, also, set[str](), FAR_OFF) for text, also in _some_of(far_off, persona.name, family)]
         return [
             _case(memory, SCOPE, clock.at, text, also, answers=answers, group=persona.name, kind=kind, family=family)
-            for text, also, answers, kind in (*known, *unknown)
+            for text, also, answers, kind in (*known, *far)
         ]
 
 
@@ -131,54 +136,42 @@ async def of_all(personas: Sequence[Persona], embedder: str, *, with_hints: bool
     return cases
 
 
-async def of_small_memories(persona: Persona, embedder: str) -> list[Case]:
-    """Return cases of small memories, each of a few facts of a persona drawn at random, always the same ones.
-
-    What is asked is answered by these facts, or by none of them.
-    """
+async def of_small_memories(persona: Persona, embedder: str, far_off: Sequence[Asked]) -> list[Case]:
+    """Return cases of small memories, each of a few facts of a persona drawn at random, always the same ones."""
     draw = Random(f"few facts of {persona.name}")  # noqa: S311 - not for secrets
     cases: list[Case] = []
     for size, times in SMALL_MEMORIES.items():
         for _ in range(times):
-            cases += await of_persona(_with_few_facts(persona, size, draw), embedder, family="few")
+            cases += await of_persona(_with_few_facts(persona, size, draw), embedder, far_off, family="few")
     return cases
 
 
 def _with_few_facts(persona: Persona, size: int, draw: Random) -> Persona:
     chosen = {fact.id for fact in draw.sample(persona.facts, min(size, len(persona.facts)))}
     answered = [asked for asked in persona.questions if chosen.issuperset(asked.answers)]
-    others = [asked.text for asked in persona.questions if chosen.isdisjoint(asked.answers)]
-    asked_of_others = draw.sample(others, min(len(others), max(MIN_UNKNOWN, len(answered))))
-    unknown = [*asked_of_others, *draw.sample(persona.unknown, min(len(persona.unknown), MIN_UNKNOWN))]
     facts = tuple(fact for fact in persona.facts if fact.id in chosen)
-    return replace(persona, facts=facts, questions=tuple(answered), unknown=tuple(unknown))
+    return replace(persona, facts=facts, questions=tuple(answered))
 
 
-async def of_conversation(conversation: Conversation, other: Conversation, embedder: str, *, facts: bool) -> list[Case]:
-    """Return the cases of a conversation of LoCoMo, whose turns are stored alone or with the facts learned from it.
+def _some_of(far_off: Sequence[Asked], group: str, family: str) -> list[Asked]:
+    """Return the far-off questions that are asked of a store, always the same ones."""
+    draw = Random(f"far-off questions to {group}, {family}")  # noqa: S311 - not for secrets
+    return draw.sample(far_off, min(ASKED[family], len(far_off)))
 
-    Some questions about another conversation are asked too, with the names of this one's speakers. They have no answer.
-    """
+
+async def of_conversation(
+    conversation: Conversation, embedder: str, far_off: Sequence[Asked], *, facts: bool
+) -> list[Case]:
+    """Return the cases of a conversation of LoCoMo, whose turns are stored alone or with the facts learned from it."""
     scope, family = Scope(user_id=conversation.name), "mixed" if facts else "turns"
     now = conversation.sessions[-1].said_at + timedelta(days=1)
     known = [(asked.text, asked.evidence, str(asked.category)) for asked in conversation.questions]
-    renamed = dict(zip(_speakers(other), _speakers(conversation), strict=True))
-    unknown = [(_renamed(asked.text, renamed), frozenset[str](), "unknown") for asked in other.questions[::EVERY]]
+    far = [(text, frozenset[str](), FAR_OFF) for text, _ in _some_of(far_off, conversation.name, family)]
     async with _filled(conversation, scope, embedder, facts=facts) as memory:
         return [
             _case(memory, scope, now, text, (), answers=evidence, group=conversation.name, kind=kind, family=family)
-            for text, evidence, kind in (*known, *unknown)
+            for text, evidence, kind in (*known, *far)
         ]
-
-
-def _speakers(conversation: Conversation) -> list[str]:
-    """Return the two speakers of a conversation, by name."""
-    return sorted({turn["speaker"] for session in conversation.sessions for turn in session.turns})
-
-
-def _renamed(text: str, names: dict[str, str]) -> str:
-    pattern = re.compile("|".join(rf"\b{re.escape(name)}\b" for name in names))
-    return pattern.sub(lambda match: names[match.group()], text)
 
 
 @asynccontextmanager

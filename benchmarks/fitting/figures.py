@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from fitting.cases import OF_CONVERSATIONS, Case
+from fitting.cases import FAR_OFF, OF_CONVERSATIONS, Case
 from fitting.regression import Array
 
 TOP, DEPTH = 3, 10
@@ -18,7 +18,7 @@ def print_figures(title: str, cases: Sequence[Case], scores: Mapping[int, Array]
     """Print the figures of cases by kind, given the scores of each case's candidates."""
     results: dict[str, list[tuple[float, ...]]] = {}
     for case in cases:
-        if case.kind == "unknown":
+        if case.kind == FAR_OFF:
             continue
         order = np.argsort(-scores[id(case)], kind="stable")
         if case.family not in OF_CONVERSATIONS:

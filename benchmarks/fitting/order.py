@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -21,18 +21,9 @@ COLUMNS = tuple((kind, name) for kind in ("memory", "message") for name in FEATU
 
 @dataclass(frozen=True)
 class Ordered:
-    """The fitted weights, and the scores of each case with its group left out.
-
-    `speaker` are the parts of the scores for a named speaker.
-    """
+    """The fitted weights."""
 
     fitted: ranking.Fitted
-    scores: Mapping[int, Array]
-    speaker: Mapping[int, Array]
-
-    def joined(self, other: Ordered) -> Ordered:
-        """Return the scores of both."""
-        return replace(self, scores={**self.scores, **other.scores}, speaker={**self.speaker, **other.speaker})
 
     def weights(self, kind: str) -> dict[str, float]:
         """Return the weights of memories or messages by the name of the feature."""
@@ -57,9 +48,7 @@ def fit(cases: Sequence[Case], replacement: Replacement, prior: ranking.Fitted |
     scores = {id(case): _final(case, rows[id(case)] @ fitted.without[case.group]) for case in cases}
     print_figures("left out", cases, scores)
     print_figures("fitted", cases, {id(case): _final(case, rows[id(case)] @ fitted.all) for case in cases})
-    speaker = ranking.COLUMNS.index(("message", "speaker"))
-    of_speaker = {id(case): rows[id(case)][:, speaker] * fitted.without[case.group][speaker] for case in cases}
-    ordered = Ordered(fitted, scores, of_speaker)
+    ordered = Ordered(fitted)
     for kind in ("memory", "message"):
         print(f"  {kind}: " + ", ".join(f"{name} {weight:.2f}" for name, weight in ordered.weights(kind).items()))
     return ordered

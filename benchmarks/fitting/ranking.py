@@ -23,7 +23,7 @@ SHARE = {
     "all, hinted": 0.3,
     "few": 0.0,
     "turns": 1.0,
-    "mixed": 0.25,
+    "mixed": 0.05,
     "said": 0.2,
 }
 """The weight of all cases of a sort of store together. Facts and turns count alike, and facts with and without hints.

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from measures.stores import SCOPE, StoppedClock, add, embed_waiting
 from palimpsest.core.clock import parse_instant
@@ -81,6 +81,16 @@ class Persona:
     def outdated_by(self, answers: Sequence[str]) -> list[tuple[str, str]]:
         """Return the pairs of an older and a newer fact whose newer one is among the answers."""
         return [(older, newer) for older, newer in self.updates if newer in answers]
+
+
+Asked: TypeAlias = tuple[str, tuple[str, ...]]
+"""A question and its other wordings."""
+
+
+def read_far_off(file: Path, half: int) -> list[Asked]:
+    """Return the far-off questions of the first or the second half of a file, some of them with other wordings."""
+    entries = json.loads(file.read_text("utf-8"))
+    return [(entry["q"], tuple(entry.get("also", ()))) for entry in entries if entry["half"] == half]
 
 
 def read_personas(files: Sequence[Path]) -> list[Persona]:

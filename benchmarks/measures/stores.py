@@ -41,7 +41,11 @@ async def new_memory(clock: StoppedClock, embedder: str) -> AsyncGenerator[Memor
     """Open a new memory with an embedder and without a language model."""
     with tempfile.TemporaryDirectory() as folder:
         settings = load_settings(
-            data_dir=Path(folder), llm={"provider": "none"}, embedder={"provider": embedder}, project=""
+            data_dir=Path(folder),
+            user_id=SCOPE.user_id,
+            llm={"provider": "none"},
+            embedder={"provider": embedder},
+            project="",
         )
         async with open_memory(settings, clock=clock, background=False) as memory:
             yield memory

@@ -15,6 +15,7 @@ from sqlalchemy import Connection
 from palimpsest.core import models
 from palimpsest.core.clock import Clock, in_zone, now
 from palimpsest.core.models import (
+    SURE,
     Edit,
     Fact,
     LinkedMemory,
@@ -24,7 +25,6 @@ from palimpsest.core.models import (
     Scope,
     Undo,
     Version,
-    probable,
 )
 from palimpsest.core.protocols import LanguageModel, ReportProgress
 from palimpsest.core.settings import Settings
@@ -280,7 +280,7 @@ class Memory:
         bounded("hops", hops, 0, MAX_HOPS)
         now, fading = self.engine.clock(), self.fading
         as_of = as_of and in_zone(as_of, now.tzinfo)
-        what = (now, limit, max_tokens, filters or {}, as_of, explain, self.settings.min_relevance, hops)
+        what = (now, limit, max_tokens, filters or {}, as_of, explain, self.settings.min_score, hops)
         request = SearchQuery(
             scope, query, *what, fading.forgetting, follows_links=self.engine.has_links, also=tuple(also)
         )
@@ -307,12 +307,13 @@ class Memory:
         self,
         scope: Scope,
         query: str,
+        best: float,
         *,
         also: Sequence[str] = (),
         filters: Mapping[str, Any] | None = None,
         as_of: datetime | None = None,
     ) -> tuple[str, ...]:
-        """Return the other projects of the user that probably answer a query, the best first."""
+        """Return the other projects of the user with a sure hit for a query, above the `best` score found here."""
         known = await self.engine.read(lambda conn: projects.project_names(conn, scope.user_id))
         if not 0 < len({*known} - {scope.project}) <= MAX_PROJECTS_ASKED:
             return ()
@@ -327,7 +328,8 @@ class Memory:
             all_projects=True,
             is_use=False,
         )
-        others = [hit.project for hit in probable(result.hits) if hit.project not in ("", scope.project)]
+        better = [hit for hit in result.hits if hit.score >= SURE and hit.score > best]
+        others = [hit.project for hit in better if hit.project not in ("", scope.project)]
         return tuple(dict.fromkeys(others))
 
     async def list(

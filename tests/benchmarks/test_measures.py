@@ -10,7 +10,7 @@ import pytest
 from measures.everyday import everyday
 from measures.near_duplicates import near_duplicates
 from measures.tables import ALL
-from measures.unknown import Answers, unknown
+from measures.unknown import ASKED, Answers, unknown
 
 EMBEDDER = "static"
 PERSONA = {
@@ -56,18 +56,16 @@ async def test_everyday_counts_the_first_hit_and_the_share_of_the_answers_among_
 async def test_unknown_counts_the_questions_of_both_sorts(file: Path) -> None:
     """Guards the two numbers that the shares of `unknown` are of."""
     (table,) = await unknown([file], EMBEDDER)
-    row = table.figures[ALL]
-    assert (row["answerable"], row["unknown"]) == (len(PERSONA["questions"]), len(PERSONA["unknown"]))
+    row = table.figures["alone"]
+    assert (row["answerable"], row["far-off"]) == (len(PERSONA["questions"]), ASKED)
 
 
 def test_the_area_under_the_curve_is_the_share_of_pairs_in_the_right_order() -> None:
-    """Guards the AUC, and the share of unknown questions below a threshold that hardly any answerable one is below."""
-    answers = Answers()
-    answers.answerable = [(0.9, True), (0.8, True), (0.5, True), (0.3, False)]
-    answers.unknown = [(0.5, True), (0.1, False)]
+    """Guards the AUC, and the share of far-off questions below a threshold that hardly any answerable one is below."""
+    answers = Answers([(0.9, True), (0.8, True), (0.5, True), (0.3, False)], [(0.5, True), (0.1, False)])
     row = answers.row()
     assert row["AUC"] == pytest.approx((2 + 2 + 1.5 + 1) / 8)
-    assert (row["unknown told"], row["answerable told"], row["unknown at 3%"]) == (1 / 2, 1 / 4, 1 / 2)
+    assert (row["far-off told"], row["answerable told"], row["far-off at 2%"]) == (1 / 2, 1 / 4, 1 / 2)
 
 
 @pytest.mark.anyio

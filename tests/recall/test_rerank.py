@@ -86,8 +86,8 @@ async def test_the_first_twenty_are_asked_about_and_ordered_anew(tmp_path: Path)
         "texts that it does not tell apart keep our order"
     )
     assert result.hits[0].score_parts["reranker"] > 0
-    relevance = [hit.relevance for hit in result.hits]
-    assert relevance == sorted(relevance, reverse=True)
+    scores = [hit.score for hit in result.hits]
+    assert scores == sorted(scores, reverse=True)
     assert not result.notes
     _, request = requests  # one for each search
     assert (request["path"], request["key"], request["model"]) == ("/v1/rerank", "Bearer a-key", "judge")
@@ -115,7 +115,7 @@ async def test_a_reranker_that_fails_leaves_the_order_and_says_so(tmp_path: Path
         assert reason in note
         assert "a-key" not in note
         assert [hit.text for hit in result.hits] == [hit.text for hit in before.hits]
-        assert [hit.relevance for hit in result.hits] == [hit.relevance for hit in before.hits]
+        assert [hit.score for hit in result.hits] == [hit.score for hit in before.hits]
 
 
 async def test_a_missing_folder_is_named_by_the_search(tmp_path: Path) -> None:

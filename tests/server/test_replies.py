@@ -40,7 +40,18 @@ TEA = memory("Ana drinks\ngreen  tea.", ID)
 DRINKS = memory("Ana drinks tea.", ID)
 PAST = replace(TEA, deleted_at=NOW, superseded_by=OTHER_ID, valid_until=NOW, valid_until_precision="month")
 DAY = timedelta(days=1)
-HIT = Hit(ID, "memory", DRINKS.text, 0.83456, NOW, NOW, NOW + DAY, ("D1:3",), tags=("preference",), relevance=0.70512)
+HIT = Hit(
+    ID,
+    "memory",
+    DRINKS.text,
+    0.83456,
+    NOW,
+    NOW,
+    NOW + DAY,
+    ("D1:3",),
+    tags=("preference",),
+    why=("same words", "same meaning"),
+)
 CUT = replace(HIT, text="Ana drinks…", length=20_000)
 MADE_BY = Provenance("decide", "scripted", "abcdef123456", "a client")
 FIRST = Version(

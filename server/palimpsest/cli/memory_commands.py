@@ -192,7 +192,7 @@ def hits_parts(hits: Sequence[Hit], title: str) -> list[Part]:
 
 
 def search_parts(result: SearchResult, query: str, scope: Scope) -> list[Part]:
-    """Return the hits of a search as a table, with the relevance of each, and what was left out.
+    """Return the hits of a search as a table, with why each was found, and what was left out.
 
     A text of another project than the scope's begins with the project's name.
     """
@@ -201,11 +201,11 @@ def search_parts(result: SearchResult, query: str, scope: Scope) -> list[Part]:
     notes = output.notes_text(result.notes)
     if not result.hits and not result.omitted:
         return [f"nothing was found for: {output.cut_to_width(_one_line(query), output.MAX_TEXT)}", *notes]
-    rows = output.table("id", "relevance", "date", "who", "what", title=query)
+    rows = output.table("id", "why", "date", "who", "what", title=query)
     for hit in shortest_passages(result.hits, query):
         rows.add_row(
             advice.short(hit.id),
-            f"{hit.relevance:.2f}",
+            ", ".join(hit.why),
             hit.date,
             _who(hit),
             _what(hit, advice.other_project(hit, scope)),
@@ -404,9 +404,10 @@ async def search(  # noqa: PLR0913 - typer passes the options of a command by na
         hops=hops,
         caller=CALLER,
     )
-    if not models.probable(answer.hits) and not all_projects:
+    best = models.best_score(answer.hits)
+    if best < models.SURE and not all_projects:
         projects = await memory.projects_that_answer(
-            memory.scope, query, also=wordings, filters=conditions, as_of=instant
+            memory.scope, query, best, also=wordings, filters=conditions, as_of=instant
         )
         answer = replace(answer, notes=(*answer.notes, *advice.elsewhere_notes(projects, advice.COMMANDS)))
     parts = search_parts(answer, query, memory.scope)

@@ -729,8 +729,9 @@ class Candidate(NamedTuple):
 
     An entry is a memory or message as search sees it. `seq` is its number in the vector index and the full text.
     `speaker` is who wrote the message or whom the memory is about. `chars` is the length of a message and 0 for a
-    memory. `is_question` is whether the text ends in a question mark, `is_page` whether it is a page. `text` is the
-    beginning of the text. This is a tuple because one search creates hundreds of them.
+    memory. `is_question` is whether the text ends in a question mark, `is_page` whether it is a page, `has_hints`
+    whether it is a memory with hints. `text` is the beginning of the text. This is a tuple because one search creates
+    hundreds of them.
     """
 
     seq: int
@@ -743,6 +744,7 @@ class Candidate(NamedTuple):
     is_question: bool = False
     text: str = ""
     is_page: bool = False
+    has_hints: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -770,9 +772,9 @@ class DocumentPage:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """One result of a search. `score` is between 0 and 1; scores of different searches are not comparable.
+    """One result of a search. `score` is how well it matches, from 0 to 1, and `why` what it shares with the query.
 
-    `relevance` is the calibrated probability that the hit answers the query. It never rises from one hit to the next.
+    Scores of different searches are comparable. They never rise from one hit to the next.
     `at` is when it happened if `is_event_date`, else when it was said.
     If `text` is only the beginning of a long text, `length` is the number of characters of the whole text.
 
@@ -796,7 +798,7 @@ class Hit:
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
     message_ids: tuple[str, ...] = ()
     score_parts: Mapping[str, float] = field(default_factory=dict[str, float])
-    relevance: float = 0.0
+    why: tuple[str, ...] = ()
     length: int | None = None
     at_precision: Precision = ""
     project: str = ""
@@ -815,13 +817,13 @@ class Hit:
         return shown_date(self.at, self.at_precision)
 
 
-PROBABLE = 0.5
-"""From this relevance on, a hit probably answers the query."""
+SURE = 0.9
+"""From this score on, a hit is hardly about something else than what is asked."""
 
 
-def probable(hits: Sequence[Hit]) -> list[Hit]:
-    """Return the hits that probably answer the query."""
-    return [hit for hit in hits if hit.relevance >= PROBABLE]
+def best_score(hits: Sequence[Hit]) -> float:
+    """Return the score of the first hit, or 0 if there is none."""
+    return hits[0].score if hits else 0.0
 
 
 @dataclass(frozen=True, slots=True)

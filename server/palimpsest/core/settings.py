@@ -428,7 +428,7 @@ class Settings(BaseSettings):
     hooks_excluded_folders: tuple[str, ...] = ()
     keep_secrets: bool = False
     explain: bool = False
-    min_relevance: float = Field(default=0.0, ge=0, le=1)
+    min_score: float = Field(default=0.0, ge=0, le=1)
     forgetting: Literal["off", "rank", "archive"] = "off"
     forgetting_days: float = Field(default=30.0, gt=0)
     forgetting_days_by_tag: dict[str, Annotated[float, Field(gt=0)]] = Field(default_factory=dict)

@@ -31,7 +31,6 @@ from palimpsest.hooks.brief import (
     Sources,
     answer,
     instructions_with,
-    least_score,
     read_sources,
     session_brief,
 )
@@ -482,9 +481,8 @@ class Briefs:
         def search_ledger(query: SearchQuery) -> SearchResult:
             return search(engine, replace(query, forgetting=fading))
 
-        now, floor = engine.clock(), self._settings.min_relevance
-        score = least_score(engine.embedder.fingerprint)
-        recalled = await self._threads.run(lambda: answer(search_ledger, scope, request, now, floor, score))
+        now, floor = engine.clock(), self._settings.min_score
+        recalled = await self._threads.run(lambda: answer(search_ledger, scope, request, now, floor))
         self._recall_log.note(scope, request.prompt, recalled.ids, request.client)
         return recalled
 

@@ -41,23 +41,27 @@ SENTENCE, STATIC = "e5", "static"
 class Weights:
     """The weights for one sort of embedder, by the name of the feature.
 
-    `memory` and `message` make the score of a candidate, those `with_others` for a question that has other wordings.
-    `replacement` makes the probability that one text replaces another, and `relevance` the one that the best hit
-    answers, by whether it is a memory or a message.
+    Those of the score are for a question "alone" or with other wordings ("also"), and for memories with hints ("hints",
+    or "both" with other wordings). `replacement` makes the probability that one text replaces another, and `match` the
+    one that a text is about what is asked.
     """
 
-    memory: Mapping[str, float]
-    message: Mapping[str, float]
-    memory_with_others: Mapping[str, float]
-    message_with_others: Mapping[str, float]
+    memory: Mapping[str, Mapping[str, float]]
+    message: Mapping[str, Mapping[str, float]]
     replacement: Mapping[str, float]
-    relevance: Mapping[str, Mapping[str, float]]
+    match: Mapping[str, float]
 
-    def of(self, *, with_others: bool) -> tuple[Mapping[str, float], Mapping[str, float]]:
-        """Return the weights of messages and of memories for a question with or without other wordings."""
-        if with_others:
-            return self.message_with_others, self.memory_with_others
-        return self.message, self.memory
+    def of_memories(self, *, with_others: bool, hinted: float) -> Mapping[str, float]:
+        """Return the weights of memories, a share of which is `hinted`.
+
+        All memories of a search have the same weights, or those with hints would stand above the others for nothing.
+        """
+        plain, full = (self.memory[mode] for mode in (("also", "both") if with_others else ("alone", "hints")))
+        return {name: (1 - hinted) * weight + hinted * full.get(name, 0.0) for name, weight in plain.items()}
+
+    def of_messages(self, *, with_others: bool) -> Mapping[str, float]:
+        """Return the weights of messages."""
+        return self.message["also" if with_others else "alone"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +83,11 @@ def weights_for(fingerprint: str) -> Weights:
 def weights_name(fingerprint: str) -> str:
     """Return which set of weights is for the embedder with this fingerprint."""
     return STATIC if fingerprint.startswith("local:") else SENTENCE
+
+
+def is_fitted(fingerprint: str) -> bool:
+    """Return whether the weights were fitted with this embedder, so that its cosines are known for what they say."""
+    return fingerprint.startswith(("local:", "e5:"))
 
 
 @cache
@@ -275,16 +284,12 @@ Column: TypeAlias = npt.NDArray[Any]
 
 
 class Ranked(NamedTuple):
-    """A candidate and its score, with the columns of parts that sum up to it and the candidate's row in them.
-
-    `relevance` is the probability that the candidate answers the query; 0 if it was not asked for.
-    """
+    """A candidate and its score, with the columns of parts that sum up to it and the candidate's row in them."""
 
     candidate: Candidate
     score: float
     row: int
     columns: Mapping[str, Column]
-    relevance: float = 0.0
 
     @property
     def parts(self) -> dict[str, float]:
@@ -305,11 +310,6 @@ def rank(candidates: Candidates, parts_of: Callable[[Candidates], Mapping[str, C
     scores = cast("Column", np.sum(list(columns.values()), axis=0))
     order = cast("list[int]", np.lexsort((np.array([candidate.seq for candidate in entries]), -scores)).tolist())
     return [Ranked(entries[row], float(scores[row]), row, columns) for row in order]
-
-
-def squash(score: float) -> float:
-    """Return a score as a number between 0 and 1, in the same order."""
-    return 1 / (1 + math.exp(-score))
 
 
 # How probable it is that a newer text replaces an older one.

@@ -184,4 +184,4 @@ def _place_memory(placed: list[Hit], place: int, spare: list[Hit], words: FoldWo
 
 def _in_place_of(hit: Hit, other: Hit) -> Hit:
     """Return a hit with the score of another one, so that the order of the scores stays."""
-    return replace(hit, score=other.score, relevance=other.relevance, score_parts=other.score_parts)
+    return replace(hit, score=other.score, score_parts=other.score_parts)

@@ -143,10 +143,10 @@ def faded_owners(conn: Connection, scope: Scope, forgetting: RetentionSettings, 
     return frozenset(owner for owner, retention in best.items() if retention < forgetting.bound)
 
 
-def left_out_note(ranked: Sequence[Ranked], kept: Sequence[Ranked], limit: int, threshold: float) -> tuple[str, ...]:
-    """Return a note on how many faded candidates would have been among the first hits, and no weak matches."""
+def left_out_note(ranked: Sequence[Ranked], kept: Sequence[Ranked], limit: int, is_match: Column) -> tuple[str, ...]:
+    """Return a note on how many faded candidates would have been among the first hits, and are about the question."""
     rows = {item.row for item in kept}
-    good = sum(item.relevance >= threshold and item.row not in rows for item in ranked[:limit])
+    good = sum(bool(is_match[item.row]) and item.row not in rows for item in ranked[:limit])
     if not good:
         return ()
     verb, they = ("is", "it") if good == 1 else ("are", "them")

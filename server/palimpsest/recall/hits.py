@@ -318,11 +318,6 @@ MIN_PASSAGE_TOKENS = 60
 _END = re.compile(r"[.!?…][\"')\]»”’]*\s+|[。！？｡۔।]\s*|\n+")  # noqa: RUF001 - full stops are meant
 
 
-def best_passage(text: str, weights: Mapping[str, float], max_tokens: int) -> str:
-    """Return the sentences that stand together, fit and have most of the words, the first of those that are as good."""
-    return _passage(text, weights, max_tokens)[0]
-
-
 def with_passages(hits: Sequence[Hit], weights: Mapping[str, float], max_tokens: int) -> list[Hit]:
     """Return the hits with long pages cut to the passage that has most of the words of the query.
 

@@ -23,8 +23,7 @@ PART = "reranker"
 def reranked(ranked: Sequence[Ranked], scores: Mapping[int, float]) -> Sequence[Ranked]:
     """Return the candidates with those that a reranker judged in their new order, before all others.
 
-    `scores` are the reranker's, by the candidates' numbers. The relevance belongs to the place: it says how well the
-    best hit answers, and how much less the next ones do.
+    `scores` are the reranker's, by the candidates' numbers.
     """
     judged = [item for item in ranked if item.candidate.seq in scores]
     if not judged:
@@ -38,4 +37,4 @@ def reranked(ranked: Sequence[Ranked], scores: Mapping[int, float]) -> Sequence[
     order = cast("list[int]", np.argsort(-(own + gains), kind="stable").tolist())
     others = [item for item in ranked if item.candidate.seq not in scores]
     new = [judged[place]._replace(score=float(own[place] + gains[place]), columns=columns) for place in order]
-    return [item._replace(relevance=old.relevance) for item, old in zip([*new, *others], ranked, strict=True)]
+    return [*new, *others]

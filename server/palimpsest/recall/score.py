@@ -184,7 +184,8 @@ def newer_of_two(query: ParsedQuery, candidates: Candidates, scores: Column) -> 
     """Return what the newer of the two best candidates gains to come first, as a column of shape (n,).
 
     It gains that only if the two stand out from all others and share words of the query: then they are about one
-    matter, however differently they are worded. A fact told in passing is recognized by nothing else.
+    matter, however differently they are worded. A fact told in passing is recognized by nothing else. Where a memory
+    has hints, or the query other wordings, an update is recognized without it, and other answers would be lost.
     """
     gains = np.zeros(len(candidates.entries))
     if query.is_about_the_past or len(scores) < 2:  # noqa: PLR2004 - a pair
@@ -192,7 +193,9 @@ def newer_of_two(query: ParsedQuery, candidates: Candidates, scores: Column) -> 
     older, newer, *others = cast("list[int]", np.argsort(-scores, kind="stable")[:3].tolist())
     lead = scores[older] - scores[newer]
     stands_out = not others or scores[newer] - scores[others[0]] >= CLEAR
-    if lead > MAX_LEAD or not stands_out or not _have_common_words(candidates, newer, older):
+    entry = candidates.entries[newer]
+    has_help = entry.kind == "memory" and (entry.has_hints or bool(query.also))
+    if has_help or lead > MAX_LEAD or not stands_out or not _have_common_words(candidates, newer, older):
         return gains
     pair = [newer, older]
     entries = [candidates.entries[row] for row in pair]
@@ -305,7 +308,10 @@ class SearchScoring:
     def parts(self, candidates: Candidates) -> dict[str, Column]:
         """Return what speaks for and against each candidate, by name."""
         is_message = np.array([entry.kind == "message" for entry in candidates.entries])
-        of_message, of_memory = self.weights.of(with_others=bool(self.query.also))
+        has_hints = [entry.has_hints for entry in candidates.entries if entry.kind == "memory"]
+        with_others, hinted = bool(self.query.also), sum(has_hints) / max(len(has_hints), 1)
+        of_message = self.weights.of_messages(with_others=with_others)
+        of_memory = self.weights.of_memories(with_others=with_others, hinted=hinted)
 
         def weigh(name: str, feature: Column) -> Column:
             return np.where(is_message, of_message.get(name, 0.0), of_memory.get(name, 0.0)) * feature

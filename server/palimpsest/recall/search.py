@@ -23,20 +23,19 @@ from palimpsest.core.models import Entity, Hit, KnownRelation, Scope, name_key, 
 from palimpsest.core.protocols import Reranker, Vector
 from palimpsest.core.validation import MAX_TOKENS
 from palimpsest.index.sync import IndexHits
-from palimpsest.recall.features import CandidateRequest, Candidates, PoolSize, Ranked, rank, squash, weights_for
+from palimpsest.recall.features import CandidateRequest, Candidates, PoolSize, Ranked, rank, weights_for
 from palimpsest.recall.fold import FoldWords, fold, memories_first
 from palimpsest.recall.forgetting import OFF, RetentionSettings, faded_owners, left_out_note, retention_of
 from palimpsest.recall.hits import (
     HitFilter,
-    best_passage,
     hit_filter,
     hit_tokens,
     hits_of,
     with_passages,
     within_budget,
 )
+from palimpsest.recall.match import Matches, matches, reasons
 from palimpsest.recall.query import ParsedQuery
-from palimpsest.recall.relevance import Relevance, relevance_of
 from palimpsest.recall.rerank import RERANKED, reranked
 from palimpsest.recall.retrieve import Searchable, candidates_in, index_query, retrieve
 from palimpsest.recall.score import SearchScoring
@@ -204,10 +203,6 @@ POOL = 80
 """How many candidates are requested by meaning and by words each. In conversations 120 find no more of the evidence for
 a question among the first ten hits: the order of the candidates matters more than their number."""
 
-PASSAGE_TOKENS = 100
-"""How much of the best page is judged, if a page is the best: about 400 characters, as much as is read of other
-texts."""
-
 MAX_WEAK = 5
 """How many hits are shown at most if probably none answers: enough for an answer in other words, and few enough that an
 agent does not read a page of what it did not ask for."""
@@ -220,7 +215,7 @@ SPARE = 3
 class SearchQuery:
     """A search request. `now` is the instant recency is measured from; `as_of` asks for what was believed then.
 
-    With `explain` each hit carries the parts of its score. Hits whose relevance is below `min_relevance` are left out.
+    With `explain` each hit carries the parts of its score. Hits whose score is below `min_score` are left out.
     `hops` is how far relations may lead from the entities that the text names: 1, 2, or 0 for no relations.
     `forgetting` is how memories fade. With `as_of` that only counts in filters. With `follows_links` what a memory is
     linked with is a candidate too. `also` are other wordings of the text.
@@ -234,7 +229,7 @@ class SearchQuery:
     filters: Mapping[str, Any] = field(default_factory=dict[str, Any])
     as_of: datetime | None = None
     explain: bool = False
-    min_relevance: float = 0.0
+    min_score: float = 0.0
     hops: int = 1
     forgetting: RetentionSettings = OFF
     follows_links: bool = False
@@ -245,22 +240,21 @@ class SearchQuery:
 class SearchResult:
     """The hits, best first; how many more had no room in the budget; and notes on what is degraded.
 
-    `relations` are what is known of the entities that the query names. `confident` is False if probably nothing that is
-    stored answers the query. A hit whose relevance is below `threshold` is a weak match. With `shows_all` a filter was
-    set, and the hits are all that it leaves: whoever chose them wants them, whatever the query says.
+    `relations` are what is known of the entities that the query names. `confident` is False if the query is about
+    something else than all that is stored. With `shows_all` a filter was set, and the hits are all that it leaves:
+    whoever chose them wants them, whatever the query says.
     """
 
     hits: tuple[Hit, ...]
     omitted: int = 0
     notes: tuple[str, ...] = ()
     confident: bool = True
-    threshold: float = 0.0
     relations: tuple[KnownRelation, ...] = ()
     shows_all: bool = False
 
     @property
     def is_weak(self) -> bool:
-        """Return whether a reply says that nothing which is stored clearly answers."""
+        """Return whether a reply says that the query is about something else than what is stored."""
         return not (self.confident or self.shows_all)
 
 
@@ -279,7 +273,7 @@ def search(searchable: Searchable, query: SearchQuery) -> SearchResult:
 
 
 def search_all_projects(searchable: Searchable, query: SearchQuery) -> SearchResult:
-    """Search every project of the user in turn, and return the most relevant hits of all. Blocking, as `search`.
+    """Search every project of the user in turn, and return the best hits of all. Blocking, as `search`.
 
     None is reranked: a reranker takes seconds for each project.
     """
@@ -290,11 +284,10 @@ def search_all_projects(searchable: Searchable, query: SearchQuery) -> SearchRes
         search(searchable, replace(query, scope=replace(query.scope, project=name), max_tokens=MAX_TOKENS))
         for name in sorted(projects)
     ]
-    # Scores of two searches cannot be compared, so the relevance comes first. What belongs to no project is found in
-    # each of them, and counts as in the search that it suits best.
+    # What belongs to no project is found in each of them, and counts as in the search that it suits best.
     found = [hit for result in results for hit in result.hits]
     best: dict[str, Hit] = {}
-    for hit in sorted(found, key=lambda hit: (hit.relevance, hit.score), reverse=True):
+    for hit in sorted(found, key=lambda hit: hit.score, reverse=True):
         best.setdefault(hit.id, hit)
     hits = list(best.values())[: query.limit]
     hits = with_passages(hits, dict.fromkeys(query_tokens(query.text), 1.0), query.max_tokens)
@@ -320,7 +313,7 @@ class Ranking:
     candidates: Candidates
     scoring: SearchScoring
     ranked: Sequence[Ranked]
-    relevance: Relevance
+    matches: Matches
     notes: tuple[str, ...] = ()
     entities: Sequence[Entity] = ()
     is_whole: bool = False
@@ -381,12 +374,12 @@ def _judged(searchable: Searchable, reranker: Reranker, query: SearchQuery, requ
     """Ask a reranker about the first candidates, with no connection open. If it fails, a note says so."""
     with searchable.ledger.read() as conn:
         ranking = _rank(conn, searchable, query, request)
-        hits = _read(conn, ranking.candidates.past, ranking.ranked[:RERANKED], query)
+        hits = _read(conn, ranking, ranking.ranked[:RERANKED], query)
     if len(hits) < 2:  # noqa: PLR2004 - an order
         return request
-    texts = [best_passage(hit.text, ranking.candidates.weights, PASSAGE_TOKENS) for hit in hits]
+    passages = with_passages(hits, ranking.candidates.weights, query.max_tokens)
     try:
-        scores = reranker.scores(query.text, texts)
+        scores = reranker.scores(query.text, [hit.text for hit in passages])
     except RerankerError as error:
         return replace(request, not_judged=(f"not reranked: {error}",))
     seqs = {item.candidate.owner_id: item.candidate.seq for item in ranking.ranked[:RERANKED]}
@@ -414,41 +407,18 @@ def _rank(conn: Connection, searchable: Searchable, query: SearchQuery, request:
     if query.as_of is None and query.forgetting.mode != "off":
         retention = retention_of(conn, candidates.entries, query.forgetting, now)
     scoring = SearchScoring(request.parsed, now, weights_for(embedder.fingerprint), retention)
-    ranked, relevance = _with_relevance(conn, scoring, candidates, rank(candidates, scoring.parts))
+    ranked = rank(candidates, scoring.parts)
     if retention is not None and query.forgetting.mode == "archive" and FADED not in fields_filtered(query.filters):
         kept = [item for item in ranked if retention[item.row] >= query.forgetting.bound]
-        notes += left_out_note(ranked, kept, query.limit, relevance.threshold) if relevance.confident else ()
-        ranked, relevance = _with_relevance(conn, scoring, candidates, kept)
+        found = matches(request.parsed, candidates, ranked, embedder.fingerprint)
+        notes += left_out_note(ranked, kept, query.limit, found.of_rows >= found.least)
+        ranked = kept
     ranked = reranked(ranked, request.judged)
+    found = matches(request.parsed, candidates, ranked, embedder.fingerprint)
     # What has no vector is found by its words alone, and may be missing.
     is_whole = narrows(query.filters) and request.candidates.vectors is not None and not notes
     notes += request.not_judged
-    return Ranking(candidates, scoring, ranked, relevance, tuple(notes), request.entities, is_whole)
-
-
-def _with_relevance(
-    conn: Connection, scoring: SearchScoring, candidates: Candidates, ranked: Sequence[Ranked]
-) -> tuple[Sequence[Ranked], Relevance]:
-    relevance = relevance_of(scoring, candidates, _with_passage(conn, candidates, ranked))
-    pairs = zip(ranked, relevance.of_hits, strict=True)
-    return [item._replace(relevance=value) for item, value in pairs], relevance
-
-
-def _with_passage(conn: Connection, candidates: Candidates, ranked: Sequence[Ranked]) -> Sequence[Ranked]:
-    """Return the candidates; if the best one is a page, with its passage that answers best, in place of its beginning.
-
-    That takes one more statement.
-    """
-    if not ranked or not ranked[0].candidate.is_page:
-        return ranked
-    best = ranked[0].candidate
-    if candidates.past is not None:
-        text = candidates.past[best.seq].text
-    else:
-        pages = messages.messages_by_id(conn, [best.owner_id])
-        text = pages[best.owner_id].content if pages else best.text
-    passage = best_passage(text, candidates.weights, PASSAGE_TOKENS)
-    return [ranked[0]._replace(candidate=best._replace(text=passage)), *ranked[1:]]
+    return Ranking(candidates, scoring, ranked, found, tuple(notes), request.entities, is_whole)
 
 
 def _filter(conn: Connection, ledger: Ledger, query: SearchQuery, now: datetime) -> HitFilter | None:
@@ -532,24 +502,22 @@ def _result(
     hits: Sequence[Hit], relations: tuple[KnownRelation, ...], query: SearchQuery, ranking: Ranking
 ) -> SearchResult:
     """Return the hits that a reply shows, best first, and what it leaves out."""
-    notes, relevance = ranking.notes, ranking.relevance
+    notes = ranking.notes
     best = hits[: query.limit]
-    shown = [hit for hit in best if hit.relevance >= query.min_relevance]
+    shown = [hit for hit in best if hit.score >= query.min_score]
     if weak := len(best) - len(shown):
         notes = (
             *notes,
-            f"{counted(weak, 'hit')} {'is' if weak == 1 else 'are'} left out because the relevance is below the "
-            f"setting min_relevance = {query.min_relevance:g}",
+            f"{counted(weak, 'hit')} {'is' if weak == 1 else 'are'} left out because the score is below the "
+            f"setting min_score = {query.min_score:g}",
         )
     kept, kept_relations = _within_budget(shown, relations, query.max_tokens)
     shows_all = ranking.is_whole and len(ranking.ranked) <= query.limit and len(kept) == len(hits)
-    if not relevance.confident and not shows_all:
+    if not ranking.matches.confident and not shows_all:
         shown = shown[:MAX_WEAK]
         kept, kept_relations = _within_budget(shown, relations, query.max_tokens)
     omitted = len(shown) - len(kept)
-    return SearchResult(
-        tuple(kept), omitted, notes, relevance.confident, relevance.threshold, kept_relations, shows_all
-    )
+    return SearchResult(tuple(kept), omitted, notes, ranking.matches.confident, kept_relations, shows_all)
 
 
 def _hits(conn: Connection, ranking: Ranking, query: SearchQuery) -> list[Hit]:
@@ -564,7 +532,7 @@ def _hits(conn: Connection, ranking: Ranking, query: SearchQuery) -> list[Hit]:
     size = query.limit + SPARE
     for start in range(0, len(ranked), size):
         batch, rest = ranked[start : start + size], ranked[start + size :]
-        hits += _read(conn, past, batch, query)
+        hits += _read(conn, ranking, batch, query)
         message_ids = {item.candidate.owner_id for item in batch if item.candidate.kind == "message"}
         if past is None:
             by_message = memory_queries.memories_from(conn, list(message_ids))
@@ -573,7 +541,7 @@ def _hits(conn: Connection, ranking: Ranking, query: SearchQuery) -> list[Hit]:
             learned = (hit for hit in past.values() if hit.kind == "memory")
             memory_ids = {hit.id for hit in learned if not message_ids.isdisjoint(hit.message_ids)}
         below = [item for item in rest if item.candidate.owner_id in memory_ids]
-        memories_below += _read(conn, past, below, query)
+        memories_below += _read(conn, ranking, below, query)
         words = FoldWords.of(hits, query.text)
         folded = memories_first(fold(hits, memories_below, words), memories_below, words)
         if len(folded) >= query.limit:
@@ -581,14 +549,15 @@ def _hits(conn: Connection, ranking: Ranking, query: SearchQuery) -> list[Hit]:
     return folded
 
 
-def _read(conn: Connection, past: Mapping[int, Hit] | None, ranked: Sequence[Ranked], query: SearchQuery) -> list[Hit]:
+def _read(conn: Connection, ranking: Ranking, ranked: Sequence[Ranked], query: SearchQuery) -> list[Hit]:
     """Return ranked candidates as hits, without those that were deleted meanwhile."""
-    by_seq = hits_of(conn, [item.candidate for item in ranked]) if past is None else past
+    candidates, found = ranking.candidates, ranking.matches
+    by_seq = hits_of(conn, [item.candidate for item in ranked]) if candidates.past is None else candidates.past
     return [
         replace(
             by_seq[item.candidate.seq],
-            score=squash(item.score),
-            relevance=item.relevance,
+            score=float(found.of_rows[item.row]),
+            why=reasons(ranking.scoring.query, candidates, item, ranking.entities, found),
             score_parts=item.parts if query.explain else {},
         )
         for item in ranked

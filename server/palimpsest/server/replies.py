@@ -121,14 +121,14 @@ def pages_json(document: Document, pages: Sequence[PageWithGist]) -> dict[str, A
 
 
 def hit_json(hit: Hit, *, with_score: bool = True, project: str = "") -> dict[str, Any]:
-    """Return a memory or message as a search or a listing gives it. A listing has no score and no relevance.
+    """Return a memory or message as a search or a listing gives it. A listing has no score.
 
     If `truncated` is true, `text` is only the beginning of a text of `length` characters. `explained` has the parts of
     the score that are not 0, if it was asked for. `project` is the hit's, if the search went beyond its scope's.
     """
     reply = picked(hit, "id kind text")
     if with_score:
-        reply |= {"score": round(hit.score, 3), "relevance": round(hit.relevance, 2)}
+        reply |= {"score": round(hit.score, 3), "why": ", ".join(hit.why)}
     reply |= _at(hit) | picked(hit, "sources role name metadata created_at updated_at tags?")
     reply |= given({"project": project}, "project") | picked(hit, "superseded_by?")
     if hit.length is not None:
@@ -143,8 +143,8 @@ def hit_json(hit: Hit, *, with_score: bool = True, project: str = "") -> dict[st
 def search_json(result: SearchResult, scope: Scope, advice: Advice = TOOLS) -> dict[str, Any]:
     """Return the result of a search. `omitted` counts the hits that did not fit.
 
-    `relations` are those of the entities that the query names. `confident` is false if probably nothing that is stored
-    answers the query, and the results are not all that a filter leaves.
+    `relations` are those of the entities that the query names. `confident` is false if the query is about
+    something else than all that is stored, and the results are not all that a filter leaves.
     """
     reply: dict[str, Any] = {
         "results": [hit_json(hit, project=other_project(hit, scope)) for hit in result.hits],
@@ -466,7 +466,7 @@ def _message_text(message: Message) -> str:
 SHOWN_STEPS = 10
 """How many steps of one edit are listed."""
 
-WEAK = "Weak matches only; nothing stored clearly answers this:"
+WEAK = "Weak matches only; nothing stored is about this:"
 ASK_AGAIN = "(to look further, search once more with also: two or three other wordings)"
 """The first line of a search that probably found no answer. Agents and tests look for exactly this."""
 

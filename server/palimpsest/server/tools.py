@@ -25,7 +25,7 @@ from pydantic import BaseModel, Field
 from palimpsest.core import validation
 from palimpsest.core.clock import parse_instant, parse_until
 from palimpsest.core.errors import InputError
-from palimpsest.core.models import ABOUT_THE_PAST, ForgetQuestion, Message, Scope, probable
+from palimpsest.core.models import ABOUT_THE_PAST, SURE, ForgetQuestion, Message, Scope, best_score
 from palimpsest.core.validation import HintsInput, ScopeInput, SearchScopeInput
 from palimpsest.server import advice, replies
 from palimpsest.server.access_tokens import current_user, may_write
@@ -141,7 +141,7 @@ async def search_memories(
     as_of: str = "",
     scope: SearchScopeInput | None = None,
 ) -> CallToolResult:
-    """Search memories and messages by meaning and by words, best first. relevance: chance that a hit answers.
+    """Search memories and messages by meaning and by words, best first. A near miss may stand first: judge it.
 
     Example: {"query": "when do invoices go out", "also": ["Invoices are sent on the … of the month", "billing day"]}
     """
@@ -164,9 +164,12 @@ async def search_memories(
     if not result.hits and (search_scope.agent_id or search_scope.run_id):
         note = f"only what was stored for {search_scope} was searched; leave agent_id and run_id out to search more"
         result = replace(result, notes=(*result.notes, note))
-    if not probable(result.hits) and context.is_home_open(None) and not context.goes_through_projects(scope):
+    best = best_score(result.hits)
+    if best < SURE and context.is_home_open(None) and not context.goes_through_projects(scope):
         when = parse_until(as_of, "as_of", memory.zone) if as_of else None
-        projects = await memory.projects_that_answer(search_scope, query, also=wordings, filters=filters, as_of=when)
+        projects = await memory.projects_that_answer(
+            search_scope, query, best, also=wordings, filters=filters, as_of=when
+        )
         result = replace(result, notes=(*result.notes, *advice.elsewhere_notes(projects, TOOLS)))
     if any(advice.other_project(hit, search_scope) for hit in result.hits):
         result = replace(result, notes=(*result.notes, advice.IN_OTHER_PROJECT))

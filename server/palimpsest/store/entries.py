@@ -15,9 +15,11 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     String,
+    Text,
     and_,
     bindparam,
     case,
+    cast,
     delete,
     exists,
     false,
@@ -92,6 +94,7 @@ def candidates(
     Vectors of another embedder are left out. Of each text only the first `chars` characters are read.
     """
     is_visible = cache(lambda *parts: is_seen(scope, Scope(*parts)))
+    rows = conn.execute(_CANDIDATES, {"seqs": sorted(seqs), "embedder": embedder, "chars": chars}).all()
     return [
         CandidateRow(
             Candidate(
@@ -105,13 +108,12 @@ def candidates(
                 last in QUESTION_MARKS,
                 text,
                 bool(page),
+                bool(hinted),
             ),
             vector,
             key,
         )
-        for seq, kind, owner, vector, key, speaker, session, at, length, last, text, end, page, *parts in conn.execute(
-            _CANDIDATES, {"seqs": sorted(seqs), "embedder": embedder, "chars": chars}
-        ).all()
+        for seq, kind, owner, vector, key, speaker, session, at, length, last, text, end, page, hinted, *parts in rows
         if is_visible(*parts) and not (end and has_expired({EXPIRES_AT: end}, now))
     ]
 
@@ -143,6 +145,7 @@ def _candidates() -> Query:
             func.substr(func.coalesce(messages.c.content, memories.c.text), 1, bindparam("chars")),
             memories.c.metadata[EXPIRES_AT].as_string(),
             func.coalesce(messages.c.role == PAGE, false()),
+            func.coalesce(cast(memories.c.keywords, Text) != "[]", false()),
             vectors.c.user_id,
             vectors.c.project,
             vectors.c.agent_id,
