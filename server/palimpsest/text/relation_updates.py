@@ -416,6 +416,12 @@ def _names(text: str) -> frozenset[str]:
 
 
 @lru_cache(maxsize=KEPT)
+def _people(text: str) -> frozenset[str]:
+    """Return the tokens of the names of the people that a text names."""
+    return frozenset(query_tokens(" ".join(_names(text))))
+
+
+@lru_cache(maxsize=KEPT)
 def _subject(text: str) -> str:
     """Return the key of the name with which a text begins, as in "Jonas likes chess" and "Jonas's dog"; "" if none."""
     first, second = (*text[:MAX_CHARS].split(maxsplit=2), "", "")[:2]
@@ -458,7 +464,7 @@ def says_ended(newer: str, older: str) -> bool:
             for tokens in ending.denied
         ):
             return True
-        people = frozenset(query_tokens(" ".join(_names(newer))))
+        people = _people(newer)
         things = [tokens - people for tokens in ending.ended]
         if any(tokens & before and tokens <= before | _OF_PLANS for tokens in things):
             return True
