@@ -54,11 +54,11 @@ def matches(query: ParsedQuery, candidates: Candidates, ranked: Sequence[Ranked]
     """Return how well the ranked candidates match; it never rises from one to the next.
 
     A candidate that stands above a better match counts as that, for the order knows more than these signs; but below
-    the best one by as much as its score is, whose differences are log-odds. Of an embedder that the weights were not
-    fitted with, given by its fingerprint, only the words count.
+    the best one by as much as its score is, whose differences are log-odds. If the embedder, given by its fingerprint,
+    failed, or is one that the weights were not fitted with, only the words count.
     """
     weights = weights_for(embedder).match
-    if not is_fitted(embedder):
+    if candidates.queries is None or not is_fitted(embedder):
         candidates = replace(candidates, vectors=None, has_vector=np.zeros_like(candidates.has_vector))
     columns, rows = signs(query, candidates), [item.row for item in ranked]
     logits = weights[CONSTANT] + sum(weights[name] * columns[name] for name in SIGNS)
@@ -69,7 +69,7 @@ def matches(query: ParsedQuery, candidates: Candidates, ranked: Sequence[Ranked]
     of_rows = np.zeros(len(candidates.entries))
     of_rows[rows] = 1 / (1 + np.exp(-logits))
     least = 1 / (1 + math.exp(-weights[THRESHOLD_OF_OTHERS if query.also else THRESHOLD]))
-    # What has no vector yet may be about it.
+    # What has no vector that tells may be about it.
     confident = bool(rows) and bool(of_rows[rows[0]] >= least or not candidates.has_vector.all())
     return Matches(of_rows, columns["words"] >= MANY, least, confident)
 
@@ -117,7 +117,7 @@ def reasons(
     parts, words = item.parts, candidates.words[item.row]
     has_number = any(char.isdigit() for part in query.exact_parts for char in part)
     names = {entity.name: frozenset(search_tokens(entity.name)) for entity in entities if not entity.is_user}
-    reasons = [
+    shared = [
         *(["same number" if has_number else "same words"] if parts["exact"] else []),
         *(f"about {name}" for name, tokens in names.items() if tokens and tokens <= words),
         *(["dated"] if parts.get("told") or parts.get("said") else []),
@@ -125,4 +125,4 @@ def reasons(
         *(["linked"] if parts.get(CONNECTED) else []),
         "same meaning",
     ]
-    return tuple(dict.fromkeys(reasons))[:MAX_REASONS]
+    return tuple(dict.fromkeys(shared))[:MAX_REASONS]
