@@ -13,7 +13,7 @@ import anyio
 from sqlalchemy import Connection
 
 from palimpsest.core import models
-from palimpsest.core.clock import Clock, in_zone, now
+from palimpsest.core.clock import Clock, in_zone, now, parse_range
 from palimpsest.core.models import (
     SURE,
     Edit,
@@ -29,7 +29,7 @@ from palimpsest.core.models import (
 from palimpsest.core.protocols import LanguageModel, ReportProgress
 from palimpsest.core.settings import Settings
 from palimpsest.core.threads import Threads, in_background
-from palimpsest.core.validation import MAX_LIMIT, MAX_TOKENS, bounded
+from palimpsest.core.validation import MAX_LIMIT, MAX_TOKENS, bounded, held_from
 from palimpsest.hooks.instructions import Launch
 from palimpsest.hooks.intake import Capture, follow_spool, write_hook_settings
 from palimpsest.hooks.rendered import Briefs
@@ -235,16 +235,26 @@ class Memory:
         metadata: Mapping[str, Any] | None = None,
         relations: Sequence[Relation] = (),
         hints: Sequence[str] = (),
+        since: str = "",
+        until: str = "",
         infer: bool | None = None,
         caller: str = "",
     ) -> WriteResult:
         """Store one fact in the caller's words. `replaces` are the ids of memories that it supersedes.
 
         `relations` are as `relations_from` returns them. `hints` are questions that it answers and other words for it,
-        by which it is found. `at` is when it was said, by default now; "yesterday" counts from it. Several pages of
-        text become a document.
+        by which it is found. `since` and `until` are the times between which it holds, each a year, a month, a day or
+        an instant in ISO 8601, and "" if not known. `at` is when it was said, by default now; "yesterday" counts from
+        it. Several pages of text become a document.
         """
-        fact = Fact(text, keywords=tuple(hints), metadata=metadata or {}, said_at=at, relations=tuple(relations))
+        fact = Fact(
+            text,
+            keywords=tuple(hints),
+            metadata=metadata or {},
+            said_at=at,
+            relations=tuple(relations),
+            **held_from(since, until, self.zone),
+        )
         adding = add.add_text(self._answering, scope, fact, replaces=replaces, infer=infer, caller=caller)
         return await self._after_write(scope, adding)
 
@@ -264,6 +274,7 @@ class Memory:
         max_tokens: int = 800,
         filters: Mapping[str, Any] | None = None,
         as_of: datetime | None = None,
+        held_at: str = "",
         explain: bool = False,
         all_projects: bool = False,
         hops: int = 1,
@@ -272,6 +283,7 @@ class Memory:
     ) -> SearchResult:
         """Search by meaning and by words. `as_of` searches what was believed at that instant.
 
+        `held_at` asks for what held in the world then: a day, a month, a year, or two with a "/" between.
         `also` are other wordings of the query, one of them perhaps the sentence as it may be stored.
 
         `explain` adds the parts of each score. `all_projects` searches every project of the user. `hops`: 1 or 2.
@@ -282,7 +294,13 @@ class Memory:
         as_of = as_of and in_zone(as_of, now.tzinfo)
         what = (now, limit, max_tokens, filters or {}, as_of, explain, self.settings.min_score, hops)
         request = SearchQuery(
-            scope, query, *what, fading.forgetting, follows_links=self.engine.has_links, also=tuple(also)
+            scope,
+            query,
+            *what,
+            fading.forgetting,
+            follows_links=self.engine.has_links,
+            also=tuple(also),
+            held_at=parse_range(held_at, "held_at", self.zone) if held_at else None,
         )
         result = await self.engine.run(
             lambda: search_all_projects(self.engine, request) if all_projects else self._search(request)

@@ -65,6 +65,6 @@ async def test_a_contradicted_relation_is_kept_as_former_and_answers_as_of_then(
     assert before.hits[0].text == "Odile works at Ferrow."
     assert [item.source for item in at_ferrow] == ["Tamsin"]
     held = about[about.index("Held before:") + 1]
-    assert held.endswith("Odile works at Ferrow. (until 2026-05-10)")
+    assert held.endswith("(until 2026-05-10) Odile works at Ferrow.")
     assert "- Odile — works at → Kestrel" in about
     assert "- Odile — works at → Ferrow (until 2026-05-10)" in about

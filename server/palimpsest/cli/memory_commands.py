@@ -350,6 +350,8 @@ async def add(  # noqa: PLR0913 - typer passes the options of a command by name
     metadata: list[str] | None = None,
     relation: list[str] | None = None,
     hint: list[str] | None = None,
+    since: str = "",
+    until: str = "",
     as_json: AsJson = False,
 ) -> None:
     """Store one fact."""
@@ -366,6 +368,8 @@ async def add(  # noqa: PLR0913 - typer passes the options of a command by name
         metadata=validation.metadata_from(metadata_from_words(metadata or (), may_remove=False)),
         relations=relations,
         hints=hints_from_words(hint or ()),
+        since=since,
+        until=until,
         caller=CALLER,
     )
     general = advice.general_notes("" if scope.project else project, advice.COMMANDS, is_successor=bool(replaces))
@@ -382,6 +386,7 @@ async def search(  # noqa: PLR0913 - typer passes the options of a command by na
     limit: int = 10,
     filters: list[str] | None = None,
     as_of: str = "",
+    held_at: str = "",
     explain: bool = False,
     all_projects: bool = False,
     hops: int = 1,
@@ -399,6 +404,7 @@ async def search(  # noqa: PLR0913 - typer passes the options of a command by na
         max_tokens=validation.MAX_TOKENS,
         filters=conditions,
         as_of=instant,
+        held_at=held_at,
         explain=explain or memory.settings.explain,
         all_projects=all_projects,
         hops=hops,

@@ -149,6 +149,18 @@ def parse_span(value: str, what: str, zone: tzinfo = UTC) -> TimeSpan:
     return TimeSpan(instant, instant)
 
 
+def parse_range(value: str, what: str, zone: tzinfo = UTC) -> TimeSpan:
+    """Return the stretch of a day, month or year, or of two with a "/" between: "2024-03/2024-05".
+
+    Raises InputError, also if the second ends before the first begins.
+    """
+    first, _, last = value.partition("/")
+    span = TimeSpan(parse_span(first, what, zone).first, parse_span(last or first, what, zone).last)
+    if span.last < span.first:
+        raise InputError(f"{what} {value} ends before it begins")
+    return span
+
+
 def parse_date(value: str) -> tuple[datetime, Precision] | None:
     """Return an ISO 8601 day, month or year as it is stored, and which it is; None for anything else."""
     text = value.strip()
@@ -161,6 +173,11 @@ def parse_date(value: str) -> tuple[datetime, Precision] | None:
     except ValueError:
         return None
     return datetime(day.year, day.month, day.day, tzinfo=UTC), "day"
+
+
+def parse_time(value: str, name: str, zone: tzinfo = UTC) -> tuple[datetime, Precision]:
+    """Return a day, month or year, or an instant, as it is stored, and which it is. Raises InputError."""
+    return parse_date(value) or (parse_instant(value, name, zone), "")
 
 
 def span_of(instant: datetime, precision: Precision, zone: tzinfo = UTC) -> TimeSpan:

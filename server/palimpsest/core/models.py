@@ -11,7 +11,7 @@ from datetime import UTC, datetime, tzinfo
 from enum import StrEnum
 from typing import Any, Literal, NamedTuple, TypeAlias, cast, get_args
 
-from palimpsest.core.clock import Precision, in_zone, parse_until, shown_date
+from palimpsest.core.clock import Precision, in_zone, parse_until, shown_date, span_of
 from palimpsest.core.errors import InputError
 
 # Who and what memories speak of: entities and the relations between them, as texts name them and as they are known.
@@ -210,6 +210,9 @@ UNDO = "undo"
 MOVE = "move of a project"
 """The stage of the edits that a move of a project made. An undo leaves them."""
 
+DELETE = "delete"
+"""The stage of the edits by which somebody deletes memories and messages."""
+
 LINK = "link"
 """The stage of the edits by which the background annotates memories. An undo without a number passes them over."""
 
@@ -368,8 +371,9 @@ class Fact:
 
     `sources` are ids of stored messages. `happened_at` is when the fact happened or will happen, if that is known, and
     `happened_precision` how exactly. `said_at` is when its newest source was said, or the time that a caller gives.
-    `valid_from` is since when it holds, if it says so, and `valid_from_precision` how exactly that is known. `entities`
-    and `relations` are what the text names. `keywords` are hints: questions that it answers and other words for it.
+    `valid_from` is since when it holds, and `valid_until` until when, if that is known, and their precisions how
+    exactly. `entities` and `relations` are what the text names. `keywords` are hints: questions that it answers and
+    other words for it.
     """
 
     text: str
@@ -384,6 +388,8 @@ class Fact:
     valid_from: datetime | None = None
     happened_precision: Precision = ""
     valid_from_precision: Precision = ""
+    valid_until: datetime | None = None
+    valid_until_precision: Precision = ""
     entities: tuple[NamedEntity, ...] = ()
     relations: tuple[Relation, ...] = ()
 
@@ -441,8 +447,9 @@ class Annotation:
 class Memory:
     """One memory in its current state.
 
-    `stated_at` is when it was last said, and `valid_from` since when it holds, if it says so. A deleted memory has
-    `deleted_at`. If another took its place, it also has `superseded_by`, and `valid_until` is until when it held.
+    `stated_at` is when it was last said, `valid_from` since when it holds and `valid_until` until when, if that is
+    known. A deleted memory has `deleted_at`. If another took its place, it also has `superseded_by`, and `valid_until`
+    is until when it held; one that was only deleted has none.
     If it `is_forgotten`, what its messages say about it is not shown either. Every edit raises `revision` by one, but
     for annotations: `context` is a sentence on where it belongs, which search reads beside the text, and `links` lead
     to other memories. `keywords` are its hints: questions that it answers and other words for it, by which it is found.
@@ -512,6 +519,17 @@ class Memory:
     def holds_from(self) -> datetime:
         """Return since when the memory holds, as far as is known: since the time it names, else since it was said."""
         return self.valid_from or self.stated_at
+
+    def has_ended(self, now: datetime) -> bool:
+        """Return whether it held only until a time that has passed, in whose zone its last day is."""
+        if self.valid_until is None:
+            return False
+        return span_of(self.valid_until, self.valid_until_precision, now.tzinfo or UTC).last < now
+
+    @property
+    def is_dated(self) -> bool:
+        """Return whether it does not simply hold: it ends, or was to begin only after it was said."""
+        return self.valid_until is not None or self.holds_from > self.stated_at
 
     @property
     def since(self) -> str:
@@ -670,7 +688,8 @@ def labels_of(state: Mapping[str, Any]) -> frozenset[str]:
         is_nested = isinstance(value, dict | list)  # the order of its keys says nothing
         shown = json.dumps(value, ensure_ascii=False, sort_keys=True) if is_nested else value
         labels.append(f"{key}: {shown}")
-    labels += [f"since: {state['valid_from'][:10]}"] if state.get("valid_from") else []
+    for name, time in (("since", "valid_from"), ("until", "valid_until")):
+        labels += [f"{name}: {state[time][:10]}"] if state.get(time) else []
     labels += [f"context: {state['context']}"] if state.get("context") else []
     return frozenset(labels)
 
@@ -731,7 +750,8 @@ class Candidate(NamedTuple):
     `speaker` is who wrote the message or whom the memory is about. `chars` is the length of a message and 0 for a
     memory. `is_question` is whether the text ends in a question mark, `is_page` whether it is a page, `has_hints`
     whether it is a memory with hints. `text` is the beginning of the text. This is a tuple because one search creates
-    hundreds of them.
+    hundreds of them. `begins` and `ends` are the first and the last instant at which a memory holds, if known. One that
+    `is_closed` was replaced or has ended, and is a candidate for questions about the past.
     """
 
     seq: int
@@ -745,6 +765,9 @@ class Candidate(NamedTuple):
     text: str = ""
     is_page: bool = False
     has_hints: bool = False
+    begins: datetime | None = None
+    ends: datetime | None = None
+    is_closed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -782,6 +805,7 @@ class Hit:
     `score_parts` are the named parts of the score if the search was to explain itself, else empty. `project` is the
     project it belongs to, or "". `session` is the id of the conversation of a message, and "" for a memory. `document`
     says which page it is, if it is one. `superseded_by` is the id of the memory that took the place of a deleted one.
+    `since` and `until` are between when a memory holds, as ISO 8601 as exactly as it is known, and "" if it is not.
     """
 
     id: str
@@ -806,6 +830,8 @@ class Hit:
     document: DocumentPage | None = None
     superseded_by: str = ""
     is_event_date: bool = False
+    since: str = ""
+    until: str = ""
 
     def in_zone(self, zone: tzinfo | None) -> Hit:
         """Return this hit with its time as one of a zone. A day, a month or a year has none."""

@@ -10,13 +10,13 @@ import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any, Literal, TypeAlias, cast
 
 from pydantic import BaseModel, ConfigDict, model_validator
 from pydantic_core import ErrorDetails
 
-from palimpsest.core.clock import parse_instant, parse_until
+from palimpsest.core.clock import parse_instant, parse_time, parse_until, span_of
 from palimpsest.core.errors import InputError, Remedy
 from palimpsest.core.filters import JUNCTIONS, RESERVED
 from palimpsest.core.models import (
@@ -588,6 +588,22 @@ def hints_from(hints: HintsInput | None) -> tuple[str, ...]:
     if any(len(text) > MAX_HINT_CHARS for text in found):
         raise InputError(f"a hint has more than {MAX_HINT_CHARS} characters. Nothing was stored.")
     return tuple(text for text in found if text)
+
+
+def held_from(since: str, until: str, zone: tzinfo) -> dict[str, Any]:
+    """Return the fields of a fact that say between which times it holds, given as ISO 8601; "" is not known.
+
+    Raises InputError if the end is before the beginning.
+    """
+    held: dict[str, Any] = {}
+    for column, name, value in (("valid_from", "since", since.strip()), ("valid_until", "until", until.strip())):
+        if value:
+            held[column], held[f"{column}_precision"] = parse_time(value, name, zone)
+    if len(held) > 2:  # noqa: PLR2004 - a beginning and an end
+        first = span_of(held["valid_from"], held["valid_from_precision"], zone).first
+        if span_of(held["valid_until"], held["valid_until_precision"], zone).last < first:
+            raise InputError(f"until {until} is before since {since}. Nothing was stored.")
+    return held
 
 
 def json_object(value: dict[str, Any]) -> dict[str, Any]:

@@ -51,7 +51,7 @@ def plain(text: str) -> str:
 def dated(memory: Memory, text: str, *, is_lasting: bool = False) -> str:
     """Return the text of a memory after its date. What is pinned or lasts has one only if the text counts from it."""
     is_undated = (is_lasting or is_pinned(memory.metadata)) and memory.happened_at is None
-    if is_undated and not dates_in(text, memory.at, guesses=True):
+    if is_undated and not memory.is_dated and not dates_in(text, memory.at, guesses=True):
         return f"- {text}"
     return f"- {date_and_sense(memory, text)} {text}"
 
@@ -200,8 +200,9 @@ class Sources:
 def read_sources(ledger: Ledger, conn: Connection, scope: Scope, now: datetime, embedder: str) -> Sources:
     """Return what is known at the start of a session in a scope. `embedder` is the fingerprint of the embedder.
 
-    Memories that expire are left out, because what is rendered may be read at any time later; so are those that a newer
-    one contradicts, those whose text was a secret, and those that a page, a file or a tool told and nobody confirmed.
+    Memories that expire or have ended are left out, because what is rendered may be read at any time later; so are
+    those that a newer one contradicts, those whose text was a secret, and those that a page, a file or a tool told and
+    nobody confirmed.
     Times are those of the zone of `now`.
     """
     user_scope = scope.general
@@ -211,7 +212,7 @@ def read_sources(ledger: Ledger, conn: Connection, scope: Scope, now: datetime, 
     naming = memory_queries.memories_telling_name(conn, scope)[:1]
     pinned = pinned_memories(conn, scope)
     found = (*pinned, *_never_yielding(ledger, conn, scope), *naming, *newest, *of_project)
-    known = [memory for memory in {memory.id: memory for memory in found}.values() if not _is_left_out(memory)]
+    known = [memory for memory in {memory.id: memory for memory in found}.values() if not _is_left_out(memory, now)]
     times_said = Counter(owner for owner, _ in memory_queries.messages_of(conn, [memory.id for memory in known]))
     ranked = rank_by_worth(known, times_said, name, now)
     contradicted = without_contradicted(conn, embedder, user_scope, [*pinned, *ranked, *of_project], now)
@@ -256,9 +257,11 @@ def _is_set_apart(memory: Memory) -> bool:
     return is_pinned(memory.metadata) or bool(memory.scope.project)
 
 
-def _is_left_out(memory: Memory) -> bool:
-    """Return whether a memory expires, or says nothing that somebody told and that may be shown."""
-    return EXPIRES_AT in memory.metadata or is_unconfirmed(memory.metadata) or says_only_secrets(memory.text)
+def _is_left_out(memory: Memory, now: datetime) -> bool:
+    """Return whether a memory expires or has ended, or says nothing that somebody told and that may be shown."""
+    if EXPIRES_AT in memory.metadata or memory.has_ended(now):
+        return True
+    return is_unconfirmed(memory.metadata) or says_only_secrets(memory.text)
 
 
 def _never_yielding(ledger: Ledger, conn: Connection, scope: Scope) -> list[Memory]:

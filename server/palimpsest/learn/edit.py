@@ -20,6 +20,7 @@ from palimpsest.core.errors import (
     Remedy,
 )
 from palimpsest.core.models import (
+    DELETE,
     EXPIRES_AT,
     ORIGIN,
     PINNED,
@@ -154,9 +155,16 @@ async def clean_tags(engine: Engine, tags: Sequence[str]) -> tuple[tuple[str, ..
 
 
 def with_labels(memory: Memory, fact: Fact, tags: Sequence[str], hints: Sequence[str]) -> Fact:
-    """Return a fact that gives a memory these tags and hints and no others, and leaves since when it holds."""
-    dates = {"valid_from": memory.valid_from, "valid_from_precision": memory.valid_from_precision}
-    return replace(fact, tags=tuple(tags), keywords=tuple(hints), **dates)
+    """Return a fact that gives a memory these tags and hints and no others, and leaves when it holds as it is."""
+    return replace(
+        fact,
+        tags=tuple(tags),
+        keywords=tuple(hints),
+        valid_from=fact.valid_from or memory.valid_from,
+        valid_from_precision=fact.valid_from_precision if fact.valid_from else memory.valid_from_precision,
+        valid_until=fact.valid_until or memory.valid_until,
+        valid_until_precision=fact.valid_until_precision if fact.valid_until else memory.valid_until_precision,
+    )
 
 
 def without_untold_name(memory: Memory, fact: Fact) -> Fact:
@@ -209,7 +217,7 @@ async def restore(engine: Engine, scope: Scope, owner_ids: Sequence[str], caller
 async def delete(engine: Engine, scope: Scope, owner_ids: Sequence[str], caller: str) -> WriteResult:
     """Delete memories and messages, all or none. One that is deleted already stays deleted."""
     decisions = _deletions(await _owners(engine, scope, owner_ids))
-    return await apply_decisions(engine, scope, decisions, Provenance("delete", caller=caller))
+    return await apply_decisions(engine, scope, decisions, Provenance(DELETE, caller=caller))
 
 
 async def forget(engine: Engine, scope: Scope, owner_ids: Sequence[str], caller: str, what: str) -> WriteResult:
@@ -219,7 +227,7 @@ async def forget(engine: Engine, scope: Scope, owner_ids: Sequence[str], caller:
     """
     decisions = [replace(decision, forgets=True) for decision in _deletions(await _owners(engine, scope, owner_ids))]
     name = await engine.read(lambda conn: memory_queries.name_of_user(conn, scope))
-    provenance = Provenance("delete", caller=caller)
+    provenance = Provenance(DELETE, caller=caller)
     write = Write(scope, provenance, decisions=tuple(decisions), forgets_name=asks_about_name(what, name))
     return result_of(await apply_write(engine, write))
 
@@ -240,7 +248,7 @@ async def delete_all(engine: Engine, scope: Scope, caller: str) -> WriteResult:
     """
     contents = await scope_contents(engine, scope)
     decisions = _deletions((*contents.memories, *contents.messages))
-    provenance = Provenance("delete", caller=caller)
+    provenance = Provenance(DELETE, caller=caller)
     return result_of(
         await apply_write(engine, Write(scope, provenance, decisions=tuple(decisions), erases_recalls=True))
     )

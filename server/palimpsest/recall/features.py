@@ -7,7 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
 from importlib.resources import files
@@ -90,6 +90,17 @@ def is_fitted(fingerprint: str) -> bool:
     return fingerprint.startswith(("local:", "e5:"))
 
 
+ALIKE = {SENTENCE: 0.28, STATIC: 0.37}
+"""The cosine from which on two memories without relations may tell states of one thing, such as where somebody lives.
+Of the lives in benchmarks/lives_in_time.json one pair in twenty that tell other things of one person is as near, and
+half of those that tell states of one thing (a quarter with mean word vectors)."""
+
+
+def alike_for(fingerprint: str) -> float:
+    """Return that cosine for the embedder with this fingerprint; infinity if its cosines are not known."""
+    return ALIKE[weights_name(fingerprint)] if is_fitted(fingerprint) else math.inf
+
+
 @cache
 def means_for(fingerprint: str) -> Means:
     """Return the mean vectors of the embedder with this fingerprint."""
@@ -137,7 +148,8 @@ class CandidateRequest:
     and `filter` limit which entries are candidates. With `whole_texts` the request is a text to compare with others,
     not a question: `vectors` has that of a passage alone, and all the words of each candidate are returned. With
     `as_of` the candidates are what was believed then. With `follows_links` what a candidate is linked with is a
-    candidate too.
+    candidate too. `clause` are the vectors of the question without its clause that says when, and of the clause. With
+    `with_closed` memories that were replaced or ended are candidates too.
     """
 
     scope: Scope
@@ -150,6 +162,8 @@ class CandidateRequest:
     whole_texts: bool = False
     as_of: datetime | None = None
     follows_links: bool = False
+    clause: Vector | None = None
+    with_closed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +178,9 @@ class Candidates:
     of the query's words among the `collection` entries. `outdated` are the ids of messages whose facts were all
     superseded. `source_pairs` are pairs of rows: a memory, and a message it was learned from. `link_pairs` are pairs of
     rows of memories with a link between them, in both directions. `past` holds the hit of each candidate as it was at
-    the instant of `as_of`, and is None without one. `errors` say what could not be used.
+    the instant of `as_of`, and is None without one. `errors` say what could not be used. `states` are the relations
+    that each memory states, as `states_of` returns them, by its id. `clause` are the centred vectors of the question
+    without its clause that says when, and of the clause; None if it has none.
     """
 
     entries: Sequence[Candidate]
@@ -182,6 +198,8 @@ class Candidates:
     past: Mapping[int, Hit] | None = None
     errors: Sequence[FullTextError | EmbedderError] = ()
     link_pairs: Sequence[tuple[int, int]] = ()
+    states: Mapping[str, AbstractSet[tuple[str, str, str]]] = field(default_factory=dict[str, Any])
+    clause: Vector | None = None
 
 
 @dataclass(frozen=True, slots=True)

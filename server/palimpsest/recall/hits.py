@@ -65,6 +65,9 @@ def memory_hit(memory: Memory, sources: Sequence[Message] = ()) -> Hit:
         metadata=memory.metadata,
         project=memory.scope.project,
         is_event_date=memory.is_event_date,
+        since=memory.since,
+        until=memory.until,
+        superseded_by=memory.superseded_by or "",
     )
 
 
@@ -102,17 +105,23 @@ def message_hits(conn: Connection, messages: Sequence[Message]) -> list[Hit]:
 
 
 def hits_of(conn: Connection, candidates: Sequence[Candidate]) -> dict[int, Hit]:
-    """Return the hits of candidates by entry number; those deleted or erased meanwhile are left out."""
+    """Return the hits of candidates by entry number; those deleted, closed or erased meanwhile are left out."""
     memory_ids = [candidate.owner_id for candidate in candidates if candidate.kind == "memory"]
     message_ids = [candidate.owner_id for candidate in candidates if candidate.kind == "message"]
     memories = memory_queries.memories_by_id(conn, memory_ids).values()
     messages = message_queries.messages_by_id(conn, message_ids).values()
+    closed = {candidate.owner_id for candidate in candidates if candidate.is_closed}
     living = [
-        *memory_hits(conn, [memory for memory in memories if memory.deleted_at is None]),
+        *memory_hits(conn, [memory for memory in memories if memory.deleted_at is None or _was_so(memory, closed)]),
         *message_hits(conn, [message for message in messages if message.deleted_at is None]),
     ]
     hits = {hit.id: hit for hit in living}
     return {candidate.seq: hits[candidate.owner_id] for candidate in candidates if candidate.owner_id in hits}
+
+
+def _was_so(memory: Memory, closed: AbstractSet[str]) -> bool:
+    """Return whether a memory that is not living is one of some that were closed, and was not forgotten since."""
+    return memory.id in closed and not memory.is_forgotten and memory.valid_until is not None
 
 
 def hits_at(conn: Connection, scope: Scope, instant: datetime) -> list[Hit]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, TypeAlias, cast
@@ -158,8 +158,5 @@ def _memories(
     """Return the next memories with their positions; None for one that does not match or has expired."""
     batch = memories.list_memories(conn, scope, size, before=cast("int | None", before), deleted=deleted)
     hits = memory_hits(conn, [memory for _, memory in batch])
-    if deleted:
-        pairs = zip(hits, batch, strict=True)
-        hits = [replace(hit, superseded_by=memory.superseded_by or "") for hit, (_, memory) in pairs]
     is_shown = [(deleted or not has_expired(hit.metadata, now)) and (found is None or found.test(hit)) for hit in hits]
     return [(row, hit if shown else None) for (row, _), hit, shown in zip(batch, hits, is_shown, strict=True)]

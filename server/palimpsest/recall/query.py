@@ -4,18 +4,77 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Container, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta, tzinfo
+from typing import Literal, TypeAlias
 
 from sqlalchemy import Connection
 
+from palimpsest.core.clock import TimeSpan, parse_span
 from palimpsest.core.models import Scope
 from palimpsest.store import messages
 from palimpsest.text.dates.date_finder import dates_in
 from palimpsest.text.dates.date_spans import DateSpan
 from palimpsest.text.stopwords import asks_for_the_past
+from palimpsest.text.time_questions import TimeQuestion
 from palimpsest.text.tokenizer import query_tokens, search_tokens
+
+# The time that a question asks about.
+
+Sense: TypeAlias = Literal["", "now", "unsaid", "at", "changed", "before", "planned"]
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """The time that a question asks about.
+
+    `sense`: what holds now, said or unsaid, what held at a time, what changed in it, what was before something, or what
+    is planned for a time.
+    """
+
+    sense: Sense
+    span: TimeSpan
+
+    def has(self, instant: datetime) -> bool:
+        """Return whether an instant lies in the stretch."""
+        return self.span.first <= instant <= self.span.last
+
+
+def moment_of(
+    asked: TimeQuestion, text: str, dates: Sequence[DateSpan], now: datetime, held_at: TimeSpan | None
+) -> Moment:
+    """Return the time that a question with some dates asks about."""
+    present = TimeSpan(now, now)
+    if held_at is not None:
+        return Moment("changed" if asked.sense == "changed" else "at", held_at)
+    if asked.sense in ("length", "before"):
+        return Moment("" if asked.sense == "length" or dates else "before", present)
+    span = _said_time(text, dates)
+    if span is not None:
+        return Moment("changed" if asked.sense == "changed" else "at", span)
+    coming = next((date for date in dates if date.end > now), None)
+    if coming is not None and (asked.is_plan or coming.is_relative):
+        return Moment("planned", TimeSpan(max(coming.start.astimezone(UTC), now), coming.end.astimezone(UTC)))
+    if asked.is_plan and not dates:
+        return Moment("planned", TimeSpan(now, datetime.max.replace(tzinfo=UTC)))
+    if dates or asked.sense == "changed" or (asks_for_the_past(text) and asked.sense != "now"):
+        return Moment("", present)
+    return Moment(asked.sense or "unsaid", present)
+
+
+_YEAR_IN_TEXT = re.compile(r"(?<![\d.,:-])((?:19|20)\d\d)(?![\d:-]|[.,]\d)")
+
+
+def _said_time(text: str, dates: Sequence[DateSpan]) -> TimeSpan | None:
+    """Return the time that a question says with its year. A day or a month without one is seldom about a state."""
+    said = next((span for span in dates if not (span.is_year_guessed or span.is_relative)), None)
+    if said is not None:
+        return TimeSpan(said.start.astimezone(UTC), said.end.astimezone(UTC))
+    years = _YEAR_IN_TEXT.findall(text)
+    if not years:
+        return None
+    return TimeSpan(parse_span(years[0], "year").first, parse_span(years[-1], "year").last)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +85,7 @@ class ParsedQuery:
     for, without the `names` of speakers unless there are no other words. `also` are those of each other wording.
     `speakers` are the people named. `dates` are read at the time of the query, whose zone is `zone`. Only words and
     meaning count of the other wordings, for a wording may guess a date or a name. `exact_parts` are in the form of
-    `exact_form`.
+    `exact_form`. `asked` is what the question asks of time, and `moment` which time it asks about.
     """
 
     text: str
@@ -38,10 +97,22 @@ class ParsedQuery:
     zone: tzinfo = UTC
     also: tuple[tuple[str, ...], ...] = ()
     exact_parts: tuple[str, ...] = ()
+    asked: TimeQuestion = field(default_factory=TimeQuestion)
+    moment: Moment | None = None
 
     @classmethod
-    def of(cls, conn: Connection, scope: Scope, text: str, now: datetime, also: Sequence[str] = ()) -> ParsedQuery:
-        """Take a query apart. The speakers are those whose messages the scope sees."""
+    def of(
+        cls,
+        conn: Connection,
+        scope: Scope,
+        text: str,
+        now: datetime,
+        *,
+        also: Sequence[str] = (),
+        people: Sequence[str] = (),
+        held_at: TimeSpan | None = None,
+    ) -> ParsedQuery:
+        """Take a query apart. The speakers are those whose messages the scope sees, `people` others that it names."""
         words = query_tokens(text)
         first_names = {name: search_tokens(name)[:1] for name in messages.speakers(conn, scope.user_id)}
         speakers = {
@@ -50,17 +121,31 @@ class ParsedQuery:
             if set(first_name) & set(words) and messages.has_speaker(conn, scope, name)
         }
         names = frozenset(word for speaker in speakers for word in first_names[speaker])
+        dates, asked = dates_in(text, now, guesses=True), TimeQuestion.of(text, people)
         return cls(
             text,
             tuple(dict.fromkeys([word for word in words if word not in names] or words)),
             names,
             frozenset(speakers),
-            dates_in(text, now, guesses=True),
+            dates,
             asks_for_the_past(text),
             now.tzinfo or UTC,
             tuple(tuple(dict.fromkeys(query_tokens(wording))) for wording in also),
             exact_parts(text),
+            asked,
+            moment_of(asked, text, dates, now, held_at),
         )
+
+    @property
+    def asks_of_the_past(self) -> bool:
+        """Return whether what was replaced or has ended may answer."""
+        is_past = self.moment is not None and self.moment.sense in ("at", "changed", "before")
+        return is_past or self.is_about_the_past or self.asked.sense == "length" or bool(self.asked.clause)
+
+    def part(self, text: str, known: Container[str]) -> ParsedQuery:
+        """Return a part of the query as a query of its own, of the words that are known."""
+        words = tuple(dict.fromkeys(word for word in query_tokens(text) if word in known))
+        return replace(self, text=text, words=words, dates=(), exact_parts=(), asked=TimeQuestion(), moment=None)
 
     @property
     def all_words(self) -> tuple[str, ...]:

@@ -28,12 +28,13 @@ from palimpsest.recall.features import (
     rarity,
     stacked,
 )
-from palimpsest.recall.hits import HitFilter, entries_matching, hits_at
+from palimpsest.recall.hits import HitFilter, entries_matching, hits_at, hits_of
 from palimpsest.store import documents, links, memories
 from palimpsest.store import entries as entry_queries
 from palimpsest.store import messages as message_queries
 from palimpsest.store.database import FoundWords, FullText
 from palimpsest.store.entries import CandidateRow
+from palimpsest.store.graph.relations import states_of
 from palimpsest.store.ledger import Ledger
 from palimpsest.store.rows import batched, unpacked_rows
 from palimpsest.text.tokenizer import search_tokens
@@ -184,9 +185,14 @@ def candidates_in(
 ) -> Candidates:
     """Return the candidates as one state of the ledger has them, of what the index proposed and the full text does."""
     stored, centre = stored_centre(conn, searchable, request.scope)
-    queries = None if request.vectors is None else _centred_queries(request.vectors, request, centre)
+    queries, clause = (
+        None if vectors is None else _centred_queries(vectors, request, centre)
+        for vectors in (request.vectors, request.clause)
+    )
     now = searchable.ledger.now(request.scope.user_id)
-    return _LivingSearch(conn, searchable, index_hits, request, queries, centre.passage, stored, now).candidates()
+    return _LivingSearch(
+        conn, searchable, index_hits, request, queries, clause, centre.passage, stored, now
+    ).candidates()
 
 
 def index_query(conn: Connection, searchable: Searchable, request: CandidateRequest) -> tuple[str, Vector, int] | None:
@@ -221,8 +227,8 @@ def _nearness(queries: Vector) -> Vector:
 class _LivingSearch:
     """The retrieval of living entries over one connection.
 
-    `queries` are the centred vectors of the query, and `mean` is what stored vectors are centred by. After a failure of
-    the full text it finds nothing, and `errors` holds the reason.
+    `queries` and `clause` are the centred vectors of the request, and `mean` is what stored vectors are centred by.
+    After a failure of the full text it finds nothing, and `errors` holds the reason.
     """
 
     conn: Connection
@@ -230,6 +236,7 @@ class _LivingSearch:
     index_hits: IndexHits | None
     request: CandidateRequest
     queries: Vector | None
+    clause: Vector | None
     mean: Vector | None
     stored: entry_queries.Centre
     now: datetime
@@ -257,6 +264,7 @@ class _LivingSearch:
         outdated, forgotten = message_queries.outdated_or_forgotten(conn, message_ids)
         rows = [row for row in rows if row.candidate.owner_id not in forgotten]
         rows, connected = self._with_linked(rows) if request.follows_links else (rows, [])
+        rows += self._closed_rows() if request.with_closed else ()
         vectors, has_vector = _centred_rows([row.vector for row in rows], self.mean)
         contexts = vectors  # as they are, unless a text has a context
         if any(row.key for row in rows):
@@ -280,6 +288,8 @@ class _LivingSearch:
             linked_rows(entries, memories.messages_of(conn, memory_ids)) if has_both else [],
             errors=tuple(self.errors),
             link_pairs=connected,
+            states=states_of(conn, memory_ids),
+            clause=self.clause,
         )
 
     def _with_linked(self, rows: Sequence[CandidateRow]) -> tuple[list[CandidateRow], list[tuple[int, int]]]:
@@ -298,6 +308,23 @@ class _LivingSearch:
         }
         pairs = [(place[one], place[other]) for one, other, _ in linked if one in place and other in place]
         return all_rows, sorted({pair for one, other in pairs for pair in ((one, other), (other, one))})
+
+    def _closed_rows(self) -> list[CandidateRow]:
+        """Return the closed memories that are nearest to the query and pass its filter."""
+        if self.queries is None:
+            return []
+        rows = entry_queries.closed_candidates(self.conn, self.request.scope, self.fingerprint, self.now)
+        vectors, has_vector = _centred_rows([row.vector for row in rows], self.mean)
+        if vectors is None:
+            return []
+        order = cast("list[int]", np.argsort(-(vectors @ _nearness(self.queries)), kind="stable").tolist())
+        nearest = [rows[number] for number in order if has_vector[number]][:MAX_ADDED]
+        if self.request.filter is None:
+            return nearest
+        hits = hits_of(self.conn, [row.candidate for row in nearest])
+        return [
+            row for row in nearest if row.candidate.seq in hits and self.request.filter.test(hits[row.candidate.seq])
+        ]
 
     def _select(self) -> tuple[list[CandidateRow], Mapping[int, float]]:
         """Return the candidates by meaning and by words, by number, and their BM25 scores.
@@ -428,6 +455,9 @@ class _LivingSearch:
         sought = frozenset(self.request.words) | self.request.names
         seqs = [row.candidate.seq for row in rows]
         found = self._from_full_text(lambda: self.full_text.words_in(self.conn, seqs, sought), dict[int, FoundWords]())
+        for closed in (row.candidate for row in rows if row.candidate.is_closed):  # the full text has only the living
+            own = sought.intersection(search_tokens(closed.text))
+            found = {**found, closed.seq: FoundWords(own, own)}
         return [found.get(seq, FoundWords()) for seq in seqs]
 
     def _from_full_text(self, read: Callable[[], _T], nothing: _T) -> _T:

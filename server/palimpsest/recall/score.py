@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
 from datetime import datetime, time
 from functools import lru_cache
 from typing import cast
@@ -23,11 +24,15 @@ from palimpsest.recall.features import Candidates, Column, Matrix, Weights, repl
 from palimpsest.recall.fold import same_words_key
 from palimpsest.recall.forgetting import WEIGHT
 from palimpsest.recall.query import ParsedQuery, exact_form, said_match, text_match
+from palimpsest.recall.timeline import Guess, held_gains
 from palimpsest.text.dates.date_finder import dates_in
 from palimpsest.text.stopwords import asked_types, can_hold
 from palimpsest.text.tokenizer import search_tokens
 
 # What a memory gains because it is linked with the best one of a search (A-Mem, section 3.4).
+
+HELD = "held"
+"""The name of the part of a score that puts first what held at the time asked about."""
 
 CONNECTED = "connected"
 """The name of the part of a score."""
@@ -297,40 +302,71 @@ than half of the usual deviation, which is 0.12."""
 class SearchScoring:
     """The scoring of one search. `now` is the instant recency is measured from.
 
-    `retention` is how well each candidate is remembered, of shape (n,); None if memories do not fade.
+    `retention` is how well each candidate is remembered, of shape (n,); None if memories do not fade. `named` are the
+    ids of the entities that the query names, and `alike` as for `held_gains`.
     """
 
     query: ParsedQuery
     now: datetime
     weights: Weights
     retention: Column | None = None
+    named: AbstractSet[str] = frozenset()
+    alike: float = math.inf
 
     def parts(self, candidates: Candidates) -> dict[str, Column]:
         """Return what speaks for and against each candidate, by name."""
-        is_message = np.array([entry.kind == "message" for entry in candidates.entries])
-        has_hints = [entry.has_hints for entry in candidates.entries if entry.kind == "memory"]
-        with_others, hinted = bool(self.query.also), sum(has_hints) / max(len(has_hints), 1)
-        of_message = self.weights.of_messages(with_others=with_others)
-        of_memory = self.weights.of_memories(with_others=with_others, hinted=hinted)
+        parts = self._own_parts(candidates)
+        if candidates.link_pairs:
+            parts[CONNECTED] = connected(candidates, _sum(parts))
+        order = order_features(self.query, candidates, _sum(parts), self.weights.replacement)
+        parts |= {name: self._weigh(name, column, candidates) for name, column in order.items()}
+        parts |= page_losses(candidates, _sum(parts))
+        parts["newer of two"] = newer_of_two(self.query, candidates, _sum(parts))
+        if self.query.moment is not None:
+            guess, scores = self._guess(candidates), _sum(parts)
+            parts[HELD] = held_gains(
+                self.query.moment,
+                self.query.asked,
+                candidates,
+                scores,
+                self.named,
+                guess,
+                alike=self.alike,
+                has_help=bool(self.query.also),
+            )
+        parts["repeated"] = -REPEATED * repeated(candidates, _sum(parts))
+        return parts
 
-        def weigh(name: str, feature: Column) -> Column:
-            return np.where(is_message, of_message.get(name, 0.0), of_memory.get(name, 0.0)) * feature
-
-        parts = {name: weigh(name, column) for name, column in self.features(candidates).items()}
+    def _own_parts(self, candidates: Candidates) -> dict[str, Column]:
+        """Return what each candidate gains by itself, whatever the others say."""
+        parts = {name: self._weigh(name, column, candidates) for name, column in self.features(candidates).items()}
         outdated = [entry.owner_id in candidates.outdated for entry in candidates.entries]
         parts["superseded"] = -SUPERSEDED * np.array(outdated, dtype=np.float32)
         parts["exact"] = EXACT * exact_match(self.query, candidates)
         parts["recency"] = RECENCY * _recency([entry.at for entry in candidates.entries], self.now)
         if self.retention is not None:
             parts["faded"] = -WEIGHT * (1 - self.retention)
-        if candidates.link_pairs:
-            parts[CONNECTED] = connected(candidates, _sum(parts))
-        order = order_features(self.query, candidates, _sum(parts), self.weights.replacement)
-        parts |= {name: weigh(name, column) for name, column in order.items()}
-        parts |= page_losses(candidates, _sum(parts))
-        parts["newer of two"] = newer_of_two(self.query, candidates, _sum(parts))
-        parts["repeated"] = -REPEATED * repeated(candidates, _sum(parts))
         return parts
+
+    def _weigh(self, name: str, feature: Column, candidates: Candidates) -> Column:
+        is_message = np.array([entry.kind == "message" for entry in candidates.entries])
+        has_hints = [entry.has_hints for entry in candidates.entries if entry.kind == "memory"]
+        with_others, hinted = bool(self.query.also), sum(has_hints) / max(len(has_hints), 1)
+        of_message = self.weights.of_messages(with_others=with_others)
+        of_memory = self.weights.of_memories(with_others=with_others, hinted=hinted)
+        return np.where(is_message, of_message.get(name, 0.0), of_memory.get(name, 0.0)) * feature
+
+    def _guess(self, candidates: Candidates) -> Guess | None:
+        """Return the scores for the question without its clause that says when, and for the clause."""
+        if candidates.clause is None or candidates.queries is None:
+            return None
+        asked, known, others = self.query.asked, candidates.weights, candidates.queries[1:]
+        main = replace(self, query=self.query.part(asked.main, known))
+        clause = replace(self, query=replace(self.query.part(asked.clause, known), also=()))
+        return Guess(
+            _sum(main._own_parts(replace(candidates, queries=np.vstack([candidates.clause[:1], others])))),  # noqa: SLF001
+            _sum(clause._own_parts(replace(candidates, queries=candidates.clause[1:]))),  # noqa: SLF001
+        )
 
     def features(self, candidates: Candidates) -> dict[str, Column]:
         """Return the fitted features by name, each of shape (n,)."""

@@ -17,13 +17,14 @@ from typing import Any
 
 from sqlalchemy import Connection
 
+from palimpsest.core.clock import TimeSpan
 from palimpsest.core.errors import EmbedderError, RerankerError
 from palimpsest.core.filters import FADED, MAX_SHOWN_CHARS, METADATA, fields_filtered, metadata_keys, narrows, texts_of
 from palimpsest.core.models import Entity, Hit, KnownRelation, Scope, name_key, relation_key
-from palimpsest.core.protocols import Reranker, Vector
+from palimpsest.core.protocols import Reranker
 from palimpsest.core.validation import MAX_TOKENS
 from palimpsest.index.sync import IndexHits
-from palimpsest.recall.features import CandidateRequest, Candidates, PoolSize, Ranked, rank, weights_for
+from palimpsest.recall.features import CandidateRequest, Candidates, PoolSize, Ranked, alike_for, rank, weights_for
 from palimpsest.recall.fold import FoldWords, fold, memories_first
 from palimpsest.recall.forgetting import OFF, RetentionSettings, faded_owners, left_out_note, retention_of
 from palimpsest.recall.hits import (
@@ -48,6 +49,7 @@ from palimpsest.store.graph.relations import relations_found, relations_of
 from palimpsest.store.ledger import Ledger
 from palimpsest.store.memories import expired_ids
 from palimpsest.text.display import counted, shorten, visible
+from palimpsest.text.time_questions import TimeQuestion
 from palimpsest.text.tokenizer import count_tokens, query_tokens
 
 # The relations that a search shows beside its hits: those of the entities that the question names.
@@ -218,7 +220,8 @@ class SearchQuery:
     With `explain` each hit carries the parts of its score. Hits whose score is below `min_score` are left out.
     `hops` is how far relations may lead from the entities that the text names: 1, 2, or 0 for no relations.
     `forgetting` is how memories fade. With `as_of` that only counts in filters. With `follows_links` what a memory is
-    linked with is a candidate too. `also` are other wordings of the text.
+    linked with is a candidate too. `also` are other wordings of the text. `held_at` asks for what held in the world in
+    a stretch of time, by what is known now or was known at `as_of`.
     """
 
     scope: Scope
@@ -234,6 +237,7 @@ class SearchQuery:
     forgetting: RetentionSettings = OFF
     follows_links: bool = False
     also: tuple[str, ...] = ()
+    held_at: TimeSpan | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,16 +345,22 @@ def _request(searchable: Searchable, query: SearchQuery) -> _Request:
     """Take a query apart and ask the index, with no connection open while a text is embedded or the index asked."""
     embedder, now = searchable.embedder, query.as_of or query.now
     notes: list[str] = []
-    vectors: Vector | None = None
+    vectors = clause = None
+    asked = TimeQuestion.of(query.text)
+    texts = [query.text, *query.also]
     try:
-        vectors = embedder.embed_queries([query.text, *query.also])
+        vectors = embedder.embed_queries([*texts, *([asked.main, asked.clause] if asked.clause else [])])
+        vectors, clause = vectors[: len(texts)], vectors[len(texts) :] if asked.clause else None
     except EmbedderError as error:
         notes.append(f"searched by words only: {error}")
     pool = max(POOL, 4 * query.limit)
     with searchable.ledger.read() as conn:
         found = _filter(conn, searchable.ledger, query, now)
-        parsed = ParsedQuery.of(conn, query.scope, query.text, now, query.also)
         entities = entities_in_text(conn, query.scope, query.text, as_of=query.as_of) if query.hops else ()
+        people = [entity.name for entity in entities if entity.type == "person" and not entity.is_user]
+        parsed = ParsedQuery.of(
+            conn, query.scope, query.text, now, also=query.also, people=people, held_at=query.held_at
+        )
         if vectors is not None and entries.has_missing_vectors(conn, embedder.fingerprint):
             notes.append("some texts have no vector of this embedder yet and are found by words only")
         request = CandidateRequest(
@@ -362,6 +372,8 @@ def _request(searchable: Searchable, query: SearchQuery) -> _Request:
             filter=found,
             as_of=query.as_of,
             follows_links=query.follows_links,
+            clause=clause,
+            with_closed=parsed.asks_of_the_past,
         )
         wanted = None if query.as_of is not None else index_query(conn, searchable, request)
     past = None if query.as_of is None else retrieve(searchable, request)
@@ -406,7 +418,9 @@ def _rank(conn: Connection, searchable: Searchable, query: SearchQuery, request:
     retention = None
     if query.as_of is None and query.forgetting.mode != "off":
         retention = retention_of(conn, candidates.entries, query.forgetting, now)
-    scoring = SearchScoring(request.parsed, now, weights_for(embedder.fingerprint), retention)
+    named = frozenset(entity.id for entity in request.entities)
+    weights, alike = weights_for(embedder.fingerprint), alike_for(embedder.fingerprint)
+    scoring = SearchScoring(request.parsed, now, weights, retention, named, alike)
     ranked = rank(candidates, scoring.parts)
     if retention is not None and query.forgetting.mode == "archive" and FADED not in fields_filtered(query.filters):
         kept = [item for item in ranked if retention[item.row] >= query.forgetting.bound]
@@ -440,7 +454,7 @@ def _relations(
     if not ranking.entities:
         return ()
     shown = [hit.id for hit in hits[: query.limit] if hit.kind == "memory"]
-    candidates = (item.candidate for item in ranking.ranked)
+    candidates = (item.candidate for item in ranking.ranked if not item.candidate.is_closed)
     others = (candidate.owner_id for candidate in candidates if candidate.kind == "memory")
     memory_ids, is_filtered = list(dict.fromkeys((*shown, *others))), bool(query.filters)
     of_user = [entity.id for entity in ranking.entities if entity.is_user]

@@ -45,7 +45,7 @@ from palimpsest.server.advice import (
     shortened_notes,
     summary_notes,
 )
-from palimpsest.text.dates.date_finder import date_and_sense, resolved_dates
+from palimpsest.text.dates.date_finder import date_and_sense, held_times, resolved_dates
 from palimpsest.text.dates.date_spans import day_or_days
 from palimpsest.text.display import counted, shorten, visible
 from palimpsest.text.relation_updates import dated
@@ -129,7 +129,8 @@ def hit_json(hit: Hit, *, with_score: bool = True, project: str = "") -> dict[st
     reply = picked(hit, "id kind text")
     if with_score:
         reply |= {"score": round(hit.score, 3), "why": ", ".join(hit.why)}
-    reply |= _at(hit) | picked(hit, "sources role name metadata created_at updated_at tags?")
+    reply |= _at(hit) | picked(hit, "valid_from=since? valid_until=until?")
+    reply |= picked(hit, "sources role name metadata created_at updated_at tags?")
     reply |= given({"project": project}, "project") | picked(hit, "superseded_by?")
     if hit.length is not None:
         reply |= {"truncated": True, "length": hit.length}
@@ -189,7 +190,7 @@ def _is_past(outcome: Outcome) -> bool:
 def outcome_json(outcome: Outcome, similar: Sequence[SimilarMemory] = ()) -> dict[str, Any]:
     """Return what a write did to one memory, in the form of Mem0, with the memories that the text resembles.
 
-    What was added as past has `valid_until`.
+    `valid_from` and `valid_until` are there if they are known.
     """
     memory, previous = outcome.memory, outcome.previous
     reply: dict[str, Any] = {
@@ -197,14 +198,14 @@ def outcome_json(outcome: Outcome, similar: Sequence[SimilarMemory] = ()) -> dic
         "memory": shorten(memory.text, MAX_ECHO),
         "previous": None if previous is None or outcome.event is Event.DELETE else shorten(previous, MAX_ECHO),
         **picked(outcome, "replaced? duplicate_of?"),
-        "valid_until": memory.until if _is_past(outcome) else None,
+        **picked(memory, _TIMES),
         "relations": [
             picked(item, "source relationship=name destination valid_from=since?") for item in _stated(outcome)
         ],
         "similar": list(map(similar_json, similar)),
         **_whole_length(memory.text),
     }
-    return given(reply, "previous", "valid_until", "relations", "similar")
+    return given(reply, "previous", "relations", "similar")
 
 
 def _outcomes(result: WriteResult) -> list[dict[str, Any]]:
@@ -499,7 +500,8 @@ def explanation(hit: Hit) -> str:
 def hit_line(hit: Hit, project: str = "") -> str:
     """Return a hit as one line: short id, date, speaker if it is a message, and text; of a cut text also the length.
 
-    The date of a memory says whether it is when it happened or when it was said, if that is not plain.
+    The date of a memory says whether it is when it happened or when it was said, if that is not plain. Behind it stands
+    between which times the memory holds, if that is known.
 
     A page of a document has its title and number in place of a speaker.
 
@@ -512,7 +514,8 @@ def hit_line(hit: Hit, project: str = "") -> str:
     speaker = f" {speaker_of(hit)}{said}" if hit.kind == "message" else ""
     date = date_and_sense(hit, hit.text) if hit.kind == "memory" else hit.date
     line = f"[{short(hit.id)}] {date}{place}{speaker} {text_of(hit)}"
-    told = resolved_dates(hit.text, hit.at)[:MAX_RESOLVED] if hit.kind == "memory" and not hit.is_event_date else []
+    is_unclear = hit.kind == "memory" and not (hit.is_event_date or hit.since or hit.until)
+    told = resolved_dates(hit.text, hit.at)[:MAX_RESOLVED] if is_unclear else []
     line += "".join(f'; "{_one_line(span.phrase)}" is {day_or_days(span)}' for span in told)
     line += f"\n  replaced by [{short(hit.superseded_by)}]" if hit.superseded_by else ""
     return f"{line}\n  {explanation(hit)}" if hit.score_parts else line
@@ -607,7 +610,7 @@ def outcome_line(outcome: Outcome) -> str:
     """Return one outcome as one line, or more if it replaced several. Its first word says what was done."""
     memory, previous = outcome.memory, _cut(outcome.previous or "")
     is_past = _is_past(outcome)
-    text = _quote(memory) + (f" (until {memory.until})" if is_past else "")
+    text = _quote(memory) + held_times(memory)
     if outcome.replaced:
         olds = (previous,) if len(outcome.replaced) == 1 else map(_cut, outcome.replaced_texts)
         was = [f"was: [{short(old_id)}] {old}" for old_id, old in zip(outcome.replaced, olds, strict=True)]
@@ -732,16 +735,15 @@ def history_text(
 
 def _predecessor_line(predecessor: Predecessor) -> str:
     old = predecessor.memory
-    until = f", until {old.until}" if old.until else ""
     said = f", from {', '.join(map(_one_line, predecessor.sources))}" if predecessor.sources else ""
     date = date_and_sense(old, old.text)
-    return f"  replaced [{short(old.id)}] {date}{until}{said}: {_one_line(old.text)}"
+    return f"  replaced [{short(old.id)}] {date}{said}: {_one_line(old.text)}"
 
 
 def whole_text(owner: Memory | Message) -> str:
     """Return a memory or message with its whole text, as it is stored, and its state or its speaker."""
     if isinstance(owner, Memory):
-        return visible(f"[{short(owner.id)}] {_state(owner)}: {owner.text}")
+        return visible(f"[{short(owner.id)}] {_state(owner)}{held_times(owner)}: {owner.text}")
     deleted = "deleted, " if owner.deleted_at else ""
     if owner.role == PAGE:
         return visible(f"[{short(owner.id)}] {deleted}{shown_date(owner.said_at)} page of a document: {owner.content}")
@@ -750,11 +752,9 @@ def whole_text(owner: Memory | Message) -> str:
 
 
 def _state(memory: Memory) -> str:
-    since = f", since {memory.since}" if memory.since else ""
-    until = f", until {memory.until}" if memory.until else ""
     if memory.superseded_by:
-        return f"superseded by [{short(memory.superseded_by)}]{since}{until}"
-    return f"{'deleted' if memory.deleted_at else 'current'}{since}{until}"
+        return f"superseded by [{short(memory.superseded_by)}]"
+    return "deleted" if memory.deleted_at else "current"
 
 
 def _made_by(provenance: Provenance) -> str:

@@ -131,7 +131,7 @@ async def _agrees(question: ForgetQuestion, ask: _Ask) -> bool | None:
 
 
 @mcp_errors(TOOL)
-async def search_memories(
+async def search_memories(  # noqa: PLR0913 - the arguments of the tool, which clients pass by name
     ctx: Context[Any, Any],
     query: str,
     also: list[str] | str | None = None,
@@ -139,11 +139,13 @@ async def search_memories(
     max_tokens: int = 800,
     filters: dict[str, Any] | None = None,
     as_of: str = "",
+    held_at: str = "",
     scope: SearchScopeInput | None = None,
 ) -> CallToolResult:
     """Search memories and messages by meaning and by words, best first. A near miss may stand first: judge it.
 
-    Example: {"query": "when do invoices go out", "also": ["Invoices are sent on the … of the month", "billing day"]}
+    Example: {"query": "who led billing in spring 2024", "held_at": "2024-03/2024-05",
+    "also": ["… leads billing", "billing lead, owner of invoices"]}
     """
     memory, search_scope = await request_of(ctx, scope)
     wordings = validation.also_from([also] if isinstance(also, str) else also)
@@ -156,6 +158,7 @@ async def search_memories(
         max_tokens=validation.bounded("max_tokens", max_tokens, 50, validation.MAX_TOKENS),
         filters=filters,
         as_of=parse_until(as_of, "as_of", memory.zone) if as_of else None,
+        held_at=held_at,
         explain=memory.settings.explain,
         all_projects=context.goes_through_projects(scope),
         is_use=may_write(),
@@ -229,7 +232,7 @@ async def get_summary(
 
 @mcp_errors(TOOL)
 async def get_history(ctx: Context[Any, Any], memory_id: str, scope: ScopeInput | None = None) -> CallToolResult:
-    """Read every version of a memory: what changed, when, and from which messages; or a message."""
+    """Read every version of a memory and its sources, or a message."""
     memory, read_scope = await request_of(ctx, scope)
     owner = await memory.get(read_scope, memory_id)
     if isinstance(owner, Message):
@@ -261,6 +264,8 @@ async def add_memory(  # noqa: PLR0913 - the arguments of the tool, which client
     text: str = "",
     messages: list[Any] | None = None,
     at: str = "",
+    since: str = "",
+    until: str = "",
     hints: HintsInput | None = None,
     replaces: list[str] | None = None,
     relations: list[list[str]] | None = None,
@@ -269,10 +274,11 @@ async def add_memory(  # noqa: PLR0913 - the arguments of the tool, which client
     metadata: dict[str, Any] | None = None,
     scope: ScopeInput | None = None,
 ) -> CallToolResult | InputRequiredResult:
-    """Store one fact, or the facts of a conversation. The reply says what was added, changed or already known.
+    """Store one fact, or the facts of a conversation.
 
-    Example: {"text": "Lena Brandt leads billing since May 2026", "relations": [["Lena Brandt", "leads", "billing"]],
-    "hints": {"asks": ["Who is in charge of invoices?", "whom do I ask about payments"], "words": ["owner"]}}
+    Example: {"text": "Lena Brandt leads billing since May 2026", "since": "2026-05",
+    "relations": [["Lena Brandt", "leads", "billing"]], "hints": {"asks": ["Who is in charge of invoices?",
+    "whom do I ask about payments"], "words": ["owner"]}}
     """
     memory, write_scope = await request_of(ctx, scope)
     unknown = await named_project(memory, scope, write_scope)
@@ -281,10 +287,10 @@ async def add_memory(  # noqa: PLR0913 - the arguments of the tool, which client
         problem = "text and messages were both given" if messages else "neither text nor messages was given"
         raise InputError(f"{problem}; give one of them. Nothing was stored.")
     if messages:
-        if replaces or metadata or at or relations or hints:
+        if replaces or metadata or at or since or until or relations or hints:
             raise InputError(
-                "at, replaces, hints, relations and metadata go with text; each of the messages has an at of its own. "
-                "Nothing was stored."
+                "at, since, until, replaces, hints, relations and metadata go with text; each of the messages has an "
+                "at of its own. Nothing was stored."
             )
         conversation = validation.conversation_from(messages, write_scope, memory.engine.clock())
         left_out, stays = tuple(advice.left_out_notes(conversation.left_out)), not context.is_home_open(scope)
@@ -295,9 +301,10 @@ async def add_memory(  # noqa: PLR0913 - the arguments of the tool, which client
             return replace(result, notes=(*result.notes, *left_out))
 
     else:
-        if infer and (replaces or metadata or relations or hints):
+        if infer and (replaces or metadata or relations or hints or since or until):
             raise InputError(
-                "infer=true extracts facts from text; leave out replaces, hints, relations and metadata, or infer"
+                "infer=true extracts facts from text; leave out since, until, replaces, hints, relations and metadata, "
+                "or infer"
             )
         stated, checked_text = validation.relations_from(relations or ()), validation.text_from(text)
         keywords = validation.hints_from(hints)
@@ -316,6 +323,8 @@ async def add_memory(  # noqa: PLR0913 - the arguments of the tool, which client
                 metadata=metadata,
                 relations=stated,
                 hints=keywords,
+                since=since,
+                until=until,
                 infer=infer,
                 caller=CALLER,
             )
@@ -349,7 +358,7 @@ async def update_memory(
     restore: bool = False,
     scope: ScopeInput | None = None,
 ) -> CallToolResult:
-    """Correct or complete a memory, or restore a deleted one. The old text stays in its history."""
+    """Correct or complete a memory, or restore a deleted one; its history stays."""
     memory, write_scope = await request_of(ctx, scope)
     if restore and (text or metadata or hints):
         raise InputError("restore cannot be combined with text, metadata or hints; restore first, then update")

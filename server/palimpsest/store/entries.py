@@ -6,7 +6,7 @@ import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -14,6 +14,7 @@ import numpy as np
 from sqlalchemy import (
     ColumnElement,
     Connection,
+    Select,
     String,
     Text,
     and_,
@@ -31,6 +32,7 @@ from sqlalchemy import (
     type_coerce,
 )
 
+from palimpsest.core.clock import span_of
 from palimpsest.core.errors import InputError, MemoryNotFoundError, Remedy
 from palimpsest.core.models import (
     EXPIRES_AT,
@@ -71,6 +73,9 @@ from palimpsest.store.schema import IS_PAGE, index_log, means, memories, memory_
 NARROW_ENTRIES = 1_200
 """An agent's or a run's entries are scanned if there are no more than this."""
 
+MAX_CLOSED = 1_000
+"""How many closed memories are compared with a question about the past, the newest: a few megabytes of vectors."""
+
 READ_CHARS = 400
 """How many characters of a candidate's text are compared with the query word by word."""
 
@@ -93,8 +98,21 @@ def candidates(
 
     Vectors of another embedder are left out. Of each text only the first `chars` characters are read.
     """
-    is_visible = cache(lambda *parts: is_seen(scope, Scope(*parts)))
     rows = conn.execute(_CANDIDATES, {"seqs": sorted(seqs), "embedder": embedder, "chars": chars}).all()
+    return _rows_seen(rows, scope, now, is_closed=False)
+
+
+def closed_candidates(
+    conn: Connection, scope: Scope, embedder: str, now: datetime, chars: int = READ_CHARS
+) -> list[CandidateRow]:
+    """Return the memories that the scope sees and that were replaced or ended and not forgotten, the newest ones."""
+    values = {"embedder": embedder, "chars": chars, "limit": MAX_CLOSED, **scope_values(scope)}
+    return _rows_seen(conn.execute(_closed(scope_parts(scope)), values).all(), scope, now, is_closed=True)
+
+
+def _rows_seen(rows: Iterable[tuple[Any, ...]], scope: Scope, now: datetime, *, is_closed: bool) -> list[CandidateRow]:
+    is_visible = cache(lambda *parts: is_seen(scope, Scope(*parts)))
+    zone = now.tzinfo or UTC
     return [
         CandidateRow(
             Candidate(
@@ -109,16 +127,21 @@ def candidates(
                 text,
                 bool(page),
                 bool(hinted),
+                None if since is None else span_of(since, since_unit, zone).first,
+                None if until is None else span_of(until, until_unit, zone).last,
+                is_closed,
             ),
             vector,
             key,
         )
-        for seq, kind, owner, vector, key, speaker, session, at, length, last, text, end, page, hinted, *parts in rows
-        if is_visible(*parts) and not (end and has_expired({EXPIRES_AT: end}, now))
+        for row in rows
+        for seq, kind, owner, vector, key, speaker, session, at, length, last, text, page, hinted in [row[:13]]
+        for since, since_unit, until, until_unit, end in [row[13:18]]
+        if is_visible(*row[18:]) and (is_closed or not (end and has_expired({EXPIRES_AT: end}, now)))
     ]
 
 
-def _candidates() -> Query:
+def _candidates() -> Select[*tuple[Any, ...]]:
     first_session = (
         select(messages.c.session_id)
         .join(memory_sources, memory_sources.c.message_id == messages.c.id)
@@ -143,9 +166,13 @@ def _candidates() -> Query:
             func.coalesce(func.length(messages.c.content), 0),
             func.substr(trimmed, func.length(trimmed), 1),
             func.substr(func.coalesce(messages.c.content, memories.c.text), 1, bindparam("chars")),
-            memories.c.metadata[EXPIRES_AT].as_string(),
             func.coalesce(messages.c.role == PAGE, false()),
             func.coalesce(cast(memories.c.keywords, Text) != "[]", false()),
+            memories.c.valid_from,
+            memories.c.valid_from_precision,
+            memories.c.valid_until,
+            memories.c.valid_until_precision,
+            memories.c.metadata[EXPIRES_AT].as_string(),
             vectors.c.user_id,
             vectors.c.project,
             vectors.c.agent_id,
@@ -153,12 +180,19 @@ def _candidates() -> Query:
         )
         .outerjoin(messages, and_(vectors.c.kind == "message", messages.c.id == vectors.c.owner_id))
         .outerjoin(memories, and_(vectors.c.kind == "memory", memories.c.id == vectors.c.owner_id))
-        .where(vectors.c.seq.in_(listed_numbers("seqs")), vectors.c.live.is_(True))
-        .order_by(vectors.c.seq)
     )
 
 
-_CANDIDATES = _candidates()
+_CANDIDATES: Query = (
+    _candidates().where(vectors.c.seq.in_(listed_numbers("seqs")), vectors.c.live.is_(True)).order_by(vectors.c.seq)
+)
+
+
+@cache
+def _closed(parts: tuple[bool, ...]) -> Query:
+    was_closed = (memories.c.deleted_at.is_not(None), memories.c.valid_until.is_not(None))
+    is_kept = (memories.c.is_forgotten.is_(False), sees_named(memories, parts))
+    return _candidates().where(*was_closed, *is_kept).order_by(vectors.c.seq.desc()).limit(bindparam("limit"))
 
 
 def is_narrow(conn: Connection, scope: Scope) -> bool:

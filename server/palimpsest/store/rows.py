@@ -436,7 +436,7 @@ def with_state(memory: Memory, text: str, state: Mapping[str, Any], updated_at: 
     values |= {name: to_time(values[name]) for name in _TIMES}
     if text == memory.text:
         values |= {name: getattr(memory, name) for name in _STATEMENTS if name not in state}
-    values |= {"valid_until": None, "valid_until_precision": "", "superseded_by": None, "is_forgotten": False}
+    values |= {"superseded_by": None, "is_forgotten": False}
     stated_at = values.pop("stated_at") or memory.stated_at
     return replace(memory, text=text, stated_at=stated_at, updated_at=updated_at, deleted_at=None, **values)
 

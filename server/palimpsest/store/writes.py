@@ -13,6 +13,7 @@ from sqlalchemy import Connection, and_, bindparam, delete, exists, func, insert
 from palimpsest.core.clock import Precision, finer
 from palimpsest.core.errors import InputError, MemoryNotFoundError
 from palimpsest.core.models import (
+    DELETE,
     EXPIRES_AT,
     MAX_SCOPE_CHARS,
     ORIGIN,
@@ -52,6 +53,7 @@ from palimpsest.store.rows import (
     statements,
     to_memory,
     to_message,
+    to_time,
 )
 from palimpsest.store.schema import (
     conversations,
@@ -314,6 +316,8 @@ def _store(tx: Transaction, fact: Fact, replaced: Sequence[Memory] = (), scope: 
         stated_at=_stated_at(tx, fact) or tx.now,
         valid_from=fact.valid_from,
         valid_from_precision=fact.valid_from_precision,
+        valid_until=fact.valid_until,
+        valid_until_precision=fact.valid_until_precision,
         happened_at=fact.happened_at,
         happened_precision=fact.happened_precision,
         keywords=fact.keywords,
@@ -371,7 +375,8 @@ embedded as one text."""
 def change(tx: Transaction, memory: Memory, fact: Fact, *, sets_labels: bool = False) -> Outcome:
     """Give a memory the text, metadata, labels and sources of a fact. A fact without a text leaves the text unchanged.
 
-    With `sets_labels` its tags, its hints and since when it holds become those of the fact, also if it has none.
+    With `sets_labels` its tags, its hints and the times between which it holds become those of the fact, also if it
+    has none.
     If another memory already has the new text, this one is closed in its favour. Raises MemoryNotFoundError for a
     deleted memory, unless it was closed in favour of exactly this text: the same call came twice.
     """
@@ -392,6 +397,9 @@ def change(tx: Transaction, memory: Memory, fact: Fact, *, sets_labels: bool = F
     valid_from, valid_from_precision = finer(
         (fact.valid_from, fact.valid_from_precision), (memory.valid_from, memory.valid_from_precision)
     )
+    valid_until, valid_until_precision = finer(
+        (fact.valid_until, fact.valid_until_precision), (memory.valid_until, memory.valid_until_precision)
+    )
     new = replace(
         memory,
         text=fact.text,
@@ -404,11 +412,20 @@ def change(tx: Transaction, memory: Memory, fact: Fact, *, sets_labels: bool = F
         stated_at=max(memory.stated_at, _stated_at(tx, fact) or memory.stated_at),
         valid_from=valid_from,
         valid_from_precision=valid_from_precision,
+        valid_until=valid_until,
+        valid_until_precision=valid_until_precision,
         **statement_queries.stated_with(memory, fact),
     )
     if sets_labels:
-        dates = {"valid_from": fact.valid_from, "valid_from_precision": fact.valid_from_precision}
-        new = replace(new, tags=fact.tags, keywords=fact.keywords, **dates)
+        new = replace(
+            new,
+            tags=fact.tags,
+            keywords=fact.keywords,
+            valid_from=fact.valid_from,
+            valid_from_precision=fact.valid_from_precision,
+            valid_until=fact.valid_until,
+            valid_until_precision=fact.valid_until_precision,
+        )
     # A later date is a change if the caller gives it. With messages it comes with every mention, which is none.
     is_dated_by_caller = fact.said_at is not None and not fact.sources
     changed = new if is_dated_by_caller else replace(new, stated_at=memory.stated_at)
@@ -448,21 +465,30 @@ def annotate(tx: Transaction, memory: Memory, found: Annotation) -> None:
 
 
 def delete_memory(tx: Transaction, memory: Memory, decision: Decision) -> Outcome:
-    """Delete a memory, or close it if the decision says when it ended. A deleted memory stays as it is."""
-    if memory.deleted_at is not None:
-        return Outcome(Event.NONE, memory)
+    """Delete a memory, or close it if the decision says when it ended. A deleted memory stays as it is.
+
+    One that was closed is forgotten if its user deletes it, for questions about the past find it.
+    """
     ended = _ended(decision)
-    gone = replace(memory, is_forgotten=True) if ended is None else _until(memory, ended)
+    is_findable = memory.valid_until is not None and not memory.is_forgotten
+    if memory.deleted_at is not None and not (is_findable and ended is None and tx.provenance.stage == DELETE):
+        return Outcome(Event.NONE, memory)
+    gone = _forgotten(memory) if ended is None else _until(memory, ended)
     return Outcome(Event.DELETE, _delete(tx, gone, memory), previous=memory.text)
+
+
+def _forgotten(memory: Memory) -> Memory:
+    """Return a forgotten memory. If it is living it loses the end it was given, or it would look closed at that."""
+    if memory.deleted_at is None:
+        memory = replace(memory, valid_until=None, valid_until_precision="")
+    return replace(memory, is_forgotten=True)
 
 
 def forget(tx: Transaction, memory: Memory) -> list[Outcome]:
     """Forget a memory, living or closed, and with it the memories that it replaced, which say nearly the same."""
     wanted = [old for old in (memory, *_replaced_by(tx, memory)) if not old.is_forgotten]
     usage.forget(tx.conn, tx.scope.user_id, [old.id for old in wanted])
-    outcomes = [
-        Outcome(Event.DELETE, _delete(tx, replace(old, is_forgotten=True), old), previous=old.text) for old in wanted
-    ]
+    outcomes = [Outcome(Event.DELETE, _delete(tx, _forgotten(old), old), previous=old.text) for old in wanted]
     return outcomes or [Outcome(Event.NONE, memory)]
 
 
@@ -516,7 +542,9 @@ def _beginning(memory: Memory) -> _Ended:
 
 
 def _until(memory: Memory, ended: _Ended) -> Memory:
-    """Return a memory that held until a time, but not until before it began to hold."""
+    """Return a memory that held until a time, or until the end it has already, but not until before it began."""
+    if memory.valid_until is not None:
+        ended = min(ended, (memory.valid_until, memory.valid_until_precision), key=lambda time: time[0])
     end, precision = max(ended, _beginning(memory), key=lambda time: time[0])
     return replace(memory, valid_until=end, valid_until_precision=precision)
 
@@ -553,9 +581,19 @@ def restore(tx: Transaction, memory: Memory) -> Outcome:
     if duplicate is not None:
         raise InputError(f"memory {duplicate.id[:8]} already says the same, so {memory.id[:8]} was left deleted")
     living = replace(without_past_end(memory, tx.now), deleted_at=None, superseded_by=None, is_forgotten=False)
-    restored = update_row(tx, memory, replace(living, valid_until=None, valid_until_precision=""))
+    restored = update_row(tx, memory, replace(living, **_given_end(tx, memory)))
     record(tx, Event.ADD, restored, old=None)
     return Outcome(Event.ADD, restored)
+
+
+def _given_end(tx: Transaction, memory: Memory) -> dict[str, Any]:
+    """Return until when a deleted memory held by what was said of it, and not because it was closed."""
+    living = select(history.c.state).where(history.c.memory_id == memory.id, history.c.is_deleted.is_(False))
+    state: Mapping[str, Any] = tx.conn.execute(living.order_by(history.c.seq.desc()).limit(1)).scalar() or {}
+    return {
+        "valid_until": to_time(state.get("valid_until")),
+        "valid_until_precision": state.get("valid_until_precision", ""),
+    }
 
 
 def without_past_end(memory: Memory, now: datetime) -> Memory:

@@ -29,6 +29,10 @@ NEGATIONS = _WORDS["negations"]
 """Words that deny what a text says with all its other words. Scripts without spaces are not covered."""
 
 
+KIN = _WORDS["kin"]
+"""Words for relatives, in lower case."""
+
+
 SINGLE_VALUED = _WORDS["single valued"]
 """The keys of relations that have one value at a time, for nearly everybody: extraction names relations in
 English and in the present, and so do most agents. A relation that has two after all is listed, and left as it is."""

@@ -312,10 +312,8 @@ def _memories(title: str, memories: Sequence[Memory], budget: int, total: int) -
 
 
 def _memory_line(memory: Memory) -> str:
-    times = [f"since {memory.since}" if memory.since else "", f"until {memory.until}" if memory.until else ""]
-    held = ", ".join(filter(None, times))
     text = shorten_to_tokens(one_line(memory.text), MAX_LINE_TOKENS)
-    return f"- [{memory.id[:SHORT_ID]}] {date_and_sense(memory, text)} {text}" + (f" ({held})" if held else "")
+    return f"- [{memory.id[:SHORT_ID]}] {date_and_sense(memory, text)} {text}"
 
 
 def _relation_line(item: KnownRelation) -> str:

@@ -216,7 +216,9 @@ def line_of(memory: Memory) -> str:
 
 
 def _counts_from_its_date(memory: Memory) -> bool:
-    """Return whether a text means another day to whoever reads it later."""
+    """Return whether a text means another day to whoever reads it later, or holds only for a time."""
+    if memory.is_dated:
+        return True
     then, later = (dates_in(memory.text, at, guesses=True) for at in (memory.at, memory.at + OTHER_DATE))
     return then != later
 

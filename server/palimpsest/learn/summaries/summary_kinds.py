@@ -302,7 +302,11 @@ def newest(conn: Connection, request: SummaryRequest, since: datetime) -> PlainT
 def held_memories(conn: Connection, request: SummaryRequest, limit: int) -> list[Memory]:
     """Return the newest memories that hold now and are not pinned, which stand above every list. Newest first."""
     listed = (memory for _, memory in memory_queries.list_memories(conn, request.scope, limit))
-    return [memory for memory in holding(listed, request.now) if not is_pinned(memory.metadata)]
+    return [memory for memory in holding(listed, request.now) if _is_current(memory, request.now)]
+
+
+def _is_current(memory: Memory, now: datetime) -> bool:
+    return not (is_pinned(memory.metadata) or memory.has_ended(now))
 
 
 def dated(memory: Memory) -> str:

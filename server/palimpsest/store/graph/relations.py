@@ -93,6 +93,25 @@ def relations_found(
     return _known(conn, scope, _of_rows(rows))
 
 
+def states_of(conn: Connection, memory_ids: Sequence[str]) -> dict[str, frozenset[tuple[str, str, str]]]:
+    """Return the relations that memories state, by memory: the source, the key of the relation, the destination.
+
+    Ends are ids of entities, of what was merged the one it was merged into.
+    """
+    rows = conn.execute(_STATES, {"memories": memory_ids}).all()
+    roots = roots_of(conn, {end for row in rows for end in (row.source_id, row.destination_id)}) if rows else {}
+    states: dict[str, set[tuple[str, str, str]]] = {}
+    for memory_id, source, key, destination in rows:
+        if source in roots and destination in roots:
+            states.setdefault(memory_id, set()).add((roots[source].id, key, roots[destination].id))
+    return {memory_id: frozenset(found) for memory_id, found in states.items()}
+
+
+_STATES = select(relations.c.memory_id, relations.c.source_id, relations.c.key, relations.c.destination_id).where(
+    relations.c.memory_id.in_(listed("memories"))
+)
+
+
 def _stated(
     conn: Connection, scope: Scope, ids: Sequence[str], memory_ids: Sequence[str], limit: int
 ) -> list[Row[Any]]:

@@ -433,11 +433,20 @@ def dates_in(text: str, now: datetime, *, guesses: bool = False) -> tuple[DateSp
 def date_and_sense(shown: Memory | Hit, text: str) -> str:
     """Return the date of a memory as its line begins: "on" or "in" when it happened, or when it was "said".
 
-    A text that names no time could only mean when it was said, which takes no word.
+    A text that names no time could only mean when it was said, which takes no word. Between which times it holds
+    follows, if that is known.
     """
+    held = held_times(shown)
     if shown.is_event_date:
-        return f"{'in' if shown.at_precision in ('month', 'year') else 'on'} {shown.date}"
-    return f"said {shown.date}" if dates_in(text, shown.at, guesses=True) else shown.date
+        return f"{'in' if shown.at_precision in ('month', 'year') else 'on'} {shown.date}{held}"
+    return f"said {shown.date}{held}" if held or dates_in(text, shown.at, guesses=True) else shown.date
+
+
+def held_times(shown: Memory | Hit) -> str:
+    """Return between which times something holds, as it stands behind a date or a text; "" if that is not known."""
+    if shown.since and shown.until:
+        return f" ({shown.since} to {shown.until})"
+    return f" (since {shown.since})" if shown.since else f" (until {shown.until})" if shown.until else ""
 
 
 def resolved_dates(text: str, at: datetime) -> list[DateSpan]:

@@ -1,0 +1,250 @@
+"""Put what held at the time that a question asks about before what held at other times.
+
+Memories tell states: where somebody lives, who leads what, what a thing costs. The states of one thing are a chain, in
+which each holds until the next begins. An agent's relations tell the chain: the same source and relation, or the same
+relation and destination. Where there are none, likeness tells it, less surely. The best hits vote for a chain, and of
+its states the one comes first that held: now, at a date, at the time of an event, or before another state.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import islice
+from typing import cast
+
+import numpy as np
+
+from palimpsest.core.clock import TimeSpan
+from palimpsest.core.models import Candidate
+from palimpsest.recall.features import Candidates, Column
+from palimpsest.recall.query import Moment
+from palimpsest.text.time_questions import TimeQuestion, is_about, is_wish, told_times
+from palimpsest.text.tokenizer import search_tokens
+
+ANCHORS = 6
+"""How many of the best hits vote for a chain."""
+
+SHARPNESS = 0.3
+"""How much more a better hit's vote counts: a score is about log-odds, but most of it comes from the question's words
+and little from which state is meant."""
+
+LENGTH = 0.2
+"""The power of its length that the votes for a chain are divided by, so that a long chain has no other advantage."""
+
+NAMED = 3.0
+"""How much more a vote for a chain counts that begins or ends at what the question names."""
+
+SURE_GAP, GUESSED_GAP, UNSAID_GAP = 4.0, 5.0, 2.0
+"""How far below an older state a newer one of its chain may stand to take its place if the question does not say when:
+by its relations, by likeness if it says "now", and by likeness if it does not."""
+
+BEFORE_GAP = 8.0
+"""How far below the best hit a predecessor may stand that only likeness tells."""
+
+UNSAID = 1.0
+"""What the newest state of a chain by likeness gains in a question with other wordings that does not say when."""
+
+BEGAN = 5.0
+"""What a memory gains that began in the stretch whose changes are asked for: more than most differences of scores."""
+
+PLANNED = 2.0
+"""What a memory gains that begins when a question about what is to come says: a plan is one of few."""
+
+DATED_EVENT = 2.0
+"""What an event gains that has a date, when the date of an event is looked for."""
+
+FIRST_BY = 0.1
+"""By how much the state that held comes first, and the event that says when stands below it."""
+
+EARLIEST, LATEST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Guess:
+    """The scores of the candidates for the question without its clause, and for the clause alone. Shape (n,) each."""
+
+    main: Column
+    event: Column
+
+
+class _Told:
+    """Between which times each candidate holds and whom it is about, read when it is first asked for."""
+
+    def __init__(self, entries: Sequence[Candidate], people: AbstractSet[str]) -> None:
+        self._entries, self._people = entries, people
+        self._times: dict[int, tuple[datetime | None, datetime | None]] = {}
+
+    def times(self, row: int) -> tuple[datetime | None, datetime | None]:
+        """Return the first and the last instant, as given or as the text says; None for what is not known."""
+        if row not in self._times:
+            entry = self._entries[row]
+            first, last = entry.begins, entry.ends
+            if (first is None and last is None) or (first is None and entry.is_closed):
+                told_first, told_last = told_times(entry.text, entry.at)
+                # What was replaced began when it was said, if nothing else is known.
+                first, last = told_first or (entry.at if entry.is_closed else None), last or told_last
+            self._times[row] = first, last
+        return self._times[row]
+
+    def begins(self, row: int) -> datetime:
+        """Return since when it holds: since it was said if nothing else is known, and ever before if it only ended."""
+        first, last = self.times(row)
+        return first or (self._entries[row].at if last is None else EARLIEST)
+
+    def ends(self, row: int) -> datetime:
+        return self.times(row)[1] or LATEST
+
+    def is_about(self, row: int) -> bool:
+        return self._entries[row].kind == "memory" and is_about(self._entries[row].text, self._people)
+
+
+def held_gains(
+    moment: Moment,
+    asked: TimeQuestion,
+    candidates: Candidates,
+    scores: Column,
+    named: AbstractSet[str],
+    guess: Guess | None,
+    *,
+    alike: float,
+    has_help: bool,
+) -> Column:
+    """Return what each candidate gains because it held at the time that a question asks about. Shape (n,).
+
+    `named` are the ids of the entities that the question names. `guess` is there if an event says when it was. Memories
+    with a cosine of `alike` and no relations may tell states of one thing. Without other wordings (`has_help`) and
+    relations a question that does not say when changes nothing.
+    """
+    gains = np.zeros(len(scores))
+    entries = candidates.entries
+    if not moment.sense or candidates.vectors is None or len(entries) < 2:  # noqa: PLR2004 - something to compare
+        return gains
+    if moment.sense == "unsaid" and guess is None and not (has_help or candidates.states):
+        return gains
+    told = _Told(entries, asked.about)
+    if moment.sense == "changed":
+        return BEGAN * np.array([told.is_about(row) and moment.has(told.begins(row)) for row in range(len(entries))])
+    if moment.sense == "planned":
+        return PLANNED * np.array([told.is_about(row) and moment.has(told.begins(row)) for row in range(len(entries))])
+    event, ranking = None, scores
+    if guess is not None:
+        likely = cast("list[int]", np.argsort(-guess.event, kind="stable")[:ANCHORS].tolist())
+        event = max(likely, key=lambda row: float(guess.event[row]) + DATED_EVENT * any(told.times(row)))
+        at = told.times(event)[0] or told.times(event)[1] or entries[event].at
+        moment, ranking = Moment("at", TimeSpan(at, at)), guess.main
+    chains = _Chains(candidates, ranking, told, named, event, alike)
+    if moment.sense == "before":
+        chosen, gain = chains.before(asked.named, scores), None
+    else:
+        chosen, gain = chains.holding(moment, has_help=has_help)
+    if chosen is None:
+        return gains
+    top = float(scores.max())
+    gains[chosen] = max(top + FIRST_BY - float(scores[chosen]), 0.0) if gain is None else gain
+    if event is not None:
+        gains[event] = max(top + FIRST_BY / 2 - float(scores[event]), 0.0)
+    return gains
+
+
+class _Chains:
+    """The chains that the best hits of a question vote for, the most probable first."""
+
+    def __init__(
+        self,
+        candidates: Candidates,
+        scores: Column,
+        told: _Told,
+        named: AbstractSet[str],
+        event: int | None,
+        least: float,
+    ) -> None:
+        self._entries, self._scores, self._told = candidates.entries, scores, told
+        order = cast("list[int]", np.argsort(-scores, kind="stable").tolist())
+        anchors = list(islice((row for row in order if row != event and told.is_about(row)), ANCHORS))
+        self._best = anchors[0] if anchors else -1
+        states = [candidates.states.get(entry.owner_id, frozenset()) for entry in candidates.entries]
+        sides = [
+            {(source, key) for source, key, _ in stated} | {(key, destination, "") for _, key, destination in stated}
+            for stated in states
+        ]
+        ends = [{end for source, _, destination in stated for end in (source, destination)} for stated in states]
+        vectors = cast("Column", candidates.vectors)
+        votes = np.exp(SHARPNESS * (scores - scores[anchors[0]])) if anchors else scores
+        chains: list[tuple[float, list[int], frozenset[int]]] = []
+        for anchor in anchors:
+            # What is related to other things is no state of this one, however alike.
+            related = [
+                row for row in range(len(states)) if not (ends[row] and ends[anchor]) or ends[row] & ends[anchor]
+            ]
+            alike = vectors @ vectors[anchor] >= least
+            rows = [
+                row
+                for row in related
+                if row != event and (alike[row] or sides[row] & sides[anchor]) and told.is_about(row)
+            ]
+            sure = frozenset(row for row in rows if sides[row] & sides[anchor])
+            vote = float(sum(votes[row] for row in rows if row in anchors)) / max(len(rows), 1) ** LENGTH
+            chains.append((vote * (NAMED if ends[anchor] & named else 1.0), rows, sure))
+        self._chains = [(rows, sure) for _, rows, sure in sorted(chains, key=lambda chain: -chain[0])]
+
+    def before(self, name: str, scores: Column) -> int | None:
+        """Return the state before the first one that has most of a name's words; None if no chain has both."""
+        wanted = set(search_tokens(name))
+        least = float(scores.max()) - BEFORE_GAP
+        for rows, sure in self._chains:
+            shares = {row: len(wanted & set(search_tokens(self._entries[row].text))) for row in rows}
+            most = max(shares.values(), default=0)
+            if not most:
+                continue
+            having = [row for row in rows if shares[row] == most]
+            first = min(self._told.begins(row) for row in having)
+            former = [
+                row
+                for row in rows
+                if row not in having and self._told.begins(row) < first and (row in sure or scores[row] >= least)
+            ]
+            if former:
+                return self._newest(former, sure, UNSAID_GAP)
+        return None
+
+    def holding(self, moment: Moment, *, has_help: bool) -> tuple[int | None, float | None]:
+        """Return the state that held at a moment, and what it gains: None for as much as brings it to the top."""
+        for rows, sure in self._chains:
+            # What is not said is only guessed of a chain that has the best hit.
+            if moment.sense == "unsaid" and not (len(sure) > 1 or self._best in rows):
+                continue
+            valid = [row for row in rows if self._holds(row, moment.span)]
+            if moment.sense == "at":
+                valid = [row for row in valid if not is_wish(self._entries[row].text)] or valid
+            if not valid:
+                continue
+            gap = UNSAID_GAP if moment.sense == "unsaid" else GUESSED_GAP
+            chosen = self._newest(valid, sure, gap, SURE_GAP if moment.sense == "unsaid" else math.inf)
+            is_alone = len(rows) < 2 and moment.sense != "at"  # noqa: PLR2004 - no other state of it is known
+            is_sure = len(sure) > 1 or moment.sense != "unsaid"
+            if is_alone or not (is_sure or has_help):
+                return None, None
+            return chosen, None if is_sure else UNSAID
+        return None, None
+
+    def _holds(self, row: int, span: TimeSpan) -> bool:
+        return self._told.begins(row) <= span.last and self._told.ends(row) >= span.first
+
+    def _newest(self, rows: Sequence[int], sure: frozenset[int], gap: float, sure_gap: float = math.inf) -> int:
+        """Return the best of the states that no later one takes the place of.
+
+        A later one does if it stands at most so far below: `sure_gap` if relations tell that both are of the chain.
+        """
+
+        def is_replaced(row: int) -> bool:
+            return any(
+                self._told.begins(other) > self._told.begins(row)
+                and self._scores[row] - self._scores[other] <= (sure_gap if {row, other} <= sure else gap)
+                for other in rows
+            )
+
+        return max((row for row in rows if not is_replaced(row)), key=lambda row: float(self._scores[row]))

@@ -1,0 +1,134 @@
+"""Questions about time (Zep's validity in the world, Mem0g's relations marked invalid), with what an agent gives.
+
+The states of one thing are a chain: the last that has begun holds now, another one held before.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from palimpsest.core.errors import InputError
+from palimpsest.core.models import Memory as StoredMemory
+from palimpsest.core.models import Relation
+from palimpsest.memory import Memory
+from tests.support.mcp_client import reply_text
+from tests.support.memory import ALICE, StoppedClock, add_text, memory_in
+from tests.support.server_in_process import connect
+
+pytestmark = pytest.mark.anyio
+
+
+async def first(memory: Memory, question: str, **rest: Any) -> str:
+    """Return the text of the first hit."""
+    return (await memory.search(ALICE, question, **rest)).hits[0].text
+
+
+async def tell(memory: Memory, clock: StoppedClock, day: str, text: str, **rest: Any) -> str:
+    """Add a memory on a day and return its id."""
+    clock.at = datetime.fromisoformat(f"{day}T12:00:00+00:00")
+    return await add_text(memory, text, **rest)
+
+
+async def until_of(memory: Memory, memory_id: str) -> str:
+    """Return until when a memory holds."""
+    found = await memory.get(ALICE, memory_id)
+    return found.until if isinstance(found, StoredMemory) else ""
+
+
+async def test_what_held_then_is_found_with_its_times(tmp_path: Path) -> None:
+    """A year in the question, or `held_at`, is answered from that year; now is answered by now."""
+    clock = StoppedClock()
+    async with memory_in(tmp_path, clock) as memory:
+        for town, since, until in (("Turku", "2021", "2024-03"), ("Vaasa", "2024-03", ""), ("Kemi", "2026-01", "")):
+            home = [Relation("Aarne", "lives in", town)]
+            text = f"Aarne lives in {town}"
+            await tell(memory, clock, "2026-02-01", text, since=since, until=until, relations=home)
+        clock.at = datetime(2026, 11, 25, tzinfo=UTC)
+        assert await first(memory, "Where does Aarne live?") == "Aarne lives in Kemi"
+        assert await first(memory, "Where did Aarne live in 2022?") == "Aarne lives in Turku"
+        assert await first(memory, "Where did Aarne live?", held_at="2024-05/2024-06") == "Aarne lives in Vaasa"
+        assert await first(memory, "Where did Aarne live before Kemi?") == "Aarne lives in Vaasa"
+        turku = (await memory.search(ALICE, "Where did Aarne live in 2022?")).hits[0]
+        assert (turku.since, turku.until) == ("2021", "2024-03")
+
+
+async def test_what_was_replaced_answers_questions_about_the_past_alone(tmp_path: Path) -> None:
+    """A closed memory is found by a question about before, with its end, and not by a question of now."""
+    clock = StoppedClock()
+    async with memory_in(tmp_path, clock) as memory:
+        old = await tell(memory, clock, "2024-01-10", "Inês works as a baker at Norte")
+        await tell(memory, clock, "2026-03-01", "Inês works as a baker at Leya", replaces=[old])
+        now = await memory.search(ALICE, "Where does Inês work?")
+        before = await memory.search(ALICE, "Where did Inês work before Leya?")
+        assert [hit.text for hit in now.hits] == ["Inês works as a baker at Leya"]
+        assert before.hits[0].text == "Inês works as a baker at Norte"
+        assert before.hits[0].until == "2026-03-01"
+        await memory.delete(ALICE, [old])  # forgotten, though it was closed before
+        gone = await memory.search(ALICE, "Where did Inês work before Leya?")
+        assert [hit.text for hit in gone.hits] == ["Inês works as a baker at Leya"]
+
+
+async def test_a_clause_takes_its_date_from_the_event(tmp_path: Path) -> None:
+    """Who led when something happened: the event's date, then the chain. The event stands beside the answer."""
+    clock = StoppedClock()
+    async with memory_in(tmp_path, clock) as memory:
+        for who, since in (("Bram", "2019-04"), ("Yasmin", "2022-02"), ("Leon", "2024-08")):
+            lead = [Relation(who, "leads", "sales")]
+            await tell(memory, clock, "2025-01-07", f"{who} leads sales", since=since, relations=lead)
+        await tell(memory, clock, "2025-01-08", "The office moved to Coupure Links", since="2021-11-19")
+        found = await memory.search(ALICE, "Who led sales when the office moved to Coupure Links?")
+    assert [hit.text for hit in found.hits][:2] == ["Bram leads sales", "The office moved to Coupure Links"]
+
+
+async def test_a_plan_holds_from_its_day_on(tmp_path: Path) -> None:
+    """Until it comes into force the state before it holds."""
+    clock = StoppedClock()
+    async with memory_in(tmp_path, clock) as memory:
+        helen = [Relation("Helen", "is boss of", "Sam")]
+        await tell(memory, clock, "2026-05-02", "Helen is Sam's boss", relations=helen)
+        dmitri = [Relation("Dmitri", "is boss of", "Sam")]
+        await tell(memory, clock, "2026-10-20", "Dmitri is Sam's boss", since="2026-11-01", relations=dmitri)
+        assert await first(memory, "Who is Sam's boss now?") == "Helen is Sam's boss"
+        clock.at = datetime(2026, 11, 25, tzinfo=UTC)
+        assert await first(memory, "Who is Sam's boss now?") == "Dmitri is Sam's boss"
+
+
+async def test_the_end_that_was_given_survives_deletion_undo_and_replacement(tmp_path: Path) -> None:
+    """A restored memory holds as long as was said, whatever closed or deleted it meanwhile."""
+    clock = StoppedClock()
+    async with memory_in(tmp_path, clock) as memory:
+        told = await tell(memory, clock, "2025-05-05", "Mara rents the studio", since="2020", until="2023-06")
+        await memory.delete(ALICE, [told])
+        await memory.restore(ALICE, told)
+        assert await until_of(memory, told) == "2023-06"
+        newer = await tell(memory, clock, "2025-06-05", "Mara rents the loft", replaces=[told])
+        assert await until_of(memory, told) == "2023-06"
+        await memory.delete(ALICE, [newer])
+        await memory.restore(ALICE, told)
+        assert await until_of(memory, told) == "2023-06"
+
+
+async def test_times_that_cannot_be_are_refused(tmp_path: Path) -> None:
+    """An end before the beginning and a range that runs backwards say what is wrong, and nothing is stored."""
+    async with memory_in(tmp_path) as memory:
+        with pytest.raises(InputError, match="until 2019 is before since 2020-05"):
+            await add_text(memory, "Mara rents the studio", since="2020-05", until="2019")
+        with pytest.raises(InputError, match="ends before it begins"):
+            await memory.search(ALICE, "Who rents the studio?", held_at="2024/2023")
+        assert not (await memory.scope_contents(ALICE)).memories
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_an_agent_says_and_reads_times(tmp_path: Path, mode: str) -> None:
+    """The tools take since, until and held_at, and a reply shows between which times something held."""
+    async with connect(tmp_path, mode) as client:
+        added = await client.call_tool(
+            "add_memory", {"text": "Lena Brandt led billing", "since": "2024-05", "until": "2026-08"}
+        )
+        assert "(2024-05 to 2026-08)" in reply_text(added)
+        found = await client.call_tool("search_memories", {"query": "who led billing", "held_at": "2025"})
+        assert "(2024-05 to 2026-08) Lena Brandt led billing" in reply_text(found)
