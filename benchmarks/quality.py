@@ -31,6 +31,7 @@ from measures.hand_written import data_file
 from measures.near_duplicates import near_duplicates
 from measures.other_words import languages, paraphrases
 from measures.tables import Row, Table, print_table
+from measures.times import times
 from measures.unasked import unasked
 from measures.unknown import unknown
 from measures.updates import updates
@@ -49,6 +50,7 @@ MEASURES: dict[str, Callable[[Namespace], Coroutine[Any, Any, list[Table]]]] = {
     "conflicts": lambda options: conflicts(options.embedder),
     "languages": lambda options: languages(options.embedder),
     "unasked": lambda options: unasked(options.embedder),
+    "times": lambda options: times([data_file("lives_in_time")], options.embedder),
     BUDGET: lambda options: budget(options.locomo, options.embedder),
 }
 """The measures by name, each with the options of the command line that it uses."""

@@ -1,0 +1,97 @@
+"""Questions about what held when, asked of lives of ten years: now, then, before, since when, who at the time.
+
+`lives_in_time.json` has lives in the form of `personas.py`, with `today` (when the questions are asked) and `also` in
+each question. Beside it, `lives_in_time_help.json` has what an agent gave that saw one statement or one question at a
+time: for each fact `text`, `since`, `until`, `relations` and `hints`, for each question `query`, `also` and `held_at`.
+
+*First* and *among 3* are as in `everyday.py`. The facts are asked in three ways: as they were said, with the question
+alone; the same with other wordings; and with all that the agent gave.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from measures.stores import AMPLE, LIMIT, SCOPE, StoppedClock, embed_waiting, new_memory
+from measures.tables import ALL, Table, Tally
+from palimpsest.core.clock import parse_instant
+from palimpsest.core.validation import relations_from
+from palimpsest.memory import Memory
+
+TOP = 3
+NOON = timedelta(hours=12)
+
+ALONE, ALSO, HELPED = "question alone", "also", "all that an agent gives"
+
+
+async def times(files: Sequence[Path], embedder: str) -> list[Table]:
+    """Ask the questions of each life in the three ways. Return the results by kind and language."""
+    tallies = {way: Tally(f"times: {way}") for way in (ALONE, ALSO, HELPED)}
+    for file in files:
+        help_of_lives = json.loads(file.with_stem(f"{file.stem}_help").read_text("utf-8"))
+        for life in json.loads(file.read_text("utf-8")):
+            given = help_of_lives[life["persona"]]
+            for is_helped in (False, True):
+                clock = StoppedClock()
+                async with new_memory(clock, embedder) as memory:
+                    ids = await _store(memory, clock, life["facts"], given["facts"] if is_helped else {})
+                    clock.at = parse_instant(life["today"], "today") + NOON
+                    for way in (HELPED,) if is_helped else (ALONE, ALSO):
+                        for asked in life["questions"]:
+                            await _ask(memory, tallies[way], way, life, asked, given["questions"][asked["q"]], ids)
+    return [tally.table() for tally in tallies.values()]
+
+
+async def _store(
+    memory: Memory, clock: StoppedClock, facts: Sequence[Mapping[str, Any]], given: Mapping[str, Any]
+) -> dict[str, str]:
+    """Store each fact on its day, with what an agent gave, and return the ids of the memories by those of the facts."""
+    ids: dict[str, str] = {}
+    for fact in sorted(facts, key=lambda fact: fact["at"]):
+        clock.at = parse_instant(fact["at"], "at")
+        helped = given.get(fact["id"], {})
+        hints = helped.get("hints", {})
+        added = await memory.add_text(
+            SCOPE,
+            helped.get("text", fact["text"]),
+            since=helped.get("since") or "",
+            until=helped.get("until") or "",
+            relations=relations_from(helped.get("relations") or ()),
+            hints=(*hints.get("asks", ()), *hints.get("words", ())),
+            infer=False,
+        )
+        ids[fact["id"]] = added.outcomes[0].memory.id
+    await embed_waiting(memory)
+    return ids
+
+
+async def _ask(
+    memory: Memory,
+    tally: Tally,
+    way: str,
+    life: Mapping[str, Any],
+    asked: Mapping[str, Any],
+    given: Mapping[str, Any],
+    ids: Mapping[str, str],
+) -> None:
+    found = await memory.search(
+        SCOPE,
+        given["query"] if way == HELPED else asked["q"],
+        also=given.get("also") or () if way == HELPED else (asked.get("also") or () if way == ALSO else ()),
+        held_at=given.get("held_at") or "" if way == HELPED else "",
+        limit=LIMIT,
+        max_tokens=AMPLE,
+    )
+    answers = {ids[answer] for answer in asked["answers"]}
+    among = {hit.id for hit in found.hits[: max(TOP, len(answers))]}
+    first = bool(found.hits) and found.hits[0].id in answers
+    results = {"first": first, f"among {TOP}": len(answers & among) / len(answers)}
+    tally.record([asked["kind"], life["language"], ALL], results)
+    if not first:
+        texts = {fact["id"]: fact["text"] for fact in life["facts"]}
+        expected = " / ".join(texts[answer] for answer in asked["answers"])
+        tally.miss(f"[{life['persona']}, {asked['kind']}] {asked['q']}", expected, found.hits)
