@@ -534,17 +534,20 @@ def _in_language(
     letters = "".join(item.letter for item in items)
     directions = _Directions(text, tokens, language, letters)
     weekdays: list[tuple[DateSpan, Direction]] = []
+    named_day: date | None = None  # the last day with a month
     for match in islice(PATTERN.finditer(letters), MAX_DATES):
         first, last = match.span()
         reader = RULES[int((match.lastgroup or "r0")[1:])][1]
         phrase = Phrase(items[first:last], today)
         direction = directions.of(phrase, reader, first)
+        if reader is _day_of_month and named_day is not None:  # "24 to 26 December, back on the 30th"
+            phrase, direction = phrase._replace(today=named_day), "coming"
         period = _read(reader, phrase._replace(direction=direction))
         if period is None and reader in _WEEKDAY_READERS:
             # What is no date in the longer phrase of a language is none by its weekday in another one, either.
             span = _span(text, items[first:last], Period(today, today, "day"), "in", zone)
             yield replace(span, end=span.start)
-        if period is None:
+        if period is None or directions.is_no_date(phrase, reader, first, period):
             continue
         before = _RE["unit before"].search(letters, max(first - UNIT_REACH, 0), first)
         relation: Relation = "in"
@@ -556,10 +559,7 @@ def _in_language(
             relation = _relation(letters[max(first - 2, 0) : first])
         span = _span(text, items[first:last], period, relation, zone)
         if reader in DAY_READERS:
-            if reader is _day_of_month and not _is_day_of_month(text, items, first, language):
-                continue
-            if reader is _feast and not directions.is_dated(phrase, first, period):
-                continue
+            named_day = period.start
             named = None if reader in (_nth_of_month, _nth_of_named_month) else phrase.weekday
             is_guess = phrase.year is None and direction not in ("past", "coming")
             yield replace(
@@ -593,6 +593,7 @@ class _Directions:
 
     def __init__(self, text: str, tokens: Sequence[Token], language: Language, letters: str) -> None:
         self.words = Directions(text, tokens, language)
+        self._text = text
         self._language = language
         self._letters = letters
 
@@ -606,11 +607,29 @@ class _Directions:
         """Return whether a text is nothing but a date. People ask so for what was."""
         return len(self._letters) <= MAX_ALONE and not set(self._letters) & _OTHER_WORDS
 
-    def is_dated(self, phrase: Phrase, first: int, period: Period) -> bool:
-        """Return whether a feast is a date: "at Easter" and "Boxing Day was quiet" are, "Christmas cookies" is none."""
-        context = _RE["context before"].search(self._letters, max(first - 2, 0), first)
-        is_bare = len(phrase.items) == 1 and (context is None or context[0] == "t")
-        return not is_bare or period.unit == "day"
+    def is_no_date(self, phrase: Phrase, reader: Reader, first: int, period: Period) -> bool:
+        """Return whether a day of the month, a feast or "tomorrow" that begins at `first` is something else here."""
+        start, end = phrase.items[0].start, phrase.items[-1].end
+        if reader is _day_of_month:
+            return not _is_day_of_month(self._text, start, end, self._language) or self.words.says_habit(start, end)
+        if reader is _feast:  # "at Easter" and "Boxing Day was quiet" are dates, "Christmas cookies" is none
+            context = _RE["context before"].search(self._letters, max(first - 2, 0), first)
+            is_bare = len(phrase.items) == 1 and (context is None or context[0] == "t")
+            return is_bare and period.unit != "day"
+        is_spanish = reader is offset and self._language.name == "es"  # "turno de mañana" is a shift in the morning
+        return is_spanish and _RE["morning"].search(self._text[:start].casefold()) is not None
+
+    def _is_name_or_span(self, start: int, end: int) -> bool:
+        """Return whether a weekday is a part of a name or of opening hours: "Monday group", "Monday to Friday"."""
+        before, behind = self._text[max(start - _CONTEXT_CHARS, 0) : start], self._text[end : end + _CONTEXT_CHARS]
+        to, of = _RE["to weekday"].match(behind.casefold()), _RE["from weekday"].search(before.casefold())
+        words = self._language.words
+        if any(found is not None and words.get(found[1], (("", ""),))[0][0] == "W" for found in (to, of)):
+            return True
+        return self._language.name == "en" and (
+            _RE["weekday of a name"].match(behind) is not None
+            or (before.endswith(("the ", "The ")) and _RE["weekday of a thing"].match(behind) is not None)
+        )
 
     @staticmethod
     def is_cycle(phrase: Phrase) -> bool:
@@ -640,6 +659,8 @@ class _Directions:
         is_every = context is not None and context[0] == "t" and self._language.name in _ARTICLE_OF_HABITS
         if reader is weekday and (is_every or (is_bare and self.words.has_determiner(start))):
             return "habit"
+        if reader is weekday and self._is_name_or_span(start, end):
+            return "habit"
         direction = self.words.of(start, end, is_yearly=is_day or is_cycle)
         if is_cycle and direction == "habit" and not self.words.says_habit(start, end):
             direction = "coming"  # "the exhibition opens in October"
@@ -648,12 +669,11 @@ class _Directions:
         return "habit" if not direction and is_bare and reader is weekday else direction
 
 
-def _is_day_of_month(text: str, items: Sequence[Item], place: int, language: Language) -> bool:
+def _is_day_of_month(text: str, start: int, end: int, language: Language) -> bool:
     """Return whether a number alone is a day of the month, as in "on the 30th"; "on the 30th floor" is none.
 
     What follows is a function word, a mark or nothing; in German, where nouns are capitalized, a word in lower case.
     """
-    start, end = items[place].start, items[place].end
     before, behind = text[max(start - _CONTEXT_CHARS, 0) : start].casefold().split(), text[end : end + _CONTEXT_CHARS]
     if language.name == "de":
         return behind.startswith(".") and not behind[1:].lstrip()[:1].isupper()
