@@ -110,16 +110,19 @@ _AFTER_STRING = r"\s*+(?:[,:\]}]|//|/\*|\#|\Z)"
 """What follows a string. A quotation mark before anything else belongs to the text."""
 
 _STRING_OR_RESTART = LazyPattern(
-    rf'"(?:\\.|[^"\\])*+"(?={_AFTER_STRING})|\\.|(?P<end>{_END})|(?P<fence>```\w{{0,10}}\s{{0,9}}(?=[{{\[]))',
+    rf'"(?=(?P<inner>(?:\\.|[^"\\])*))(?P=inner)"(?={_AFTER_STRING})|\\.'
+    rf"|(?P<end>{_END})|(?P<fence>```\w{{0,10}}\s{{0,9}}(?=[{{\[]))",
     re.IGNORECASE | re.DOTALL,
 )
 """Where the reply may begin again after a broken draft, and strings, in which it does not."""
 
+# Before Python 3.11.5 a possessive quantifier over alternatives does not match what it should, so a lookahead that is
+# repeated takes its place: it does not backtrack either.
 _TOKEN = LazyPattern(
-    rf"""(?P<nothing>\s++|//[^\n]*+|\#[^\n]*+|/\*(?:[^*]|\*(?!/))*+\*/)
-    |(?P<string>"(?:\\.|[^"\\]|"(?!{_AFTER_STRING}))*+"
-    |'(?:\\.|[^'\\]|'(?!{_AFTER_STRING}))*+'
-    |[\u201c\u201d\u201e](?:\\.|[^\u201c\u201d\\])*+[\u201c\u201d])
+    rf"""(?P<nothing>\s++|//[^\n]*+|\#[^\n]*+|/\*(?=(?P<comment>(?:[^*]|\*(?!/))*))(?P=comment)\*/)
+    |(?P<string>"(?=(?P<double>(?:\\.|[^"\\]|"(?!{_AFTER_STRING}))*))(?P=double)"
+    |'(?=(?P<single>(?:\\.|[^'\\]|'(?!{_AFTER_STRING}))*))(?P=single)'
+    |[\u201c\u201d\u201e](?=(?P<curly>(?:\\.|[^\u201c\u201d\\])*))(?P=curly)[\u201c\u201d])
     |(?P<mark>[{{}}\[\]:,])
     |(?P<word>[\w$.+-]++)""",
     re.DOTALL | re.VERBOSE,
@@ -419,7 +422,7 @@ _WRAPPERS = (
 )
 """Keys of an object under which a reply may stand as a bare list, or as a text."""
 
-_STRING_OR_BRACKET = LazyPattern(r'"(?:\\.|[^"\\])*+"|["{}\[\]]', re.DOTALL)
+_STRING_OR_BRACKET = LazyPattern(r'"(?=(?P<inner>(?:\\.|[^"\\])*))(?P=inner)"|["{}\[\]]', re.DOTALL)
 _START = LazyPattern(r"[{\[]")
 _NAME = LazyPattern(r"\w+")
 _EMPTY_LIST = LazyPattern(r"`*(?:json)?\s*\[\s*\]\s*`*", re.IGNORECASE)

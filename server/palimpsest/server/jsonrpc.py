@@ -100,8 +100,9 @@ MAX_ID_CHARS = 200
 """Digits or characters of an id that is read."""
 
 _MEMBER = rf'"(?:jsonrpc|id|method)"\s*:\s*(?:"[^"\\]{{0,{MAX_ID_CHARS}}}"|-?\d{{1,{MAX_ID_CHARS}}})'.encode()
-_FIRST = re.compile(rb"\s*\{\s*((?:" + _MEMBER + rb"\s*,\s*)*+)")
-_LAST = re.compile(rb"[}\]]((?:\s*,\s*" + _MEMBER + rb")*+)\s*\}\s*\Z")
+# A possessive quantifier over alternatives is broken before Python 3.11.5.
+_FIRST = re.compile(rb"\s*\{\s*(?=((?:" + _MEMBER + rb"\s*,\s*)*))\1")
+_LAST = re.compile(rb"[}\]](?=((?:\s*,\s*" + _MEMBER + rb")*))\1\s*\}\s*\Z")
 
 
 def unparsed_id(text: bytes | bytearray, end: bytes | None = None) -> RequestId | None:
