@@ -11,7 +11,7 @@ import pytest
 
 from palimpsest.core.models import Candidate
 from palimpsest.recall.features import Candidates, Centre, Ranked, Weights, centred, rank, rarity
-from palimpsest.recall.query import ParsedQuery, exact_form, exact_parts, said_match, text_match
+from palimpsest.recall.query import ParsedQuery, exact_form, exact_parts, look_alikes, said_match, text_match
 from palimpsest.recall.score import SUPERSEDED, SearchScoring, damped
 from palimpsest.text.dates.date_finder import dates_in
 from palimpsest.text.stopwords import asks_for_the_past
@@ -200,6 +200,7 @@ def test_what_is_asked_for_as_it_is_written() -> None:
     """A year, an ordinal and two words with a stroke are no codes."""
     for question in ("What was in 2022?", "on the 3rd floor", "tea and/or coffee", "User's wife", "10 km", "#general"):
         assert exact_parts(question) == (), question
+    assert [name for name, _ in look_alikes("does invoice-sync know M.C.?")] == [" invoice sync ", " m c "]
     assert exact_parts("Is LDG-1117 in `app.py`, v2?") == (" app py ", " ldg 1117 ", " v2 ")
     assert " 0612345678 " in exact_form("call 0612 345 678 or 06 12")
 

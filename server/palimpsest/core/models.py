@@ -688,7 +688,7 @@ def labels_of(state: Mapping[str, Any]) -> frozenset[str]:
         is_nested = isinstance(value, dict | list)  # the order of its keys says nothing
         shown = json.dumps(value, ensure_ascii=False, sort_keys=True) if is_nested else value
         labels.append(f"{key}: {shown}")
-    for name, time in (("since", "valid_from"), ("until", "valid_until")):
+    for name, time in (("said", "stated_at"), ("since", "valid_from"), ("until", "valid_until")):
         labels += [f"{name}: {state[time][:10]}"] if state.get(time) else []
     labels += [f"context: {state['context']}"] if state.get("context") else []
     return frozenset(labels)

@@ -85,7 +85,8 @@ class ParsedQuery:
     for, without the `names` of speakers unless there are no other words. `also` are those of each other wording.
     `speakers` are the people named. `dates` are read at the time of the query, whose zone is `zone`. Only words and
     meaning count of the other wordings, for a wording may guess a date or a name. `exact_parts` are in the form of
-    `exact_form`. `asked` is what the question asks of time, and `moment` which time it asks about.
+    `exact_form`, and `look_alikes` are as that function returns them. `asked` is what the question asks of time, and
+    `moment` which time it asks about.
     """
 
     text: str
@@ -97,6 +98,7 @@ class ParsedQuery:
     zone: tzinfo = UTC
     also: tuple[tuple[str, ...], ...] = ()
     exact_parts: tuple[str, ...] = ()
+    look_alikes: tuple[tuple[str, re.Pattern[str]], ...] = ()
     asked: TimeQuestion = field(default_factory=TimeQuestion)
     moment: Moment | None = None
 
@@ -132,6 +134,7 @@ class ParsedQuery:
             now.tzinfo or UTC,
             tuple(tuple(dict.fromkeys(query_tokens(wording))) for wording in also),
             exact_parts(text),
+            look_alikes(text),
             asked,
             moment_of(asked, text, dates, now, held_at),
         )
@@ -172,6 +175,25 @@ _CODE = re.compile(
     r"|\w_\w|\w@\w|\w[+#]"  # slot_auction, an address, C#
     r"|\w\w\.\w|[^\W\d_]\w*/\w+/|[a-z][A-Z]"  # app.py, src/app/, camelCase
 )
+_COMPOUND = re.compile(r"[^\W_]+(?:-[^\W_]+)+")
+_INITIALS = re.compile(r"\b[^\W\d_]\.(?: ?[^\W\d_]\b\.?)+")
+"""Names that are easily taken for others: invoice-sync and invoice-sink, M.C. and M.G."""
+
+
+def look_alikes(question: str) -> tuple[tuple[str, re.Pattern[str]], ...]:
+    """Return the names of a question that have others like them, as in an `exact_form`, and the pattern of the others.
+
+    Another compound begins or ends like it; other initials are any.
+    """
+    found: dict[str, re.Pattern[str]] = {}
+    for match in _COMPOUND.finditer(question):
+        first, *_, last = match[0].casefold().split("-")
+        pattern = rf"\b(?:{re.escape(first)}-[^\W_]|[^\W_]+-{re.escape(last)}\b)"
+        found[f" {' '.join(_exact_words(match[0]))} "] = re.compile(pattern, re.IGNORECASE)
+    found |= {f" {' '.join(_exact_words(match[0]))} ": _INITIALS for match in _INITIALS.finditer(question)}
+    return tuple(found.items())
+
+
 _YEAR = re.compile(r"(?:19|20)\d\d|\d{1,2}(?:st|nd|rd|th)")
 _SPLIT_NUMBER = re.compile(r"\d(?:[ ./()-]{0,2}\d){6,19}")
 """The digits of a telephone number or an account, however they are grouped."""

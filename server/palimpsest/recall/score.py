@@ -277,6 +277,9 @@ EXACT = 8.0
 """What a candidate gains whose text is the query, word by word, or which alone has a number, a code or a quoted phrase
 of it: more than all other parts differ between texts that are as alike, because it was asked for."""
 
+OTHER_NAME = 4.0
+"""What a candidate loses that speaks of a look-alike of what is asked for: about the gain of good hints."""
+
 IN_CONTEXT = 0.9
 """How much a word of the question counts that only the context of a text has. On LoCoMo it may count as much as one of
 the text itself; but of a message and its neighbours, the one that has the word must come first."""
@@ -343,6 +346,8 @@ class SearchScoring:
         outdated = [entry.owner_id in candidates.outdated for entry in candidates.entries]
         parts["superseded"] = -SUPERSEDED * np.array(outdated, dtype=np.float32)
         parts["exact"] = EXACT * exact_match(self.query, candidates)
+        if self.query.look_alikes:
+            parts["other name"] = -OTHER_NAME * other_names(self.query, candidates)
         parts["recency"] = RECENCY * _recency([entry.at for entry in candidates.entries], self.now)
         if self.retention is not None:
             parts["faded"] = -WEIGHT * (1 - self.retention)
@@ -482,6 +487,17 @@ def exact_match(query: ParsedQuery, candidates: Candidates) -> Column:
         if len(rows) == 1 or (len(rows) == 2 and frozenset(rows) in pairs):  # noqa: PLR2004 - a memory and its message
             found[rows] = True
     return found.astype(np.float32)
+
+
+def other_names(query: ParsedQuery, candidates: Candidates) -> Column:
+    """Return 1 for candidates with a name like one that the question has, and without that one, if another has it."""
+    others = np.zeros(len(candidates.entries), dtype=np.float32)
+    for name, alike in query.look_alikes:
+        having = np.array([name in _exact_form(entry.text) for entry in candidates.entries])
+        if having.any():
+            is_other = [alike.search(entry.text) is not None for entry in candidates.entries]
+            others[np.array(is_other) & ~having] = 1.0
+    return others
 
 
 def _local_time(query: ParsedQuery, entry: Candidate) -> datetime:

@@ -26,12 +26,15 @@ TWO = 2
 
 
 def code_spans(text: str) -> Iterator[Span]:
-    """Yield codes that the words before them show, and codes in Cyrillic, such as "E-417" in "error E-417"."""
+    """Yield codes that the words before them show, such as "E-417" in "error E-417", and people's initials: "M.C."."""
     for match in _RE["code"].finditer(text):
         if _RE["code before"].search(text[max(0, match.start() - 40) : match.start()]):
             yield span_of(match, group=0)
     for match in _RE["cyrillic code"].finditer(text):
         yield span_of(match, group=0)
+    for match in _RE["initials"].finditer(text):
+        if match[0].replace(".", "") not in _WORDS["no initials"]:
+            yield span_of(match, "person", 0)
 
 
 def technical_spans(text: str) -> Iterator[Span]:
