@@ -37,6 +37,7 @@ from measures.unknown import unknown
 from measures.updates import updates
 
 BUDGET = "budget"
+LIVES_IN_TIME = [data_file("lives_in_time"), data_file("lives_in_time_blind")]
 
 MEASURES: dict[str, Callable[[Namespace], Coroutine[Any, Any, list[Table]]]] = {
     "everyday": lambda options: everyday(options.data, options.embedder, by_persona=options.by_persona),
@@ -50,7 +51,7 @@ MEASURES: dict[str, Callable[[Namespace], Coroutine[Any, Any, list[Table]]]] = {
     "conflicts": lambda options: conflicts(options.embedder),
     "languages": lambda options: languages(options.embedder),
     "unasked": lambda options: unasked(options.embedder),
-    "times": lambda options: times([data_file("lives_in_time")], options.embedder),
+    "times": lambda options: times(LIVES_IN_TIME, options.embedder),
     BUDGET: lambda options: budget(options.locomo, options.embedder),
 }
 """The measures by name, each with the options of the command line that it uses."""

@@ -5,7 +5,8 @@ each question. Beside it, `lives_in_time_help.json` has what an agent gave that 
 time: for each fact `text`, `since`, `until`, `relations` and `hints`, for each question `query`, `also` and `held_at`.
 
 *First* and *among 3* are as in `everyday.py`. The facts are asked in three ways: as they were said, with the question
-alone; the same with other wordings; and with all that the agent gave.
+alone; the same with other wordings; and with all that the agent gave. `lives_in_time_blind.json` has no such help: it
+was written by somebody who had not seen the code, and nothing was chosen by it but words of languages.
 """
 
 from __future__ import annotations
@@ -25,25 +26,32 @@ from palimpsest.memory import Memory
 TOP = 3
 NOON = timedelta(hours=12)
 
+NOTHING: Mapping[str, Any] = {"facts": {}, "questions": {}}
+
 ALONE, ALSO, HELPED = "question alone", "also", "all that an agent gives"
 
 
 async def times(files: Sequence[Path], embedder: str) -> list[Table]:
     """Ask the questions of each life in the three ways. Return the results by kind and language."""
-    tallies = {way: Tally(f"times: {way}") for way in (ALONE, ALSO, HELPED)}
+    tables: list[Table] = []
     for file in files:
-        help_of_lives = json.loads(file.with_stem(f"{file.stem}_help").read_text("utf-8"))
+        beside = file.with_stem(f"{file.stem}_help")
+        help_of_lives: dict[str, Any] = json.loads(beside.read_text("utf-8")) if beside.exists() else {}
+        ways = (ALONE, ALSO, HELPED) if help_of_lives else (ALONE, ALSO)
+        tallies = {way: Tally(f"{file.stem}: {way}") for way in ways}
         for life in json.loads(file.read_text("utf-8")):
-            given = help_of_lives[life["persona"]]
-            for is_helped in (False, True):
+            given = help_of_lives.get(life["persona"], NOTHING)
+            for is_helped in (False, True) if help_of_lives else (False,):
                 clock = StoppedClock()
                 async with new_memory(clock, embedder) as memory:
                     ids = await _store(memory, clock, life["facts"], given["facts"] if is_helped else {})
                     clock.at = parse_instant(life["today"], "today") + NOON
                     for way in (HELPED,) if is_helped else (ALONE, ALSO):
                         for asked in life["questions"]:
-                            await _ask(memory, tallies[way], way, life, asked, given["questions"][asked["q"]], ids)
-    return [tally.table() for tally in tallies.values()]
+                            call = given["questions"].get(asked["q"], {})
+                            await _ask(memory, tallies[way], way, life, asked, call, ids)
+        tables += [tally.table() for tally in tallies.values()]
+    return tables
 
 
 async def _store(

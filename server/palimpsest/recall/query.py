@@ -53,14 +53,14 @@ def moment_of(
     span = _said_time(text, dates)
     if span is not None:
         return Moment("changed" if asked.sense == "changed" else "at", span)
+    if asked.sense == "now":
+        return Moment("now", present)
     coming = next((date for date in dates if date.end > now), None)
     if coming is not None and (asked.is_plan or coming.is_relative):
         return Moment("planned", TimeSpan(max(coming.start.astimezone(UTC), now), coming.end.astimezone(UTC)))
     if asked.is_plan and not dates:
         return Moment("planned", TimeSpan(now, datetime.max.replace(tzinfo=UTC)))
-    if dates or asked.sense == "changed" or (asks_for_the_past(text) and asked.sense != "now"):
-        return Moment("", present)
-    return Moment(asked.sense or "unsaid", present)
+    return Moment("" if dates or asked.sense or asks_for_the_past(text) else "unsaid", present)
 
 
 _YEAR_IN_TEXT = re.compile(r"(?<![\d.,:-])((?:19|20)\d\d)(?![\d:-]|[.,]\d)")

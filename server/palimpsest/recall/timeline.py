@@ -127,7 +127,12 @@ def held_gains(
         return gains
     told = _Told(entries, asked.about)
     if moment.sense == "changed":
-        return BEGAN * np.array([told.is_about(row) and moment.has(told.begins(row)) for row in range(len(entries))])
+        return BEGAN * np.array(
+            [
+                told.is_about(row) and moment.has(told.begins(row)) and not is_wish(entry.text)
+                for row, entry in enumerate(entries)
+            ]
+        )
     if moment.sense == "planned":
         return PLANNED * np.array([told.is_about(row) and moment.has(told.begins(row)) for row in range(len(entries))])
     event, ranking = None, scores
@@ -224,9 +229,12 @@ class _Chains:
                 continue
             gap = UNSAID_GAP if moment.sense == "unsaid" else GUESSED_GAP
             chosen = self._newest(valid, sure, gap, SURE_GAP if moment.sense == "unsaid" else math.inf)
-            is_alone = len(rows) < 2 and moment.sense != "at"  # noqa: PLR2004 - no other state of it is known
+            # Without another state, what says no time holds at any.
+            is_alone = len(rows) < 2 and (moment.sense != "at" or not any(self._told.times(chosen)))  # noqa: PLR2004
             is_sure = len(sure) > 1 or moment.sense != "unsaid"
-            if is_alone or not (is_sure or has_help):
+            if is_alone:
+                continue
+            if not (is_sure or has_help):
                 return None, None
             return chosen, None if is_sure else UNSAID
         return None, None

@@ -84,9 +84,8 @@ _MAX_NAME_WORDS = 4
 def _named_before(text: str) -> str:
     """Return the name of what a question asks the predecessor of; "" if it asks for none, or of an action."""
     found = _RE["before"].search(text) or _RE["before in han"].search(text)
-    if found is None or len(found["named"].split()) > _MAX_NAME_WORDS or not _IS_NAME.search(found["named"]):
-        return ""
-    return found["named"]
+    named = "" if found is None else found["named"].split(",")[0]
+    return named if len(named.split()) <= _MAX_NAME_WORDS and _IS_NAME.search(named) else ""
 
 
 def _about(main: str, people: Collection[str]) -> frozenset[str]:

@@ -668,7 +668,7 @@ def _propose(tx: Transaction, memory: Memory, created: Sequence[tuple[str, str]]
         for other in lookalikes(tx.conn, memory.scope, roots[entity_id], [name]):
             if other.id not in beside:
                 tx.notes.append(
-                    f"{name} may be the same as {other.name} [{other.id[:8]}]; if so: palimpsest entity merge "
+                    f"{name} may be the same as {other.name} [{other.id[:8]}]; if so, the user joins them: palimpsest entity merge "
                     f"{entity_id[:8]} {other.id[:8]}"
                 )
 
