@@ -56,6 +56,32 @@ async def test_what_held_then_is_found_with_its_times(tmp_path: Path) -> None:
         assert (turku.since, turku.until) == ("2021", "2024-03")
 
 
+async def test_the_line_of_a_life_names_gaps_and_plans(tmp_path: Path) -> None:
+    """What held when, in order, with what is not known between, what is planned, and the ids of the memories."""
+    clock = StoppedClock()
+    async with memory_in(tmp_path, clock) as memory:
+        told = [
+            ("Turku", "2016", "2018-06"),
+            ("Vaasa", "2021-03", ""),
+            ("Kemi", "2024-05", ""),
+            ("Oulu", "2027-02", ""),
+        ]
+        ids: list[str] = []
+        for town, since, until in reversed(told):
+            home = [Relation("Aarne", "lives in", town)]
+            ids.append(await tell(memory, clock, "2026-11-20", town, since=since, until=until, relations=home))
+        line = await memory.summary(ALICE, "timeline:Aarne")
+    oulu, kemi, vaasa, turku = (memory_id[:8] for memory_id in ids)
+    assert line.text.splitlines()[1:] == [
+        "lives in:",
+        f"- 2016 to 2018-06: Turku [{turku}]",
+        "- 2018-06 to 2021-03: nothing is known",
+        f"- 2021-03 to 2024-05, when the next began: Vaasa [{vaasa}]",
+        f"- since 2024-05: Kemi [{kemi}]",
+        f"- planned from 2027-02: Oulu [{oulu}]",
+    ]
+
+
 async def test_what_was_replaced_answers_questions_about_the_past_alone(tmp_path: Path) -> None:
     """A closed memory is found by a question about before, with its end, and not by a question of now."""
     clock = StoppedClock()

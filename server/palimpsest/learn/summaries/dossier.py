@@ -1,4 +1,4 @@
-"""The kind `about:NAME`: find an entity, read what is known of it, and write it as text."""
+"""The kinds `about:NAME` and `timeline:NAME`: find an entity, read what is known of it, and write it as text."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
+from itertools import zip_longest
 
 from sqlalchemy import Connection
 
-from palimpsest.core.clock import local_iso
+from palimpsest.core.clock import local_iso, parse_date, span_of
 from palimpsest.core.errors import InputError, ModelError, PromptError
 from palimpsest.core.models import (
     MAX_NAME_CHARS,
@@ -430,3 +431,67 @@ def _kind(entity_id: str, lines: Sequence[str], fingerprint: str) -> str:
 
 
 ABOUT = LiveKind("about", "NAME", _text_about)
+
+
+# What `get_summary(kind="timeline:NAME")` returns: what held of an entity when, in order.
+
+GAP = timedelta(days=62)
+"""How long nothing is known before a line says so: times are often known to the month."""
+
+
+async def _timeline(engine: Engine, scope: Scope, name: str, caller: str) -> SummaryResult:
+    """Return what held of the entities of a name, and when. Raises InputError if there is none."""
+    del caller  # nothing is written
+    now = engine.clock()
+
+    def read(conn: Connection) -> list[Dossier]:
+        return [read_dossier(conn, scope, each, now=now) for each in find_entities(conn, scope, name)[:MAX_NAMESAKES]]
+
+    dossiers = await engine.read(read)
+    lines = [line for dossier in dossiers for line in timeline_lines(dossier, now)]
+    shown = dict.fromkeys(memory.id for dossier in dossiers for memory in (*dossier.holds, *dossier.held))
+    kept = lines_within(lines, MAX_TOKENS)
+    notes = (f"{counted(len(lines) - len(kept), 'line')} did not fit",) if len(kept) < len(lines) else ()
+    return SummaryResult("\n".join(kept), f"{TIMELINE.name}:{name}", 0, notes, sources=tuple(shown), is_plain=True)
+
+
+def timeline_lines(dossier: Dossier, now: datetime) -> list[str]:
+    """Return the states of an entity by relation, each chain in order with its gaps, and then all else by its time."""
+    own = dossier.entity.id
+    chains: dict[tuple[bool, str], list[KnownRelation]] = {}
+    for item in sorted(dossier.relations, key=lambda item: item.holds_from):
+        chains.setdefault((item.source_id == own, relation_key(item.relationship)), []).append(item)
+    lines = [_heading(dossier, None)]
+    for (is_source, _), states in chains.items():
+        relation = one_line(states[-1].relationship.replace("_", " "))
+        lines.append(f"{relation}:" if is_source else f"{relation} {one_line(dossier.entity.name)}:")
+        for state, following in zip_longest(states, states[1:]):
+            lines += _state_lines(state, following, is_source=is_source, now=now)
+    stated = {item.memory_id for item in dossier.relations}
+    others = [memory for memory in (*dossier.holds, *dossier.held) if memory.id not in stated]
+    others.sort(key=lambda memory: memory.holds_from)
+    return [*lines, *(["Also:"] if others else []), *map(_memory_line, others)]
+
+
+def _state_lines(
+    state: KnownRelation, following: KnownRelation | None, *, is_source: bool, now: datetime
+) -> Iterator[str]:
+    """Yield the line of a state, and one for the time before the next of which nothing is known."""
+    value = one_line(state.destination if is_source else state.source)
+    begins = state.valid_from or f"by {state.holds_from:%Y-%m-%d}"
+    ended = parse_date(state.valid_until) if state.valid_until else None
+    line = f"- {begins} to {state.valid_until}" if ended else f"- since {begins}"
+    if ended is None and following is not None and following.holds_from <= now:
+        line = f"- {begins} to {following.valid_from or f'{following.holds_from:%Y-%m-%d}'}, when the next began"
+    if state.holds_from > now:
+        line = f"- planned from {begins}"
+    yield f"{line}: {value} [{state.memory_id[:SHORT_ID]}]"
+    if ended is None or following is None:
+        return
+    if following.holds_from < ended[0]:
+        yield "  (the next began before it ended)"
+    elif following.holds_from - span_of(*ended).last > GAP:
+        yield f"- {state.valid_until} to {following.valid_from or f'{following.holds_from:%Y-%m-%d}'}: nothing is known"
+
+
+TIMELINE = LiveKind("timeline", "NAME", _timeline)

@@ -23,7 +23,7 @@ from palimpsest.learn.summaries.digests import (
     days_with_something_said,
     something_said_today,
 )
-from palimpsest.learn.summaries.dossier import ABOUT
+from palimpsest.learn.summaries.dossier import ABOUT, TIMELINE
 from palimpsest.learn.summaries.portrait import PROCEDURES, PROFILE, PROJECT
 from palimpsest.learn.summaries.summary_kinds import (
     MAX_SOURCE_TOKENS,
@@ -50,7 +50,7 @@ from palimpsest.store.rows import is_seen
 KEPT_KINDS = (OVERALL, RECENT, SESSION, DAY, PROFILE, PROJECT, PROCEDURES)
 """The kinds whose summaries are kept, and may be due."""
 
-KINDS = {kind.name: kind for kind in (*KEPT_KINDS, ABOUT)}
+KINDS = {kind.name: kind for kind in (*KEPT_KINDS, ABOUT, TIMELINE)}
 """All kinds, in the order in which replies and help name them."""
 
 

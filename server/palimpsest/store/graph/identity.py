@@ -668,8 +668,8 @@ def _propose(tx: Transaction, memory: Memory, created: Sequence[tuple[str, str]]
         for other in lookalikes(tx.conn, memory.scope, roots[entity_id], [name]):
             if other.id not in beside:
                 tx.notes.append(
-                    f"{name} may be the same as {other.name} [{other.id[:8]}]; if so, the user joins them: palimpsest entity merge "
-                    f"{entity_id[:8]} {other.id[:8]}"
+                    f"{name} may be the same as {other.name} [{other.id[:8]}]; if so, the user joins them: "
+                    f"palimpsest entity merge {entity_id[:8]} {other.id[:8]}"
                 )
 
 
