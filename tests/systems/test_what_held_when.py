@@ -11,12 +11,14 @@ from typing import Any
 
 import pytest
 
+from loopback import OpenAIServer
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import Memory as StoredMemory
 from palimpsest.core.models import Relation
 from palimpsest.memory import Memory
 from tests.support.mcp_client import reply_text
-from tests.support.memory import ALICE, StoppedClock, add_text, memory_in
+from tests.support.memory import ALICE, StoppedClock, add_text, llm_settings, memory_in, messages_from
+from tests.support.scripted_model import answering, given
 from tests.support.server_in_process import connect
 
 pytestmark = pytest.mark.anyio
@@ -158,3 +160,19 @@ async def test_an_agent_says_and_reads_times(tmp_path: Path, mode: str) -> None:
         assert "(2024-05 to 2026-08)" in reply_text(added)
         found = await client.call_tool("search_memories", {"query": "who led billing", "held_at": "2025"})
         assert "(2024-05 to 2026-08) Lena Brandt led billing" in reply_text(found)
+
+
+def extract(request: dict[str, Any]) -> dict[str, Any]:
+    """Read the dates of a job as a model does."""
+    text = given(request, "New messages")[0]["text"]
+    return {"facts": [{"text": text, "sources": [1], "valid_from": "2020-10", "valid_until": "2021-07"}]}
+
+
+async def test_a_model_reads_between_which_times_something_held(tmp_path: Path) -> None:
+    """Extraction fills the same fields that an agent gives."""
+    said = "Mara worked nights at a depot"
+    with OpenAIServer(answering(extract=extract)) as server:
+        async with memory_in(tmp_path, llm=llm_settings(server.base_url)) as memory:
+            await memory.add_messages(messages_from(("user", said)))
+            found = (await memory.search(ALICE, "Where did Mara work?", held_at="2021-01")).hits[0]
+    assert (found.text, found.since, found.until) == (said, "2020-10", "2021-07")

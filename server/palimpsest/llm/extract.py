@@ -136,6 +136,7 @@ class FactReply(BaseModel):
     sources: list[int]
     happened_at: str | None
     valid_from: str | None
+    valid_until: str | None
     asks: list[str]
     keywords: list[str]
     tags: list[str]
@@ -151,6 +152,7 @@ class FactReply(BaseModel):
             "sources": list(map(number_in, list_in(item.get("sources")))),
             "happened_at": text_in(item.get("happened_at")),
             "valid_from": text_in(item.get("valid_from")),
+            "valid_until": text_in(item.get("valid_until")),
             "asks": labels_in(item.get("asks"), MAX_HINT_CHARS),
             "keywords": labels_in(item.get("keywords")),
             "tags": labels_in(item.get("tags")),
@@ -477,6 +479,9 @@ def _facts(
         relations = graph.relations(item, name, known.relations)
         happened_at, precision = _date(item.happened_at, zone)
         valid_from, valid_from_precision = _date(item.valid_from, zone)
+        valid_until, valid_until_precision = _date(item.valid_until, zone)
+        if valid_from is not None and valid_until is not None and valid_until < valid_from:  # the model erred
+            valid_until, valid_until_precision = None, ""
         facts[text] = Fact(
             text=text,
             sources=tuple(dict.fromkeys((*known.sources, *(message.id for message in cited)))),
@@ -484,6 +489,8 @@ def _facts(
             happened_precision=precision,
             valid_from=valid_from,
             valid_from_precision=valid_from_precision,
+            valid_until=valid_until,
+            valid_until_precision=valid_until_precision,
             said_at=max((message.said_at for message in cited or messages), default=None),
             keywords=(*item.asks[: MAX_HINTS["asks"]], *item.keywords[:MAX_LABELS]),
             tags=tuple(item.tags[:MAX_LABELS]),
