@@ -656,7 +656,7 @@ class Version:
     """One row of a memory's history. `edit` is the number of the edit that made it. Listings put the oldest first.
 
     `labels` are what the memory had beside its text then, each as a name and a value such as "tags: testing", and
-    `superseded_by` is the memory that took its place with this edit, if one did.
+    `superseded_by` is the memory that took its place with this edit, if one did. `said_at` is when it was last said.
     """
 
     id: str
@@ -674,10 +674,12 @@ class Version:
     edit: int = 0
     labels: frozenset[str] = frozenset()
     superseded_by: str | None = None
+    said_at: datetime | None = None
 
     def in_zone(self, zone: tzinfo | None) -> Version:
         """Return this row with its times as times of a zone."""
-        return replace(self, created_at=in_zone(self.created_at, zone), updated_at=in_zone(self.updated_at, zone))
+        times = {name: in_zone(getattr(self, name), zone) for name in ("created_at", "updated_at")}
+        return replace(self, **times, said_at=self.said_at and in_zone(self.said_at, zone))
 
 
 def labels_of(state: Mapping[str, Any]) -> frozenset[str]:
@@ -688,7 +690,7 @@ def labels_of(state: Mapping[str, Any]) -> frozenset[str]:
         is_nested = isinstance(value, dict | list)  # the order of its keys says nothing
         shown = json.dumps(value, ensure_ascii=False, sort_keys=True) if is_nested else value
         labels.append(f"{key}: {shown}")
-    for name, time in (("said", "stated_at"), ("since", "valid_from"), ("until", "valid_until")):
+    for name, time in (("since", "valid_from"), ("until", "valid_until")):
         labels += [f"{name}: {state[time][:10]}"] if state.get(time) else []
     labels += [f"context: {state['context']}"] if state.get("context") else []
     return frozenset(labels)

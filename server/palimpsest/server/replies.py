@@ -249,15 +249,26 @@ def summary_json(summary: SummaryResult, scope: Scope) -> dict[str, Any]:
 
 
 def with_label_changes(versions: Sequence[Version]) -> Iterator[tuple[Version, list[str]]]:
-    """Yield versions with what each changed of the labels: "+tags: home", "-source: crm"."""
-    before: frozenset[str] | None = None
+    """Yield versions with what each changed of the labels: "+tags: home", "-source: crm".
+
+    If the text stayed, also when it was said.
+    """
+    before: Version | None = None
     for version in versions:
         if before is None or version.is_deleted:
             yield version, []
         else:
-            added, taken = sorted(version.labels - before), sorted(before - version.labels)
+            with_date = version.new_memory == version.old_memory
+            now, then = (_labels(each, with_date=with_date) for each in (version, before))
+            added, taken = sorted(now - then), sorted(then - now)
             yield version, [*(f"+{label}" for label in added), *(f"-{label}" for label in taken)]
-        before = version.labels
+        before = version
+
+
+def _labels(version: Version, *, with_date: bool) -> frozenset[str]:
+    if not with_date or version.said_at is None:
+        return version.labels
+    return version.labels | {f"said: {shown_date(version.said_at)}"}
 
 
 def history_json(

@@ -466,6 +466,7 @@ def to_history(row: Row[Any], sources: tuple[str, ...]) -> Version:
         sources=sources,
         edit=row.change,
         labels=labels_of(row.state),
+        said_at=to_time(row.state.get("stated_at")),
         superseded_by=row.state.get("superseded_by") if row.is_deleted else None,
     )
 
