@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from palimpsest.text.relation_updates import says_ended
+from palimpsest.text.relation_updates import may_have_several, says_ended, without_times
 
 LEAST_FOUND = 8
 """Of 22 pairs that somebody else wrote, of which a newer text ends the older one."""
@@ -58,3 +58,22 @@ def test_somebody_elses_pairs_that_both_hold_are_left_alone() -> None:
     found = [case for case in cases if says_ended(case["new"], case["old"])]
     assert [case for case in found if case["relation"] == "compatible"] == []
     assert len(found) >= LEAST_FOUND
+
+
+def test_two_times_of_one_meeting_are_told_from_two_things() -> None:
+    """Guards standing appointments, whose new time contradicts the old one, and numbers that name something."""
+    same = (
+        ("Band practice is on Wednesdays at 19:00", "Band practice is every Thursday at 7 pm"),
+        ("Standup is at 9:15.", "Standup has been moved to 10:00"),
+        ("Die Probe ist mittwochs um 19 Uhr", "Die Probe ist jetzt donnerstags um 20 Uhr"),
+        ("The service is deployed every weekday", "The service is deployed on Tuesdays and Thursdays only"),
+    )
+    other = (
+        ("Invoice 88124 was paid", "Invoice 88125 was paid"),
+        ("Runs on version 3.11", "Runs on version 3.12"),
+        ("Standup is at 9:15", "Retro is at 16:00"),
+    )
+    assert all(without_times(one) == without_times(two) for one, two in same)
+    assert not any(without_times(one) == without_times(two) for one, two in other)
+    assert may_have_several("Tom is allergic to nuts")
+    assert not may_have_several("Tom lives in Wels")

@@ -22,7 +22,7 @@ from palimpsest.core.models import Candidate, Hit, Kind, Scope
 from palimpsest.core.protocols import Vector
 from palimpsest.recall.hits import HitFilter
 from palimpsest.store import entries as entry_queries
-from palimpsest.text.relation_updates import may_end, says_ended
+from palimpsest.text.relation_updates import may_end, may_have_several, says_ended, without_times
 from palimpsest.text.stopwords import change_words
 
 # The fitted numbers of the ranking: weights of the features, and mean vectors of questions and passages.
@@ -382,7 +382,8 @@ def replacement_probability(
 ) -> Matrix:
     """Return the probability that the newer text of each pair replaces the older one; 0 where it is not newer."""
     fitted = probability(pair_features(vectors, words, texts, is_older), weights)
-    by_words = np.maximum(OTHER_VALUE * _differ_by_one(words), ENDED * _ended(texts, is_older))
+    another = np.maximum(_differ_by_one(words), _at_another_time(texts, is_older)) * _may_have_one(texts)
+    by_words = np.maximum(OTHER_VALUE * another, ENDED * _ended(texts, is_older))
     return np.where(is_older, np.maximum(fitted, by_words), 0.0)
 
 
@@ -432,6 +433,21 @@ def _differ_by_one(words: Sequence[Set[str]]) -> Matrix:
     sizes = common.diagonal()
     larger = np.maximum(sizes[:, np.newaxis], sizes[np.newaxis, :])
     return ((common >= MIN_COMMON) & (larger - common == 1)).astype(np.float32)
+
+
+def _at_another_time(texts: Sequence[str], is_older: Matrix) -> Matrix:
+    """Return 1 for each pair of texts that differ in days, times and numbers alone, as two times of a meeting do."""
+    rest = [without_times(text) for text in texts]
+    moved = np.zeros(is_older.shape, dtype=np.float32)
+    for newer, older in np.argwhere(is_older).tolist():
+        moved[newer, older] = bool(rest[newer]) and rest[newer] == rest[older] and texts[newer] != texts[older]
+    return moved
+
+
+def _may_have_one(texts: Sequence[str]) -> Matrix:
+    """Return 0 for each pair of texts that tell of what somebody may have several, as of two allergies; else 1."""
+    several = np.array([may_have_several(text) for text in texts])
+    return 1.0 - np.logical_and.outer(several, several)
 
 
 def _is_nearest(likeness: Matrix, is_older: Matrix, axis: int) -> Matrix:

@@ -7,6 +7,7 @@ cannot be told stays, unless the old text says nothing else: then it is what was
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from itertools import pairwise
 
 from palimpsest.core.clock import shown_date
 from palimpsest.core.models import SELF_NAMES, EntityType, Fact, Memory, Relation, name_key, plain_name, relation_key
+from palimpsest.text.dates import vocabulary
 from palimpsest.text.names.known_names import bare_name
 from palimpsest.text.names.name_finder import find_names
 from palimpsest.text.stopwords import ALL_FUNCTION_WORDS
@@ -445,6 +447,33 @@ def _named_tokens(text: str) -> frozenset[str]:
 @lru_cache(maxsize=KEPT)
 def _tokens(text: str) -> frozenset[str]:
     return frozenset(query_tokens(text[:MAX_CHARS]))
+
+
+@lru_cache(maxsize=KEPT)
+def without_times(text: str) -> frozenset[str]:
+    """Return the tokens of a text without its days and times, and without words of how often."""
+    words = _CLOCK.sub(" ", text[:MAX_CHARS].casefold()).split()
+    left = (word for word in words if _times().isdisjoint((name_key(word), name_key(word).removesuffix("s"))))
+    return frozenset(query_tokens(" ".join(left)))
+
+
+_CLOCK = re.compile(r"(?<![\w.:])\d{1,2}(?:[:h]\d\d)?(?: ?(?:uhr|[ap]\.?m\b\.?|o'clock|h\b))?(?![\w:-]|\.\d)")
+"""The time of a day, or the day of a month. Longer numbers name something."""
+
+
+@cache
+def _times() -> frozenset[str]:
+    known = vocabulary.vocabulary().words
+    named = (word for word, entries in known.items() if any(letters & _TIME_LETTERS for _, letters in entries))
+    return frozenset(named) | _WORDS["recurring"]
+
+
+_TIME_LETTERS = frozenset("MbWKkNOU")
+
+
+def may_have_several(text: str) -> bool:
+    """Return whether a text tells something of which somebody may have several at a time, as allergies."""
+    return not _WORDS["several"].isdisjoint(words_in(text[:MAX_CHARS]))
 
 
 def may_end(text: str) -> bool:
