@@ -162,6 +162,32 @@ async def test_an_agent_says_and_reads_times(tmp_path: Path, mode: str) -> None:
         assert "(2024-05 to 2026-08) Lena Brandt led billing" in reply_text(found)
 
 
+@pytest.mark.parametrize(
+    ("former", "later", "since", "is_named"),
+    [
+        (("Ana", "lives in", "Ghent"), ("Ana", "lives in", "Bruges"), "2026-03", True),
+        (("Grete", "leads", "billing"), ("Ife", "leads", "billing"), "2026-04", True),
+        (("Ana", "lives in", "Ghent"), ("Ana", "lives in", "Leith"), "2027-03", False),  # a plan
+        (("Ana", "is allergic to", "nuts"), ("Ana", "is allergic to", "latex"), "", False),
+        (("Ana", "lives in", "Ghent"), ("Tom", "lives in", "Ghent"), "2026-03", False),
+    ],
+)
+async def test_a_new_state_names_the_former_one(
+    tmp_path: Path, former: tuple[str, str, str], later: tuple[str, str, str], since: str, *, is_named: bool
+) -> None:
+    """However differently two texts say it: relations tell that one takes the place of the other."""
+    clock = StoppedClock()
+    async with memory_in(tmp_path, clock) as memory:
+        old = await tell(
+            memory, clock, "2026-05-01", "Above the bakery since the winter", relations=[Relation(*former)]
+        )
+        clock.at = datetime(2026, 11, 25, tzinfo=UTC)
+        text = "Everything was carried over by van"
+        added = await memory.add_text(ALICE, text, since=since, relations=[Relation(*later)], infer=False)
+    named = [item.memory.id for found in added.similar.values() for item in found]
+    assert named == ([old] if is_named else [])
+
+
 def extract(request: dict[str, Any]) -> dict[str, Any]:
     """Read the dates of a job as a model does."""
     text = given(request, "New messages")[0]["text"]

@@ -20,9 +20,9 @@ from palimpsest.store import entries
 from palimpsest.store import memories as memory_queries
 from palimpsest.store.graph.entities import as_shown
 from palimpsest.store.graph.identity import roots_of
-from palimpsest.store.graph.relations import RelationRow, merged_into, relations_like, relations_named
+from palimpsest.store.graph.relations import RelationRow, merged_into, other_states, relations_like, relations_named
 from palimpsest.store.rows import is_seen
-from palimpsest.text.relation_updates import SINGLE_VALUED
+from palimpsest.text.relation_updates import ONE_AT_A_TIME, ONE_HOLDER, SINGLE_VALUED
 from palimpsest.text.tokenizer import query_tokens
 
 # Find memories that say nearly the same, or of which a newer one probably replaces an older one.
@@ -198,10 +198,42 @@ def _similar(
 ) -> dict[str, list[SimilarMemory]]:
     """Return for each memory with a new text those that it repeats or contradicts. Blocking."""
     new = {outcome.memory.text: outcome.memory for outcome in outcomes if _has_new_text(outcome)}
-    return {
-        memory.id: near_duplicates(engine, scope, NewText(memory.id, text, vectors.get(memory.key_text)), MAX_SHOWN)
-        for text, memory in new.items()
-    }
+    found: dict[str, list[SimilarMemory]] = {}
+    for text, memory in new.items():
+        by_text = near_duplicates(engine, scope, NewText(memory.id, text, vectors.get(memory.key_text)), MAX_SHOWN)
+        named = {item.memory.id: item for item in (*by_text, *_former_states(engine, scope, memory))}
+        found[memory.id] = list(named.values())
+    return found
+
+
+ANOTHER_STATE = 0.9
+"""How probable it is that a memory is replaced that states another end of a relation with one end at a time."""
+
+
+def _former_states(engine: Engine, scope: Scope, memory: Memory) -> list[SimilarMemory]:
+    """Return the memories that hold now and state the former end of a relation, as where somebody lived, newest first.
+
+    What begins later or has ended contradicts nothing.
+    """
+    now = engine.clock()
+    if not memory.relations or memory.deleted_at is not None or memory.holds_from > now or memory.has_ended(now):
+        return []
+    with engine.ledger.read() as conn:
+        others = other_states(conn, memory.id)
+        ids = [
+            memory_id
+            for memory_id, key, has_source in others
+            if (has_source and key in ONE_AT_A_TIME) or (not has_source and key in ONE_HOLDER)
+        ]
+        known = memory_queries.memories_by_id(conn, list(dict.fromkeys(ids)))
+    held = [known[memory_id] for memory_id in dict.fromkeys(ids) if memory_id in known]
+    return [
+        SimilarMemory(other, ANOTHER_STATE, replaced=ANOTHER_STATE)
+        for other in held
+        if _is_current(other, scope, now)
+        and not other.has_ended(now)
+        and (other.valid_from or memory.holds_from) <= memory.holds_from
+    ][:MAX_SHOWN]
 
 
 def _has_new_text(outcome: Outcome) -> bool:

@@ -39,6 +39,12 @@ SINGLE_VALUED = _WORDS["single valued"]
 """The keys of relations that have one value at a time, for nearly everybody: extraction names relations in
 English and in the present, and so do most agents. A relation that has two after all is listed, and left as it is."""
 
+ONE_AT_A_TIME = SINGLE_VALUED | _WORDS["one at a time"]
+"""The same, and those of which another one is worth a question, though some have two."""
+
+ONE_HOLDER = _WORDS["one holder"]
+"""The keys of relations that only one has to somebody or something at a time, such as who leads a team."""
+
 _AREAS = {name.removeprefix("area "): tuple(words) for name, words in _WORDS.items() if name.startswith("area ")}
 """How the words begin by which relations and texts speak of home, work, and so on."""
 

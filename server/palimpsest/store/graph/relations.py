@@ -344,6 +344,28 @@ def relations_like(conn: Connection, memory_id: str, keys: Iterable[str], limit:
     return [RelationRow(*row) for row in conn.execute(_LIKE, values)]
 
 
+def other_states(conn: Connection, memory_id: str) -> list[tuple[str, str, bool]]:
+    """Return the memories that state another end of the same relation as one does, the newest first.
+
+    Each with the key of the relation and whether the source is the same; else the destination is.
+    """
+    return [(row.memory_id, row.key, bool(row.has_source)) for row in conn.execute(_OTHERS, {"memory": memory_id})]
+
+
+_OWN = relations.alias("own")
+_HAS_SOURCE = relations.c.source_id == _OWN.c.source_id
+_OTHERS = (
+    select(relations.c.memory_id, relations.c.key, _HAS_SOURCE.label("has_source"))
+    .join(_OWN, (_OWN.c.key == relations.c.key) & (_OWN.c.memory_id == bindparam("memory")))
+    .where(
+        relations.c.memory_id != bindparam("memory"),
+        (relations.c.destination_id == _OWN.c.destination_id) != _HAS_SOURCE,
+    )
+    .order_by(relations.c.seq.desc())
+    .limit(NEWEST)
+)
+
+
 def merged_into(conn: Connection, user_id: str) -> dict[str, str]:
     """Return what each entity of a user that was merged was merged into, by id."""
     query = select(entities).where(entities.c.user_id == user_id, entities.c.merged_into.is_not(None))
