@@ -202,3 +202,20 @@ async def test_a_model_reads_between_which_times_something_held(tmp_path: Path) 
             await memory.add_messages(messages_from(("user", said)))
             found = (await memory.search(ALICE, "Where did Mara work?", held_at="2021-01")).hits[0]
     assert (found.text, found.since, found.until) == (said, "2020-10", "2021-07")
+
+
+async def test_what_changed_since_a_day_is_listed(tmp_path: Path) -> None:
+    """What was edited or stored since is listed, and among the deleted ones what was replaced since."""
+    clock = StoppedClock()
+    async with memory_in(tmp_path, clock) as memory:
+        kept = await tell(memory, clock, "2026-05-01", "Ana keeps bees")
+        edited = await tell(memory, clock, "2026-05-02", "Ana sings in a choir")
+        old = await tell(memory, clock, "2026-05-03", "Ana drives a Fiat")
+        clock.at = datetime(2026, 6, 10, tzinfo=UTC)
+        await memory.update(ALICE, edited, text="Ana sings in two choirs")
+        new = await tell(memory, clock, "2026-06-11", "Ana drives a Zoe", replaces=[old])
+        since = {"changed": {"gte": "2026-06-01"}}
+        listed = {hit.id for hit in (await memory.list(ALICE, filters=since)).hits}
+        replaced = {hit.id for hit in (await memory.list(ALICE, filters=since, deleted=True)).hits}
+    assert (listed, replaced) == ({edited, new}, {old})
+    assert kept not in listed

@@ -32,7 +32,7 @@ Test: TypeAlias = Callable[[Record], bool]
 
 EQUALITY = ("eq", "ne", "in", "nin")
 OPERATORS = ("eq", "ne", "gt", "gte", "lt", "lte", "in", "nin")
-TIMES = ("at", "created_at")
+TIMES = ("at", "created_at", "changed")
 FADED = "faded"
 NAMED = ("entity", "speaker", "session", "words")
 """The fields that are compared with a text in the spelling of `plain`, and have no order."""

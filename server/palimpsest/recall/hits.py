@@ -248,6 +248,7 @@ def hit_filter(
             "metadata": hit.metadata,
             "at": span_of(hit.at, hit.at_precision, zone) if "at" in fields else None,
             "created_at": span_of(hit.created_at, "") if "created_at" in fields else None,
+            "changed": span_of(hit.updated_at, "") if "changed" in fields else None,
             "speaker": plain("speaker", hit.name) if "speaker" in fields else None,
             FADED: hit.id in faded_ids,
             "entity": [name for name, mentioning in owners.items() if hit.id in mentioning],
