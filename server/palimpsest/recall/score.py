@@ -220,7 +220,10 @@ def _have_common_words(candidates: Candidates, newer: int, older: int) -> bool:
 
 
 def _is_asked_for(query: ParsedQuery, entries: Sequence[Candidate]) -> Matrix:
-    """Return for each pair whether the query has a number or exact words of the older one that the newer one lacks."""
+    """Return for each pair whether the query has a number or exact words of the older one that the newer one lacks.
+
+    Or its other value, if they differ in one word: "allergic to nuts" and "allergic to latex".
+    """
     texts = [entry.text for entry in entries]
     is_asked_for = np.zeros((len(entries), len(entries)), dtype=bool)
     for number in query.numbers:
@@ -231,6 +234,12 @@ def _is_asked_for(query: ParsedQuery, entries: Sequence[Candidate]) -> Matrix:
         space = " " if " " in exact else ""  # whole words, if the script divides them by spaces
         has_exact = np.array([f"{space}{exact}{space}" in f"{space}{_key_of(text)}{space}" for text in texts])
         is_asked_for |= np.outer(~has_exact, has_exact)
+    asked, words = frozenset(query.all_words), [_words_of(text) for text in texts]
+    for older in (row for row, own in enumerate(words) if own & asked):
+        for newer, own in enumerate(words):
+            value = words[older] - own
+            if len(value) == 1 and value <= asked and len(own - words[older]) == 1:
+                is_asked_for[newer, older] = True
     return is_asked_for
 
 

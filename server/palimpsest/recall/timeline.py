@@ -22,6 +22,7 @@ from palimpsest.core.clock import TimeSpan
 from palimpsest.core.models import Candidate
 from palimpsest.recall.features import Candidates, Column
 from palimpsest.recall.query import Moment
+from palimpsest.text.relation_updates import is_several
 from palimpsest.text.time_questions import TimeQuestion, is_about, is_wish, told_times
 from palimpsest.text.tokenizer import search_tokens
 
@@ -172,24 +173,33 @@ class _Chains:
         anchors = list(islice((row for row in order if row != event and told.is_about(row)), ANCHORS))
         self._best = anchors[0] if anchors else -1
         states = [candidates.states.get(entry.owner_id, frozenset()) for entry in candidates.entries]
+        single = [{state for state in stated if not is_several(state[1])} for stated in states]
         sides = [
             {(source, key) for source, key, _ in stated} | {(key, destination, "") for _, key, destination in stated}
-            for stated in states
+            for stated in single
         ]
         ends = [{end for source, _, destination in stated for end in (source, destination)} for stated in states]
+        self._named = [of_state & named for of_state in ends]
+        has_one = [bool(of_state) or not stated for of_state, stated in zip(single, states, strict=True)]
         vectors = cast("Column", candidates.vectors)
         votes = np.exp(SHARPNESS * (scores - scores[anchors[0]])) if anchors else scores
         chains: list[tuple[float, list[int], frozenset[int]]] = []
         for anchor in anchors:
-            # What is related to other things is no state of this one, however alike.
+            # What is related to other things is no state of this one, however alike, nor is one of several.
             related = [
-                row for row in range(len(states)) if not (ends[row] and ends[anchor]) or ends[row] & ends[anchor]
+                row
+                for row in range(len(states))
+                if row == anchor
+                or (
+                    (has_one[row] and has_one[anchor])
+                    and (not (ends[row] and ends[anchor]) or ends[row] & ends[anchor])
+                )
             ]
             alike = vectors @ vectors[anchor] >= least
             rows = [
                 row
                 for row in related
-                if row != event and (alike[row] or sides[row] & sides[anchor]) and told.is_about(row)
+                if row != event and (row == anchor or alike[row] or sides[row] & sides[anchor]) and told.is_about(row)
             ]
             sure = frozenset(row for row in rows if sides[row] & sides[anchor])
             vote = float(sum(votes[row] for row in rows if row in anchors)) / max(len(rows), 1) ** LENGTH
@@ -228,7 +238,8 @@ class _Chains:
             if not valid:
                 continue
             gap = UNSAID_GAP if moment.sense == "unsaid" else GUESSED_GAP
-            chosen = self._newest(valid, sure, gap, SURE_GAP if moment.sense == "unsaid" else math.inf)
+            sure_gap = SURE_GAP if moment.sense == "unsaid" else math.inf
+            chosen = self._newest(valid, sure, gap, sure_gap, is_now=moment.sense != "at")
             # Without another state, what says no time holds at any.
             is_alone = len(rows) < 2 and (moment.sense != "at" or not any(self._told.times(chosen)))  # noqa: PLR2004
             is_sure = len(sure) > 1 or moment.sense != "unsaid"
@@ -242,15 +253,19 @@ class _Chains:
     def _holds(self, row: int, span: TimeSpan) -> bool:
         return self._told.begins(row) <= span.last and self._told.ends(row) >= span.first
 
-    def _newest(self, rows: Sequence[int], sure: frozenset[int], gap: float, sure_gap: float = math.inf) -> int:
+    def _newest(
+        self, rows: Sequence[int], sure: frozenset[int], gap: float, sure_gap: float = math.inf, *, is_now: bool = False
+    ) -> int:
         """Return the best of the states that no later one takes the place of.
 
-        A later one does if it stands at most so far below: `sure_gap` if relations tell that both are of the chain.
+        A later one does if it stands at most so far below: `sure_gap` if relations tell that both are of the chain. If
+        the question `is_now`, one whose end it names is asked for and stays.
         """
 
         def is_replaced(row: int) -> bool:
             return any(
                 self._told.begins(other) > self._told.begins(row)
+                and not (is_now and self._named[row] - self._named[other])
                 and self._scores[row] - self._scores[other] <= (sure_gap if {row, other} <= sure else gap)
                 for other in rows
             )

@@ -482,6 +482,15 @@ def may_have_several(text: str) -> bool:
     return not _WORDS["several"].isdisjoint(words_in(text[:MAX_CHARS]))
 
 
+@lru_cache(maxsize=KEPT)
+def is_several(key: str) -> bool:
+    """Return whether one may have several of the relation with a key at a time, as pets, languages and siblings."""
+    if key in ONE_AT_A_TIME or key in ONE_HOLDER:
+        return False
+    words = key.split("_")
+    return not (_WORDS["several"] | KIN).isdisjoint(words)
+
+
 def may_end(text: str) -> bool:
     """Return whether a text may end what another one says, so that it is worth comparing."""
     return ending_in(text) is not None or not _tokens(text).isdisjoint(_excluding())
