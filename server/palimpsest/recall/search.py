@@ -346,7 +346,7 @@ def _request(searchable: Searchable, query: SearchQuery) -> _Request:
     embedder, now = searchable.embedder, query.as_of or query.now
     notes: list[str] = []
     vectors = clause = None
-    asked = TimeQuestion.of(query.text)
+    asked = TimeQuestion.of(query.text)  # its clause is embedded too; whom it is about is known only later
     texts = [query.text, *query.also]
     try:
         vectors = embedder.embed_queries([*texts, *([asked.main, asked.clause] if asked.clause else [])])

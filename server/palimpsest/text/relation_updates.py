@@ -477,6 +477,7 @@ def _times() -> frozenset[str]:
 _TIME_LETTERS = frozenset("MbWKkNOU")
 
 
+@lru_cache(maxsize=KEPT)
 def may_have_several(text: str) -> bool:
     """Return whether a text tells something of which somebody may have several at a time, as allergies."""
     return not _WORDS["several"].isdisjoint(words_in(text[:MAX_CHARS]))
