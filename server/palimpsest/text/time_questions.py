@@ -84,7 +84,9 @@ _MAX_NAME_WORDS = 4
 def _named_before(text: str) -> str:
     """Return the name of what a question asks the predecessor of; "" if it asks for none, or of an action."""
     found = _RE["before"].search(text) or _RE["before in han"].search(text)
-    named = "" if found is None else found["named"].split(",")[0]
+    if found is None or _RE["obliged"].search(text.casefold()):
+        return ""
+    named = found["named"].split(",")[0]
     return named if len(named.split()) <= _MAX_NAME_WORDS and _IS_NAME.search(named) else ""
 
 
