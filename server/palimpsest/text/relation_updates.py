@@ -489,7 +489,7 @@ def is_several(key: str) -> bool:
     if key in ONE_AT_A_TIME or key in ONE_HOLDER:
         return False
     words = key.split("_")
-    return not (_WORDS["several"] | KIN).isdisjoint(words)
+    return not (_WORDS["several"] | _WORDS["several relations"] | KIN).isdisjoint(words)
 
 
 def may_end(text: str) -> bool:
