@@ -187,8 +187,14 @@ def hits_parts(hits: Sequence[Hit], title: str) -> list[Part]:
         return []
     rows = output.table("id", "date", "who", "what", title=title)
     for hit in hits:
-        rows.add_row(advice.short(hit.id), hit.date, _who(hit), _what(hit))
+        rows.add_row(advice.short(hit.id), _when(hit), _who(hit), _what(hit))
     return [rows, *_shortened(hits)]
+
+
+def _when(hit: Hit) -> str:
+    """Return the date of a hit, and below it between which times it holds, if that is known."""
+    times = (("from", hit.since), ("to", hit.until))
+    return "\n".join([hit.date, *(f"{word} {time}" for word, time in times if time)])
 
 
 def search_parts(result: SearchResult, query: str, scope: Scope) -> list[Part]:
@@ -206,7 +212,7 @@ def search_parts(result: SearchResult, query: str, scope: Scope) -> list[Part]:
         rows.add_row(
             advice.short(hit.id),
             ", ".join(hit.why),
-            hit.date,
+            _when(hit),
             _who(hit),
             _what(hit, advice.other_project(hit, scope)),
         )

@@ -201,6 +201,7 @@ def _similar(
     found: dict[str, list[SimilarMemory]] = {}
     for text, memory in new.items():
         by_text = near_duplicates(engine, scope, NewText(memory.id, text, vectors.get(memory.key_text)), MAX_SHOWN)
+        by_text = [item for item in by_text if item.same >= item.replaced or not item.memory.has_ended(engine.clock())]
         named = {item.memory.id: item for item in (*by_text, *_former_states(engine, scope, memory))}
         found[memory.id] = list(named.values())
     return found
