@@ -30,8 +30,8 @@ class TimeQuestion:
     """What a question asks of time.
 
     `main` is the question without the `clause` that says when: "who led sales" and "we moved to AWS". `named` is what
-    the answer was before. With `is_plan` it may ask about what is to come, and with `asks_who` for a person. `about`
-    are the keys of those whom it is about: "" for the user; nobody if that cannot be told.
+    the answer was before. With `is_plan` it may ask about what is to come. `about` are the keys of those whom it is
+    about: "" for the user; nobody if that cannot be told.
     """
 
     sense: TimeSense = ""
@@ -39,7 +39,6 @@ class TimeQuestion:
     clause: str = ""
     named: str = ""
     is_plan: bool = False
-    asks_who: bool = False
     about: AbstractSet[str] = frozenset()
 
     @classmethod
@@ -61,9 +60,9 @@ class TimeQuestion:
             else ""
         )
         main = (main or text).replace(named, "") if named else main or text
-        asks_who = _RE["who"].search(main.casefold()) is not None
-        about = frozenset[str]() if asks_who else _about(main, people)
-        return cls(sense, main, clause, named, _RE["plan"].search(plain) is not None, asks_who, about)
+        # Who leads what, or is whose boss, is told of somebody else.
+        about = frozenset[str]() if _RE["who"].search(main.casefold()) else _about(main, people)
+        return cls(sense, main, clause, named, _RE["plan"].search(plain) is not None, about)
 
 
 def _parts(text: str, plain: str) -> tuple[str, str]:
