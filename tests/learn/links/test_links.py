@@ -35,20 +35,7 @@ CROWD = 300
 """So many memories are nearer to the question than the one that a link leads to, by their words."""
 
 
-THINGS = (
-    "boat",
-    "aunt",
-    "street",
-    "cousin",
-    "teacher",
-    "song",
-    "brother",
-    "school",
-    "cat",
-    "doctor",
-    "village",
-    "game",
-)
+THINGS = ("boat", "aunt", "street", "cousin", "teacher", "song", "brother", "school", "cat", "doctor", "village")
 
 
 def store_many(memory: Memory, number: int) -> None:
