@@ -23,6 +23,7 @@ from typer.main import get_group
 from palimpsest.core.errors import PalimpsestError
 
 if TYPE_CHECKING:
+    from palimpsest.cli.output import Part
     from palimpsest.core.protocols import Progress
     from palimpsest.core.settings import Settings
     from palimpsest.memory import Memory
@@ -267,6 +268,8 @@ def prepare_streams() -> None:
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
+_AS_JSON = inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=AsJson)
+
 
 def settings_of(ctx: typer.Context) -> Settings:
     """Return the settings from files, environment and the options of the call. Raises SettingsError."""
@@ -276,27 +279,48 @@ def settings_of(ctx: typer.Context) -> Settings:
     return load_settings(options.config, **options.overrides)
 
 
+class Reply:
+    """What a command prints: `content` as JSON with `--json`, else the parts. If it is not `ok`, the exit code is 1.
+
+    `done`: what the command changed, for stderr if the reply cannot be written.
+    """
+
+    def __init__(
+        self, content: Mapping[str, Any], *parts: Part, done: str = "", soft_wrap: bool = False, ok: bool = True
+    ) -> None:
+        self.content, self.parts, self.done, self.soft_wrap, self.ok = content, parts, done, soft_wrap, ok
+
+
 def command(app: typer.Typer, name: str, cls: type[Command] = Command) -> Callable[[_Work], _Work]:
     """Make a function a command of an app, with the parameters that `commands.txt` describes.
 
     One that is called `memory`, `settings`, `options` or `ctx` is given the open memory, the settings, the shared
-    options or the context.
+    options or the context. A function that returns a `Reply` has the option `--json`. That of a command with commands
+    of its own is what it does if none of them is called.
     """
 
     def add(work: _Work) -> _Work:
-        takes = inspect.signature(work, eval_str=True, locals=dict.fromkeys(("Memory", "Settings"))).parameters
-        described = COMMANDS[name].parameters
+        signature = inspect.signature(work, eval_str=True, locals=dict.fromkeys(("Memory", "Settings")))
+        takes, described = signature.parameters, COMMANDS[name].parameters
+        replies = signature.return_annotation is Reply
 
         @functools.wraps(work)
         def run(ctx: typer.Context, **arguments: Any) -> None:
+            if ctx.invoked_subcommand is not None:
+                return
+            as_json = replies and bool(arguments.pop("as_json"))
             given = {**arguments, **{name: find(ctx) for name, find in _GIVEN.items() if name in takes}}
-            if "memory" in takes:
-                run_with_memory(ctx, lambda memory: work(memory=memory, **given))
-            elif inspect.iscoroutinefunction(work):
-                run_async(lambda: work(**given))
-            else:
-                work(**given)
 
+            async def work_with_memory() -> None:
+                async with opened(ctx) as memory:
+                    _print(await work(memory=memory, **given), as_json=as_json)
+
+            if "memory" in takes:
+                run_async(work_with_memory)
+            else:
+                _print(run_async(lambda: work(**given)) if is_async else work(**given), as_json=as_json)
+
+        is_async = inspect.iscoroutinefunction(work)
         parameters = [
             inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context),
             *(
@@ -304,13 +328,28 @@ def command(app: typer.Typer, name: str, cls: type[Command] = Command) -> Callab
                 for parameter in takes.values()
                 if parameter.name not in ("memory", *_GIVEN)
             ),
+            *([_AS_JSON] if replies else []),
         ]
         run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         cast("Any", run).__signature__ = inspect.Signature(parameters)
-        app.command(name.rpartition(" ")[2], cls=cls)(run)
+        is_group = ":" in COMMANDS[name].module
+        (app.callback(invoke_without_command=True) if is_group else app.command(name.rpartition(" ")[2], cls=cls))(run)
         return work
 
     return add
+
+
+def _print(reply: Reply | None, *, as_json: bool) -> None:
+    from palimpsest.cli.output import print_json, print_text  # noqa: PLC0415 - see above
+
+    if reply is None:
+        return
+    if as_json:
+        print_json(reply.content, reply.done)
+    else:
+        print_text(*reply.parts, done=reply.done, soft_wrap=reply.soft_wrap)
+    if not reply.ok:
+        raise typer.Exit(1)
 
 
 _GIVEN: Mapping[str, Callable[[typer.Context], Any]] = {
@@ -330,16 +369,6 @@ def _described(parameter: inspect.Parameter, declared: str, text: str) -> inspec
     kind = functools.partial(typer.Option, match["option"]) if match["option"] else typer.Argument
     information = kind(metavar=match["metavar"] or None, help=text or None, min=low, max=high)
     return parameter.replace(annotation=Annotated[parameter.annotation, information])
-
-
-def run_with_memory(ctx: typer.Context, work: Callable[[Memory], Awaitable[None]]) -> None:
-    """Run asynchronous work with the open memory."""
-
-    async def work_when_open() -> None:
-        async with opened(ctx) as memory:
-            await work(memory)
-
-    run_async(work_when_open)
 
 
 @asynccontextmanager
