@@ -28,16 +28,7 @@ from palimpsest.hooks.intake import status
 from palimpsest.index.backfill import embed_missing
 from palimpsest.index.graph_database import GraphProjection, GraphServer, condition, differences
 from palimpsest.index.sync import FILE_NAME, Checkpoint, Projection, delete_outdated, index_folders, is_outdated
-from palimpsest.learn import job_reports
-from palimpsest.learn.engine import (
-    open_embedder,
-    open_model,
-    open_projection,
-    open_prompts,
-    open_reranker,
-    open_shared_projection,
-    why_not_e5,
-)
+from palimpsest.learn import engine, job_reports
 from palimpsest.learn.job_runner import WITH_MODEL
 from palimpsest.store import entries, memories
 from palimpsest.store import jobs as job_queries
@@ -113,7 +104,7 @@ def _local_findings(settings: Settings, clock: Clock) -> list[Finding]:
     findings.append(_or_error("prompts", lambda: _prompts_finding(settings)))
     embedder: Embedder | None = None
     try:
-        embedder = open_embedder(settings)
+        embedder = engine.open_embedder(settings)
         findings.append(_embedder_finding(settings, embedder))
     except PalimpsestError as error:
         findings.append(Finding("embedder", f"{error} Until this is fixed, searches match words only.", ok=False))
@@ -146,7 +137,7 @@ def _or_error(part: str, finding: Callable[[], Finding]) -> Finding:
 
 
 def _prompts_finding(settings: Settings) -> Finding:
-    prompts = open_prompts(settings)
+    prompts = engine.open_prompts(settings)
     own_prompts = [
         name for name in prompts.needed if settings.prompts_dir and prompts.path(name).parent == settings.prompts_dir
     ]
@@ -158,13 +149,13 @@ def _prompts_finding(settings: Settings) -> Finding:
 def _embedder_finding(settings: Settings, embedder: Embedder) -> Finding:
     embedder.embed_queries(["a text to try the embedder with"])
     is_fallback = settings.embedder.provider == "local" and embedder.fingerprint.startswith("local:")
-    if is_fallback and (reason := why_not_e5()) is not None:
+    if is_fallback and (reason := engine.why_not_e5()) is not None:
         return Finding("embedder", f"{embedder.fingerprint} works, and knows English best, because {reason}")
     return Finding("embedder", f"{embedder.fingerprint} works")
 
 
 def _reranker_finding(settings: Settings) -> Finding:
-    if (reranker := open_reranker(settings)) is not None:
+    if (reranker := engine.open_reranker(settings)) is not None:
         reranker.scores("a question to try it with", ["a text", "another text"])
     return Finding("reranker", f"{settings.reranker.provider} works")
 
@@ -257,7 +248,7 @@ def _index_finding(settings: Settings, ledger: Ledger, embedder: str) -> Finding
     if settings.vector_store.provider == "exact":
         return Finding("index", "exact: searches scan the vectors in the ledger")
     if settings.vector_store.config.host is not None:
-        return open_shared_projection(settings, ledger, embedder).condition()
+        return engine.open_shared_projection(settings, ledger, embedder).condition()
     folders = index_folders(settings.index_dir)
     if not folders:
         return Finding("index", f"{settings.index_dir}: no index yet; a server builds it when it starts")
@@ -273,7 +264,7 @@ def _folder_finding(settings: Settings, ledger: Ledger, embedder: str, folder: P
         return Finding(name, f"{name} is unfinished; the next server that uses it builds it")
     if is_outdated(folder, ledger):
         return Finding(name, f"{name} is of an earlier state of the ledger; the next server deletes or rebuilds it")
-    projection = open_projection(settings, ledger, embedder)
+    projection = engine.open_projection(settings, ledger, embedder)
     behind = _changes_behind(ledger, projection, folder)
     if behind is None:
         text = f"{name} belongs to another ledger or embedder, or is damaged; the next server that uses it rebuilds it"
@@ -320,7 +311,7 @@ async def _model_finding(settings: Settings) -> Finding:
         unused = settings.unused_openai_variables
         return Finding("model", f"{text}. {unused_variables_text(unused)}" if unused else text)
     try:
-        model = await anyio.to_thread.run_sync(lambda: open_model(settings))
+        model = await anyio.to_thread.run_sync(lambda: engine.open_model(settings))
         if model is None:
             return Finding("model", "none")
         try:
@@ -403,7 +394,7 @@ def _rows_finding(settings: Settings, ledger: Ledger, progress: Progress, *, rep
 def _embed_repaired(settings: Settings, ledger: Ledger) -> str:
     """Embed the entries that a repair has rewritten. Return a note if that fails, else ""."""
     try:
-        embed_missing(ledger, open_embedder(settings), only_failed=True)
+        embed_missing(ledger, engine.open_embedder(settings), only_failed=True)
     except EmbedderError as error:
         return f"; some entries are found by words only until they can be embedded: {error}"
     return ""
@@ -426,7 +417,7 @@ def _index_findings(settings: Settings, ledger: Ledger, progress: Progress, *, r
     if settings.vector_store.provider == "exact":
         return
     try:
-        projection = open_projection(settings, ledger, open_embedder(settings).fingerprint)
+        projection = engine.open_projection(settings, ledger, engine.open_embedder(settings).fingerprint)
     except PalimpsestError as error:
         yield Finding("index", str(error), ok=False)
         return

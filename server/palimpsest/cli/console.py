@@ -151,12 +151,9 @@ class CommandLine(Commands):
         self._shared = [param for param in self.params if isinstance(param, TyperOption) and param.name in _SHARED]
         for option in self._shared:
             option.rich_help_panel = SHARED_PANEL
-        self._prepare(self)
+        _prepare(self, self._shared)
         listed = [row for row in COMMANDS.values() if row.module not in ("", MAIN)]
-        self.commands = {
-            **{row.name: Command(row.name, help=row.help) for row in listed},
-            **self.commands,
-        }
+        self.commands = {**{row.name: Command(row.name, help=row.help) for row in listed}, **self.commands}
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command. A PalimpsestError becomes one line on stderr and exit code 1."""
@@ -197,43 +194,33 @@ class CommandLine(Commands):
         if name not in group.commands:  # the whole module is one command with commands of its own
             group.name = name
             group = TyperGroup(name="", commands={name: group})
-        self._prepare(group)
+        _prepare(group, self._shared)
         self.commands.update(group.commands)
-
-    def _prepare(self, group: TyperGroup) -> None:
-        """Give each command the shared options, and name in the help what each parameter takes."""
-        _share(group, self._shared)
-        _name_values(group)
 
 
 _SHARED = frozenset({"config", *SETTINGS})
 
 
-def _share(group: TyperGroup, shared: list[TyperOption]) -> None:
-    """Add the shared options to every command of a group. One that has an option of that name keeps its own."""
-    for command in group.commands.values():
-        if isinstance(command, TyperGroup):
-            _share(command, shared)
-        own = {name for param in command.params for name in param.opts}
-        for option in [copy.copy(option) for option in shared if own.isdisjoint(option.opts)]:
-            option.expose_value = False
-            option.callback = cast("Any", _keep)  # its type names classes that Typer keeps to itself
-            command.params.append(option)
+def _prepare(command: Any, shared: list[TyperOption]) -> None:
+    """Give a command, and the commands it has, the shared options, and name in the help what each parameter takes.
 
-
-def _name_values(group: TyperGroup) -> None:
-    """Name in the help what each option and argument takes. Typer would name the Python type: `<bool>` for a flag."""
-    for command in (group, *group.commands.values()):
-        if isinstance(command, TyperGroup) and command is not group:
-            _name_values(command)
-        for param in (*command.params, command.get_help_option(typer.Context(command))):
-            is_option = isinstance(param, TyperOption)
-            if is_option and param.is_flag:
-                param.metavar = ""
-            elif is_option and cast("Any", param).type_descriptor.is_choice:
-                continue  # the help names what may be chosen; of an argument beside its name
-            elif param is not None and param.metavar is None:
-                param.metavar = param.name.rpartition("_")[2].upper()
+    A command that has an option of that name keeps its own. Typer would name the Python type: `<bool>` for a flag.
+    """
+    own = {name for param in command.params for name in param.opts}
+    for option in [copy.copy(option) for option in shared if own.isdisjoint(option.opts)]:
+        option.expose_value = False
+        option.callback = cast("Any", _keep)  # its type names classes that Typer keeps to itself
+        command.params.append(option)
+    for param in (*command.params, command.get_help_option(typer.Context(command))):
+        is_option = isinstance(param, TyperOption)
+        if is_option and param.is_flag:
+            param.metavar = ""
+        elif is_option and param.type_descriptor.is_choice:
+            continue  # the help names what may be chosen; of an argument beside its name
+        elif param is not None and param.metavar is None:
+            param.metavar = param.name.rpartition("_")[2].upper()
+    for inner in command.commands.values() if isinstance(command, TyperGroup) else ():
+        _prepare(inner, shared)
 
 
 def _keep(ctx: typer.Context, param: TyperOption, value: Any) -> None:
@@ -406,12 +393,7 @@ def run_async(work: Callable[[], Awaitable[_T]]) -> _T:
 @contextmanager
 def progress_bar(what: str) -> Generator[Progress]:
     """Give a callback that shows the progress of the work. It shows nothing if stderr is not a terminal."""
-    from rich.progress import (  # noqa: PLC0415 - see above
-        BarColumn,
-        MofNCompleteColumn,
-        TextColumn,
-        TimeRemainingColumn,
-    )
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn  # noqa: PLC0415 - see above
     from rich.progress import Progress as RichProgress  # noqa: PLC0415 - see above
 
     from palimpsest.cli.output import err  # noqa: PLC0415 - see above

@@ -11,17 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import typer
 
 from palimpsest.cli.console import CALLER, Options, Reply, command, opened, progress_bar, settings_of
-from palimpsest.cli.lazy import (
-    advice,
-    document_pages,
-    files,
-    intake,
-    job_reports,
-    output,
-    readers,
-    replies,
-    validation,
-)
+from palimpsest.cli.lazy import advice, document_pages, files, intake, job_reports, output, readers, replies, validation
 from palimpsest.cli.memory_commands import hits_parts, search_parts
 from palimpsest.core.clock import local_iso, parse_instant, shown_date
 from palimpsest.core.errors import InputError
