@@ -65,13 +65,22 @@ async def embedder(settings: Settings) -> Reply:
 @command(embedder_app, "embedder use")
 async def use_embedder(ctx: typer.Context, name: str, yes: bool = False) -> Reply:
     """Use another embedder from now on; fetch it first if it is a model of the hub."""
+    provider, folder = _provider(settings_of(ctx), name, "embedder", yes=yes)
+    file, fingerprint = configuration.choose_embedder(settings_of(ctx), provider, folder)
     settings = settings_of(ctx)
-    if name in get_args(EmbedderName):
-        provider, folder = cast("EmbedderName", name), None
-    else:
-        provider, folder = "onnx", _fetched(settings, name, "embedder", yes=yes)
-    file, chosen = configuration.choose_embedder(settings, provider, folder)
-    return await _chosen_reply(settings_of(ctx), name, file, chosen)
+    in_use, waiting = await _in_use(settings)
+    is_effective = in_use == fingerprint
+    done = f"{file}: embedder = {name} ({fingerprint})"
+    next_step = "Restart the clients."
+    if not is_effective:
+        next_step = _OVERRIDDEN.format("EMBEDDER")
+    elif waiting:
+        next_step = (
+            f"To be embedded again, and found by words until then: {counted(waiting, 'text')}. The next server "
+            "does it in the background, palimpsest rebuild does it now. Restart the clients."
+        )
+    content = {"file": file, "provider": settings.embedder.provider, "fingerprint": fingerprint}
+    return Reply({**content, "effective": is_effective, "waiting": waiting}, done, next_step, done=done)
 
 
 @command(reranker_app, "reranker")
@@ -87,12 +96,8 @@ def reranker(settings: Settings) -> Reply:
 @command(reranker_app, "reranker use")
 def use_reranker(ctx: typer.Context, name: str, yes: bool = False) -> Reply:
     """Use a reranker from now on; fetch it first if it is a model of the hub."""
-    settings = settings_of(ctx)
-    if name in get_args(RerankerName):
-        provider, folder = cast("RerankerName", name), None
-    else:
-        provider, folder = "onnx", _fetched(settings, name, "reranker", yes=yes)
-    file = configuration.choose_reranker(settings, provider, folder)
+    provider, folder = _provider(settings_of(ctx), name, "reranker", yes=yes)
+    file = configuration.choose_reranker(settings_of(ctx), provider, folder)
     done = f"{file}: reranker.provider = {provider}{f' ({folder})' if folder else ''}"
     is_effective = settings_of(ctx).reranker.provider == provider
     next_step = "Restart the clients." if is_effective else _OVERRIDDEN.format("RERANKER")
@@ -115,8 +120,13 @@ def _hub_models(settings: Settings, kind: str) -> tuple[output.Rows, list[dict[s
     return rows, content
 
 
-def _fetched(settings: Settings, name: str, kind: str, *, yes: bool) -> Path:
-    """Return the folder of a model of the hub; fetch it if need be, and first ask whether its licence is accepted."""
+def _provider(settings: Settings, name: str, kind: str, *, yes: bool) -> tuple[Any, Path | None]:
+    """Return the provider of a name, and for a model of the hub its folder.
+
+    It is fetched if need be, and first is asked whether its licence is accepted.
+    """
+    if name in get_args(EmbedderName if kind == "embedder" else RerankerName):
+        return name, None
     model, is_here = configuration.hub_model(settings, name, kind)
     if model.terms and not is_here and not yes:
         output.print_note(f"{model.name} may be used under the {model.licence} licence: {model.terms}")
@@ -127,7 +137,7 @@ def _fetched(settings: Settings, name: str, kind: str, *, yes: bool) -> Path:
                 f"the licence of {model.name} ({model.terms}) was not accepted; --yes accepts it. Nothing was changed"
             ) from error
     with progress_bar(f"{model.name}, MB") as progress:
-        return configuration.fetch_model(settings, model, progress)
+        return "onnx", configuration.fetch_model(settings, model, progress)
 
 
 async def _in_use(settings: Settings) -> tuple[str, int]:
@@ -139,23 +149,6 @@ async def _in_use(settings: Settings) -> tuple[str, int]:
             return memory.engine.embedder.fingerprint, await memory.care.waiting()
     except EmbedderError as error:
         return f"none: {error}", 0
-
-
-async def _chosen_reply(settings: Settings, name: str, file: Path, fingerprint: str) -> Reply:
-    in_use, waiting = await _in_use(settings)
-    is_effective = in_use == fingerprint
-    done = f"{file}: embedder = {name} ({fingerprint})"
-    next_step = "Restart the clients."
-    if not is_effective:
-        next_step = _OVERRIDDEN.format("EMBEDDER")
-    elif waiting:
-        next_step = (
-            f"To be embedded again, and found by words until then: {counted(waiting, 'text')}. The next server "
-            "does it in the background, palimpsest rebuild does it now. Restart the clients."
-        )
-    provider = settings.embedder.provider
-    content = {"file": file, "provider": provider, "fingerprint": fingerprint, "effective": is_effective}
-    return Reply({**content, "waiting": waiting}, done, next_step, done=done)
 
 
 # `palimpsest prompts`: list, show, check and compare the prompt files.
@@ -483,7 +476,7 @@ def _next_step(ctx: typer.Context, choice: ModelChoice) -> str:
         choice.provider != "openai" or (config.model, config.openai_base_url) == (choice.model, choice.base_url)
     )
     if not is_effective:
-        return "It has no effect yet: an environment variable (PALIMPSEST_LLM__…) overrides the file."
+        return _OVERRIDDEN.format("LLM")
     return "Restart the clients. palimpsest doctor shows what is used."
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from palimpsest.admin.backup import Moved, PendingMigration
     from palimpsest.admin.import_file import ImportResult
     from palimpsest.admin.markdown_files import ItemFields
-    from palimpsest.admin.markdown_import import Conflict, Imported
+    from palimpsest.admin.markdown_import import Conflict, Step
     from palimpsest.core.settings import Settings
     from palimpsest.learn.browsing import MoveResult
     from palimpsest.memory import Memory
@@ -100,7 +100,7 @@ def _lines(items: Sequence[_T], lines_of: Callable[[_T], list[str]]) -> list[str
     return [*lines, *([f"  and {len(items) - MAX_LISTED:,} more"] if len(items) > MAX_LISTED else [])]
 
 
-def _imported_lines(each: Imported) -> list[str]:
+def _imported_lines(each: Step) -> list[str]:
     place = f"[{each.memory_id[:8]}] {each.where}" if each.memory_id else each.where
     joined = f" (joined with [{each.joined[:8]}], which says the same)" if each.joined else ""
     first = f"{_MARKS[each.event]} {place}{joined}"
@@ -135,7 +135,7 @@ def _whole(shown: ItemFields) -> str:
     return " ".join(shown.text.split())
 
 
-def _imported_json(each: Imported) -> dict[str, Any]:
+def _imported_json(each: Step) -> dict[str, Any]:
     return {
         "event": each.event,
         "id": each.memory_id or None,
