@@ -379,13 +379,13 @@ def _decide(
     read = {step.memory.id: step.memory.revision for step in plan.steps if step.memory is not None}
     decided: list[tuple[Write, Sequence[Step]]] = []
     for scope, steps in by_scope.items():
-        facts = with_names(engine, scope, [_fact(step) for step in steps])
+        with engine.ledger.read() as conn:
+            facts = with_names(conn, scope, [_fact(step) for step in steps])
         write = Write(
             scope,
             Provenance("import", caller=caller),
             decisions=tuple(_decision(step, fact) for step, fact in zip(steps, facts, strict=True)),
             vectors=vectors,
-            embedder=engine.embedder.fingerprint,
             read={} if decided else read,
         )
         decided.append((write, steps))

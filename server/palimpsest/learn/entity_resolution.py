@@ -10,7 +10,6 @@ from typing import Any
 from sqlalchemy import Connection
 
 from palimpsest.core.models import USER_NAME, Decision, Event, Fact, NamedEntity, Scope, name_key
-from palimpsest.learn.engine import Engine
 from palimpsest.llm.user_name import is_about_user
 from palimpsest.store.graph import entity_edits
 from palimpsest.store.graph.entity_edits import known_types, outdated_keys, unnamed_memories
@@ -25,20 +24,17 @@ BATCH = 50
 """How many memories get their names in one transaction. It takes some ten milliseconds."""
 
 
-def with_names(engine: Engine, scope: Scope, facts: Sequence[Fact]) -> tuple[Fact, ...]:
-    """Return facts with what their texts name. A fact that has entities already keeps those. Blocking.
+def with_names(conn: Connection, scope: Scope, facts: Sequence[Fact]) -> tuple[Fact, ...]:
+    """Return facts with what their texts name. A fact that has entities already keeps those.
 
     One that begins with what the user is called also has that name in its metadata.
     """
-    if all(fact.entities or not fact.text for fact in facts):
-        return tuple(facts)
-    with engine.ledger.read() as conn:
-        return tuple(
-            fact
-            if fact.entities or not fact.text
-            else replace(fact, entities=names_in(conn, scope, fact.text), metadata=_with_self_name(fact))
-            for fact in facts
-        )
+    return tuple(
+        fact
+        if fact.entities or not fact.text
+        else replace(fact, entities=names_in(conn, scope, fact.text), metadata=_with_self_name(fact))
+        for fact in facts
+    )
 
 
 def name_decision(conn: Connection, scope: Scope, name: str, sources: Sequence[str]) -> Decision | None:
@@ -60,8 +56,8 @@ def name_decision(conn: Connection, scope: Scope, name: str, sources: Sequence[s
     return Decision(Event.ADD, fact, replaces=tuple(older))
 
 
-def with_named_facts(engine: Engine, scope: Scope, decisions: Sequence[Decision]) -> tuple[Decision, ...]:
-    """Return decisions whose facts have what their texts name. Blocking.
+def with_named_facts(conn: Connection, scope: Scope, decisions: Sequence[Decision]) -> tuple[Decision, ...]:
+    """Return decisions whose facts have what their texts name.
 
     The text of an update is often not the one that was extracted: it joins a fact and a memory. So it has what the fact
     names, and what else is found in it.
@@ -69,8 +65,8 @@ def with_named_facts(engine: Engine, scope: Scope, decisions: Sequence[Decision]
     return tuple(
         replace(
             decision,
-            fact=_named(engine, scope, decision.fact, joins=decision.event is Event.UPDATE) if decision.fact else None,
-            outdated=with_names(engine, scope, decision.outdated),
+            fact=_named(conn, scope, decision.fact, joins=decision.event is Event.UPDATE) if decision.fact else None,
+            outdated=with_names(conn, scope, decision.outdated),
         )
         for decision in decisions
     )
@@ -90,10 +86,10 @@ def _with_self_name(fact: Fact) -> Mapping[str, Any]:
     return {USER_NAME: name, **fact.metadata} if name else fact.metadata
 
 
-def _named(engine: Engine, scope: Scope, fact: Fact, *, joins: bool) -> Fact:
+def _named(conn: Connection, scope: Scope, fact: Fact, *, joins: bool) -> Fact:
     if not joins or not fact.entities:
-        return with_names(engine, scope, [fact])[0]
-    (found,) = with_names(engine, scope, [replace(fact, entities=())])
+        return with_names(conn, scope, [fact])[0]
+    (found,) = with_names(conn, scope, [replace(fact, entities=())])
     named = {name_key(entity.name): entity for entity in (*found.entities, *fact.entities)}
     return replace(fact, entities=tuple(named.values()))
 
