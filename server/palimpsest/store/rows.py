@@ -11,23 +11,7 @@ from itertools import islice
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
-from sqlalchemy import (
-    JSON,
-    ColumnElement,
-    Connection,
-    FromClause,
-    Row,
-    Select,
-    String,
-    Table,
-    and_,
-    bindparam,
-    cast,
-    false,
-    func,
-    or_,
-    select,
-)
+import sqlalchemy as sa
 from sqlalchemy.engine import Dialect
 from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import Integer, TypeDecorator
@@ -57,7 +41,7 @@ FULL_STOPS = " .!。।॥۔։።။។"  # noqa: RUF001 - full stops are meant
 NFKC makes the other forms of these one of them. A question mark is not among them, because a question says nothing.
 """
 
-ListedValues: TypeAlias = "Select[tuple[Any]]"
+ListedValues: TypeAlias = "sa.Select[tuple[Any]]"
 
 _T = TypeVar("_T")
 
@@ -72,7 +56,7 @@ def batched(values: Iterable[_T]) -> Iterator[list[_T]]:
 class UtcTime(TypeDecorator[datetime]):
     """An aware datetime, stored as ISO 8601 text in UTC with microseconds. Text order is time order."""
 
-    impl = String(32)
+    impl = sa.String(32)
     cache_ok = True
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> str | None:
@@ -90,9 +74,9 @@ class UtcTime(TypeDecorator[datetime]):
         return None if value is None else datetime.fromisoformat(value)
 
 
-def minute_of(at: ColumnElement[Any]) -> ColumnElement[str]:
+def minute_of(at: sa.ColumnElement[Any]) -> sa.ColumnElement[str]:
     """Return the minute of a time as a column: days in a zone are made of minutes, and no database knows all zones."""
-    return func.substr(cast(at, String), 1, len("2026-11-21T09:30"))
+    return sa.func.substr(sa.cast(at, sa.String), 1, len("2026-11-21T09:30"))
 
 
 def local_day(minute: str, zone: tzinfo | None) -> str:
@@ -100,7 +84,7 @@ def local_day(minute: str, zone: tzinfo | None) -> str:
     return f"{in_zone(datetime.fromisoformat(minute).replace(tzinfo=UTC), zone):%Y-%m-%d}"
 
 
-class StoredJson(String):
+class StoredJson(sa.String):
     """The text of a value of JSON, as a row that is copied has it."""
 
 
@@ -134,37 +118,37 @@ def listed(name: str) -> ListedValues:
 
     The statement then has the same text for every length of the list, and is compiled and prepared once.
     """
-    return select(json_elements(bindparam(name, type_=JSON)).table_valued("value").c.value)
+    return sa.select(json_elements(sa.bindparam(name, type_=sa.JSON)).table_valued("value").c.value)
 
 
-def rows_for(conn: Connection, query: Query, ids: Sequence[str]) -> Sequence[Any]:
+def rows_for(conn: sa.Connection, query: Query, ids: Sequence[str]) -> Sequence[Any]:
     """Return the rows of a query with a list of `ids`. No statement is run for an empty list, as half of them are."""
     return conn.execute(query, {"ids": ids}).all() if ids else ()
 
 
 def listed_numbers(name: str) -> ListedValues:
     """Return a bound list of integers for IN, as `listed` does of texts."""
-    return select(json_numbers(bindparam(name, type_=JSON)).table_valued("value").c.value)
+    return sa.select(json_numbers(sa.bindparam(name, type_=sa.JSON)).table_valued("value").c.value)
 
 
-def among(column: ColumnElement[Any], values: Iterable[Any]) -> ColumnElement[bool]:
+def among(column: sa.ColumnElement[Any], values: Iterable[Any]) -> sa.ColumnElement[bool]:
     """Return the condition that a column of texts or integers is one of some values, however many there are.
 
     As with `listed`, they are one parameter.
     """
     elements = json_numbers if isinstance(column.type, Integer) else json_elements
-    array = bindparam(None, list(values), type_=JSON, unique=True)
-    return column.in_(select(elements(array).table_valued("value").c.value))
+    array = sa.bindparam(None, list(values), type_=sa.JSON, unique=True)
+    return column.in_(sa.select(elements(array).table_valued("value").c.value))
 
 
-def begins(column: ColumnElement[str], prefix: str) -> ColumnElement[bool]:
+def begins(column: sa.ColumnElement[str], prefix: str) -> sa.ColumnElement[bool]:
     """Return the condition that an id begins with hexadecimal digits. It is a range, so that it can use an index."""
-    return and_(column >= prefix, column < f"{prefix}g")  # "g" comes after every hexadecimal digit
+    return sa.and_(column >= prefix, column < f"{prefix}g")  # "g" comes after every hexadecimal digit
 
 
-def is_living(table: FromClause, scope: Scope) -> ColumnElement[bool]:
+def is_living(table: sa.FromClause, scope: Scope) -> sa.ColumnElement[bool]:
     """Return the condition for the rows that `scope` sees and that are not deleted."""
-    return and_(sees(table, scope), table.c.deleted_at.is_(None))
+    return sa.and_(sees(table, scope), table.c.deleted_at.is_(None))
 
 
 def packed(vector: Vector) -> bytes:
@@ -216,23 +200,23 @@ def _digest(plain: str) -> str:
 
 
 def exported_rows(
-    conn: Connection, table: Table, user_id: str, names: Sequence[str], *order: ColumnElement[Any]
+    conn: sa.Connection, table: sa.Table, user_id: str, names: Sequence[str], *order: sa.ColumnElement[Any]
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows of a user as items of an export: these columns, "" where there is none, and the time."""
-    for row in conn.execute(select(table).where(table.c.user_id == user_id).order_by(*order)):
+    for row in conn.execute(sa.select(table).where(table.c.user_id == user_id).order_by(*order)):
         yield {**{name: getattr(row, name, "") for name in names}, "created_at": exact_iso(row.created_at)}
 
 
-def sees(table: FromClause, scope: Scope) -> ColumnElement[bool]:
+def sees(table: sa.FromClause, scope: Scope) -> sa.ColumnElement[bool]:
     """Return the condition for the rows that `scope` sees.
 
     These are the user's rows, general or of the project, and only those of the agent and the run if they are given.
     Entities belong to no agent and no run.
     """
     if not scope.with_general and not scope.project:
-        return false()  # of a scope that sees a project alone, whose project was taken away
+        return sa.false()  # of a scope that sees a project alone, whose project was taken away
     columns = table.c
-    conditions: list[ColumnElement[bool]] = [
+    conditions: list[sa.ColumnElement[bool]] = [
         columns.user_id == scope.user_id,
         _is_in(columns.project, scope.beside, scope.project, has_both=scope.beside != scope.project),
     ]
@@ -240,10 +224,10 @@ def sees(table: FromClause, scope: Scope) -> ColumnElement[bool]:
         conditions.append(columns.agent_id == scope.agent_id)
     if scope.run_id and "run_id" in columns:
         conditions.append(columns.run_id == scope.run_id)
-    return and_(*conditions)
+    return sa.and_(*conditions)
 
 
-def sees_named(table: Table, parts: tuple[bool, ...]) -> ColumnElement[bool]:
+def sees_named(table: sa.Table, parts: tuple[bool, ...]) -> sa.ColumnElement[bool]:
     """Return the condition of `sees` with the values of a scope as parameters (`scope_values`).
 
     `parts` is `scope_parts` of the scope. A statement can then be built once for each combination of them.
@@ -251,12 +235,12 @@ def sees_named(table: Table, parts: tuple[bool, ...]) -> ColumnElement[bool]:
     has_both, has_agent, has_run = parts
     columns = table.c
     conditions = [
-        columns.user_id == bindparam("user_id"),
-        _is_in(columns.project, "", bindparam("project"), has_both=has_both),
+        columns.user_id == sa.bindparam("user_id"),
+        _is_in(columns.project, "", sa.bindparam("project"), has_both=has_both),
     ]
-    conditions += [columns.agent_id == bindparam("agent_id")] if has_agent else []
-    conditions += [columns.run_id == bindparam("run_id")] if has_run else []
-    return and_(*conditions)
+    conditions += [columns.agent_id == sa.bindparam("agent_id")] if has_agent else []
+    conditions += [columns.run_id == sa.bindparam("run_id")] if has_run else []
+    return sa.and_(*conditions)
 
 
 def scope_parts(scope: Scope) -> tuple[bool, bool, bool]:
@@ -264,12 +248,12 @@ def scope_parts(scope: Scope) -> tuple[bool, bool, bool]:
     return scope.beside != scope.project, bool(scope.agent_id), bool(scope.run_id)
 
 
-def _is_in(column: ColumnElement[str], beside: str, project: Any, *, has_both: bool) -> ColumnElement[bool]:
+def _is_in(column: sa.ColumnElement[str], beside: str, project: Any, *, has_both: bool) -> sa.ColumnElement[bool]:
     """Return the condition for one project, or for two."""
-    return or_(column == beside, column == project) if has_both else column == project
+    return sa.or_(column == beside, column == project) if has_both else column == project
 
 
-Query: TypeAlias = "Select[*tuple[Any, ...]]"
+Query: TypeAlias = "sa.Select[*tuple[Any, ...]]"
 
 
 def is_seen(scope: Scope, owner: Scope) -> bool:
@@ -287,10 +271,10 @@ def is_seen(scope: Scope, owner: Scope) -> bool:
     )
 
 
-def is_scope(table: Table, scope: Scope) -> ColumnElement[bool]:
+def is_scope(table: sa.Table, scope: Scope) -> sa.ColumnElement[bool]:
     """Return the condition for the rows of exactly this scope."""
     columns = table.c
-    return and_(
+    return sa.and_(
         columns.user_id == scope.user_id,
         columns.project == scope.project,
         columns.agent_id == scope.agent_id,
@@ -313,12 +297,12 @@ def seen_values(scope: Scope) -> dict[str, str]:
     return {**scope_values(scope), "beside": scope.beside}
 
 
-def to_scope(row: Row[Any]) -> Scope:
+def to_scope(row: sa.Row[Any]) -> Scope:
     """Return the scope of a row that has its columns."""
     return Scope(row.user_id, row.project, row.agent_id, row.run_id)
 
 
-def to_memory(row: Row[Any]) -> Memory:
+def to_memory(row: sa.Row[Any]) -> Memory:
     """Return a row of `memories` as a model."""
     values = {field.name: field.from_column(getattr(row, field.name)) for field in MEMORY_FIELDS}
     return Memory(id=row.id, scope=to_scope(row), text=row.text, **values)
@@ -446,7 +430,7 @@ def to_time(value: str | None) -> datetime | None:
     return datetime.fromisoformat(value) if value else None
 
 
-def to_message(row: Row[Any]) -> Message:
+def to_message(row: sa.Row[Any]) -> Message:
     """Return a row of `messages` as a model."""
     return Message(scope=to_scope(row), **{name: getattr(row, name) for name in MESSAGE_FIELDS})
 
@@ -456,7 +440,7 @@ MESSAGE_FIELDS = ("id", *_WHAT_IS_SAID, "created_at", "deleted_at")
 """All fields of a message but its scope."""
 
 
-def to_history(row: Row[Any], sources: tuple[str, ...]) -> Version:
+def to_history(row: sa.Row[Any], sources: tuple[str, ...]) -> Version:
     """Return a row of `history` as a model."""
     same = ("id", "memory_id", "old_memory", "new_memory", "created_at", "updated_at", "is_deleted", "actor_id", "role")
     return Version(
@@ -471,6 +455,6 @@ def to_history(row: Row[Any], sources: tuple[str, ...]) -> Version:
     )
 
 
-def to_summary(row: Row[Any]) -> Summary:
+def to_summary(row: sa.Row[Any]) -> Summary:
     """Return a row of `summaries` as a model."""
     return Summary(to_scope(row), row.kind, row.text, row.seq, row.created_at)
