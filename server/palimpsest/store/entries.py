@@ -32,7 +32,9 @@ from palimpsest.core.protocols import Vector
 from palimpsest.store import messages as message_queries
 from palimpsest.store.rows import (
     Query,
+    among,
     begins,
+    count,
     is_living,
     is_seen,
     listed,
@@ -47,7 +49,18 @@ from palimpsest.store.rows import (
     unpacked_key,
     unpacked_keys,
 )
-from palimpsest.store.schema import IS_PAGE, index_log, means, memories, memory_sources, messages, meta, vectors
+from palimpsest.store.schema import (
+    IS_MEMORY,
+    IS_MESSAGE,
+    IS_PAGE,
+    index_log,
+    means,
+    memories,
+    memory_sources,
+    messages,
+    meta,
+    vectors,
+)
 
 # Read entries: memories and messages as search sees them.
 
@@ -161,8 +174,8 @@ def _candidates() -> sa.Select[*tuple[Any, ...]]:
             vectors.c.agent_id,
             vectors.c.run_id,
         )
-        .outerjoin(messages, sa.and_(vectors.c.kind == "message", messages.c.id == vectors.c.owner_id))
-        .outerjoin(memories, sa.and_(vectors.c.kind == "memory", memories.c.id == vectors.c.owner_id))
+        .outerjoin(messages, IS_MESSAGE)
+        .outerjoin(memories, IS_MEMORY)
     )
 
 
@@ -194,23 +207,14 @@ def _count_first(parts: tuple[bool, ...]) -> Query:
 
 def living_memories(conn: sa.Connection, scope: Scope) -> Iterator[tuple[int, Memory]]:
     """Yield every living memory that the scope sees, with its entry number."""
-    query = (
-        sa.select(memories, vectors.c.seq.label("entry_seq"))
-        .join(vectors, (vectors.c.kind == "memory") & (vectors.c.owner_id == memories.c.id))
-        .where(is_living(memories, scope))
-    )
-    return ((row.entry_seq, to_memory(row)) for row in conn.execute(query))
+    query = sa.select(memories, vectors.c.seq.label("entry_seq")).join(vectors, IS_MEMORY)
+    return ((row.entry_seq, to_memory(row)) for row in conn.execute(query.where(is_living(memories, scope))))
 
 
 def memories_at(conn: sa.Connection, scope: Scope, seqs: Iterable[int]) -> list[Memory]:
     """Return the living memories that the scope sees among entries with these numbers, the newest first."""
-    query = (
-        sa.select(memories)
-        .join(vectors, (vectors.c.kind == "memory") & (vectors.c.owner_id == memories.c.id))
-        .where(vectors.c.seq.in_(listed_numbers("seqs")), is_living(memories, scope))
-        .order_by(memories.c.seq.desc())
-    )
-    return [to_memory(row) for row in conn.execute(query, {"seqs": sorted(seqs)})]
+    query = sa.select(memories).join(vectors, IS_MEMORY).where(among(vectors.c.seq, seqs), is_living(memories, scope))
+    return [to_memory(row) for row in conn.execute(query.order_by(memories.c.seq.desc()))]
 
 
 # Read vectors: the keys that are searched, the vectors of the texts alone, means, and what is missing.
@@ -347,9 +351,9 @@ def missing_vectors(
     """
     rows = conn.execute(
         sa.select(vectors.c.seq, sa.func.coalesce(memories.c.text, messages.c.content), memories.c.keywords)
-        .outerjoin(memories, (vectors.c.kind == "memory") & (memories.c.id == vectors.c.owner_id))
-        .outerjoin(messages, (vectors.c.kind == "message") & (messages.c.id == vectors.c.owner_id))
-        .where(vectors.c.live.is_(True), vectors.c.seq > after, _waits(embedder, only_failed=only_failed))
+        .outerjoin(memories, IS_MEMORY)
+        .outerjoin(messages, IS_MESSAGE)
+        .where(*_waits(embedder, after, only_failed=only_failed))
         .order_by(vectors.c.seq)
         .limit(limit)
     )
@@ -358,19 +362,14 @@ def missing_vectors(
 
 def count_missing_vectors(conn: sa.Connection, embedder: str, *, after: int = 0, only_failed: bool = False) -> int:
     """Return how many entries `missing_vectors` would return without a limit."""
-    query = sa.select(sa.func.count()).where(
-        vectors.c.live.is_(True), vectors.c.seq > after, _waits(embedder, only_failed=only_failed)
-    )
-    return conn.execute(query).scalar_one()
+    return count(conn, *_waits(embedder, after, only_failed=only_failed))
 
 
 def waiting(conn: sa.Connection, embedder: str) -> Waiting:
     """Return how many living entries wait to be embedded by this embedder."""
-    living = sa.select(sa.func.count()).where(vectors.c.live.is_(True))
-    return Waiting(
-        conn.execute(living.where(vectors.c.embedder != embedder)).scalar_one(),
-        conn.execute(living.where(vectors.c.embedder == embedder, vectors.c.partial.is_(True))).scalar_one(),
-    )
+    is_live, is_partial = vectors.c.live.is_(True), vectors.c.partial.is_(True)
+    without = count(conn, is_live, vectors.c.embedder != embedder)
+    return Waiting(without, count(conn, is_live, vectors.c.embedder == embedder, is_partial))
 
 
 def has_partial_vectors(conn: sa.Connection, embedder: str) -> bool:
@@ -393,10 +392,11 @@ _HAS_MISSING_VECTORS = sa.select(
 """Two ranges instead of one `!=`, because the index on `embedder` serves only ranges."""
 
 
-def _waits(embedder: str, *, only_failed: bool) -> sa.ColumnElement[bool]:
-    """Return the condition for entries without a vector, and for those that have one of their first window only."""
+def _waits(embedder: str, after: int, *, only_failed: bool) -> tuple[sa.ColumnElement[bool], ...]:
+    """Return the conditions for living entries without a vector, and for those with one of their first window only."""
     is_missing = vectors.c.embedder == "" if only_failed else vectors.c.embedder != embedder
-    return sa.or_(is_missing, sa.and_(vectors.c.embedder == embedder, vectors.c.partial.is_(True)))
+    is_partial = sa.and_(vectors.c.embedder == embedder, vectors.c.partial.is_(True))
+    return vectors.c.live.is_(True), vectors.c.seq > after, sa.or_(is_missing, is_partial)
 
 
 # Read the index log, the numbered sequence of changes that vector indexes follow.

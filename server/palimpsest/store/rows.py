@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import unicodedata
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import astuple, replace
 from datetime import UTC, datetime, tzinfo
 from itertools import islice
 from typing import Any, NamedTuple, TypeAlias, TypeVar
@@ -31,6 +31,9 @@ from palimpsest.core.models import (
     labels_of,
 )
 from palimpsest.core.protocols import Vector
+
+SCOPE = ("user_id", "project", "agent_id", "run_id")
+"""The columns of a scope."""
 
 BATCH = 500
 """How many values one statement is made for, where many are worked on in turn."""
@@ -151,6 +154,16 @@ def is_living(table: sa.FromClause, scope: Scope) -> sa.ColumnElement[bool]:
     return sa.and_(sees(table, scope), table.c.deleted_at.is_(None))
 
 
+def is_deleted(table: sa.FromClause, *, deleted: bool) -> sa.ColumnElement[bool]:
+    """Return the condition for the rows that are deleted, or for the others."""
+    return table.c.deleted_at.is_not(None) if deleted else table.c.deleted_at.is_(None)
+
+
+def count(conn: sa.Connection, *conditions: sa.ColumnElement[bool]) -> int:
+    """Return how many rows of the table that conditions are about fulfil them."""
+    return conn.execute(sa.select(sa.func.count()).where(*conditions)).scalar_one()
+
+
 def packed(vector: Vector) -> bytes:
     """Return a vector of shape (dims,) as it is stored: float16, so that four entries fit a page of 4 kB."""
     return vector.astype(np.float16).tobytes()
@@ -215,16 +228,7 @@ def sees(table: sa.FromClause, scope: Scope) -> sa.ColumnElement[bool]:
     """
     if not scope.with_general and not scope.project:
         return sa.false()  # of a scope that sees a project alone, whose project was taken away
-    columns = table.c
-    conditions: list[sa.ColumnElement[bool]] = [
-        columns.user_id == scope.user_id,
-        _is_in(columns.project, scope.beside, scope.project, has_both=scope.beside != scope.project),
-    ]
-    if scope.agent_id and "agent_id" in columns:
-        conditions.append(columns.agent_id == scope.agent_id)
-    if scope.run_id and "run_id" in columns:
-        conditions.append(columns.run_id == scope.run_id)
-    return sa.and_(*conditions)
+    return _sees(table, scope_parts(scope), seen_values(scope))
 
 
 def sees_named(table: sa.Table, parts: tuple[bool, ...]) -> sa.ColumnElement[bool]:
@@ -232,25 +236,25 @@ def sees_named(table: sa.Table, parts: tuple[bool, ...]) -> sa.ColumnElement[boo
 
     `parts` is `scope_parts` of the scope. A statement can then be built once for each combination of them.
     """
-    has_both, has_agent, has_run = parts
+    return _sees(table, parts, {**{name: sa.bindparam(name) for name in SCOPE}, "beside": ""})
+
+
+def _sees(table: sa.FromClause, parts: tuple[bool, ...], values: Mapping[str, Any]) -> sa.ColumnElement[bool]:
+    has_both, *is_given = parts
     columns = table.c
-    conditions = [
-        columns.user_id == sa.bindparam("user_id"),
-        _is_in(columns.project, "", sa.bindparam("project"), has_both=has_both),
+    is_own = columns.project == values["project"]
+    is_seen = sa.or_(columns.project == values["beside"], is_own) if has_both else is_own
+    narrowing = [
+        name for name, given in zip(("agent_id", "run_id"), is_given, strict=True) if given and name in columns
     ]
-    conditions += [columns.agent_id == sa.bindparam("agent_id")] if has_agent else []
-    conditions += [columns.run_id == sa.bindparam("run_id")] if has_run else []
-    return sa.and_(*conditions)
+    return sa.and_(
+        columns.user_id == values["user_id"], is_seen, *(columns[name] == values[name] for name in narrowing)
+    )
 
 
 def scope_parts(scope: Scope) -> tuple[bool, bool, bool]:
     """Return whether a scope sees two projects, its own and what is general, and if it names an agent and a run."""
     return scope.beside != scope.project, bool(scope.agent_id), bool(scope.run_id)
-
-
-def _is_in(column: sa.ColumnElement[str], beside: str, project: Any, *, has_both: bool) -> sa.ColumnElement[bool]:
-    """Return the condition for one project, or for two."""
-    return sa.or_(column == beside, column == project) if has_both else column == project
 
 
 Query: TypeAlias = "sa.Select[*tuple[Any, ...]]"
@@ -273,23 +277,22 @@ def is_seen(scope: Scope, owner: Scope) -> bool:
 
 def is_scope(table: sa.Table, scope: Scope) -> sa.ColumnElement[bool]:
     """Return the condition for the rows of exactly this scope."""
-    columns = table.c
-    return sa.and_(
-        columns.user_id == scope.user_id,
-        columns.project == scope.project,
-        columns.agent_id == scope.agent_id,
-        columns.run_id == scope.run_id,
-    )
+    return sa.and_(*(table.c[name] == value for name, value in scope_values(scope).items()))
+
+
+def is_named_scope(table: sa.Table) -> sa.ColumnElement[bool]:
+    """Return the condition of `is_scope` with the values of the scope as parameters (`scope_values`)."""
+    return sa.and_(*(table.c[name] == sa.bindparam(name) for name in SCOPE))
+
+
+def agree(one: sa.FromClause, other: sa.FromClause, names: Iterable[str] = SCOPE) -> sa.ColumnElement[bool]:
+    """Return the condition that two rows have the same values of some columns, those of the scope if none are named."""
+    return sa.and_(*(one.c[name] == other.c[name] for name in names))
 
 
 def scope_values(scope: Scope) -> dict[str, str]:
     """Return a scope as the values of its columns."""
-    return {
-        "user_id": scope.user_id,
-        "project": scope.project,
-        "agent_id": scope.agent_id,
-        "run_id": scope.run_id,
-    }
+    return {name: getattr(scope, name) for name in SCOPE}
 
 
 def seen_values(scope: Scope) -> dict[str, str]:
@@ -308,33 +311,18 @@ def to_memory(row: sa.Row[Any]) -> Memory:
     return Memory(id=row.id, scope=to_scope(row), text=row.text, **values)
 
 
-def to_entities(stored: Sequence[Sequence[Any]] | None) -> tuple[NamedEntity, ...]:
-    """Return what a memory names, from `[[name, type], …]`."""
-    return tuple(NamedEntity(*item) for item in stored or ())
+def _made_of(kind: Callable[..., _T]) -> Callable[[Sequence[Sequence[Any]] | None], tuple[_T, ...]]:
+    """Return what makes values of a kind of the lists of their parts, which a column may lack."""
+    return lambda stored: tuple(kind(*parts) for parts in stored or ())
 
 
-def to_relations(stored: Sequence[Sequence[str]] | None) -> tuple[Relation, ...]:
-    """Return the relations that a memory states, from `[[source, name, destination], …]`, perhaps with a `since`."""
-    return tuple(Relation(*item) for item in stored or ())
+to_relations = _made_of(Relation)
+"""Return the relations that a memory states, from `[[source, name, destination], …]`, perhaps with a `since`."""
 
 
-def to_links(stored: Sequence[Sequence[str]] | None) -> tuple[Link, ...]:
-    """Return the links of a memory, from `[[memory id, reason], …]`."""
-    return tuple(Link(*item) for item in stored or ())
-
-
-def _relations_column(relations: Sequence[Relation]) -> list[list[str]]:
-    return [
-        [item.source, item.name, item.destination, *([] if item.since is None else [item.since])] for item in relations
-    ]
-
-
-def _entities_column(entities: Sequence[NamedEntity]) -> list[list[str]]:
-    return [[entity.name, entity.type] for entity in entities]
-
-
-def _links_column(linked: Sequence[Link]) -> list[list[str]]:
-    return [[link.memory_id, link.reason] for link in linked]
+def _as_lists(values: Iterable[NamedEntity | Relation | Link]) -> list[list[str]]:
+    """Return values as the lists of their parts. A relation may have no `since`, which is the last."""
+    return [[part for part in astuple(value) if part is not None] for value in values]
 
 
 def _same(value: Any) -> Any:
@@ -364,10 +352,10 @@ MEMORY_FIELDS = (
     MemoryField("valid_until_precision", default=""),
     MemoryField("superseded_by"),
     MemoryField("is_forgotten", default=False),
-    MemoryField("entities", _entities_column, to_entities),
-    MemoryField("relations", _relations_column, to_relations),
+    MemoryField("entities", _as_lists, _made_of(NamedEntity)),
+    MemoryField("relations", _as_lists, to_relations),
     MemoryField("context", default=""),
-    MemoryField("links", _links_column, to_links),
+    MemoryField("links", _as_lists, _made_of(Link)),
     MemoryField("actor_id", in_state=False),
     MemoryField("role", in_state=False),
     MemoryField("created_at", in_state=False),

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 from palimpsest.core.models import PAGE
-from palimpsest.store.rows import UtcTime
+from palimpsest.store.rows import SCOPE, UtcTime
 
 # The tables of the ledger. The full text is not among them: each database keeps it in its own way.
 
@@ -33,10 +33,12 @@ def only_where(condition: str) -> dict[str, Any]:
 
 def scope_columns() -> list[sa.Column[str]]:
     """Return the columns of a scope. An absent part is the empty string, because NULL escapes unique indexes."""
-    return [
-        sa.Column(name, sa.String(256), nullable=False, server_default="")
-        for name in ("user_id", "project", "agent_id", "run_id")
-    ]
+    return [sa.Column(name, sa.String(256), nullable=False, server_default="") for name in SCOPE]
+
+
+def in_scope(table: sa.Table, *names: str) -> list[sa.Column[Any]]:
+    """Return the columns of the scope of a table, and others after them, for an index."""
+    return [table.c[name] for name in (*SCOPE, *names)]
 
 
 meta = sa.Table(
@@ -63,7 +65,7 @@ messages = sa.Table(
     sa.Column("learnt", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.Column("deleted_at", UtcTime),
 )
-sa.Index("messages_by_scope", *[messages.c[n] for n in ("user_id", "project", "agent_id", "run_id", "seq")])
+sa.Index("messages_by_scope", *in_scope(messages, "seq"))
 sa.Index("messages_by_time", messages.c.user_id, messages.c.said_at, messages.c.seq)
 sa.Index("messages_by_text", messages.c.user_id, messages.c.content_hash)
 sa.Index("messages_by_session", messages.c.session_id, messages.c.seq)
@@ -72,12 +74,8 @@ sa.Index("messages_by_change", messages.c.change)
 IS_PAGE = f"role = '{PAGE}' AND deleted_at IS NULL"
 """The condition for living pages of documents."""
 sa.Index("messages_that_are_pages", messages.c.user_id, messages.c.seq, **only_where(IS_PAGE))
-sa.Index(
-    "messages_once",
-    *[messages.c[n] for n in ("user_id", "project", "agent_id", "run_id", "external_id", "content_hash")],
-    unique=True,
-    **only_where("external_id != ''"),
-)
+IS_NAMED = only_where("external_id != ''")
+sa.Index("messages_once", *in_scope(messages, "external_id", "content_hash"), unique=True, **IS_NAMED)
 
 conversations = sa.Table(
     "conversations",
@@ -92,15 +90,8 @@ conversations = sa.Table(
     sa.Column("title", sa.Text, nullable=False, server_default=""),
     sa.Column("created_at", UtcTime, nullable=False),
 )
-sa.Index(
-    "conversations_once",
-    *[conversations.c[n] for n in ("user_id", "project", "agent_id", "run_id", "session_id")],
-    unique=True,
-)
-sa.Index(
-    "conversations_by_client",
-    *[conversations.c[n] for n in ("user_id", "project", "agent_id", "run_id", "client", "external_id")],
-)
+sa.Index("conversations_once", *in_scope(conversations, "session_id"), unique=True)
+sa.Index("conversations_by_client", *in_scope(conversations, "client", "external_id"))
 
 memories = sa.Table(
     "memories",
@@ -136,12 +127,7 @@ memories = sa.Table(
     sa.Column("is_forgotten", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.Column("revision", sa.Integer, nullable=False),
 )
-sa.Index(
-    "memories_once",
-    *[memories.c[n] for n in ("user_id", "project", "agent_id", "run_id", "content_hash")],
-    unique=True,
-    **only_where("deleted_at IS NULL"),
-)
+sa.Index("memories_once", *in_scope(memories, "content_hash"), unique=True, **only_where("deleted_at IS NULL"))
 sa.Index("memories_by_user", memories.c.user_id, memories.c.seq)
 TELLS_A_NAME = "CAST(metadata AS TEXT) LIKE '%\"user_name\"%'"
 """The condition for memories that may tell the user's name. A search may need the name, and few memories tell it."""
@@ -231,10 +217,7 @@ summaries = sa.Table(
     sa.Column("prompt", sa.String(32), nullable=False, server_default=""),
     sa.Column("created_at", UtcTime, nullable=False),
 )
-sa.Index(
-    "summaries_by_scope",
-    *[summaries.c[n] for n in ("user_id", "project", "agent_id", "run_id", "kind", "id")],
-)
+sa.Index("summaries_by_scope", *in_scope(summaries, "kind", "id"))
 
 vectors = sa.Table(
     "vectors",
@@ -254,6 +237,9 @@ vectors = sa.Table(
     sa.Column("vector", sa.LargeBinary),
     sa.Column("key", sa.LargeBinary),
 )
+IS_MEMORY = sa.and_(vectors.c.kind == "memory", vectors.c.owner_id == memories.c.id)
+IS_MESSAGE = sa.and_(vectors.c.kind == "message", vectors.c.owner_id == messages.c.id)
+"""The conditions by which the entry of a memory, or of a message, is joined."""
 sa.Index("vectors_by_owner", vectors.c.kind, vectors.c.owner_id, unique=True)
 sa.Index(
     "vectors_by_user",
@@ -291,12 +277,7 @@ jobs = sa.Table(
     # Whether a reply has said how it ended, or that it failed.
     sa.Column("reported", sa.Boolean, nullable=False, server_default=sa.false()),
 )
-sa.Index(
-    "jobs_once",
-    *[jobs.c[n] for n in ("kind", "user_id", "project", "agent_id", "run_id")],
-    unique=True,
-    **only_where("state != 'done'"),
-)
+sa.Index("jobs_once", jobs.c.kind, *in_scope(jobs), unique=True, **only_where("state != 'done'"))
 sa.Index("jobs_due", jobs.c.state, jobs.c.due_at)
 UNREPORTED = "NOT reported AND (state != 'waiting' OR attempts > 0)"
 """The condition for jobs that have ended or failed once, and that no reply has told of."""
@@ -386,8 +367,6 @@ sa.Index("entity_history_by_change", entity_history.c.change)
 # What a memory states stands in the memory itself, by names. `mentions` says which entity each of these names means,
 # and `relations` is the same with entities in place of names. Both follow every change of the memory in its
 # transaction, and have no times of their own: a relation holds, and is known, as long as its memory is.
-
-__all__ = ["IS_USER", "entities", "entity_aliases", "entity_history", "mentions", "relations"]
 
 entity_aliases = sa.Table(
     "entity_aliases",

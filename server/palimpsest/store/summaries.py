@@ -11,19 +11,9 @@ import sqlalchemy as sa
 
 from palimpsest.core.models import LINK, Memory, Message, Scope, Summary
 from palimpsest.store.history import memories_at
-from palimpsest.store.memories import memories_by_id
-from palimpsest.store.messages import without_forgotten
-from palimpsest.store.rows import (
-    among,
-    is_living,
-    is_scope,
-    local_day,
-    minute_of,
-    sees,
-    to_memory,
-    to_message,
-    to_summary,
-)
+from palimpsest.store.memories import LAST_STATED, NEWEST, count_by_day, memories_by_id, read_memories
+from palimpsest.store.messages import LAST_SAID, newest_said, read_messages, without_forgotten
+from palimpsest.store.rows import among, count, is_living, is_scope, sees, to_summary
 from palimpsest.store.schema import (
     IS_SAID,
     history,
@@ -51,22 +41,19 @@ def put(conn: sa.Connection, summary_id: int, summary: Summary) -> None:
 
 def store(conn: sa.Connection, summary_id: int, of_memories: Mapping[str, int], message_ids: Sequence[str]) -> None:
     """Store what a summary rests on, and leave older ones as they are."""
-    rows = [{"kind": "message", "owner_id": message_id, "revision": 0} for message_id in dict.fromkeys(message_ids)]
-    rows += [
-        {"kind": "memory", "owner_id": memory_id, "revision": revision} for memory_id, revision in of_memories.items()
-    ]
-    if rows:
-        conn.execute(sa.insert(summary_sources), [{"summary_id": summary_id, **row} for row in rows])
+    owners = [("message", message_id, 0) for message_id in dict.fromkeys(message_ids)]
+    owners += [("memory", memory_id, revision) for memory_id, revision in of_memories.items()]
+    of_summary = sa.insert(summary_sources).values(summary_id=summary_id)
+    if rows := [{"kind": kind, "owner_id": owner, "revision": revision} for kind, owner, revision in owners]:
+        conn.execute(of_summary, rows)
 
 
 def _thin_out(conn: sa.Connection, newest_id: int, summary: Summary) -> None:
     of_kind = (is_scope(summaries, summary.scope), _same_subject(summary.kind), summaries.c.id != newest_id)
-    query = (
-        sa.select(summaries.c.id, summaries.c.created_at).where(*of_kind, has_sources()).order_by(summaries.c.id.desc())
-    )
+    query = sa.select(summaries.c.id, summaries.c.created_at).where(*of_kind, has_sources())
     kept = {f"{summary.created_at:%Y-%m}"}
     surplus: list[int] = []
-    for row in conn.execute(query).all():
+    for row in conn.execute(query.order_by(summaries.c.id.desc())).all():
         month = f"{row.created_at:%Y-%m}"
         if month in kept or len(kept) > KEPT_MONTHS:
             surplus.append(row.id)
@@ -122,22 +109,19 @@ def _rests_on(is_other: sa.ColumnElement[bool]) -> sa.ColumnElement[bool]:
     A message is forgotten with a memory that was learned from it.
     """
     of_summary = summary_sources.c.summary_id == summaries.c.id
-    of_memory = sa.and_(of_summary, summary_sources.c.kind == "memory")
-    of_message = sa.and_(of_summary, summary_sources.c.kind == "message")
-    with_memory = summary_sources.outerjoin(memories, memories.c.id == summary_sources.c.owner_id)
-    with_message = summary_sources.outerjoin(messages, messages.c.id == summary_sources.c.owner_id)
-    learned = summary_sources.join(memory_sources, memory_sources.c.message_id == summary_sources.c.owner_id).join(
+    owner, kind, is_forgotten = summary_sources.c.owner_id, summary_sources.c.kind, memories.c.is_forgotten.is_(True)
+    with_memory = summary_sources.outerjoin(memories, memories.c.id == owner)
+    with_message = summary_sources.outerjoin(messages, messages.c.id == owner)
+    learned = summary_sources.join(memory_sources, memory_sources.c.message_id == owner).join(
         memories, memories.c.id == memory_sources.c.memory_id
     )
-    is_gone = sa.or_(memories.c.id.is_(None), memories.c.is_forgotten.is_(True), is_other)
+    is_gone = sa.or_(memories.c.id.is_(None), is_forgotten, is_other)
     is_unsaid = sa.or_(messages.c.id.is_(None), messages.c.deleted_at.is_not(None))
+    of_summary = sa.select(owner).where(summary_sources.c.summary_id == summaries.c.id)
     return sa.or_(
-        sa.select(summary_sources.c.owner_id).select_from(with_memory).where(of_memory, is_gone).exists(),
-        sa.select(summary_sources.c.owner_id).select_from(with_message).where(of_message, is_unsaid).exists(),
-        sa.select(summary_sources.c.owner_id)
-        .select_from(learned)
-        .where(of_message, memories.c.is_forgotten.is_(True))
-        .exists(),
+        of_summary.select_from(with_memory).where(kind == "memory", is_gone).exists(),
+        of_summary.select_from(with_message).where(kind == "message", is_unsaid).exists(),
+        of_summary.select_from(learned).where(kind == "message", is_forgotten).exists(),
     )
 
 
@@ -258,16 +242,10 @@ def changed_behind(conn: sa.Connection, scope: Scope, summary: Summary) -> list[
     return [(memory, texts.get(memory.id, memory.text)) for memory in changed]
 
 
-def memories_behind(conn: sa.Connection, scope: Scope, kind: str) -> list[str]:
-    """Return the ids of the memories that the newest summary of exactly this scope and kind rests on."""
+def behind(conn: sa.Connection, scope: Scope, kind: str) -> tuple[Mapping[str, int], tuple[str, ...]]:
+    """Return what `read` does of the newest summary of exactly this scope and kind, if there is one."""
     row = conn.execute(_of_kind(scope, kind).limit(1)).one_or_none()
-    return [] if row is None else list(read(conn, row.id)[0])
-
-
-def messages_behind(conn: sa.Connection, scope: Scope, kind: str) -> list[str]:
-    """Return the ids of the messages that the newest summary of exactly this scope and kind rests on."""
-    row = conn.execute(_of_kind(scope, kind).limit(1)).one_or_none()
-    return [] if row is None else list(read(conn, row.id)[1])
+    return ({}, ()) if row is None else read(conn, row.id)
 
 
 def summaries_beyond(conn: sa.Connection, scope: Scope, prefix: str, base_id: int | None, limit: int) -> list[Summary]:
@@ -309,15 +287,13 @@ def count_changes_since(conn: sa.Connection, scope: Scope, log_number: int) -> i
 
 def memories_beyond(conn: sa.Connection, scope: Scope, base_id: int | None, limit: int) -> list[Memory]:
     """Return the newest living memories that the scope sees and a summary does not rest on, newest first."""
-    query = sa.select(memories).where(is_living(memories, scope), unread_by(base_id))
-    return [to_memory(row) for row in conn.execute(query.order_by(memories.c.seq.desc()).limit(limit))]
+    return read_memories(conn, is_living(memories, scope), unread_by(base_id), order=NEWEST, limit=limit)
 
 
 def memories_said(conn: sa.Connection, scope: Scope, since: datetime, until: datetime, limit: int) -> list[Memory]:
     """Return the newest living memories that were said from a time on until before another, newest first."""
-    query = sa.select(memories).where(is_living(memories, scope), *_between(memories.c.stated_at, since, until))
-    newest = query.order_by(memories.c.stated_at.desc(), memories.c.seq.desc())
-    return [to_memory(row) for row in conn.execute(newest.limit(limit))]
+    is_read = (is_living(memories, scope), _between(memories.c.stated_at, since, until))
+    return read_memories(conn, *is_read, order=LAST_STATED, limit=limit)
 
 
 def memories_of_time(conn: sa.Connection, scope: Scope, since: datetime, until: datetime, limit: int) -> list[Memory]:
@@ -325,10 +301,8 @@ def memories_of_time(conn: sa.Connection, scope: Scope, since: datetime, until: 
 
     When they were stored does not count: an import stores what was said years ago.
     """
-    said, happened = (_between(at, since, until) for at in (memories.c.stated_at, memories.c.happened_at))
-    query = sa.select(memories).where(is_living(memories, scope), sa.or_(sa.and_(*said), sa.and_(*happened)))
-    newest = query.order_by(memories.c.stated_at.desc(), memories.c.seq.desc())
-    return [to_memory(row) for row in conn.execute(newest.limit(limit))]
+    is_then = sa.or_(*(_between(at, since, until) for at in (memories.c.stated_at, memories.c.happened_at)))
+    return read_memories(conn, is_living(memories, scope), is_then, order=LAST_STATED, limit=limit)
 
 
 def messages_said(conn: sa.Connection, scope: Scope, since: datetime, until: datetime, limit: int) -> list[Message]:
@@ -336,23 +310,19 @@ def messages_said(conn: sa.Connection, scope: Scope, since: datetime, until: dat
 
     Pages of documents, and messages with a forgotten fact, are left out.
     """
-    query = sa.select(messages).where(_is_said(scope), *_between(messages.c.said_at, since, until))
-    newest = query.order_by(messages.c.said_at.desc(), messages.c.seq.desc()).limit(limit)
-    return without_forgotten(conn, [to_message(row) for row in conn.execute(newest)][::-1])
+    is_read = (_is_said(scope), _between(messages.c.said_at, since, until))
+    return without_forgotten(conn, read_messages(conn, *is_read, order=LAST_SAID, limit=limit)[::-1])
 
 
 def messages_of_session(conn: sa.Connection, scope: Scope, session_id: str, limit: int) -> list[Message]:
     """Return the newest living messages of a conversation, in order. Those with a forgotten fact are left out."""
-    query = sa.select(messages).where(_is_said(scope), messages.c.session_id == session_id)
-    newest = query.order_by(messages.c.seq.desc()).limit(limit)
-    return without_forgotten(conn, [to_message(row) for row in conn.execute(newest)][::-1])
+    return newest_said(conn, limit, is_living(messages, scope), messages.c.session_id == session_id)
 
 
 def last_session(conn: sa.Connection, scope: Scope) -> str:
     """Return the id of the conversation with the newest message, or "" if there is none."""
     query = sa.select(messages.c.session_id).where(_is_said(scope))
-    newest = query.order_by(messages.c.said_at.desc(), messages.c.seq.desc()).limit(1)
-    return conn.execute(newest).scalar_one_or_none() or ""
+    return conn.execute(query.order_by(*LAST_SAID).limit(1)).scalar_one_or_none() or ""
 
 
 def dates_with_something_said(
@@ -362,54 +332,47 @@ def dates_with_something_said(
 
     They are days in a zone.
     """
-    days: set[str] = set()
-    for at, lives in ((memories.c.stated_at, is_living(memories, scope)), (messages.c.said_at, _is_said(scope))):
-        minute = minute_of(at)
-        minutes = conn.execute(sa.select(minute).where(lives, *_between(at, since, until)).distinct()).scalars()
-        days.update(local_day(each, zone) for each in minutes)
+    said = ((memories.c.stated_at, is_living(memories, scope)), (messages.c.said_at, _is_said(scope)))
+    days = {day for at, lives in said for day in count_by_day(conn, at, zone, lives, _between(at, since, until))}
     return sorted(days, reverse=True)
 
 
 def count_said(conn: sa.Connection, scope: Scope, since: datetime, until: datetime) -> int:
     """Return how many living memories and messages were said from a time on until before another."""
-    of_memories = sa.select(sa.func.count()).where(
-        is_living(memories, scope), *_between(memories.c.stated_at, since, until)
-    )
-    of_messages = sa.select(sa.func.count()).where(_is_said(scope), *_between(messages.c.said_at, since, until))
-    return conn.execute(of_memories).scalar_one() + conn.execute(of_messages).scalar_one()
+    of_memories = count(conn, is_living(memories, scope), _between(memories.c.stated_at, since, until))
+    return of_memories + count(conn, _is_said(scope), _between(messages.c.said_at, since, until))
 
 
 def count_said_since(conn: sa.Connection, scope: Scope, last: Summary, since: datetime, until: datetime) -> int:
     """Return how many memories and messages of a time were stored or reworded after a summary was written."""
-    of_memories = sa.select(sa.func.count()).where(
-        is_living(memories, scope), *_between(memories.c.stated_at, since, until), reworded_since(sa.literal(last.seq))
-    )
-    of_messages = sa.select(sa.func.count()).where(
-        _is_said(scope), *_between(messages.c.said_at, since, until), messages.c.created_at > last.created_at
-    )
-    return conn.execute(of_memories).scalar_one() + conn.execute(of_messages).scalar_one()
+    of_time = _is_said(scope), _between(messages.c.said_at, since, until)
+    return _count_newer(conn, scope, last, _between(memories.c.stated_at, since, until), *of_time)
 
 
 def count_in_session_since(conn: sa.Connection, scope: Scope, last: Summary, session_id: str) -> int:
     """Return how many memories and messages of a conversation were stored or reworded after a summary was written."""
     of_session = (_is_said(scope), messages.c.session_id == session_id)
     cited = sa.select(memory_sources.c.memory_id).join(messages, messages.c.id == memory_sources.c.message_id)
-    is_cited = memories.c.id.in_(cited.where(*of_session))
-    of_memories = sa.select(sa.func.count()).where(
-        is_living(memories, scope), is_cited, reworded_since(sa.literal(last.seq))
-    )
-    of_messages = sa.select(sa.func.count()).where(*of_session, messages.c.created_at > last.created_at)
-    return conn.execute(of_memories).scalar_one() + conn.execute(of_messages).scalar_one()
+    return _count_newer(conn, scope, last, memories.c.id.in_(cited.where(*of_session)), *of_session)
+
+
+def _count_newer(
+    conn: sa.Connection,
+    scope: Scope,
+    last: Summary,
+    of_memories: sa.ColumnElement[bool],
+    *of_messages: sa.ColumnElement[bool],
+) -> int:
+    reworded = count(conn, is_living(memories, scope), of_memories, reworded_since(sa.literal(last.seq)))
+    return reworded + count(conn, *of_messages, messages.c.created_at > last.created_at)
 
 
 def _is_said(scope: Scope) -> sa.ColumnElement[bool]:
     return sa.and_(is_living(messages, scope), IS_SAID)
 
 
-def _between(
-    column: sa.ColumnElement[datetime], since: datetime, until: datetime
-) -> tuple[sa.ColumnElement[bool], ...]:
-    return column >= since, column < until
+def _between(column: sa.ColumnElement[datetime], since: datetime, until: datetime) -> sa.ColumnElement[bool]:
+    return sa.and_(column >= since, column < until)
 
 
 def has_corrections_since(conn: sa.Connection, scope: Scope, log_number: int) -> bool:

@@ -12,9 +12,10 @@ import sqlalchemy as sa
 
 from palimpsest.core.clock import exact_iso
 from palimpsest.core.models import Scope
+from palimpsest.store import memories as memory_queries
 from palimpsest.store.history import hints_of
 from palimpsest.store.links import content_words
-from palimpsest.store.rows import Query, among, listed, local_day, minute_of, scope_values, sees, to_scope
+from palimpsest.store.rows import Query, among, listed, scope_values, sees, to_scope
 from palimpsest.store.schema import history, memories, memory_sources, memory_uses, messages, recalled, recalls
 
 # How often and when memories were used, and what else says how well they are remembered.
@@ -258,13 +259,8 @@ def recalls_of(
 
 def count_by_day(conn: sa.Connection, scope: Scope, since: datetime) -> Counter[str]:
     """Return how many searches a scope sees of each day from a time on, in its zone. A key is "2026-11-21"."""
-    minute = minute_of(recalls.c.at)
-    is_seen = sa.and_(sees(recalls, scope), recalls.c.all_projects.is_(False))
-    query = sa.select(minute, sa.func.count()).where(recalls.c.at >= since, is_seen).group_by(minute)
-    days: Counter[str] = Counter()
-    for each, number in conn.execute(query):
-        days[local_day(each, since.tzinfo)] += number
-    return days
+    is_seen = (sees(recalls, scope), recalls.c.all_projects.is_(False))
+    return memory_queries.count_by_day(conn, recalls.c.at, since.tzinfo, recalls.c.at >= since, *is_seen)
 
 
 def has_outdated(conn: sa.Connection, since: datetime | None) -> bool:
