@@ -524,7 +524,9 @@ def _chosen_from_list(settings: Settings, given: _Given) -> ModelChoice:
 def _endpoint(settings: Settings, given: _Given) -> ModelChoice:
     """Return an endpoint; what the options leave open is asked for, or with `yes` as it is. Raises InputError."""
     config = settings.llm.config
-    url = given.base_url or _asked("Base URL", settings.llm_endpoint.base_url or configuration.OPENAI_URL, given)
+    url = given.base_url or _asked(
+        "Base URL", settings.endpoint_of(settings.llm.config).base_url or configuration.OPENAI_URL, given
+    )
     model = given.model or _asked("Model", config.model, given)
     return configuration.ModelChoice("openai", model, url.rstrip("/"), _key(url, given))
 
