@@ -11,8 +11,7 @@ from sqlalchemy import Connection
 
 from palimpsest.core.models import USER_NAME, Decision, Event, Fact, NamedEntity, Scope, name_key
 from palimpsest.llm.user_name import is_about_user
-from palimpsest.store.graph import entity_edits
-from palimpsest.store.graph.entity_edits import known_types, outdated_keys, unnamed_memories
+from palimpsest.store.graph.entity_edits import known_types, unnamed_memories
 from palimpsest.store.ledger import Ledger
 from palimpsest.store.memories import memories_telling_name, name_of_user
 from palimpsest.text.names.known_names import name_candidates, told_self_name
@@ -103,19 +102,12 @@ class Naming:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._last = 0
-        self._has_keys = False
 
     def run(self, stopped: Callable[[], bool]) -> bool:
         """Name memories until none waits or `stopped` says so, and return whether none waits.
 
-        Keys of names that were made by older rules are renewed before. Blocking. Raises LedgerError.
+        Blocking. Raises LedgerError.
         """
-        if not self._has_keys:
-            with self._ledger.read() as conn:
-                outdated = outdated_keys(conn)
-            if outdated:
-                self._ledger.run(entity_edits.renew_keys, outdated)
-            self._has_keys = True
         while not stopped():
             with self._ledger.read() as conn:
                 batch = unnamed_memories(conn, self._last, BATCH)
