@@ -13,15 +13,13 @@ from typing import Any
 import pytest
 
 from loopback import OpenAIServer
-from palimpsest.admin import import_file
 from palimpsest.core.errors import InputError, MemoryNotFoundError
 from palimpsest.core.models import Edit, NamedEntity, Provenance, Relation, Scope, Undo
 from palimpsest.memory import Memory
 from palimpsest.store.transfer import ITEM_TYPES
-from tests.support.command_line import palimpsest, palimpsest_json, palimpsest_process
-from tests.support.exports import CutOffError, Interrupted, exported, exporting
+from tests.support.exports import exported, exporting
 from tests.support.graph_rows import LIVES, change_stating, store_stating
-from tests.support.ledger_access import ignore_progress, ledger_faults, second_writer, store_memory, store_messages
+from tests.support.ledger_access import ignore_progress, ledger_faults, store_memory, store_messages
 from tests.support.ledger_files import search_texts, table_rows
 from tests.support.memory import ALICE, StoppedClock, add_text, llm_settings, memory_in
 from tests.support.watched_embedder import watched
@@ -203,24 +201,6 @@ def time_in_log(edits: Any, share: float) -> datetime:
     return edits[int(len(edits) * share)].made_at
 
 
-@pytest.mark.nightly
-async def test_an_imported_summary_is_not_shown_if_anything_was_deleted(tmp_path: Path) -> None:
-    """Guards against a summary that quotes what was forgotten. The file is longer than a batch of the import."""
-    with OpenAIServer([json.dumps({"summary": "Mark drinks."}), json.dumps({"summary": "Plays chess."})]) as server:
-        llm = llm_settings(server.base_url)
-        async with memory_in(tmp_path / "here", llm=llm) as memory:
-            drinks = await add_text(memory, "Mark drinks")
-            await memory.summary(ALICE)
-            await memory.delete(ALICE, [drinks])
-            for number in range(import_file.BATCH + 1):
-                store_memory(memory, f"User plays chess on board {number}")
-            file = tmp_path / "alice.jsonl"
-            file.write_bytes(await exported(memory))
-        async with memory_in(tmp_path / "there", llm=llm) as memory:
-            await memory.care.import_file(ALICE, file, ignore_progress)
-            assert (await memory.summary(ALICE)).text == "Plays chess."
-
-
 async def test_an_undone_edit_stays_undone_after_an_import(tmp_path: Path) -> None:
     """Guards undo after an import: it skips the edit that was undone before the export."""
     clock = StoppedClock()
@@ -274,37 +254,6 @@ async def test_only_unknown_items_are_imported(tmp_path: Path) -> None:
         assert (await there.history(ALICE, new))[1][0].sources == ("m1",)
         assert len((await there.history(BOB, other))[1]) == 1
     assert ledger_faults(tmp_path / "there" / "ledger.db") == []
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("cut", [2, 6, 10])
-async def test_an_interrupted_import_continues_to_the_same_result(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut: int
-) -> None:
-    """Guards a large import against a power cut: run again, it ends as a single run does, still as one edit."""
-    monkeypatch.setattr(import_file, "BATCH", 2)
-    here = await full_memory(tmp_path / "here")
-    file = tmp_path / "alice.jsonl"
-    file.write_bytes(here.export)
-    async with memory_in(tmp_path / "once", here.clock) as memory:
-        await memory.care.import_file(ALICE, file, ignore_progress)
-    async with memory_in(tmp_path / "twice", here.clock) as memory:
-        with pytest.raises(CutOffError):
-            await memory.care.import_file(ALICE, file, Interrupted(cut))
-        assert sum(len(table_rows(tmp_path / "twice" / "ledger.db")[table]) for table in ("messages", "entities")) > 0
-        store_memory(memory, "Bob came in between", scope=BOB)
-        with pytest.raises(CutOffError):
-            await memory.care.import_file(ALICE, file, Interrupted(cut + 2))
-        await memory.care.import_file(ALICE, file, ignore_progress)
-        assert await exported(memory) == here.export
-        assert len(await search_texts(memory, "harp")) > 0
-        before = table_rows(tmp_path / "twice" / "ledger.db")
-        again = await memory.care.import_file(ALICE, file, ignore_progress)
-        assert sum(again.new.values()) == 0
-        assert table_rows(tmp_path / "twice" / "ledger.db") == before
-    assert ledger_faults(tmp_path / "twice" / "ledger.db") == []
-    keys = [row["key"] for row in table_rows(tmp_path / "twice" / "ledger.db", "meta")["meta"]]
-    assert not [key for key in keys if key.startswith("import")], "a finished import leaves no bookkeeping"
 
 
 def changed(**parts: Any) -> Callable[[dict[str, Any]], Any]:
@@ -373,26 +322,6 @@ async def test_a_damaged_line_is_named_and_nothing_at_all_is_stored(tmp_path: Pa
         assert not (tmp_path / "there" / "backups").exists()
 
 
-@pytest.mark.nightly
-async def test_a_dry_run_counts_the_items_and_stores_nothing(tmp_path: Path) -> None:
-    """Guards the preview: its numbers are those of the import that follows."""
-    here = await full_memory(tmp_path / "here")
-    file = tmp_path / "alice.jsonl"
-    file.write_bytes(here.export)
-    async with memory_in(tmp_path / "there", here.clock) as memory:
-        store_memory(memory, "user lives in LYON")
-        before = table_rows(tmp_path / "there" / "ledger.db", "meta", "changes")
-        would = await memory.care.import_file(ALICE, file, ignore_progress, dry_run=True)
-        assert table_rows(tmp_path / "there" / "ledger.db", "meta", "changes") == before
-        assert not (tmp_path / "there" / "backups").exists()
-        assert would.examples[0] == "(deleted) My sister plays the harp"
-        assert (len(would.examples), would.deleted) == (5, 4)
-        assert would.known == {"alias": 0, "conversation": 0, "entity": 0, "message": 0, "memory": 1, "summary": 0}
-        done = await memory.care.import_file(ALICE, file, ignore_progress)
-        assert (done.format, done.new, done.known) == ("palimpsest", would.new, would.known)
-        assert done.backup is not None, "the ledger as it was before the import"
-
-
 async def test_items_of_another_user_of_the_ledger_are_refused(tmp_path: Path) -> None:
     """Guards two users of one ledger: ids are unique, and no memory cites another user's messages."""
     async with memory_in(tmp_path) as memory:
@@ -407,25 +336,6 @@ async def test_items_of_another_user_of_the_ledger_are_refused(tmp_path: Path) -
         await memory.care.import_file(BOB, tmp_path / "alice.jsonl", ignore_progress)
         assert [item.text for item in (await memory.scope_contents(BOB)).memories] == ["User bakes"]
         assert await search_texts(memory, "bakes", ALICE) == []
-
-
-@pytest.mark.nightly
-def test_the_commands_move_a_memory_from_one_folder_to_another(tmp_path: Path) -> None:
-    """Guards export and import on the command line: the same bytes come out again, and a second import is empty."""
-    here, there = tmp_path / "here", tmp_path / "there"
-    for folder in (here, there):
-        folder.mkdir()
-    with second_writer(here / "data") as sneak:
-        sneak(STRANGE)
-    assert "exported 1 item to" in palimpsest(here, "export", str(tmp_path / "alice.jsonl"))
-    done = palimpsest_json(there, "import", str(tmp_path / "alice.jsonl"))
-    assert (done["format"], done["new"]["memory"], done["known"]["memory"]) == ("palimpsest", 1, 0)
-    assert palimpsest_process(there, "export", "-") == (tmp_path / "alice.jsonl").read_text("utf-8")
-    printed = palimpsest(there, "import", str(tmp_path / "alice.jsonl"), "--dry-run")
-    assert "alice.jsonl (palimpsest): would import nothing; already known: 1 memory" in printed
-    assert "undoes this import" not in palimpsest(there, "import", str(tmp_path / "alice.jsonl"))
-    missing = palimpsest(there, "import", "alice.zip", code=1)
-    assert missing == "error: there is no file alice.zip. Nothing was imported\n"
 
 
 async def test_an_import_does_not_wait_for_vectors(tmp_path: Path) -> None:

@@ -151,23 +151,6 @@ async def test_a_move_that_was_killed_is_refused_and_goes_on(
     assert await exports(tmp_path / "there", database, clock) == await exports(tmp_path / "here", here, clock)
 
 
-@pytest.mark.usefixtures("filled")
-@pytest.mark.nightly
-async def test_a_move_back_that_was_killed_is_refused_and_goes_on(
-    tmp_path: Path, database: SecretStr, clock: StoppedClock
-) -> None:
-    """Guards the other direction: the unfinished file is not opened, and the next move completes it."""
-    here, back = file_of(tmp_path / "here"), file_of(tmp_path / "back")
-    moved(tmp_path / "here", here, database, clock)
-    for stage, number in STAGES:
-        killed_while_moving(tmp_path / "there", database, back, stage, number)
-        with pytest.raises(LedgerError, match="run the same palimpsest move again"):
-            open_ledger(back, clock)
-    moved(tmp_path / "there", database, back, clock)
-    assert digests(back, without=NEW) == digests(database, without=NEW)
-    assert ledger_faults(back) == []
-
-
 async def write_meanwhile(folder: Path, clock: StoppedClock, filled: Filled) -> None:
     """Store, change, delete and purge while a ledger is moved."""
     async with memory_in(folder, clock) as memory:
@@ -199,23 +182,6 @@ async def test_what_is_written_meanwhile_is_in_the_copy(
     done = move_ledger(settings_for(here, file_of(here)), database, writing, clock)
     assert done.rows["memories"] == 13
     assert digests(database, without=NEW) == digests(file_of(here), without=NEW)
-
-
-@pytest.mark.nightly
-@pytest.mark.usefixtures("filled")
-async def test_batches_that_were_copied_are_not_written_again(
-    tmp_path: Path, database: SecretStr, clock: StoppedClock, postgres: PostgresStore
-) -> None:
-    """Guards a large move that broke off: the rows that are there already stay the rows that they are."""
-    here = file_of(tmp_path / "here")
-    name = database.get_secret_value().rpartition("/")[2]
-    versions = "SELECT ctid::text, xmin::text FROM memories ORDER BY seq"
-    killed_while_moving(tmp_path / "here", here, database, "comparing", 0)
-    with postgres.cluster.administrator(name) as conn:
-        before = conn.execute(versions).fetchall()
-    moved(tmp_path / "here", here, database, clock)
-    with postgres.cluster.administrator(name) as conn:
-        assert conn.execute(versions).fetchall() == before
 
 
 async def test_what_postgresql_cannot_store_is_named(tmp_path: Path, database: SecretStr, clock: StoppedClock) -> None:

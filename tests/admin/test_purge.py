@@ -166,17 +166,6 @@ async def test_a_backup_with_a_very_short_text_is_named_too(tmp_path: Path) -> N
 
 
 @pytest.mark.nightly
-async def test_a_backup_made_after_a_purge_does_not_count_as_holding_it(tmp_path: Path) -> None:
-    """Guards good backups: the id of a purged message may stay as the id of its session, which reveals nothing."""
-    async with memory_in(tmp_path) as memory:
-        first, _ = await store_messages(memory, ("user", ASKED), ("user", "I bake rye bread"))
-        await memory.care.purge(ALICE, [first.id], and_backups=False)
-        back_up(memory.settings, None, memory.engine.clock)
-        other = store_memory(memory, "User bakes rye bread")
-        assert (await memory.care.purge(ALICE, [other], and_backups=False)).backups == ()
-
-
-@pytest.mark.nightly
 async def test_a_text_of_many_pages_is_erased_and_its_traces_are_found(tmp_path: Path) -> None:
     """Guards the proof: the search of the files finds a long text although pages split it."""
     async with memory_in(tmp_path) as memory:
@@ -237,22 +226,6 @@ async def test_another_memory_from_a_purged_message_stays_without_it(tmp_path: P
         await memory.restore(ALICE, deleted)
         assert "User has a sister" in await search_texts(memory, "sister")
     assert files_with_part_of(tmp_path, ASKED, FIRST) == set()
-    assert ledger_faults(tmp_path / "ledger.db") == []
-
-
-@pytest.mark.nightly
-async def test_deleted_and_replaced_items_are_purged_by_id_too(tmp_path: Path) -> None:
-    """Guards the erasure of deleted memories and messages, which are still stored."""
-    async with memory_in(tmp_path) as memory:
-        deleted, old = store_memory(memory, FIRST), store_memory(memory, SECOND)
-        (message,) = await store_messages(memory, ("user", ASKED))
-        new = (await memory.add_text(ALICE, "The lantern is lost", replaces=[old])).outcomes[0].memory.id
-        await memory.delete(ALICE, [deleted, message.id])
-        done = await memory.care.purge(ALICE, [deleted, old, message.id], and_backups=False)
-        assert done.clean
-        assert set(done.erased.memory_ids) == {deleted, old}
-        assert [memory.id for memory in (await memory.scope_contents(ALICE)).memories] == [new]
-    assert files_with_part_of(tmp_path, FIRST, SECOND, ASKED) == set()
     assert ledger_faults(tmp_path / "ledger.db") == []
 
 

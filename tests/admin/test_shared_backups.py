@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import stat
 from contextlib import closing
 from pathlib import Path
@@ -16,7 +15,6 @@ from palimpsest.core.models import Scope
 from palimpsest.core.settings import Settings
 from palimpsest.store import verify
 from palimpsest.store.ledger import open_ledger
-from tests.support.command_line import palimpsest
 from tests.support.ledger_access import ignore_progress, ledger_faults, store_memory
 from tests.support.ledger_files import search_texts
 from tests.support.memory import ALICE, StoppedClock, memory_in
@@ -98,22 +96,3 @@ async def test_what_cannot_be_restored_changes_nothing(
             restore(settings, tmp_path / "file" / "ledger.db", clock)
         assert digests(database) == before
         assert "User bakes bread" in await search_texts(memory, "What does the user bake?")
-
-
-@pytest.mark.nightly
-async def test_an_import_and_the_commands_make_backups(tmp_path: Path, database: SecretStr) -> None:
-    """Guards those who rely on a backup: an import makes one first, and the commands find it and take it."""
-    there = {"PALIMPSEST_LEDGER_URL": database.get_secret_value()}
-    palimpsest(tmp_path, "add", "User bakes bread", settings=there)
-    (tmp_path / "notes.jsonl").write_text(
-        json.dumps({"type": "entity", "name": "Ana", "entityType": "person", "observations": ["likes tea"]}) + "\n"
-    )
-    said = palimpsest(tmp_path, "import", str(tmp_path / "notes.jsonl"), settings=there)
-    (backup,) = (tmp_path / "data" / "backups").glob("*-before-import-*.db")
-    assert f"palimpsest restore {backup}" in said
-    assert "Ana" in palimpsest(tmp_path, "list", settings=there)
-    assert "restored 1 memory" in palimpsest(tmp_path, "restore", "--yes", str(backup), settings=there)
-    listed = palimpsest(tmp_path, "list", settings=there)
-    assert "Ana" not in listed
-    assert "User bakes bread" in listed
-    assert "backed up 1 memory" in palimpsest(tmp_path, "backup", settings=there)

@@ -52,32 +52,6 @@ def test_a_search_shows_why_each_hit_was_found_and_what_it_leaves_out(tmp_path: 
     assert wrong.startswith("error: min_score: ")
 
 
-@pytest.mark.nightly
-def test_a_long_text_is_cut_and_its_history_has_all_of_it(tmp_path: Path) -> None:
-    """Guards the terminal from a page of text, and the way to that page, for a memory and for a message."""
-    said = [f"{name} " + "stirs the stew. " * 4_000 + f"Then {name} sleeps." for name in ("Ana", "Ben")]
-    messages = [{"role": "user", "content": text} for text in said]
-    (tmp_path / "chat.json").write_text(json.dumps(messages), "utf-8")
-    palimpsest(tmp_path, "learn", "chat.json")
-    printed = palimpsest(tmp_path, "search", "Who stirs the stew?")
-    assert printed.count("sleeps") == 0, "in a table both are cut"
-    assert printed.count("… (64,020 characters)") == 2
-    assert len(printed) < 2_000
-    assert "palimpsest get ID prints all of it" in printed
-    hit = palimpsest_json(tmp_path, "search", "Who stirs the stew?")["results"][1]
-    history = palimpsest_json(tmp_path, "history", hit["id"])
-    assert history["memory"] in said
-    assert hit["length"] == len(history["memory"])
-    assert palimpsest_json(tmp_path, "get", hit["id"])["text"] == history["memory"]
-    for command in ("history", "get"):
-        assert "sleeps" in palimpsest(tmp_path, command, hit["id"])
-    note = "A note: " + "stir the stew. " * 100
-    added = palimpsest(tmp_path, "add", note)
-    assert "… (1,507 characters)" in added
-    assert len(added) < 500
-    assert palimpsest_json(tmp_path, "list")["results"][0]["text"] == note.strip()
-
-
 def test_advice_and_errors_name_commands_and_no_tools(tmp_path: Path) -> None:
     """Guards a person at a terminal from the names of tools, which only agents can call."""
     palimpsest(tmp_path, "add", "User's dog Rex is old")
@@ -92,27 +66,6 @@ def test_advice_and_errors_name_commands_and_no_tools(tmp_path: Path) -> None:
     ]
     for text in (similar, undone, *errors):
         assert not [tool for tool in TOOL_NAMES if tool in text]
-
-
-@pytest.mark.nightly
-def test_a_conversation_is_learnt_and_answers_questions(tmp_path: Path) -> None:
-    """Guards the README's first command, on JSON, JSON lines and an object with messages."""
-    messages = [
-        {"role": "user", "name": "Ana", "content": "The offsite is in Lisbon this year", "at": "2026-05-01T10:00:00Z"},
-        {"role": "user", "name": "Ben", "content": "I will bring my guitar", "at": "2026-05-01T10:01:00Z"},
-    ]
-    texts = {
-        "list.json": json.dumps(messages),
-        "object.json": json.dumps({"messages": messages}),
-        "lines.jsonl": "\n".join(json.dumps(message) for message in messages),
-    }
-    for name, text in texts.items():
-        (tmp_path / name).write_text(text, "utf-8")
-        printed = palimpsest(tmp_path, "learn", "--temporary", name, "--ask", "Where is the team retreat?")
-        assert "learned 2 messages and 0 facts" in printed
-        assert "found by" not in printed, "they are embedded before they are asked for"
-        assert "Lisbon" in printed.split("team retreat?", 1)[1]
-    assert palimpsest_json(tmp_path, "search", "offsite")["results"] == []
 
 
 FILES = [case for case in FORMS if case.get("file_only") or case["form"].startswith(("LangChain", "ShareGPT", "odd"))]

@@ -11,7 +11,6 @@ import pytest
 
 from loopback import OpenAIServer
 from tests.support.command_line import palimpsest, palimpsest_json, palimpsest_process
-from tests.support.mcp_client import TOOL_NAMES
 from tests.support.memory import llm_settings
 
 CHANGES_AS = "import pathlib, sys; file = pathlib.Path(sys.argv[1]); file.write_text({!r}, 'utf-8')"
@@ -168,59 +167,6 @@ def test_everything_is_deleted_only_after_a_yes(tmp_path: Path) -> None:
     assert "unchanged: nothing is stored" in palimpsest(tmp_path, "delete", "--all")
     palimpsest(tmp_path, "undo")
     assert len(palimpsest_json(tmp_path, "list")["results"]) == 2
-
-
-SECRET = "sk-" + "a1B2c3D4" * 6
-
-
-ONE = ("--metadata", "from=a book")
-"""A long text with metadata is one memory. Without, it would be a document."""
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("as_json", [(), ("--json",)], ids=["text", "json"])
-def test_every_reply_and_error_of_these_commands_names_commands(tmp_path: Path, as_json: tuple[str, ...]) -> None:
-    """Guards a person from the names of tools, in each text that an agent would read them in."""
-    long = added(tmp_path, "Rex sleeps. " * 1_500, *ONE)
-    old = added(tmp_path, "Ana lives in Nice")
-    new = added(tmp_path, "Ana lives in Lyon", "--replaces", old)
-    gone = added(tmp_path, "Ben is tall")
-    palimpsest(tmp_path, "delete", gone)
-    for text in ("one", "two", "three"):
-        palimpsest(tmp_path, "add", f"Rex has {text} long tails. " * 600, *ONE)
-    printed = [
-        palimpsest(tmp_path, *command, *as_json)
-        for command in (
-            ("list",),
-            ("search", "Rex sleeps"),
-            ("add", "Rex sleeps. " * 1_400, *ONE),
-            ("delete", long),
-            ("undelete", long),
-            ("get", new),
-            ("history", new),
-            ("delete", "--all", "--yes"),
-            ("undo",),
-        )
-    ]
-    printed += [
-        palimpsest(tmp_path, *command, code=1)
-        for command in (
-            ("edit", gone, "x"),
-            ("edit", "00000000", "x"),
-            ("edit", f"{long},{new}", "x"),
-            ("add", "x", "--replaces", gone),
-            ("add", "x", "--replaces", old),
-            ("add", SECRET),
-            ("add", "x" * 20_001),
-            ("list", "--filter", "project=web"),
-            ("list", "--filter", "kind=recipe"),
-            ("list", "--filter", "a", "--cursor", "x"),
-            ("undo", "--edit", "99"),
-            ("summary", "--kind", "x"),
-        )
-    ]
-    for text in printed:
-        assert not [word for word in (*TOOL_NAMES, "restore=true", "refresh=", "replaces=[") if word in text]
 
 
 def test_a_model_gives_old_memories_hints_that_one_undo_takes_back(tmp_path: Path) -> None:

@@ -112,23 +112,6 @@ def test_characters_that_the_encoding_lacks_are_escaped(tmp_path: Path, encoding
 
 
 @pytest.mark.nightly
-@OUTPUTS
-def test_without_any_output_the_exit_code_tells_a_write_from_a_failure(tmp_path: Path, output: Output) -> None:
-    """Guards `palimpsest add … 2>&1 | true`, where nothing can be said."""
-
-    def exit_code(*arguments: str) -> int:
-        command = [sys.executable, "-m", "palimpsest", *arguments]
-        with output() as lost:
-            return subprocess.run(
-                command, env=clean_environment(tmp_path), stdout=lost, stderr=lost, check=False, timeout=120
-            ).returncode
-
-    assert exit_code("add", "User likes tea") == LOST_OUTPUT
-    assert exit_code("add", "") == 1
-    assert len(palimpsest_json(tmp_path, "list")["results"]) == 1
-
-
-@pytest.mark.nightly
 def test_without_standard_output_the_work_is_done(tmp_path: Path) -> None:
     """Guards a command that is started with its standard output closed."""
     done = subprocess.run(

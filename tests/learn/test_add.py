@@ -282,13 +282,6 @@ class TestWithoutAModel:
             (hit,) = (await memory.list(ALICE)).hits
         assert hit.at == first
 
-    async def test_a_known_fact_gets_new_metadata(self, tmp_path: Path) -> None:
-        """The caller's metadata is kept if the text is known already."""
-        async with memory_in(tmp_path) as memory:
-            await memory.add_text(ALICE, "User likes tea", metadata={"a": 1})
-            (change,) = (await memory.add_text(ALICE, "User likes tea", metadata={"b": 2})).outcomes
-        assert (change.event, change.memory.metadata) == (Event.UPDATE, {"a": 1, "b": 2})
-
     async def test_a_known_text_that_replaces_a_memory_names_that_memory(self, tmp_path: Path) -> None:
         """A memory was superseded, so the reply is not "unchanged"."""
         async with memory_in(tmp_path) as memory:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 import threading
-from collections.abc import AsyncGenerator, Callable, Generator
-from contextlib import ExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,75 +14,30 @@ import anyio
 import pytest
 
 from loopback import OpenAIServer
-from palimpsest.core.models import Decision, Edit, Event, Fact, Message, Scope, Undo
+from palimpsest.core.models import Decision, Edit, Event, Fact, Message, Undo
+from palimpsest.learn.commit import WriteResult
 from palimpsest.memory import Memory
 from tests.support.ledger_access import ledger_in, stored_rows, write_elsewhere, writing
-from tests.support.memory import ALICE, add_text, memory_in, memory_texts, messages_from
+from tests.support.memory import ALICE, StoppedClock, add_text, llm_settings, memory_in, memory_texts, messages_from
 from tests.support.scripted_model import facts_reply, given, is_extraction, memory_with, reply_to_decide
-from tests.support.stores import Store, ledger_variables
 
 pytestmark = pytest.mark.anyio
 
 PATIENCE = 60.0
 """After this many seconds a gate that no second request reaches is a failure."""
 
-PEER = """
-import json, sys
-from datetime import timedelta
-from pathlib import Path
-import anyio
-from tests.support.memory import StoppedClock, llm_settings, memory_in, messages_from
-from palimpsest.core.models import Scope
-
-async def main():
-    clock = StoppedClock()
-    clock.forward(minutes=int(sys.argv[3]))
-    async with memory_in(Path(sys.argv[1]), clock, llm=llm_settings(sys.argv[2])) as memory:
-        await memory.search(Scope("nobody"), "is everything loaded?")
-        print("ready", flush=True)
-        for line in sys.stdin:
-            call = json.loads(line)
-            scope, done = Scope(call["user"]), []
-
-            async def add(text):
-                done.append(await memory.add_text(scope, text, infer=call["infer"]))
-
-            async with anyio.create_task_group() as tasks:
-                for text in call.get("texts", ()):
-                    tasks.start_soon(add, text)
-            if "messages" in call:
-                messages = messages_from(*call["messages"], scope=scope, at=clock.at)
-                done.append(await memory.add_messages(messages, infer=call["infer"]))
-            print(json.dumps({
-                "events": [change.event for result in done for change in result.outcomes],
-                "notes": [note for result in done for note in result.notes],
-                "kept": sum(result.kept_messages for result in done),
-            }), flush=True)
-
-anyio.run(main)
-"""
-"""Another process on the same memory. It carries out each line it reads, texts in threads, and prints the results."""
-
 
 @dataclass
 class Pair:
-    """Two processes with one memory and one model. Two requests with the name of a gate wait for each other."""
+    """Two servers with one memory and one model. Two requests with the name of a gate wait for each other."""
 
     folder: Path
     server: OpenAIServer = field(init=False)
-    peers: list[subprocess.Popen[str]] = field(default_factory=list[subprocess.Popen[str]])
+    memories: list[Memory] = field(default_factory=list[Memory])
     gates: dict[str, threading.Barrier] = field(default_factory=dict[str, threading.Barrier])
 
     def __post_init__(self) -> None:
         self.server = OpenAIServer(self.chat)
-
-    def ask(self, *calls: dict[str, Any], infer: bool | None = None) -> list[dict[str, Any]]:
-        """Send each process its request at the same moment and return their replies."""
-        for peer, call in zip(self.peers, calls, strict=True):
-            assert peer.stdin is not None
-            peer.stdin.write(json.dumps({"infer": infer, **call}) + "\n")
-            peer.stdin.flush()
-        return [json.loads(_line(peer)) for peer in self.peers]
 
     def chat(self, request: dict[str, Any]) -> str:
         """Answer a request. Two requests with the name of a gate in them are answered when both have arrived."""
@@ -97,72 +49,87 @@ class Pair:
             return facts_reply(f"User has a cat, as {threading.get_ident()} words it")
         return reply_to_decide(request)
 
-    def stored(self, user: str) -> tuple[list[str], list[Edit], list[Message]]:
-        """Return the texts of a user's memories, every edit, and the messages."""
-        stored = stored_rows(self.folder, Scope(user))
+    async def add_texts(self, *texts: Sequence[str], infer: bool | None = None) -> list[WriteResult]:
+        """Add texts to the first memory and others to the second, all at the same moment."""
+        calls = [
+            partial(at.add_text, ALICE, text, infer=infer)
+            for at, of in zip(self.memories, texts, strict=True)
+            for text in of
+        ]
+        return await _at_once(calls)
+
+    async def add_messages(self, *said: dict[str, Any], infer: bool | None = None) -> list[WriteResult]:
+        """Send each memory the same messages at the same moment."""
+        return await _at_once(
+            [partial(at.add_messages, messages_from(*said, at=at.engine.clock()), infer=infer) for at in self.memories]
+        )
+
+    def stored(self) -> tuple[list[str], list[Edit], list[Message]]:
+        """Return the texts of the memories, every edit, and the messages."""
+        stored = stored_rows(self.folder, ALICE)
         return [memory.text for memory in stored.memories], [*stored.edits], [*stored.messages]
 
 
-def _line(peer: subprocess.Popen[str]) -> str:
-    assert peer.stdout is not None
-    return peer.stdout.readline()
+async def _at_once(calls: Sequence[Callable[[], Awaitable[WriteResult]]]) -> list[WriteResult]:
+    results: list[WriteResult] = []
+
+    async def run(call: Callable[[], Awaitable[WriteResult]]) -> None:
+        results.append(await call())
+
+    async with anyio.create_task_group() as tasks:
+        for call in calls:
+            tasks.start_soon(run, call)
+    return results
 
 
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory, store: Store) -> Generator[Pair]:  # noqa: ARG001 - where they write
-    new_pair = Pair(tmp_path_factory.mktemp("pair"))
-    with ExitStack() as stack:
+@pytest.fixture
+async def pair(tmp_path: Path) -> AsyncGenerator[Pair]:
+    new_pair = Pair(tmp_path)
+    async with AsyncExitStack() as stack:
         stack.enter_context(new_pair.server)
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **ledger_variables(new_pair.folder)}
-        for minutes in ("0", "1"):
-            command = [sys.executable, "-c", PEER, str(new_pair.folder), new_pair.server.base_url, minutes]
-            peer = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
-            stack.enter_context(peer)
-            new_pair.peers.append(peer)
-        for peer in new_pair.peers:
-            assert _line(peer) == "ready\n"
+        for minutes in (0, 1):
+            clock = StoppedClock()
+            clock.forward(minutes=minutes)
+            opened = memory_in(tmp_path, clock, llm=llm_settings(new_pair.server.base_url))
+            new_pair.memories.append(await stack.enter_async_context(opened))
         yield new_pair
 
 
+def events_of(results: Sequence[WriteResult]) -> list[str]:
+    return sorted(outcome.event for result in results for outcome in result.outcomes)
+
+
 class TestAtOnce:
-    @pytest.mark.nightly
-    def test_the_same_text_from_threads_of_two_processes_is_one_memory(self, pair: Pair) -> None:
+    async def test_the_same_text_many_times_is_one_memory(self, pair: Pair) -> None:
         """Only the database can hold a text unique: one call adds it, the others find it."""
-        call = {"user": "one", "texts": ["User plays the cello"] * 4}
-        replies = pair.ask(call, call, infer=False)
-        events = sorted(event for reply in replies for event in reply["events"])
-        assert events == ["ADD", *["NONE"] * 7]
-        believed, edits, _ = pair.stored("one")
-        assert believed == ["User plays the cello"]
-        assert len(edits) == 1
+        cello = ["User plays the cello"] * 4
+        assert events_of(await pair.add_texts(cello, cello, infer=False)) == ["ADD", *["NONE"] * 7]
+        believed, edits, _ = pair.stored()
+        assert (believed, len(edits)) == (cello[:1], 1)
 
     @pytest.mark.few_by_day(1)
-    @pytest.mark.parametrize("kind", ["with ids", "with times", "with neither"])
-    def test_the_same_messages_from_two_processes_are_kept_once(self, pair: Pair, kind: str) -> None:
+    @pytest.mark.parametrize("more", [{"id": "t{}"}, {"at": "2026-05-01T10:0{}:00Z"}, {}])
+    async def test_the_same_messages_are_kept_once(self, pair: Pair, more: dict[str, str]) -> None:
         """A client may send a call to another server too, a minute later."""
-        more = {"with ids": {"id": "t{}"}, "with times": {"at": "2026-05-01T10:0{}:00Z"}, "with neither": {}}[kind]
         batch = [
             {"role": "user", "content": text, **{key: value.format(number) for key, value in more.items()}}
             for number, text in enumerate(("Hello", "Is it raining?"))
         ]
-        call = {"user": kind, "messages": batch}
-        assert sorted(reply["kept"] for reply in pair.ask(call, call, infer=False)) == [0, 2]
-        _, edits, messages = pair.stored(kind)
+        assert sorted(result.kept_messages for result in await pair.add_messages(*batch, infer=False)) == [0, 2]
+        _, edits, messages = pair.stored()
         assert [message.content for message in messages] == ["Hello", "Is it raining?"]
         assert len(edits) == 1
 
-    def test_contradicting_texts_decided_on_at_the_same_moment_leave_one_memory(self, pair: Pair) -> None:
+    async def test_contradicting_texts_decided_on_at_the_same_moment_leave_one_memory(self, pair: Pair) -> None:
         """Both models see the old memory, and one of them has to decide again."""
-        pair.ask({"user": "mover", "texts": ["User lives in Nice"]}, {"user": "nobody"}, infer=False)
-        asked_before = len(pair.server.chat_requests)
+        await pair.add_texts(["User lives in Nice"], [], infer=False)
         pair.gates["User lives in Nice"] = threading.Barrier(2)
         cities = ("User lives in Lyon", "User lives in Metz")
-        replies = pair.ask(*({"user": "mover", "texts": [city]} for city in cities))
-        del pair.gates["User lives in Nice"]
-        # The process whose clock is a minute behind says so, if the other one writes first.
-        assert [note for reply in replies for note in reply["notes"] if "clock is behind" not in note] == []
-        assert len(pair.server.chat_requests) - asked_before == 3
-        believed, edits, _ = pair.stored("mover")
+        results = await pair.add_texts(cities[:1], cities[1:])
+        # The server whose clock is a minute behind says so, if the other one writes first.
+        assert [note for result in results for note in result.notes if "clock is behind" not in note] == []
+        assert len(pair.server.chat_requests) == 3
+        believed, edits, _ = pair.stored()
         assert len(believed) == 1
         steps = [(step.event, step.before or step.after) for edit in reversed(edits) for step in edit.steps]
         first, last = cities if believed == [cities[1]] else cities[::-1]
@@ -174,29 +141,29 @@ class TestAtOnce:
             (Event.DELETE, first),
         ]
 
-    def test_contradicting_first_texts_leave_one_memory(self, pair: Pair) -> None:
+    async def test_contradicting_first_texts_leave_one_memory(self, pair: Pair) -> None:
         """Neither call has anything to decide against when it starts."""
         cities = [f"User lives in {name}" for name in ("Lyon", "Metz", "Brest", "Nice")]
-        pair.ask({"user": "first", "texts": cities[:2]}, {"user": "first", "texts": cities[2:]})
-        believed, edits, _ = pair.stored("first")
+        await pair.add_texts(cities[:2], cities[2:])
+        believed, edits, _ = pair.stored()
         assert len(believed) == 1
         assert {step.after for edit in edits for step in edit.steps if step.event is Event.ADD} == set(cities)
 
-    def test_two_processes_extract_facts_from_the_same_messages_once(self, pair: Pair) -> None:
+    async def test_facts_are_extracted_from_the_same_messages_once(self, pair: Pair) -> None:
         """No comparison of texts would find the same fact in two wordings."""
+        cat = {"role": "user", "content": "I have a cat"}
         pair.gates["I have a cat"] = threading.Barrier(2)
-        call = {"user": "reader", "messages": [{"role": "user", "content": "I have a cat"}]}
-        replies = pair.ask(call, call)
+        results = await pair.add_messages(cat)
         del pair.gates["I have a cat"]
-        assert sorted(reply["events"] for reply in replies) == [[], ["ADD"]]
-        late = next(reply for reply in replies if not reply["events"])
-        assert "another call has learned from these messages meanwhile" in late["notes"]
-        believed, edits, messages = pair.stored("reader")
+        assert events_of(results) == ["ADD"]
+        (late,) = (result for result in results if not result.outcomes)
+        assert "another call has learned from these messages meanwhile" in late.notes
+        believed, edits, messages = pair.stored()
         assert (len(believed), len(messages), len(edits)) == (1, 1, 2)
         asked_before = len(pair.server.chat_requests)
-        pair.ask(call, call)
+        await pair.add_messages(cat)
         assert len(pair.server.chat_requests) == asked_before
-        assert pair.stored("reader")[1] == edits
+        assert pair.stored()[1] == edits
 
 
 Changes = Callable[[], object]

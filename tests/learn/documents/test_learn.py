@@ -195,15 +195,6 @@ async def test_an_export_brings_pages_and_gists(tmp_path: Path) -> None:
     assert found[0] == found[1]
 
 
-async def test_a_purge_erases_pages_and_gists(tmp_path: Path) -> None:
-    async with memory_in(tmp_path / "data") as memory:
-        await learn(memory, tmp_path / "hut.md", HUT)
-        await memory.care.purge(ALICE, [page.message.id for page in await pages_of(memory)])
-        assert await memory.documents.list(ALICE) == []
-        assert await row_faults(memory) == []
-    assert not any(b"zinc bucket" in path.read_bytes() for path in (tmp_path / "data").rglob("*") if path.is_file())
-
-
 async def test_a_document_moves_with_its_project(tmp_path: Path) -> None:
     async with memory_in(tmp_path, project="hut") as memory:
         await learn(memory, tmp_path / "hut.md", HUT)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import anyio
 import anyio.from_thread
 import pytest
 
@@ -48,22 +47,6 @@ async def test_two_processes_leave_one_version_of_each_page(tmp_path: Path, *, i
         assert await page_numbers(first) == [1, 2, 3]
         _, page = await first.documents.page(ALICE, learned.id, 2)
         assert "The barn is painted" in page.message.content
-        assert await row_faults(first) == []
-
-
-async def test_many_learners_of_many_versions_end_with_one(tmp_path: Path) -> None:
-    file = tmp_path / "book.md"
-    async with memory_in(tmp_path / "data") as first, memory_in(tmp_path / "data") as second:
-
-        async def learn(memory: Memory, number: int) -> None:
-            file.write_text(book("kitchen", f"room {number}", "attic"), "utf-8")
-            await memory.documents.learn_file(ALICE, file)
-
-        async with anyio.create_task_group() as tasks:
-            for number in range(4):
-                tasks.start_soon(learn, (first, second)[number % 2], number)
-        assert await page_numbers(first) == [1, 2, 3]
-        assert (await first.documents.learn_file(ALICE, file)).is_unchanged
         assert await row_faults(first) == []
 
 
