@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sized
-from typing import TYPE_CHECKING
 
 import typer
 
 from palimpsest import __version__
-from palimpsest.cli.console import CALLER, Reply, command, progress_bar
+from palimpsest.cli.console import CALLER, Memory, Reply, Settings, command, progress_bar
 from palimpsest.cli.lazy import access_tokens, advice, catalog, client_status, models, output, replies, validation
 from palimpsest.cli.memory_commands import changed_reply
 from palimpsest.core.clock import parse_instant, shown_date
 from palimpsest.core.errors import InputError
 from palimpsest.text.display import counted, visible
-
-if TYPE_CHECKING:
-    from palimpsest.admin.erase import PurgeResult
-    from palimpsest.core.settings import Settings
-    from palimpsest.memory import Memory
-
 
 # The commands that look after a memory: log, undo, purge, rebuild and doctor.
 
@@ -63,17 +56,6 @@ async def purge(
         examples = "".join(f"\n  {' '.join(text.split())[:100]}" for text in selection.texts[:SHOWN_TEXTS])
         typer.confirm(visible(f"Erase {counts} for good?{examples}\n"), abort=True, err=True)
     result = await memory.care.purge(memory.scope, owner_ids, and_backups=backups)
-    text = _purge_text(result)
-    content = {
-        **output.picked(result, "memories=erased.memory_ids messages=erased.message_ids files"),
-        "traces": [output.picked(trace, "file text=piece explained") for trace in result.traces],
-        "backups": list(map(str, result.backups)),
-        **output.picked(result, "clean notes"),
-    }
-    return Reply(content, text, done=text, ok=result.clean)
-
-
-def _purge_text(result: PurgeResult) -> str:
     erased = result.erased
     unexplained = [trace for trace in result.traces if not trace.explained and trace.file not in result.backups]
     outcome = counted(len(unexplained), "unexplained trace") if result.traces else "none was found"
@@ -84,9 +66,16 @@ def _purge_text(result: PurgeResult) -> str:
         *(f"STILL IN {trace.file}: {trace.piece}" for trace in unexplained),
         *sorted({f"{trace.piece}: {trace.explained}" for trace in result.traces if trace.explained}),
         *(f"STILL IN THE BACKUP {file}: delete it, or use purge --backups next time" for file in result.backups),
-        *(f"note: {note}" for note in result.notes),
+        *output.notes_text(result.notes),
     ]
-    return "\n".join(lines)
+    text = "\n".join(lines)
+    content = {
+        **output.picked(result, "memories=erased.memory_ids messages=erased.message_ids files"),
+        "traces": [output.picked(trace, "file text=piece explained") for trace in result.traces],
+        "backups": list(map(str, result.backups)),
+        **output.picked(result, "clean notes"),
+    }
+    return Reply(content, text, done=text, ok=result.clean)
 
 
 def _counted(memory_ids: Sized, message_ids: Sized) -> str:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from palimpsest.core.protocols import Progress
     from palimpsest.core.settings import Settings
     from palimpsest.memory import Memory
+else:
+    Memory = Settings = object  # what the parameters of commands are annotated with
 
 
 # The commands, the options that each of them takes before its name or after it, and the panels of the help.
@@ -287,7 +289,7 @@ def command(app: typer.Typer, name: str, cls: type[Command] = Command) -> Callab
     """
 
     def add(work: _Work) -> _Work:
-        signature = inspect.signature(work, eval_str=True, locals=dict.fromkeys(("Memory", "Settings")))
+        signature = inspect.signature(work, eval_str=True)
         takes, described = signature.parameters, COMMANDS[name].parameters
         replies = signature.return_annotation is Reply
 

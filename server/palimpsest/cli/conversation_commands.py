@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import typer
 
-from palimpsest.cli.console import CALLER, Options, Reply, command, opened, progress_bar, settings_of
+from palimpsest.cli.console import CALLER, Memory, Options, Reply, command, opened, progress_bar, settings_of
 from palimpsest.cli.lazy import advice, document_pages, files, intake, job_reports, output, readers, replies, validation
 from palimpsest.cli.memory_commands import hits_parts, search_parts
 from palimpsest.core.clock import local_iso, parse_instant, shown_date
@@ -18,13 +17,7 @@ from palimpsest.core.errors import InputError
 from palimpsest.text.display import counted, shorten
 
 if TYPE_CHECKING:
-    from palimpsest.cli.output import Part
-    from palimpsest.core.models import Scope
-    from palimpsest.core.validation import ConversationInput
-    from palimpsest.hooks.intake import SessionsRequest
     from palimpsest.learn.browsing import ConversationSummary
-    from palimpsest.learn.document_pages import LearnedFolder
-    from palimpsest.memory import Memory
 
 
 # The commands that list conversations, read one, and find messages in all of them.
@@ -58,7 +51,7 @@ async def conversations(
         listed_parts = [rows, "palimpsest conversations ID reads one"] if listed else ["no conversations"]
         return Reply(content, *listed_parts, *_more(page.cursor))
     read = await memory.conversations.read(memory.scope, conversation_id, limit=limit, cursor=cursor)
-    parts: list[Part] = []
+    parts: list[output.Part] = []
     for message in read.messages:
         who = f"{message.name} ({message.role})" if message.name else message.role
         parts += [f"{local_iso(message.said_at)} {who}:", message.content, ""]
@@ -96,7 +89,7 @@ def _title(conversation: ConversationSummary) -> str:
     return shorten(validation.one_line(conversation.first.content), TITLE_CHARS)
 
 
-def _more(cursor: str | None) -> list[Part]:
+def _more(cursor: str | None) -> list[output.Part]:
     return [f"more: --cursor {cursor}"] if cursor else []
 
 
@@ -139,8 +132,8 @@ async def _list(memory: Memory) -> Reply:
     return Reply(content, *([rows, more] if listed else ["no documents; palimpsest learn FILE adds one"]))
 
 
-async def _learn_documents(memory: Memory, path: Path) -> tuple[dict[str, Any], list[Part]]:
-    """Keep a file, or the files of a folder, as documents. Return the reply as JSON and for people."""
+async def _learn_documents(memory: Memory, path: Path) -> Reply:
+    """Keep a file, or the files of a folder, as documents."""
     with progress_bar("learning") as progress:
         if path.is_dir():  # noqa: ASYNC240 - a moment
             result = await memory.documents.learn_folder(memory.scope, path, progress, caller=CALLER)
@@ -159,13 +152,13 @@ async def _learn_documents(memory: Memory, path: Path) -> tuple[dict[str, Any], 
         "gone": [replies.document_json(item) for item in result.gone],
         "notes": notes,
     }
-    return content, [*_lines(result, path), *output.notes_text(notes)]
+    return Reply(content, *_lines(result, path), *output.notes_text(notes))
 
 
-def _lines(result: LearnedFolder, path: Path) -> list[Part]:
+def _lines(result: document_pages.LearnedFolder, path: Path) -> list[output.Part]:
     """Return a line for each document that is new or has changed, then how many have not, what was skipped, and why."""
     changed = [learned for learned in result.learned if not learned.is_unchanged]
-    lines: list[Part] = [replies.learned_line(learned) for learned in changed]
+    lines: list[output.Part] = [replies.learned_line(learned) for learned in changed]
     unchanged = len(result.learned) - len(changed)
     if unchanged == 1 and not changed and not path.is_dir():
         lines.append(replies.learned_line(result.learned[0]))
@@ -185,7 +178,7 @@ def _lines(result: LearnedFolder, path: Path) -> list[Part]:
     return lines
 
 
-def _notes(result: LearnedFolder, waiting: int) -> tuple[str, ...]:
+def _notes(result: document_pages.LearnedFolder, waiting: int) -> tuple[str, ...]:
     """Return the notes on all documents, without those on texts that have been embedded since."""
     told = (note for learned in result.learned for note in learned.notes)
     notes = dict.fromkeys(note for note in told if not note.startswith("found by"))
@@ -199,7 +192,7 @@ MAX_CHARS = 70
 """How much of a first text is shown: a line of a terminal."""
 
 
-async def learn_sessions(memory: Memory, request: SessionsRequest) -> Reply:
+async def learn_sessions(memory: Memory, request: intake.SessionsRequest) -> Reply:
     """Take in the sessions, or say what that would bring."""
     with progress_bar("reading") as progress:
         result = await memory.capture.take_in_sessions(request, progress)
@@ -210,7 +203,7 @@ async def learn_sessions(memory: Memory, request: SessionsRequest) -> Reply:
     rows = output.table("project", "conversations", "messages")
     for project, messages in result.messages.most_common():
         rows.add_row(project or "(none)", result.conversations[project], messages)
-    parts: list[Part] = [done, *([rows] if result.messages else [])]
+    parts: list[output.Part] = [done, *([rows] if result.messages else [])]
     parts += [f"- {shorten(text, MAX_CHARS)}" for text in result.examples] if request.is_dry_run else []
     parts += [f"left out: {reason} ({number:,})" for reason, number in result.left_out.most_common()]
     parts += [f"undo with: palimpsest undo --edit {edit}  ({scope})" for scope, edit in result.edits.items()]
@@ -277,14 +270,14 @@ async def learn(  # noqa: PLR0913 - typer passes the options of a command by nam
     async with opened(ctx, temporary=temporary) as memory:
         if is_conversation:
             stays = cast("Options", ctx.obj).names_project
-            content, parts = await _learn_file(memory, file, stays=stays, embeds=bool(ask) or temporary)
+            learned = await _learn_file(memory, file, stays=stays, embeds=bool(ask) or temporary)
         else:
-            content, parts = await _learn_documents(memory, file)
-        done = "" if temporary else str(parts[0])
+            learned = await _learn_documents(memory, file)
         found = {each: await memory.search(memory.scope, each, limit=3, caller=CALLER) for each in ask or ()}
-        content["answers"] = {question: replies.search_json(answer, memory.scope) for question, answer in found.items()}
-        parts += [part for question, answer in found.items() for part in search_parts(answer, question, memory.scope)]
-        return Reply(content, *parts, done=done)
+        answers = {question: replies.search_json(answer, memory.scope) for question, answer in found.items()}
+        parts = [part for question, answer in found.items() for part in search_parts(answer, question, memory.scope)]
+        done = "" if temporary else str(learned.parts[0])
+        return Reply({**learned.content, "answers": answers}, *learned.parts, *parts, done=done)
 
 
 def _is_conversation(file: Path) -> bool:
@@ -307,14 +300,14 @@ def _is_conversation(file: Path) -> bool:
     return "".join(beginning.split()).startswith(("[{", '{"'))
 
 
-async def _learn_file(memory: Memory, file: Path, *, stays: bool, embeds: bool) -> tuple[dict[str, Any], list[Part]]:
-    """Store a conversation from a file, and extract facts from it. Return the reply as JSON and for people.
+async def _learn_file(memory: Memory, file: Path, *, stays: bool, embeds: bool) -> Reply:
+    """Store a conversation from a file, and extract facts from it.
 
     `stays`: all of it stays in the project. `embeds`: texts that wait for it are embedded now.
     """
     from palimpsest.learn.commit import is_on_embedding  # noqa: PLC0415 - its help needs none of it
 
-    conversations, notes = _conversations_in(file, memory.scope, memory.engine.clock())
+    conversations, notes = _conversations_in(file, memory)
     total = sum(len(conversation.messages) for conversation in conversations)
     kept = learned = done = 0
     with progress_bar("learning") as progress:
@@ -335,13 +328,13 @@ async def _learn_file(memory: Memory, file: Path, *, stays: bool, embeds: bool) 
             waiting = await memory.documents.embed(progress)
         told = told if waiting else [note for note in told if not is_on_embedding(note)]
     text = f"learned {counted(kept, 'message')} and {counted(learned, 'fact')} from {file}"
-    return {"kept_messages": kept, "facts": learned, "notes": told}, [text, *output.notes_text(told)]
+    return Reply({"kept_messages": kept, "facts": learned, "notes": told}, text, *output.notes_text(told))
 
 
-def _conversations_in(file: Path, scope: Scope, now: datetime) -> tuple[list[ConversationInput], dict[str, None]]:
+def _conversations_in(file: Path, memory: Memory) -> tuple[list[validation.ConversationInput], dict[str, None]]:
     """Return the conversations in a JSON file, in any form that messages are read in, and notes. Raises InputError."""
     try:
-        text, notes = _text_in(file)
+        now, (text, notes) = memory.engine.clock(), _text_in(file)
         value: Any = (
             [json.loads(line) for line in text.split("\n") if line.strip()]
             if file.suffix.lower() in JSON_LINES or _is_json_lines(text)
@@ -351,7 +344,8 @@ def _conversations_in(file: Path, scope: Scope, now: datetime) -> tuple[list[Con
         raise InputError(f"{file} cannot be read: {error}. Nothing was stored") from error
     except (json.JSONDecodeError, RecursionError) as error:
         raise InputError(f"{file} is not JSON: {error}. Nothing was stored") from error
-    read = [validation.read_conversation(messages, scope, now) for messages in validation.conversations_in(value)]
+    found = validation.conversations_in(value)
+    read = [validation.read_conversation(messages, memory.scope, now) for messages in found]
     conversations = [conversation for conversation in read if conversation.messages]
     if not conversations:
         problem = next((each.problem for each in read if each.problem), "it has no message with text")
@@ -413,5 +407,5 @@ async def jobs(memory: Memory, retry: bool = False) -> Reply:
         came = [*map(job_reports.shown_fact, report.memories), *job.notes, *filter(None, (job.error, report.waits_for))]
         kind = f"{job.kind} from {counts}" if counts else job.kind
         rows.add_row(kind, job.scope, local_iso(job.created_at), job.state, job.attempts or "", "\n".join(came))
-    parts: list[Part] = [*([done] if done else []), rows if reports else "there are no jobs"]
+    parts: list[output.Part] = [*([done] if done else []), rows if reports else "there are no jobs"]
     return Reply(values, *parts, f"model: {job_reports.in_words(use, settings)}", done=done)

@@ -5,26 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import typer
 from pydantic import SecretStr
 
-from palimpsest.cli.console import CALLER, Commands, Reply, absolute, command, progress_bar
-from palimpsest.cli.lazy import backup, markdown_files, output
+from palimpsest.cli.console import CALLER, Commands, Memory, Reply, Settings, absolute, command, progress_bar
+from palimpsest.cli.lazy import backup, browsing, import_file, markdown_files, markdown_import, output
 from palimpsest.core.clock import now, shown_date
 from palimpsest.core.models import Event
 from palimpsest.text.display import counted, visible
-
-if TYPE_CHECKING:
-    from palimpsest.admin.backup import Moved, PendingMigration
-    from palimpsest.admin.import_file import ImportResult
-    from palimpsest.admin.markdown_files import ItemFields
-    from palimpsest.admin.markdown_import import Conflict, Step
-    from palimpsest.core.settings import Settings
-    from palimpsest.learn.browsing import MoveResult
-    from palimpsest.memory import Memory
-
 
 # What the commands export and import print of a folder of Markdown files.
 
@@ -100,7 +90,7 @@ def _lines(items: Sequence[_T], lines_of: Callable[[_T], list[str]]) -> list[str
     return [*lines, *([f"  and {len(items) - MAX_LISTED:,} more"] if len(items) > MAX_LISTED else [])]
 
 
-def _imported_lines(each: Step) -> list[str]:
+def _imported_lines(each: markdown_import.Step) -> list[str]:
     place = f"[{each.memory_id[:8]}] {each.where}" if each.memory_id else each.where
     joined = f" (joined with [{each.joined[:8]}], which says the same)" if each.joined else ""
     first = f"{_MARKS[each.event]} {place}{joined}"
@@ -111,7 +101,7 @@ def _imported_lines(each: Step) -> list[str]:
     return [first, *([f"    {_whole(said)}"] if said is not None else [])]
 
 
-def _conflict_lines(conflict: Conflict) -> list[str]:
+def _conflict_lines(conflict: markdown_import.Conflict) -> list[str]:
     lines = [f"! [{conflict.memory_id[:8]}] {conflict.where}: {conflict.reason}"]
     if conflict.in_file is not None and conflict.here is not None:
         for part, in_file, here in _differing(conflict.in_file, conflict.here):
@@ -122,7 +112,7 @@ def _conflict_lines(conflict: Conflict) -> list[str]:
     return [*lines, f"    in the file: {in_file}", f"    here: {here}"]
 
 
-def _differing(one: ItemFields, other: ItemFields) -> Iterator[tuple[str, str, str]]:
+def _differing(one: markdown_files.ItemFields, other: markdown_files.ItemFields) -> Iterator[tuple[str, str, str]]:
     """Yield the parts that differ, each with both values."""
     for part in markdown_files.PARTS:
         if getattr(one, part) != getattr(other, part):
@@ -131,11 +121,11 @@ def _differing(one: ItemFields, other: ItemFields) -> Iterator[tuple[str, str, s
             yield part, first, second
 
 
-def _whole(shown: ItemFields) -> str:
+def _whole(shown: markdown_files.ItemFields) -> str:
     return " ".join(shown.text.split())
 
 
-def _imported_json(each: Step) -> dict[str, Any]:
+def _imported_json(each: markdown_import.Step) -> dict[str, Any]:
     return {
         "event": each.event,
         "id": each.memory_id or None,
@@ -245,7 +235,7 @@ def _counts(by_type: dict[str, int]) -> str:
     return ", ".join(counted(by_type[kind], noun) for kind, noun in nouns.items() if by_type[kind])
 
 
-def _notes(result: ImportResult) -> list[str]:
+def _notes(result: import_file.ImportResult) -> list[str]:
     """Return the notes on an import, with what stays away and how to go back."""
     notes = list(result.notes)
     left_out = [f"{count:,} were {how}" for how, count in result.left_out.items() if count]
@@ -279,7 +269,7 @@ def move_(settings: Settings, to: str) -> Reply:
     return Reply(content, done, *_next_steps(settings, target, moved), done=done)
 
 
-def _next_steps(settings: Settings, target: Path | SecretStr, moved: Moved) -> list[str]:
+def _next_steps(settings: Settings, target: Path | SecretStr, moved: backup.Moved) -> list[str]:
     """Return what to set, and what stays where it was."""
     if isinstance(target, Path):
         setting = f"history_db_path = {json.dumps(str(target))} in place of ledger_url"
@@ -318,7 +308,7 @@ def migrate_(settings: Settings, dry_run: bool = False, yes: bool = False) -> Re
     return Reply(content, done, done=done)
 
 
-def _plan(pending: PendingMigration) -> list[str]:
+def _plan(pending: backup.PendingMigration) -> list[str]:
     if not pending.steps:
         return [f"{pending.location} is up to date: nothing to migrate"]
     lines = [
@@ -370,7 +360,7 @@ async def merge(memory: Memory, old: str, new: str, dry_run: bool = False) -> Re
     return _moved(await memory.projects.merge(old, new, caller=CALLER, dry_run=dry_run))
 
 
-def _moved(result: MoveResult) -> Reply:
+def _moved(result: browsing.MoveResult) -> Reply:
     move, backup = result.move, result.backup
     verb = "moved" if backup else "would move"
     lines = [f"{verb} from {move.old} to {move.new}: {_counted(move.memories, move.messages)}, deleted ones included"]
