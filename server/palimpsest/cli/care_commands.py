@@ -70,10 +70,10 @@ async def purge(
     ]
     text = "\n".join(lines)
     content = {
-        **output.picked(result, "memories=erased.memory_ids messages=erased.message_ids files"),
-        "traces": [output.picked(trace, "file text=piece explained") for trace in result.traces],
+        **replies.picked(result, "memories=erased.memory_ids messages=erased.message_ids files"),
+        "traces": [replies.picked(trace, "file text=piece explained") for trace in result.traces],
         "backups": list(map(str, result.backups)),
-        **output.picked(result, "clean notes"),
+        **replies.picked(result, "clean notes"),
     }
     return Reply(content, text, done=text, ok=result.clean)
 
@@ -133,7 +133,7 @@ async def enrich(memory: Memory, limit: int | None = None, dry_run: bool = False
     Hints are questions that a memory answers, and other words for it, by which it is found.
     """
     found = await memory.care.enrich(limit, dry_run=dry_run)
-    content = {**output.picked(found, "without_hints=without chosen calls"), "edit": found.edit or None}
+    content = {**replies.picked(found, "without_hints=without chosen calls"), "edit": found.edit or None}
     have = "has" if found.without == 1 else "have"
     lines = [f"{counted(found.without, 'memory')} of {memory.scope} {have} no hints"]
     if found.chosen:
@@ -158,14 +158,14 @@ async def fading(memory: Memory, limit: int = 20) -> Reply:
     """Show which memories fade, what is forgotten first, and why."""
     report = await memory.fading.report(memory.scope)
     content = {
-        **output.picked(report, "forgetting=forgetting.mode bound=forgetting.bound"),
+        **replies.picked(report, "forgetting=forgetting.mode bound=forgetting.bound"),
         "memories": len(report.fading),
-        **output.picked(report, "faded never_fade=kept"),
+        **replies.picked(report, "faded never_fade=kept"),
         "results": [
             {
-                **output.picked(item, "id=memory.id memory=memory.text"),
+                **replies.picked(item, "id=memory.id memory=memory.text"),
                 "retention": round(item.fading.retention, 4),
-                **output.picked(item.fading, "strength days tag last_at used_at fades_at"),
+                **replies.picked(item.fading, "strength days tag last_at used_at fades_at"),
             }
             for item in report.fading[:limit]
         ],

@@ -37,9 +37,9 @@ async def conversations(
         page = await memory.conversations.list(memory.scope, limit=limit, cursor=cursor)
         listed = [
             {
-                **output.picked(each, "id client title"),
+                **replies.picked(each, "id client title"),
                 "first_words": "" if each.first is None else _title(each),
-                **output.picked(each, "messages project began_at ended_at"),
+                **replies.picked(each, "messages project began_at ended_at"),
             }
             for each in page.conversations
         ]
@@ -55,7 +55,7 @@ async def conversations(
     for message in read.messages:
         who = f"{message.name} ({message.role})" if message.name else message.role
         parts += [f"{local_iso(message.said_at)} {who}:", message.content, ""]
-    members = [output.picked(message, "id at=said_at role name text=content") for message in read.messages]
+    members = [replies.picked(message, "id at=said_at role name text=content") for message in read.messages]
     return Reply({"id": read.id, "messages": members, "cursor": read.cursor}, *parts, *_more(read.cursor))
 
 
@@ -107,7 +107,13 @@ async def documents(
     if document_id is None:
         if page is not None or delete:
             raise InputError("--page and --delete need the ID of a document. Nothing was done")
-        return await _list(memory)
+        listed = await memory.documents.list(memory.scope)
+        rows = output.table("id", "learned", "pages", "project", "title", "source")
+        for item in listed:
+            rows.add_row(item.id[:8], shown_date(item.learned_at), item.pages, item.project, item.title, item.uri)
+        parts = [rows, "palimpsest documents ID shows the pages of one"]
+        content = {"documents": [replies.document_json(item) for item in listed]}
+        return Reply(content, *(parts if listed else ["no documents; palimpsest learn FILE adds one"]))
     if delete:
         found, result = await memory.documents.delete(memory.scope, document_id, caller=CALLER)
         done = f"deleted: {found.title}, {counted(found.pages, 'page')}"
@@ -119,17 +125,6 @@ async def documents(
         return Reply(content, replies.document_page_text(found, shown, note=""))
     found, pages = await memory.documents.pages(memory.scope, document_id)
     return Reply(replies.pages_json(found, pages), replies.pages_text(found, pages, note=""))
-
-
-async def _list(memory: Memory) -> Reply:
-    listed = await memory.documents.list(memory.scope)
-    rows = output.table("id", "learned", "pages", "project", "title", "source")
-    for item in listed:
-        date, count = shown_date(item.learned_at), str(item.pages)
-        rows.add_row(item.id[:8], date, count, item.project, item.title, item.uri)
-    content = {"documents": [replies.document_json(item) for item in listed]}
-    more = "palimpsest documents ID shows the pages of one"
-    return Reply(content, *([rows, more] if listed else ["no documents; palimpsest learn FILE adds one"]))
 
 
 async def _learn_documents(memory: Memory, path: Path) -> Reply:
@@ -145,10 +140,12 @@ async def _learn_documents(memory: Memory, path: Path) -> Reply:
     if not all(learned.is_unchanged for learned in result.learned):
         with progress_bar("embedding") as progress:
             waiting = await memory.documents.embed(progress)
-    notes = _notes(result, waiting)
+    told = (note for learned in result.learned for note in learned.notes)
+    notes = list(dict.fromkeys(note for note in told if not note.startswith("found by")))  # they are embedded since
+    notes += [f"found by words only, until they can be embedded: {counted(waiting, 'text')}"] if waiting else []
     content: dict[str, Any] = {
         "documents": [replies.learned_json(learned) for learned in result.learned],
-        "skipped": [output.picked(item, "path reason") for item in result.skipped],
+        "skipped": [replies.picked(item, "path reason") for item in result.skipped],
         "gone": [replies.document_json(item) for item in result.gone],
         "notes": notes,
     }
@@ -164,7 +161,7 @@ def _lines(result: document_pages.LearnedFolder, path: Path) -> list[output.Part
         lines.append(replies.learned_line(result.learned[0]))
     elif unchanged:
         lines.append(f"unchanged: {counted(unchanged, 'document')}")
-    if not result.learned:
+    elif not changed:
         lines.append(f"nothing was learned from {path}")
     for reason, count in Counter(item.reason for item in result.skipped).items():
         names = [item.path for item in result.skipped if item.reason == reason][:MAX_NAMED]
@@ -176,14 +173,6 @@ def _lines(result: document_pages.LearnedFolder, path: Path) -> list[output.Part
         for item in result.gone
     ]
     return lines
-
-
-def _notes(result: document_pages.LearnedFolder, waiting: int) -> tuple[str, ...]:
-    """Return the notes on all documents, without those on texts that have been embedded since."""
-    told = (note for learned in result.learned for note in learned.notes)
-    notes = dict.fromkeys(note for note in told if not note.startswith("found by"))
-    late = [f"found by words only, until they can be embedded: {counted(waiting, 'text')}"] if waiting else []
-    return (*notes, *late)
 
 
 # `palimpsest learn --claude-code` and `--codex`: take in the old sessions of a client.
@@ -218,7 +207,7 @@ async def learn_sessions(memory: Memory, request: intake.SessionsRequest) -> Rep
             project: {"conversations": result.conversations[project], "messages": messages}
             for project, messages in result.messages.items()
         },
-        **output.picked(result, "known restored examples left_out"),
+        **replies.picked(result, "known restored examples left_out"),
         "edits": list(result.edits.values()),
         "queued": result.queued,
     }
@@ -387,8 +376,8 @@ async def jobs(memory: Memory, retry: bool = False) -> Reply:
         {
             "kind": report.job.kind,
             "scope": str(report.job.scope),
-            **output.picked(report.job, "state messages=message_ids memories=memory_ids"),
-            **output.picked(report.job, "created_at due_at finished_at failures=attempts error"),
+            **replies.picked(report.job, "state messages=message_ids memories=memory_ids"),
+            **replies.picked(report.job, "created_at due_at finished_at failures=attempts error"),
             "waits_for": report.waits_for,
             "learned": [
                 {"id": memory.id, "memory": memory.text, "holds": memory.deleted_at is None}

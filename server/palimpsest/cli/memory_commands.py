@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, cast
+from typing import Annotated, Any, cast
 
 import typer
 
@@ -79,17 +79,18 @@ def _filter_from(condition: str) -> dict[str, Any]:
 
 def _readings(text: str) -> list[Any]:
     """Return what a value in the metadata may be that a person writes so: `3` is a number or a text, `"3"` a text."""
-    try:
-        value = json.loads(text, parse_constant=_refuse)
-    except ValueError:
-        return [text]
+    value = _from_json(text)
     if isinstance(value, str):
         return [value]
     return [text] if isinstance(value, list | dict) else [value, text]
 
 
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(constant)
+def _from_json(text: str) -> Any:
+    """Return the value of a text in JSON; of any other, the text."""
+    try:
+        return json.loads(text, parse_constant=int)
+    except ValueError:
+        return text
 
 
 class WithRelations(Command):
@@ -133,17 +134,9 @@ def metadata_from_words(pairs: Sequence[str], *, may_remove: bool) -> dict[str, 
             raise InputError(f"--metadata '{pair[:80]}' is not KEY=VALUE. Nothing was done")
         if not value and not may_remove:
             raise InputError(f"--metadata '{pair[:80]}' has no value. Nothing was stored")
-        metadata[key.strip()] = _stored(value) if value else None
+        read = _from_json(value)  # `null` is a text here, because the removal of a key is written `KEY=`
+        metadata[key.strip()] = (value if read is None else read) if value else None
     return metadata
-
-
-def _stored(value: str) -> Any:
-    """Return a value as metadata keeps it. `null` is a text here, because the removal of a key is written `KEY=`."""
-    try:
-        read = json.loads(value, parse_constant=_refuse)
-    except ValueError:
-        return value
-    return value if read is None else read
 
 
 def text_given(text: str) -> str:

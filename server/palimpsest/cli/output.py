@@ -16,7 +16,6 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, is_dataclass
 from datetime import datetime
-from operator import attrgetter
 from typing import Any, NoReturn, TextIO, TypeAlias, cast
 
 import typer
@@ -207,12 +206,6 @@ def _discard(stream: TextIO) -> None:
     """Discard what a stream still holds, which Python would try to write once more at its end."""
     with suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-
-
-def picked(value: object, names: str) -> dict[str, Any]:
-    """Return attributes of a value as members of a JSON object, each by its name or as `member=attribute`."""
-    pairs = [name.partition("=") for name in names.split()]
-    return {member: attrgetter(attribute or member)(value) for member, _, attribute in pairs}
 
 
 def _as_json(value: object) -> Any:

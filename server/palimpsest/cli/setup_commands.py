@@ -21,6 +21,7 @@ from palimpsest.cli.lazy import (
     installation,
     llm_prompts,
     output,
+    replies,
     settings_file,
     validation,
 )
@@ -105,13 +106,11 @@ _OVERRIDDEN = "It has no effect yet: an environment variable (PALIMPSEST_{}__…
 def _hub_models(settings: Settings, kind: str) -> tuple[output.Rows, list[dict[str, Any]]]:
     """Return the models of the hub, as a table and as JSON."""
     rows = output.table("hub model", "fetched", "languages", "dimensions", "MB", "licence")
-    content: list[dict[str, Any]] = []
-    for model, is_here in configuration.hub_models(settings, kind):
+    models, names = configuration.hub_models(settings, kind), "name repository revision languages dimensions megabytes"
+    for model, is_here in models:
         here, dimensions = "yes" if is_here else "", model.dimensions or ""
         rows.add_row(model.name, here, model.languages, dimensions, model.megabytes, model.licence)
-        names = "name repository revision languages dimensions megabytes licence terms"
-        content.append({**output.picked(model, names), "fetched": is_here})
-    return rows, content
+    return rows, [{**replies.picked(model, f"{names} licence terms"), "fetched": here} for model, here in models]
 
 
 def _provider(settings: Settings, name: str, kind: str, *, yes: bool) -> tuple[Any, Path | None]:
@@ -153,8 +152,7 @@ def prompts_list(settings: Settings) -> None:
     """List the prompts with version, fingerprint and file."""
     prompts = _prompt_files(settings)
     rows = output.table("prompt", "version", "fingerprint", "file")
-    for name in prompts.needed:
-        prompt = prompts.get(name)
+    for name, prompt in ((name, prompts.get(name)) for name in prompts.needed):
         rows.add_row(name, prompt.version, prompt.fingerprint, prompt.path)
     output.print_text(rows)
 
@@ -464,9 +462,8 @@ def _next_step(ctx: typer.Context, choice: configuration.ModelChoice) -> str:
     is_effective = settings.llm.provider == choice.provider and (
         choice.provider != "openai" or (config.model, config.openai_base_url) == (choice.model, choice.base_url)
     )
-    if not is_effective:
-        return _OVERRIDDEN.format("LLM")
-    return "Restart the clients. palimpsest doctor shows what is used."
+    shown = "Restart the clients. palimpsest doctor shows what is used."
+    return shown if is_effective else _OVERRIDDEN.format("LLM")
 
 
 # --- The language model
@@ -557,7 +554,6 @@ def _try(settings: Settings, choice: configuration.ModelChoice, given: _Given) -
     """Ask the chosen model for one word. If it fails, ask whether to go on, or with `yes` exit with 1."""
     if choice.provider != "openai":
         return
-
     try:
         answer = run_async(lambda: configuration.try_model(settings, choice))
     except ModelError as error:
