@@ -129,9 +129,13 @@ def _is_time(value: str) -> bool:
 
 def _pinned(metadata: Mapping[str, Any]) -> str:
     value = metadata.get(PINNED)
-    if value is True:
-        return "pinned"
-    words = f"pinned {value}" if isinstance(value, int | float) and value is not False else ""
+    words = (
+        "pinned"
+        if value is True
+        else f"pinned {value}"
+        if isinstance(value, int | float) and value is not False
+        else ""
+    )
     return words if _LABEL.fullmatch(words) else ""
 
 
@@ -152,14 +156,11 @@ def format_item(fields: ItemFields, mark: str) -> str:
     """Return an item as the lines of a file."""
     first, *others = fields.text.split("\n")
     lines = [f"- {first}", *(f"  {line}" if line else "" for line in others)]
-    labels = [
-        fields.date,
-        f"since {fields.since}" if fields.since else "",
-        f"until {fields.until}" if fields.until else "",
-        fields.pinned,
-        " ".join(map(_tag, fields.tags)),
-    ]
-    return "\n".join((*lines, f"  {SEPARATOR.join(label for label in labels if label)} ^{mark}\n"))
+    since, until = (
+        f"{word} {time}" if time else "" for word, time in (("since", fields.since), ("until", fields.until))
+    )
+    labels = (fields.date, since, until, fields.pinned, " ".join(map(_tag, fields.tags)))
+    return "\n".join((*lines, f"  {SEPARATOR.join(filter(None, labels))} ^{mark}\n"))
 
 
 def _tag(tag: str) -> str:
@@ -329,9 +330,8 @@ def fields_digest(shown: ItemFields) -> str:
 
 def manifest_text(manifest: Manifest) -> str:
     """Return a manifest as text. The same manifest always makes the same text, with few changed lines for few edits."""
-    return (
-        visible_json(json.dumps(manifest.model_dump(mode="json"), ensure_ascii=False, sort_keys=True, indent=1)) + "\n"
-    )
+    text = json.dumps(manifest.model_dump(mode="json"), ensure_ascii=False, sort_keys=True, indent=1)
+    return f"{visible_json(text)}\n"
 
 
 def has_manifest(folder: Path) -> bool:
@@ -396,10 +396,9 @@ def split_file(path: str, data: bytes) -> FileText:
     if "\0" in text:
         raise InputError(f"{path} is no text: it has NUL characters. Nothing was imported")
     lines = text.split("\n")
-    has_front = lines[0].rstrip() == _FENCE
-    end = next((number for number in range(1, len(lines)) if lines[number].rstrip() == _FENCE), 0) if has_front else 0
-    front = "\n".join(lines[1:end]) if end else ""
-    values = _front_values(path, front)
+    fences = [number for number, line in enumerate(lines) if line.rstrip() == _FENCE][:2]
+    end = fences[1] if fences[:1] == [0] and len(fences) > 1 else 0
+    values = _front_values(path, "\n".join(lines[1:end]))
     kind, project = (values.get(key, "") for key in (KIND, "project"))
     for key, value in ((KIND, kind), ("project", project)):
         if not isinstance(value, str):
