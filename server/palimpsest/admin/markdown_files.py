@@ -129,13 +129,9 @@ def _is_time(value: str) -> bool:
 
 def _pinned(metadata: Mapping[str, Any]) -> str:
     value = metadata.get(PINNED)
-    words = (
-        "pinned"
-        if value is True
-        else f"pinned {value}"
-        if isinstance(value, int | float) and value is not False
-        else ""
-    )
+    if value is True:
+        return "pinned"
+    words = f"pinned {value}" if isinstance(value, int | float) and value is not False else ""
     return words if _LABEL.fullmatch(words) else ""
 
 
@@ -156,10 +152,8 @@ def format_item(fields: ItemFields, mark: str) -> str:
     """Return an item as the lines of a file."""
     first, *others = fields.text.split("\n")
     lines = [f"- {first}", *(f"  {line}" if line else "" for line in others)]
-    since, until = (
-        f"{word} {time}" if time else "" for word, time in (("since", fields.since), ("until", fields.until))
-    )
-    labels = (fields.date, since, until, fields.pinned, " ".join(map(_tag, fields.tags)))
+    times = [f"{word} {time}" for word, time in (("since", fields.since), ("until", fields.until)) if time]
+    labels = (fields.date, *times, fields.pinned, " ".join(map(_tag, fields.tags)))
     return "\n".join((*lines, f"  {SEPARATOR.join(filter(None, labels))} ^{mark}\n"))
 
 

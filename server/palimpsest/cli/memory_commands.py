@@ -183,14 +183,26 @@ def hits_parts(hits: Sequence[models.Hit], title: str) -> list[output.Part]:
         return []
     rows = output.table("id", "date", "who", "what", title=title)
     for hit in hits:
-        rows.add_row(advice.short(hit.id), _when(hit), _who(hit), _what(hit))
+        rows.add_row(advice.short(hit.id), *_cells(hit))
     return [rows, *_shortened(hits)]
 
 
-def _when(hit: models.Hit) -> str:
-    """Return the date of a hit, and below it between which times it holds, if that is known."""
+def _cells(hit: models.Hit, project: str = "") -> tuple[str, output.Text, output.Text]:
+    """Return when, who and what of a hit: below the date between which times it holds; the text on one line.
+
+    Of a long text it is the beginning, and how many characters the whole has. `project` is the hit's, if the search
+    went beyond its scope's.
+    """
     times = (("from", hit.since), ("to", hit.until))
-    return "\n".join([hit.date, *(f"{word} {time}" for word, time in times if time)])
+    date = "\n".join([hit.date, *(f"{word} {time}" for word, time in times if time)])
+    text = visible(_one_line(hit.text))
+    if _is_cut(hit):
+        length = len(hit.text) if hit.length is None else hit.length
+        text = f"{output.cut_to_width(text, output.MAX_TEXT)} ({length:,} characters)"
+    place = f"({project}) " if project else ""
+    replaced = f"(replaced by {advice.short(hit.superseded_by)}) " if hit.superseded_by else ""
+    who = output.cut_to_width(visible(replies.speaker_of(hit)), output.MAX_NAME)
+    return date, output.plain(who), output.plain(f"{place}{replaced}{text}")
 
 
 def search_parts(result: recall_search.SearchResult, query: str, scope: models.Scope) -> list[output.Part]:
@@ -203,13 +215,7 @@ def search_parts(result: recall_search.SearchResult, query: str, scope: models.S
         return [f"nothing was found for: {output.cut_to_width(_one_line(query), output.MAX_TEXT)}", *notes]
     rows = output.table("id", "why", "date", "who", "what", title=query)
     for hit in hits.shortest_passages(result.hits, query):
-        rows.add_row(
-            advice.short(hit.id),
-            ", ".join(hit.why),
-            _when(hit),
-            _who(hit),
-            _what(hit, advice.other_project(hit, scope)),
-        )
+        rows.add_row(advice.short(hit.id), ", ".join(hit.why), *_cells(hit, advice.other_project(hit, scope)))
         if hit.score_parts:
             rows.add_row("", "", "", "", f"{hit.score:.3f}: {replies.explanation(hit)}")
     parts: list[output.Part] = [replies.WEAK] if result.hits and result.is_weak else []
@@ -217,25 +223,6 @@ def search_parts(result: recall_search.SearchResult, query: str, scope: models.S
     if result.omitted:
         parts.append(f"({replies.omitted_text(result)}; a smaller --limit leaves them more room)")
     return [*parts, *notes, *_shortened(result.hits)]
-
-
-def _who(hit: models.Hit) -> output.Text:
-    return output.plain(output.cut_to_width(visible(replies.speaker_of(hit)), output.MAX_NAME))
-
-
-def _what(hit: models.Hit, project: str = "") -> output.Text:
-    """Return the text of a hit on one line; of a long one the beginning, and how many characters the whole has.
-
-    `project` is the hit's, if the search went beyond its scope's.
-    """
-    text = visible(_one_line(hit.text))
-    if _is_cut(hit):
-        length = len(hit.text) if hit.length is None else hit.length
-        text = f"{output.cut_to_width(text, output.MAX_TEXT)} ({length:,} characters)"
-    place = f"({project}) " if project else ""
-    return output.plain(
-        f"{place}{f'(replaced by {advice.short(hit.superseded_by)}) ' if hit.superseded_by else ''}{text}"
-    )
 
 
 def _is_cut(hit: models.Hit) -> bool:
