@@ -16,7 +16,7 @@ import anyio.to_thread
 from pydantic import BaseModel, SecretStr
 from pydantic_core import to_jsonable_python
 
-from palimpsest.core.errors import EmbedderError, InputError, PromptError, RerankerError, SettingsError
+from palimpsest.core.errors import EmbedderError, InputError, PromptError, RerankerError, SettingsError, raised_as
 from palimpsest.core.files import replace_file
 from palimpsest.core.models import EmbedderName, RerankerName
 from palimpsest.core.protocols import Progress
@@ -224,10 +224,8 @@ def write_settings(settings: Settings, values: Mapping[str, str | None]) -> tupl
     Raises SettingsError, and the file is unchanged then.
     """
     file = settings_file(settings)
-    try:
+    with raised_as(SettingsError, f"{file} cannot be copied", ". Nothing was changed.", OSError):
         copy = keep_copy(file)
-    except OSError as error:
-        raise SettingsError(f"{file} cannot be copied: {error}. Nothing was changed.") from error
     set_values(file, values, private=bool(values.get("llm.config.api_key")))
     return file, copy
 
@@ -288,12 +286,10 @@ def save_prompt(settings: Settings, name: str, text: str) -> Path | None:
     path = _own_path(settings, name)
     text = text.replace("\r\n", "\n").rstrip("\n") + "\n"  # browsers send forms with line ends of their own
     PromptFiles(NEEDED_PROMPTS).refuse_unfit(parse(text, path), name)
-    try:
+    with raised_as(PromptError, f"{path} cannot be written", ". Nothing was changed", OSError, UnicodeError):
         copy = keep_copy(path)
         with replace_file(path) as file:
             file.write(text)
-    except (OSError, UnicodeError) as error:
-        raise PromptError(f"{path} cannot be written: {error}. Nothing was changed") from error
     return copy
 
 
@@ -303,11 +299,9 @@ def reset_prompt(settings: Settings, name: str) -> Path:
     Raises InputError if there is no file of one's own.
     """
     path = _own_path(settings, name)
-    try:
+    with raised_as(InputError, f"{path} cannot be taken away", ". Nothing was changed", OSError, UnicodeError):
         copy = keep_copy(path)
         path.unlink()
-    except (OSError, UnicodeError) as error:
-        raise InputError(f"{path} cannot be taken away: {error}. Nothing was changed") from error
     return copy or path
 
 
@@ -332,10 +326,8 @@ def _own_path(settings: Settings, name: str) -> Path:
 
 
 def _text(file: Path) -> str:
-    try:
+    with raised_as(PromptError, f"{file}: cannot be read", "", OSError, UnicodeDecodeError):
         return file.read_text("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise PromptError(f"{file}: cannot be read: {error}") from error
 
 
 # The settings in effect: the value of each, where it comes from, and no secret.

@@ -21,7 +21,7 @@ from pydantic import (
 )
 
 from palimpsest.core.clock import Precision, parse_date
-from palimpsest.core.errors import InputError
+from palimpsest.core.errors import InputError, raised_as
 from palimpsest.core.files import open_plain_file, replace_file
 from palimpsest.core.models import MAX_NAME_CHARS, MAX_SCOPE_CHARS, EntityType, Scope, name_key
 from palimpsest.core.protocols import Progress
@@ -444,11 +444,9 @@ def export(
         return write(engine, scope, out, progress)
     if out.exists():
         raise InputError(f"{out} already exists. Nothing was written. Name a new file, or use - for standard output")
-    try:
-        with replace_file(out) as file:
-            return write(engine, scope, file, progress)
-    except OSError as error:
-        raise InputError(f"{out} cannot be written: {error}. Nothing was exported") from error
+    fault = f"{out} cannot be written"
+    with raised_as(InputError, fault, ". Nothing was exported", OSError), replace_file(out) as file:
+        return write(engine, scope, file, progress)
 
 
 def _write_lines(engine: Engine, scope: Scope, out: TextIO, progress: Progress) -> int:

@@ -21,7 +21,7 @@ from sqlalchemy import Connection
 
 from palimpsest.admin import markdown_files
 from palimpsest.admin.markdown_files import INDEX, KIND, MANIFEST, Manifest, digest, fields_of, listed
-from palimpsest.core.errors import InputError
+from palimpsest.core.errors import InputError, raised_as
 from palimpsest.core.models import Entity, EntityType, KnownRelation, Memory, Scope, name_key
 from palimpsest.core.protocols import Progress
 from palimpsest.core.validation import one_line
@@ -318,12 +318,9 @@ def export_folder(
         raise InputError(f"{folder} is a file. A Markdown export is a folder: name a new one. Nothing was written")
     with ledger.read() as conn:
         files, manifest = _read_files(conn, scope, ledger.zones.of(scope.user_id), progress)
-    try:
+    unfinished = ". What was written so far is whole; export again"
+    with raised_as(InputError, f"{folder} cannot be written", unfinished, OSError):
         return _write(folder, files, manifest, {} if before is None else before.files, overwrites=overwrites)
-    except OSError as error:
-        raise InputError(
-            f"{folder} cannot be written: {error}. What was written so far is whole; export again"
-        ) from error
 
 
 def _read_files(conn: Connection, scope: Scope, zone: tzinfo, progress: Progress) -> tuple[dict[str, str], Manifest]:

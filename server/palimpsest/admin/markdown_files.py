@@ -19,7 +19,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from palimpsest.admin.export import Id, ScopePart
 from palimpsest.core.clock import parse_date, parse_until
-from palimpsest.core.errors import InputError
+from palimpsest.core.errors import InputError, raised_as
 from palimpsest.core.models import EXPIRES_AT, PINNED, Memory, Scope
 from palimpsest.core.validation import fault_text, object_of, one_line
 from palimpsest.text.display import visible, visible_json
@@ -498,7 +498,7 @@ def read_folder(folder: Path) -> FolderFiles:
     files: dict[str, bytes] = {}
     unread: dict[str, str] = {}
     size = 0
-    try:
+    with raised_as(InputError, f"{folder} cannot be read", ". Nothing was done", OSError):
         for number, path in enumerate(_markdown_files(folder)):
             if number >= MAX_FILES:
                 raise InputError(f"{folder} has more than {MAX_FILES:,} Markdown files. Nothing was done")
@@ -512,8 +512,6 @@ def read_folder(folder: Path) -> FolderFiles:
                 megabytes = MAX_FOLDER_BYTES // MEGABYTE
                 raise InputError(f"{folder} has more than {megabytes} MB of Markdown. Nothing was done")
             files[name] = _read(path)
-    except OSError as error:
-        raise InputError(f"{folder} cannot be read: {error}. Nothing was done") from error
     return FolderFiles(files, unread)
 
 

@@ -116,7 +116,7 @@ async def doctor(settings: Settings, deep: bool = False, repair: bool = False) -
         client_status.clients_finding(catalog.Folders.of_this_machine()),
     ]
     ok = all(finding.ok for finding in findings)
-    rows = output.table("part", "", "finding")
+    rows = output.Rows("part", "", "finding")
     for finding in findings:
         state = output.Text("ok", "green") if finding.ok else output.Text("degraded", "red")
         rows.add_row(finding.part, state, finding.text)
@@ -172,7 +172,7 @@ async def fading(memory: Memory, limit: int = 20) -> Reply:
     }
     bound, total = report.forgetting.bound, len(report.fading)
     parts: list[output.Part] = [MODES[report.forgetting.mode]]
-    rows = output.table("id", "R", "fades on", "last", "S", "days", "tag", "what", title="what is forgotten first")
+    rows = output.Rows("id", "R", "fades on", "last", "S", "days", "tag", "what", title="what is forgotten first")
     for item in report.fading[:limit]:
         fading, last = item.fading, shown_date(item.fading.last_at)
         fades_at = shown_date(fading.fades_at) if fading.fades_at is not None else "never"

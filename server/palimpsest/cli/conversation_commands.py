@@ -44,7 +44,7 @@ async def conversations(
             for each in page.conversations
         ]
         content = {"conversations": listed, "cursor": page.cursor}
-        rows = output.table("id", "date", "client", "messages", "project", "title")
+        rows = output.Rows("id", "date", "client", "messages", "project", "title")
         for each in page.conversations:
             date = f"{each.ended_at:%Y-%m-%d}"
             rows.add_row(each.id[:8], date, each.client, each.messages, each.project, _title(each))
@@ -108,7 +108,7 @@ async def documents(
         if page is not None or delete:
             raise InputError("--page and --delete need the ID of a document. Nothing was done")
         listed = await memory.documents.list(memory.scope)
-        rows = output.table("id", "learned", "pages", "project", "title", "source")
+        rows = output.Rows("id", "learned", "pages", "project", "title", "source")
         for item in listed:
             rows.add_row(item.id[:8], shown_date(item.learned_at), item.pages, item.project, item.title, item.uri)
         parts = [rows, "palimpsest documents ID shows the pages of one"]
@@ -189,7 +189,7 @@ async def learn_sessions(memory: Memory, request: intake.SessionsRequest) -> Rep
     verb = "would take in" if request.is_dry_run else "took in"
     restored = f"; brought back after an undo: {counted(result.restored, 'message')}" if result.restored else ""
     done = f"{verb} {what} from {result.folder}; known already: {counted(result.known, 'message')}{restored}"
-    rows = output.table("project", "conversations", "messages")
+    rows = output.Rows("project", "conversations", "messages")
     for project, messages in result.messages.most_common():
         rows.add_row(project or "(none)", result.conversations[project], messages)
     parts: list[output.Part] = [done, *([rows] if result.messages else [])]
@@ -388,7 +388,7 @@ async def jobs(memory: Memory, retry: bool = False) -> Reply:
         for report in reports
     ]
     values = {"jobs": listed, "model": job_reports.as_values(use, settings)}
-    rows = output.table("job", "scope", "since", "state", "failures", "result")
+    rows = output.Rows("job", "scope", "since", "state", "failures", "result")
     for report in reports:
         job = report.job
         about = [(len(job.message_ids), "message"), (len(job.memory_ids), "memory")]

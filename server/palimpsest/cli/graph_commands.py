@@ -10,7 +10,7 @@ import typer
 from palimpsest.cli.console import CALLER, AsJson, Commands, Memory, Reply, command
 from palimpsest.cli.lazy import advice, dossier, entity_graph, files, output, replies, validation
 from palimpsest.core.clock import parse_until, shown_date
-from palimpsest.core.errors import InputError
+from palimpsest.core.errors import InputError, raised_as
 from palimpsest.core.models import EntityType, GraphForm
 from palimpsest.text.display import counted
 
@@ -47,7 +47,7 @@ async def entities(
 ) -> Reply:
     """List the people, places and things that memories mention, the one mentioned last first."""
     listed = await memory.graph.entities(memory.scope, type=type, limit=limit)
-    rows = output.table("id", "type", "memories", "last", "name")
+    rows = output.Rows("id", "type", "memories", "last", "name")
     for item in listed:
         known = item.entity
         name = f"{known.name} (the user)" if known.is_user else known.name
@@ -129,11 +129,8 @@ def _write(found: entity_graph.Subgraph, form: GraphForm, file: Path | None) -> 
         return
     if file.exists():
         raise InputError(f"{file} already exists. Nothing was written. Name a new file")
-    try:
-        with files.replace_file(file) as stream:
-            stream.write(text)
-    except OSError as error:
-        raise InputError(f"{file} cannot be written: {error}") from error
+    with raised_as(InputError, f"{file} cannot be written", "", OSError), files.replace_file(file) as stream:
+        stream.write(text)
     counts = f"{counted(len(found.entities), 'entity')} and {counted(len(found.relations), 'relation')}"
     done = f"wrote {counts} to {file}"
     output.print_text(done, done=done, soft_wrap=True)

@@ -30,7 +30,7 @@ from palimpsest.cli.lazy import (
     validation,
 )
 from palimpsest.core.clock import parse_instant, parse_until
-from palimpsest.core.errors import InputError
+from palimpsest.core.errors import InputError, raised_as
 from palimpsest.text.display import visible
 
 # What a person types for a filter, for metadata and for a text: in words, on standard input, or in an editor.
@@ -60,10 +60,8 @@ def filters_from(conditions: Sequence[str]) -> dict[str, Any] | None:
 
 def _filter_from(condition: str) -> dict[str, Any]:
     if condition.startswith("{"):
-        try:
+        with raised_as(InputError, "--filter is not JSON", f". A filter is such as {_EXAMPLES}", json.JSONDecodeError):
             return cast("dict[str, Any]", json.loads(condition))
-        except json.JSONDecodeError as error:
-            raise InputError(f"--filter is not JSON: {error}. A filter is such as {_EXAMPLES}") from error
     match = _CONDITION.fullmatch(condition)
     if match is None:
         raise InputError(f"--filter '{condition[:80]}' has no KEY, sign and VALUE; use {_EXAMPLES}")
@@ -145,10 +143,8 @@ def text_given(text: str) -> str:
         return text
     if sys.stdin is None:
         raise InputError("standard input is closed, so there is no text to read. Nothing was done")
-    try:
+    with raised_as(InputError, "standard input is not UTF-8", ". Nothing was done", UnicodeDecodeError):
         return sys.stdin.buffer.read().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError(f"standard input is not UTF-8: {error}. Nothing was done") from error
 
 
 def edited(text: str, editor: str) -> tuple[str, Path]:
@@ -181,7 +177,7 @@ def hits_parts(hits: Sequence[models.Hit], title: str) -> list[output.Part]:
     """Return hits as a table, and how to get the whole of what is cut; nothing if there are none."""
     if not hits:
         return []
-    rows = output.table("id", "date", "who", "what", title=title)
+    rows = output.Rows("id", "date", "who", "what", title=title)
     for hit in hits:
         rows.add_row(advice.short(hit.id), *_cells(hit))
     return [rows, *_shortened(hits)]
@@ -213,7 +209,7 @@ def search_parts(result: recall_search.SearchResult, query: str, scope: models.S
     notes = output.notes_text(result.notes)
     if not result.hits and not result.omitted:
         return [f"nothing was found for: {output.cut_to_width(_one_line(query), output.MAX_TEXT)}", *notes]
-    rows = output.table("id", "why", "date", "who", "what", title=query)
+    rows = output.Rows("id", "why", "date", "who", "what", title=query)
     for hit in hits.shortest_passages(result.hits, query):
         rows.add_row(advice.short(hit.id), ", ".join(hit.why), *_cells(hit, advice.other_project(hit, scope)))
         if hit.score_parts:

@@ -42,7 +42,7 @@ async def embedder(settings: Settings) -> Reply:
     """Show the embedders and which one is in use, or use another one."""
     fingerprint, waiting = await _in_use(settings)
     provider, infos = settings.embedder.provider, configuration.embedders(settings)
-    rows = output.table("name", "can be used", "what it is")
+    rows = output.Rows("name", "can be used", "what it is")
     for info in infos:
         rows.add_row(info.name, info.obstacle or "yes", info.about)
     models, fetched = _hub_models(settings, "embedder")
@@ -105,7 +105,7 @@ _OVERRIDDEN = "It has no effect yet: an environment variable (PALIMPSEST_{}__…
 
 def _hub_models(settings: Settings, kind: str) -> tuple[output.Rows, list[dict[str, Any]]]:
     """Return the models of the hub, as a table and as JSON."""
-    rows = output.table("hub model", "fetched", "languages", "dimensions", "MB", "licence")
+    rows = output.Rows("hub model", "fetched", "languages", "dimensions", "MB", "licence")
     models, names = configuration.hub_models(settings, kind), "name repository revision languages dimensions megabytes"
     for model, is_here in models:
         here, dimensions = "yes" if is_here else "", model.dimensions or ""
@@ -151,7 +151,7 @@ prompts_app = typer.Typer(cls=Commands, no_args_is_help=True, help="Show and che
 def prompts_list(settings: Settings) -> None:
     """List the prompts with version, fingerprint and file."""
     prompts = _prompt_files(settings)
-    rows = output.table("prompt", "version", "fingerprint", "file")
+    rows = output.Rows("prompt", "version", "fingerprint", "file")
     for name, prompt in ((name, prompts.get(name)) for name in prompts.needed):
         rows.add_row(name, prompt.version, prompt.fingerprint, prompt.path)
     output.print_text(rows)
@@ -238,7 +238,7 @@ def list_(settings: Settings) -> Reply:
     One of a project also opens what belongs to no project if it says "+ general".
     """
     tokens, zone = access_tokens.stored_tokens(settings.data_dir), settings.zones.default
-    rows = output.table("id", "user", "project", "access", "created", "valid until")
+    rows = output.Rows("id", "user", "project", "access", "created", "valid until")
     for token in tokens:
         project = token.project
         if project and token.sees_general:
@@ -300,7 +300,7 @@ def install(
     if client is None:
         if hooks or project or dry_run:
             raise typer.BadParameter("name a client; palimpsest install alone lists them", param_hint="CLIENT")
-        rows = output.table("client", "on this machine", "memory", "hooks")
+        rows = output.Rows("client", "on this machine", "memory", "hooks")
         for each in CLIENTS.values():
             found, entry, its_hooks = client_status.state_of(each, Folders.of_this_machine())
             rows.add_row(each.name, "found" if found else "", entry, its_hooks)

@@ -318,7 +318,7 @@ projects_app = typer.Typer(cls=Commands)
 async def projects(memory: Memory) -> Reply:
     """List projects, rename one, or merge two. Without a command: list them."""
     found = await memory.projects.list()
-    rows = output.table("project", "memories", "messages", "last used", "known by")
+    rows = output.Rows("project", "memories", "messages", "last used", "known by")
     for project in found:
         used_at = shown_date(project.used_at) if project.used_at else ""
         aliases = "\n".join(f"{alias.kind} {alias.alias}" for alias in project.aliases)

@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias
 
 from palimpsest.core.clock import parse_instant
-from palimpsest.core.errors import InputError
+from palimpsest.core.errors import InputError, raised_as
 from palimpsest.core.files import open_plain_file, read_plain_file
 from palimpsest.core.models import Event
 from palimpsest.core.validation import MAX_TEXT_CHARS, list_of, object_of, trimmed
@@ -284,18 +284,15 @@ def open_source(file: Path, max_bytes: int = MAX_BYTES) -> SourceFile:
 
 
 def _zip_source(file: Path, max_bytes: int) -> SourceFile:
-    try:
-        with zipfile.ZipFile(file) as archive:
-            members = [info for info in archive.infolist() if not info.is_dir()]
-            if not {info.compress_type for info in members} <= {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
-                raise InputError(f"{file} uses a compression that no export uses. Unpack it and import its folder")
-            # A member larger than its stated size is cut off at that size, and then fails its checksum.
-            read = [
-                _Member(PurePosixPath(info.filename), info.file_size, partial(archive.read, info)) for info in members
-            ]
-            return _source_of(file, read, max_bytes)
-    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError) as error:
-        raise InputError(f"{file} is a damaged or encrypted ZIP: {error}. {EXPECTED}") from error
+    faults = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError)
+    fault = f"{file} is a damaged or encrypted ZIP"
+    with raised_as(InputError, fault, f". {EXPECTED}", *faults), zipfile.ZipFile(file) as archive:
+        members = [info for info in archive.infolist() if not info.is_dir()]
+        if not {info.compress_type for info in members} <= {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
+            raise InputError(f"{file} uses a compression that no export uses. Unpack it and import its folder")
+        # A member larger than its stated size is cut off at that size, and then fails its checksum.
+        read = [_Member(PurePosixPath(info.filename), info.file_size, partial(archive.read, info)) for info in members]
+        return _source_of(file, read, max_bytes)
 
 
 def _folder_members(folder: Path) -> list[_Member]:
