@@ -49,7 +49,7 @@ def test_a_text_is_cut_by_its_width_on_the_terminal(text: str, width: int) -> No
 @given(st.lists(st.tuples(pieces, pieces), max_size=4), st.integers(20, 120))
 def test_no_line_of_a_table_is_wider_than_the_terminal(rows: list[tuple[str, str]], width: int) -> None:
     """Guards every width, side by side and stacked: no letter of a cell is lost."""
-    table = Rows(("id", "who", "what"))
+    table = Rows("id", "who", "what")
     for who, what in rows:
         table.add_row("1a2b3c4d", cut_to_width(" ".join(who.split()), 8), what)
     lines = printed_at(width, table)

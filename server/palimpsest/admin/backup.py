@@ -107,7 +107,7 @@ def inspect_backup(settings: Settings, name: str) -> LedgerCopy:
     backup = next((backup for backup in stored_backups(settings) if backup.path.name == name), None)
     if backup is None:
         raise InputError("there is no backup of this name. Nothing was restored")
-    return backups_of(settings.ledger_place, settings.data_dir).inspect(backup.path)
+    return inspect_copy(settings, backup.path)
 
 
 def back_up(settings: Settings, target: Path | None, clock: Clock) -> LedgerCopy:
@@ -145,27 +145,21 @@ def restore(settings: Settings, file: Path, clock: Clock) -> Restored:
     restored = backups.restore(file, clock(), migrate, partial(_refuse_if_in_use, settings))
     with closing(open_ledger(settings.ledger_place, clock, data_dir=settings.data_dir)) as ledger:
         delete_outdated(settings.index_dir, ledger)
-    _remove_rendered(settings.data_dir)
-    return restored
-
-
-def _remove_rendered(data_dir: Path) -> None:
-    """Remove what sessions begin with, because it may say what the restored ledger does not know."""
-    try:
-        RenderedFiles(data_dir).remove_all()
+    try:  # what sessions begin with may say what the restored ledger does not know
+        RenderedFiles(settings.data_dir).remove_all()
     except OSError as error:
         raise LedgerError(
             f"the ledger was restored, but what new sessions begin with could not be removed: {error}. Delete the "
-            f"folders briefs and instructions in {hooks_dir(str(data_dir))}."
+            f"folders briefs and instructions in {hooks_dir(str(settings.data_dir))}."
         ) from error
+    return restored
 
 
 def _refuse_if_in_use(settings: Settings) -> None:
     """Raise LedgerError if a server holds an index folder. It would go on writing to the replaced file."""
     for lock in sorted(settings.index_dir.glob("*.lock")):
         try:
-            with file_lock(lock).acquire(timeout=0):
-                continue
+            file_lock(lock).acquire(timeout=0).lock.release()
         except Timeout:
             raise LedgerError(
                 "the ledger is damaged and has to be replaced as a whole, but a client is using it "

@@ -6,6 +6,7 @@ import difflib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -13,8 +14,9 @@ from typing import Any, Literal
 import anyio
 import anyio.to_thread
 from pydantic import BaseModel, SecretStr
+from pydantic_core import to_jsonable_python
 
-from palimpsest.core.errors import EmbedderError, InputError, PromptError, RerankerError, SettingsError
+from palimpsest.core.errors import EmbedderError, InputError, PromptError, RerankerError, SettingsError, raised_as
 from palimpsest.core.files import replace_file
 from palimpsest.core.models import EmbedderName, RerankerName
 from palimpsest.core.protocols import Progress
@@ -71,13 +73,12 @@ def choose_embedder(settings: Settings, name: EmbedderName, folder: Path | None 
         embedder.embed_queries(["a text to try the embedder with"])
     except EmbedderError as error:
         raise EmbedderError(f"{error} Nothing was changed.") from error
-    values: dict[str, str | None] = {"embedder.provider": name}
-    if folder is not None:
-        values["embedder.config.model"] = str(folder)
-        values |= dict.fromkeys(f"embedder.config.{key}" for key in OF_ONE_MODEL)
-        return write_settings(settings, values)[0], embedder.fingerprint
-    file = settings_file(settings)
-    set_values(file, values)
+    file, values = settings_file(settings), {"embedder.provider": name}
+    if folder is None:
+        set_values(file, values)
+    else:
+        of_another = dict.fromkeys(f"embedder.config.{key}" for key in OF_ONE_MODEL)
+        write_settings(settings, {**values, "embedder.config.model": str(folder), **of_another})
     return file, embedder.fingerprint
 
 
@@ -99,11 +100,8 @@ def choose_reranker(settings: Settings, name: RerankerName, folder: Path | None 
             reranker.scores("a question to try it with", ["a text", "another text"])
     except RerankerError as error:
         raise RerankerError(f"{error} Nothing was changed.") from error
-    values: dict[str, str | None] = {"reranker.provider": name}
-    if folder is not None:
-        values["reranker.config.folder"] = str(folder)
     file = settings_file(settings)
-    set_values(file, values)
+    set_values(file, {"reranker.provider": name, **({} if folder is None else {"reranker.config.folder": str(folder)})})
     return file
 
 
@@ -216,10 +214,8 @@ async def try_model(settings: Settings, choice: ModelChoice) -> str:
     model = await anyio.to_thread.run_sync(lambda: open_model(settings.model_copy(update={"llm": llm})))
     if model is None:
         return ""
-    try:
+    async with aclosing(model):
         return " ".join((await model.complete(QUESTION, None)).split())
-    finally:
-        await model.aclose()
 
 
 def write_settings(settings: Settings, values: Mapping[str, str | None]) -> tuple[Path, Path | None]:
@@ -228,10 +224,8 @@ def write_settings(settings: Settings, values: Mapping[str, str | None]) -> tupl
     Raises SettingsError, and the file is unchanged then.
     """
     file = settings_file(settings)
-    try:
+    with raised_as(SettingsError, f"{file} cannot be copied", ". Nothing was changed.", OSError):
         copy = keep_copy(file)
-    except OSError as error:
-        raise SettingsError(f"{file} cannot be copied: {error}. Nothing was changed.") from error
     set_values(file, values, private=bool(values.get("llm.config.api_key")))
     return file, copy
 
@@ -292,12 +286,10 @@ def save_prompt(settings: Settings, name: str, text: str) -> Path | None:
     path = _own_path(settings, name)
     text = text.replace("\r\n", "\n").rstrip("\n") + "\n"  # browsers send forms with line ends of their own
     PromptFiles(NEEDED_PROMPTS).refuse_unfit(parse(text, path), name)
-    try:
+    with raised_as(PromptError, f"{path} cannot be written", ". Nothing was changed", OSError, UnicodeError):
         copy = keep_copy(path)
         with replace_file(path) as file:
             file.write(text)
-    except (OSError, UnicodeError) as error:
-        raise PromptError(f"{path} cannot be written: {error}. Nothing was changed") from error
     return copy
 
 
@@ -307,11 +299,9 @@ def reset_prompt(settings: Settings, name: str) -> Path:
     Raises InputError if there is no file of one's own.
     """
     path = _own_path(settings, name)
-    try:
+    with raised_as(InputError, f"{path} cannot be taken away", ". Nothing was changed", OSError, UnicodeError):
         copy = keep_copy(path)
         path.unlink()
-    except (OSError, UnicodeError) as error:
-        raise InputError(f"{path} cannot be taken away: {error}. Nothing was changed") from error
     return copy or path
 
 
@@ -336,10 +326,8 @@ def _own_path(settings: Settings, name: str) -> Path:
 
 
 def _text(file: Path) -> str:
-    try:
+    with raised_as(PromptError, f"{file}: cannot be read", "", OSError, UnicodeDecodeError):
         return file.read_text("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise PromptError(f"{file}: cannot be read: {error}") from error
 
 
 # The settings in effect: the value of each, where it comes from, and no secret.
@@ -384,18 +372,15 @@ def _in_effect(settings: Settings, name: str, value: Any) -> SettingInEffect:
         return SettingInEffect(name, _as_text(completed), Origin.ENVIRONMENT, name.upper())
     origin = settings.origins.get(name, Origin.DEFAULT)
     variable = _variable(name) if origin is Origin.ENVIRONMENT else ""
-    text = _as_text(value)
-    if name == "llm.provider" and value == "auto":
-        text = f"auto: {settings.llm_provider}"
-    return SettingInEffect(name, text, origin, variable)
+    is_auto = name == "llm.provider" and value == "auto"
+    return SettingInEffect(name, f"auto: {settings.llm_provider}" if is_auto else _as_text(value), origin, variable)
 
 
 def _variable(name: str) -> str:
     """Return the environment variable that a setting comes from: its own, or one that holds a whole section as JSON."""
-    own, *of_sections = [
-        ENV_PREFIX + "__".join(name.upper().split(".")[:length]) for length in range(name.count(".") + 1, 0, -1)
-    ]
-    return next((variable for variable in (own, *of_sections) if environment_variable(variable)), own)
+    parts = name.upper().split(".")
+    variables = [ENV_PREFIX + "__".join(parts[:length]) for length in range(len(parts), 0, -1)]
+    return next(filter(environment_variable, variables), variables[0])
 
 
 def _as_text(value: Any) -> str:
@@ -404,10 +389,6 @@ def _as_text(value: Any) -> str:
     if isinstance(value, SecretStr):
         return MASK
     if isinstance(value, bool | tuple | dict):
-        value = json.dumps(value, ensure_ascii=False, default=_in_json)
+        # Pydantic writes asterisks in place of a secret.
+        value = json.dumps(to_jsonable_python(value, fallback=str), ensure_ascii=False)
     return _LOGIN.sub(f"{MASK}@", str(value))
-
-
-def _in_json(value: Any) -> Any:
-    """Return a value for JSON. Pydantic writes asterisks in place of a secret."""
-    return value.model_dump(mode="json") if isinstance(value, BaseModel) else str(value)

@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import closing
+from contextlib import aclosing, closing
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -54,8 +54,7 @@ def health(ledger: Ledger, embedder: str, index: str, graph: str | None) -> dict
         return {"status": "failed", "ledger": "unreadable"}
     degraded = waiting or index == "broken" or graph == "failing"
     states = {"ledger": "ok", "vectors": "waiting" if waiting else "complete", "index": index}
-    if graph is not None:
-        states["graph"] = graph
+    states |= {} if graph is None else {"graph": graph}
     return {"status": "degraded" if degraded else "ok", **states}
 
 
@@ -97,9 +96,8 @@ async def examine(settings: Settings, clock: Clock = now) -> list[Finding]:
 
 def _local_findings(settings: Settings, clock: Clock) -> list[Finding]:
     scope = Scope(settings.user_id, settings.project, settings.agent_id, settings.run_id)
-    read = "no settings file, so the defaults hold; palimpsest setup writes one"
-    if settings.config is not None:
-        read = f"read from {settings.config}"
+    none = "no settings file, so the defaults hold; palimpsest setup writes one"
+    read = none if settings.config is None else f"read from {settings.config}"
     findings = [Finding("scope", f"the memory of {scope}"), Finding("settings", read)]
     findings.append(_or_error("prompts", lambda: _prompts_finding(settings)))
     embedder: Embedder | None = None
@@ -138,20 +136,18 @@ def _or_error(part: str, finding: Callable[[], Finding]) -> Finding:
 
 def _prompts_finding(settings: Settings) -> Finding:
     prompts = engine.open_prompts(settings)
-    own_prompts = [
-        name for name in prompts.needed if settings.prompts_dir and prompts.path(name).parent == settings.prompts_dir
-    ]
-    if own_prompts:
-        return Finding("prompts", f"{len(prompts.needed)} prompts, all valid; your own: {', '.join(own_prompts)}")
-    return Finding("prompts", f"{len(prompts.needed)} prompts as they were shipped, all valid")
+    folder = settings.prompts_dir
+    own = ", ".join(name for name in prompts.needed if folder and prompts.path(name).parent == folder)
+    state = f", all valid; your own: {own}" if own else " as they were shipped, all valid"
+    return Finding("prompts", f"{len(prompts.needed)} prompts{state}")
 
 
 def _embedder_finding(settings: Settings, embedder: Embedder) -> Finding:
     embedder.embed_queries(["a text to try the embedder with"])
     is_fallback = settings.embedder.provider == "local" and embedder.fingerprint.startswith("local:")
-    if is_fallback and (reason := engine.why_not_e5()) is not None:
-        return Finding("embedder", f"{embedder.fingerprint} works, and knows English best, because {reason}")
-    return Finding("embedder", f"{embedder.fingerprint} works")
+    reason = engine.why_not_e5() if is_fallback else None
+    best = f", and knows English best, because {reason}" if reason is not None else ""
+    return Finding("embedder", f"{embedder.fingerprint} works{best}")
 
 
 def _reranker_finding(settings: Settings) -> Finding:
@@ -223,11 +219,12 @@ def _jobs_finding(settings: Settings, ledger: Ledger, clock: Clock) -> Finding:
     asked = f". Of the model, {job_reports.in_words(use, settings)}" if use.today else ""
     if failed:
         text = f"failed: {counted(failed, 'job')}; palimpsest jobs says why, and palimpsest jobs --retry tries again"
-        return Finding("jobs", text + asked, ok=False)
-    if needing and settings.llm_provider != "openai":
+    elif needing and settings.llm_provider != "openai":
         text = f"waiting for a server with llm.provider = 'openai': {counted(needing, 'job')}"
-        return Finding("jobs", text + asked, ok=False)
-    return Finding("jobs", (f"waiting: {counted(waiting, 'job')}" if waiting else "nothing waits to be done") + asked)
+    else:
+        text = f"waiting: {counted(waiting, 'job')}" if waiting else "nothing waits to be done"
+        return Finding("jobs", text + asked)
+    return Finding("jobs", text + asked, ok=False)
 
 
 def _vectors_finding(ledger: Ledger, embedder: str) -> Finding:
@@ -314,10 +311,8 @@ async def _model_finding(settings: Settings) -> Finding:
         model = await anyio.to_thread.run_sync(lambda: engine.open_model(settings))
         if model is None:
             return Finding("model", "none")
-        try:
+        async with aclosing(model):
             await model.check()
-        finally:
-            await model.aclose()
     except PalimpsestError as error:
         text = f"{error} Until this is fixed, conversations are stored, but no facts are extracted from them."
         return Finding("model", text, ok=False)
@@ -496,12 +491,12 @@ def _differences(ledger: Ledger, embedder: str, index: VectorIndex, progress: Pr
         done += len(batch)
         progress(done, max(done, total))
     surplus = index.count() - done
-    differences = [
-        f"{wrong} vectors are missing or wrong" if wrong else "",
-        f"{not_found} vectors are not found by a query for themselves" if not_found else "",
-        f"{abs(surplus)} vectors too {'many' if surplus > 0 else 'few'}" if surplus else "",
-    ]
-    return ", ".join(difference for difference in differences if difference)
+    faults = {
+        "are missing or wrong": wrong,
+        "are not found by a query for themselves": not_found,
+        f"too {'many' if surplus > 0 else 'few'}": abs(surplus),
+    }
+    return ", ".join(f"{number} vectors {fault}" for fault, number in faults.items() if number)
 
 
 def _is_same(stored: Vector | None, key: Vector) -> bool:

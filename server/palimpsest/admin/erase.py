@@ -82,7 +82,15 @@ def purge(
     it.
     """
     erased = ledger.purge(scope, owner_ids)
-    notes = [*_remove_rendered(data_dir, scope.user_id), *finish_purge(ledger, projection)]
+    notes: list[str] = []
+    rendered = RenderedFiles(data_dir)
+    try:
+        with rendered.locked():
+            rendered.remove(scope.user_id, rendered.folders())
+    except OSError as error:
+        gone = f"delete {hooks_dir(str(data_dir))}"
+        notes.append(f"what new sessions begin with could not be removed: {error}; {gone}")
+    notes += finish_purge(ledger, projection)
     pieces = _pieces(erased.texts)
     # JSON has a name with escapes. A backup may have it from other memories, and its own rows tell if it holds these.
     with_names = _pieces((*erased.texts, *erased.names, *(json.dumps(name)[1:-1] for name in erased.names)))
@@ -103,17 +111,6 @@ def purge(
     found += [(Path(f"table {table}"), piece) for table, pieces in tables.items() for piece in pieces]
     traces = [Trace(file, piece.decode(errors="replace"), _explanation(ledger, scope, piece)) for file, piece in found]
     return PurgeResult(erased, len(set(files)), tuple(traces), backups, tuple(notes), len(tables))
-
-
-def _remove_rendered(data_dir: Path, user: str) -> list[str]:
-    """Remove what sessions of a user begin with, and return a note if that failed."""
-    files = RenderedFiles(data_dir)
-    try:
-        with files.locked():
-            files.remove(user, files.folders())
-    except OSError as error:
-        return [f"what new sessions begin with could not be removed: {error}; delete {hooks_dir(str(data_dir))}"]
-    return []
 
 
 def _pieces(texts: Sequence[str]) -> list[bytes]:
@@ -140,21 +137,17 @@ def _pieces_in(file: Path, pieces: Sequence[bytes]) -> list[bytes]:
     for block in _blocks(file):
         starts = _starts(block)
         for offset in np.flatnonzero(np.isin(starts, sought)).tolist():
-            candidates = by_start[int(starts[offset])]
-            contained.update((piece, None) for piece in candidates if block.startswith(piece, offset))
+            found = (piece for piece in by_start[int(starts[offset])] if block.startswith(piece, offset))
+            contained.update(dict.fromkeys(found))
     return list(contained)
 
 
 def _starts(block: bytes) -> Starts:
     """Return, for every offset in a block, the `ANCHOR` bytes from there on as one number."""
-    octets = np.frombuffer(block, dtype=np.uint8)
-    if len(octets) < ANCHOR:
+    if len(block) < ANCHOR:
         return np.zeros(0, dtype=np.uint64)
-    starts: Starts = np.zeros(len(octets) - ANCHOR + 1, dtype=np.uint64)
-    for position in range(ANCHOR):
-        column = octets[position : len(octets) - ANCHOR + 1 + position].astype(np.uint64)
-        starts |= column << np.uint64(8 * position)
-    return starts
+    windows = np.lib.stride_tricks.sliding_window_view(np.frombuffer(block, dtype=np.uint8), ANCHOR)
+    return np.ascontiguousarray(windows).view("<u8").ravel()
 
 
 def _blocks(file: Path) -> Iterator[bytes]:

@@ -21,7 +21,7 @@ from pydantic import (
 )
 
 from palimpsest.core.clock import Precision, parse_date
-from palimpsest.core.errors import InputError
+from palimpsest.core.errors import InputError, raised_as
 from palimpsest.core.files import open_plain_file, replace_file
 from palimpsest.core.models import MAX_NAME_CHARS, MAX_SCOPE_CHARS, EntityType, Scope, name_key
 from palimpsest.core.protocols import Progress
@@ -49,7 +49,8 @@ class ExportChecks:
 
     def add(self, item: dict[str, Any]) -> str:
         """Remember a line, and return what does not fit the lines before it, or ""."""
-        for item_id in _ids_in(item):
+        own = [item["id"], *(row["id"] for row in item["history"] if "id" in row)] if "id" in item else []
+        for item_id in own:
             if item_id in self.ids:
                 return f"the id {item_id} is in the file twice"
             self.ids.add(item_id)
@@ -81,11 +82,6 @@ def _edited(row: dict[str, Any]) -> Iterator[str]:
             yield names[0]
         if part == "mention" or (names[1] == "merged_into" and value is not None):
             yield value
-
-
-def _ids_in(item: dict[str, Any]) -> list[str]:
-    """Return the ids in an item: its own and those of its versions. Other rows of history have none."""
-    return [item["id"], *(row["id"] for row in item["history"] if "id" in row)] if "id" in item else []
 
 
 # The JSON lines of an exported memory: their fields, strict reading, and writing that is the same every time.
@@ -144,13 +140,18 @@ class _InScope(_Line):
     run_id: ScopePart
 
 
-class _Edited(_Line):
-    """What every row of history has. `change` is the number of the edit, `recorded_at` when it was imported."""
+class _Edit(_Line):
+    """What every row of history has. `change` is the number of the edit."""
 
     updated_at: AwareDatetime
     stage: Name
     caller: Name
     change: Number
+
+
+class _Edited(_Edit):
+    """A row of the history of a memory or message. `recorded_at` is when it was imported."""
+
     recorded_at: AwareDatetime | None = None
 
 
@@ -162,15 +163,18 @@ class Header(_Line):
     user_id: ScopePart
 
 
-class AliasLine(_Line):
+class _OfProject(_Line):
+    project: ScopePart
+    agent_id: Literal[""]
+    run_id: Literal[""]
+
+
+class AliasLine(_OfProject):
     """What a project is also known by: the root of a repository, a remote, or an older name."""
 
     type: Literal["alias"]
     kind: Literal["path", "remote", "name"]
     alias: Annotated[str, Field(min_length=1, max_length=MAX_ALIAS_CHARS)]
-    project: ScopePart
-    agent_id: Literal[""]
-    run_id: Literal[""]
     repository_created: Annotated[int, Field(ge=0, le=2**53)]
     created_at: AwareDatetime
 
@@ -196,27 +200,20 @@ State: TypeAlias = list[
 """What an edit changed of entities: the name, type or target of one, a given name by its key, what a name means."""
 
 
-class EntityHistoryRow(_Line):
-    """One edit of an entity. `change` is the number of the edit, and `text` the line of it in the log."""
+class EntityHistoryRow(_Edit):
+    """One edit of an entity. `text` is the line of it in the log."""
 
     event: Literal["merge", "split", "rename", "undo"]
     before: State
     after: State
-    updated_at: AwareDatetime
-    stage: Name
-    caller: Name
     text: str
-    change: Number
 
 
-class EntityLine(_Line):
+class EntityLine(_OfProject):
     """Somebody or something that memories mention, with the names that a person gave it and its edits."""
 
     type: Literal["entity"]
     id: Id
-    project: ScopePart
-    agent_id: Literal[""]
-    run_id: Literal[""]
     name: EntityName
     entity_type: EntityType
     is_user: bool
@@ -421,8 +418,7 @@ def read_items(file: Path) -> Iterator[dict[str, Any]]:
         raise InputError(f"{file} cannot be read: {error}. Nothing was imported") from error
     except ValidationError as error:
         fault = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(str(part) for part in fault["loc"])
-        at_fault = f"{place}: {fault_text(fault)}" if place else fault_text(fault)
+        at_fault = ": ".join(filter(None, (".".join(map(str, fault["loc"])), fault_text(fault))))
         raise InputError(f"{file}, line {number}: {at_fault}. Nothing was imported") from error
 
 
@@ -448,11 +444,9 @@ def export(
         return write(engine, scope, out, progress)
     if out.exists():
         raise InputError(f"{out} already exists. Nothing was written. Name a new file, or use - for standard output")
-    try:
-        with replace_file(out) as file:
-            return write(engine, scope, file, progress)
-    except OSError as error:
-        raise InputError(f"{out} cannot be written: {error}. Nothing was exported") from error
+    fault = f"{out} cannot be written"
+    with raised_as(InputError, fault, ". Nothing was exported", OSError), replace_file(out) as file:
+        return write(engine, scope, file, progress)
 
 
 def _write_lines(engine: Engine, scope: Scope, out: TextIO, progress: Progress) -> int:
@@ -478,12 +472,9 @@ def _write_markdown(engine: Engine, scope: Scope, out: TextIO, progress: Progres
             of_project = Scope(scope.user_id, project, with_general=scope.with_general)
             summary = summaries.current_summary(conn, of_project, "overall")
             out.write(f"\n## {f'Project {project}' if project else 'Global'}\n\n")
-            if summary is not None:
-                out.write(f"{visible(summary.text)}\n\n")
-            out.writelines(
-                f"- {memory.in_zone(zone).date} {visible(one_line(memory.text))} `{memory.id[:8]}`\n"
-                for memory in memories
-            )
+            out.write("" if summary is None else f"{visible(summary.text)}\n\n")
+            for memory in memories:
+                out.write(f"- {memory.in_zone(zone).date} {visible(one_line(memory.text))} `{memory.id[:8]}`\n")
             total += len(memories)
             progress(number, len(projects))
     return total

@@ -314,10 +314,12 @@ def preview_import(engine: Engine, scope: Scope, plan: ImportPlan, *, restore_de
                 state.left_out[standing] += 1
             is_new = standing != "known" and not is_left_out
             (state.stored if is_new else state.known)[item["type"]] += 1
-            deleted += is_new and _is_deleted(item)
+            is_deleted = item.get("deleted_at") is not None
+            deleted += is_new and is_deleted
             shown = examples if is_new else skipped[standing if is_left_out else "known"]
             if item["type"] not in ("alias", "conversation", "entity") and len(shown) < EXAMPLES:
-                shown.append(_example(item))
+                text = one_line(item.get("text") or item.get("content") or "")
+                shown.append(f"(deleted) {text}" if is_deleted else text)
     return ImportResult(
         plan.format,
         state.stored,
@@ -328,15 +330,6 @@ def preview_import(engine: Engine, scope: Scope, plan: ImportPlan, *, restore_de
         left_out=state.left_out,
         skipped=skipped,
     )
-
-
-def _is_deleted(item: transfer.Item) -> bool:
-    return item.get("deleted_at") is not None
-
-
-def _example(item: transfer.Item) -> str:
-    text = one_line(item.get("text") or item.get("content") or "")
-    return f"(deleted) {text}" if _is_deleted(item) else text
 
 
 def run_import(
@@ -356,15 +349,8 @@ def run_import(
     engine.ledger.run(transfer.reserve_edits, state, plan.edits)
     items, done = plan.items(), 0
     while batch := list(islice(items, BATCH)):
-        engine.ledger.run_for(
-            scope.user_id,
-            transfer.import_items,
-            engine.ledger.full_text,
-            scope.user_id,
-            batch,
-            state,
-            engine.ledger.clock(),
-        )
+        ledger, user_id = engine.ledger, scope.user_id
+        ledger.run_for(user_id, transfer.import_items, ledger.full_text, user_id, batch, state, ledger.clock())
         done += len(batch)
         progress(done, plan.total)
     with engine.ledger.read() as conn:

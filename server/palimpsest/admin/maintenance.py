@@ -24,7 +24,7 @@ from palimpsest.core.threads import in_background
 from palimpsest.hooks.intake import empty_spool
 from palimpsest.hooks.rendered import Briefs
 from palimpsest.index.backfill import embed_missing
-from palimpsest.index.graph_database import graph_projection
+from palimpsest.index.graph_database import GraphProjection, graph_projection
 from palimpsest.index.keys import KeptKeys
 from palimpsest.index.sync import Projection
 from palimpsest.learn import job_reports
@@ -75,18 +75,17 @@ class Care:
                 self._kept_keys.clear()
 
         result = await self._engine.run(work)
-        return replace(result, notes=(*result.notes, *await self._erase_in_graph_database()))
-
-    async def _erase_in_graph_database(self) -> tuple[str, ...]:
-        """Fill a graph database anew after a purge, and return a note if that could not be done."""
-        projection = graph_projection(self._settings.graph_store, self._engine.ledger, self._engine.threads)
-        if projection is None:
-            return ()
         try:
-            await projection.catch_up()
+            if (graph := self._graph_database) is not None:
+                await graph.catch_up()
         except GraphStoreError as error:
-            return (f"the graph database may still show what was erased: {error}",)
-        return ()
+            note = f"the graph database may still show what was erased: {error}"
+            return replace(result, notes=(*result.notes, note))
+        return result
+
+    @property
+    def _graph_database(self) -> GraphProjection | None:
+        return graph_projection(self._settings.graph_store, self._engine.ledger, self._engine.threads)
 
     async def export(
         self,
@@ -230,7 +229,7 @@ class Care:
 
         Raises InputError if the settings name no graph database.
         """
-        projection = graph_projection(self._settings.graph_store, self._engine.ledger, self._engine.threads)
+        projection = self._graph_database
         if projection is None:
             raise InputError(
                 "the settings name no graph database, so the graph lies in the ledger alone and nothing was rebuilt. "

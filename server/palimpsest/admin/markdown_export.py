@@ -21,7 +21,7 @@ from sqlalchemy import Connection
 
 from palimpsest.admin import markdown_files
 from palimpsest.admin.markdown_files import INDEX, KIND, MANIFEST, Manifest, digest, fields_of, listed
-from palimpsest.core.errors import InputError
+from palimpsest.core.errors import InputError, raised_as
 from palimpsest.core.models import Entity, EntityType, KnownRelation, Memory, Scope, name_key
 from palimpsest.core.protocols import Progress
 from palimpsest.core.validation import one_line
@@ -29,6 +29,7 @@ from palimpsest.store import memories as memory_queries
 from palimpsest.store.graph import entities
 from palimpsest.store.graph import relations as relation_queries
 from palimpsest.store.ledger import Ledger
+from palimpsest.store.rows import scope_values
 from palimpsest.text.display import counted, visible
 
 # Names of files that every system accepts: Windows, macOS, Linux, and the links of Obsidian.
@@ -41,6 +42,8 @@ UNNAMED = "unnamed"
 _FORBIDDEN = re.compile(r'[<>:"/\\|?*#^\[\]%`]+')
 """What Windows forbids, and what ends a link of Obsidian."""
 
+_UNWRITTEN = ("Cc", "Cf", "Cs", "Co", "Cn")
+
 _RESERVED = re.compile(r"(?:con|prn|aux|nul|com[0-9¹²³]|lpt[0-9¹²³])(?:\..*)?", re.IGNORECASE)
 """Names of devices on Windows, which it also finds before a full stop."""
 
@@ -48,15 +51,12 @@ _RESERVED = re.compile(r"(?:con|prn|aux|nul|com[0-9¹²³]|lpt[0-9¹²³])(?:\..
 def safe_name(name: str) -> str:
     """Return a name without an ending that is a file name on every system. Different names may become the same."""
     plain = unicodedata.normalize("NFC", name)
-    plain = "".join(" " if char.isspace() else char for char in plain if char.isspace() or _is_written(char))
+    written = (char for char in plain if char.isspace() or unicodedata.category(char) not in _UNWRITTEN)
+    plain = "".join(" " if char.isspace() else char for char in written)
     plain = " ".join(_FORBIDDEN.sub(" ", plain).split())
     plain = plain.encode()[:MAX_NAME_BYTES].decode(errors="ignore").strip(" .")
     plain = unicodedata.normalize("NFC", plain) or UNNAMED
     return f"{plain}_" if _RESERVED.fullmatch(plain) else plain
-
-
-def _is_written(char: str) -> bool:
-    return unicodedata.category(char) not in ("Cc", "Cf", "Cs", "Co", "Cn")
 
 
 def name_taken(name: str) -> str:
@@ -134,18 +134,13 @@ def pages_of(memories: Sequence[Memory], named: Mapping[str, Sequence[Entity]]) 
 
 def _page_of(memory: Memory, entity: Entity | None, tags: Mapping[str, int]) -> Page:
     """Return the page of a memory, without memories. `tags` says how many memories without an entity have each tag."""
-    project = memory.scope.project
+    project, month = memory.scope.project, memory.date[:7]
     if entity is not None:
-        return Page("entity", _title(entity.name), project, FOLDERS[entity.type], entity.id, entity)
+        return Page("entity", visible(one_line(entity.name)), project, FOLDERS[entity.type], entity.id, entity)
     tag = next((tag for tag in memory.tags if name_key(tag) and tags[name_key(tag)] >= MIN_MEMORIES), None)
-    if tag is not None:
-        return Page("topic", _title(tag), project, "topics", name_key(tag))
-    month = memory.date[:7]
-    return Page("month", month, project, "months", month)
-
-
-def _title(name: str) -> str:
-    return visible(one_line(name))
+    if tag is None:
+        return Page("month", month, project, "months", month)
+    return Page("topic", visible(one_line(tag)), project, "topics", name_key(tag))
 
 
 def _named_pages(pages: Iterable[Page]) -> list[Page]:
@@ -217,17 +212,15 @@ def marks_of(ids: Sequence[str]) -> dict[str, str]:
 
 def front_of(page: Page, links: Links) -> str:
     """Return the front matter of a file, without its fences."""
-    values: dict[str, Any] = {KIND: page.kind, "name": page.title}
-    if page.entity is not None:
-        values["type"] = page.entity.type
-    if page.project:
-        values["project"] = page.project
-    if page.aliases:
-        values["aliases"] = [visible(one_line(alias)) for alias in page.aliases]
-    linked = [entity for entity in page.beside if links.has_page(entity.id)]
-    if linked:
-        values["related"] = [links.of(entity.id, entity.name, page.project) for entity in linked]
-    return _yaml(values)
+    linked = (entity for entity in page.beside if links.has_page(entity.id))
+    values: dict[str, Any] = {
+        "type": page.entity.type if page.entity is not None else "",
+        "project": page.project,
+        "aliases": [visible(one_line(alias)) for alias in page.aliases],
+        "related": [links.of(entity.id, entity.name, page.project) for entity in linked],
+    }
+    said = {key: value for key, value in values.items() if value}
+    return _yaml({KIND: page.kind, "name": page.title, **said})
 
 
 def page_text(page: Page, links: Links, marks: Mapping[str, str]) -> str:
@@ -325,12 +318,9 @@ def export_folder(
         raise InputError(f"{folder} is a file. A Markdown export is a folder: name a new one. Nothing was written")
     with ledger.read() as conn:
         files, manifest = _read_files(conn, scope, ledger.zones.of(scope.user_id), progress)
-    try:
+    unfinished = ". What was written so far is whole; export again"
+    with raised_as(InputError, f"{folder} cannot be written", unfinished, OSError):
         return _write(folder, files, manifest, {} if before is None else before.files, overwrites=overwrites)
-    except OSError as error:
-        raise InputError(
-            f"{folder} cannot be written: {error}. What was written so far is whole; export again"
-        ) from error
 
 
 def _read_files(conn: Connection, scope: Scope, zone: tzinfo, progress: Progress) -> tuple[dict[str, str], Manifest]:
@@ -344,18 +334,13 @@ def _read_files(conn: Connection, scope: Scope, zone: tzinfo, progress: Progress
         files[page.path] = page_text(_connected(conn, scope, page, named), links, marks)
         progress(number, len(pages))
     files[f"{INDEX}.md"] = index_text(scope, pages, _not_here(conn, scope))
-    manifest = Manifest(
-        user_id=scope.user_id,
-        project=scope.project,
-        agent_id=scope.agent_id,
-        run_id=scope.run_id,
-        files={path: digest(text.encode()) for path, text in files.items()},
-        memories={
-            memory.id: markdown_files.manifest_entry(page.path, memory.revision, fields_of(memory))
-            for page in pages
-            for memory in page.memories
-        },
-    )
+    entries = {
+        memory.id: markdown_files.manifest_entry(page.path, memory.revision, fields_of(memory))
+        for page in pages
+        for memory in page.memories
+    }
+    digests = {path: digest(text.encode()) for path, text in files.items()}
+    manifest = Manifest.model_validate({**scope_values(scope), "files": digests, "memories": entries})
     return files, manifest
 
 

@@ -19,7 +19,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from palimpsest.admin.export import Id, ScopePart
 from palimpsest.core.clock import parse_date, parse_until
-from palimpsest.core.errors import InputError
+from palimpsest.core.errors import InputError, raised_as
 from palimpsest.core.models import EXPIRES_AT, PINNED, Memory, Scope
 from palimpsest.core.validation import fault_text, object_of, one_line
 from palimpsest.text.display import visible, visible_json
@@ -152,14 +152,9 @@ def format_item(fields: ItemFields, mark: str) -> str:
     """Return an item as the lines of a file."""
     first, *others = fields.text.split("\n")
     lines = [f"- {first}", *(f"  {line}" if line else "" for line in others)]
-    labels = [
-        fields.date,
-        f"since {fields.since}" if fields.since else "",
-        f"until {fields.until}" if fields.until else "",
-        fields.pinned,
-        " ".join(map(_tag, fields.tags)),
-    ]
-    return "\n".join((*lines, f"  {SEPARATOR.join(label for label in labels if label)} ^{mark}\n"))
+    times = [f"{word} {time}" for word, time in (("since", fields.since), ("until", fields.until)) if time]
+    labels = (fields.date, *times, fields.pinned, " ".join(map(_tag, fields.tags)))
+    return "\n".join((*lines, f"  {SEPARATOR.join(filter(None, labels))} ^{mark}\n"))
 
 
 def _tag(tag: str) -> str:
@@ -329,9 +324,8 @@ def fields_digest(shown: ItemFields) -> str:
 
 def manifest_text(manifest: Manifest) -> str:
     """Return a manifest as text. The same manifest always makes the same text, with few changed lines for few edits."""
-    return (
-        visible_json(json.dumps(manifest.model_dump(mode="json"), ensure_ascii=False, sort_keys=True, indent=1)) + "\n"
-    )
+    text = json.dumps(manifest.model_dump(mode="json"), ensure_ascii=False, sort_keys=True, indent=1)
+    return f"{visible_json(text)}\n"
 
 
 def has_manifest(folder: Path) -> bool:
@@ -396,10 +390,9 @@ def split_file(path: str, data: bytes) -> FileText:
     if "\0" in text:
         raise InputError(f"{path} is no text: it has NUL characters. Nothing was imported")
     lines = text.split("\n")
-    has_front = lines[0].rstrip() == _FENCE
-    end = next((number for number in range(1, len(lines)) if lines[number].rstrip() == _FENCE), 0) if has_front else 0
-    front = "\n".join(lines[1:end]) if end else ""
-    values = _front_values(path, front)
+    fences = [number for number, line in enumerate(lines) if line.rstrip() == _FENCE][:2]
+    end = fences[1] if fences[:1] == [0] and len(fences) > 1 else 0
+    values = _front_values(path, "\n".join(lines[1:end]))
     kind, project = (values.get(key, "") for key in (KIND, "project"))
     for key, value in ((KIND, kind), ("project", project)):
         if not isinstance(value, str):
@@ -505,7 +498,7 @@ def read_folder(folder: Path) -> FolderFiles:
     files: dict[str, bytes] = {}
     unread: dict[str, str] = {}
     size = 0
-    try:
+    with raised_as(InputError, f"{folder} cannot be read", ". Nothing was done", OSError):
         for number, path in enumerate(_markdown_files(folder)):
             if number >= MAX_FILES:
                 raise InputError(f"{folder} has more than {MAX_FILES:,} Markdown files. Nothing was done")
@@ -519,8 +512,6 @@ def read_folder(folder: Path) -> FolderFiles:
                 megabytes = MAX_FOLDER_BYTES // MEGABYTE
                 raise InputError(f"{folder} has more than {megabytes} MB of Markdown. Nothing was done")
             files[name] = _read(path)
-    except OSError as error:
-        raise InputError(f"{folder} cannot be read: {error}. Nothing was done") from error
     return FolderFiles(files, unread)
 
 

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC
 from pathlib import Path
 
@@ -106,30 +106,29 @@ class _Sides:
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan:
-    """What an import is to do, in `steps`: memories leave first, so that their texts are free for others.
+class FolderImport:
+    """What an import of a folder is to do or did. `edit` is the number that undoes it, 0 if nothing was changed.
 
-    `kept` are the memories whose items were removed, and which are not deleted. `missing` are the files that are gone
-    with their items, each with how many memories that are still here stood in it. `agreed` are the items, by id, that
-    the next import leaves alone if they stay as they are: all but conflicts, and the new items that say what a memory
-    says already.
+    In `done` memories leave first, so that their texts are free for others. `removed` are the memories whose items were
+    removed, and which are not deleted, because the caller did not say so. `missing` are the files that are gone with
+    their items, each with how many memories that are still here stood in it. `agreed` are the items, by id, that the
+    next import leaves alone if they stay as they are: all but conflicts, and the new items that say what a memory says
+    already.
     """
 
-    sides: _Sides
-    steps: tuple[Step, ...]
-    kept: tuple[Step, ...]
+    manifest: Manifest
+    scope: Scope
+    done: tuple[Step, ...]
+    removed: tuple[Step, ...]
     conflicts: tuple[Conflict, ...]
     missing: Mapping[str, int]
     agreed: Mapping[str, Item]
-
-    @property
-    def result(self) -> FolderImport:
-        """Return what the import would do."""
-        sides = self.sides
-        return FolderImport(sides.scope, self.steps, self.kept, self.conflicts, self.missing, sides.notes)
+    notes: tuple[str, ...]
+    edit: int = 0
+    outcomes: tuple[Outcome, ...] = ()
 
 
-def _compare(sides: _Sides, *, deletes: bool) -> _Plan:
+def _compare(sides: _Sides, *, deletes: bool) -> FolderImport:
     """Return what is to be done about both sides."""
     entries = sides.manifest.memories
     items, new = _with_imported(sides)
@@ -164,7 +163,8 @@ def _compare(sides: _Sides, *, deletes: bool) -> _Plan:
             reason = "removed from the file, and changed here since"
             conflicts.append(Conflict(memory_id, entry.file, None, fields_of(memory), reason))
     steps = (*(removals if deletes else ()), *changes.values(), *additions)
-    return _Plan(sides, steps, () if deletes else tuple(removals), tuple(conflicts), missing, agreed)
+    kept = () if deletes else tuple(removals)
+    return FolderImport(sides.manifest, sides.scope, steps, kept, tuple(conflicts), missing, agreed, sides.notes)
 
 
 def _with_imported(sides: _Sides) -> tuple[dict[str, Item], list[tuple[Item, Scope]]]:
@@ -369,14 +369,13 @@ def _cleaned(engine: Engine, cleaner: Cleaner, item: Item) -> Item:
 
 
 def _decide(
-    engine: Engine, plan: _Plan, vectors: Mapping[str, Vector], caller: str
+    engine: Engine, plan: FolderImport, vectors: Mapping[str, Vector], caller: str
 ) -> list[tuple[Write, Sequence[Step]]]:
     """Return the writes, each with its steps; `vectors` are those of the texts, each of shape (dims,). Blocking."""
     by_scope: dict[Scope, list[Step]] = {}
-    for step in plan.steps:
-        of_step = step.scope if step.event is Event.ADD else plan.sides.scope
-        by_scope.setdefault(of_step, []).append(step)
-    read = {step.memory.id: step.memory.revision for step in plan.steps if step.memory is not None}
+    for step in plan.done:
+        by_scope.setdefault(step.scope if step.event is Event.ADD else plan.scope, []).append(step)
+    read = {step.memory.id: step.memory.revision for step in plan.done if step.memory is not None}
     decided: list[tuple[Write, Sequence[Step]]] = []
     for scope, steps in by_scope.items():
         with engine.ledger.read() as conn:
@@ -415,31 +414,13 @@ def _fact(step: Step) -> Fact:
         fact = replace(fact, valid_from=since[0], valid_from_precision=since[1])
     if memory is not None and "since" not in parts:
         fact = replace(fact, valid_from=memory.valid_from, valid_from_precision=memory.valid_from_precision)
-    if memory is not None:
-        fact = replace(fact, keywords=memory.keywords)
-    return replace(fact, tags=memory.tags) if memory is not None and "tags" not in parts else fact
+    if memory is None:
+        return fact
+    return replace(fact, keywords=memory.keywords, tags=fact.tags if "tags" in parts else memory.tags)
 
 
 ATTEMPTS = 3
 """How often an import is decided anew because another client changed one of its memories meanwhile."""
-
-
-@dataclass(frozen=True, slots=True)
-class FolderImport:
-    """What an import of a folder did or would do. `edit` is the number that undoes it, 0 if nothing was changed.
-
-    `removed` are the memories whose items were removed, and which were not deleted, because the caller did not say so.
-    `missing` are files that are gone, with the number of memories in them.
-    """
-
-    scope: Scope
-    done: tuple[Step, ...] = ()
-    removed: tuple[Step, ...] = ()
-    conflicts: tuple[Conflict, ...] = ()
-    missing: Mapping[str, int] = field(default_factory=dict[str, int])
-    notes: tuple[str, ...] = ()
-    edit: int = 0
-    outcomes: tuple[Outcome, ...] = ()
 
 
 async def import_folder(
@@ -454,7 +435,7 @@ async def import_folder(
     while True:
         plan = await engine.run(lambda: _compare(_read_sides(engine, user_id, folder), deletes=deletes))
         if dry_run:
-            return plan.result
+            return plan
         try:
             return await _carry_out(engine, folder, plan, caller)
         except StaleDecisionError:
@@ -463,11 +444,11 @@ async def import_folder(
                 raise
 
 
-async def _carry_out(engine: Engine, folder: Path, plan: _Plan, caller: str) -> FolderImport:
+async def _carry_out(engine: Engine, folder: Path, plan: FolderImport, caller: str) -> FolderImport:
     """Write what a plan decided, and then what the files say into the manifest. Raises as `Ledger.apply`."""
-    result, items = plan.result, dict(plan.agreed)
-    if plan.steps:
-        texts = [step.fields.text for step in plan.steps if step.item is not None and "text" in step.parts]
+    result, items = plan, dict(plan.agreed)
+    if plan.done:
+        texts = [step.fields.text for step in plan.done if step.item is not None and "text" in step.parts]
         vectors, notes = await embed_texts(engine, texts)
         decided = await engine.run(lambda: _decide(engine, plan, vectors, caller))
         applied = await apply_as_one(engine, [write for write, _ in decided])
@@ -486,15 +467,15 @@ async def _carry_out(engine: Engine, folder: Path, plan: _Plan, caller: str) -> 
     return replace(result, notes=(*result.notes, *failure))
 
 
-def _note_items(engine: Engine, folder: Path, plan: _Plan, items: Mapping[str, Item]) -> list[str]:
+def _note_items(engine: Engine, folder: Path, plan: FolderImport, items: Mapping[str, Item]) -> list[str]:
     """Write into the manifest what the files say now, by the ids of memories. Return a note on a failure. Blocking.
 
     A conflict keeps its old entry, so that it is listed until it is settled.
     """
-    manifest = plan.sides.manifest
+    manifest = plan.manifest
     with engine.ledger.read() as conn:
         memories = memory_queries.memories_by_id(conn, list(items))
-    removed = {step.memory.id for step in plan.steps if step.memory is not None and step.item is None}
+    removed = {step.memory.id for step in plan.done if step.memory is not None and step.item is None}
     entries = {memory_id: entry for memory_id, entry in manifest.memories.items() if memory_id not in removed}
     for memory_id, item in items.items():
         old, memory = entries.get(memory_id), memories.get(memory_id)

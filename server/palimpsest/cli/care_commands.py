@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sized
-from typing import TYPE_CHECKING
 
 import typer
 
 from palimpsest import __version__
-from palimpsest.cli.console import CALLER, Reply, command, progress_bar
+from palimpsest.cli.console import CALLER, Memory, Reply, Settings, command, progress_bar
 from palimpsest.cli.lazy import access_tokens, advice, catalog, client_status, models, output, replies, validation
 from palimpsest.cli.memory_commands import changed_reply
 from palimpsest.core.clock import parse_instant, shown_date
 from palimpsest.core.errors import InputError
 from palimpsest.text.display import counted, visible
-
-if TYPE_CHECKING:
-    from palimpsest.admin.erase import PurgeResult
-    from palimpsest.core.settings import Settings
-    from palimpsest.memory import Memory
-
 
 # The commands that look after a memory: log, undo, purge, rebuild and doctor.
 
@@ -63,17 +56,6 @@ async def purge(
         examples = "".join(f"\n  {' '.join(text.split())[:100]}" for text in selection.texts[:SHOWN_TEXTS])
         typer.confirm(visible(f"Erase {counts} for good?{examples}\n"), abort=True, err=True)
     result = await memory.care.purge(memory.scope, owner_ids, and_backups=backups)
-    text = _purge_text(result)
-    content = {
-        **output.picked(result, "memories=erased.memory_ids messages=erased.message_ids files"),
-        "traces": [output.picked(trace, "file text=piece explained") for trace in result.traces],
-        "backups": list(map(str, result.backups)),
-        **output.picked(result, "clean notes"),
-    }
-    return Reply(content, text, done=text, ok=result.clean)
-
-
-def _purge_text(result: PurgeResult) -> str:
     erased = result.erased
     unexplained = [trace for trace in result.traces if not trace.explained and trace.file not in result.backups]
     outcome = counted(len(unexplained), "unexplained trace") if result.traces else "none was found"
@@ -84,9 +66,16 @@ def _purge_text(result: PurgeResult) -> str:
         *(f"STILL IN {trace.file}: {trace.piece}" for trace in unexplained),
         *sorted({f"{trace.piece}: {trace.explained}" for trace in result.traces if trace.explained}),
         *(f"STILL IN THE BACKUP {file}: delete it, or use purge --backups next time" for file in result.backups),
-        *(f"note: {note}" for note in result.notes),
+        *output.notes_text(result.notes),
     ]
-    return "\n".join(lines)
+    text = "\n".join(lines)
+    content = {
+        **replies.picked(result, "memories=erased.memory_ids messages=erased.message_ids files"),
+        "traces": [replies.picked(trace, "file text=piece explained") for trace in result.traces],
+        "backups": list(map(str, result.backups)),
+        **replies.picked(result, "clean notes"),
+    }
+    return Reply(content, text, done=text, ok=result.clean)
 
 
 def _counted(memory_ids: Sized, message_ids: Sized) -> str:
@@ -127,7 +116,7 @@ async def doctor(settings: Settings, deep: bool = False, repair: bool = False) -
         client_status.clients_finding(catalog.Folders.of_this_machine()),
     ]
     ok = all(finding.ok for finding in findings)
-    rows = output.table("part", "", "finding")
+    rows = output.Rows("part", "", "finding")
     for finding in findings:
         state = output.Text("ok", "green") if finding.ok else output.Text("degraded", "red")
         rows.add_row(finding.part, state, finding.text)
@@ -144,7 +133,7 @@ async def enrich(memory: Memory, limit: int | None = None, dry_run: bool = False
     Hints are questions that a memory answers, and other words for it, by which it is found.
     """
     found = await memory.care.enrich(limit, dry_run=dry_run)
-    content = {**output.picked(found, "without_hints=without chosen calls"), "edit": found.edit or None}
+    content = {**replies.picked(found, "without_hints=without chosen calls"), "edit": found.edit or None}
     have = "has" if found.without == 1 else "have"
     lines = [f"{counted(found.without, 'memory')} of {memory.scope} {have} no hints"]
     if found.chosen:
@@ -169,21 +158,21 @@ async def fading(memory: Memory, limit: int = 20) -> Reply:
     """Show which memories fade, what is forgotten first, and why."""
     report = await memory.fading.report(memory.scope)
     content = {
-        **output.picked(report, "forgetting=forgetting.mode bound=forgetting.bound"),
+        **replies.picked(report, "forgetting=forgetting.mode bound=forgetting.bound"),
         "memories": len(report.fading),
-        **output.picked(report, "faded never_fade=kept"),
+        **replies.picked(report, "faded never_fade=kept"),
         "results": [
             {
-                **output.picked(item, "id=memory.id memory=memory.text"),
+                **replies.picked(item, "id=memory.id memory=memory.text"),
                 "retention": round(item.fading.retention, 4),
-                **output.picked(item.fading, "strength days tag last_at used_at fades_at"),
+                **replies.picked(item.fading, "strength days tag last_at used_at fades_at"),
             }
             for item in report.fading[:limit]
         ],
     }
     bound, total = report.forgetting.bound, len(report.fading)
     parts: list[output.Part] = [MODES[report.forgetting.mode]]
-    rows = output.table("id", "R", "fades on", "last", "S", "days", "tag", "what", title="what is forgotten first")
+    rows = output.Rows("id", "R", "fades on", "last", "S", "days", "tag", "what", title="what is forgotten first")
     for item in report.fading[:limit]:
         fading, last = item.fading, shown_date(item.fading.last_at)
         fades_at = shown_date(fading.fades_at) if fading.fades_at is not None else "never"

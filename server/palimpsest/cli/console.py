@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from palimpsest.core.protocols import Progress
     from palimpsest.core.settings import Settings
     from palimpsest.memory import Memory
+else:
+    Memory = Settings = object  # what the parameters of commands are annotated with
 
 
 # The commands, the options that each of them takes before its name or after it, and the panels of the help.
@@ -107,40 +109,35 @@ def absolute(path: str | Path) -> Path:
     return Path(path).expanduser().absolute()
 
 
-def _write_help(command: Any, ctx: Any, formatter: Any) -> None:
-    """Write the options and commands by panel. Rich would draw frames, and takes as long to import as all else here."""
-    command.format_usage(ctx, formatter)
-    command.format_help_text(ctx, formatter)
-    records: dict[str, list[tuple[str, str]]] = {}
-    for param in command.get_params(ctx):
-        if record := param.get_help_record(ctx):
-            panel = getattr(param, "rich_help_panel", None) or f"{param.param_type_name.capitalize()}s"
-            records.setdefault(panel, []).append(record)
-    for row in COMMANDS.values():
-        of, _, name = row.name.rpartition(" ")
-        if isinstance(command, CommandLine) and row.module:
-            records.setdefault(row.panel, []).append((name, row.help))
-        elif of == command.name:
-            records.setdefault("Commands", []).append((name, row.help))
-    for title, lines in records.items():
-        with formatter.section(title):
-            formatter.write_dl(lines)
+class PlainHelp:
+    """A help without frames, which Rich would draw, and take as long to import as all else here."""
+
+    def format_help(self: Any, ctx: Any, formatter: Any) -> None:
+        """Write the options and commands by panel."""
+        self.format_usage(ctx, formatter)
+        self.format_help_text(ctx, formatter)
+        records: dict[str, list[tuple[str, str]]] = {}
+        for param in self.get_params(ctx):
+            if record := param.get_help_record(ctx):
+                panel = getattr(param, "rich_help_panel", None) or f"{param.param_type_name.capitalize()}s"
+                records.setdefault(panel, []).append(record)
+        for row in COMMANDS.values():
+            of, _, name = row.name.rpartition(" ")
+            if isinstance(self, CommandLine) and row.module:
+                records.setdefault(row.panel, []).append((name, row.help))
+            elif of == self.name:
+                records.setdefault("Commands", []).append((name, row.help))
+        for title, lines in records.items():
+            with formatter.section(title):
+                formatter.write_dl(lines)
 
 
-class Command(TyperCommand):
+class Command(PlainHelp, TyperCommand):
     """A command with a plain help."""
 
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the help."""
-        _write_help(self, ctx, formatter)
 
-
-class Commands(TyperGroup):
+class Commands(PlainHelp, TyperGroup):
     """Commands of a command, with a plain help."""
-
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the help."""
-        _write_help(self, ctx, formatter)
 
 
 class CommandLine(Commands):
@@ -287,7 +284,7 @@ def command(app: typer.Typer, name: str, cls: type[Command] = Command) -> Callab
     """
 
     def add(work: _Work) -> _Work:
-        signature = inspect.signature(work, eval_str=True, locals=dict.fromkeys(("Memory", "Settings")))
+        signature = inspect.signature(work, eval_str=True)
         takes, described = signature.parameters, COMMANDS[name].parameters
         replies = signature.return_annotation is Reply
 

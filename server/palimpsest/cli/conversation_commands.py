@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import typer
 
-from palimpsest.cli.console import CALLER, Options, Reply, command, opened, progress_bar, settings_of
+from palimpsest.cli.console import CALLER, Memory, Options, Reply, command, opened, progress_bar, settings_of
 from palimpsest.cli.lazy import advice, document_pages, files, intake, job_reports, output, readers, replies, validation
 from palimpsest.cli.memory_commands import hits_parts, search_parts
 from palimpsest.core.clock import local_iso, parse_instant, shown_date
@@ -18,13 +17,7 @@ from palimpsest.core.errors import InputError
 from palimpsest.text.display import counted, shorten
 
 if TYPE_CHECKING:
-    from palimpsest.cli.output import Part
-    from palimpsest.core.models import Scope
-    from palimpsest.core.validation import ConversationInput
-    from palimpsest.hooks.intake import SessionsRequest
     from palimpsest.learn.browsing import ConversationSummary
-    from palimpsest.learn.document_pages import LearnedFolder
-    from palimpsest.memory import Memory
 
 
 # The commands that list conversations, read one, and find messages in all of them.
@@ -44,25 +37,25 @@ async def conversations(
         page = await memory.conversations.list(memory.scope, limit=limit, cursor=cursor)
         listed = [
             {
-                **output.picked(each, "id client title"),
+                **replies.picked(each, "id client title"),
                 "first_words": "" if each.first is None else _title(each),
-                **output.picked(each, "messages project began_at ended_at"),
+                **replies.picked(each, "messages project began_at ended_at"),
             }
             for each in page.conversations
         ]
         content = {"conversations": listed, "cursor": page.cursor}
-        rows = output.table("id", "date", "client", "messages", "project", "title")
+        rows = output.Rows("id", "date", "client", "messages", "project", "title")
         for each in page.conversations:
             date = f"{each.ended_at:%Y-%m-%d}"
             rows.add_row(each.id[:8], date, each.client, each.messages, each.project, _title(each))
         listed_parts = [rows, "palimpsest conversations ID reads one"] if listed else ["no conversations"]
         return Reply(content, *listed_parts, *_more(page.cursor))
     read = await memory.conversations.read(memory.scope, conversation_id, limit=limit, cursor=cursor)
-    parts: list[Part] = []
+    parts: list[output.Part] = []
     for message in read.messages:
         who = f"{message.name} ({message.role})" if message.name else message.role
         parts += [f"{local_iso(message.said_at)} {who}:", message.content, ""]
-    members = [output.picked(message, "id at=said_at role name text=content") for message in read.messages]
+    members = [replies.picked(message, "id at=said_at role name text=content") for message in read.messages]
     return Reply({"id": read.id, "messages": members, "cursor": read.cursor}, *parts, *_more(read.cursor))
 
 
@@ -96,7 +89,7 @@ def _title(conversation: ConversationSummary) -> str:
     return shorten(validation.one_line(conversation.first.content), TITLE_CHARS)
 
 
-def _more(cursor: str | None) -> list[Part]:
+def _more(cursor: str | None) -> list[output.Part]:
     return [f"more: --cursor {cursor}"] if cursor else []
 
 
@@ -114,7 +107,13 @@ async def documents(
     if document_id is None:
         if page is not None or delete:
             raise InputError("--page and --delete need the ID of a document. Nothing was done")
-        return await _list(memory)
+        listed = await memory.documents.list(memory.scope)
+        rows = output.Rows("id", "learned", "pages", "project", "title", "source")
+        for item in listed:
+            rows.add_row(item.id[:8], shown_date(item.learned_at), item.pages, item.project, item.title, item.uri)
+        parts = [rows, "palimpsest documents ID shows the pages of one"]
+        content = {"documents": [replies.document_json(item) for item in listed]}
+        return Reply(content, *(parts if listed else ["no documents; palimpsest learn FILE adds one"]))
     if delete:
         found, result = await memory.documents.delete(memory.scope, document_id, caller=CALLER)
         done = f"deleted: {found.title}, {counted(found.pages, 'page')}"
@@ -128,19 +127,8 @@ async def documents(
     return Reply(replies.pages_json(found, pages), replies.pages_text(found, pages, note=""))
 
 
-async def _list(memory: Memory) -> Reply:
-    listed = await memory.documents.list(memory.scope)
-    rows = output.table("id", "learned", "pages", "project", "title", "source")
-    for item in listed:
-        date, count = shown_date(item.learned_at), str(item.pages)
-        rows.add_row(item.id[:8], date, count, item.project, item.title, item.uri)
-    content = {"documents": [replies.document_json(item) for item in listed]}
-    more = "palimpsest documents ID shows the pages of one"
-    return Reply(content, *([rows, more] if listed else ["no documents; palimpsest learn FILE adds one"]))
-
-
-async def _learn_documents(memory: Memory, path: Path) -> tuple[dict[str, Any], list[Part]]:
-    """Keep a file, or the files of a folder, as documents. Return the reply as JSON and for people."""
+async def _learn_documents(memory: Memory, path: Path) -> Reply:
+    """Keep a file, or the files of a folder, as documents."""
     with progress_bar("learning") as progress:
         if path.is_dir():  # noqa: ASYNC240 - a moment
             result = await memory.documents.learn_folder(memory.scope, path, progress, caller=CALLER)
@@ -152,26 +140,28 @@ async def _learn_documents(memory: Memory, path: Path) -> tuple[dict[str, Any], 
     if not all(learned.is_unchanged for learned in result.learned):
         with progress_bar("embedding") as progress:
             waiting = await memory.documents.embed(progress)
-    notes = _notes(result, waiting)
+    told = (note for learned in result.learned for note in learned.notes)
+    notes = list(dict.fromkeys(note for note in told if not note.startswith("found by")))  # they are embedded since
+    notes += [f"found by words only, until they can be embedded: {counted(waiting, 'text')}"] if waiting else []
     content: dict[str, Any] = {
         "documents": [replies.learned_json(learned) for learned in result.learned],
-        "skipped": [output.picked(item, "path reason") for item in result.skipped],
+        "skipped": [replies.picked(item, "path reason") for item in result.skipped],
         "gone": [replies.document_json(item) for item in result.gone],
         "notes": notes,
     }
-    return content, [*_lines(result, path), *output.notes_text(notes)]
+    return Reply(content, *_lines(result, path), *output.notes_text(notes))
 
 
-def _lines(result: LearnedFolder, path: Path) -> list[Part]:
+def _lines(result: document_pages.LearnedFolder, path: Path) -> list[output.Part]:
     """Return a line for each document that is new or has changed, then how many have not, what was skipped, and why."""
     changed = [learned for learned in result.learned if not learned.is_unchanged]
-    lines: list[Part] = [replies.learned_line(learned) for learned in changed]
+    lines: list[output.Part] = [replies.learned_line(learned) for learned in changed]
     unchanged = len(result.learned) - len(changed)
     if unchanged == 1 and not changed and not path.is_dir():
         lines.append(replies.learned_line(result.learned[0]))
     elif unchanged:
         lines.append(f"unchanged: {counted(unchanged, 'document')}")
-    if not result.learned:
+    elif not changed:
         lines.append(f"nothing was learned from {path}")
     for reason, count in Counter(item.reason for item in result.skipped).items():
         names = [item.path for item in result.skipped if item.reason == reason][:MAX_NAMED]
@@ -185,21 +175,13 @@ def _lines(result: LearnedFolder, path: Path) -> list[Part]:
     return lines
 
 
-def _notes(result: LearnedFolder, waiting: int) -> tuple[str, ...]:
-    """Return the notes on all documents, without those on texts that have been embedded since."""
-    told = (note for learned in result.learned for note in learned.notes)
-    notes = dict.fromkeys(note for note in told if not note.startswith("found by"))
-    late = [f"found by words only, until they can be embedded: {counted(waiting, 'text')}"] if waiting else []
-    return (*notes, *late)
-
-
 # `palimpsest learn --claude-code` and `--codex`: take in the old sessions of a client.
 
 MAX_CHARS = 70
 """How much of a first text is shown: a line of a terminal."""
 
 
-async def learn_sessions(memory: Memory, request: SessionsRequest) -> Reply:
+async def learn_sessions(memory: Memory, request: intake.SessionsRequest) -> Reply:
     """Take in the sessions, or say what that would bring."""
     with progress_bar("reading") as progress:
         result = await memory.capture.take_in_sessions(request, progress)
@@ -207,10 +189,10 @@ async def learn_sessions(memory: Memory, request: SessionsRequest) -> Reply:
     verb = "would take in" if request.is_dry_run else "took in"
     restored = f"; brought back after an undo: {counted(result.restored, 'message')}" if result.restored else ""
     done = f"{verb} {what} from {result.folder}; known already: {counted(result.known, 'message')}{restored}"
-    rows = output.table("project", "conversations", "messages")
+    rows = output.Rows("project", "conversations", "messages")
     for project, messages in result.messages.most_common():
         rows.add_row(project or "(none)", result.conversations[project], messages)
-    parts: list[Part] = [done, *([rows] if result.messages else [])]
+    parts: list[output.Part] = [done, *([rows] if result.messages else [])]
     parts += [f"- {shorten(text, MAX_CHARS)}" for text in result.examples] if request.is_dry_run else []
     parts += [f"left out: {reason} ({number:,})" for reason, number in result.left_out.most_common()]
     parts += [f"undo with: palimpsest undo --edit {edit}  ({scope})" for scope, edit in result.edits.items()]
@@ -225,7 +207,7 @@ async def learn_sessions(memory: Memory, request: SessionsRequest) -> Reply:
             project: {"conversations": result.conversations[project], "messages": messages}
             for project, messages in result.messages.items()
         },
-        **output.picked(result, "known restored examples left_out"),
+        **replies.picked(result, "known restored examples left_out"),
         "edits": list(result.edits.values()),
         "queued": result.queued,
     }
@@ -277,14 +259,14 @@ async def learn(  # noqa: PLR0913 - typer passes the options of a command by nam
     async with opened(ctx, temporary=temporary) as memory:
         if is_conversation:
             stays = cast("Options", ctx.obj).names_project
-            content, parts = await _learn_file(memory, file, stays=stays, embeds=bool(ask) or temporary)
+            learned = await _learn_file(memory, file, stays=stays, embeds=bool(ask) or temporary)
         else:
-            content, parts = await _learn_documents(memory, file)
-        done = "" if temporary else str(parts[0])
+            learned = await _learn_documents(memory, file)
         found = {each: await memory.search(memory.scope, each, limit=3, caller=CALLER) for each in ask or ()}
-        content["answers"] = {question: replies.search_json(answer, memory.scope) for question, answer in found.items()}
-        parts += [part for question, answer in found.items() for part in search_parts(answer, question, memory.scope)]
-        return Reply(content, *parts, done=done)
+        answers = {question: replies.search_json(answer, memory.scope) for question, answer in found.items()}
+        parts = [part for question, answer in found.items() for part in search_parts(answer, question, memory.scope)]
+        done = "" if temporary else str(learned.parts[0])
+        return Reply({**learned.content, "answers": answers}, *learned.parts, *parts, done=done)
 
 
 def _is_conversation(file: Path) -> bool:
@@ -307,14 +289,14 @@ def _is_conversation(file: Path) -> bool:
     return "".join(beginning.split()).startswith(("[{", '{"'))
 
 
-async def _learn_file(memory: Memory, file: Path, *, stays: bool, embeds: bool) -> tuple[dict[str, Any], list[Part]]:
-    """Store a conversation from a file, and extract facts from it. Return the reply as JSON and for people.
+async def _learn_file(memory: Memory, file: Path, *, stays: bool, embeds: bool) -> Reply:
+    """Store a conversation from a file, and extract facts from it.
 
     `stays`: all of it stays in the project. `embeds`: texts that wait for it are embedded now.
     """
     from palimpsest.learn.commit import is_on_embedding  # noqa: PLC0415 - its help needs none of it
 
-    conversations, notes = _conversations_in(file, memory.scope, memory.engine.clock())
+    conversations, notes = _conversations_in(file, memory)
     total = sum(len(conversation.messages) for conversation in conversations)
     kept = learned = done = 0
     with progress_bar("learning") as progress:
@@ -335,13 +317,13 @@ async def _learn_file(memory: Memory, file: Path, *, stays: bool, embeds: bool) 
             waiting = await memory.documents.embed(progress)
         told = told if waiting else [note for note in told if not is_on_embedding(note)]
     text = f"learned {counted(kept, 'message')} and {counted(learned, 'fact')} from {file}"
-    return {"kept_messages": kept, "facts": learned, "notes": told}, [text, *output.notes_text(told)]
+    return Reply({"kept_messages": kept, "facts": learned, "notes": told}, text, *output.notes_text(told))
 
 
-def _conversations_in(file: Path, scope: Scope, now: datetime) -> tuple[list[ConversationInput], dict[str, None]]:
+def _conversations_in(file: Path, memory: Memory) -> tuple[list[validation.ConversationInput], dict[str, None]]:
     """Return the conversations in a JSON file, in any form that messages are read in, and notes. Raises InputError."""
     try:
-        text, notes = _text_in(file)
+        now, (text, notes) = memory.engine.clock(), _text_in(file)
         value: Any = (
             [json.loads(line) for line in text.split("\n") if line.strip()]
             if file.suffix.lower() in JSON_LINES or _is_json_lines(text)
@@ -351,7 +333,8 @@ def _conversations_in(file: Path, scope: Scope, now: datetime) -> tuple[list[Con
         raise InputError(f"{file} cannot be read: {error}. Nothing was stored") from error
     except (json.JSONDecodeError, RecursionError) as error:
         raise InputError(f"{file} is not JSON: {error}. Nothing was stored") from error
-    read = [validation.read_conversation(messages, scope, now) for messages in validation.conversations_in(value)]
+    found = validation.conversations_in(value)
+    read = [validation.read_conversation(messages, memory.scope, now) for messages in found]
     conversations = [conversation for conversation in read if conversation.messages]
     if not conversations:
         problem = next((each.problem for each in read if each.problem), "it has no message with text")
@@ -393,8 +376,8 @@ async def jobs(memory: Memory, retry: bool = False) -> Reply:
         {
             "kind": report.job.kind,
             "scope": str(report.job.scope),
-            **output.picked(report.job, "state messages=message_ids memories=memory_ids"),
-            **output.picked(report.job, "created_at due_at finished_at failures=attempts error"),
+            **replies.picked(report.job, "state messages=message_ids memories=memory_ids"),
+            **replies.picked(report.job, "created_at due_at finished_at failures=attempts error"),
             "waits_for": report.waits_for,
             "learned": [
                 {"id": memory.id, "memory": memory.text, "holds": memory.deleted_at is None}
@@ -405,7 +388,7 @@ async def jobs(memory: Memory, retry: bool = False) -> Reply:
         for report in reports
     ]
     values = {"jobs": listed, "model": job_reports.as_values(use, settings)}
-    rows = output.table("job", "scope", "since", "state", "failures", "result")
+    rows = output.Rows("job", "scope", "since", "state", "failures", "result")
     for report in reports:
         job = report.job
         about = [(len(job.message_ids), "message"), (len(job.memory_ids), "memory")]
@@ -413,5 +396,5 @@ async def jobs(memory: Memory, retry: bool = False) -> Reply:
         came = [*map(job_reports.shown_fact, report.memories), *job.notes, *filter(None, (job.error, report.waits_for))]
         kind = f"{job.kind} from {counts}" if counts else job.kind
         rows.add_row(kind, job.scope, local_iso(job.created_at), job.state, job.attempts or "", "\n".join(came))
-    parts: list[Part] = [*([done] if done else []), rows if reports else "there are no jobs"]
+    parts: list[output.Part] = [*([done] if done else []), rows if reports else "there are no jobs"]
     return Reply(values, *parts, f"model: {job_reports.in_words(use, settings)}", done=done)

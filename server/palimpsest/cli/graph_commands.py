@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from palimpsest.cli.console import CALLER, AsJson, Commands, Reply, command
-from palimpsest.cli.lazy import advice, files, output, replies, validation
+from palimpsest.cli.console import CALLER, AsJson, Commands, Memory, Reply, command
+from palimpsest.cli.lazy import advice, dossier, entity_graph, files, output, replies, validation
 from palimpsest.core.clock import parse_until, shown_date
-from palimpsest.core.errors import InputError
+from palimpsest.core.errors import InputError, raised_as
 from palimpsest.core.models import EntityType, GraphForm
 from palimpsest.text.display import counted
-
-if TYPE_CHECKING:
-    from palimpsest.learn.entity_graph import EntityEdited, Subgraph
-    from palimpsest.memory import Memory
-
 
 # Commands on entities: list them, show what is known about one, and say who is the same as whom.
 
@@ -52,7 +47,7 @@ async def entities(
 ) -> Reply:
     """List the people, places and things that memories mention, the one mentioned last first."""
     listed = await memory.graph.entities(memory.scope, type=type, limit=limit)
-    rows = output.table("id", "type", "memories", "last", "name")
+    rows = output.Rows("id", "type", "memories", "last", "name")
     for item in listed:
         known = item.entity
         name = f"{known.name} (the user)" if known.is_user else known.name
@@ -64,11 +59,9 @@ async def entities(
 @command(entity, "entity show")
 async def show(memory: Memory, name: str, hops: int = 1, as_of: str = "") -> Reply:
     """Show what is known about somebody or something. The word show can be left out."""
-    from palimpsest.learn.summaries.dossier import lines_of  # noqa: PLC0415 - its help needs none of it
-
     instant = parse_until(as_of, "--as-of", memory.zone) if as_of else None
     found = await memory.graph.dossiers(memory.scope, name, hops=hops, as_of=instant)
-    texts = ["\n".join(lines) for lines in lines_of(found, validation.MAX_TOKENS)]
+    texts = ["\n".join(lines) for lines in dossier.lines_of(found, validation.MAX_TOKENS)]
     return Reply({"entities": [replies.dossier_json(dossier) for dossier in found]}, "\n\n".join(texts))
 
 
@@ -96,7 +89,7 @@ async def rename(
     return _edited(await memory.graph.rename(memory.scope, name, new_name, type=type, caller=CALLER))
 
 
-def _edited(edited: EntityEdited) -> Reply:
+def _edited(edited: entity_graph.EntityEdited) -> Reply:
     text = replies.edited_text(edited)
     return Reply(replies.edited_json(edited), text, done=text)
 
@@ -128,21 +121,16 @@ async def graph(
         output.print_note(f"these are the newest {limit:,} relations; a larger --limit shows more")
 
 
-def _write(found: Subgraph, form: GraphForm, file: Path | None) -> None:
-    from palimpsest.learn.entity_graph import written  # noqa: PLC0415 - its help needs none of it
-
-    text = written(found, form)
+def _write(found: entity_graph.Subgraph, form: GraphForm, file: Path | None) -> None:
+    text = entity_graph.written(found, form)
     if file is None:
         with output.printing():
             output.print_file([text])
         return
     if file.exists():
         raise InputError(f"{file} already exists. Nothing was written. Name a new file")
-    try:
-        with files.replace_file(file) as stream:
-            stream.write(text)
-    except OSError as error:
-        raise InputError(f"{file} cannot be written: {error}") from error
+    with raised_as(InputError, f"{file} cannot be written", "", OSError), files.replace_file(file) as stream:
+        stream.write(text)
     counts = f"{counted(len(found.entities), 'entity')} and {counted(len(found.relations), 'relation')}"
     done = f"wrote {counts} to {file}"
     output.print_text(done, done=done, soft_wrap=True)

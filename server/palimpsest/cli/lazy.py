@@ -8,13 +8,18 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from palimpsest.admin import backup, configuration, markdown_files
+    from palimpsest import memory as facade
+    from palimpsest.admin import backup, configuration, import_file, markdown_files, markdown_import
     from palimpsest.cli import output
     from palimpsest.cli.clients import catalog, client_status, config_files, installation
     from palimpsest.core import files, filters, models, settings_file, validation
     from palimpsest.core import settings as core_settings
     from palimpsest.hooks import intake
-    from palimpsest.learn import document_pages, job_reports, readers
+    from palimpsest.learn import browsing, commit, document_pages, entity_graph, job_reports, readers
+    from palimpsest.learn.summaries import dossier
+    from palimpsest.llm import prompts as llm_prompts
+    from palimpsest.recall import hits
+    from palimpsest.recall import search as recall_search
     from palimpsest.server import access_tokens, advice, replies
 else:
 
@@ -28,14 +33,17 @@ else:
             """Return something of the module."""
             return getattr(importlib.import_module(self._name), name)
 
-    core_settings = Lazy("core.settings")
+    core_settings, facade = Lazy("core.settings"), Lazy("memory")
+    llm_prompts, recall_search = Lazy("llm.prompts"), Lazy("recall.search")
     for _package, _names in {
-        "admin": "backup configuration markdown_files",
+        "admin": "backup configuration import_file markdown_files markdown_import",
         "cli": "output",
         "cli.clients": "catalog client_status config_files installation",
         "core": "files filters models settings_file validation",
         "hooks": "intake",
-        "learn": "document_pages job_reports readers",
+        "learn": "browsing commit document_pages entity_graph job_reports readers",
+        "learn.summaries": "dossier",
+        "recall": "hits",
         "server": "access_tokens advice replies",
     }.items():
         globals().update({_name: Lazy(f"{_package}.{_name}") for _name in _names.split()})

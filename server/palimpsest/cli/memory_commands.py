@@ -12,23 +12,26 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, cast
+from typing import Annotated, Any, cast
 
 import typer
 
-from palimpsest.cli.console import CALLER, Command, Options, Reply, command, opened, settings_of
-from palimpsest.cli.lazy import advice, filters, models, output, replies, validation
+from palimpsest.cli.console import CALLER, Command, Memory, Options, Reply, command, opened, settings_of
+from palimpsest.cli.lazy import (
+    advice,
+    commit,
+    facade,
+    filters,
+    hits,
+    models,
+    output,
+    recall_search,
+    replies,
+    validation,
+)
 from palimpsest.core.clock import parse_instant, parse_until
-from palimpsest.core.errors import InputError
+from palimpsest.core.errors import InputError, raised_as
 from palimpsest.text.display import visible
-
-if TYPE_CHECKING:
-    from palimpsest.cli.output import Part, Text
-    from palimpsest.core.models import Hit, Relation, Scope
-    from palimpsest.learn.commit import WriteResult
-    from palimpsest.memory import Memory
-    from palimpsest.recall.search import SearchResult
-
 
 # What a person types for a filter, for metadata and for a text: in words, on standard input, or in an editor.
 
@@ -57,10 +60,8 @@ def filters_from(conditions: Sequence[str]) -> dict[str, Any] | None:
 
 def _filter_from(condition: str) -> dict[str, Any]:
     if condition.startswith("{"):
-        try:
+        with raised_as(InputError, "--filter is not JSON", f". A filter is such as {_EXAMPLES}", json.JSONDecodeError):
             return cast("dict[str, Any]", json.loads(condition))
-        except json.JSONDecodeError as error:
-            raise InputError(f"--filter is not JSON: {error}. A filter is such as {_EXAMPLES}") from error
     match = _CONDITION.fullmatch(condition)
     if match is None:
         raise InputError(f"--filter '{condition[:80]}' has no KEY, sign and VALUE; use {_EXAMPLES}")
@@ -76,17 +77,18 @@ def _filter_from(condition: str) -> dict[str, Any]:
 
 def _readings(text: str) -> list[Any]:
     """Return what a value in the metadata may be that a person writes so: `3` is a number or a text, `"3"` a text."""
-    try:
-        value = json.loads(text, parse_constant=_refuse)
-    except ValueError:
-        return [text]
+    value = _from_json(text)
     if isinstance(value, str):
         return [value]
     return [text] if isinstance(value, list | dict) else [value, text]
 
 
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(constant)
+def _from_json(text: str) -> Any:
+    """Return the value of a text in JSON; of any other, the text."""
+    try:
+        return json.loads(text, parse_constant=int)
+    except ValueError:
+        return text
 
 
 class WithRelations(Command):
@@ -104,7 +106,7 @@ class WithRelations(Command):
         return super().parse_args(ctx, joined)
 
 
-def relations_from_words(words: Sequence[str]) -> tuple[Relation, ...]:
+def relations_from_words(words: Sequence[str]) -> tuple[models.Relation, ...]:
     """Return the relations that `--relation` gives, each a list of three names in JSON. Raises InputError."""
     try:
         relations = [[str(name) for name in json.loads(word)] for word in words]
@@ -130,17 +132,9 @@ def metadata_from_words(pairs: Sequence[str], *, may_remove: bool) -> dict[str, 
             raise InputError(f"--metadata '{pair[:80]}' is not KEY=VALUE. Nothing was done")
         if not value and not may_remove:
             raise InputError(f"--metadata '{pair[:80]}' has no value. Nothing was stored")
-        metadata[key.strip()] = _stored(value) if value else None
+        read = _from_json(value)  # `null` is a text here, because the removal of a key is written `KEY=`
+        metadata[key.strip()] = (value if read is None else read) if value else None
     return metadata
-
-
-def _stored(value: str) -> Any:
-    """Return a value as metadata keeps it. `null` is a text here, because the removal of a key is written `KEY=`."""
-    try:
-        read = json.loads(value, parse_constant=_refuse)
-    except ValueError:
-        return value
-    return value if read is None else read
 
 
 def text_given(text: str) -> str:
@@ -149,10 +143,8 @@ def text_given(text: str) -> str:
         return text
     if sys.stdin is None:
         raise InputError("standard input is closed, so there is no text to read. Nothing was done")
-    try:
+    with raised_as(InputError, "standard input is not UTF-8", ". Nothing was done", UnicodeDecodeError):
         return sys.stdin.buffer.read().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError(f"standard input is not UTF-8: {error}. Nothing was done") from error
 
 
 def edited(text: str, editor: str) -> tuple[str, Path]:
@@ -181,70 +173,55 @@ def edited(text: str, editor: str) -> tuple[str, Path]:
 # Hits as tables, with how relevant each is, and how to get the whole of what is cut.
 
 
-def hits_parts(hits: Sequence[Hit], title: str) -> list[Part]:
+def hits_parts(hits: Sequence[models.Hit], title: str) -> list[output.Part]:
     """Return hits as a table, and how to get the whole of what is cut; nothing if there are none."""
     if not hits:
         return []
-    rows = output.table("id", "date", "who", "what", title=title)
+    rows = output.Rows("id", "date", "who", "what", title=title)
     for hit in hits:
-        rows.add_row(advice.short(hit.id), _when(hit), _who(hit), _what(hit))
+        rows.add_row(advice.short(hit.id), *_cells(hit))
     return [rows, *_shortened(hits)]
 
 
-def _when(hit: Hit) -> str:
-    """Return the date of a hit, and below it between which times it holds, if that is known."""
+def _cells(hit: models.Hit, project: str = "") -> tuple[str, output.Text, output.Text]:
+    """Return when, who and what of a hit: below the date between which times it holds; the text on one line.
+
+    Of a long text it is the beginning, and how many characters the whole has. `project` is the hit's, if the search
+    went beyond its scope's.
+    """
     times = (("from", hit.since), ("to", hit.until))
-    return "\n".join([hit.date, *(f"{word} {time}" for word, time in times if time)])
+    date = "\n".join([hit.date, *(f"{word} {time}" for word, time in times if time)])
+    text = visible(_one_line(hit.text))
+    if _is_cut(hit):
+        length = len(hit.text) if hit.length is None else hit.length
+        text = f"{output.cut_to_width(text, output.MAX_TEXT)} ({length:,} characters)"
+    place = f"({project}) " if project else ""
+    replaced = f"(replaced by {advice.short(hit.superseded_by)}) " if hit.superseded_by else ""
+    who = output.cut_to_width(visible(replies.speaker_of(hit)), output.MAX_NAME)
+    return date, output.plain(who), output.plain(f"{place}{replaced}{text}")
 
 
-def search_parts(result: SearchResult, query: str, scope: Scope) -> list[Part]:
+def search_parts(result: recall_search.SearchResult, query: str, scope: models.Scope) -> list[output.Part]:
     """Return the hits of a search as a table, with why each was found, and what was left out.
 
     A text of another project than the scope's begins with the project's name.
     """
-    from palimpsest.recall.hits import shortest_passages  # noqa: PLC0415 - its help needs none of it
-
     notes = output.notes_text(result.notes)
     if not result.hits and not result.omitted:
         return [f"nothing was found for: {output.cut_to_width(_one_line(query), output.MAX_TEXT)}", *notes]
-    rows = output.table("id", "why", "date", "who", "what", title=query)
-    for hit in shortest_passages(result.hits, query):
-        rows.add_row(
-            advice.short(hit.id),
-            ", ".join(hit.why),
-            _when(hit),
-            _who(hit),
-            _what(hit, advice.other_project(hit, scope)),
-        )
+    rows = output.Rows("id", "why", "date", "who", "what", title=query)
+    for hit in hits.shortest_passages(result.hits, query):
+        rows.add_row(advice.short(hit.id), ", ".join(hit.why), *_cells(hit, advice.other_project(hit, scope)))
         if hit.score_parts:
             rows.add_row("", "", "", "", f"{hit.score:.3f}: {replies.explanation(hit)}")
-    parts: list[Part] = [replies.WEAK] if result.hits and result.is_weak else []
+    parts: list[output.Part] = [replies.WEAK] if result.hits and result.is_weak else []
     parts += [rows, *(relation.line for relation in result.relations)]
     if result.omitted:
         parts.append(f"({replies.omitted_text(result)}; a smaller --limit leaves them more room)")
     return [*parts, *notes, *_shortened(result.hits)]
 
 
-def _who(hit: Hit) -> Text:
-    return output.plain(output.cut_to_width(visible(replies.speaker_of(hit)), output.MAX_NAME))
-
-
-def _what(hit: Hit, project: str = "") -> Text:
-    """Return the text of a hit on one line; of a long one the beginning, and how many characters the whole has.
-
-    `project` is the hit's, if the search went beyond its scope's.
-    """
-    text = visible(_one_line(hit.text))
-    if _is_cut(hit):
-        length = len(hit.text) if hit.length is None else hit.length
-        text = f"{output.cut_to_width(text, output.MAX_TEXT)} ({length:,} characters)"
-    place = f"({project}) " if project else ""
-    return output.plain(
-        f"{place}{f'(replaced by {advice.short(hit.superseded_by)}) ' if hit.superseded_by else ''}{text}"
-    )
-
-
-def _is_cut(hit: Hit) -> bool:
+def _is_cut(hit: models.Hit) -> bool:
     return hit.length is not None or output.cell_len(visible(_one_line(hit.text))) > output.MAX_TEXT
 
 
@@ -252,7 +229,7 @@ def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _shortened(hits: Sequence[Hit]) -> list[str]:
+def _shortened(hits: Sequence[models.Hit]) -> list[str]:
     """Return how to get the whole texts, if a text is cut."""
     return [advice.COMMANDS.shortened] if any(map(_is_cut, hits)) else []
 
@@ -262,7 +239,7 @@ def _shortened(hits: Sequence[Hit]) -> list[str]:
 app = typer.Typer()
 
 
-def changed_reply(result: WriteResult, scope: Scope) -> Reply:
+def changed_reply(result: commit.WriteResult, scope: models.Scope) -> Reply:
     """Return what a command changed."""
     text = replies.changed_text(result, scope, advice.COMMANDS)
     return Reply(replies.changed_json(result, scope, advice.COMMANDS), text, done=text)
@@ -281,7 +258,6 @@ async def edit(
 ) -> Reply:
     """Give a memory another text, other metadata or other hints. The history keeps the old ones."""
     from palimpsest.learn.edit import deleted_error  # noqa: PLC0415 - its help needs none of it
-    from palimpsest.memory import open_memory  # noqa: PLC0415 - as the line above
 
     changes = metadata_from_words(metadata or (), may_remove=True)
     file: Path | None = None
@@ -289,7 +265,7 @@ async def edit(
     if text is not None:
         text = text_given(text)
     elif not changes and hint is None:
-        async with open_memory(settings_of(ctx), background=False) as memory:  # it is closed while a person writes
+        async with facade.open_memory(settings_of(ctx), background=False) as memory:  # closed while a person writes
             before, _ = await memory.history(memory.scope, memory_id)
         if before.deleted_at is not None:
             raise deleted_error(before)
@@ -448,7 +424,7 @@ async def list_(
     return Reply(replies.page_json(page, memory.scope, advice.COMMANDS), *parts)
 
 
-def _nothing_listed(scope: Scope, *, deleted: bool, is_filtered: bool, cursor: str | None) -> str:
+def _nothing_listed(scope: models.Scope, *, deleted: bool, is_filtered: bool, cursor: str | None) -> str:
     """Return the sentence that stands in place of an empty list, with what to do next."""
     if cursor:
         return "there are no more"

@@ -16,7 +16,6 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, is_dataclass
 from datetime import datetime
-from operator import attrgetter
 from typing import Any, NoReturn, TextIO, TypeAlias, cast
 
 import typer
@@ -55,7 +54,7 @@ _UNIT = re.compile(rf"[{_WIDE}][{_CLOSING}]*\s*|[^\s{_WIDE}]+[{_CLOSING}]*\s*|\s
 class Rows:
     """A table that Rich can print at any width. A cell that is no text for Rich is printed as it is."""
 
-    def __init__(self, columns: tuple[str, ...], title: str = "") -> None:
+    def __init__(self, *columns: str, title: str = "") -> None:
         self._columns = columns
         self._title = Text(visible(title), style="italic") if title else None
         self._rows: list[tuple[Text, ...]] = []
@@ -68,16 +67,12 @@ class Rows:
         """Yield the title, then the rows side by side, or one below the other on a narrow terminal."""
         if self._title is not None:
             yield self._title
-        fixed = len(self._columns) - 1
-        widths = [max(map(cell_len, self._lines_of(place)), default=0) for place in range(fixed)]
-        is_wide = sum(widths) + GAP * fixed + min(MIN_LAST, self._natural_width(fixed)) <= options.max_width
+        *widths, last = (
+            max(map(cell_len, (column, *(line for cell in cells for line in cell.plain.split("\n")))))
+            for column, *cells in zip(self._columns, *self._rows, strict=True)
+        )
+        is_wide = sum(widths) + GAP * len(widths) + min(MIN_LAST, last) <= options.max_width
         yield self._side_by_side(widths, options.max_width) if is_wide else self._stacked(options.max_width)
-
-    def _lines_of(self, place: int) -> list[str]:
-        return [self._columns[place], *(line for row in self._rows for line in row[place].plain.split("\n"))]
-
-    def _natural_width(self, place: int) -> int:
-        return max(map(cell_len, self._lines_of(place)))
 
     def _side_by_side(self, widths: list[int], max_width: int) -> Table:
         grid = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0))
@@ -181,11 +176,6 @@ def plain(text: str) -> Text:
     return Text(visible(text))
 
 
-def table(*columns: str, title: str = "") -> Rows:
-    """Return an empty table."""
-    return Rows(columns, title)
-
-
 def print_error(text: str) -> None:
     """Print an error on stderr. The terminal wraps it. If stderr cannot be written either, the exit code has to do."""
     _print_on_stderr(Text.assemble(("error:", "red"), " ", visible(text)))
@@ -207,12 +197,6 @@ def _discard(stream: TextIO) -> None:
     """Discard what a stream still holds, which Python would try to write once more at its end."""
     with suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-
-
-def picked(value: object, names: str) -> dict[str, Any]:
-    """Return attributes of a value as members of a JSON object, each by its name or as `member=attribute`."""
-    pairs = [name.partition("=") for name in names.split()]
-    return {member: attrgetter(attribute or member)(value) for member, _, attribute in pairs}
 
 
 def _as_json(value: object) -> Any:

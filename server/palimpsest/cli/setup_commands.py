@@ -5,20 +5,23 @@ from __future__ import annotations
 import difflib
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args
+from typing import Annotated, Any, Literal, cast, get_args
 
 import typer
 
 from palimpsest.cli.clients.catalog import CLIENTS, Client, Folders, client_named
-from palimpsest.cli.console import Commands, Options, Reply, command, progress_bar, run_async, settings_of
+from palimpsest.cli.console import Commands, Options, Reply, Settings, command, progress_bar, run_async, settings_of
 from palimpsest.cli.lazy import (
     access_tokens,
     client_status,
     config_files,
     configuration,
     core_settings,
+    facade,
     installation,
+    llm_prompts,
     output,
+    replies,
     settings_file,
     validation,
 )
@@ -26,14 +29,6 @@ from palimpsest.core.clock import in_zone, local_iso, now, shown_date
 from palimpsest.core.errors import EmbedderError, InputError, ModelError, SettingsError
 from palimpsest.core.models import EmbedderName, RerankerName, Scope
 from palimpsest.text.display import counted, shorten, visible
-
-if TYPE_CHECKING:
-    from palimpsest.admin.configuration import ModelChoice
-    from palimpsest.cli.clients.config_files import FileEdit
-    from palimpsest.cli.clients.installation import Target
-    from palimpsest.core.settings import Settings
-    from palimpsest.llm.prompts import PromptFiles
-
 
 # `palimpsest embedder` and `reranker`: show what there is, fetch a model from its hub, and choose another one.
 
@@ -47,7 +42,7 @@ async def embedder(settings: Settings) -> Reply:
     """Show the embedders and which one is in use, or use another one."""
     fingerprint, waiting = await _in_use(settings)
     provider, infos = settings.embedder.provider, configuration.embedders(settings)
-    rows = output.table("name", "can be used", "what it is")
+    rows = output.Rows("name", "can be used", "what it is")
     for info in infos:
         rows.add_row(info.name, info.obstacle or "yes", info.about)
     models, fetched = _hub_models(settings, "embedder")
@@ -110,14 +105,12 @@ _OVERRIDDEN = "It has no effect yet: an environment variable (PALIMPSEST_{}__…
 
 def _hub_models(settings: Settings, kind: str) -> tuple[output.Rows, list[dict[str, Any]]]:
     """Return the models of the hub, as a table and as JSON."""
-    rows = output.table("hub model", "fetched", "languages", "dimensions", "MB", "licence")
-    content: list[dict[str, Any]] = []
-    for model, is_here in configuration.hub_models(settings, kind):
+    rows = output.Rows("hub model", "fetched", "languages", "dimensions", "MB", "licence")
+    models, names = configuration.hub_models(settings, kind), "name repository revision languages dimensions megabytes"
+    for model, is_here in models:
         here, dimensions = "yes" if is_here else "", model.dimensions or ""
         rows.add_row(model.name, here, model.languages, dimensions, model.megabytes, model.licence)
-        names = "name repository revision languages dimensions megabytes licence terms"
-        content.append({**output.picked(model, names), "fetched": is_here})
-    return rows, content
+    return rows, [{**replies.picked(model, f"{names} licence terms"), "fetched": here} for model, here in models]
 
 
 def _provider(settings: Settings, name: str, kind: str, *, yes: bool) -> tuple[Any, Path | None]:
@@ -142,10 +135,8 @@ def _provider(settings: Settings, name: str, kind: str, *, yes: bool) -> tuple[A
 
 async def _in_use(settings: Settings) -> tuple[str, int]:
     """Return the fingerprint of the embedder in use, or why it cannot be used, and how many texts wait for it."""
-    from palimpsest.memory import open_memory  # noqa: PLC0415 - its help needs none of it
-
     try:
-        async with open_memory(settings, background=False) as memory:
+        async with facade.open_memory(settings, background=False) as memory:
             return memory.engine.embedder.fingerprint, await memory.care.waiting()
     except EmbedderError as error:
         return f"none: {error}", 0
@@ -160,9 +151,8 @@ prompts_app = typer.Typer(cls=Commands, no_args_is_help=True, help="Show and che
 def prompts_list(settings: Settings) -> None:
     """List the prompts with version, fingerprint and file."""
     prompts = _prompt_files(settings)
-    rows = output.table("prompt", "version", "fingerprint", "file")
-    for name in prompts.needed:
-        prompt = prompts.get(name)
+    rows = output.Rows("prompt", "version", "fingerprint", "file")
+    for name, prompt in ((name, prompts.get(name)) for name in prompts.needed):
         rows.add_row(name, prompt.version, prompt.fingerprint, prompt.path)
     output.print_text(rows)
 
@@ -186,21 +176,18 @@ def prompts_check(settings: Settings) -> None:
 @command(prompts_app, "prompts diff")
 def prompts_diff(settings: Settings, name: str | None = None) -> None:
     """Show how your prompts differ from the shipped ones."""
-    from palimpsest.llm.prompts import shipped_directory  # noqa: PLC0415 - its help needs none of it
-
     prompts = _prompt_files(settings)
     for prompt_name in [name] if name else prompts.needed:
-        used, shipped = prompts.path(prompt_name), shipped_directory() / f"{prompt_name}.md"
+        used, shipped = prompts.path(prompt_name), llm_prompts.shipped_directory() / f"{prompt_name}.md"
         lines = [path.read_text("utf-8").splitlines(keepends=True) for path in (shipped, used)]
         with output.printing():
             output.print_file(difflib.unified_diff(*lines, fromfile=str(shipped), tofile=str(used)))
 
 
-def _prompt_files(settings: Settings) -> PromptFiles:
+def _prompt_files(settings: Settings) -> llm_prompts.PromptFiles:
     from palimpsest.learn.engine import NEEDED_PROMPTS  # noqa: PLC0415 - its help needs none of it
-    from palimpsest.llm.prompts import PromptFiles  # noqa: PLC0415 - as the line above
 
-    return PromptFiles(NEEDED_PROMPTS, settings.prompts_dir)
+    return llm_prompts.PromptFiles(NEEDED_PROMPTS, settings.prompts_dir)
 
 
 # `palimpsest token`: create, list and revoke access tokens for HTTP.
@@ -251,7 +238,7 @@ def list_(settings: Settings) -> Reply:
     One of a project also opens what belongs to no project if it says "+ general".
     """
     tokens, zone = access_tokens.stored_tokens(settings.data_dir), settings.zones.default
-    rows = output.table("id", "user", "project", "access", "created", "valid until")
+    rows = output.Rows("id", "user", "project", "access", "created", "valid until")
     for token in tokens:
         project = token.project
         if project and token.sees_general:
@@ -313,7 +300,7 @@ def install(
     if client is None:
         if hooks or project or dry_run:
             raise typer.BadParameter("name a client; palimpsest install alone lists them", param_hint="CLIENT")
-        rows = output.table("client", "on this machine", "memory", "hooks")
+        rows = output.Rows("client", "on this machine", "memory", "hooks")
         for each in CLIENTS.values():
             found, entry, its_hooks = client_status.state_of(each, Folders.of_this_machine())
             rows.add_row(each.name, "found" if found else "", entry, its_hooks)
@@ -367,7 +354,7 @@ def _variables(options: Options, settings: Settings | None) -> dict[str, str]:
     return env
 
 
-def _next_steps(target: Target, options: Options, off: list[str], *, hooks: bool) -> list[str]:
+def _next_steps(target: installation.Target, options: Options, off: list[str], *, hooks: bool) -> list[str]:
     """Return what a person does and knows after an installation."""
     client, steps = target.client, list[str]()
     if target.in_project:
@@ -388,7 +375,7 @@ def _next_steps(target: Target, options: Options, off: list[str], *, hooks: bool
     return [*steps, f"{client.next_step} Then tell it something, start a new conversation, and ask for it."]
 
 
-def _apply(edits: list[FileEdit], unchanged: list[str], *, dry_run: bool) -> None:
+def _apply(edits: list[config_files.FileEdit], unchanged: list[str], *, dry_run: bool) -> None:
     """Write the edits and print what was done, or, with `dry_run`, print the difference."""
     output.print_text(*unchanged, soft_wrap=True)
     for edit in edits:
@@ -465,7 +452,7 @@ def _shown(name: str, value: str | None) -> str:
     return f"{name} = {'(the key)' if settings_file.is_key(name) else visible(value) or '(none)'}"
 
 
-def _next_step(ctx: typer.Context, choice: ModelChoice) -> str:
+def _next_step(ctx: typer.Context, choice: configuration.ModelChoice) -> str:
     """Return what comes next; first whether an environment variable keeps the file from having an effect."""
     try:
         settings = settings_of(ctx)
@@ -475,15 +462,14 @@ def _next_step(ctx: typer.Context, choice: ModelChoice) -> str:
     is_effective = settings.llm.provider == choice.provider and (
         choice.provider != "openai" or (config.model, config.openai_base_url) == (choice.model, choice.base_url)
     )
-    if not is_effective:
-        return _OVERRIDDEN.format("LLM")
-    return "Restart the clients. palimpsest doctor shows what is used."
+    shown = "Restart the clients. palimpsest doctor shows what is used."
+    return shown if is_effective else _OVERRIDDEN.format("LLM")
 
 
 # --- The language model
 
 
-def _model(settings: Settings, given: _Given) -> ModelChoice:
+def _model(settings: Settings, given: _Given) -> configuration.ModelChoice:
     """Return the language model that the options name, or that is chosen from a list. Raises InputError."""
     is_endpoint = bool(given.model or given.base_url or given.key_variable)
     if given.provider == "openai" or (given.provider is None and is_endpoint):
@@ -497,7 +483,7 @@ def _model(settings: Settings, given: _Given) -> ModelChoice:
     return _chosen_from_list(settings, given)
 
 
-def _chosen_from_list(settings: Settings, given: _Given) -> ModelChoice:
+def _chosen_from_list(settings: Settings, given: _Given) -> configuration.ModelChoice:
     servers = run_async(configuration.local_servers)
     options = [
         "none: agents write their facts themselves, and nothing is sent anywhere",
@@ -521,7 +507,7 @@ def _chosen_from_list(settings: Settings, given: _Given) -> ModelChoice:
     return configuration.ModelChoice("openai", given.model or _asked("Model", server.models[0], given), server.base_url)
 
 
-def _endpoint(settings: Settings, given: _Given) -> ModelChoice:
+def _endpoint(settings: Settings, given: _Given) -> configuration.ModelChoice:
     """Return an endpoint; what the options leave open is asked for, or with `yes` as it is. Raises InputError."""
     config = settings.llm.config
     url = given.base_url or _asked(
@@ -566,11 +552,10 @@ def _key(url: str, given: _Given) -> str:
     return "" if variable == READ_FROM_ENVIRONMENT else key
 
 
-def _try(settings: Settings, choice: ModelChoice, given: _Given) -> None:
+def _try(settings: Settings, choice: configuration.ModelChoice, given: _Given) -> None:
     """Ask the chosen model for one word. If it fails, ask whether to go on, or with `yes` exit with 1."""
     if choice.provider != "openai":
         return
-
     try:
         answer = run_async(lambda: configuration.try_model(settings, choice))
     except ModelError as error:

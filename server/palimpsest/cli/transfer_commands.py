@@ -5,26 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import typer
 from pydantic import SecretStr
 
-from palimpsest.cli.console import CALLER, Commands, Reply, absolute, command, progress_bar
-from palimpsest.cli.lazy import backup, markdown_files, output
+from palimpsest.cli.console import CALLER, Commands, Memory, Reply, Settings, absolute, command, progress_bar
+from palimpsest.cli.lazy import backup, browsing, import_file, markdown_files, markdown_import, output, replies
 from palimpsest.core.clock import now, shown_date
 from palimpsest.core.models import Event
 from palimpsest.text.display import counted, visible
-
-if TYPE_CHECKING:
-    from palimpsest.admin.backup import Moved, PendingMigration
-    from palimpsest.admin.import_file import ImportResult
-    from palimpsest.admin.markdown_files import ItemFields
-    from palimpsest.admin.markdown_import import Conflict, Step
-    from palimpsest.core.settings import Settings
-    from palimpsest.learn.browsing import MoveResult
-    from palimpsest.memory import Memory
-
 
 # What the commands export and import print of a folder of Markdown files.
 
@@ -41,16 +31,11 @@ async def export_folder(memory: Memory, folder: Path, *, overwrites: bool) -> No
     """Export to a folder, and print what was written."""
     with progress_bar("exporting") as progress:
         result = await memory.care.export_folder(folder, progress, overwrites=overwrites)
-    counts = [f"{len(result.written):,} written"]
-    counts += [f"{len(result.removed):,} removed"] if result.removed else []
-    counts += [f"{result.unchanged:,} unchanged"] if result.unchanged else []
-    text = f"exported {counted(result.memories, 'memory')} to {folder}; files: {', '.join(counts)}"
-    parts = [text]
-    if result.left:
-        parts += output.notes_text(
-            [f"copies from an earlier export, left as they are: {markdown_files.listed(result.left)}"]
-        )
-    output.print_text(*parts, done=text)
+    counts = {"written": len(result.written), "removed": len(result.removed), "unchanged": result.unchanged}
+    done = ", ".join(f"{number:,} {what}" for what, number in counts.items() if number or what == "written")
+    text = f"exported {counted(result.memories, 'memory')} to {folder}; files: {done}"
+    left = f"copies from an earlier export, left as they are: {markdown_files.listed(result.left)}"
+    output.print_text(text, *output.notes_text([left] if result.left else []), done=text)
 
 
 async def import_folder(memory: Memory, folder: Path, *, dry_run: bool, deletes: bool) -> Reply:
@@ -88,8 +73,8 @@ async def import_folder(memory: Memory, folder: Path, *, dry_run: bool, deletes:
         "edit": result.edit or None,
         "changes": list(map(_imported_json, result.done)),
         "not_deleted": list(map(_imported_json, result.removed)),
-        "conflicts": [output.picked(each, "id=memory_id where reason in_file here") for each in result.conflicts],
-        **output.picked(result, "missing_files=missing notes"),
+        "conflicts": [replies.picked(each, "id=memory_id where reason in_file here") for each in result.conflicts],
+        **replies.picked(result, "missing_files=missing notes"),
     }
     return Reply(content, *parts, done=done if result.edit else "")
 
@@ -100,18 +85,17 @@ def _lines(items: Sequence[_T], lines_of: Callable[[_T], list[str]]) -> list[str
     return [*lines, *([f"  and {len(items) - MAX_LISTED:,} more"] if len(items) > MAX_LISTED else [])]
 
 
-def _imported_lines(each: Step) -> list[str]:
+def _imported_lines(each: markdown_import.Step) -> list[str]:
     place = f"[{each.memory_id[:8]}] {each.where}" if each.memory_id else each.where
     joined = f" (joined with [{each.joined[:8]}], which says the same)" if each.joined else ""
     first = f"{_MARKS[each.event]} {place}{joined}"
-    if each.before is not None and each.after is not None:
-        differing = _differing(each.before, each.after)
-        return [first, *(f"    {part}: {before} -> {after}" for part, before, after in differing)]
-    said = each.before or each.after
-    return [first, *([f"    {_whole(said)}"] if said is not None else [])]
+    if each.before is None or each.after is None:
+        return [first, *(f"    {_whole(said)}" for said in (each.before, each.after) if said is not None)]
+    differing = _differing(each.before, each.after)
+    return [first, *(f"    {part}: {before} -> {after}" for part, before, after in differing)]
 
 
-def _conflict_lines(conflict: Conflict) -> list[str]:
+def _conflict_lines(conflict: markdown_import.Conflict) -> list[str]:
     lines = [f"! [{conflict.memory_id[:8]}] {conflict.where}: {conflict.reason}"]
     if conflict.in_file is not None and conflict.here is not None:
         for part, in_file, here in _differing(conflict.in_file, conflict.here):
@@ -122,7 +106,7 @@ def _conflict_lines(conflict: Conflict) -> list[str]:
     return [*lines, f"    in the file: {in_file}", f"    here: {here}"]
 
 
-def _differing(one: ItemFields, other: ItemFields) -> Iterator[tuple[str, str, str]]:
+def _differing(one: markdown_files.ItemFields, other: markdown_files.ItemFields) -> Iterator[tuple[str, str, str]]:
     """Yield the parts that differ, each with both values."""
     for part in markdown_files.PARTS:
         if getattr(one, part) != getattr(other, part):
@@ -131,15 +115,15 @@ def _differing(one: ItemFields, other: ItemFields) -> Iterator[tuple[str, str, s
             yield part, first, second
 
 
-def _whole(shown: ItemFields) -> str:
+def _whole(shown: markdown_files.ItemFields) -> str:
     return " ".join(shown.text.split())
 
 
-def _imported_json(each: Step) -> dict[str, Any]:
+def _imported_json(each: markdown_import.Step) -> dict[str, Any]:
     return {
         "event": each.event,
         "id": each.memory_id or None,
-        **output.picked(each, "where before after"),
+        **replies.picked(each, "where before after"),
         **({"joined": each.joined} if each.joined else {}),
     }
 
@@ -154,7 +138,7 @@ def backup_(settings: Settings, file: Path | None = None) -> Reply:
     """Copy the ledger, also while it is in use, and check the copy."""
     copy = backup.back_up(settings, file, now)
     text = f"backed up {_counted(copy.memories, copy.messages)} to {copy.path}; the copy was checked"
-    return Reply(output.picked(copy, "file=path memories messages"), text, done=text)
+    return Reply(replies.picked(copy, "file=path memories messages"), text, done=text)
 
 
 @command(app, "restore")
@@ -169,12 +153,7 @@ def restore_(settings: Settings, file: Path, yes: bool = False) -> Reply:
     result = backup.restore(settings, file, now)
     before = f"; the previous ledger is in {result.before}" if result.before else ""
     text = f"restored {_counted(result.copy.memories, result.copy.messages)}{before}"
-    return Reply(output.picked(result, "memories=copy.memories messages=copy.messages before"), text, done=text)
-
-
-def is_page(file: Path) -> bool:
-    """Return whether a Markdown export goes to one page for reading, and not to a folder."""
-    return file.suffix.lower() in (".md", ".markdown") and not file.is_dir()
+    return Reply(replies.picked(result, "memories=copy.memories messages=copy.messages before"), text, done=text)
 
 
 def _counted(memories: int, messages: int) -> str:
@@ -190,10 +169,11 @@ async def export_(memory: Memory, file: str, form: Literal["jsonl", "markdown"] 
     .md is one page for reading.
     """
     path = Path(file)
+    is_page = path.suffix.lower() in (".md", ".markdown") and not path.is_dir()  # noqa: ASYNC240 - a moment
     if file == "-":
         with output.printing():
             await memory.care.export(output.utf8_output(), form, lambda _result, _total: None)
-    elif form == "markdown" and not is_page(path):
+    elif form == "markdown" and not is_page:
         await export_folder(memory, path, overwrites=yes)
     else:
         with progress_bar("exporting") as progress:
@@ -232,7 +212,7 @@ async def import_(memory: Memory, file: Path, dry_run: bool = False, deleted: bo
     content = {
         "format": result.format,
         "dry_run": dry_run,
-        **output.picked(result, "new known deleted examples"),
+        **replies.picked(result, "new known deleted examples"),
         "notes": notes,
         "waiting": result.waiting,
     }
@@ -245,18 +225,15 @@ def _counts(by_type: dict[str, int]) -> str:
     return ", ".join(counted(by_type[kind], noun) for kind, noun in nouns.items() if by_type[kind])
 
 
-def _notes(result: ImportResult) -> list[str]:
+def _notes(result: import_file.ImportResult) -> list[str]:
     """Return the notes on an import, with what stays away and how to go back."""
-    notes = list(result.notes)
-    left_out = [f"{count:,} were {how}" for how, count in result.left_out.items() if count]
-    if left_out:
-        notes.append(
-            f"left out: items that were imported before, of which {' and '.join(left_out)} here since. "
-            "palimpsest import FILE --deleted brings them back"
-        )
-    if result.backup is not None:
-        notes.append(f"palimpsest restore {result.backup} undoes this import")
-    return notes
+    left_out = " and ".join(f"{count:,} were {how}" for how, count in result.left_out.items() if count)
+    left = (
+        f"left out: items that were imported before, of which {left_out} here since. "
+        "palimpsest import FILE --deleted brings them back"
+    )
+    undo = f"palimpsest restore {result.backup} undoes this import"
+    return [*result.notes, *([left] if left_out else []), *([] if result.backup is None else [undo])]
 
 
 # The commands move and migrate, which work on the ledger as a whole.
@@ -279,7 +256,7 @@ def move_(settings: Settings, to: str) -> Reply:
     return Reply(content, done, *_next_steps(settings, target, moved), done=done)
 
 
-def _next_steps(settings: Settings, target: Path | SecretStr, moved: Moved) -> list[str]:
+def _next_steps(settings: Settings, target: Path | SecretStr, moved: backup.Moved) -> list[str]:
     """Return what to set, and what stays where it was."""
     if isinstance(target, Path):
         setting = f"history_db_path = {json.dumps(str(target))} in place of ledger_url"
@@ -304,7 +281,7 @@ def migrate_(settings: Settings, dry_run: bool = False, yes: bool = False) -> Re
     pending = backup.pending_migration(settings)
     content = {
         "from": pending.revision,
-        "steps": [output.picked(step, "to=revision purpose") for step in pending.steps],
+        "steps": [replies.picked(step, "to=revision purpose") for step in pending.steps],
         "sql": pending.sql,
         "done": bool(pending.steps) and not dry_run,
     }
@@ -318,7 +295,7 @@ def migrate_(settings: Settings, dry_run: bool = False, yes: bool = False) -> Re
     return Reply(content, done, done=done)
 
 
-def _plan(pending: PendingMigration) -> list[str]:
+def _plan(pending: backup.PendingMigration) -> list[str]:
     if not pending.steps:
         return [f"{pending.location} is up to date: nothing to migrate"]
     lines = [
@@ -341,7 +318,7 @@ projects_app = typer.Typer(cls=Commands)
 async def projects(memory: Memory) -> Reply:
     """List projects, rename one, or merge two. Without a command: list them."""
     found = await memory.projects.list()
-    rows = output.table("project", "memories", "messages", "last used", "known by")
+    rows = output.Rows("project", "memories", "messages", "last used", "known by")
     for project in found:
         used_at = shown_date(project.used_at) if project.used_at else ""
         aliases = "\n".join(f"{alias.kind} {alias.alias}" for alias in project.aliases)
@@ -349,8 +326,8 @@ async def projects(memory: Memory) -> Reply:
     listed = [
         {
             "name": project.name,
-            "aliases": [output.picked(alias, "kind alias") for alias in project.aliases],
-            **output.picked(project, "memories messages last_used=used_at"),
+            "aliases": [replies.picked(alias, "kind alias") for alias in project.aliases],
+            **replies.picked(project, "memories messages last_used=used_at"),
         }
         for project in found
     ]
@@ -370,7 +347,7 @@ async def merge(memory: Memory, old: str, new: str, dry_run: bool = False) -> Re
     return _moved(await memory.projects.merge(old, new, caller=CALLER, dry_run=dry_run))
 
 
-def _moved(result: MoveResult) -> Reply:
+def _moved(result: browsing.MoveResult) -> Reply:
     move, backup = result.move, result.backup
     verb = "moved" if backup else "would move"
     lines = [f"{verb} from {move.old} to {move.new}: {_counted(move.memories, move.messages)}, deleted ones included"]
@@ -384,8 +361,8 @@ def _moved(result: MoveResult) -> Reply:
             f'palimpsest undo cannot take this back; palimpsest restore "{backup}" brings back what was before'
         )
     content = {
-        **output.picked(move, "from=old to=new memories messages"),
-        **output.picked(move, "memories_in_both=same_memories messages_in_both=same_messages"),
+        **replies.picked(move, "from=old to=new memories messages"),
+        **replies.picked(move, "memories_in_both=same_memories messages_in_both=same_messages"),
         "backup": backup,
     }
     return Reply(content, *lines, done="\n".join(lines) if backup else "", soft_wrap=True)

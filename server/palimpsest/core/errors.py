@@ -26,6 +26,10 @@ Every text says what happened, what was kept, and what to do next. Where that is
 agent and a command for a person, the error has a `Remedy`, and the door that reports it says it in its own words.
 """
 
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
 from enum import StrEnum
 
 
@@ -54,6 +58,15 @@ class PalimpsestError(Exception):
         super().__init__(text)
         self.remedy = remedy
         self.owner_id = owner_id
+
+
+@contextmanager
+def raised_as(kind: type[PalimpsestError], fault: str, advice: str, *causes: type[Exception]) -> Generator[None]:
+    """Raise an error of this kind in place of a cause: the fault, the text of the cause, and the advice."""
+    try:
+        yield
+    except causes as error:
+        raise kind(f"{fault}: {error}{advice}") from error
 
 
 class SettingsError(PalimpsestError):

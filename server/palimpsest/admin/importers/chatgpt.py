@@ -40,35 +40,26 @@ def read(source: records.SourceFile, now: datetime) -> ImportedFile | None:
     return ImportedFile("chatgpt", tuple(memories.values()), conversations, notes)
 
 
-def _conversation(
-    conversation: dict[str, Any], now: datetime, skipped: Skipped, memories: Memories
-) -> records.ImportedConversation:
-    name = text_of(conversation.get("conversation_id")) or text_of(conversation.get("id"))
-    messages = _messages(conversation, now, skipped, memories)
-    return records.ImportedConversation(name, text_of(conversation.get("title")), tuple(messages))
-
-
 def _take_listed(item: dict[str, Any], now: datetime, skipped: Skipped, memories: Memories) -> None:
     """Take in a memory of the export's own list."""
     text = text_of(item.get("content"))
     if not text or item.get("enabled") is False:
         skipped["memories that are turned off" if text else "memories in an unknown format"] += 1
     else:
-        at = instant_of(item.get("updated_at")) or instant_of(item.get("created_at"))
-        records.keep_memory(memories, skipped, "chatgpt", text, records.plausible_instant(at, now))
+        at = records.plausible_instant(records.first_instant(item, "updated_at", "created_at"), now)
+        records.keep_memory(memories, skipped, "chatgpt", text, at)
 
 
 def _is_conversation(value: Any) -> bool:
     return isinstance(object_of(value).get("mapping"), dict)
 
 
-def _messages(
+def _conversation(
     conversation: dict[str, Any], now: datetime, skipped: Skipped, memories: Memories
-) -> list[records.ImportedMessage]:
+) -> records.ImportedConversation:
     if not _is_conversation(conversation):
         skipped[records.UNKNOWN_CONVERSATION] += 1
-        return []
-    nodes = object_of(conversation["mapping"])
+    nodes = object_of(conversation.get("mapping"))
     messages: list[records.ImportedMessage] = []
     at = instant_of(conversation.get("create_time"))
     parents = {name: text_of(object_of(node).get("parent")) or None for name, node in nodes.items()}
@@ -82,10 +73,10 @@ def _messages(
             _take_saved(message, said_at, skipped, memories)
         elif message and (content := _content(message, skipped)):
             author, message_id = object_of(message["author"]), text_of(message.get("id")) or text_of(name)
-            messages.append(
-                records.ImportedMessage(message_id, author["role"], content, said_at, text_of(author.get("name")))
-            )
-    return messages
+            speaker = text_of(author.get("name"))
+            messages.append(records.ImportedMessage(message_id, author["role"], content, said_at, speaker))
+    conversation_id = text_of(conversation.get("conversation_id")) or text_of(conversation.get("id"))
+    return records.ImportedConversation(conversation_id, text_of(conversation.get("title")), tuple(messages))
 
 
 def _take_saved(message: dict[str, Any], said_at: datetime, skipped: Skipped, memories: Memories) -> None:

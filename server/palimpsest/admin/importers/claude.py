@@ -123,18 +123,11 @@ def _is_conversation(value: Any) -> bool:
 
 
 def _conversation(conversation: dict[str, Any], now: datetime, skipped: Skipped) -> records.ImportedConversation:
-    messages = _messages(conversation, now, skipped)
-    name, title = text_of(conversation.get("uuid")), text_of(conversation.get("name"))
-    return records.ImportedConversation(name, title, tuple(messages))
-
-
-def _messages(conversation: dict[str, Any], now: datetime, skipped: Skipped) -> list[records.ImportedMessage]:
     if not _is_conversation(conversation):
         skipped[records.UNKNOWN_CONVERSATION] += 1
-        return []
     by_name = {
         text_of(object_of(message).get("uuid")) or f"#{number}": object_of(message)
-        for number, message in enumerate(list_of(conversation["chat_messages"]))
+        for number, message in enumerate(list_of(conversation.get("chat_messages")))
     }
     messages: list[records.ImportedMessage] = []
     at = instant_of(conversation.get("created_at"))
@@ -159,7 +152,8 @@ def _messages(conversation: dict[str, Any], now: datetime, skipped: Skipped) -> 
             messages.append(records.ImportedMessage(message_id, role, content, said_at))
         elif not files:
             skipped[records.EMPTY] += 1
-    return messages
+    title = text_of(conversation.get("name"))
+    return records.ImportedConversation(text_of(conversation.get("uuid")), title, tuple(messages))
 
 
 def _attached_texts(message: dict[str, Any], skipped: Skipped) -> list[tuple[str, str]]:

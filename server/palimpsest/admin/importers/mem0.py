@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import closing
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ def read_history(source: records.SourceFile, now: datetime) -> ImportedFile | No
     try:
         # as_uri percent-encodes characters that SQLite would take for the end of the path
         with closing(sqlite3.connect(f"{source.path.resolve().as_uri()}?mode=ro", uri=True)) as database:
-            database.text_factory = _decoded
+            database.text_factory = partial(str, encoding="utf-8", errors="replace")
             if not _has_history(source.path, database):
                 return None
             cursor = database.execute("SELECT * FROM history ORDER BY rowid")
@@ -56,10 +57,6 @@ def _has_history(file: Path, database: sqlite3.Connection) -> bool:
     if {"seq", "state", "stage"} <= columns:
         raise InputError(f"{file} is a Palimpsest ledger. palimpsest restore replaces your ledger with it")
     return {"memory_id", "event"} <= columns and bool(columns & {*_OLD_TEXT}) and bool(columns & {*_NEW_TEXT})
-
-
-def _decoded(raw: bytes) -> str:
-    return raw.decode("utf-8", "replace")
 
 
 def _history_memories(rows: Sequence[dict[str, Any]], now: datetime, skipped: Skipped) -> tuple[ImportedMemory, ...]:

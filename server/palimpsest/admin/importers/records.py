@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias
 
 from palimpsest.core.clock import parse_instant
-from palimpsest.core.errors import InputError
+from palimpsest.core.errors import InputError, raised_as
 from palimpsest.core.files import open_plain_file, read_plain_file
 from palimpsest.core.models import Event
 from palimpsest.core.validation import MAX_TEXT_CHARS, list_of, object_of, trimmed
@@ -192,6 +192,11 @@ def plausible_instant(at: datetime | None, now: datetime) -> datetime:
     return now if at is None or at > now or at.year < _FIRST_YEAR else at
 
 
+def first_instant(values: Mapping[str, Any], *keys: str) -> datetime | None:
+    """Return the instant under the first of the keys that has one, or None."""
+    return next((at for key in keys if (at := instant_of(values.get(key))) is not None), None)
+
+
 def tags_of(value: Any) -> tuple[str, ...]:
     """Return one tag made from a word of the other tool, or no tag if the word is empty."""
     tag = " ".join(text_of(value).lower().split())[:MAX_TAG_CHARS].strip()
@@ -279,18 +284,15 @@ def open_source(file: Path, max_bytes: int = MAX_BYTES) -> SourceFile:
 
 
 def _zip_source(file: Path, max_bytes: int) -> SourceFile:
-    try:
-        with zipfile.ZipFile(file) as archive:
-            members = [info for info in archive.infolist() if not info.is_dir()]
-            if not {info.compress_type for info in members} <= {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
-                raise InputError(f"{file} uses a compression that no export uses. Unpack it and import its folder")
-            # A member larger than its stated size is cut off at that size, and then fails its checksum.
-            read = [
-                _Member(PurePosixPath(info.filename), info.file_size, partial(archive.read, info)) for info in members
-            ]
-            return _source_of(file, read, max_bytes)
-    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError) as error:
-        raise InputError(f"{file} is a damaged or encrypted ZIP: {error}. {EXPECTED}") from error
+    faults = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError)
+    fault = f"{file} is a damaged or encrypted ZIP"
+    with raised_as(InputError, fault, f". {EXPECTED}", *faults), zipfile.ZipFile(file) as archive:
+        members = [info for info in archive.infolist() if not info.is_dir()]
+        if not {info.compress_type for info in members} <= {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
+            raise InputError(f"{file} uses a compression that no export uses. Unpack it and import its folder")
+        # A member larger than its stated size is cut off at that size, and then fails its checksum.
+        read = [_Member(PurePosixPath(info.filename), info.file_size, partial(archive.read, info)) for info in members]
+        return _source_of(file, read, max_bytes)
 
 
 def _folder_members(folder: Path) -> list[_Member]:
@@ -310,25 +312,29 @@ def _folder_members(folder: Path) -> list[_Member]:
 def _source_of(file: Path, members: Sequence[_Member], max_bytes: int) -> SourceFile:
     """Return what a ZIP or folder has: the conversations, and what lies beside them."""
     conversations = _conversation_members(members)
-    beside = [
-        (match[1], member) for member in members if (match := _BESIDE.fullmatch(_in_export(member, conversations)))
-    ]
-    if not conversations and not beside:
+    top = conversations[0].path.parent if conversations else PurePosixPath()
+    paths = {
+        str(member.path.relative_to(top) if member.path.is_relative_to(top) else member.path): member
+        for member in members
+    }
+    beside = {path: match[1] for path in paths if (match := _BESIDE.fullmatch(path))}
+    known = [*conversations, *(paths[path] for path in beside)]
+    if not known:
         raise InputError(f"{file} has no conversations.json in it. {EXPECTED}")
-    if sum(member.size for member in (*conversations, *(member for _, member in beside))) > max_bytes:
+    if sum(member.size for member in known) > max_bytes:
         raise InputError(f"{file} would unpack to more than {max_bytes:,} bytes. {EXPECTED}")
     read = [_read(file, member) for member in conversations]
     value = read[0][2] if len(read) == 1 else [item for _, _, part in read for item in list_of(part)]
     values: dict[str, list[Any]] = {"memories": [], "projects": []}
-    for kind, member in beside:
-        part = _read(file, member)[2]
-        values["projects" if kind == "projects" else "memories"] += list_of(part) if isinstance(part, list) else [part]
-    known = {id(member) for member in (*conversations, *(member for _, member in beside))}
-    unread = (_in_export(member, conversations) for member in members if id(member) not in known)
-    name, text = (read[0][0], read[0][1]) if read else (str(file), "")
-    return SourceFile(
-        file, name, text=text, value=value, items=_items_of(value), beside=values, unread=_names_of_files(unread)
-    )
+    for path, kind in beside.items():
+        values["projects" if kind == "projects" else "memories"] += _listed(_read(file, paths[path])[2])
+    unread = _names_of_files(path for path, member in paths.items() if member not in known)
+    name, text = read[0][:2] if read else (str(file), "")
+    return SourceFile(file, name, text=text, value=value, items=_items_of(value), beside=values, unread=unread)
+
+
+def _listed(value: Any) -> list[Any]:
+    return list_of(value) if isinstance(value, list) else [value]
 
 
 def _read(file: Path, member: _Member) -> tuple[str, str, Any]:
@@ -338,34 +344,19 @@ def _read(file: Path, member: _Member) -> tuple[str, str, Any]:
     return name, text, _parsed(name, text)
 
 
-def _in_export(member: _Member, conversations: Sequence[_Member]) -> str:
-    """Return the path of a member below the folder that has the conversations."""
-    top = conversations[0].path.parent if conversations else PurePosixPath()
-    return str(member.path.relative_to(top) if member.path.is_relative_to(top) else member.path)
-
-
 def _names_of_files(paths: Iterable[str]) -> tuple[str, ...]:
     """Return names, one for each folder that files lie in. Hidden files are those of the system."""
-    return tuple(
-        dict.fromkeys(
-            f"{first}/" if rest else first
-            for first, _, rest in (path.partition("/") for path in paths)
-            if not first.startswith((".", "__MACOSX"))
-        )
-    )
+    parts = (path.partition("/") for path in paths)
+    names = (f"{first}{'/' if rest else ''}" for first, _, rest in parts if not first.startswith((".", "__MACOSX")))
+    return tuple(dict.fromkeys(names))
 
 
 def _conversation_members(members: Sequence[_Member]) -> list[_Member]:
     """Return conversations.json or its numbered parts in order, from the folder nearest to the top."""
-    found = sorted(
-        (member for member in members if _CONVERSATIONS.fullmatch(member.path.name)),
-        key=lambda member: len(member.path.parts),
-    )
-    in_top_folder = sorted(
-        (member for member in found if member.path.parent == found[0].path.parent), key=lambda member: member.path
-    )
-    unnumbered = [member for member in in_top_folder if member.path.name == "conversations.json"]
-    return unnumbered or in_top_folder
+    found = [member for member in members if _CONVERSATIONS.fullmatch(member.path.name)]
+    top = min((member.path.parent for member in found), key=lambda folder: len(folder.parts), default=None)
+    parts = sorted((member for member in found if member.path.parent == top), key=lambda member: member.path)
+    return [member for member in parts if member.path.name == "conversations.json"] or parts
 
 
 def _decoded(name: str, raw: bytes) -> str:
@@ -389,5 +380,4 @@ def _parsed(name: str, text: str) -> Any:
 
 def _items_of(value: Any) -> list[Any]:
     whole = object_of(value)
-    candidates = (value, *(whole.get(key) for key in _LIST_KEYS))
-    return next((list_of(candidate) for candidate in candidates if isinstance(candidate, list)), [value])
+    return next((list_of(whole[key]) for key in _LIST_KEYS if isinstance(whole.get(key), list)), _listed(value))

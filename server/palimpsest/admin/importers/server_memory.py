@@ -41,7 +41,13 @@ def read(source: records.SourceFile, now: datetime) -> ImportedFile | None:
         values = [*list_of(graph.get("entities")), *list_of(graph.get("relations"))] or source.items
         if not any(_is_item(value) for value in values):
             return None
-    return _read_graph(values, now)
+    skipped = Skipped()
+    by_kind: dict[str | None, list[dict[str, Any]]] = {"entity": [], "relation": [], None: []}
+    for value in values:
+        by_kind[_kind(object_of(value))].append(object_of(value))
+    skipped["lines that are neither an entity nor a relation"] += len(by_kind[None])
+    memories = _memories(by_kind["entity"], by_kind["relation"], now, skipped)
+    return ImportedFile("server-memory", memories, notes=records.skipped_notes(skipped))
 
 
 def _is_item(value: Any) -> bool:
@@ -66,18 +72,6 @@ def _line_values(name: str, text: str) -> list[Any]:
         except (ValueError, RecursionError) as error:
             raise InputError(f"{name}, line {number}: {error}. Nothing was imported") from error
     return values
-
-
-def _read_graph(values: Iterable[Any], now: datetime) -> ImportedFile:
-    skipped = Skipped()
-    by_kind: dict[str | None, list[dict[str, Any]]] = {"entity": [], "relation": [], None: []}
-    for value in values:
-        by_kind[_kind(object_of(value))].append(object_of(value))
-    entities, relations = by_kind["entity"], by_kind["relation"]
-    skipped["lines that are neither an entity nor a relation"] += len(by_kind[None])
-    return ImportedFile(
-        "server-memory", _memories(entities, relations, now, skipped), notes=records.skipped_notes(skipped)
-    )
 
 
 def _json_of(line: str) -> Any:
@@ -109,9 +103,8 @@ def _memories(
             skipped["duplicates"] += 1
         else:
             metadata = {"imported_from": "server-memory", "entity": name}
-            by_text[text] = ImportedMemory(
-                (records.ImportedVersion(Event.ADD, text, now),), metadata, tags.get(name, ())
-            )
+            version = records.ImportedVersion(Event.ADD, text, now)
+            by_text[text] = ImportedMemory((version,), metadata, tags.get(name, ()))
     return tuple(by_text.values())
 
 

@@ -10,7 +10,7 @@ from palimpsest.cli.clients import config_files, installation
 from palimpsest.cli.clients.catalog import CLIENTS, Client, Folders
 from palimpsest.cli.clients.config_files import read_text
 from palimpsest.cli.clients.installation import invocation_of
-from palimpsest.core.errors import InputError
+from palimpsest.core.errors import InputError, raised_as
 from palimpsest.core.models import Finding
 from palimpsest.core.validation import object_of
 
@@ -70,10 +70,8 @@ def _settings(file: Path) -> Mapping[str, Any]:
 
 def _parsed(file: Path, parse: Callable[[str], _T]) -> _T:
     """Return what is made of a file's text, "" if there is no file. Raises InputError if it cannot be read."""
-    try:
+    with raised_as(InputError, f"{file} cannot be read", "", ValueError, RecursionError):
         return parse(read_text(file) or "")
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{file} cannot be read: {error}") from error
 
 
 def clients_finding(folders: Folders) -> Finding:
@@ -100,7 +98,8 @@ def _examined(client: Client, folders: Folders) -> tuple[list[str], list[str]]:
     """Return what of ours a client has, and what is wrong with it. Raises InputError if a file cannot be read."""
     has_entry = False
     faults: list[str] = []
-    for file in _entry_files(client, folders):
+    inside = [folders.entry_file(client, in_project=True)] if client.project_file is not None else []
+    for file in dict.fromkeys([folders.of_user(client.user_file), *inside]):
         entry = _servers(client, file).get(installation.ENTRY_NAME)
         if (invocation := invocation_of(entry)) is None:
             continue
@@ -156,11 +155,6 @@ def state_of(client: Client, folders: Folders) -> tuple[bool, str, str]:
     except InputError as error:
         return found, str(error), ""
     return found, entry, hooks if hooks_file is not None else "none"
-
-
-def _entry_files(client: Client, folders: Folders) -> list[Path]:
-    project = [folders.entry_file(client, in_project=True)] if client.project_file is not None else []
-    return list(dict.fromkeys([folders.of_user(client.user_file), *project]))
 
 
 def _hooks_files(client: Client, folders: Folders) -> list[Path]:
