@@ -7,30 +7,18 @@ continues where the first one stopped.
 from __future__ import annotations
 
 import logging
-import re
 import uuid
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, tzinfo
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 import anyio
 from sqlalchemy import Connection
 
+from palimpsest.core import errors
 from palimpsest.core.clock import in_zone, shown_date
-from palimpsest.core.errors import (
-    CallTimeError,
-    DailyLimitError,
-    InputError,
-    LedgerError,
-    MemoryNotFoundError,
-    ModelError,
-    PalimpsestError,
-    PromptError,
-    Remedy,
-    StaleDecisionError,
-)
 from palimpsest.core.models import (
     USER_NAME,
     Decision,
@@ -46,7 +34,7 @@ from palimpsest.core.models import (
 from palimpsest.core.protocols import LanguageModel, Vector
 from palimpsest.core.validation import one_line
 from palimpsest.learn.commit import WriteResult, apply_decisions, apply_write, embed_texts
-from palimpsest.learn.document_pages import DocumentText, is_long, learn_document, text_document
+from palimpsest.learn.document_pages import is_long, learn_document, sentences, text_document
 from palimpsest.learn.duplicates import with_near_duplicates
 from palimpsest.learn.edit import has_text, past_end_notes
 from palimpsest.learn.engine import Engine, without_excluded
@@ -79,10 +67,6 @@ BEGINNING_CHARS = 200
 BEFORE_CHARS = 600
 """How much of a long message a later part is shown: how it begins, and what stands just before the part. Two lines say
 whose story it is, and a paragraph says who "she" is."""
-
-_SENTENCE_END = re.compile(r"\n+|(?<![.!?…])[.!?…]++\s+|[。\uff01\uff1f]+")
-"""The end of a line or of a sentence. Looked for from a mark that follows a mark, or given back mark by mark, a run of
-full stops would take quadratic time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +166,7 @@ def _texts(text: str) -> Iterator[str]:
         return
     part: list[str] = []
     tokens = 0
-    for sentence in _sentences(text):
+    for sentence in sentences(text):
         for fitting in windows(sentence, 4 * PIECE_TOKENS, lambda window: count_tokens(window) <= PIECE_TOKENS):
             cost = count_tokens(fitting)
             if part and tokens + cost > PIECE_TOKENS:
@@ -191,16 +175,6 @@ def _texts(text: str) -> Iterator[str]:
             part.append(fitting)
             tokens += cost
     yield "".join(part)
-
-
-def _sentences(text: str) -> Iterator[str]:
-    """Split a text after each line and sentence. Joined, the parts are the text."""
-    start = 0
-    for end in _SENTENCE_END.finditer(text):
-        yield text[start : end.end()]
-        start = end.end()
-    if start < len(text):
-        yield text[start:]
 
 
 # Learn from stored messages: extract facts piece by piece, and reconcile them with what is known.
@@ -212,9 +186,6 @@ logger = logging.getLogger(__name__)
 
 EARLIER_FACTS_TOKENS = 300
 """How many tokens of facts from the earlier parts of a message are shown with its next one: twenty."""
-
-OnPiece: TypeAlias = Callable[[int, WriteResult], Awaitable[None]]
-"""Is told after each piece from how many messages it has learned, and what."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,31 +205,34 @@ class Lesson:
     stays_in_project: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Learning:
-    """What was learned from the first `messages` messages, and the error that ended it, or None."""
-
-    result: WriteResult
-    messages: int
-    error: Exception | None = None
-
-
 async def learn_from(engine: Engine, model: LanguageModel, lesson: Lesson) -> WriteResult:
     """Extract facts from stored messages and reconcile them. A failure is noted, together with what was learned."""
+    learned, done = WriteResult(), 0
+    failure: errors.PalimpsestError | None = None
     try:
-        learning = await learn_pieces(engine, model, lesson)
+        async for count, result in learn_pieces(engine, model, lesson):
+            done += count
+            learned = replace(
+                learned,
+                outcomes=(*learned.outcomes, *result.outcomes),
+                notes=(*learned.notes, *result.notes),
+                similar={**learned.similar, **result.similar},
+                questions=(*learned.questions, *result.questions),
+            )
+    except errors.PalimpsestError as error:
+        failure = error
     except anyio.get_cancelled_exc_class():
         with anyio.CancelScope(shield=True):
             await _learn_later(engine, lesson)
         raise
-    questions = _each_once(learning.result.questions)
-    learned = _with_notes(replace(learning.result, questions=questions), *map(question_note, questions))
-    if learning.error is not None:
+    questions = _each_once(learned.questions)
+    learned = _with_notes(replace(learned, questions=questions), *map(question_note, questions))
+    if failure is not None:
         if await are_all_learned(engine, lesson.messages):
             return _with_notes(learned, "another call has learned from these messages meanwhile")
         # What the settings refuse would be refused again.
-        is_learning = not isinstance(learning.error, InputError) and await _learn_later(engine, lesson)
-        note = _failure(lesson.messages, learning.messages, learning.error, is_learning=is_learning)
+        is_learning = not isinstance(failure, errors.InputError) and await _learn_later(engine, lesson)
+        note = _failure(lesson.messages, done, failure, is_learning=is_learning)
         return replace(_with_notes(learned, note), is_learning=is_learning)
     if not learned.outcomes and not learned.notes:
         return _with_notes(learned, "nothing in these messages was found worth a memory")
@@ -278,33 +252,19 @@ def _each_once(questions: Sequence[ForgetQuestion]) -> tuple[ForgetQuestion, ...
     return tuple(by_what.values())
 
 
-async def learn_pieces(
-    engine: Engine, model: LanguageModel, lesson: Lesson, on_piece: OnPiece | None = None
-) -> Learning:
-    """Extract facts from stored messages and reconcile them, piece by piece, until a piece fails."""
+async def learn_pieces(engine: Engine, model: LanguageModel, lesson: Lesson) -> AsyncGenerator[tuple[int, WriteResult]]:
+    """Extract facts from stored messages and reconcile them, piece by piece. Raises PalimpsestError.
+
+    After each piece, yield how many messages end in it, and what was learned.
+    """
     parts = list(pieces(lesson.messages))
     kept = f"kept {counted(len(lesson.messages), 'message')}"
-    learned = WriteResult()
-    done = 0
     carried = _Carried()
     for number, piece in enumerate(parts, 1):
         which = f", piece {number} of {len(parts)}" if len(parts) > 1 else ""
         await engine.report_progress(f"{kept}; asking the model for facts{which}")
-        try:
-            result, carried = await _learn_from_piece(engine, model, lesson, piece, carried)
-        except PalimpsestError as error:
-            return Learning(learned, done, error)
-        done += len(piece.finished)
-        learned = replace(
-            learned,
-            outcomes=(*learned.outcomes, *result.outcomes),
-            notes=(*learned.notes, *result.notes),
-            similar={**learned.similar, **result.similar},
-            questions=(*learned.questions, *result.questions),
-        )
-        if on_piece is not None:
-            await on_piece(len(piece.finished), result)
-    return Learning(learned, done)
+        result, carried = await _learn_from_piece(engine, model, lesson, piece, carried)
+        yield len(piece.finished), result
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,9 +308,11 @@ async def _learn_from_piece(
         return WriteResult(applied.outcomes, notes=(*notes, *applied.notes)), carried
     texts = [*(fact.key_text for fact in found.facts), *(request.what for request in found.requests)]
     vectors, _ = await embed_texts(engine, texts, lesson.vectors)
+    name = found.user_name  # the first fact that tells it has it in its metadata
+    teller = next((fact for fact in found.facts if name and name in fact.text), None)
     request = ReconcileRequest(
         scope,
-        _with_told_name(found),
+        tuple(replace(fact, metadata={USER_NAME: name}) if fact is teller else fact for fact in found.facts),
         lesson.caller,
         found.requests,
         piece.finished,
@@ -373,8 +335,8 @@ async def _reconciled(engine: Engine, model: LanguageModel, request: ReconcileRe
     """
     try:
         return await reconcile(engine, model, request)
-    except (ModelError, PromptError) as error:
-        if isinstance(error, CallTimeError | DailyLimitError) and not engine.is_model_borrowed:
+    except (errors.ModelError, errors.PromptError) as error:
+        if isinstance(error, errors.CallTimeError | errors.DailyLimitError) and not engine.is_model_borrowed:
             raise
         logger.warning("%d facts are added as they are: %s", len(request.facts), error)
         return await add_undecided(engine, model, request, error)
@@ -417,7 +379,7 @@ async def _learn_later(engine: Engine, lesson: Lesson) -> bool:
         payload[STAYS] = True
     try:
         await engine.write(partial(engine.ledger.queue_job, lesson.scope, JobRequest("learn", payload=payload)))
-    except LedgerError as error:
+    except errors.LedgerError as error:
         logger.warning("messages that were not learned from are left to nobody: %s", error)
         return False
     return True
@@ -471,20 +433,13 @@ def _summary(conn: Connection, scope: Scope, zone: tzinfo | None) -> str:
 
     In a project without one it is that of the user, if the project sees what is general.
     """
-    for owner in dict.fromkeys((scope, replace(scope, project="") if scope.with_general else scope)):
+    for owner in dict.fromkeys((scope, scope.general)):
         _, summary = summaries.base_summary(conn, owner, "overall")
         if summary is not None:
             changes = summaries.count_changes_since(conn, owner, summary.seq)
             since = f"; {counted(changes, 'memory')} changed since, which may correct it" if changes else ""
             return f"(Written on {shown_date(in_zone(summary.created_at, zone))}{since}.) {summary.text}"
     return ""
-
-
-def _with_told_name(found: Extraction) -> tuple[Fact, ...]:
-    """Return the facts of an extraction; the first that tells the user's name also has it in its metadata."""
-    name = found.user_name
-    teller = next((fact for fact in found.facts if name and name in fact.text), None)
-    return tuple(replace(fact, metadata={USER_NAME: name}) if fact is teller else fact for fact in found.facts)
 
 
 LEARNING = "facts are learned from these messages in the background; a later reply says which"
@@ -569,10 +524,13 @@ async def add_text(
     it has more than a time. Raises MemoryNotFoundError and LedgerError.
     """
     if is_long(fact.text) and not (replaces or fact.metadata or fact.relations or infer):
-        return await _add_as_document(engine, scope, fact, caller)
+        document = text_document(fact.text, fact.said_at or engine.clock())
+        learned = await learn_document(engine, scope, document, caller)
+        return WriteResult(notes=learned.notes, document=learned)
     fact, notes, replaced = await engine.run(lambda: _prepared(engine, scope, fact, replaces))
     if infer and engine.model is not None and not replaces:
-        message = _as_message(engine, scope, fact)
+        now = engine.clock()
+        message = Message(str(uuid.uuid4()), scope, "user", fact.text, fact.said_at or now, now)
         result = await add_messages(engine, scope, [message], (), infer=True, caller=caller)
         return replace(result, notes=(*notes, *result.notes))
     if engine.model is None or replaces or infer is False:
@@ -583,20 +541,10 @@ async def add_text(
     request = ReconcileRequest(scope, (fact,), caller, keep_all=True, vectors=vectors)
     try:
         result = await reconcile(engine, engine.model, request)
-    except (ModelError, PromptError, StaleDecisionError, MemoryNotFoundError) as error:
+    except (errors.ModelError, errors.PromptError, errors.StaleDecisionError, errors.MemoryNotFoundError) as error:
         notes.append(f"stored in your words, not reconciled with what was known: {error}")
         return await _add_as_it_is(engine, scope, Decision(Event.ADD, fact), caller, notes, vectors)
     return replace(result, notes=(*notes, *result.notes))
-
-
-async def _add_as_document(engine: Engine, scope: Scope, fact: Fact, caller: str) -> WriteResult:
-    document = text_document(fact.text, fact.said_at or engine.clock())
-
-    async def given() -> DocumentText:
-        return document
-
-    learned = await learn_document(engine, scope, given, caller)
-    return WriteResult(notes=learned.notes, document=learned)
 
 
 async def _add_as_it_is(
@@ -614,7 +562,10 @@ async def _add_as_it_is(
     notes = [*notes, *embedding_notes]
     result = await apply_decisions(engine, scope, decisions, provenance, vectors=vectors, notes=notes)
     if decision.fact is not None:
-        result = replace(result, notes=(*result.notes, *_kept_dates(result, decision.fact)))
+        said_at = decision.fact.said_at
+        memories = [outcome.memory for outcome in result.outcomes if outcome.duplicate_of is not None]
+        later = [memory.date for memory in memories if said_at is not None and memory.at > said_at]
+        result = _with_notes(result, *(f"its date stays {day}, which is later" for day in later))
     return await with_near_duplicates(engine, scope, result, vectors)
 
 
@@ -646,15 +597,6 @@ def _notes_on_dates(text: str, at: datetime) -> list[str]:
     return notes
 
 
-def _kept_dates(result: WriteResult, fact: Fact) -> list[str]:
-    """Return a note for each memory that already had the text of a fact and a later date, which it keeps."""
-    return [
-        f"its date stays {outcome.memory.date}, which is later"
-        for outcome in result.outcomes
-        if outcome.duplicate_of is not None and fact.said_at is not None and outcome.memory.at > fact.said_at
-    ]
-
-
 def _ids_to_replace(engine: Engine, scope: Scope, ids: Sequence[str], text: str) -> tuple[str, ...]:
     """Return the full ids, without those that this very text replaced already: then the call is a repetition.
 
@@ -672,21 +614,16 @@ def _ids_to_replace(engine: Engine, scope: Scope, ids: Sequence[str], text: str)
     return tuple(dict.fromkeys(memory.id for memory in memories if memory.deleted_at is None))
 
 
-def _cannot_replace(memory: Memory, successor: Memory | None) -> MemoryNotFoundError:
+def _cannot_replace(memory: Memory, successor: Memory | None) -> errors.MemoryNotFoundError:
     """Return the error for a memory that can no longer be replaced, with the call that does what was meant."""
     if successor is not None and successor.deleted_at is None:
         successor_id = successor.id[:8]
         quoted = successor.text[:MAX_QUOTED_CHARS]
-        return MemoryNotFoundError(
+        return errors.MemoryNotFoundError(
             f"memory '{memory.id[:8]}' was replaced by '{successor_id}' before ({quoted}); nothing was stored",
-            Remedy.REPLACE_NEWEST,
+            errors.Remedy.REPLACE_NEWEST,
             successor_id,
         )
-    return MemoryNotFoundError(
-        f"memory '{memory.id[:8]}' is deleted already; nothing was stored", Remedy.REPLACE_NOTHING
+    return errors.MemoryNotFoundError(
+        f"memory '{memory.id[:8]}' is deleted already; nothing was stored", errors.Remedy.REPLACE_NOTHING
     )
-
-
-def _as_message(engine: Engine, scope: Scope, fact: Fact) -> Message:
-    now = engine.clock()
-    return Message(str(uuid.uuid4()), scope, "user", fact.text, fact.said_at or now, now)

@@ -23,11 +23,10 @@ from palimpsest.core.models import ChangedMemory, Hit, Memory, Message, Scope, h
 from palimpsest.core.settings import AUTO, Settings
 from palimpsest.core.threads import in_background
 from palimpsest.core.validation import scope_part
-from palimpsest.learn.engine import Engine
+from palimpsest.learn.engine import Engine, OfMemory, reads
 from palimpsest.recall.hits import memory_hit
 from palimpsest.store import entries, history, memories, projects
 from palimpsest.store import messages as message_queries
-from palimpsest.store import projects as project_queries
 from palimpsest.store.entries import HIDDEN
 from palimpsest.store.ledger import Ledger, open_ledger
 from palimpsest.store.memories import Days, Unit
@@ -45,63 +44,48 @@ class MoveResult:
     backup: Path | None = None
 
 
-class Projects:
+class Projects(OfMemory):
     """The projects of one user, as `memory.projects`. Every method raises PalimpsestError."""
 
     def __init__(self, engine: Engine, user_id: str) -> None:
-        self._engine = engine
+        super().__init__(engine)
         self._user_id = user_id
 
-    async def list(self) -> Sequence[Project]:
+    @reads
+    def list(self, conn: Connection) -> Sequence[Project]:
         """Return the projects with their aliases and what they hold, by name."""
-
-        def read() -> Sequence[Project]:
-            zone = self._engine.ledger.zones.of(self._user_id)
-            with self._engine.ledger.read() as conn:
-                found = projects.projects(conn, self._user_id)
-            return [replace(project, used_at=project.used_at and in_zone(project.used_at, zone)) for project in found]
-
-        return await self._engine.run(read)
+        zone = self.engine.ledger.zones.of(self._user_id)
+        found = projects.projects(conn, self._user_id)
+        return [replace(project, used_at=project.used_at and in_zone(project.used_at, zone)) for project in found]
 
     async def of_folder(self, folder: Path) -> str:
         """Return the project of a folder, or "" outside of a repository, and record what it is known by."""
-        return await self.of_repository(await self._engine.run(lambda: repository_of(folder)))
+        return await self.of_repository(await self.engine.run(lambda: repository_of(folder)))
 
     async def of_repository(self, repository: Repository) -> str:
         """Return the project of a repository, and record what it is known by."""
-        return await self._engine.run(lambda: self._engine.ledger.project_of(self._user_id, repository))
+        return await self.engine.run(lambda: self.engine.ledger.project_of(self._user_id, repository))
 
     async def current_name(self, project: str, *, user_id: str = "") -> str:
         """Return the name that a project has now, if it was moved, else the name as it is.
 
         `user_id` is whose project it is, by default the memory's user.
         """
-        if not project:
-            return ""
-        return await self._engine.run(
-            lambda: self._engine.ledger.read_with(project_queries.current_name, user_id or self._user_id, project)
-        )
+        owner = user_id or self._user_id
+        return project and await self.engine.read(lambda conn: projects.current_name(conn, owner, project))
 
     async def unknown(self, project: str, *, user_id: str = "") -> str:
         """Return a sentence that says that a user has no such project, or "" if there is one."""
-        return await self._engine.run(lambda: _unknown(self._engine.ledger, user_id or self._user_id, project))
+        return await self.engine.read(lambda conn: _unknown(conn, user_id or self._user_id, project))
 
     async def news(self, scope: Scope) -> tuple[str, ...]:
         """Return notes on what a project is known by from now on, each once."""
         if not scope.project:
             return ()
-
-        def read() -> Sequence[Alias]:
-            with self._engine.ledger.read() as conn:
-                return projects.unreported(conn, scope.user_id, scope.project)
-
-        aliases = await self._engine.run(read)
+        user, run_for = scope.user_id, self.engine.ledger.run_for
+        aliases = await self.engine.read(lambda conn: projects.unreported(conn, user, scope.project))
         if aliases:
-            await self._engine.write(
-                lambda: self._engine.ledger.run_for(
-                    scope.user_id, project_queries.mark_reported, scope.user_id, aliases
-                )
-            )
+            await self.engine.write(lambda: run_for(user, projects.mark_reported, user, aliases))
         return tuple(map(_note, aliases))
 
     async def move(self, old: str, new: str, *, caller: str = "", dry_run: bool = False) -> MoveResult:
@@ -128,22 +112,16 @@ class Projects:
     async def _move(self, old: str, new: str, caller: str, *, dry_run: bool) -> MoveResult:
         if old == new:
             raise InputError(f"both names are {old}. Nothing was moved")
-        ledger, user_id = self._engine.ledger, self._user_id
-
-        def plan() -> MoveResult:
-            with ledger.read() as conn:
-                return MoveResult(projects.planned_move(conn, user_id, old, new))
+        ledger, user = self.engine.ledger, self._user_id
+        if dry_run:
+            return MoveResult(await self.engine.read(lambda conn: projects.planned_move(conn, user, old, new)))
 
         def work() -> MoveResult:
-            backup = ledger.backups.keep("projects", self._engine.clock()).path
-            return MoveResult(
-                ledger.run_for(
-                    user_id, project_queries.move, ledger.full_text, user_id, old, new, caller, ledger.clock()
-                ),
-                backup,
-            )
+            backup = ledger.backups.keep("projects", self.engine.clock()).path
+            now, text = ledger.clock(), ledger.full_text
+            return MoveResult(ledger.run_for(user, projects.move, text, user, old, new, caller, now), backup)
 
-        return await (self._engine.run(plan) if dry_run else self._engine.write(work))
+        return await self.engine.write(work)
 
     async def _known(self, project: str) -> str:
         """Return the name of a project. Raises InputError if there is none."""
@@ -163,14 +141,13 @@ def unknown_project(settings: Settings, clock: Clock, user_id: str, project: str
     if settings.ledger_url is None and not settings.ledger_path.exists():
         return _no_project(user_id, project, ())
     with closing(open_ledger(settings.ledger_place, clock, data_dir=settings.data_dir)) as ledger:
-        return _unknown(ledger, user_id, project)
+        return ledger.read_with(_unknown, user_id, project)
 
 
-def _unknown(ledger: Ledger, user_id: str, project: str) -> str:
-    with ledger.read() as conn:
-        if projects.exists_project(conn, user_id, project):
-            return ""
-        return _no_project(user_id, project, [known.name for known in projects.projects(conn, user_id)])
+def _unknown(conn: Connection, user_id: str, project: str) -> str:
+    if projects.exists_project(conn, user_id, project):
+        return ""
+    return _no_project(user_id, project, [known.name for known in projects.projects(conn, user_id)])
 
 
 def _no_project(user_id: str, project: str, names: Sequence[str]) -> str:
@@ -187,7 +164,7 @@ def in_its_project(settings: Settings, ledger: Ledger) -> Settings:
     repository = settings.repository
     if repository is not None:
         return settings.with_project(ledger.project_of(settings.user_id, repository))
-    return settings.with_project(ledger.read_with(project_queries.current_name, settings.user_id, settings.project))
+    return settings.with_project(ledger.read_with(projects.current_name, settings.user_id, settings.project))
 
 
 def _note(alias: Alias) -> str:
@@ -230,31 +207,26 @@ class MessagePage:
     about: ConversationSummary | None = None
 
 
-class Conversations:
+class Conversations(OfMemory):
     """The conversations in a memory, as `memory.conversations`. Every method raises PalimpsestError."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-
-    async def list(self, scope: Scope, *, limit: int = 20, cursor: str | None = None) -> ConversationPage:
+    @reads
+    def list(self, conn: Connection, scope: Scope, *, limit: int = 20, cursor: str | None = None) -> ConversationPage:
         """Return a page of conversations, the one with the newest message first."""
         after = None if cursor is None else _position(cursor)
-
-        def read() -> ConversationPage:
-            with self._engine.ledger.read() as conn:
-                found = message_queries.list_conversations(conn, scope, limit + 1, after)
-            last = found[limit - 1] if len(found) > limit else None
-            shown = [_of_zone(each, self._engine.clock().tzinfo) for each in found[:limit]]
-            return ConversationPage(shown, last and f"{exact_iso(last.ended_at)}/{last.id}")
-
-        return await self._engine.run(read)
+        found = message_queries.list_conversations(conn, scope, limit + 1, after)
+        last = found[limit - 1] if len(found) > limit else None
+        shown = [_of_zone(each, self.zone) for each in found[:limit]]
+        return ConversationPage(shown, last and f"{exact_iso(last.ended_at)}/{last.id}")
 
     async def ids(self, scope: Scope, beginning: str, limit: int) -> Sequence[str]:
         """Return up to `limit` ids of conversations that begin with a string, the newest conversation first."""
-        return await self._engine.read(lambda conn: message_queries.ids_beginning(conn, scope, beginning, limit))
+        return await self.engine.read(lambda conn: message_queries.ids_beginning(conn, scope, beginning, limit))
 
-    async def read(
+    @reads
+    def read(
         self,
+        conn: Connection,
         scope: Scope,
         conversation_id: str,
         *,
@@ -269,22 +241,15 @@ class Conversations:
         """
         if cursor is not None and not cursor.isdecimal():
             raise _not_a_cursor(cursor)
-
-        zone = self._engine.clock().tzinfo
-
-        def read() -> MessagePage:
-            with self._engine.ledger.read() as conn:
-                session_id = message_queries.find_conversation(conn, scope, conversation_id, zone)
-                found = message_queries.messages_in(conn, scope, session_id, limit + 1, int(cursor or 0))
-                shown = found[: _fitting([message for _, message in found[:limit]], max_tokens)]
-                kept = {message.id for message in message_queries.without_forgotten(conn, [each for _, each in shown])}
-                about = message_queries.list_conversations(conn, scope, 1, only=session_id)
-            texts = [message if message.id in kept else replace(message, content=HIDDEN) for _, message in shown]
-            texts = [message.in_zone(zone) for message in texts]
-            next_cursor = str(shown[-1][0]) if len(found) > len(shown) else None
-            return MessagePage(session_id, texts, next_cursor, _of_zone(about[0], zone) if about else None)
-
-        return await self._engine.run(read)
+        session_id = message_queries.find_conversation(conn, scope, conversation_id, self.zone)
+        found = message_queries.messages_in(conn, scope, session_id, limit + 1, int(cursor or 0))
+        shown = found[: _fitting([message for _, message in found[:limit]], max_tokens)]
+        kept = {message.id for message in message_queries.without_forgotten(conn, [each for _, each in shown])}
+        about = message_queries.list_conversations(conn, scope, 1, only=session_id)
+        texts = [message if message.id in kept else replace(message, content=HIDDEN) for _, message in shown]
+        texts = [message.in_zone(self.zone) for message in texts]
+        next_cursor = str(shown[-1][0]) if len(found) > len(shown) else None
+        return MessagePage(session_id, texts, next_cursor, _of_zone(about[0], self.zone) if about else None)
 
 
 def _of_zone(summary: ConversationSummary, zone: tzinfo | None) -> ConversationSummary:
@@ -322,12 +287,8 @@ async def cursor_before(engine: Engine, scope: Scope, message_id: str, context: 
 
     It is None if there are not so many, and if there is no such message. Raises LedgerError.
     """
-
-    def read(conn: Connection) -> str | None:
-        row = message_queries.row_before(conn, scope, message_id, context)
-        return None if row is None else str(row)
-
-    return await engine.read(read)
+    row = await engine.read(lambda conn: message_queries.row_before(conn, scope, message_id, context))
+    return None if row is None else str(row)
 
 
 # What edits changed of memories beside their texts: tags, metadata and since when they hold.
@@ -346,17 +307,11 @@ async def label_changes(engine: Engine, scope: Scope, numbers: Sequence[int]) ->
 
     Raises LedgerError.
     """
-
-    def read(conn: Connection) -> dict[tuple[int, str], LabelChange]:
-        changes: dict[tuple[int, str], LabelChange] = {}
-        for row in history.states_around(conn, scope, numbers):
-            before, after = labels_of(row.before or {}), labels_of(row.after)
-            changes[row.number, row.memory_id] = LabelChange(
-                tuple(sorted(before - after)), tuple(sorted(after - before))
-            )
-        return changes
-
-    return await engine.read(read)
+    changes: dict[tuple[int, str], LabelChange] = {}
+    for row in await engine.read(lambda conn: history.states_around(conn, scope, numbers)):
+        before, after = labels_of(row.before or {}), labels_of(row.after)
+        changes[row.number, row.memory_id] = LabelChange(tuple(sorted(before - after)), tuple(sorted(after - before)))
+    return changes
 
 
 # What a memory holds of each day, month and year, how it grew, and what it believed at an instant.
@@ -390,68 +345,54 @@ class Believed:
     before: int | None = None
 
 
-class TimeLine:
+class TimeLine(OfMemory):
     """The time line of an open memory. Every method raises LedgerError."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._zone = engine.clock().tzinfo
 
     async def bounds(self, scope: Scope) -> tuple[date, date] | None:
         """Return the first and the last day that living memories are about; None if there are none."""
-        times = await self._engine.read(lambda conn: memories.bounds(conn, scope))
+        times = await self.engine.read(lambda conn: memories.bounds(conn, scope))
         if times is None:
             return None
         # What is known to the day is stored as that day's beginning in UTC, and is that day in every zone.
-        first, last = (at if at.time() == time() else in_zone(at, self._zone) for at in times)
+        first, last = (at if at.time() == time() else in_zone(at, self.zone) for at in times)
         return first.date(), last.date()
 
     async def first_stored_on(self, scope: Scope) -> date | None:
         """Return on which day the first memory was stored; None if there is none."""
-        at = await self._engine.read(lambda conn: memories.first_stored_at(conn, scope))
-        return at and in_zone(at, self._zone).date()
+        at = await self.engine.read(lambda conn: memories.first_stored_at(conn, scope))
+        return at and in_zone(at, self.zone).date()
 
-    async def span(self, scope: Scope, unit: Unit, first: date, end: date, limit: int) -> Span:
+    @reads
+    def span(self, conn: Connection, scope: Scope, unit: Unit, first: date, end: date, limit: int) -> Span:
         """Return what is of the days from `first` until before `end`, counted by `unit`, up to `limit` of each kind."""
-        now, days = self._engine.clock(), Days(first, end, self._zone)
+        now, days = self.engine.clock(), Days(first, end, self.zone)
+        about = memories.memories_about(conn, scope, days, limit)
+        ids = memories.conversations_within(conn, scope, days, limit)
+        held = [message_queries.list_conversations(conn, scope, 1, only=one) for one in ids]
+        counts = Counts(
+            memories.count_memories_by_time(conn, scope, unit, days), memories.count_messages(conn, scope, unit, days)
+        )
+        living = [memory.in_zone(days.zone) for memory in about if not has_expired(memory.metadata, now)]
+        return Span(living, [conversation for found in held for conversation in found], counts)
 
-        def read(conn: Connection) -> Span:
-            about = memories.memories_about(conn, scope, days, limit)
-            ids = memories.conversations_within(conn, scope, days, limit)
-            held = [message_queries.list_conversations(conn, scope, 1, only=one) for one in ids]
-            counts = Counts(
-                memories.count_memories_by_time(conn, scope, unit, days),
-                memories.count_messages(conn, scope, unit, days),
-            )
-            living = [memory.in_zone(days.zone) for memory in about if not has_expired(memory.metadata, now)]
-            return Span(living, [conversation for found in held for conversation in found], counts)
-
-        return await self._engine.read(read)
-
-    async def growth(self, scope: Scope, unit: Unit, first: date, end: date) -> Counts:
+    @reads
+    def growth(self, conn: Connection, scope: Scope, unit: Unit, first: date, end: date) -> Counts:
         """Return how many of the living memories were stored, and how many messages were said, by `unit`."""
-        days = Days(first, end, self._zone)
+        days = Days(first, end, self.zone)
+        stored = memories.count_stored_memories(conn, scope, unit, days)
+        return Counts(stored, memories.count_messages(conn, scope, unit, days))
 
-        def read(conn: Connection) -> Counts:
-            return Counts(
-                memories.count_stored_memories(conn, scope, unit, days),
-                memories.count_messages(conn, scope, unit, days),
-            )
-
-        return await self._engine.read(read)
-
-    async def believed(self, scope: Scope, instant: datetime, limit: int, before: int | None = None) -> Believed:
+    @reads
+    def believed(
+        self, conn: Connection, scope: Scope, instant: datetime, limit: int, before: int | None = None
+    ) -> Believed:
         """Return a page of the memories that were living at an instant, as they were then."""
-
-        def read(conn: Connection) -> Believed:
-            near = memories.living_at(conn, scope, instant, limit, before)
-            place = {memory_id: number for number, memory_id in near}
-            then = history.memories_at(conn, scope, instant, list(place))
-            then.sort(key=lambda memory: place[memory.id], reverse=True)
-            hits = [memory_hit(memory).in_zone(self._zone) for memory in then]
-            return Believed(tuple(hits), near[-1][0] if len(near) == limit else None)
-
-        return await self._engine.read(read)
+        near = memories.living_at(conn, scope, instant, limit, before)
+        place = {memory_id: number for number, memory_id in near}
+        then = history.memories_at(conn, scope, instant, list(place))
+        then.sort(key=lambda memory: place[memory.id], reverse=True)
+        hits = [memory_hit(memory).in_zone(self.zone) for memory in then]
+        return Believed(tuple(hits), near[-1][0] if len(near) == limit else None)
 
 
 # Whether something of a user has changed, in this process or another one.
@@ -466,26 +407,22 @@ class Look:
     is_new: bool = False
 
 
-class Changes:
+class Changes(OfMemory):
     """What changes in the memory of one user. Every method raises LedgerError."""
 
     def __init__(self, engine: Engine, user_id: str) -> None:
-        self._engine = engine
+        super().__init__(engine)
         self._user_id = user_id
 
-    async def look(self, last: Look | None = None) -> Look:
+    @reads
+    def look(self, conn: Connection, last: Look | None = None) -> Look:
         """Look at what the index log says now. A ledger that was restored or purged in between is new as a whole."""
-
-        def read(conn: Connection) -> Look:
-            number, epoch = entries.newest_log_number(conn), entries.epoch(conn)
-            if last is None:
-                return Look(number, epoch)
-            if epoch != last.epoch or number < last.number:
-                return Look(number, epoch, is_new=True)
-            is_new = number > last.number and entries.has_changed_since(conn, self._user_id, last.number)
-            return Look(number, epoch, is_new)
-
-        return await self._engine.read(read)
+        number, epoch = entries.newest_log_number(conn), entries.epoch(conn)
+        if last is None:
+            return Look(number, epoch)
+        if epoch != last.epoch or number < last.number:
+            return Look(number, epoch, is_new=True)
+        return Look(number, epoch, number > last.number and entries.has_changed_since(conn, self._user_id, last.number))
 
 
 # Hear which memories have changed, whichever server changed them, if the database of the ledger tells.

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import os
 import uuid
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -15,21 +16,14 @@ from typing import TYPE_CHECKING, TypeAlias
 import anyio
 from sqlalchemy import Connection
 
+from palimpsest.core import errors
 from palimpsest.core.clock import in_zone
-from palimpsest.core.errors import (
-    EmbedderError,
-    InputError,
-    MemoryNotFoundError,
-    ModelError,
-    PromptError,
-    StaleDecisionError,
-)
 from palimpsest.core.models import PAGE, Decision, Event, Message, Provenance, Scope
 from palimpsest.core.protocols import LanguageModel, Progress, Vector
 from palimpsest.core.validation import trimmed
 from palimpsest.index.backfill import Backfill
 from palimpsest.learn.commit import AfterWrite, LearnedDocument, WriteResult, apply_decisions, apply_write, embed_texts
-from palimpsest.learn.engine import Engine
+from palimpsest.learn.engine import Engine, OfMemory, reads
 from palimpsest.learn.readers import MARKUP, MAX_BYTES, TEXT, read_file
 from palimpsest.learn.sanitize import Cleaner
 from palimpsest.learn.summaries.extractive import Passage, most_telling
@@ -43,7 +37,6 @@ from palimpsest.store.documents import (
     Gist,
     PagesRead,
     PageWithGist,
-    StoredPage,
     external_id,
     kept_uri,
 )
@@ -277,12 +270,12 @@ def plain_gist(page: str, headings: Sequence[str]) -> Gist:
 
 async def write_gists(engine: Engine, model: LanguageModel, job: Job) -> JobEnd:
     """Write the gists of the pages of a job that no model has written yet, a few of them at once."""
-    waiting = await engine.run(lambda: _waiting(engine, job))
+    waiting = await engine.read(lambda conn: _waiting(conn, job))
     prompt = engine.prompts.get("gist")
     for page, title, headings in waiting[:PAGES_AT_ONCE]:
         try:
             text = await write_gist(model, prompt, title=title, headings=headings, page=page.content)
-        except (ModelError, PromptError) as error:
+        except (errors.ModelError, errors.PromptError) as error:
             return JobEnd(error=error)
         gist = Gist(text, model.name, prompt.fingerprint)
         vectors, _ = await embed_texts(engine, [text])  # what cannot be embedded now waits for the background
@@ -296,15 +289,14 @@ async def write_gists(engine: Engine, model: LanguageModel, job: Job) -> JobEnd:
     return JobEnd(is_unfinished=len(waiting) > PAGES_AT_ONCE)
 
 
-def _waiting(engine: Engine, job: Job) -> list[tuple[Message, str, Sequence[str]]]:
+def _waiting(conn: Connection, job: Job) -> list[tuple[Message, str, Sequence[str]]]:
     """Return the living pages of a job that no model wrote a gist of, with their titles and headings."""
-    with engine.ledger.read() as conn:
-        known = documents.of_pages(conn, job.message_ids)
-        without = [page for page in job.message_ids if page not in known or not known[page].model]
-        found = messages.messages_by_id(conn, without)
-        places = documents.places(conn, without)
-        living = [found[page] for page in without if page in found and found[page].deleted_at is None]
-        return [(page, places[page.id].title, trails([page.content])[0]) for page in living if page.role == PAGE]
+    known = documents.of_pages(conn, job.message_ids)
+    without = [page for page in job.message_ids if page not in known or not known[page].model]
+    found = messages.messages_by_id(conn, without)
+    places = documents.places(conn, without)
+    living = [found[page] for page in without if page in found and found[page].deleted_at is None]
+    return [(page, places[page.id].title, trails([page.content])[0]) for page in living if page.role == PAGE]
 
 
 # Find the documents in a folder. What is not one is named, with the reason.
@@ -346,7 +338,7 @@ def documents_in(folder: Path) -> FolderContents:
             entries = sorted(os.scandir(place), key=lambda entry: entry.name)
         except OSError as error:
             if place == folder:
-                raise InputError(f"{folder} cannot be read: {error.strerror}. Nothing was stored") from error
+                raise errors.InputError(f"{folder} cannot be read: {error.strerror}. Nothing was stored") from error
             found.skipped.append(_skipped(folder, place, f"cannot be read: {error.strerror}"))
             continue
         ignored = (*ignored, *_ignored_in(place, entries))
@@ -364,7 +356,9 @@ def documents_in(folder: Path) -> FolderContents:
                 found.files.append(path)
         waiting += [(path, ignored) for path in reversed(folders)]
         if len(found.files) > MAX_FILES:
-            raise InputError(f"{folder} has more than {MAX_FILES:,} documents. Name a folder in it. Nothing was stored")
+            raise errors.InputError(
+                f"{folder} has more than {MAX_FILES:,} documents. Name a folder in it. Nothing was stored"
+            )
     return found
 
 
@@ -428,25 +422,8 @@ class DocumentText:
     at: datetime
 
 
-ReadDocument: TypeAlias = Callable[[], Awaitable[DocumentText]]
-
-
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """What is to be written: pages that are new, and the ids of those to delete and to restore.
-
-    `vectors` and `gists` are those of texts that stood at another place before, so that neither is made again.
-    """
-
-    title: str
-    pages: int
-    read: PagesRead
-    new: Sequence[Message] = ()
-    deleted: Sequence[str] = ()
-    restored: Sequence[str] = ()
-    vectors: Mapping[str, Vector] = field(default_factory=dict[str, Vector])
-    gists: Mapping[str, Gist] = field(default_factory=dict[str, Gist])
-    notes: Sequence[str] = ()
+Source: TypeAlias = DocumentText | Callable[[], Awaitable[DocumentText]]
+"""A document, or what reads it."""
 
 
 def is_long(text: str) -> bool:
@@ -460,63 +437,52 @@ def text_document(text: str, at: datetime) -> DocumentText:
     return DocumentText(f"text:{digest}", shorten(first_heading(text), MAX_TITLE_CHARS), text, at)
 
 
-async def learn_document(engine: Engine, scope: Scope, read: ReadDocument, caller: str) -> LearnedDocument:
+async def learn_document(engine: Engine, scope: Scope, source: Source, caller: str) -> LearnedDocument:
     """Keep a document, or bring it up to date. Raises InputError if it has no text, and LedgerError.
 
     If another process learns it at the same moment, it is read again: what was read may be the older version.
     """
     for _ in range(ATTEMPTS - 1):
         try:
-            return await _learned(engine, scope, await read(), caller)
-        except StaleDecisionError:
+            return await _learned(engine, scope, source, caller)
+        except errors.StaleDecisionError:
             continue
-    return await _learned(engine, scope, await read(), caller)
+    return await _learned(engine, scope, source, caller)
 
 
-async def _learned(engine: Engine, scope: Scope, source: DocumentText, caller: str) -> LearnedDocument:
-    uri = kept_uri(Cleaner(engine).text(source.uri))
-    plan = await engine.run(lambda: _plan(engine, scope, source, uri))
-    document_id = session_id_of(scope, CLIENT, uri)
-    if not plan.new and not plan.deleted and not plan.restored:
-        return LearnedDocument(document_id, plan.title, uri, plan.pages)
-    vectors, embedding_notes = await embed_texts(engine, [page.content for page in plan.new], plan.vectors)
-    decisions = [
-        *(Decision(Event.DELETE, memory_id=page, kind="message") for page in plan.deleted),
-        *(Decision(Event.ADD, memory_id=page, kind="message") for page in plan.restored),
-    ]
-    asks_model = engine.model is not None and not engine.is_model_borrowed
-    write = Write(
-        scope,
-        Provenance("learn document", caller=caller),
-        tuple(plan.new),
-        Conversation(CLIENT, uri, plan.title),
-        tuple(decisions),
-        vectors=vectors,
-        gists=plan.gists,
-        pages_read=plan.read,
-        later=(JobRequest("gist", "messages"),) if asks_model else (),
-    )
-    applied = await apply_write(engine, write)
-    if applied.messages:
-        document_id = applied.messages[0].session_id
-    added, notes = len(plan.new) + len(plan.restored), (*plan.notes, *embedding_notes, *applied.notes)
-    return LearnedDocument(document_id, plan.title, uri, plan.pages, added, len(plan.deleted), notes)
+async def _learned(engine: Engine, scope: Scope, source: Source, caller: str) -> LearnedDocument:
+    text = source if isinstance(source, DocumentText) else await source()
+    learned, write, notes = await engine.run(partial(_plan, engine, scope, text, caller))
+    if learned.is_unchanged:
+        return learned
+    vectors, on_embedding = await embed_texts(engine, [page.content for page in write.messages], write.vectors)
+    applied = await apply_write(engine, replace(write, vectors=vectors))
+    document_id = applied.messages[0].session_id if applied.messages else learned.id
+    return replace(learned, id=document_id, notes=(*notes, *on_embedding, *applied.notes))
 
 
-def _plan(engine: Engine, scope: Scope, source: DocumentText, uri: str) -> _Plan:
-    """Return what a document needs that the ledger has not. Blocking. Raises InputError if it has no text."""
+def _plan(
+    engine: Engine, scope: Scope, source: DocumentText, caller: str
+) -> tuple[LearnedDocument, Write, Sequence[str]]:
+    """Return what a document will be, the write that makes it so, and notes. Blocking.
+
+    The vectors and gists of texts that stood at another place before are used again. Raises InputError if it has no
+    text.
+    """
     cleaner = Cleaner(engine)
+    uri, title = kept_uri(cleaner.text(source.uri)), cleaner.text(source.title)
     parts = split(cleaner.text(source.text))
     headings = {trimmed(part): trail for part, trail in zip(parts, trails(parts), strict=True)}
     texts = [text for part in parts if (text := trimmed(part))]
     if not texts:
-        raise InputError("it has no text")
+        raise errors.InputError("it has no text")
     with engine.ledger.read() as conn:
         stored = documents.pages_of_uri(conn, scope, uri)
         same = {(page.number, page.digest): page for page in reversed(stored)}
         wanted = [(number, content_hash(text)) for number, text in enumerate(texts, 1)]
         kept = [same[place] for place in wanted if place in same]
-        moved = _by_digest(stored, {digest for place in wanted if place not in same for digest in place[1:]})
+        digests = {digest for place in wanted if place not in same for digest in place[1:]}
+        moved = {page.digest: page for page in reversed(stored) if page.digest in digests}
         owners = [page.id for page in moved.values()]
         vectors = entry_queries.own_vectors(conn, engine.embedder.fingerprint, "message", owners)
         told = documents.of_pages(conn, owners)
@@ -535,14 +501,23 @@ def _plan(engine: Engine, scope: Scope, source: DocumentText, uri: str) -> _Plan
     kept_ids = {page.id for page in kept}
     deleted = [page.id for page in stored if not page.is_deleted and page.id not in kept_ids]
     restored = [page.id for page in kept if page.is_deleted]
-    title = cleaner.text(source.title)
-    read = PagesRead(uri, frozenset(stored))
-    return _Plan(title, len(texts), read, new, deleted, restored, known, gists, cleaner.notes())
-
-
-def _by_digest(stored: Sequence[StoredPage], digests: set[str]) -> dict[str, StoredPage]:
-    """Return a page for each of these texts that stands, or stood, somewhere in the document."""
-    return {page.digest: page for page in reversed(stored) if page.digest in digests}
+    asks_model = engine.model is not None and not engine.is_model_borrowed
+    write = Write(
+        scope,
+        Provenance("learn document", caller=caller),
+        tuple(new),
+        Conversation(CLIENT, uri, title),
+        (
+            *(Decision(Event.DELETE, memory_id=page, kind="message") for page in deleted),
+            *(Decision(Event.ADD, memory_id=page, kind="message") for page in restored),
+        ),
+        vectors=known,
+        gists=gists,
+        pages_read=PagesRead(uri, frozenset(stored)),
+        later=(JobRequest("gist", "messages"),) if asks_model else (),
+    )
+    document_id, added = session_id_of(scope, CLIENT, uri), len(new) + len(restored)
+    return LearnedDocument(document_id, title, uri, len(texts), added, len(deleted)), write, cleaner.notes()
 
 
 # Documents of an open memory: learn files and folders, list what was learned, read and delete it.
@@ -560,11 +535,11 @@ class LearnedFolder:
     gone: Sequence[Document] = ()
 
 
-class Documents:
+class Documents(OfMemory):
     """The documents in a memory, as `memory.documents`. Every method raises PalimpsestError."""
 
     def __init__(self, engine: Engine, after_write: AfterWrite) -> None:
-        self._engine = engine
+        super().__init__(engine)
         self._after_write = after_write
 
     async def learn_file(self, scope: Scope, file: Path, *, title: str = "", caller: str = "") -> LearnedDocument:
@@ -578,116 +553,103 @@ class Documents:
 
         try:
             return await self._learn(scope, read, caller)
-        except InputError as error:
-            raise InputError(f"{file}: {error}. Nothing of it was stored") from error
+        except errors.InputError as error:
+            raise errors.InputError(f"{file}: {error}. Nothing of it was stored") from error
         except OSError as error:
-            raise InputError(
+            raise errors.InputError(
                 f"{file}: it cannot be read: {error.strerror or error}. Nothing of it was stored"
             ) from error
 
     async def learn_folder(self, scope: Scope, folder: Path, progress: Progress, *, caller: str = "") -> LearnedFolder:
         """Keep the files of a folder as documents. What cannot be read is skipped, and named with the reason."""
         root = Path(await anyio.Path(folder).absolute())
-        contents = await self._engine.run(lambda: documents_in(root))
+        contents = await self.engine.run(lambda: documents_in(root))
         learned: list[LearnedDocument] = []
         skipped = list(contents.skipped)
         for number, file in enumerate(contents.files, 1):
             name = file.relative_to(root).as_posix()
             try:
                 learned.append(await self.learn_file(scope, file, title=name, caller=caller))
-            except InputError as error:
+            except errors.InputError as error:
                 skipped.append(Skipped(name, str(error.__cause__ or error)))
             progress(number, len(contents.files))
-        gone = await self._engine.run(lambda: self._gone(scope, root))
+        known = await self.list(scope)
+        gone = await self.engine.run(lambda: _gone(known, scope, root))
         return LearnedFolder(learned, skipped, gone)
 
     async def embed(self, progress: Progress) -> int:
         """Embed what waits for it, and return how many texts could not be embedded now."""
-        engine = self._engine
-        fingerprint = engine.embedder.fingerprint
+        ledger, embedder = self.engine.ledger, self.engine.embedder
 
-        def waiting(conn: Connection) -> int:
-            return entry_queries.count_missing_vectors(conn, fingerprint, only_failed=True)
+        def waiting() -> int:
+            return ledger.read_with(entry_queries.count_missing_vectors, embedder.fingerprint, only_failed=True)
 
         def work() -> int:
-            backfill = Backfill(engine.ledger, engine.embedder, only_failed=True, in_background=False)
+            total = waiting()
 
             def look() -> bool:
-                with engine.ledger.read() as conn:
-                    progress(total - waiting(conn), total)
+                progress(total - waiting(), total)
                 return False
 
-            with engine.ledger.read() as conn:
-                total = waiting(conn)
             try:
-                backfill.run(look)
-            except EmbedderError:
-                with engine.ledger.read() as conn:
-                    return waiting(conn)
+                Backfill(ledger, embedder, only_failed=True, in_background=False).run(look)
+            except errors.EmbedderError:
+                return waiting()
             return 0
 
-        return await engine.run(work)
+        return await self.engine.run(work)
 
     def _of_zone(self, document: Document) -> Document:
-        return replace(document, learned_at=in_zone(document.learned_at, self._engine.clock().tzinfo))
+        return replace(document, learned_at=in_zone(document.learned_at, self.zone))
 
-    async def list(self, scope: Scope) -> Sequence[Document]:
+    @reads
+    def list(self, conn: Connection, scope: Scope) -> Sequence[Document]:
         """Return the documents that the scope sees, the one that was learned last first."""
-        found = await self._engine.read(lambda conn: documents.documents(conn, scope))
-        return [self._of_zone(document) for document in found]
+        return [self._of_zone(document) for document in documents.documents(conn, scope)]
 
-    async def pages(self, scope: Scope, document_id: str) -> tuple[Document, Sequence[PageWithGist]]:
+    @reads
+    def pages(self, conn: Connection, scope: Scope, document_id: str) -> tuple[Document, Sequence[PageWithGist]]:
         """Return a document, which is named by its id or the beginning of it, and its pages with their gists."""
+        found = documents.document(conn, scope, document_id)
+        return self._of_zone(found), documents.pages(conn, scope, found)
 
-        def read(conn: Connection) -> tuple[Document, Sequence[PageWithGist]]:
-            found = documents.document(conn, scope, document_id)
-            return self._of_zone(found), documents.pages(conn, scope, found)
-
-        return await self._engine.read(read)
-
-    async def page(self, scope: Scope, document_id: str, number: int) -> tuple[Document, PageWithGist]:
+    @reads
+    def page(self, conn: Connection, scope: Scope, document_id: str, number: int) -> tuple[Document, PageWithGist]:
         """Return one page of a document. Raises MemoryNotFoundError if it has no such page."""
-
-        def read(conn: Connection) -> tuple[Document, PageWithGist]:
-            found = documents.document(conn, scope, document_id)
-            for page in documents.pages(conn, scope, found, number):
-                return found, page
-            raise MemoryNotFoundError(f"'{found.title}' has {found.pages} pages, and no page {number}")
-
-        return await self._engine.read(read)
+        found = documents.document(conn, scope, document_id)
+        for page in documents.pages(conn, scope, found, number):
+            return found, page
+        raise errors.MemoryNotFoundError(f"'{found.title}' has {found.pages} pages, and no page {number}")
 
     async def ids(self, scope: Scope, beginning: str, limit: int) -> Sequence[str]:
         """Return up to `limit` ids of documents that begin with a string, the newest first."""
-        return await self._engine.read(lambda conn: documents.ids_beginning(conn, scope, beginning, limit))
+        return await self.engine.read(lambda conn: documents.ids_beginning(conn, scope, beginning, limit))
 
     async def delete(self, scope: Scope, document_id: str, *, caller: str = "") -> tuple[Document, WriteResult]:
         """Delete the pages of a document. An undo brings them back."""
         found, pages = await self.pages(scope, document_id)
         decisions = [Decision(Event.DELETE, memory_id=page.message.id, kind="message") for page in pages]
         provenance = Provenance("delete document", caller=caller)
-        deleting = apply_decisions(self._engine, scope, decisions, provenance)
+        deleting = apply_decisions(self.engine, scope, decisions, provenance)
         return found, await self._after_write(scope, deleting)
 
-    async def _learn(self, scope: Scope, read: ReadDocument, caller: str) -> LearnedDocument:
+    async def _learn(self, scope: Scope, read: Source, caller: str) -> LearnedDocument:
         learned: list[LearnedDocument] = []
 
         async def write() -> WriteResult:
-            learned.append(await learn_document(self._engine, scope, read, caller))
+            learned.append(await learn_document(self.engine, scope, read, caller))
             return WriteResult()
 
         notes = (await self._after_write(scope, write())).notes
         return replace(learned[0], notes=(*learned[0].notes, *notes))
 
-    def _gone(self, scope: Scope, root: Path) -> list[Document]:
-        """Return the documents of files that lay in a folder and are there no more. Blocking."""
-        with self._engine.ledger.read() as conn:
-            known = documents.documents(conn, scope)
-        below = f"{FILE}{root.as_posix().rstrip('/')}/"
-        of_folder = [
-            document for document in known if document.uri.startswith(below) and document.project == scope.project
-        ]
-        return [
-            document
-            for document in of_folder
-            if kept_uri(document.uri) == document.uri and not Path(document.uri.removeprefix(FILE)).exists()
-        ]
+
+def _gone(known: Sequence[Document], scope: Scope, root: Path) -> list[Document]:
+    """Return the documents of files that lay in a folder and are there no more. Blocking."""
+    below = f"{FILE}{root.as_posix().rstrip('/')}/"
+    return [
+        document
+        for document in known
+        if document.uri.startswith(below) and document.project == scope.project
+        if kept_uri(document.uri) == document.uri and not Path(document.uri.removeprefix(FILE)).exists()
+    ]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TypeAlias
 
@@ -74,14 +74,9 @@ class AlikePage:
     left: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Pair:
-    """Two memories by their rows. The larger row is that of the newer one."""
-
-    newer: tuple[int, Memory]
-    older: tuple[int, Memory]
-    likeness: float
-
+Pair: TypeAlias = tuple[Mapping[int, Memory], float]
+"""Two memories by their rows, or more in a group, and how much those are alike that are most alike. The largest row is
+that of the newest memory."""
 
 Test: TypeAlias = Callable[[Memory, SimilarMemory], bool]
 
@@ -119,7 +114,7 @@ def alike(engine: Engine, scope: Scope, before: int | None, is_wanted: Test) -> 
     The newest are compared with older ones first, until there are enough pairs or it has taken long enough.
     """
     began = time.monotonic()
-    pairs: list[_Pair] = []
+    pairs: list[Pair] = []
     compared, position = 0, before
     while True:
         with engine.ledger.read() as conn:
@@ -140,9 +135,7 @@ def alike(engine: Engine, scope: Scope, before: int | None, is_wanted: Test) -> 
             return AlikePage(_groups(pairs), compared, None)
 
 
-def _pairs_of(
-    engine: Engine, scope: Scope, newer: tuple[int, Memory], text: NewText, is_wanted: Test
-) -> Iterable[_Pair]:
+def _pairs_of(engine: Engine, scope: Scope, newer: tuple[int, Memory], text: NewText, is_wanted: Test) -> list[Pair]:
     """Return a memory with the older ones of its scope that are alike, in pairs."""
     row, memory = newer
     if has_expired(memory.metadata, engine.clock()):
@@ -153,22 +146,20 @@ def _pairs_of(
     with engine.ledger.read() as conn:
         rows = memory_queries.rows_of(conn, [item.memory.id for item in found])
     return [
-        _Pair(newer, (rows[item.memory.id], item.memory), item.likeness)
+        ({row: memory, rows[item.memory.id]: item.memory}, item.likeness)
         for item in found
         if item.memory.scope == memory.scope and rows.get(item.memory.id, row) < row and is_wanted(memory, item)
     ]
 
 
-def _groups(pairs: Sequence[_Pair]) -> tuple[AlikeGroup, ...]:
+def _groups(pairs: Sequence[Pair]) -> tuple[AlikeGroup, ...]:
     """Return pairs with a memory in common as one group."""
-    groups: list[tuple[dict[int, Memory], float]] = []
-    for pair in pairs:
-        members, likeness = dict((pair.newer, pair.older)), pair.likeness
+    groups: list[Pair] = []
+    for members, likeness in pairs:
         touching = [group for group in groups if not group[0].keys().isdisjoint(members)]
-        for group in touching:
-            groups.remove(group)
-            members, likeness = {**members, **group[0]}, max(likeness, group[1])
-        groups.append((members, likeness))
+        groups = [group for group in groups if group not in touching]
+        joined = {row: memory for others, _ in touching for row, memory in others.items()}
+        groups.append(({**members, **joined}, max(likeness, *(alike for _, alike in touching), 0.0)))
     found = [AlikeGroup(tuple(members[row] for row in sorted(members)[::-1]), likeness) for members, likeness in groups]
     return tuple(sorted(found, key=lambda group: -group.likeness))
 
@@ -265,22 +256,8 @@ class Conflict:
     values: tuple[Value, ...]
 
 
-@dataclass(slots=True)
-class _Stated:
-    """What living memories say of a source by one relation: for each value their ids, the newest first."""
-
-    source_id: str
-    relation: str
-    values: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
-
-
-@dataclass(frozen=True, slots=True)
-class _Contested:
-    """The same with two values or more, each stated by memories of one scope that hold now."""
-
-    source_id: str
-    relation: str
-    values: Mapping[str, Sequence[Memory]]
+_Stated: TypeAlias = tuple[str, str, dict[str, list[str]]]
+"""The id of a source, a relation, and by the ids of its values those of the memories that state them, newest first."""
 
 
 def conflicts(engine: Engine, scope: Scope, memory_id: str = "") -> list[Conflict]:
@@ -298,19 +275,19 @@ def conflicts(engine: Engine, scope: Scope, memory_id: str = "") -> list[Conflic
             rows = _contestable(named, merged_into(conn, scope.user_id))
         roots = roots_of(conn, {end for row in rows for end in (row.source_id, row.destination_id)})
         stated = _stated(rows, {entity_id: root.id for entity_id, root in roots.items()})
-        ids = {memory_id for found in stated for of_value in found.values.values() for memory_id in of_value}
+        ids = {memory_id for _, _, values in stated for of_value in values.values() for memory_id in of_value}
         memories = memory_queries.memories_by_id(conn, sorted(ids)).values()
         current = {memory.id: memory for memory in memories if _is_current(memory, scope, now)}
-        contested = [found for one in stated for found in _by_scope(one, current)]
-        ends = {end for found in contested for end in (found.source_id, *found.values)}
+        contested = [(source, name, found) for source, name, values in stated for found in _by_scope(values, current)]
+        ends = {end for source, _, values in contested for end in (source, *values)}
         shown = as_shown(conn, scope, {root.id: root for root in roots.values() if root.id in ends})
     return [
         Conflict(
-            shown[found.source_id].name,
-            found.relation.replace("_", " "),
-            tuple(Value(shown[value].name, tuple(of_value)) for value, of_value in found.values.items()),
+            shown[source].name,
+            relation.replace("_", " "),
+            tuple(Value(shown[value].name, tuple(of_value)) for value, of_value in values.items()),
         )
-        for found in contested
+        for source, relation, values in contested
     ]
 
 
@@ -336,9 +313,9 @@ def _stated(rows: Sequence[RelationRow], root_ids: Mapping[str, str]) -> list[_S
     for row in rows:
         source, value = root_ids.get(row.source_id), root_ids.get(row.destination_id)
         if source is not None and value is not None:
-            of_relation = stated.setdefault((source, row.key), _Stated(source, row.name))
-            of_relation.values.setdefault(value, []).append(row.memory_id)
-    return [found for found in stated.values() if len(found.values) > 1]
+            _, _, values = stated.setdefault((source, row.key), (source, row.name, {}))
+            values.setdefault(value, []).append(row.memory_id)
+    return [found for found in stated.values() if len(found[2]) > 1]
 
 
 def _is_current(memory: Memory, scope: Scope, now: datetime) -> bool:
@@ -349,15 +326,15 @@ def _is_current(memory: Memory, scope: Scope, now: datetime) -> bool:
     return memory.deleted_at is None and not begins_later and not has_expired(memory.metadata, now)
 
 
-def _by_scope(found: _Stated, current: Mapping[str, Memory]) -> Iterator[_Contested]:
-    """Yield a relation for each scope whose memories give it several values."""
-    times_stated = Counter(memory_id for of_value in found.values.values() for memory_id in set(of_value))
+def _by_scope(
+    ids: Mapping[str, Sequence[str]], current: Mapping[str, Memory]
+) -> Iterator[Mapping[str, Sequence[Memory]]]:
+    """Yield the values of a relation, with what states them, for each scope whose memories give it several."""
+    times_stated = Counter(memory_id for of_value in ids.values() for memory_id in set(of_value))
     by_scope: dict[Scope, dict[str, list[Memory]]] = {}
-    for value, ids in found.values.items():
-        for memory_id in dict.fromkeys(ids):
+    for value, of_value in ids.items():
+        for memory_id in dict.fromkeys(of_value):
             if memory_id in current and times_stated[memory_id] == 1:
                 memory = current[memory_id]
                 by_scope.setdefault(memory.scope, {}).setdefault(value, []).append(memory)
-    for values in by_scope.values():
-        if len(values) > 1:
-            yield _Contested(found.source_id, found.relation, values)
+    yield from (values for values in by_scope.values() if len(values) > 1)

@@ -40,6 +40,7 @@ from palimpsest.core.models import (
 )
 from palimpsest.core.validation import one_line
 from palimpsest.index.backfill import Backfill
+from palimpsest.learn import duplicates
 from palimpsest.learn.commit import (
     CALL_SECONDS,
     AfterWrite,
@@ -49,17 +50,7 @@ from palimpsest.learn.commit import (
     embed_texts,
     result_of,
 )
-from palimpsest.learn.duplicates import (
-    AlikePage,
-    Conflict,
-    alike,
-    conflicts,
-    is_contradicted,
-    is_repeated,
-    nearest,
-    with_near_duplicates,
-)
-from palimpsest.learn.engine import Engine
+from palimpsest.learn.engine import Engine, OfMemory
 from palimpsest.learn.entity_resolution import with_names
 from palimpsest.learn.sanitize import Cleaner, sanitize_fact
 from palimpsest.recall.similar import SimilarMemory
@@ -130,7 +121,7 @@ async def update(  # noqa: PLR0913 - what can be changed, passed by name
     result = await apply_decisions(
         engine, scope, [decision], provenance, vectors=vectors, notes=notes, read=read_revision
     )
-    return await with_near_duplicates(engine, scope, result, vectors)
+    return await duplicates.with_near_duplicates(engine, scope, result, vectors)
 
 
 def refuse_changed(memory: Memory, revision: int | None) -> Mapping[str, int]:
@@ -332,27 +323,27 @@ OWN_METADATA = frozenset({USER_NAME, EXPIRES_AT})
 """What a merge does not take over: it is true of the one text that says it."""
 
 
-class Corrections:
+class Corrections(OfMemory):
     """Corrections of a memory, as `memory.corrections`. Every method raises PalimpsestError."""
 
     def __init__(self, engine: Engine, after_write: AfterWrite) -> None:
-        self._engine = engine
+        super().__init__(engine)
         self._after_write = after_write
 
-    async def duplicates(self, scope: Scope, before: int | None = None) -> AlikePage:
+    async def duplicates(self, scope: Scope, before: int | None = None) -> duplicates.AlikePage:
         """Return groups of memories that say nearly the same, from below row `before`, the surest group first."""
-        return await self._engine.run(lambda: alike(self._engine, scope, before, is_repeated))
+        return await self.engine.run(lambda: duplicates.alike(self.engine, scope, before, duplicates.is_repeated))
 
-    async def contradictions(self, scope: Scope, before: int | None = None) -> AlikePage:
+    async def contradictions(self, scope: Scope, before: int | None = None) -> duplicates.AlikePage:
         """Return groups of memories of which the newer one probably replaces the others, as `duplicates` does."""
-        return await self._engine.run(lambda: alike(self._engine, scope, before, is_contradicted))
+        return await self.engine.run(lambda: duplicates.alike(self.engine, scope, before, duplicates.is_contradicted))
 
-    async def conflicts(self, scope: Scope, memory_id: str = "") -> Sequence[Conflict]:
+    async def conflicts(self, scope: Scope, memory_id: str = "") -> Sequence[duplicates.Conflict]:
         """Return relations that can have one value and that living memories give several, the newest first.
 
         With `memory_id` only those that this memory states.
         """
-        return await self._engine.run(lambda: conflicts(self._engine, scope, memory_id))
+        return await self.engine.run(lambda: duplicates.conflicts(self.engine, scope, memory_id))
 
     async def nearest(self, scope: Scope, memory_id: str) -> tuple[Memory, Sequence[SimilarMemory]]:
         """Return a living memory and those nearest to it of the same scope, the nearest first."""
@@ -360,7 +351,7 @@ class Corrections:
         if not memories:
             raise InputError("a message cannot be merged; nothing was changed")
         (memory,) = memories
-        return memory, await self._engine.run(lambda: nearest(self._engine, memory))
+        return memory, await self.engine.run(lambda: duplicates.nearest(self.engine, memory))
 
     async def merge(self, scope: Scope, kept_id: str, other_ids: Sequence[str], *, caller: str = "") -> WriteResult:
         """Close memories in favour of one that says the same, which takes over their messages, tags and metadata."""
@@ -370,7 +361,7 @@ class Corrections:
             behind = message_queries.sources_of(conn, [other.id for other in others])
             return tuple(dict.fromkeys(message.id for found in behind.values() for message in found))
 
-        taken = _lacking(kept, others, await self._engine.read(messages))
+        taken = _lacking(kept, others, await self.engine.read(messages))
         decisions = [Decision(Event.UPDATE, taken, kept.id), *_closing(kept, others)]
         return await self._write(scope, decisions, "merge", caller)
 
@@ -397,7 +388,7 @@ class Corrections:
     ) -> WriteResult:
         """Give a memory this text, these tags and no others, and pin it or not. `revision` as in `Memory.update`."""
         metadata = {PINNED: pinned or None}
-        updating = update(self._engine, scope, memory_id, text, metadata, caller, tags=tags, revision=revision)
+        updating = update(self.engine, scope, memory_id, text, metadata, caller, tags=tags, revision=revision)
         return await self._after_write(scope, updating)
 
     async def set_validity(
@@ -410,7 +401,7 @@ class Corrections:
         memories, _ = await self._chosen(scope, [memory_id])
         if not memories:
             raise InputError("a message has no dates to correct; nothing was changed")
-        zone = self._engine.clock().tzinfo or UTC
+        zone = self.engine.clock().tzinfo or UTC
         begins = _beginning(since.strip(), zone)
         end = parse_until(until, EXPIRES_AT, zone) if until.strip() else None
         if begins is not None and end is not None and end <= span_of(*begins, zone).first:
@@ -424,9 +415,9 @@ class Corrections:
         if begins is not None:
             fact = replace(fact, valid_from=begins[0], valid_from_precision=begins[1])
         decision = Decision(Event.UPDATE, fact, memory.id, sets_labels=True)
-        notes = past_end_notes(self._engine, fact)
+        notes = past_end_notes(self.engine, fact)
         applying = apply_decisions(
-            self._engine, scope, [decision], Provenance("update", caller=caller), notes=notes, read=read
+            self.engine, scope, [decision], Provenance("update", caller=caller), notes=notes, read=read
         )
         return await self._after_write(scope, applying)
 
@@ -458,7 +449,7 @@ class Corrections:
 
     async def captured(self, scope: Scope, limit: int) -> Sequence[Memory]:
         """Return what was recognized in conversations without a model and nobody has confirmed, the newest first."""
-        return await self._engine.read(lambda conn: memory_queries.captured_memories(conn, scope, limit))
+        return await self.engine.read(lambda conn: memory_queries.captured_memories(conn, scope, limit))
 
     async def confirm(self, scope: Scope, owner_ids: Sequence[str], *, caller: str = "") -> WriteResult:
         """Confirm memories, which then have no origin any more."""
@@ -466,7 +457,7 @@ class Corrections:
 
     async def restore(self, scope: Scope, owner_ids: Sequence[str], *, caller: str = "") -> WriteResult:
         """Restore memories and messages, all or none."""
-        return await self._after_write(scope, restore(self._engine, scope, owner_ids, caller))
+        return await self._after_write(scope, restore(self.engine, scope, owner_ids, caller))
 
     async def _set(
         self, scope: Scope, owner_ids: Sequence[str], metadata: Mapping[str, Any], caller: str
@@ -480,11 +471,11 @@ class Corrections:
     ) -> WriteResult:
         if not decisions:
             return WriteResult(notes=tuple(notes))
-        applying = apply_decisions(self._engine, scope, decisions, Provenance(stage, caller=caller), notes=notes)
+        applying = apply_decisions(self.engine, scope, decisions, Provenance(stage, caller=caller), notes=notes)
         return await self._after_write(scope, applying)
 
     async def _tag(self, tag: str) -> tuple[tuple[str, ...], Sequence[str]]:
-        tags, notes = await clean_tags(self._engine, [tag])
+        tags, notes = await clean_tags(self.engine, [tag])
         if not tags:
             raise InputError("name the tag; nothing was changed")
         return tags, notes
@@ -494,7 +485,7 @@ class Corrections:
 
         Raises MemoryNotFoundError if one of them is not living.
         """
-        owners = await _owners(self._engine, scope, owner_ids)
+        owners = await _owners(self.engine, scope, owner_ids)
         memories = [owner for owner in owners if isinstance(owner, Memory)]
         for memory in memories:
             if memory.deleted_at is not None:

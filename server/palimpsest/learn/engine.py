@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import tzinfo
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import anyio
 from sqlalchemy import Connection
@@ -84,34 +86,44 @@ NEEDED_PROMPTS = {
 """Every prompt by name, with the inputs that its stage passes. `graph` is added to those of the extraction."""
 
 _T = TypeVar("_T")
+_P = ParamSpec("_P")
 
 
 @dataclass(frozen=True, slots=True)
-class _TimedModel:
+class OtherModel:
+    """A language model that is asked through another one."""
+
+    model: LanguageModel
+
+    @property
+    def name(self) -> str:
+        """Return the name of the model that is asked."""
+        return self.model.name
+
+    async def check(self) -> None:
+        """Check the model that is asked. Raises ModelError."""
+        await self.model.check()
+
+    async def aclose(self) -> None:
+        """Close the model that is asked."""
+        await self.model.aclose()
+
+
+@dataclass(frozen=True, slots=True)
+class _TimedModel(OtherModel):
     """A language model that is asked until a time, on the clock of the event loop, and raises CallTimeError after it.
 
     `seconds` is the setting, for the error.
     """
 
-    model: LanguageModel
     ends_at: float
     seconds: float
-
-    @property
-    def name(self) -> str:
-        return self.model.name
 
     async def complete(self, messages: Sequence[Mapping[str, str]], schema: Mapping[str, Any] | None) -> str:
         if (left := self.ends_at - anyio.current_time()) > 0:
             with anyio.move_on_after(left):
                 return await self.model.complete(messages, schema)
         raise CallTimeError(f"the model takes longer than a call may ({self.seconds:g} seconds, learn.call_seconds).")
-
-    async def check(self) -> None:
-        await self.model.check()
-
-    async def aclose(self) -> None:
-        await self.model.aclose()
 
 
 async def _ignore_progress(message: str) -> None:
@@ -188,6 +200,33 @@ class Engine(Searchable):
     async def write(self, blocking: Callable[[], _T]) -> _T:
         """Run blocking work that writes the ledger in a thread that only writes. It finishes even if cancelled."""
         return await self.threads.write(blocking)
+
+
+class OfMemory:
+    """Methods of an open memory, which work with its engine."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+
+    @property
+    def zone(self) -> tzinfo | None:
+        """Return the zone of the user."""
+        return self.engine.clock().tzinfo
+
+
+_Self = TypeVar("_Self", bound=OfMemory)
+
+
+def reads(
+    method: Callable[Concatenate[_Self, Connection, _P], _T],
+) -> Callable[Concatenate[_Self, _P], Coroutine[Any, Any, _T]]:
+    """Make a method that reads the ledger awaitable: it gets a connection for one read, in a worker thread."""
+
+    @wraps(method)
+    async def read(self: _Self, *args: _P.args, **options: _P.kwargs) -> _T:
+        return await self.engine.read(lambda conn: method(self, conn, *args, **options))
+
+    return read
 
 
 # Build the parts of a memory from the settings. An adapter is imported only if it is chosen.

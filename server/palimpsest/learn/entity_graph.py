@@ -29,7 +29,7 @@ from palimpsest.core.models import (
     Split,
 )
 from palimpsest.core.validation import one_line
-from palimpsest.learn.engine import Engine
+from palimpsest.learn.engine import OfMemory, reads
 from palimpsest.learn.summaries.dossier import MAX_HOPS, Dossier, described, find_entities, lines_of, read_dossier
 from palimpsest.store import entries
 from palimpsest.store.apply import Write
@@ -194,14 +194,11 @@ class EntityEdited:
     edit: int | None
 
 
-class Graph:
+class Graph(OfMemory):
     """The graph in a memory, as `memory.graph`. An entity is named by a name it goes by, or by its id.
 
     Every method raises PalimpsestError.
     """
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
 
     async def entities(
         self,
@@ -211,46 +208,42 @@ class Graph:
         limit: int = 20,
     ) -> Sequence[ListedEntity]:
         """Return up to `limit` entities that living memories mention, the one mentioned last first."""
-        found = await self._engine.read(lambda conn: entities_module.list_entities(conn, scope, limit, type=type))
-        return [item._replace(mentioned_at=in_zone(item.mentioned_at, self._zone)) for item in found]
+        found = await self.engine.read(lambda conn: entities_module.list_entities(conn, scope, limit, type=type))
+        return [item._replace(mentioned_at=in_zone(item.mentioned_at, self.zone)) for item in found]
 
     async def names(self, scope: Scope, beginning: str, limit: int) -> Sequence[str]:
         """Return up to `limit` names of entities that begin so."""
-        return await self._engine.read(lambda conn: entities_module.names_beginning(conn, scope, beginning, limit))
+        return await self.engine.read(lambda conn: entities_module.names_beginning(conn, scope, beginning, limit))
 
-    async def dossiers(
-        self, scope: Scope, name: str, *, hops: int = 1, as_of: datetime | None = None
+    @reads
+    def dossiers(
+        self, conn: Connection, scope: Scope, name: str, *, hops: int = 1, as_of: datetime | None = None
     ) -> Sequence[Dossier]:
         """Return what is known about the entities of a name, which for most names is one.
 
         With `hops=2` it is also what their neighbours are connected with. Raises InputError if there is none.
         """
         _check_hops(hops)
-
-        def read(conn: Connection) -> list[Dossier]:
-            found = find_entities(conn, scope, name, as_of=as_of)
-            now = self._engine.clock()
-            return [read_dossier(conn, scope, entity, now=now, hops=hops, as_of=as_of) for entity in found]
-
-        return await self._engine.read(read)
+        found = find_entities(conn, scope, name, as_of=as_of)
+        now = self.engine.clock()
+        return [read_dossier(conn, scope, entity, now=now, hops=hops, as_of=as_of) for entity in found]
 
     async def lines(self, scope: Scope, name: str) -> Sequence[str]:
         """Return the dossiers of the entities of a name as lines, within the tokens of one."""
         return [line for lines in lines_of(await self.dossiers(scope, name)) for line in lines]
 
-    async def relations(
-        self, scope: Scope, name: str, *, as_of: datetime | None = None, limit: int = 100
+    @reads
+    def relations(
+        self, conn: Connection, scope: Scope, name: str, *, as_of: datetime | None = None, limit: int = 100
     ) -> Sequence[KnownRelation]:
         """Return up to `limit` relations of the entities of a name that hold now, or held then, the newest first."""
+        found = find_entities(conn, scope, name, as_of=as_of)
+        return self._relations(conn, scope, [entity.id for entity in found], as_of, limit)
 
-        def read(conn: Connection) -> list[KnownRelation]:
-            found = find_entities(conn, scope, name, as_of=as_of)
-            return self._relations(conn, scope, [entity.id for entity in found], as_of, limit)
-
-        return await self._engine.read(read)
-
-    async def subgraph(
+    @reads
+    def subgraph(
         self,
+        conn: Connection,
         scope: Scope,
         *,
         about: str = "",
@@ -263,21 +256,17 @@ class Graph:
         `about` is a name: then only what is at most `hops` steps away from the entities of the name, and these.
         """
         _check_hops(hops)
-
-        def read(conn: Connection) -> Subgraph:
-            if not about:
-                ids = entities_module.all_ids(conn, scope)
-                return _subgraph(conn, scope, (), self._relations(conn, scope, ids, as_of, limit))
-            found = find_entities(conn, scope, about, as_of=as_of)
-            near = {entity.id for entity in found}
-            relations = self._relations(conn, scope, near, as_of, limit)
-            if hops > 1 and len(relations) < limit:
-                near |= {end for item in relations for end in (item.source_id, item.destination_id)}
-                further = self._relations(conn, scope, near, as_of, limit)
-                relations = list(dict.fromkeys((*relations, *further)))
-            return _subgraph(conn, scope, found, relations[:limit])
-
-        return await self._engine.read(read)
+        if not about:
+            ids = entities_module.all_ids(conn, scope)
+            return _subgraph(conn, scope, (), self._relations(conn, scope, ids, as_of, limit))
+        found = find_entities(conn, scope, about, as_of=as_of)
+        near = {entity.id for entity in found}
+        relations = self._relations(conn, scope, near, as_of, limit)
+        if hops > 1 and len(relations) < limit:
+            near |= {end for item in relations for end in (item.source_id, item.destination_id)}
+            further = self._relations(conn, scope, near, as_of, limit)
+            relations = list(dict.fromkeys((*relations, *further)))
+        return _subgraph(conn, scope, found, relations[:limit])
 
     def _relations(
         self, conn: Connection, scope: Scope, ids: Iterable[str], as_of: datetime | None, limit: int
@@ -286,14 +275,14 @@ class Graph:
         found = edges.relations_of(conn, scope, ids, as_of=as_of, limit=limit)
         if as_of is not None:
             return found
-        expired = expired_ids(conn, scope, self._engine.clock())
+        expired = expired_ids(conn, scope, self.engine.clock())
         return [item for item in found if item.memory_id not in expired]
 
     async def merge(self, scope: Scope, name: str, into: str, *, caller: str = "") -> EntityEdited:
         """Say that two entities are the same. The second one's name is the one that is shown."""
 
         def plan(conn: Connection) -> EntityEdit:
-            return Merge(_one(conn, scope, name, self._zone).id, _one(conn, scope, into, self._zone).id)
+            return Merge(_one(conn, scope, name, self.zone).id, _one(conn, scope, into, self.zone).id)
 
         return await self._edit(scope, "merge of entities", plan, caller)
 
@@ -303,7 +292,7 @@ class Graph:
         """Say that some memories are about another entity than the one they name, called `new_name` or the same."""
 
         def plan(conn: Connection) -> EntityEdit:
-            entity = _one(conn, scope, name, self._zone)
+            entity = _one(conn, scope, name, self.zone)
             ids = tuple(entries.find_memory(conn, scope, memory_id).id for memory_id in memory_ids)
             return Split(entity.id, ids, new_name or entity.name)
 
@@ -321,20 +310,15 @@ class Graph:
         """Give an entity another name, another type, or both. The old name still means it."""
 
         def plan(conn: Connection) -> EntityEdit:
-            return Rename(_one(conn, scope, name, self._zone).id, new_name, type)
+            return Rename(_one(conn, scope, name, self.zone).id, new_name, type)
 
         return await self._edit(scope, "rename of an entity", plan, caller)
-
-    @property
-    def _zone(self) -> tzinfo | None:
-        """Return the zone of the user."""
-        return self._engine.clock().tzinfo
 
     async def _edit(
         self, scope: Scope, stage: str, plan: Callable[[Connection], EntityEdit], caller: str
     ) -> EntityEdited:
         """Carry out what is planned from the ledger as one edit of its own."""
-        ledger = self._engine.ledger
+        ledger = self.engine.ledger
 
         def work() -> EntityEdited:
             with ledger.read() as conn:
@@ -344,7 +328,7 @@ class Graph:
                 lines = entities_module.texts_of_edit(conn, applied.edit)
             return EntityEdited("\n".join(lines) or "nothing had to change", applied.edit if lines else None)
 
-        return await self._engine.write(work)
+        return await self.engine.write(work)
 
 
 def _check_hops(hops: int) -> None:
@@ -414,41 +398,32 @@ class EntityGraph:
     edges: Sequence[Edge]
 
 
-class Entities:
+class Entities(OfMemory):
     """The entities of an open memory as a graph. Every method raises LedgerError."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-
-    async def whole(self, scope: Scope) -> EntityGraph:
+    @reads
+    def whole(self, conn: Connection, scope: Scope) -> EntityGraph:
         """Return the entities that were mentioned last, up to `MAX_NODES`, and what connects them."""
+        nodes = [Node(listed.entity, listed.mentions) for listed in list_entities(conn, scope, MAX_NODES)]
+        ids = {node.entity.id for node in nodes}
+        return EntityGraph(nodes, _within(ids, self._edges(conn, scope, ids, _named_by(conn, scope))))
 
-        def read(conn: Connection) -> EntityGraph:
-            nodes = [Node(listed.entity, listed.mentions) for listed in list_entities(conn, scope, MAX_NODES)]
-            ids = {node.entity.id for node in nodes}
-            return EntityGraph(nodes, _within(ids, self._edges(conn, scope, ids, _named_by(conn, scope))))
-
-        return await self._engine.read(read)
-
-    async def around(self, scope: Scope, entity: Entity, hops: int, limit: int) -> EntityGraph:
+    @reads
+    def around(self, conn: Connection, scope: Scope, entity: Entity, hops: int, limit: int) -> EntityGraph:
         """Return what is at most `hops` steps away from an entity: itself and up to `limit` others."""
-
-        def read(conn: Connection) -> EntityGraph:
-            near = {entity.id}
-            for _ in range(hops):
-                near = _near(self._edges(conn, scope, near, _named_by(conn, scope, near)), entity.id, hops, limit)
-            named = _named_by(conn, scope, near)
-            counts = Counter(root.id for roots in named for root in roots)
-            nodes = [Node(each, counts[each.id]) for each in entities_module.entities_with_ids(conn, scope, near)]
-            return EntityGraph(nodes, _within(near, self._edges(conn, scope, near, named)))
-
-        return await self._engine.read(read)
+        near = {entity.id}
+        for _ in range(hops):
+            near = _near(self._edges(conn, scope, near, _named_by(conn, scope, near)), entity.id, hops, limit)
+        named = _named_by(conn, scope, near)
+        counts = Counter(root.id for roots in named for root in roots)
+        nodes = [Node(each, counts[each.id]) for each in entities_module.entities_with_ids(conn, scope, near)]
+        return EntityGraph(nodes, _within(near, self._edges(conn, scope, near, named)))
 
     def _edges(
         self, conn: Connection, scope: Scope, ids: Collection[str], named: Sequence[Collection[Entity]]
     ) -> list[Edge]:
         """Return relations of entities as edges, and edges between those that memories only name together."""
-        expired = expired_ids(conn, scope, self._engine.clock())
+        expired = expired_ids(conn, scope, self.engine.clock())
         stated = edges.relations_of(conn, scope, ids, limit=MAX_RELATIONS)
         counts = Counter(
             (item.source_id, item.destination_id, item.relationship) for item in stated if item.memory_id not in expired

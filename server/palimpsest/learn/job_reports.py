@@ -17,7 +17,7 @@ from palimpsest.learn.engine import Engine
 from palimpsest.learn.job_runner import kinds_for
 from palimpsest.learn.reconcile import NOT_KEPT, UNDECIDED
 from palimpsest.store import jobs as job_queries
-from palimpsest.store.jobs import MAX_DELAY, NOTES, TOLD_KINDS, Job, JobKind, ModelUse, Use, total
+from palimpsest.store.jobs import MAX_DELAY, NOTES, TOLD_KINDS, Job, JobKind, ModelUse, total
 from palimpsest.store.rows import is_seen
 from palimpsest.text.display import counted, shorten
 from palimpsest.text.intents import FORGOTTEN, QUESTION
@@ -28,12 +28,13 @@ from palimpsest.text.intents import FORGOTTEN, QUESTION
 def in_words(use: ModelUse, settings: Settings) -> str:
     """Return how much of the limits of today was used, and for what kinds of jobs."""
     background, made = settings.background, use.budgeted
+    by_kind = {kind: total(stages) for kind, stages in use.today.items()}
     captured = total(use.today.get("capture", {})).calls
     parts = [
         f"today (UTC) {made.calls} of {counted(background.calls_per_day, 'call')} and {made.tokens:,} of "
         f"{background.tokens_per_day:,} tokens for summaries, links, gists and hints",
         f"{captured} of {counted(settings.learn.captured_calls_per_day, 'call')} for captured messages",
-        *(_of_kind(kind, total(stages)) for kind, stages in use.today.items()),
+        *(f"{kind}: {counted(of.calls, 'call')}, {of.tokens:,} tokens" for kind, of in by_kind.items()),
     ]
     return "; ".join(parts)
 
@@ -44,10 +45,6 @@ def as_values(use: ModelUse, settings: Settings) -> dict[str, Any]:
     today = {kind: asdict(total(stages)) for kind, stages in use.today.items()}
     ever = {kind: {stage: asdict(each) for stage, each in stages.items()} for kind, stages in use.ever.items()}
     return {"day": use.day, "limits": limits, "today": today, "ever": ever}
-
-
-def _of_kind(kind: JobKind, use: Use) -> str:
-    return f"{kind}: {counted(use.calls, 'call')}, {use.tokens:,} tokens"
 
 
 # What became of jobs: for `palimpsest jobs`, and for the next reply of their scope.
@@ -89,20 +86,13 @@ class JobReport:
 def reports_of_user(engine: Engine, user_id: str) -> list[JobReport]:
     """Return the jobs of a user, the newest first. Blocking."""
     with engine.ledger.read() as conn:
-        reports = _reports(engine, conn, job_queries.jobs_of(conn, user_id))
-    return _with_waits(engine, reports)
+        return _reports(engine, conn, job_queries.jobs_of(conn, user_id))
 
 
 async def jobs_seen(engine: Engine, scope: Scope, limit: int) -> Sequence[JobReport]:
     """Return up to `limit` jobs that a scope sees, the newest first. Raises LedgerError."""
     seen = await engine.read(lambda conn: _reports(engine, conn, job_queries.jobs_seen(conn, scope, limit)))
-    return _with_waits(engine, _seen(scope, seen))
-
-
-def _with_waits(engine: Engine, reports: Sequence[JobReport]) -> list[JobReport]:
-    """Return jobs with what each waits for."""
-    kinds, now = kinds_for(engine.own_model), engine.clock()
-    return [replace(report, waits_for=_waits_for(report.job, kinds, now)) for report in reports]
+    return _seen(scope, seen)
 
 
 def unreported(engine: Engine, scope: Scope) -> list[JobReport]:
@@ -117,10 +107,12 @@ def unreported(engine: Engine, scope: Scope) -> list[JobReport]:
 
 
 def _reports(engine: Engine, conn: Connection, jobs: Sequence[Job]) -> list[JobReport]:
-    """Return jobs with what they made, with times where their user is."""
+    """Return jobs with what they made and what they wait for, with times where their user is."""
+    kinds, now = kinds_for(engine.own_model), engine.clock()
+    local = [(job, job.in_zone(engine.ledger.zones.of(job.scope.user_id))) for job in jobs]
     return [
-        JobReport(job.in_zone(engine.ledger.zones.of(job.scope.user_id)), tuple(job_queries.memories_of_job(conn, job)))
-        for job in jobs
+        JobReport(shown, tuple(job_queries.memories_of_job(conn, job)), _waits_for(shown, kinds, now))
+        for job, shown in local
     ]
 
 

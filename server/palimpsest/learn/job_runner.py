@@ -8,31 +8,20 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 import anyio
 from sqlalchemy import Connection
 
+from palimpsest.core import models
 from palimpsest.core.clock import Precision, parse_date
 from palimpsest.core.errors import CutOffReplyError, DailyLimitError, LedgerError, PalimpsestError
-from palimpsest.core.models import (
-    EXPIRE,
-    EXPIRES_AT,
-    Decision,
-    Event,
-    Memory,
-    Message,
-    Outcome,
-    Provenance,
-    Scope,
-    end_of,
-)
 from palimpsest.core.protocols import LanguageModel
 from palimpsest.core.threads import in_background
 from palimpsest.learn.add import Lesson, learn_pieces
-from palimpsest.learn.commit import WriteResult, apply_write
+from palimpsest.learn.commit import apply_write
 from palimpsest.learn.document_pages import write_gists
-from palimpsest.learn.engine import Engine
+from palimpsest.learn.engine import Engine, OtherModel
 from palimpsest.learn.enrichment import enrich
 from palimpsest.learn.linking import link
 from palimpsest.learn.reconcile import are_all_learned, not_learned_from
@@ -63,25 +52,23 @@ async def learn(engine: Engine, model: LanguageModel, job: Job) -> JobEnd:
     """Learn from the messages of a job that were neither learned from nor deleted since it was queued."""
     zone = engine.clock().tzinfo
 
-    def left(conn: Connection) -> list[Message]:
+    def left(conn: Connection) -> list[models.Message]:
         known = message_queries.messages_by_id(conn, job.message_ids)
         return not_learned_from(conn, [known[key].in_zone(zone) for key in job.message_ids if key in known])
 
     waiting = await engine.read(left)
     messages = waiting[: how_many_fit([message.content for message in waiting], SLICE_TOKENS)]
-    outcomes: list[Outcome] = []
-    error: Exception | None
-
-    async def on_piece(learned: int, result: WriteResult) -> None:
-        outcomes.extend(result.outcomes)
-        ledger, notes = engine.ledger, (*result.notes, *map(question_note, result.questions))
-        user = job.scope.user_id
-        await engine.write(lambda: ledger.run_for(user, job_queries.progress, job, learned, notes))
-
+    outcomes: list[models.Outcome] = []
+    error: Exception | None = None
+    run_for, user = engine.ledger.run_for, job.scope.user_id
     try:
         stays = bool(job.payload.get(STAYS))
         lesson = Lesson(job.scope, messages, job.payload[CONTEXT], job.payload["caller"], stays_in_project=stays)
-        error = (await learn_pieces(engine, model, lesson, on_piece)).error
+        async for learned, result in learn_pieces(engine, model, lesson):
+            outcomes.extend(result.outcomes)
+            notes = (*result.notes, *map(question_note, result.questions))
+            progress = partial(job_queries.progress, job=job, learned=learned, notes=notes)
+            await engine.write(partial(run_for, user, progress))
     except Exception as fault:  # noqa: BLE001 - whatever it meets, what was learned before is passed on
         error = fault
     if error is not None and await are_all_learned(engine, messages):
@@ -105,7 +92,7 @@ async def expire(engine: Engine, model: LanguageModel | None, job: Job) -> JobEn
     expired = [memory for memory, end in ending if end <= now]
     write = Write(
         job.scope,
-        Provenance(EXPIRE),
+        models.Provenance(models.EXPIRE),
         decisions=tuple(_closed(memory, zone) for memory in expired),
         read={memory.id: memory.revision for memory in expired},
     )
@@ -125,32 +112,32 @@ async def queue_expiry(engine: Engine) -> None:
         logger.warning("memories that end at a time are not closed: %s", error)
 
 
-def _ending(engine: Engine, scope: Scope) -> list[tuple[Memory, datetime]]:
+def _ending(engine: Engine, scope: models.Scope) -> list[tuple[models.Memory, datetime]]:
     """Return the living memories of a scope that end at a time, and when."""
     with engine.ledger.read() as conn:
         memories = ending_memories(conn, scope)
     zone = engine.ledger.zones.of(scope.user_id)
-    return [(memory, end) for memory in memories if (end := end_of(memory.metadata, zone)) is not None]
+    return [(memory, end) for memory in memories if (end := models.end_of(memory.metadata, zone)) is not None]
 
 
-def _not_queued(engine: Engine) -> dict[Scope, datetime]:
+def _not_queued(engine: Engine) -> dict[models.Scope, datetime]:
     """Return the scopes with memories that end at a time and no job for it, and when the first one ends."""
-    first: dict[Scope, datetime] = {}
+    first: dict[models.Scope, datetime] = {}
     with engine.ledger.read() as conn:
         for scope, metadata in scopes_ending(conn):
-            if (end := end_of(metadata, engine.ledger.zones.of(scope.user_id))) is not None:
+            if (end := models.end_of(metadata, engine.ledger.zones.of(scope.user_id))) is not None:
                 first[scope] = min(end, first.get(scope, end))
         jobs = [job for user in {scope.user_id for scope in first} for job in job_queries.jobs_of(conn, user)]
     queued = {job.scope: job.due_at for job in jobs if job.kind == "expire" and job.state == "waiting"}
     return {scope: end for scope, end in first.items() if scope not in queued or queued[scope] > end}
 
 
-def _closed(memory: Memory, zone: tzinfo) -> Decision:
+def _closed(memory: models.Memory, zone: tzinfo) -> models.Decision:
     """Return the decision that a memory held until its end. A day, month or year is stored as it is in UTC."""
-    named = parse_date(str(memory.metadata[EXPIRES_AT]))
+    named = parse_date(str(memory.metadata[models.EXPIRES_AT]))
     precision: Precision = "" if named is None else named[1]
-    ended_at = end_of(memory.metadata, UTC if precision else zone)
-    return Decision(Event.DELETE, memory_id=memory.id, ended_at=ended_at, ended_precision=precision)
+    ended_at = models.end_of(memory.metadata, UTC if precision else zone)
+    return models.Decision(models.Event.DELETE, memory_id=memory.id, ended_at=ended_at, ended_precision=precision)
 
 
 # The kinds of jobs: what does the work of each, and whether it needs a language model.
@@ -161,11 +148,7 @@ def _closed(memory: Memory, zone: tzinfo) -> Decision:
 # their turn. The model counts its calls, and raises DailyLimitError in place of one that is too many, which the
 # function lets pass.
 
-Ask: TypeAlias = Callable[[Engine, LanguageModel, Job], Awaitable[JobEnd]]
-Work: TypeAlias = Callable[[Engine, LanguageModel | None, Job], Awaitable[JobEnd]]
-
-
-WITH_MODEL: Mapping[JobKind, Ask] = {
+WITH_MODEL: Mapping[JobKind, Callable[[Engine, LanguageModel, Job], Awaitable[JobEnd]]] = {
     "learn": learn,
     "capture": learn,
     "summarize": summarize_due,
@@ -174,22 +157,16 @@ WITH_MODEL: Mapping[JobKind, Ask] = {
 }
 """Work that waits until there is a language model."""
 
-WITHOUT_MODEL: Mapping[JobKind, Work] = {"expire": expire, "link": link}
+WITHOUT_MODEL: Mapping[JobKind, Callable[[Engine, LanguageModel | None, Job], Awaitable[JobEnd]]] = {
+    "expire": expire,
+    "link": link,
+}
 """Work that is done without a language model too. It gets None if there is none."""
 
 
 def kinds_for(model: LanguageModel | None) -> tuple[JobKind, ...]:
     """Return the kinds that can be worked on with a model, or without one."""
     return (*(WITH_MODEL if model is not None else ()), *WITHOUT_MODEL)
-
-
-async def do(engine: Engine, model: LanguageModel | None, job: Job) -> JobEnd:
-    """Do the work of a job and return how far it came. Raises what the work raises."""
-    if job.kind in WITHOUT_MODEL:
-        return await WITHOUT_MODEL[job.kind](engine, model, job)
-    if model is None:
-        raise ValueError(f"a job of the kind {job.kind} was begun without a model")
-    return await WITH_MODEL[job.kind](engine, model, job)
 
 
 # A model that counts its calls for jobs, and is asked only so often a day, over all processes of a ledger.
@@ -207,7 +184,7 @@ def next_day(now: datetime) -> datetime:
 
 
 @dataclass(frozen=True, slots=True)
-class _CountedModel:
+class _CountedModel(OtherModel):
     """A language model that counts its calls, and raises DailyLimitError in place of one that is one too many.
 
     A call counts from its beginning with the tokens of its prompt, and at its end with those that the endpoint reports.
@@ -215,12 +192,7 @@ class _CountedModel:
     """
 
     engine: Engine
-    model: LanguageModel
     kind: JobKind
-
-    @property
-    def name(self) -> str:
-        return self.model.name
 
     async def complete(self, messages: Sequence[Mapping[str, str]], schema: Mapping[str, Any] | None) -> str:
         ledger = self.engine.ledger
@@ -250,12 +222,6 @@ class _CountedModel:
     def _limits(self) -> Limits:
         background = self.engine.background
         return Limits(self.engine.captured_calls_per_day, background.calls_per_day, background.tokens_per_day)
-
-    async def check(self) -> None:
-        await self.model.check()
-
-    async def aclose(self) -> None:
-        await self.model.aclose()
 
 
 def _refused(refusal: Refusal, limits: Limits, prompt: int) -> str:
@@ -289,7 +255,7 @@ by hand; a look takes less than a millisecond."""
 BUSY_SECONDS = 5.0
 """How long a process waits while another one works on jobs, and after an error of the ledger."""
 
-AfterWork = Callable[[Scope, Sequence[Outcome]], Awaitable[None]]
+AfterWork = Callable[[models.Scope, Sequence[models.Outcome]], Awaitable[None]]
 
 
 class JobRunner:
@@ -318,11 +284,11 @@ class JobRunner:
         engine = self._engine
         kinds = kinds_for(engine.own_model)
         try:
-            due_at = await engine.run(lambda: _next_due_at(engine, kinds))
+            due_at = await _next_due_at(engine, kinds)
             if due_at is not None and due_at <= engine.clock():
                 if not await work_on_jobs(engine, engine.own_model, self._after_work):
                     return BUSY_SECONDS
-                due_at = await engine.run(lambda: _next_due_at(engine, kinds))
+                due_at = await _next_due_at(engine, kinds)
         except LedgerError as error:
             logger.warning("what waits to be done is not looked at: %s", error)
             return BUSY_SECONDS
@@ -344,11 +310,11 @@ async def work_on_jobs(engine: Engine, model: LanguageModel | None, after_work: 
     async with engine.jobs_lock, AsyncExitStack() as stack:
         if not await engine.run(lambda: stack.enter_context(engine.ledger.database.alone_at("jobs"))):
             return False
-        while await engine.run(lambda: _is_due(engine, kinds)):
+        while (due_at := await _next_due_at(engine, kinds)) is not None and due_at <= engine.clock():
             job = await engine.write(lambda: engine.ledger.run(job_queries.take, kinds, engine.ledger.clock()))
             if job is None:
                 continue
-            end = await _attempt(engine, None if model is None else _CountedModel(engine, model, job.kind), job)
+            end = await _attempt(engine, None if model is None else _CountedModel(model, engine, job.kind), job)
             await engine.write(partial(_record, engine, job, end))
             if after_work is not None:
                 await after_work(job.scope, end.outcomes)
@@ -357,32 +323,29 @@ async def work_on_jobs(engine: Engine, model: LanguageModel | None, after_work: 
 
 async def _attempt(engine: Engine, model: LanguageModel | None, job: Job) -> JobEnd:
     """Return how an attempt at a job ended; an error is part of it."""
+    engine = engine.of_user(job.scope.user_id)
     try:
-        return await do(engine.of_user(job.scope.user_id), model, job)
+        if model is None:
+            return await WITHOUT_MODEL[job.kind](engine, None, job)
+        return await {**WITH_MODEL, **WITHOUT_MODEL}[job.kind](engine, model, job)
     except Exception as error:  # noqa: BLE001 - whatever one job meets, the memory and the other jobs go on
         return JobEnd(error=error)
 
 
 def _record(engine: Engine, job: Job, end: JobEnd) -> None:
     """Record in the ledger how an attempt at a job ended."""
-    error = end.error
+    error, user, now = end.error, job.scope.user_id, engine.ledger.clock()
     if isinstance(error, DailyLimitError):
-        engine.ledger.run_for(job.scope.user_id, job_queries.postpone, job, str(error), next_day(engine.clock()))
+        engine.ledger.run_for(user, job_queries.postpone, job, str(error), next_day(engine.clock()))
     elif error is not None:
         logger.warning("a job ended before its end: %s", error, exc_info=not isinstance(error, PalimpsestError))
         text = str(error) if isinstance(error, PalimpsestError) else f"{type(error).__name__}: {error}."
-        engine.ledger.run_for(job.scope.user_id, job_queries.finish, job, text, None, engine.ledger.clock())
+        engine.ledger.run_for(user, job_queries.finish, job, text, None, now)
     elif end.is_unfinished:
-        engine.ledger.run_for(job.scope.user_id, job_queries.interrupt, job, engine.ledger.clock())
+        engine.ledger.run_for(user, job_queries.interrupt, job, now)
     else:
-        engine.ledger.run_for(job.scope.user_id, job_queries.finish, job, "", end.again_at, engine.ledger.clock())
+        engine.ledger.run_for(user, job_queries.finish, job, "", end.again_at, now)
 
 
-def _next_due_at(engine: Engine, kinds: Sequence[JobKind]) -> datetime | None:
-    with engine.ledger.read() as conn:
-        return job_queries.next_due_at(conn, kinds)
-
-
-def _is_due(engine: Engine, kinds: Sequence[JobKind]) -> bool:
-    due_at = _next_due_at(engine, kinds)
-    return due_at is not None and due_at <= engine.clock()
+async def _next_due_at(engine: Engine, kinds: Sequence[JobKind]) -> datetime | None:
+    return await engine.read(lambda conn: job_queries.next_due_at(conn, kinds))

@@ -14,25 +14,8 @@ from typing import TypeVar
 
 from sqlalchemy import Connection
 
+from palimpsest.core import models
 from palimpsest.core.errors import LedgerError, StaleDecisionError
-from palimpsest.core.models import (
-    SELF_NAMES,
-    USER_NAME,
-    Decision,
-    EntityType,
-    Event,
-    Fact,
-    ForgetQuestion,
-    ForgetRequest,
-    Kind,
-    Memory,
-    Message,
-    Outcome,
-    Provenance,
-    Scope,
-    name_key,
-    relation_key,
-)
 from palimpsest.core.protocols import LanguageModel, Vector
 from palimpsest.learn.commit import WriteResult, apply_write, embed_texts
 from palimpsest.learn.document_pages import is_long
@@ -89,7 +72,7 @@ _CODE = LazyPattern(r"`|::|\(\)|(?<!\w)--\w|\w_\w|\w\.(?:py|js|ts|tsx|md|json|to
 """What only stands in texts about code: identifiers, options and file names."""
 
 
-async def home_of(engine: Engine, scope: Scope, fact: Fact, replaces: Sequence[str]) -> Scope:
+async def home_of(engine: Engine, scope: models.Scope, fact: models.Fact, replaces: Sequence[str]) -> models.Scope:
     """Return where a fact belongs that is told in a scope: with what is about a person, outside of the project.
 
     What replaces another memory belongs where that does. A long text, which is no fact, stays in the project, and so
@@ -107,20 +90,20 @@ async def home_of(engine: Engine, scope: Scope, fact: Fact, replaces: Sequence[s
     return scope.general if await engine.read(is_general) else scope
 
 
-def personal_facts(conn: Connection, scope: Scope, facts: Sequence[Fact]) -> list[Fact]:
+def personal_facts(conn: Connection, scope: models.Scope, facts: Sequence[models.Fact]) -> list[models.Fact]:
     """Return those of the facts told in a scope that belong outside of its project."""
     if not _is_open(scope):
         return []
     name = memories_module.name_of_user(conn, scope)
-    own = {name_key(part) for part in (name, *name.split()[:1]) if part}
+    own = {models.name_key(part) for part in (name, *name.split()[:1]) if part}
     return [fact for fact in facts if not is_long(fact.text) and _is_general(conn, scope, fact, own)]
 
 
-def _is_open(scope: Scope) -> bool:
+def _is_open(scope: models.Scope) -> bool:
     return bool(scope.project) and scope.with_general and not scope.agent_id and not scope.run_id
 
 
-def _is_general(conn: Connection, scope: Scope, fact: Fact, own: Set[str]) -> bool:
+def _is_general(conn: Connection, scope: models.Scope, fact: models.Fact, own: Set[str]) -> bool:
     """Return whether a fact belongs outside of the project: about a person, and not about the work of a colleague.
 
     A colleague is somebody whom the project alone knows.
@@ -128,27 +111,27 @@ def _is_general(conn: Connection, scope: Scope, fact: Fact, own: Set[str]) -> bo
     if not is_personal(fact, own, scope.project):
         return False
     name = _first_name(fact.text)
-    is_of_user = is_about_user(fact.text) or not name or name_key(name) in own
+    is_of_user = is_about_user(fact.text) or not name or models.name_key(name) in own
     if is_of_user or any(some.count(fact.text) for some in _OF_A_PERSON if some is not portrait_signs.WORK):
         return True
     return bool(_names_like(conn, scope.general, name)) or not _names_like(conn, scope, name)
 
 
-def _names_like(conn: Connection, scope: Scope, name: str) -> list[str]:
+def _names_like(conn: Connection, scope: models.Scope, name: str) -> list[str]:
     """Return names that a scope knows and that are this one, or begin with it and go on with another word."""
-    key = name_key(name)
-    known = map(name_key, entities.names_beginning(conn, scope, name, MAX_NAMES))
+    key = models.name_key(name)
+    known = map(models.name_key, entities.names_beginning(conn, scope, name, MAX_NAMES))
     return [other for other in known if other == key or other.startswith(f"{key} ")]
 
 
-def is_personal(fact: Fact, own_names: Set[str], project: str = "") -> bool:
+def is_personal(fact: models.Fact, own_names: Set[str], project: str = "") -> bool:
     """Return whether a fact is about a person: who they are, their family, health or taste, or a relation of the user.
 
     `own_names` are what the user is called, as `name_key` gives it. A text that begins with the name of the project is
     about that. In doubt a fact is about the project.
     """
-    own = own_names | SELF_NAMES
-    if any(name_key(relation.source) in own for relation in fact.relations):
+    own = own_names | models.SELF_NAMES
+    if any(models.name_key(relation.source) in own for relation in fact.relations):
         return True
     if (
         _CODE.search(fact.text)
@@ -167,7 +150,9 @@ def _is_about_person(text: str, own: Set[str], project: str) -> bool:
         return True
     first = _first_name(text)
     is_projects = first.casefold() in re.split(r"[/.]", project.casefold())
-    return bool(first and not is_projects) and (name_key(first) in own or is_given_name(first.split(maxsplit=1)[0]))
+    return bool(first and not is_projects) and (
+        models.name_key(first) in own or is_given_name(first.split(maxsplit=1)[0])
+    )
 
 
 def _first_name(text: str) -> str:
@@ -216,7 +201,7 @@ class _Statement:
     key: str
     name_words: frozenset[str]
     destination_words: frozenset[str]
-    destination_type: EntityType
+    destination_type: models.EntityType
 
     def nearness(self, other: StatedRelation) -> Nearness | None:
         """Return how near the relation of a memory is, or None if it is about something else."""
@@ -231,8 +216,8 @@ class _Statement:
 
 
 def related_memories(
-    engine: Engine, scope: Scope, fact: Fact, user_name: str, vectors: Mapping[str, Vector]
-) -> list[tuple[Memory, Nearness, float]]:
+    engine: Engine, scope: models.Scope, fact: models.Fact, user_name: str, vectors: Mapping[str, Vector]
+) -> list[tuple[models.Memory, Nearness, float]]:
     """Return the memories of the scope's project that speak of what a fact speaks of, and their likeness.
 
     First come those that state the same relation of the same source; then those of the same source that state a
@@ -253,14 +238,14 @@ def related_memories(
     return sorted(related, key=lambda item: (item[1], -item[2]))
 
 
-def _found(conn: Connection, scope: Scope, fact: Fact, user_name: str) -> dict[str, Nearness]:
+def _found(conn: Connection, scope: models.Scope, fact: models.Fact, user_name: str) -> dict[str, Nearness]:
     """Return how near memories are to a fact, by their ids, those of the newest memories first."""
     names = [entity.name for entity in fact.entities]
     names += [end for relation in fact.relations for end in (relation.source, relation.destination)]
-    keys = {name_key(name) for name in names} - {""}
+    keys = {models.name_key(name) for name in names} - {""}
     if not keys:
         return {}
-    own_keys = keys & {*SELF_NAMES, name_key(user_name)}
+    own_keys = keys & {*models.SELF_NAMES, models.name_key(user_name)}
     similar = _similar_names(conn, scope, keys - own_keys)
     groups = relations.groups_named(conn, scope, [*keys, *similar, USERS_NAME])
     own = groups.pop(USERS_NAME, _NOBODY)
@@ -280,25 +265,25 @@ def _found(conn: Connection, scope: Scope, fact: Fact, user_name: str) -> dict[s
     return found
 
 
-def _similar_names(conn: Connection, scope: Scope, keys: AbstractSet[str]) -> list[str]:
+def _similar_names(conn: Connection, scope: models.Scope, keys: AbstractSet[str]) -> list[str]:
     """Return longer names that begin with one of these, and beginnings of these: a person is called by either."""
     shorter = {
         " ".join(words[:count])
         for words in (key.split() for key in keys)
         for count in range(1, min(len(words), MAX_BEGINNING_WORDS + 1))
     }
-    return [*relations.names_extending(conn, scope, keys), *(shorter - SELF_NAMES)]
+    return [*relations.names_extending(conn, scope, keys), *(shorter - models.SELF_NAMES)]
 
 
-def _stated(fact: Fact, groups: Mapping[str, frozenset[str]]) -> list[_Statement]:
-    types: dict[str, EntityType] = {name_key(entity.name): entity.type for entity in fact.entities}
+def _stated(fact: models.Fact, groups: Mapping[str, frozenset[str]]) -> list[_Statement]:
+    types: dict[str, models.EntityType] = {models.name_key(entity.name): entity.type for entity in fact.entities}
     return [
         _Statement(
-            groups.get(name_key(relation.source), _NOBODY),
-            relation_key(relation.name),
+            groups.get(models.name_key(relation.source), _NOBODY),
+            models.relation_key(relation.name),
             _words(relation.name),
             _words(relation.destination),
-            types.get(name_key(relation.destination), "other"),
+            types.get(models.name_key(relation.destination), "other"),
         )
         for relation in fact.relations
     ]
@@ -354,16 +339,16 @@ class ReconcileRequest:
     stored for all projects.
     """
 
-    scope: Scope
-    facts: tuple[Fact, ...]
+    scope: models.Scope
+    facts: tuple[models.Fact, ...]
     caller: str
-    requests: tuple[ForgetRequest, ...] = ()
+    requests: tuple[models.ForgetRequest, ...] = ()
     learned_from: tuple[str, ...] = ()
     keep_all: bool = False
     may_forget: int = MAX_FORGOTTEN_UNASKED
     user_name: str = ""
     vectors: Mapping[str, Vector] = field(default_factory=dict[str, Vector])
-    told_name: Decision | None = None
+    told_name: models.Decision | None = None
     stays_in_project: bool = True
 
 
@@ -401,7 +386,7 @@ class _Comparing:
         self._numbers: dict[str, int] = {}
         self._tokens = 0
 
-    def _number_of(self, memory: Memory, max_tokens: float, kind: Kind = "memory") -> int | None:
+    def _number_of(self, memory: models.Memory, max_tokens: float, kind: models.Kind = "memory") -> int | None:
         """Return the number of an entry, which is added if it has none; None if there is no room for it."""
         if memory.id not in self._numbers:
             is_elsewhere = memory.scope.project != self.scope.project
@@ -414,7 +399,9 @@ class _Comparing:
             self.entries.append(entry)
         return self._numbers[memory.id]
 
-    def _show(self, item: int, memory: Memory, likeness: float, max_tokens: float, kind: Kind = "memory") -> bool:
+    def _show(
+        self, item: int, memory: models.Memory, likeness: float, max_tokens: float, kind: models.Kind = "memory"
+    ) -> bool:
         """Show an entry that is near an item. Return whether there was room for it."""
         number = self._number_of(memory, max_tokens, kind)
         if number is not None:
@@ -439,7 +426,7 @@ class _Comparing:
     def show_related(self) -> None:
         """Show the memories that speak of what each fact speaks of."""
         max_tokens = self._tokens + MAX_RELATED_TOKENS
-        related: list[list[tuple[Memory, Nearness, float]]] = []
+        related: list[list[tuple[models.Memory, Nearness, float]]] = []
         for number, fact in enumerate(self.request.facts):
             found = related_memories(self.engine, self.scope, fact, self.request.user_name, self.vectors)
             new = [item for item in found if self._numbers.get(item[0].id) not in self.near[number]]
@@ -448,7 +435,7 @@ class _Comparing:
             if self._show(number, memory, max(likeness, 0.0), max_tokens) and nearness is Nearness.SAME_RELATION:
                 self.same_relation.add(memory.id)
 
-    def show_near_requests(self) -> list[frozenset[Kind]]:
+    def show_near_requests(self) -> list[frozenset[models.Kind]]:
         """Show what the requests to forget may mean. Return for each of which kinds there is more than is shown.
 
         A project's request does not change the user's global memories. They are shown, so that the reply can name them.
@@ -458,14 +445,14 @@ class _Comparing:
         own = {source for request in requests for source in request.sources}
         memories = similar_memories(self.engine, self.scope, asked, FORGETTABLE_MEMORIES)
         messages = similar_messages(self.engine, self.scope, asked, FORGETTABLE_MESSAGES + len(own))
-        partly_shown: list[frozenset[Kind]] = []
+        partly_shown: list[frozenset[models.Kind]] = []
         for item, request in enumerate(requests, len(self.request.facts)):
             near, said = memories[request.what], messages[request.what]
-            found: list[tuple[Memory, Kind, float]] = [
+            found: list[tuple[models.Memory, models.Kind, float]] = [
                 *((each.memory, "memory", each.likeness) for each in near),
                 *((message.as_memory, "message", likeness) for message, likeness in said if message.id not in own),
             ]
-            more: set[Kind] = {"memory"} if len(near) == FORGETTABLE_MEMORIES else set()
+            more: set[models.Kind] = {"memory"} if len(near) == FORGETTABLE_MEMORIES else set()
             more |= {"message"} if len(said) == FORGETTABLE_MESSAGES + len(own) else set()
             for memory, kind, likeness in found:
                 if not self._show(item, memory, likeness, MAX_FORGETTABLE_TOKENS, kind):
@@ -475,7 +462,7 @@ class _Comparing:
             self._number_of(memory, MAX_FORGETTABLE_TOKENS)
         return partly_shown
 
-    def _closed(self) -> list[Memory]:
+    def _closed(self) -> list[models.Memory]:
         """Return the memories that those shown replaced, or that came from the messages shown, and that hold no more.
 
         Those of another project, agent or run than the scope's are left out.
@@ -588,7 +575,7 @@ async def reconcile(engine: Engine, model: LanguageModel, request: ReconcileRequ
     """
     if any(fact.key_text not in request.vectors for fact in request.facts):
         logger.warning("facts are compared by words only, because they could not be embedded")
-    provenance = Provenance("extract", model.name, caller=request.caller)
+    provenance = models.Provenance("extract", model.name, caller=request.caller)
     decided: tuple[Basis, Decisions] | None = None
     rounds, messages = 0, request.learned_from
     for _ in range(MAX_COMPARISONS):
@@ -619,8 +606,8 @@ async def add_undecided(
 
     Requests to forget are not granted. Raises LedgerError.
     """
-    decisions = tuple(Decision(Event.ADD, fact) for fact in request.facts)
-    provenance = Provenance("extract", model.name, caller=request.caller)
+    decisions = tuple(models.Decision(models.Event.ADD, fact) for fact in request.facts)
+    provenance = models.Provenance("extract", model.name, caller=request.caller)
     applied = await apply_write(engine, await _write_of(engine, request, decisions, provenance))
     notes = [f"asked to forget, but that failed ({error}); ask again: {asked.what}" for asked in request.requests]
     if request.facts:
@@ -630,13 +617,13 @@ async def add_undecided(
     return await with_near_duplicates(engine, request.scope, result, request.vectors)
 
 
-def not_learned_from(conn: Connection, messages: Sequence[Message]) -> list[Message]:
+def not_learned_from(conn: Connection, messages: Sequence[models.Message]) -> list[models.Message]:
     """Return the messages that no facts were extracted from yet and that are not deleted."""
     new_ids = message_queries.awaiting_extraction(conn, [message.id for message in messages])
     return [message for message in messages if message.id in new_ids]
 
 
-async def are_all_learned(engine: Engine, messages: Sequence[Message]) -> bool:
+async def are_all_learned(engine: Engine, messages: Sequence[models.Message]) -> bool:
     """Return whether nothing is left to learn from messages, as far as the ledger can be read."""
     try:
         return not await engine.read(lambda conn: not_learned_from(conn, messages))
@@ -653,33 +640,33 @@ def _still_holds(basis: Basis, current: Basis, conn: Connection) -> bool:
 
 async def _decide(
     engine: Engine, model: LanguageModel, request: ReconcileRequest, shown: Comparison
-) -> tuple[Decisions, Provenance]:
+) -> tuple[Decisions, models.Provenance]:
     """Return the model's decisions on the facts, given what they resemble, and their provenance."""
     if not shown.entries and not shown.listed_facts:
-        everything = tuple(Decision(Event.ADD, fact) for fact in request.facts)
+        everything = tuple(models.Decision(models.Event.ADD, fact) for fact in request.facts)
         decisions = Decisions(everything, unmatched=request.requests)
-        return decisions, Provenance("extract", model.name, caller=request.caller)
+        return decisions, models.Provenance("extract", model.name, caller=request.caller)
     prompt = engine.prompts.get("decide")
     await engine.report_progress(f"asking the model what becomes of {counted(len(request.facts), 'fact')}")
     decisions = await decide(model, prompt, shown)
     if request.keep_all:
-        added = tuple(Decision(Event.ADD, fact) for fact in decisions.dropped)
+        added = tuple(models.Decision(models.Event.ADD, fact) for fact in decisions.dropped)
         decisions = replace(decisions, decisions=decisions.decisions + added, dropped=())
-    return decisions, Provenance("decide", model.name, prompt.fingerprint, request.caller)
+    return decisions, models.Provenance("decide", model.name, prompt.fingerprint, request.caller)
 
 
 async def _apply(
     engine: Engine,
     request: ReconcileRequest,
     decisions: Decisions,
-    provenance: Provenance,
+    provenance: models.Provenance,
     basis: Basis,
 ) -> WriteResult:
     # What asked to forget something is not found by a search for it. A request that was not granted stays.
     asking = {source: None for granted in decisions.granted for source in granted.request.sources}
     known = {decision.memory_id for decision in decisions.decisions}
     hidden = tuple(
-        Decision(Event.DELETE, memory_id=message_id, kind="message", forgets=True)
+        models.Decision(models.Event.DELETE, memory_id=message_id, kind="message", forgets=True)
         for message_id in asking
         if message_id not in known
     )
@@ -702,30 +689,32 @@ async def _apply(
     return WriteResult(applied.outcomes, notes=tuple(notes), questions=questions)
 
 
-def _question(questioned: Forgotten, outcomes: Sequence[Outcome]) -> ForgetQuestion:
+def _question(questioned: Forgotten, outcomes: Sequence[models.Outcome]) -> models.ForgetQuestion:
     """Return what a request would take. Facts of the call are memories by now."""
-    texts = {fact.text for fact in questioned.facts}
-    stored = {entry.memory.id: entry.memory.text for entry in questioned.entries}
+    texts = {fact.text for fact in questioned.facts.values()}
+    stored = {entry.memory.id: entry.memory.text for entry in questioned.entries.values()}
     stored |= {outcome.memory.id: outcome.memory.text for outcome in outcomes if outcome.memory.text in texts}
     request = questioned.request
     ids = tuple(dict.fromkeys((*stored, *request.sources)))  # the request itself goes with what it asks for
-    return ForgetQuestion(request.what, ids, tuple(stored.values()), questioned.more_may_fit)
+    return models.ForgetQuestion(request.what, ids, tuple(stored.values()), questioned.more_may_fit)
 
 
 async def _write_of(
-    engine: Engine, request: ReconcileRequest, decisions: tuple[Decision, ...], provenance: Provenance
+    engine: Engine, request: ReconcileRequest, decisions: tuple[models.Decision, ...], provenance: models.Provenance
 ) -> Write:
     """Return the write of decisions, which also keep the user's name if the messages tell it.
 
     New facts about a person belong to no project, unless they stay in it.
     """
-    keeps_name = any(decision.fact is not None and decision.fact.metadata.get(USER_NAME) for decision in decisions)
+    keeps_name = any(
+        decision.fact is not None and decision.fact.metadata.get(models.USER_NAME) for decision in decisions
+    )
     told_name = () if keeps_name or request.told_name is None else (request.told_name,)
 
-    def placed(conn: Connection) -> tuple[Decision, ...]:
+    def placed(conn: Connection) -> tuple[models.Decision, ...]:
         every = (*decisions, *told_name)
         if not request.stays_in_project:
-            added = [each.fact for each in every if each.event is Event.ADD and each.fact is not None]
+            added = [each.fact for each in every if each.event is models.Event.ADD and each.fact is not None]
             general = personal_facts(conn, request.scope, added)
             every = tuple(replace(decision, is_general=decision.fact in general) for decision in every)
         return with_named_facts(conn, request.scope, every)
@@ -739,11 +728,11 @@ async def _write_of(
     )
 
 
-def _general_note(scope: Scope, outcomes: Sequence[Outcome]) -> list[str]:
+def _general_note(scope: models.Scope, outcomes: Sequence[models.Outcome]) -> list[str]:
     """Return the note that facts were stored outside of the project in which they were told, if any were."""
     if not scope.project:
         return []
-    added = [outcome for outcome in outcomes if outcome.event is Event.ADD and outcome.kind == "memory"]
+    added = [outcome for outcome in outcomes if outcome.event is models.Event.ADD and outcome.kind == "memory"]
     general = [outcome.memory.text for outcome in added if not outcome.memory.scope.project]
     if not general:
         return []
@@ -780,7 +769,7 @@ def _doubt(doubt: Doubt) -> str:
     """Return the note on a decision that was not believed."""
     if not doubt.fact:
         return f"kept, though the model deleted it, because nothing that was said is about it: {doubt.text}"
-    if doubt.event is Event.NONE:
+    if doubt.event is models.Event.NONE:
         return f'added, though the model found it known by "{doubt.text}", which says something else: {doubt.fact}'
-    verb = "replaced" if doubt.event is Event.DELETE else "reworded"
+    verb = "replaced" if doubt.event is models.Event.DELETE else "reworded"
     return f'kept, though the model {verb} it, because it is about something else than "{doubt.fact}": {doubt.text}'

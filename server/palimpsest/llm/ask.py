@@ -14,14 +14,14 @@ from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from functools import cache
-from typing import Any, ClassVar, TypeVar, cast
+from functools import cache, partial
+from typing import Annotated, Any, ClassVar, TypeVar, cast
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, BeforeValidator, ValidationError, model_validator
 
 from palimpsest.core.errors import CutOffReplyError, ModelError, ReplyError
 from palimpsest.core.protocols import LanguageModel
-from palimpsest.core.validation import NO_VALUES, fault_text, one_line, well_formed
+from palimpsest.core.validation import MAX_HINT_CHARS, NO_VALUES, fault_text, object_of, one_line, well_formed
 from palimpsest.llm.prompts import PromptMessages, name_of
 from palimpsest.text.stopwords import FUNCTION_WORDS
 from palimpsest.text.word_lists import LazyPattern, patterns, word_sets
@@ -386,13 +386,41 @@ def number_in(value: Any) -> int:
     return int(digits) if digits.isdecimal() and len(digits) <= MAX_DIGITS else -1
 
 
+Text = Annotated[str, BeforeValidator(text_in)]
+Number = Annotated[int, BeforeValidator(number_in)]
+Numbers = Annotated[list[Number], BeforeValidator(list_in)]
+Labels = Annotated[list[str], BeforeValidator(labels_in)]
+Asks = Annotated[list[str], BeforeValidator(partial(labels_in, max_chars=MAX_HINT_CHARS))]
+"""Fields of a reply: whatever a model writes there, as far as it can be read. `Asks` are questions."""
+
+
+def unknown_memory(number: int, count: int) -> str:
+    """Return the fault of a reply that names a memory it was not shown."""
+    return f"there is no memory {number}; the ids are those shown, 0 to {count - 1}."
+
+
 def without_empty(**fields: Any) -> dict[str, Any]:
     """Return what a model is shown of fields: those that say something."""
     return {name: value for name, value in fields.items() if value}
 
 
+class ReplyItem(BaseModel):
+    """An item of a reply. What is no object has nothing in it, and each field makes something of None."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _tolerate(cls, value: Any) -> Any:
+        return cls.filled(object_of(value))
+
+    @classmethod
+    def filled(cls, item: Mapping[str, Any], **parts: Any) -> dict[str, Any]:
+        """Return an item with None for each field that it lacks, and with these parts in any case."""
+        lacking = [name for name, field_of in cls.model_fields.items() if field_of.is_required()]
+        return {**dict.fromkeys(lacking), **item, **parts}
+
+
 class ReplyModel(BaseModel):
-    """What a stage's model replies. `LIST_KEY` is the key of its list, if it is one."""
+    """What a stage's model replies. `LIST_KEY` is the key of its list, if it is one, which may also stand bare."""
 
     LIST_KEY: ClassVar[str] = ""
 
@@ -401,6 +429,11 @@ class ReplyModel(BaseModel):
         """Return whether a value is an item of the list, which stands by itself."""
         del value
         return False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _tolerate(cls, value: Any) -> Any:
+        return {cls.LIST_KEY: list_in(value)} if cls.LIST_KEY and isinstance(value, list) else value
 
 
 Reply = TypeVar("Reply", bound=ReplyModel)
@@ -604,6 +637,7 @@ def _closed(schema: Any, unwanted: AbstractSet[str]) -> Any:
         return schema
     parts = cast("dict[str, Any]", schema).items()
     closed = {key: _closed(value, unwanted) for key, value in parts if key != "title" or not isinstance(value, str)}
+    closed.pop("default", None)
     if "properties" in closed:
         properties = {name: value for name, value in closed["properties"].items() if name not in unwanted}
         closed |= {"properties": properties, "required": list(properties), "additionalProperties": False}

@@ -13,14 +13,14 @@ from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any
 
-from pydantic import BaseModel, WithJsonSchema, model_validator
+from pydantic import AliasChoices, BeforeValidator, Field, WithJsonSchema, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from palimpsest.core.clock import shown_date
 from palimpsest.core.models import Event
 from palimpsest.core.protocols import LanguageModel
 from palimpsest.core.validation import object_of
-from palimpsest.llm.ask import ReplyModel, ask, list_in, number_in, says_nothing, text_in, without_empty
+from palimpsest.llm import ask
 from palimpsest.llm.prompts import Prompt
 from palimpsest.llm.settle import Comparison, Decisions, Verdict, settle, with_items
 from palimpsest.llm.user_name import with_name
@@ -45,15 +45,31 @@ _MEMORY_KEYS = ("memory", "memory_id", "target_memory_id", "id")
 _TEXT_KEYS = ("text", "updated_content", "new_memory", "new_text", "content")
 
 
-class DecisionReply(BaseModel):
+def _number(value: Any) -> int | None:
+    """Return the number in a reply, None if there is none, and -1, which is never valid, for anything else."""
+    return None if value in (None, "") else ask.number_in(value)
+
+
+def _event(value: Any) -> Event | None:
+    return _EVENTS.get(ask.text_in(value).upper().replace("_", " ").replace("-", " ").strip())
+
+
+_MaybeNumber = Annotated[int | None, BeforeValidator(_number)]
+_EVENT_SCHEMA = WithJsonSchema({"enum": [event.value for event in Event], "type": "string"})
+
+
+class DecisionReply(ask.ReplyItem):
     """One decision of the model's reply, about fact number `fact` and, except for ADD, memory number `memory`.
 
-    What is no event is None. An operation is a decision in another form, of which there is one for each fact.
+    What is no event is None. An operation is a decision in another form, of which there is one for each fact. Custom
+    update prompts written for Mem0 ask for "id".
     """
 
-    fact: int | None
-    event: Annotated[Event | None, WithJsonSchema({"enum": [event.value for event in Event], "type": "string"})]
-    memory: int | None
+    fact: _MaybeNumber
+    event: Annotated[Event | None, BeforeValidator(_event), _EVENT_SCHEMA] = Field(
+        None, validation_alias=AliasChoices("event", "operation")
+    )
+    memory: _MaybeNumber = Field(None, validation_alias=AliasChoices(*_MEMORY_KEYS))
     text: str | None
     is_operation: SkipJsonSchema[bool] = False
 
@@ -61,19 +77,14 @@ class DecisionReply(BaseModel):
     @classmethod
     def _tolerate(cls, value: Any) -> Any:
         item = object_of(value)
-        event = text_in(item.get("event", item.get("operation"))).upper().replace("_", " ").replace("-", " ").strip()
         text = next((item[key] for key in _TEXT_KEYS if isinstance(item.get(key), str)), None)
-        return {
-            "fact": _number(item.get("fact")),
-            "event": _EVENTS.get(event),
-            # Custom update prompts written for Mem0 ask for "id".
-            "memory": _number(next((item[key] for key in _MEMORY_KEYS if key in item), None)),
-            "text": None if text is None or says_nothing(text) else text,
-            "is_operation": "operation" in item and "fact" not in item,
-        }
+        is_operation = "operation" in item and "fact" not in item
+        return cls.filled(
+            item, text=None if text is None or ask.says_nothing(text) else text, is_operation=is_operation
+        )
 
 
-class DecideReply(ReplyModel):
+class DecideReply(ask.ReplyModel):
     """The model's reply: `{"decisions": […]}`, a bare list, or Mem0's `{"memory": […]}`, whose items name no fact."""
 
     LIST_KEY = "decisions"
@@ -89,7 +100,7 @@ class DecideReply(ReplyModel):
     @classmethod
     def _tolerate(cls, value: Any) -> Any:
         if isinstance(value, list):
-            items = list_in(value)
+            items = ask.list_in(value)
             if not all(isinstance(item, Mapping) for item in items):
                 raise ValueError("it is a list of something else than decisions")
             return {"decisions": items}
@@ -113,7 +124,7 @@ async def decide(model: LanguageModel, prompt: Prompt, comparison: Comparison) -
         numbers = ", ".join(str(number) for number, item in items if item in left_out)
         return decided, next(iter(faults), f"it has no decision about fact {numbers}." if left_out else "")
 
-    return await ask(model, messages, DecideReply, convert, when_cut=partial(replace, is_cut=True))
+    return await ask.ask(model, messages, DecideReply, convert, when_cut=partial(replace, is_cut=True))
 
 
 def _shown_items(comparison: Comparison) -> list[dict[str, Any]]:
@@ -129,7 +140,7 @@ def _shown_items(comparison: Comparison) -> list[dict[str, Any]]:
     items += [{"forget": request.what} for request in comparison.requests]
     for number, item in enumerate(items):
         item["near"] = {str(entry): round(near, 2) for entry, near in comparison.near_to(number).items()}
-    return [{"fact": number, **without_empty(**item)} for number, item in enumerate(items)]
+    return [{"fact": number, **ask.without_empty(**item)} for number, item in enumerate(items)]
 
 
 def _shown_entries(comparison: Comparison) -> list[dict[str, Any]]:
@@ -140,7 +151,7 @@ def _shown_entries(comparison: Comparison) -> list[dict[str, Any]]:
     shown: list[dict[str, Any]] = [
         {
             "id": number,
-            **without_empty(
+            **ask.without_empty(
                 text=with_name(entry.shown_text, comparison.user_name),
                 date=entry.memory.date,
                 since=entry.memory.since,
@@ -188,12 +199,7 @@ def _fault(reply: DecisionReply, comparison: Comparison) -> str:
     if reply.memory is None:
         return f"{reply.event} names no memory."
     if not 0 <= reply.memory < entries:
-        return f"there is no memory {reply.memory}; the ids are those shown, 0 to {entries - 1}."
+        return ask.unknown_memory(reply.memory, entries)
     if reply.event is Event.UPDATE and not any(map(str.isalnum, reply.text or "")):
         return f"UPDATE of memory {reply.memory} has no text."
     return ""
-
-
-def _number(value: Any) -> int | None:
-    """Return the number in a reply, None if there is none, and -1, which is never valid, for anything else."""
-    return None if value in (None, "") else number_in(value)

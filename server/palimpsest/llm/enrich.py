@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
-from pydantic import BaseModel, model_validator
+from pydantic import AliasChoices, Field
 
 from palimpsest.core.models import Memory
 from palimpsest.core.protocols import LanguageModel
-from palimpsest.core.validation import MAX_HINT_CHARS, object_of
-from palimpsest.llm.ask import ReplyModel, ask, labels_in, list_in, number_in
+from palimpsest.llm.ask import Asks, Labels, Number, ReplyItem, ReplyModel, ask, unknown_memory
 from palimpsest.llm.prompts import Prompt
 from palimpsest.text.display import shorten_to_tokens
 
@@ -27,33 +25,20 @@ MAX_ASKS, MAX_WORDS = 2, 6
 """How many questions and words are kept: as many as the prompt asks for, because one vector stands for all of them."""
 
 
-class HintsReply(BaseModel):
+class HintsReply(ReplyItem):
     """The hints for memory number `memory`, which is -1 if it cannot be read."""
 
-    memory: int
-    asks: list[str]
-    words: list[str]
-
-    @model_validator(mode="before")
-    @classmethod
-    def _tolerate(cls, value: Any) -> Any:
-        item = object_of(value)
-        return {
-            "memory": number_in(item.get("memory", item.get("id"))),
-            "asks": labels_in(item.get("asks"), MAX_HINT_CHARS),
-            "words": labels_in(item.get("words", item.get("keywords"))),
-        }
+    memory: Number = Field(-1, validation_alias=AliasChoices("memory", "id"))
+    asks: Asks
+    words: Labels = Field([], validation_alias=AliasChoices("words", "keywords"))
 
 
 class EnrichReply(ReplyModel):
     """The model's reply: `{"hints": […]}`, or the bare list."""
 
-    hints: list[HintsReply]
+    LIST_KEY = "hints"
 
-    @model_validator(mode="before")
-    @classmethod
-    def _tolerate(cls, value: Any) -> Any:
-        return {"hints": list_in(value)} if isinstance(value, list) else value
+    hints: list[HintsReply]
 
 
 async def enrich(model: LanguageModel, prompt: Prompt, memories: Sequence[Memory]) -> dict[str, tuple[str, ...]]:
@@ -75,7 +60,7 @@ def _by_id(memories: Sequence[Memory], reply: EnrichReply) -> tuple[dict[str, tu
     faults: list[str] = []
     for item in reply.hints:
         if not 0 <= item.memory < len(memories):
-            faults.append(f"there is no memory {item.memory}; the ids are those shown, 0 to {len(memories) - 1}.")
+            faults.append(unknown_memory(item.memory, len(memories)))
         elif hints := (*item.asks[:MAX_ASKS], *item.words[:MAX_WORDS]):
             found[memories[item.memory].id] = hints
     if missing := [str(number) for number, memory in enumerate(memories) if memory.id not in found]:

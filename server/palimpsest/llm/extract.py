@@ -10,9 +10,9 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, tzinfo
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, model_validator
+from pydantic import BaseModel, BeforeValidator, model_validator
 
 from palimpsest.core.clock import Precision, parse_date
 from palimpsest.core.models import (
@@ -29,20 +29,8 @@ from palimpsest.core.models import (
     relation_key,
 )
 from palimpsest.core.protocols import LanguageModel
-from palimpsest.core.validation import MAX_HINT_CHARS, MAX_HINTS, object_of, one_line
-from palimpsest.llm.ask import (
-    NOTHING,
-    ReplyModel,
-    ask,
-    first_text,
-    labels_in,
-    list_in,
-    number_in,
-    says_nothing,
-    schema_for,
-    text_in,
-    without_empty,
-)
+from palimpsest.core.validation import MAX_HINTS, object_of, one_line
+from palimpsest.llm import ask
 from palimpsest.llm.prompts import Prompt
 from palimpsest.llm.user_name import told_name, with_name
 from palimpsest.text.dates.date_finder import dates_in
@@ -87,15 +75,15 @@ def entities_in(value: Any) -> list[dict[str, str]]:
     """
     if isinstance(value, Mapping):
         item = object_of(value)
-        value = [item] if first_text(item, _NAME_KEYS) else list(item.items())
-    return [entity for item in list_in(value) if (entity := _entity(item))["name"]]
+        value = [item] if ask.first_text(item, _NAME_KEYS) else list(item.items())
+    return [entity for item in ask.list_in(value) if (entity := _entity(item))["name"]]
 
 
 def _entity(value: Any) -> dict[str, str]:
     if isinstance(value, Mapping):
-        name, kind = (first_text(object_of(value), keys) for keys in (_NAME_KEYS, _TYPE_KEYS))
+        name, kind = (ask.first_text(object_of(value), keys) for keys in (_NAME_KEYS, _TYPE_KEYS))
     else:
-        name, kind = map(text_in, (*list_in(value), "", "")[:2])
+        name, kind = map(ask.text_in, (*ask.list_in(value), "", "")[:2])
     word = one_line(kind).casefold()
     return {"name": one_line(name), "type": word if word in ENTITY_TYPES else _OTHER_WORDS.get(word, "other")}
 
@@ -106,7 +94,7 @@ def relations_in(value: Any) -> list[list[str]]:
     They may be lists of three, objects with the keys of Mem0's prompts, or texts such as "Ana -- lives in -- Lyon". A
     relation that lacks one of the three is left out.
     """
-    listed = list_in(value)
+    listed = ask.list_in(value)
     is_one = isinstance(value, list) and not any(map(_relation, listed)) and _relation(listed)
     return [relation for item in ([listed] if is_one else listed) if (relation := _relation(item))]
 
@@ -115,10 +103,10 @@ def _relation(value: Any) -> list[str]:
     """Return the three parts of a relation, and none if one is missing."""
     if isinstance(value, Mapping):
         item = object_of(value)
-        parts = [first_text(item, keys) for keys in (_SOURCE_KEYS, _RELATION_KEYS, _DESTINATION_KEYS)]
+        parts = [ask.first_text(item, keys) for keys in (_SOURCE_KEYS, _RELATION_KEYS, _DESTINATION_KEYS)]
     else:
-        parts = list_in(_ARROW.split(value) if isinstance(value, str) else value)
-    parts = [one_line(text_in(part)) for part in parts]
+        parts = ask.list_in(_ARROW.split(value) if isinstance(value, str) else value)
+    parts = [one_line(ask.text_in(part)) for part in parts]
     return parts if len(parts) == _PARTS and all(parts) else []
 
 
@@ -129,56 +117,47 @@ _ITEM_KEYS = ("text", "fact", "memory")
 _LIST_KEYS = ("facts", "fact", "memories", "memory")
 
 
-class FactReply(BaseModel):
+_Date = Annotated[str | None, BeforeValidator(ask.text_in)]
+
+
+class FactReply(ask.ReplyItem):
     """One fact of the model's reply. A bare string is accepted too, and what cannot be read has the text ""."""
 
     text: str
-    sources: list[int]
-    happened_at: str | None
-    valid_from: str | None
-    valid_until: str | None
-    asks: list[str]
-    keywords: list[str]
-    tags: list[str]
-    entities: list[EntityReply]
-    relations: list[list[str]]
+    sources: ask.Numbers
+    happened_at: _Date
+    valid_from: _Date
+    valid_until: _Date
+    asks: ask.Asks
+    keywords: ask.Labels
+    tags: ask.Labels
+    entities: Annotated[list[EntityReply], BeforeValidator(entities_in)]
+    relations: Annotated[list[list[str]], BeforeValidator(relations_in)]
 
     @model_validator(mode="before")
     @classmethod
     def _tolerate(cls, value: Any) -> Any:
-        item = object_of(value) if isinstance(value, Mapping) else {"text": value}
-        return {
-            "text": _fact_text(item),
-            "sources": list(map(number_in, list_in(item.get("sources")))),
-            "happened_at": text_in(item.get("happened_at")),
-            "valid_from": text_in(item.get("valid_from")),
-            "valid_until": text_in(item.get("valid_until")),
-            "asks": labels_in(item.get("asks"), MAX_HINT_CHARS),
-            "keywords": labels_in(item.get("keywords")),
-            "tags": labels_in(item.get("tags")),
-            "entities": entities_in(item.get("entities")),
-            "relations": relations_in(item.get("relations")),
-        }
+        item = object_of(value) or {"text": value}
+        return cls.filled(item, text=_fact_text(item))
 
 
-class ForgetReply(BaseModel):
+class ForgetReply(ask.ReplyItem):
     """One request to forget. A bare string is accepted too, and the keys that hold the text of a fact.
 
     What cannot be read is "".
     """
 
     forget: str
-    sources: list[int]
+    sources: ask.Numbers
 
     @model_validator(mode="before")
     @classmethod
     def _tolerate(cls, value: Any) -> Any:
         asked = _asked(value)
-        sources = list_in(object_of(value).get("sources"))
-        return {"forget": asked if isinstance(asked, str) else "", "sources": list(map(number_in, sources))}
+        return cls.filled(object_of(value), forget=asked if isinstance(asked, str) else "")
 
 
-class ExtractReply(ReplyModel):
+class ExtractReply(ask.ReplyModel):
     """The model's reply: `{"forget": […], "facts": […]}`, a bare list, or a list under one of Mem0's other keys.
 
     A request to forget may also stand among the facts, as `{"forget": "what"}`. Requests come first, so that they are
@@ -201,7 +180,7 @@ class ExtractReply(ReplyModel):
     @classmethod
     def _tolerate(cls, value: Any) -> Any:
         if isinstance(value, list):
-            items = list_in(value)
+            items = ask.list_in(value)
             if not all(isinstance(item, str) or _fact_text(object_of(item)) or _is_request(item) for item in items):
                 raise ValueError("it is a list of something else than facts")
             value = {"facts": items}
@@ -211,10 +190,10 @@ class ExtractReply(ReplyModel):
         key = next((key for key in _LIST_KEYS if key in reply), None)
         if key is None and "forget" not in reply:
             raise ValueError('it has no list "facts"')
-        items = list_in(reply.get(key or ""))
-        requests = [*list_in(reply.get("forget")), *filter(_is_request, items)]
+        items = ask.list_in(reply.get(key or ""))
+        requests = [*ask.list_in(reply.get("forget")), *filter(_is_request, items)]
         return {
-            "user_name": text_in(reply.get("user_name")),
+            "user_name": ask.text_in(reply.get("user_name")),
             "facts": [item for item in items if not _is_request(item)],
             "forget": [item for item in requests if _asked(item) != ""],
         }
@@ -234,7 +213,7 @@ def _asked(value: Any) -> Any:
         value = named[0] if named else ""
     if not value or value is True:
         return ""
-    return "" if isinstance(value, str) and says_nothing(value) else value
+    return "" if isinstance(value, str) and ask.says_nothing(value) else value
 
 
 def _fact_text(item: Mapping[str, Any]) -> str:
@@ -327,7 +306,7 @@ def _key(relation: Relation) -> tuple[str, str, str]:
 def _name(name: str) -> str:
     """Return the key of a name; "" if it names nothing."""
     key = name_key(name)
-    return "" if key in NOTHING or key in _PRONOUNS or not any(map(str.isalnum, key)) else key
+    return "" if key in ask.NOTHING or key in _PRONOUNS or not any(map(str.isalnum, key)) else key
 
 
 INPUTS = frozenset({"today", "summary", "recent", "context", "messages"})
@@ -407,19 +386,19 @@ async def extract(model: LanguageModel, prompt: Prompt, conversation: Conversati
                 item.sources = []
         return _extraction(reply, conversation, prompt.unwanted, now), next(iter(faults), "")
 
-    return await ask(
+    return await ask.ask(
         model,
         messages,
         ExtractReply,
         convert,
         when_cut=lambda found: replace(found, is_cut=True),
-        read_text=partial(_without_json, has_own_form=schema_for(messages, ExtractReply) is None),
+        read_text=partial(_without_json, has_own_form=ask.schema_for(messages, ExtractReply) is None),
     )
 
 
 def _without_json(answer: str, *, has_own_form: bool) -> ExtractReply | None:
     """Return what an answer without JSON says: nothing, or a fact a line if the prompt has a form of its own."""
-    if any(map(str.isalnum, answer)) and says_nothing(answer):
+    if any(map(str.isalnum, answer)) and ask.says_nothing(answer):
         return ExtractReply(user_name=None, forget=[], facts=[])
     lines = [line for line in map(str.strip, answer.splitlines()) if line]
     if lines and lines[0].endswith((":", "\uff1a")):  # a heading
@@ -470,7 +449,7 @@ def _facts(
     facts: dict[str, Fact] = {}
     for item in replies[:MAX_FACTS]:
         text = one_line(item.text)
-        if _fault(item) or says_nothing(text):
+        if _fault(item) or ask.says_nothing(text):
             continue
         cited = _cited(item.sources, text, messages)
         name = next((message.name for message in cited if message.role == "user"), "") or user_name
@@ -532,7 +511,7 @@ def _cited(sources: Sequence[int], text: str, messages: Sequence[Message]) -> li
 
 def _shown(message: Message, max_chars: int | None = None) -> dict[str, Any]:
     text = message.content if max_chars is None else shorten(message.content, max_chars)
-    return without_empty(
+    return ask.without_empty(
         role=message.role, name=message.name, said_at=f"{message.said_at:%Y-%m-%d %H:%M, %A}", text=text
     )
 

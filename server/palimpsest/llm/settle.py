@@ -67,6 +67,16 @@ class KnownEntry:
         return shorten_to_tokens("; ".join(self.memory.keywords), MAX_ENTRY_TOKENS)
 
     @property
+    def valid_from(self) -> datetime | None:
+        """Return since when it holds, if it says so."""
+        return self.memory.valid_from
+
+    @property
+    def valid_from_precision(self) -> Precision:
+        """Return how exactly that is known."""
+        return self.memory.valid_from_precision
+
+    @property
     def is_for_facts(self) -> bool:
         """Return whether a fact can change it. All others are shown for requests only, closed memories among them."""
         return self.kind == "memory" and not self.is_elsewhere and self.memory.deleted_at is None
@@ -125,20 +135,20 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """A request to forget, and the entries and facts of the call that it takes.
+    """A request to forget, and the entries and facts of the call that it takes, by their numbers.
 
     With `more_may_fit` the model saw only some of what may be meant.
     """
 
     request: ForgetRequest
-    entries: tuple[KnownEntry, ...]
-    facts: tuple[Fact, ...]
+    entries: Mapping[int, KnownEntry]
+    facts: Mapping[int, Fact]
     more_may_fit: bool = False
 
     @property
     def texts(self) -> list[str]:
         """Return the texts that go."""
-        return [*(entry.memory.text for entry in self.entries), *(fact.text for fact in self.facts)]
+        return [*(entry.memory.text for entry in self.entries.values()), *(fact.text for fact in self.facts.values())]
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +183,11 @@ class Decisions:
     faults: tuple[str, ...] = ()
     is_cut: bool = False
     questioned: tuple[Forgotten, ...] = ()
+
+    @property
+    def forgotten(self) -> frozenset[int]:
+        """Return the numbers of the entries that requests to forget take."""
+        return frozenset(number for granted in self.granted for number in granted.entries)
 
 
 def with_text(fact: Fact, text: str | None) -> Fact:
@@ -236,27 +251,9 @@ MANY = 3
 told two things and asks to forget them need not be asked."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Wish:
-    """The number of a request to forget, and the numbers of the entries and of the facts of the call that it means."""
-
-    place: int
-    entries: tuple[int, ...]
-    facts: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Forgetting:
-    """What people asked for: the deletions and what became of requests, and the numbers of what goes."""
-
-    outcome: Decisions
-    entries: frozenset[int]
-    facts: frozenset[int]
-
-
-def forgetting(verdicts: Sequence[Verdict], comparison: Comparison) -> Forgetting:
-    """Return what the requests to forget mean, as the model sees it."""
-    wishes: list[_Wish] = []
+def forgetting(verdicts: Sequence[Verdict], comparison: Comparison) -> Decisions:
+    """Return what the requests to forget mean, as the model sees it: the deletions, and what became of each."""
+    wishes: list[Forgotten] = []
     unmatched: list[ForgetRequest] = []
     unanswered: list[ForgetRequest] = []
     elsewhere: list[str] = []
@@ -264,95 +261,74 @@ def forgetting(verdicts: Sequence[Verdict], comparison: Comparison) -> Forgettin
         own = [verdict for verdict in verdicts if verdict.item == len(comparison.facts) + place]
         meant = [verdict.entry for verdict in own if verdict.event is Event.DELETE and verdict.entry is not None]
         stored = [number for number in dict.fromkeys(meant) if comparison.stored(number) is not None]
-        entries = [number for number in stored if not comparison.entries[number].is_elsewhere]
+        entries = {number: entry for number in stored if not (entry := comparison.entries[number]).is_elsewhere}
         elsewhere += [comparison.text_of(number) for number in stored if number not in entries]
-        facts = _facts(meant, entries, verdicts, comparison)
+        facts = {number: comparison.facts[number] for number in _facts(meant, entries, verdicts, comparison)}
         if entries or facts:
-            wishes.append(_Wish(place, tuple(entries), tuple(facts)))
+            wishes.append(Forgotten(request, entries, facts, _more_may_fit(place, entries, comparison)))
         elif not own:
             unanswered.append(request)
         elif not stored:
             unmatched.append(request)
-    certain = [wish for wish in wishes if not comparison.requests[wish.place].is_doubtful]
+    certain = [wish for wish in wishes if not wish.request.is_doubtful]
     if _are_many(certain, comparison):
         certain = []
-    outcome = Decisions(
-        tuple(decision for wish in certain for decision in _deletions(wish, comparison)),
-        granted=tuple(_forgotten(wish, comparison) for wish in certain),
+    return Decisions(
+        tuple(decision for wish in certain for decision in _deletions(wish)),
+        granted=tuple(certain),
         unmatched=tuple(unmatched),
         unanswered=tuple(unanswered),
         elsewhere=tuple(elsewhere),
-        questioned=tuple(_forgotten(wish, comparison) for wish in wishes if wish not in certain),
-    )
-    return Forgetting(
-        outcome,
-        frozenset(number for wish in certain for number in wish.entries),
-        frozenset(number for wish in certain for number in wish.facts),
+        questioned=tuple(wish for wish in wishes if wish not in certain),
     )
 
 
-def _forgotten(wish: _Wish, comparison: Comparison) -> Forgotten:
-    return Forgotten(
-        comparison.requests[wish.place],
-        tuple(comparison.entries[number] for number in wish.entries),
-        tuple(comparison.facts[number] for number in wish.facts),
-        _more_may_fit(wish, comparison),
-    )
-
-
-def _deletions(wish: _Wish, comparison: Comparison) -> list[Decision]:
+def _deletions(wish: Forgotten) -> list[Decision]:
     """Return the deletions that a request means. The messages behind a fact go with it, as those behind a memory do."""
-    entries = [comparison.entries[number] for number in wish.entries]
-    sources = dict.fromkeys(source for number in wish.facts for source in comparison.facts[number].sources)
-    return [
-        *(Decision(Event.DELETE, memory_id=entry.memory.id, kind=entry.kind, forgets=True) for entry in entries),
-        *(Decision(Event.DELETE, memory_id=source, kind="message", forgets=True) for source in sources),
+    gone: dict[str, Kind] = {source: "message" for fact in wish.facts.values() for source in fact.sources}
+    owners: list[tuple[str, Kind]] = [
+        *((entry.memory.id, entry.kind) for entry in wish.entries.values()),
+        *gone.items(),
     ]
+    return [Decision(Event.DELETE, memory_id=owner_id, kind=kind, forgets=True) for owner_id, kind in owners]
 
 
-def _are_many(wishes: Sequence[_Wish], comparison: Comparison) -> bool:
+def _are_many(wishes: Sequence[Forgotten], comparison: Comparison) -> bool:
     """Return whether requests take so much together that somebody must be asked first: many memories, or all of them.
 
     The messages behind a memory do not count beside it.
     """
-    entries = {number for wish in wishes for number in wish.entries}
-    messages = {number for number in entries if comparison.entries[number].kind == "message"}
-    living = sum(comparison.entries[number].memory.deleted_at is None for number in entries - messages)
+    entries = {number: entry for wish in wishes for number, entry in wish.entries.items()}
+    memories = [entry.memory for entry in entries.values() if entry.kind == "memory"]
+    living = sum(memory.deleted_at is None for memory in memories)
     facts = {number for wish in wishes for number in wish.facts}
-    count = max(len(entries - messages) + len(facts), len(messages))
+    count = max(len(memories) + len(facts), len(entries) - len(memories))
     return count > comparison.may_forget or (living >= MANY and living >= comparison.living)
 
 
 def _facts(
-    meant: Sequence[int], entries: Sequence[int], verdicts: Sequence[Verdict], comparison: Comparison
+    meant: Sequence[int], entries: Mapping[int, KnownEntry], verdicts: Sequence[Verdict], comparison: Comparison
 ) -> list[int]:
     """Return the facts of the call that a request means, and those that say the same as a memory that it means.
 
     If there are none but the request means messages, these are the facts that come from these messages alone.
     """
-    forgotten = [number for number in entries if comparison.entries[number].kind == "memory"]
-    repeated = [verdict.item for verdict in verdicts if verdict.event is Event.NONE and verdict.entry in forgotten]
-    named = [
-        number
-        for number in range(len(comparison.facts))
-        if number in repeated or number in [comparison.listed_fact(entry) for entry in meant]
-    ]
-    messages = {
-        comparison.entries[number].memory.id for number in entries if comparison.entries[number].kind == "message"
-    }
-    if named:
+    forgotten = {number for number, entry in entries.items() if entry.kind == "memory"}
+    repeated = {verdict.item for verdict in verdicts if verdict.event is Event.NONE and verdict.entry in forgotten}
+    repeated |= {comparison.listed_fact(entry) for entry in meant}
+    if named := [number for number in range(len(comparison.facts)) if number in repeated]:
         return named
-    return [
-        number for number, fact in enumerate(comparison.facts) if fact.sources and messages.issuperset(fact.sources)
-    ]
+    messages = {entry.memory.id for entry in entries.values() if entry.kind == "message"}
+    facts = enumerate(comparison.facts)
+    return [number for number, fact in facts if fact.sources and messages.issuperset(fact.sources)]
 
 
-def _more_may_fit(wish: _Wish, comparison: Comparison) -> bool:
+def _more_may_fit(place: int, entries: Mapping[int, KnownEntry], comparison: Comparison) -> bool:
     """Return whether a request means most of the entries shown for it, and there are more of the kind."""
-    for kind in comparison.partly_shown[wish.place] if comparison.partly_shown else ():
-        near = comparison.near[len(comparison.facts) + wish.place]
+    for kind in comparison.partly_shown[place] if comparison.partly_shown else ():
+        near = comparison.near[len(comparison.facts) + place]
         of_kind = [number for number in near if comparison.entries[number].kind == kind]
-        if 2 * len(set(wish.entries).intersection(of_kind)) > len(of_kind):
+        if 2 * len(entries.keys() & of_kind) > len(of_kind):
             return True
     return False
 
@@ -473,40 +449,23 @@ _EARLIEST = datetime.min.replace(tzinfo=UTC)
 _LATEST = datetime.max.replace(tzinfo=UTC)
 
 
-@dataclass(frozen=True, slots=True)
-class Statement:
-    """When something was said, None if that is not known, and since when it holds, if it says so."""
-
-    said_at: datetime | None
-    valid_from: datetime | None = None
-    precision: Precision = ""
-
-    @classmethod
-    def of_fact(cls, fact: Fact) -> Statement:
-        """Return the times of a fact."""
-        return cls(fact.said_at, fact.valid_from, fact.valid_from_precision)
-
-    @classmethod
-    def of_entry(cls, entry: KnownEntry) -> Statement:
-        """Return the times of a stored memory: when it was last said, and since when it holds."""
-        return cls(entry.said_at, entry.memory.valid_from, entry.memory.valid_from_precision)
-
-    def is_plan(self, now: datetime | None) -> bool:
-        """Return whether it begins to hold in the future. What holds today is no contradiction to it."""
-        return now is not None and self.valid_from is not None and self.valid_from > now
-
-    def span(self, now: datetime | None) -> TimeSpan:
-        """Return since when it holds, as exactly as that is known, or else when it was said.
-
-        The latter also counts for a plan. What was said at no known time came last.
-        """
-        if self.valid_from is None or self.is_plan(now):
-            said_at = self.said_at or _LATEST
-            return TimeSpan(said_at, said_at)
-        return span_of(self.valid_from, self.precision)
+def is_plan(statement: Fact | KnownEntry, now: datetime | None) -> bool:
+    """Return whether something begins to hold in the future. What holds today is no contradiction to it."""
+    return now is not None and statement.valid_from is not None and statement.valid_from > now
 
 
-def later(first: Statement, second: Statement, now: datetime | None) -> int:
+def _span(statement: Fact | KnownEntry, now: datetime | None) -> TimeSpan:
+    """Return since when something holds, as exactly as that is known, or else when it was said.
+
+    The latter also counts for a plan. What was said at no known time came last.
+    """
+    if statement.valid_from is None or is_plan(statement, now):
+        said_at = statement.said_at or _LATEST
+        return TimeSpan(said_at, said_at)
+    return span_of(statement.valid_from, statement.valid_from_precision)
+
+
+def later(first: Fact, second: Fact | KnownEntry, now: datetime | None) -> int:
     """Return 1 if the first of two statements is the later one, -1 if the second one is, and 0 if neither is.
 
     If both say since when they hold, these times decide, unless they overlap; else the times at which they were said
@@ -515,7 +474,7 @@ def later(first: Statement, second: Statement, now: datetime | None) -> int:
     """
     has_beginnings = first.valid_from is not None, second.valid_from is not None
     if all(has_beginnings):
-        first_span, second_span = first.span(now), second.span(now)
+        first_span, second_span = _span(first, now), _span(second, now)
         if first_span.first > second_span.last:
             return 1
         if second_span.first > first_span.last:
@@ -528,7 +487,7 @@ def later(first: Statement, second: Statement, now: datetime | None) -> int:
 
 def is_later(fact: Fact, entry: KnownEntry, now: datetime | None) -> bool:
     """Return whether a fact is later than the memory it contradicts. If neither is, the fact is: it came later."""
-    return later(Statement.of_fact(fact), Statement.of_entry(entry), now) >= 0
+    return later(fact, entry, now) >= 0
 
 
 def held_until(fact: Fact, successor: KnownEntry, now: datetime | None) -> tuple[datetime, Precision]:
@@ -537,7 +496,7 @@ def held_until(fact: Fact, successor: KnownEntry, now: datetime | None) -> tuple
     A memory may be older than the fact by its first mention, and later by its last one. Also return how exactly the
     time is known.
     """
-    began = Statement.of_fact(fact).span(now).first
+    began = _span(fact, now).first
     times: tuple[tuple[datetime, Precision], ...] = (
         (successor.memory.valid_from or _EARLIEST, successor.memory.valid_from_precision),
         (successor.memory.stated_at, ""),
@@ -566,13 +525,14 @@ class FactGroup:
     known: tuple[tuple[Fact, int], ...] = ()
 
 
-def fact_groups(verdicts: Sequence[Verdict], comparison: Comparison, gone: Forgetting) -> list[FactGroup]:
+def fact_groups(verdicts: Sequence[Verdict], comparison: Comparison, gone: Decisions) -> list[FactGroup]:
     """Return the groups of the facts of a call, without the facts that somebody asked to forget.
 
     What the model says about entries that no fact can change is left out: messages, memories of all projects, and those
     that are being forgotten. Their words must not be stored again.
     """
-    kept = [number for number in range(len(comparison.facts)) if number not in gone.facts]
+    taken = {number for granted in gone.granted for number in granted.facts}
+    kept = [number for number in range(len(comparison.facts)) if number not in taken]
     among = [
         (verdict, verdict.item, other)
         for verdict in verdicts
@@ -587,7 +547,7 @@ def fact_groups(verdicts: Sequence[Verdict], comparison: Comparison, gone: Forge
         verdict
         for verdict in verdicts
         if verdict.entry is None
-        or ((entry := comparison.stored(verdict.entry)) and entry.is_for_facts and verdict.entry not in gone.entries)
+        or ((entry := comparison.stored(verdict.entry)) and entry.is_for_facts and verdict.entry not in gone.forgotten)
     ]
     groups = {
         root: _group(sorted(numbers, key=lambda number: number != root), texts.get(root), stored, comparison.facts)
@@ -625,8 +585,7 @@ def _newer(among: Iterable[tuple[Verdict, int, int]], same: dict[int, int], comp
         first, second = _end(same, item), _end(same, other)
         if verdict.event is not Event.DELETE or first == second:
             continue
-        times = [Statement.of_fact(comparison.facts[number]) for number in (item, other)]
-        order = later(times[0], times[1], comparison.now) or item - other
+        order = later(comparison.facts[item], comparison.facts[other], comparison.now) or item - other
         old, new = (second, first) if order > 0 else (first, second)
         if old not in newer and _end(newer, new) != old:
             newer[old] = new
@@ -695,7 +654,7 @@ def settle(verdicts: Sequence[Verdict], comparison: Comparison) -> Decisions:
     for group in groups:
         made = [Decision(Event.ADD, group.fact)]
         if group.verdicts:
-            made = _about(group, comparison, gone.entries | closed, reworded)
+            made = _about(group, comparison, gone.forgotten | closed, reworded)
         if not made:
             dropped += [comparison.facts[number] for number in group.numbers]
         decisions += [Decision(Event.NONE, fact, comparison.entries[entry].memory.id) for fact, entry in group.known]
@@ -705,8 +664,8 @@ def settle(verdicts: Sequence[Verdict], comparison: Comparison) -> Decisions:
     changed = {comparison.entries[entry].memory.id for entry in (*reworded, *closed)}
     decisions.sort(key=lambda decision: decision.event is not Event.NONE or decision.memory_id not in changed)
     return replace(
-        gone.outcome,
-        decisions=tuple(_delete_each_once([*gone.outcome.decisions, *decisions])),
+        gone,
+        decisions=tuple(_delete_each_once([*gone.decisions, *decisions])),
         dropped=tuple(dropped),
         undecided=tuple(group.fact for group in groups if group.numbers[0] not in decided),
         doubts=doubts,
@@ -719,14 +678,14 @@ def _allowed(group: FactGroup, comparison: Comparison) -> tuple[Verdict, ...]:
     A plan contradicts nothing that holds today.
     """
     allowed: list[Verdict] = []
-    is_plan = Statement.of_fact(group.fact).is_plan(comparison.now)
+    begins_later = is_plan(group.fact, comparison.now)
     for verdict in group.verdicts:
         entry = comparison.stored(verdict.entry)
         if entry is None:
             allowed.append(verdict)
         elif verdict.event is Event.UPDATE:
             allowed += _allowed_update(group.fact, verdict, entry, comparison)
-        elif verdict.event is not Event.DELETE or not is_plan or Statement.of_entry(entry).is_plan(comparison.now):
+        elif verdict.event is not Event.DELETE or not begins_later or is_plan(entry, comparison.now):
             allowed.append(verdict)
     return tuple(allowed) if allowed or not group.verdicts else (Verdict(group.numbers[0], Event.ADD),)
 
@@ -844,7 +803,7 @@ def _with_outdated(group: FactGroup, decisions: Sequence[Decision]) -> list[Deci
     return [first if decision is keeping else decision for decision in decisions]
 
 
-def _ended(verdicts: Sequence[Verdict], comparison: Comparison, gone: Forgetting) -> dict[int, Decision]:
+def _ended(verdicts: Sequence[Verdict], comparison: Comparison, gone: Decisions) -> dict[int, Decision]:
     """Return the decisions on entries that the model deletes for the sake of no fact: they held until now."""
     said = [fact.said_at for fact in comparison.facts if fact.said_at is not None]
     ended_at = max(said, default=comparison.now)
@@ -852,7 +811,7 @@ def _ended(verdicts: Sequence[Verdict], comparison: Comparison, gone: Forgetting
         verdict.entry: Decision(Event.DELETE, memory_id=entry.memory.id, ended_at=ended_at)
         for verdict in verdicts
         if verdict.item is None and verdict.event is Event.DELETE
-        if verdict.entry is not None and verdict.entry not in gone.entries
+        if verdict.entry is not None and verdict.entry not in gone.forgotten
         if (entry := comparison.stored(verdict.entry)) is not None and entry.is_for_facts
     }
 

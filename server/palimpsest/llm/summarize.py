@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import AliasChoices, BaseModel, Field, model_validator
+from pydantic import AliasChoices, BeforeValidator, Field
 
 from palimpsest.core.models import Annotation, Link, Memory, Message
 from palimpsest.core.protocols import LanguageModel
 from palimpsest.core.validation import object_of, trimmed
-from palimpsest.llm.ask import ReplyModel, ask, list_in, number_in, says_nothing, text_in, without_empty
+from palimpsest.llm import ask
 from palimpsest.llm.prompts import Prompt
 
 # Write summaries, texts about an entity, and gists of pages with a model.
@@ -37,7 +37,7 @@ PROMPTS: Mapping[str, frozenset[str]] = {
 MAX_SUMMARY_CHARS = 8_000
 
 
-class SummarizeReply(ReplyModel):
+class SummarizeReply(ask.ReplyModel):
     """The model's reply: `{"summary": "…"}`, or `{"text": "…"}`."""
 
     text: str = Field(validation_alias=AliasChoices("summary", "text"))
@@ -68,7 +68,7 @@ async def summarize(
         "messages": [{"who": message.name or message.role, "text": message.content} for message in messages],
     }
     rendered = prompt.render(**{name: values[name] for name in PROMPTS[prompt.name]})
-    return await ask(model, rendered, SummarizeReply, partial(_written, "summary", MAX_SUMMARY_CHARS))
+    return await ask.ask(model, rendered, SummarizeReply, partial(_written, "summary", MAX_SUMMARY_CHARS))
 
 
 # The about stage: a short text about one entity, from the lines that the ledger has on it.
@@ -88,7 +88,7 @@ class AboutReply(SummarizeReply):
 async def about(model: LanguageModel, prompt: Prompt, *, name: str, lines: Sequence[str], now: datetime) -> str:
     """Return a text about an entity, which is never empty. `lines` are all that it may say. Raises ModelError."""
     rendered = prompt.render(today=f"{now:%Y-%m-%d, %A}", name=name, lines=list(lines))
-    return await ask(model, rendered, AboutReply, partial(_written, "text", MAX_CHARS))
+    return await ask.ask(model, rendered, AboutReply, partial(_written, "text", MAX_CHARS))
 
 
 # Write the gist of a page of a document, as in ReadAgent (Lee et al. 2024, section 3.1).
@@ -108,7 +108,7 @@ class GistReply(SummarizeReply):
 async def write_gist(model: LanguageModel, prompt: Prompt, *, title: str, headings: Sequence[str], page: str) -> str:
     """Return the gist of a page. It is never empty. Raises ModelError."""
     rendered = prompt.render(title=title, headings=list(headings), page=page)
-    return await ask(model, rendered, GistReply, partial(_written, "gist", MAX_GIST_CHARS))
+    return await ask.ask(model, rendered, GistReply, partial(_written, "gist", MAX_GIST_CHARS))
 
 
 def _written(what: str, max_chars: int, reply: SummarizeReply) -> tuple[str, str]:
@@ -118,7 +118,7 @@ def _written(what: str, max_chars: int, reply: SummarizeReply) -> tuple[str, str
 def _text(text: str, what: str, max_chars: int) -> str:
     """Return what a model wrote, without white space around it. Raises ValueError if it is empty or too long."""
     written = trimmed(text)
-    if not any(map(str.isalnum, written)) or says_nothing(written):
+    if not any(map(str.isalnum, written)) or ask.says_nothing(written):
         raise ValueError(f"the {what} is empty.")
     if len(written) > max_chars:
         raise ValueError(f"the {what} is longer than {max_chars} characters.")
@@ -157,48 +157,36 @@ class Shown:
     may_change: frozenset[int]
 
 
-class LinkReply(BaseModel):
+class LinkReply(ask.ReplyItem):
     """A link to memory number `memory`."""
 
-    memory: int
-    reason: str
-
-    @model_validator(mode="before")
-    @classmethod
-    def _tolerate(cls, value: Any) -> Any:
-        item = object_of(value)
-        return {"memory": number_in(item.get("memory")), "reason": text_in(item.get("reason"))}
+    memory: ask.Number
+    reason: ask.Text
 
 
-class NoteReply(BaseModel):
+def _objects_in(value: Any) -> list[Any]:
+    return [item for item in ask.list_in(value) if object_of(item)]
+
+
+def _texts_in(value: Any) -> list[str]:
+    return [item for item in ask.list_in(value) if isinstance(item, str)]
+
+
+class NoteReply(ask.ReplyItem):
     """What the model says of memory number `memory`. What cannot be read is -1, which is no memory, or ""."""
 
-    memory: int
-    context: str
-    tags: list[str]
-    links: list[LinkReply]
-
-    @model_validator(mode="before")
-    @classmethod
-    def _tolerate(cls, value: Any) -> Any:
-        item = object_of(value)
-        return {
-            "memory": number_in(item.get("memory")),
-            "context": text_in(item.get("context")),
-            "tags": [tag for tag in list_in(item.get("tags")) if isinstance(tag, str)],
-            "links": [link for link in map(object_of, list_in(item.get("links"))) if link],
-        }
+    memory: ask.Number
+    context: ask.Text
+    tags: Annotated[list[str], BeforeValidator(_texts_in)]
+    links: Annotated[list[LinkReply], BeforeValidator(_objects_in)]
 
 
-class LinksReply(ReplyModel):
+class LinksReply(ask.ReplyModel):
     """The model's reply: `{"notes": […]}`, or the bare list."""
 
-    notes: list[NoteReply]
+    LIST_KEY = "notes"
 
-    @model_validator(mode="before")
-    @classmethod
-    def _tolerate(cls, value: Any) -> Any:
-        return {"notes": list_in(value)} if isinstance(value, list) else value
+    notes: list[NoteReply]
 
 
 async def links(model: LanguageModel, prompt: Prompt, shown: Shown) -> list[Annotation]:
@@ -208,7 +196,7 @@ async def links(model: LanguageModel, prompt: Prompt, shown: Shown) -> list[Anno
     left out, and the rest counts.
     """
     rendered = prompt.render(memories=_shown(shown))
-    return await ask(
+    return await ask.ask(
         model, rendered, LinksReply, partial(_annotations, shown), when_cut=lambda annotations: annotations
     )
 
@@ -217,7 +205,7 @@ def _shown(shown: Shown) -> list[dict[str, Any]]:
     return [
         {
             "id": number,
-            **without_empty(text=memory.text, date=memory.date, context=memory.context, tags=list(memory.tags)),
+            **ask.without_empty(text=memory.text, date=memory.date, context=memory.context, tags=list(memory.tags)),
             **({"near": list(shown.near[number])} if number in shown.near else {}),
         }
         for number, memory in enumerate(shown.memories)
@@ -254,7 +242,7 @@ def _annotation(note: NoteReply, shown: Shown) -> Annotation:
 def _memory(number: int, shown: Shown) -> Memory:
     """Return the memory that was shown under a number. Raises ValueError if none was."""
     if not 0 <= number < len(shown.memories):
-        raise ValueError(f"there is no memory {number}; the ids are those shown, 0 to {len(shown.memories) - 1}.")
+        raise ValueError(ask.unknown_memory(number, len(shown.memories)))
     return shown.memories[number]
 
 

@@ -3,46 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
-from typing import Any
 
 from sqlalchemy import Connection
 
 from palimpsest.core.clock import first_instant
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import EXPIRES_AT, Memory, Message, Scope, Summary, has_expired
-from palimpsest.learn.summaries import portrait, summary_kinds
+from palimpsest.learn.summaries import portrait
+from palimpsest.learn.summaries import summary_kinds as kinds
 from palimpsest.learn.summaries.extractive import ended, without_contradicted
 from palimpsest.learn.summaries.portrait import READ, Room, in_order_of_rank, line_of, most_telling_of, not_pinned
-from palimpsest.learn.summaries.summary_kinds import (
-    MAX_LISTED_CONVERSATIONS,
-    MAX_LISTED_TOKENS,
-    MAX_SOURCE_MEMORIES,
-    MAX_SOURCE_TOKENS,
-    NOTHING,
-    Material,
-    PlainText,
-    SummaryKind,
-    SummaryRequest,
-    corrections,
-    dated,
-    fitting,
-    held_memories,
-    holding,
-    how_many_fit,
-    item_tokens,
-    material_of,
-    memory_item,
-    named,
-    omitted,
-    revisions,
-    spread,
-    topics_of,
-)
+from palimpsest.learn.summaries.summary_kinds import Material, PlainText, SummaryKind, SummaryRequest
 from palimpsest.store import memories as memory_queries
 from palimpsest.store import messages as message_queries
 from palimpsest.store import summaries
-from palimpsest.text.tokenizer import count_tokens
+from palimpsest.store.memories import is_pinned
+from palimpsest.text.tokenizer import count_tokens, lines_within
 
 # The form of the summary `overall` without a model: what is lasting, and of the rest what is central and recent.
 
@@ -50,7 +28,7 @@ LASTING = {portrait.IDENTITY: 90, portrait.PEOPLE: 90, portrait.WORK: 60, portra
 """The sections of a profile that are lasting, each with its tokens, which nothing that is said later can take. Set by
 hand: three fifths of the whole."""
 
-REST = MAX_LISTED_TOKENS - sum(LASTING.values())
+REST = kinds.MAX_LISTED_TOKENS - sum(LASTING.values())
 """The tokens of all else: half of them for the project, if there is one."""
 
 HALF_LIFE = timedelta(days=30)
@@ -64,24 +42,24 @@ def overview(conn: Connection, request: SummaryRequest) -> PlainText:
 
     Who the user is comes first, then the newest. What a pinned memory says is not repeated.
     """
-    held = not_pinned(conn, request, held_memories(conn, request, READ))
+    held = not_pinned(conn, request, kinds.held_memories(conn, request, READ))
     has_ended = ended([(memory.text, memory.stated_at) for memory in held])
     contradicted = without_contradicted(conn, request.embedder, request.scope, held, request.now, only_changes=True)
     held = [
         memory for memory, is_over in zip(held, has_ended, strict=True) if not is_over and memory.id not in contradicted
     ]
     held = in_order_of_rank(held, memory_queries.name_of_user(conn, request.scope))
-    lines = [dated(memory) for memory in held]
+    lines = [kinds.dated(memory) for memory in held]
     shown: Sequence[Memory] = held
-    if sum(count_tokens(f"{line}\n") for line in lines) > MAX_LISTED_TOKENS:
+    if sum(count_tokens(f"{line}\n") for line in lines) > kinds.MAX_LISTED_TOKENS:
         lines, shown = _most_telling(conn, request, held)
         total = len(held) if len(held) < READ else memory_queries.count_memories(conn, request.scope)
-        lines += omitted(total - len(shown), "memory")
-    conversations = message_queries.list_conversations(conn, request.scope, MAX_LISTED_CONVERSATIONS)
+        lines += kinds.omitted(total - len(shown), "memory")
+    conversations = message_queries.list_conversations(conn, request.scope, kinds.MAX_LISTED_CONVERSATIONS)
     total = message_queries.count_conversations(conn, request.scope)[0]
-    topics = topics_of(conversations, total, request.now.tzinfo)
-    of = named(memories=shown, conversations=topics)
-    return PlainText("\n".join((*lines, *topics)) or NOTHING, of, revisions(shown))
+    topics = kinds.topics_of(conversations, total, request.now.tzinfo)
+    of = kinds.named(memories=shown, conversations=topics)
+    return PlainText("\n".join((*lines, *topics)) or kinds.NOTHING, of, kinds.revisions(shown))
 
 
 def _most_telling(
@@ -99,7 +77,7 @@ def _most_telling(
     for heading in (PROJECT, ALSO):
         newest = sorted(chosen.get(heading, ()), key=lambda memory: memory.stated_at, reverse=True)
         title = f"{heading} {request.scope.project}" if heading == PROJECT else heading
-        lines += [f"{title}:", *map(dated, newest)] if newest else []
+        lines += [f"{title}:", *map(kinds.dated, newest)] if newest else []
     return lines, [memory for some in chosen.values() for memory in some]
 
 
@@ -136,21 +114,22 @@ A_DAY = timedelta(days=1)
 
 
 def _day_material(conn: Connection, request: SummaryRequest) -> Material:
-    since, until = _bounds(request.argument, request.now)
-    memories = summaries.memories_said(conn, request.scope, since, until, MAX_MEMORIES)
-    memories = fitting(holding(memories, request.now), MAX_MEMORY_TOKENS)
-    messages = summaries.messages_said(conn, request.scope, since, until, MAX_DAY_MESSAGES)
-    return material_of(memories, messages, MAX_DAY_TOKENS)
+    memories, messages = _said_on_day(conn, request)
+    return kinds.material_of(kinds.fitting(memories, MAX_MEMORY_TOKENS), messages, MAX_DAY_TOKENS)
 
 
 def _plain_day(conn: Connection, request: SummaryRequest) -> PlainText:
+    memories, messages = _said_on_day(conn, request)
+    lines = [(f"- {kinds.shown_text(memory)}", memory) for memory in memories[::-1]]  # in the order of the day
+    plain = kinds.lines_of(conn, request, lines, messages)
+    return plain if plain.text else PlainText(f"Nothing was said on {request.argument}.", "")
+
+
+def _said_on_day(conn: Connection, request: SummaryRequest) -> tuple[list[Memory], Sequence[Message]]:
     since, until = _bounds(request.argument, request.now)
     memories = summaries.memories_said(conn, request.scope, since, until, MAX_MEMORIES)
     messages = summaries.messages_said(conn, request.scope, since, until, MAX_DAY_MESSAGES)
-    # In the order in which they were said.
-    lines = [(f"- {summary_kinds.shown_text(memory)}", memory) for memory in holding(memories, request.now)[::-1]]
-    plain = summary_kinds.lines_of(conn, request, lines, messages)
-    return plain if plain.text else PlainText(f"Nothing was said on {request.argument}.", "")
+    return kinds.holding(memories, request.now), messages
 
 
 def _resolved_day(conn: Connection, request: SummaryRequest) -> str:
@@ -204,10 +183,10 @@ def something_said_today(conn: Connection, scope: Scope, now: datetime) -> bool:
 
 def _lacking(conn: Connection, request: SummaryRequest, day: str) -> int:
     """Return how many memories and messages of a day no summary has."""
-    last = summaries.current_summary(conn, request.scope, DAY.stored_as(day))
+    last = summaries.current_summary(conn, request.scope, f"{DAY.name}:{day}")
     if last is None:
         return summaries.count_said(conn, request.scope, *_bounds(day, request.now))
-    return summaries.count_said_since(conn, request.scope, last, *_bounds(day, request.now))
+    return _missed_of_day(conn, replace(request, argument=day), last)
 
 
 def _bounds(day: str, now: datetime) -> tuple[datetime, datetime]:
@@ -246,12 +225,12 @@ NO_CONVERSATION = "There is no conversation yet."
 def _session_material(conn: Connection, request: SummaryRequest) -> Material:
     messages = _messages(conn, request)
     turns = _observations(conn, request, messages)
-    memories = fitting([memory for memory, _ in turns])[::-1]
+    memories = kinds.fitting([memory for memory, _ in turns])[::-1]
     by_id = {memory.id: names for memory, names in turns}
     return Material(
-        tuple({**memory_item(memory), "messages": list(by_id[memory.id])} for memory in memories),
-        spread(messages, MAX_SESSION_TOKENS),
-        sources=revisions(memories),
+        tuple({**kinds.memory_item(memory), "messages": list(by_id[memory.id])} for memory in memories),
+        kinds.spread(messages, MAX_SESSION_TOKENS),
+        sources=kinds.revisions(memories),
         message_ids=tuple(message.id for message in messages),
     )
 
@@ -259,8 +238,8 @@ def _session_material(conn: Connection, request: SummaryRequest) -> Material:
 def _plain_session(conn: Connection, request: SummaryRequest) -> PlainText:
     messages = _messages(conn, request)
     observations = _observations(conn, request, messages)
-    lines = [(f"- {summary_kinds.shown_text(memory)} ({', '.join(turns)})", memory) for memory, turns in observations]
-    plain = summary_kinds.lines_of(conn, request, lines, () if lines else messages)
+    lines = [(f"- {kinds.shown_text(memory)} ({', '.join(turns)})", memory) for memory, turns in observations]
+    plain = kinds.lines_of(conn, request, lines, () if lines else messages)
     return plain if plain.text else PlainText(NO_CONVERSATION, "")
 
 
@@ -279,13 +258,10 @@ def _observations(
     turns: dict[str, list[str]] = {}
     for message in messages:
         for memory in learned.get(message.id, ()):
-            is_seen = memory.deleted_at is None and memory.scope.project in (
-                request.scope.beside,
-                request.scope.project,
-            )
-            if is_seen and not has_expired(memory.metadata, request.now):
+            is_seen = memory.scope.project in (request.scope.beside, request.scope.project)
+            if is_seen and memory.deleted_at is None and not has_expired(memory.metadata, request.now):
                 memories[memory.id] = memory.in_zone(request.now.tzinfo)
-                turns.setdefault(memory.id, []).append(message.external_id or message.id[: summary_kinds.SHORT_ID])
+                turns.setdefault(memory.id, []).append(message.external_id or message.id[: kinds.SHORT_ID])
     return [(memory, tuple(turns[memory.id][:MAX_TURNS])) for memory in memories.values()]
 
 
@@ -324,15 +300,26 @@ MAX_RECENT_TOKENS = 4_000
 
 
 def _recent_material(conn: Connection, request: SummaryRequest) -> Material:
-    since, until = request.now - DAYS, request.now + timedelta(days=1)
-    found = summaries.memories_of_time(conn, request.scope, since, until, MAX_SOURCE_MEMORIES)
-    memories = fitting(holding(found, request.now))
+    since, until = request.now - DAYS, request.now + A_DAY
+    found = summaries.memories_of_time(conn, request.scope, since, until, kinds.MAX_SOURCE_MEMORIES)
+    memories = kinds.fitting(kinds.holding(found, request.now))
     messages = summaries.messages_said(conn, request.scope, since, until, MAX_RECENT_MESSAGES)
-    return material_of(memories, messages, MAX_RECENT_TOKENS)
+    return kinds.material_of(memories, messages, MAX_RECENT_TOKENS)
 
 
 def _plain_recent(conn: Connection, request: SummaryRequest) -> PlainText:
-    return summary_kinds.newest(conn, request, request.now - DAYS)
+    """Return what was said, happened or was talked about since a time as lines of text, within the token budget."""
+    scope, since, until = request.scope, request.now - DAYS, request.now + A_DAY
+    found = summaries.memories_of_time(conn, scope, since, until, kinds.MAX_LISTED_MEMORIES)
+    memories = [memory for memory in kinds.holding(found, request.now) if not is_pinned(memory.metadata)]
+    conversations = message_queries.list_conversations(conn, scope, kinds.MAX_LISTED_CONVERSATIONS)
+    conversations = [conversation for conversation in conversations if conversation.ended_at >= since]
+    by_line = {kinds.dated(memory): memory for memory in memories}
+    shown = lines_within(list(by_line), kinds.MAX_LISTED_TOKENS)
+    topics = kinds.topics_of(conversations, len(conversations), request.now.tzinfo)
+    lines = [*shown, *kinds.omitted(len(by_line) - len(shown), "memory"), *topics]
+    of = kinds.named(memories=memories, conversations=topics)
+    return PlainText("\n".join(lines) or kinds.NOTHING, of, kinds.revisions(by_line[line] for line in shown))
 
 
 RECENT = SummaryKind("recent", "recent", _recent_material, _plain_recent, ages=True)
@@ -360,58 +347,45 @@ def _overall_material(conn: Connection, request: SummaryRequest) -> Material:
     base_id, base = summaries.base_summary(conn, scope, OVERALL.name)
     days = summaries.summaries_beyond(conn, scope, f"{DAY.name}:", base_id, MAX_DAYS)
     in_days = {memory_id for day in days for memory_id in day.sources}
-    unread = holding(summaries.memories_beyond(conn, scope, base_id, MAX_UNREAD), request.now)
-    parts: list[tuple[str, Summary | Memory]] = [(_date_of(day), day) for day in days]
+    unread = kinds.holding(summaries.memories_beyond(conn, scope, base_id, MAX_UNREAD), request.now)
+    parts: list[tuple[str, Summary | Memory]] = [(day.kind.removeprefix(f"{DAY.name}:"), day) for day in days]
     parts += [(f"{memory.stated_at:%Y-%m-%d}", memory) for memory in unread if memory.id not in in_days]
     parts.sort(key=lambda part: part[0], reverse=True)
-    changed = corrections(conn, scope, base, request.now.tzinfo)
-    parts = parts[: how_many_fit([part.text for _, part in parts], MAX_PROMPTS * MAX_SOURCE_TOKENS)]
-    items = [_day_item(part) if isinstance(part, Summary) else memory_item(part) for _, part in parts]
-    items = [*({**memory_item(item.memory), **item.parts} for item in changed.values()), *items]
+    changed = kinds.corrections(conn, request, base)
+    parts = parts[: kinds.how_many_fit([part.text for _, part in parts], MAX_PROMPTS * kinds.MAX_SOURCE_TOKENS)]
+    items = [item for _, item in changed.values()]
     sources = dict(base.sources) if base is not None else {}
-    sources |= revisions(item.memory for item in changed.values())
+    sources |= kinds.revisions(memory for memory, _ in changed.values())
     message_ids = list(base.message_ids) if base is not None else []
-    for _, part in parts:
+    for date_of, part in parts:
         if isinstance(part, Summary):
+            items.append({"text": part.text, "date": date_of, "of": "the whole day"})
             sources |= part.sources
             message_ids += part.message_ids
         else:
+            items.append(kinds.memory_item(part))
             sources[part.id] = part.revision
     shown = {part.id for _, part in parts if isinstance(part, Memory)} | changed.keys()
-    known = _known(conn, request, shown, _room(items))
+    known = _known(
+        conn, request, shown, kinds.MAX_SOURCE_TOKENS - sum(kinds.item_tokens(item["text"]) for item in items)
+    )
     return Material(
-        (*items, *map(memory_item, known)),
+        (*items, *map(kinds.memory_item, known)),
         previous=base.text if base is not None else "",
-        sources=sources | revisions(known),
+        sources=sources | kinds.revisions(known),
         message_ids=tuple(dict.fromkeys(message_ids)),
     )
 
 
 def _known(conn: Connection, request: SummaryRequest, shown: set[str], room: int) -> Sequence[Memory]:
-    """Return the newest memories that are not shown yet and fit: the model can hold the last summary against them."""
-    newest = [memory for _, memory in memory_queries.list_memories(conn, request.scope, MAX_SOURCE_MEMORIES)]
-    others = [memory for memory in holding(newest, request.now) if memory.id not in shown]
+    """Return the newest memories that are not shown yet and fit: the model can hold the last summary against them.
+
+    If the items need several prompts there is no `room`.
+    """
+    newest = [memory for _, memory in memory_queries.list_memories(conn, request.scope, kinds.MAX_SOURCE_MEMORIES)]
+    others = [memory for memory in kinds.holding(newest, request.now) if memory.id not in shown]
     texts = [memory.text for memory in others]
-    return others[: how_many_fit(texts, room)] if texts and item_tokens(texts[0]) <= room else ()
+    return others[: kinds.how_many_fit(texts, room)] if texts and kinds.item_tokens(texts[0]) <= room else ()
 
 
-def _room(items: Sequence[Mapping[str, Any]]) -> int:
-    """Return how many tokens are left of one prompt; none if the items need several."""
-    return MAX_SOURCE_TOKENS - sum(item_tokens(item["text"]) for item in items)
-
-
-def _day_item(day: Summary) -> Mapping[str, Any]:
-    return {"text": day.text, "date": _date_of(day), "of": "the whole day"}
-
-
-def _date_of(day: Summary) -> str:
-    return day.kind.removeprefix(f"{DAY.name}:")
-
-
-def _is_overall_due(conn: Connection, request: SummaryRequest, every: int) -> Sequence[str]:
-    last = summaries.latest_summary(conn, request.scope, OVERALL.name)
-    missed = summaries.count_changes_since(conn, request.scope, last.seq if last else 0)
-    return ("",) if missed >= every else ()
-
-
-OVERALL = SummaryKind("overall", "summarize", _overall_material, overview, due=_is_overall_due)
+OVERALL = SummaryKind("overall", "summarize", _overall_material, overview, due_after=1)

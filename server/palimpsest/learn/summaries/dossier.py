@@ -8,7 +8,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import zip_longest
 
@@ -138,6 +138,11 @@ def read_dossier(
 ) -> Dossier:
     """Return what is known about an entity; with `as_of` what was known then. `hops` is 1 or 2."""
     expired = expired_ids(conn, scope, now) if as_of is None else set[str]()
+
+    def related(ids: Iterable[str]) -> list[KnownRelation]:
+        found = relation_queries.relations_of(conn, scope, ids, as_of=as_of, limit=MAX_RELATIONS)
+        return [item for item in found if item.memory_id not in expired]
+
     if as_of is None:
         holds, all_holds = entities.memories_about(conn, scope, entity.id, MAX_MEMORIES, oldest=MAX_OLDEST)
         all_holds -= sum(memory.id in expired for memory in holds)
@@ -151,25 +156,15 @@ def read_dossier(
         then = entities.memories_about_at(conn, scope, entity.id, as_of)
         holds, all_holds = [*then[:MAX_MEMORIES], *then[MAX_MEMORIES:][-MAX_OLDEST:]], len(then)
     held, all_held = entities.former_memories_about(conn, scope, entity.id, MAX_MEMORIES, as_of=as_of)
-    current = relation_queries.relations_of(conn, scope, [entity.id], as_of=as_of, limit=MAX_RELATIONS)
+    current = related([entity.id])
     all_relations = relation_queries.relations_of(conn, scope, [entity.id], current_only=False, limit=MAX_RELATIONS)
     # With `as_of` a relation of a memory that had ended by then is a former one.
     former = [item for item in all_relations if item.expired_at is not None and (not as_of or item.expired_at <= as_of)]
-    relations = _each_once(item for item in (*current, *former) if item.memory_id not in expired)
-    ends = {
-        end for item in current if item.memory_id not in expired for end in (item.source_id, item.destination_id)
-    } - {entity.id}
-    further: Sequence[KnownRelation] = ()
-    if hops > 1 and ends:
-        found = relation_queries.relations_of(conn, scope, ends, as_of=as_of, limit=MAX_RELATIONS)
-        beyond = [item for item in found if item.memory_id not in expired]
-        further = [item for item in beyond if entity.id not in (item.source_id, item.destination_id)]
+    relations = _each_once([*current, *(item for item in former if item.memory_id not in expired)])
+    ends = {end for item in current for end in (item.source_id, item.destination_id)} - {entity.id}
+    beyond = related(ends) if hops > 1 and ends else []
     connected = {end for item in relations for end in (item.source_id, item.destination_id)}
-    beside = [
-        (other, count)
-        for other, count in entities.named_beside(conn, scope, entity.id, holds)
-        if other.id not in connected
-    ]
+    beside = entities.named_beside(conn, scope, entity.id, holds)
     aliases = entities.other_names(conn, scope, entity)
     return Dossier(
         entity,
@@ -178,9 +173,9 @@ def read_dossier(
         tuple(memory.in_zone(now.tzinfo) for memory in held),
         all_holds,
         all_held,
-        tuple(relations),
-        tuple(_each_once(further)),
-        tuple(beside),
+        relations,
+        _each_once(item for item in beyond if entity.id not in (item.source_id, item.destination_id)),
+        tuple((other, count) for other, count in beside if other.id not in connected),
         tuple(lookalikes(conn, scope, entity, [entity.name, *aliases])),
     )
 
@@ -199,12 +194,12 @@ def quoted(conn: Connection, scope: Scope, dossier: Dossier) -> dict[str, int]:
     }
 
 
-def _each_once(relations: Iterable[KnownRelation]) -> list[KnownRelation]:
+def _each_once(relations: Iterable[KnownRelation]) -> tuple[KnownRelation, ...]:
     """Return each relation once, by the first memory that states it."""
     by_key: dict[tuple[str, str, str], KnownRelation] = {}
     for item in relations:
         by_key.setdefault((item.source_id, relation_key(item.relationship), item.destination_id), item)
-    return list(by_key.values())
+    return tuple(by_key.values())
 
 
 # A dossier as plain lines of text, within a number of tokens.
@@ -235,8 +230,11 @@ def lines_of(dossiers: Sequence[Dossier], max_tokens: int = MAX_TOKENS) -> list[
     if len(dossiers) == 1:
         return [dossier_lines(dossiers[0], max_tokens)]
     share = max_tokens // max(len(dossiers), 1)
-    told_apart = zip(dossiers, _apart(dossiers), strict=True)
-    return [dossier_lines(dossier, share, apart=names) for dossier, names in told_apart]
+    counts = Counter(name for dossier in dossiers for name in _neighbours(dossier))
+    return [
+        dossier_lines(dossier, share, apart=[name for name in _neighbours(dossier) if counts[name] == 1][:MAX_APART])
+        for dossier in dossiers
+    ]
 
 
 def dossier_lines(dossier: Dossier, max_tokens: int = MAX_TOKENS, *, apart: Sequence[str] | None = None) -> list[str]:
@@ -249,7 +247,9 @@ def dossier_lines(dossier: Dossier, max_tokens: int = MAX_TOKENS, *, apart: Sequ
     last = _memories("Held before:", dossier.held, quarter, dossier.all_held)
     last += _section("Connected with:", relations, quarter, len(relations))
     last += _section("Two steps away:", further, quarter, len(further))
-    last += [_beside_line(dossier.beside)] if dossier.beside else []
+    if beside := [f"{described(other)} in {counted(count, 'memory')}" for other, count in dossier.beside]:
+        more = f" and {len(beside) - MAX_BESIDE:,} more" if len(beside) > MAX_BESIDE else ""
+        last.append(f"Named together with: {', '.join(beside[:MAX_BESIDE])}{more}")
     if dossier.lookalikes:
         alike = " or ".join(f"{described(other)} [{other.id[:SHORT_ID]}]" for other in dossier.lookalikes)
         last.append(f"May be the same as {alike}; nobody has said so.")
@@ -257,12 +257,6 @@ def dossier_lines(dossier: Dossier, max_tokens: int = MAX_TOKENS, *, apart: Sequ
     left = max_tokens - sum(map(count_tokens, (first, *last)))
     holds = _memories("Holds now:", dossier.holds, left, dossier.all_holds)
     return [first, *(holds or ["Nothing holds now."]), *last]
-
-
-def _apart(dossiers: Sequence[Dossier]) -> list[list[str]]:
-    """Return for each dossier which names it alone is connected with, at most three."""
-    counts = Counter(name for dossier in dossiers for name in _neighbours(dossier))
-    return [[name for name in _neighbours(dossier) if counts[name] == 1][:MAX_APART] for dossier in dossiers]
 
 
 def described(entity: Entity) -> str:
@@ -321,12 +315,6 @@ def _relation_line(item: KnownRelation) -> str:
     return f"- {item.line}" + ("" if item.is_current or item.valid_until else " (no longer)")
 
 
-def _beside_line(beside: Sequence[tuple[Entity, int]]) -> str:
-    shown = ", ".join(f"{described(other)} in {counted(count, 'memory')}" for other, count in beside[:MAX_BESIDE])
-    more = f" and {len(beside) - MAX_BESIDE:,} more" if len(beside) > MAX_BESIDE else ""
-    return f"Named together with: {shown}{more}"
-
-
 # What `get_summary(kind="about:NAME")` returns: a model's text about an entity, or the lines of its dossier.
 #
 # A model's text is kept under a kind that its lines are part of. So it is found again exactly as long as the ledger
@@ -354,46 +342,33 @@ class _Read:
 
 async def _text_about(engine: Engine, scope: Scope, name: str, caller: str) -> SummaryResult:
     """Return what is known about the entities of a name. Raises InputError if there is none."""
-    prompt = _prompt(engine)
-    fingerprint = prompt.fingerprint if isinstance(prompt, Prompt) else ""
-    read, notes = await engine.run(lambda: _read(engine, scope, name, fingerprint))
+    try:
+        prompt, failure = engine.prompts.get("about"), ""
+    except PromptError as error:
+        prompt, failure = None, f"the text could not be written ({error})"
+    fingerprint = prompt.fingerprint if prompt is not None else ""
+    read, notes = await engine.read(lambda conn: _read(engine, conn, scope, name, fingerprint))
     texts = [each.kept for each in read if each.kept is not None]
     if len(texts) < len(read):
-        if isinstance(prompt, PromptError):
-            return _plain(name, read, notes, f"the text could not be written ({prompt})")
-        if engine.model is None:
-            return _plain(name, read, notes, "there is no language model to ask")
+        if prompt is None or engine.model is None:
+            return _result(name, read, notes, failure or "there is no language model to ask")
         try:
             texts = [each.kept or await _written(engine, engine.model, prompt, scope, each, caller) for each in read]
         except ModelError as error:
-            return _plain(name, read, notes, f"the text could not be written ({error})")
-        read_again, notes = await engine.run(lambda: _read(engine, scope, name, fingerprint))
+            return _result(name, read, notes, f"the text could not be written ({error})")
+        read_again, notes = await engine.read(lambda conn: _read(engine, conn, scope, name, fingerprint))
         if [each.kind for each in read_again] != [each.kind for each in read]:
-            return _plain(name, read_again, notes, "memories changed while the text was written")
+            return _result(name, read_again, notes, "memories changed while the text was written")
     lines = tuple(line for each in read for line in each.lines)
-    told, cut = "\n\n".join(texts), is_cut("\n".join(lines))
-    return SummaryResult(told, _asked(name), 0, notes, lines, _shown(read), is_cut=cut)
+    return replace(_result(name, read, notes), text="\n\n".join(texts), lines=lines, is_plain=False)
 
 
-def _prompt(engine: Engine) -> Prompt | PromptError:
-    try:
-        return engine.prompts.get("about")
-    except PromptError as error:
-        return error
-
-
-def _plain(name: str, read: Sequence[_Read], notes: tuple[str, ...], reason: str) -> SummaryResult:
+def _result(name: str, read: Sequence[_Read], notes: tuple[str, ...], reason: str = "") -> SummaryResult:
+    """Return the lines themselves, with the reason why no model wrote a text."""
     text = "\n".join(line for each in read for line in each.lines)
-    notes = (f"{reason}: these are the memories themselves", *notes)
-    return SummaryResult(text, _asked(name), 0, notes, sources=_shown(read), is_plain=True, is_cut=is_cut(text))
-
-
-def _asked(name: str) -> str:
-    return f"{ABOUT.name}:{name}"
-
-
-def _shown(read: Sequence[_Read]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(memory_id for each in read for memory_id in each.shown))
+    notes = (f"{reason}: these are the memories themselves", *notes) if reason else notes
+    shown = tuple(dict.fromkeys(memory_id for each in read for memory_id in each.shown))
+    return SummaryResult(text, f"{ABOUT.name}:{name}", 0, notes, sources=shown, is_plain=True, is_cut=is_cut(text))
 
 
 async def _written(engine: Engine, model: LanguageModel, prompt: Prompt, scope: Scope, read: _Read, caller: str) -> str:
@@ -402,32 +377,28 @@ async def _written(engine: Engine, model: LanguageModel, prompt: Prompt, scope: 
     text = await about(model, prompt, name=read.name, lines=read.lines, now=engine.clock())
     provenance = Provenance("about", model.name, prompt.fingerprint, caller)
     summary = Summary(scope, read.kind, text, read.seq, engine.clock(), read.sources)
-    write = Write(scope, provenance, summary=summary)
-    await engine.write(lambda: engine.ledger.apply(write))
+    await engine.write(lambda: engine.ledger.apply(Write(scope, provenance, summary=summary)))
     return text
 
 
-def _read(engine: Engine, scope: Scope, name: str, fingerprint: str) -> tuple[list[_Read], tuple[str, ...]]:
+def _read(
+    engine: Engine, conn: Connection, scope: Scope, name: str, fingerprint: str
+) -> tuple[list[_Read], tuple[str, ...]]:
     """Return what the ledger has on the entities of a name, and a note if there are too many of them."""
-    with engine.ledger.read() as conn:
-        seq = newest_log_number(conn)
-        found = find_entities(conn, scope, name)
-        dossiers = [read_dossier(conn, scope, each, now=engine.clock()) for each in found[:MAX_NAMESAKES]]
-        read: list[_Read] = []
-        for dossier, lines in zip(dossiers, lines_of(dossiers), strict=True):
-            kind = _kind(dossier.entity.id, lines, fingerprint)
-            kept = latest_summary(conn, scope, kind)
-            text = None if kept is None else kept.text
-            sources, shown = quoted(conn, scope, dossier), tuple(each.id for each in (*dossier.holds, *dossier.held))
-            read.append(_Read(one_line(dossier.entity.name), tuple(lines), seq, kind, text, sources, shown))
+    seq = newest_log_number(conn)
+    found = find_entities(conn, scope, name)
+    dossiers = [read_dossier(conn, scope, each, now=engine.clock()) for each in found[:MAX_NAMESAKES]]
+    read: list[_Read] = []
+    for dossier, lines in zip(dossiers, lines_of(dossiers), strict=True):
+        content = json.dumps([dossier.entity.id, fingerprint, *lines])
+        digest = hashlib.blake2b(content.encode(), digest_size=8).hexdigest()
+        kind = f"{ABOUT.name}:{dossier.entity.id[:8]}:{digest}"
+        kept = latest_summary(conn, scope, kind)
+        text = None if kept is None else kept.text
+        sources, shown = quoted(conn, scope, dossier), tuple(each.id for each in (*dossier.holds, *dossier.held))
+        read.append(_Read(one_line(dossier.entity.name), tuple(lines), seq, kind, text, sources, shown))
     notes = (f"{len(found) - MAX_NAMESAKES} more have this name",) if len(found) > MAX_NAMESAKES else ()
     return read, notes
-
-
-def _kind(entity_id: str, lines: Sequence[str], fingerprint: str) -> str:
-    """Return the kind of a text that rests on lines."""
-    content = json.dumps([entity_id, fingerprint, *lines])
-    return f"{ABOUT.name}:{entity_id[:8]}:{hashlib.blake2b(content.encode(), digest_size=8).hexdigest()}"
 
 
 ABOUT = LiveKind("about", "NAME", _text_about)

@@ -23,16 +23,7 @@ from sqlalchemy import Connection
 from palimpsest.core.models import SELF_NAMES, Memory, Scope, name_key, relation_key
 from palimpsest.core.protocols import Vector
 from palimpsest.learn.summaries.portrait_signs import PEOPLE, is_safety
-from palimpsest.recall.features import (
-    THRESHOLD,
-    TINY,
-    Column,
-    Matrix,
-    centred_vectors,
-    replacement_probability,
-    stacked,
-    weights_for,
-)
+from palimpsest.recall import features
 from palimpsest.store import memories as memory_queries
 from palimpsest.text.relation_updates import SINGLE_VALUED, may_end, says_ended
 from palimpsest.text.stopwords import change_words, is_denial
@@ -85,7 +76,7 @@ def most_telling(
     covered = np.zeros(len(passages))
     chosen: list[int] = []
     while np.any(is_open := is_open & (costs <= max_tokens)):
-        gains: Column = (np.maximum(resemblance - covered, 0.0) * worth).sum(axis=1) * worth
+        gains: features.Column = (np.maximum(resemblance - covered, 0.0) * worth).sum(axis=1) * worth
         best = int(np.where(is_open, gains.round(6), -1.0).argmax())  # rounded: the same on every machine
         chosen.append(best)
         max_tokens -= int(costs[best])
@@ -113,8 +104,8 @@ class _Words:
     `covered[i, j]` is how much of text i text j says, and `cosines` are alike from both sides.
     """
 
-    cosines: Matrix
-    covered: Matrix
+    cosines: features.Matrix
+    covered: features.Matrix
 
     @classmethod
     def of(cls, texts: Sequence[str]) -> _Words:
@@ -126,23 +117,23 @@ class _Words:
             has_word[row, [columns[word] for word in of_text]] = 1.0
         weights = np.array([math.log(1 + len(words) / (1 + count)) for count in frequency.values()])
         common = (has_word * weights) @ has_word.T
-        totals = np.maximum(common.diagonal(), TINY)[:, np.newaxis]
+        totals = np.maximum(common.diagonal(), features.TINY)[:, np.newaxis]
         return cls(common / np.sqrt(totals * totals.T), common / totals)
 
 
-def _cosines(vectors: Sequence[Vector | None]) -> Matrix:
+def _cosines(vectors: Sequence[Vector | None]) -> features.Matrix:
     """Return the cosine of each pair, at least 0, and NaN where one has no vector: shape (n, n)."""
-    matrix, has_vector = stacked(vectors)
+    matrix, has_vector = features.stacked(vectors)
     if matrix is None:
         return np.full((len(vectors), len(vectors)), np.nan)
     return np.where(np.logical_and.outer(has_vector, has_vector), np.maximum(matrix @ matrix.T, 0.0), np.nan)
 
 
-def _mean_of(words: Matrix, cosines: Matrix) -> Matrix:
+def _mean_of(words: features.Matrix, cosines: features.Matrix) -> features.Matrix:
     return np.where(np.isnan(cosines), words, (words + cosines) / 2)
 
 
-def _recency(passages: Sequence[Passage], now: datetime, half_life: timedelta) -> Column:
+def _recency(passages: Sequence[Passage], now: datetime, half_life: timedelta) -> features.Column:
     """Return how recent each text is, from 1 for a new one towards 0: shape (n,). Without a time it is 0."""
     ages = [None if passage.at is None else max(now - passage.at, timedelta()) for passage in passages]
     return np.array([0.0 if age is None else 2.0 ** -(age / half_life) for age in ages], dtype=np.float64)
@@ -200,7 +191,7 @@ def without_contradicted(
     held.sort(key=lambda memory: (memory.stated_at, rows.get(memory.id, 0)))
     if len(held) < 2:  # noqa: PLR2004 - a pair
         return frozenset()
-    vectors = centred_vectors(conn, embedder, scope, "memory", list(rows))
+    vectors = features.centred_vectors(conn, embedder, scope, "memory", list(rows))
     return _by_relations(held) | _by_texts(held, vectors, embedder, only_changes=only_changes)
 
 
@@ -274,12 +265,12 @@ def _by_texts(
     """Return those that a newer one probably replaces, judged by their words and vectors. The oldest comes first."""
     texts = [memory.text for memory in memories]
     claims = [_Claim(memory) for memory in memories]
-    weights = weights_for(embedder).replacement
+    weights = features.weights_for(embedder).replacement
     nothing = np.zeros_like(next(iter(vectors.values()), np.zeros(1, np.float32)))
     known = np.stack([vectors.get(memory.id, nothing) for memory in memories])
     is_older = np.tri(len(memories), k=-1, dtype=bool)
     words = [item.words for item in claims]
-    replaced = replacement_probability(known, words, texts, is_older, weights) >= weights[THRESHOLD]
+    replaced = features.replacement_probability(known, words, texts, is_older, weights) >= weights[features.THRESHOLD]
     contradicted: set[str] = set()
     for newer, item in enumerate(claims):
         replaces = replaced[newer] & (item.is_change or not only_changes)

@@ -18,10 +18,11 @@ from palimpsest.core.models import EXPIRES_AT, SELF_NAMES, USER_NAME, Memory, Na
 from palimpsest.core.protocols import Vector
 from palimpsest.learn.summaries import portrait_signs
 from palimpsest.learn.summaries.extractive import Passage, most_telling, without_contradicted
-from palimpsest.learn.summaries.portrait_signs import MUST, Rank, Signs, rank_of
+from palimpsest.learn.summaries.portrait_signs import MUST, Rank, Signs, is_about, rank_of
 from palimpsest.learn.summaries.summary_kinds import (
     MAX_SOURCE_MEMORIES,
     NOTHING,
+    Item,
     Material,
     PlainText,
     SummaryKind,
@@ -117,19 +118,16 @@ def portrait(
     for memory in not_pinned(conn, request, memories):
         if heading := place(memory):
             sorted_in[heading].append(memory.in_zone(request.now.tzinfo))
-    rooms = {heading: Room(tokens) for heading, tokens in headings.items()}
-    chosen = most_telling_of(conn, request, sorted_in, rooms)
+    chosen = most_telling_of(conn, request, sorted_in, {heading: Room(tokens) for heading, tokens in headings.items()})
     name = memory_queries.name_of_user(conn, request.scope)
     everything = [memory for some in chosen.values() for memory in some]
-    contradicted = without_contradicted(
-        conn, request.embedder, request.scope, everything, request.now, only_changes=True
-    )
-    chosen = {
-        heading: in_order_of_rank([memory for memory in some if memory.id not in contradicted], name)
-        for heading, some in chosen.items()
-    }
-    lines = [line for heading, some in chosen.items() if some for line in (f"{heading}:", *map(line_of, some))]
-    shown = [memory for some in chosen.values() for memory in some]
+    hidden = without_contradicted(conn, request.embedder, request.scope, everything, request.now, only_changes=True)
+    lines: list[str] = []
+    shown: list[Memory] = []
+    for heading, some in chosen.items():
+        kept = in_order_of_rank([memory for memory in some if memory.id not in hidden], name)
+        lines += [f"{heading}:", *map(line_of, kept)] if kept else []
+        shown += kept
     lines += omitted(sum(map(len, sorted_in.values())) - len(shown), "memory")
     return PlainText("\n".join(lines) if shown else NOTHING, "memories" if shown else "", revisions(shown))
 
@@ -173,20 +171,18 @@ def in_order_of_rank(memories: Iterable[Memory], user_name: str) -> list[Memory]
 def not_pinned(conn: Connection, request: SummaryRequest, memories: Iterable[Memory]) -> list[Memory]:
     """Return the memories that no pinned one says already."""
     pinned = [_words_of(memory) for memory in pinned_memories(conn, request.scope)]
-    return [memory for memory in memories if not _is_said(_words_of(memory), pinned)]
+
+    def is_said(memory: Memory) -> bool:
+        words, denies = _words_of(memory)
+        least = REDUNDANT * max(len(words), 1)
+        return any(denies == is_denied and len(words & of_pinned) >= least for of_pinned, is_denied in pinned)
+
+    return [memory for memory in memories if not is_said(memory)]
 
 
 def _words_of(memory: Memory) -> tuple[AbstractSet[str], bool]:
     """Return the words that say something in a memory, and whether it denies something."""
     return frozenset(query_tokens(memory.text)), is_denial(memory.text)
-
-
-def _is_said(told: tuple[AbstractSet[str], bool], pinned: Iterable[tuple[AbstractSet[str], bool]]) -> bool:
-    words, denies = told
-    return any(
-        denies == is_denied and len(words & of_pinned) >= REDUNDANT * max(len(words), 1)
-        for of_pinned, is_denied in pinned
-    )
 
 
 def _certainty(memory: Memory) -> int:
@@ -223,6 +219,10 @@ def _counts_from_its_date(memory: Memory) -> bool:
     return then != later
 
 
+def _newest(conn: Connection, request: SummaryRequest, limit: int) -> list[Memory]:
+    return [memory for _, memory in memory_queries.list_memories(conn, request.scope, limit)]
+
+
 def lasting(memories: Sequence[Memory]) -> list[Memory]:
     """Return the memories that do not expire and are not pinned, which stand above every portrait."""
     return [memory for memory in memories if EXPIRES_AT not in memory.metadata and not is_pinned(memory.metadata)]
@@ -230,27 +230,21 @@ def lasting(memories: Sequence[Memory]) -> list[Memory]:
 
 # What a model writes a portrait from: the newest memories, and the last portrait that still holds.
 
-Item = Callable[[Memory], Mapping[str, Any]]
-
 
 def material(
-    conn: Connection, request: SummaryRequest, kind: str, memories: Sequence[Memory], item: Item = memory_item
+    conn: Connection, request: SummaryRequest, memories: Sequence[Memory], item: Item = memory_item
 ) -> Material:
-    """Return the memories that fit one prompt, and the last portrait of a kind of which nothing was deleted.
+    """Return the memories that fit one prompt, and the last portrait of the kind of which nothing was deleted.
 
     What is old but lasting is carried on by the last portrait, so the new one rests on what that one rests on, too.
     What has changed since is shown as it was.
     """
-    _, last = summaries.base_summary(conn, request.scope, kind)
-    zone = request.now.tzinfo
-    kept = [memory.in_zone(zone) for memory in fitting(memories)]
-    changed = corrections(conn, request.scope, last, zone)
-    corrected = [each.memory for each in changed.values()]
+    _, last = summaries.base_summary(conn, request.scope, request.kind.name)
+    kept = [memory.in_zone(request.now.tzinfo) for memory in fitting(memories)]
+    changed = corrections(conn, request, last, item)
+    corrected = [memory for memory, _ in changed.values()]
     return Material(
-        (
-            *({**item(each.memory), **each.parts} for each in changed.values()),
-            *(item(memory) for memory in kept if memory.id not in changed),
-        ),
+        (*(each for _, each in changed.values()), *(item(memory) for memory in kept if memory.id not in changed)),
         previous="" if last is None else last.text,
         sources={**({} if last is None else last.sources), **revisions((*corrected, *kept))},
         message_ids=() if last is None else last.message_ids,
@@ -289,18 +283,18 @@ facts."""
 
 
 def _profile_material(conn: Connection, request: SummaryRequest) -> Material:
-    memories = lasting(_profile_memories(conn, request, MAX_SOURCE_MEMORIES))
+    memories = lasting(_newest(conn, request, MAX_SOURCE_MEMORIES))
     name, own = _own_names(conn, request, memories)
 
     def item(memory: Memory) -> Mapping[str, Any]:
         other = _subject(own, memory)
         return {**memory_item(memory), **({"about": other} if other else {})}
 
-    return replace(material(conn, request, PROFILE.name, memories, item), name=name or "User")
+    return replace(material(conn, request, memories, item), name=name or "User")
 
 
 def _plain_profile(conn: Connection, request: SummaryRequest) -> PlainText:
-    memories = _profile_memories(conn, request, READ)
+    memories = _newest(conn, request, READ)
     return portrait(conn, request, lasting(memories), PROFILE_HEADINGS, place_of_user(conn, request, memories))
 
 
@@ -342,15 +336,9 @@ def _name_of_most(memories: Sequence[Memory]) -> str:
 def _names_told(memories: Iterable[Memory]) -> Iterator[str]:
     """Yield the names in texts such as "User is Imogen Hartley, a nurse", which also tell what the user is called."""
     for memory in memories:
-        subject = _IS_CALLED.match(memory.text)
-        rest = memory.text[subject.end() :] if subject is not None else ""
-        yield from (
-            entity.name for entity in memory.entities if entity.type == "person" and rest.startswith(entity.name)
-        )
-
-
-def _profile_memories(conn: Connection, request: SummaryRequest, limit: int) -> list[Memory]:
-    return [memory for _, memory in memory_queries.list_memories(conn, request.scope, limit)]
+        if subject := _IS_CALLED.match(memory.text):
+            people = (entity.name for entity in memory.entities if entity.type == "person")
+            yield from (name for name in people if memory.text.startswith(name, subject.end()))
 
 
 def _place_in_profile(own: Set[str], memory: Memory) -> str:
@@ -386,13 +374,7 @@ def _is_persons(name: str, text: str) -> bool:
     return " " in name or is_given_name(name) or portrait_signs.PEOPLE.count(text) > 0
 
 
-def _due(conn: Connection, request: SummaryRequest, every: int) -> Sequence[str]:
-    last = summaries.latest_summary(conn, request.scope, PROFILE.name)
-    missed = summaries.count_changes_since(conn, request.scope, last.seq if last else 0)
-    return ("",) if missed >= SLOWER * every else ()
-
-
-PROFILE = SummaryKind("profile", "profile", _profile_material, _plain_profile, due=_due, is_of_user=True)
+PROFILE = SummaryKind("profile", "profile", _profile_material, _plain_profile, due_after=SLOWER, is_of_user=True)
 
 
 # The kind `project`: what a project is, its stack, decisions, conventions and open points.
@@ -413,7 +395,7 @@ NO_PROJECT = 'the scope has no project. Pass scope={"project": its name}; get_su
 
 
 def _project_material(conn: Connection, request: SummaryRequest) -> Material:
-    return material(conn, request, PROJECT.name, _project_memories(conn, request, MAX_SOURCE_MEMORIES))
+    return material(conn, request, _project_memories(conn, request, MAX_SOURCE_MEMORIES))
 
 
 def _plain_project(conn: Connection, request: SummaryRequest) -> PlainText:
@@ -460,26 +442,18 @@ LIFE = frozenset({"identity", "health", "family", "relationship", "possession", 
 
 
 def _procedure_material(conn: Connection, request: SummaryRequest) -> Material:
-    name = memory_queries.name_of_user(conn, request.scope)
-    about = [memory for memory in _procedure_memories(conn, request) if _place_in_procedures(name, memory)][
-        :MAX_SOURCE_MEMORIES
-    ]
+    place = partial(_place_in_procedures, memory_queries.name_of_user(conn, request.scope))
+    about = [memory for memory in lasting(_newest(conn, request, READ)) if place(memory)]
 
     def item(memory: Memory) -> Mapping[str, Any]:
-        return {**memory_item(memory), "about": _place_in_procedures(name, memory)}
+        return {**memory_item(memory), "about": place(memory)}
 
-    return material(conn, request, PROCEDURES.name, about, item)
+    return material(conn, request, about[:MAX_SOURCE_MEMORIES], item)
 
 
 def _plain_procedures(conn: Connection, request: SummaryRequest) -> PlainText:
-    name = memory_queries.name_of_user(conn, request.scope)
-    return portrait(
-        conn, request, _procedure_memories(conn, request), PROCEDURE_HEADINGS, partial(_place_in_procedures, name)
-    )
-
-
-def _procedure_memories(conn: Connection, request: SummaryRequest) -> list[Memory]:
-    return lasting([memory for _, memory in memory_queries.list_memories(conn, request.scope, READ)])
+    place = partial(_place_in_procedures, memory_queries.name_of_user(conn, request.scope))
+    return portrait(conn, request, lasting(_newest(conn, request, READ)), PROCEDURE_HEADINGS, place)
 
 
 def _place_in_procedures(user_name: str, memory: Memory) -> str:
@@ -492,10 +466,7 @@ def _place_in_procedures(user_name: str, memory: Memory) -> str:
         return RULES
     if memory.role == "assistant":
         return WORKED if (heading := by_tags_and_signs(PROCEDURE_SECTIONS, memory)) == ALSO else heading
-    is_of_user = is_about_user(memory.text) or bool(
-        user_name and memory.text.startswith(user_name.split(maxsplit=1)[0])
-    )
-    is_of_people = is_of_user or any(entity.type == "person" for entity in memory.entities)
+    is_of_people = is_about(memory, user_name) or any(entity.type == "person" for entity in memory.entities)
     return "" if is_of_people else by_tags_and_signs(PROCEDURE_SECTIONS, memory).replace(ALSO, "")
 
 

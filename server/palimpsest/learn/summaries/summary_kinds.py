@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta, tzinfo
+from datetime import datetime, tzinfo
 from typing import Any
 
 from sqlalchemy import Connection
@@ -16,7 +16,6 @@ from palimpsest.learn.engine import Engine
 from palimpsest.learn.summaries.extractive import Passage, most_telling
 from palimpsest.recall.features import centred_vectors
 from palimpsest.store import memories as memory_queries
-from palimpsest.store import messages as message_queries
 from palimpsest.store import summaries
 from palimpsest.store.memories import is_pinned, pinned_memories
 from palimpsest.store.messages import ConversationSummary
@@ -43,16 +42,22 @@ MAX_MESSAGE_CHARS = 600
 
 @dataclass(frozen=True, slots=True)
 class SummaryRequest:
-    """Of which scope a summary is wanted, and when.
+    """Which summary is wanted, of which scope, and when.
 
     `argument` is what follows the colon of the kind, such as a date. `embedder` is the fingerprint of the embedder
     whose vectors the ledger has.
     """
 
+    kind: SummaryKind
     scope: Scope
     argument: str
     now: datetime
     embedder: str
+
+    @property
+    def name(self) -> str:
+        """Return the kind under which the ledger keeps the summary, such as day:2026-11-21."""
+        return f"{self.kind.name}:{self.argument}" if self.argument else self.kind.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,17 +84,6 @@ class Material:
 
 
 @dataclass(frozen=True, slots=True)
-class Correction:
-    """A memory that has changed since a summary was written that rests on it, and what its item says of that.
-
-    `was` is what the memory said before, and `until` when it ended, if it holds no longer.
-    """
-
-    memory: Memory
-    parts: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
 class PlainText:
     """The form of a summary that no model wrote. `of` says what it consists of, such as "memories"; "" if of nothing.
 
@@ -101,21 +95,18 @@ class PlainText:
     sources: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
-def no_argument(conn: Connection, request: SummaryRequest) -> str:
-    """Return the argument of a kind without one."""
-    del conn
-    return request.argument
-
-
 def changes_since(conn: Connection, request: SummaryRequest, last: Summary) -> int:
     """Return how many changes of memories in the scope a summary does not include."""
     return summaries.count_changes_since(conn, request.scope, last.seq)
 
 
-def nothing_due(conn: Connection, request: SummaryRequest, every: int) -> Sequence[str]:
-    """Return no argument: a summary of this kind is written when it is asked for."""
-    del conn, request, every
-    return ()
+def due_by_changes(conn: Connection, request: SummaryRequest, every: int) -> Sequence[str]:
+    """Return the empty argument if so many changes are not in the last summary that the background should write it."""
+    if not request.kind.due_after:
+        return ()
+    last = summaries.latest_summary(conn, request.scope, request.kind.name)
+    missed = summaries.count_changes_since(conn, request.scope, last.seq if last else 0)
+    return ("",) if missed >= request.kind.due_after * every else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +121,8 @@ class SummaryKind:
       InputError.
     - `missed` returns how much of what was said the last summary does not include.
     - `due` returns the arguments of the summaries that the background should write now; `every` is the setting
-      `summary.every`. A kind without an argument returns an empty one.
+      `summary.every`. A kind without an argument returns an empty one, after `due_after` times as many changes as the
+      setting says, or never if that is 0.
 
     With `ages` the text becomes outdated by time alone, so that a refresh always writes it again. With `keeps_plain`
     the plain form stands below the text of a model. With `has_pinned` the pinned block heads it. With `is_of_user` it
@@ -142,9 +134,10 @@ class SummaryKind:
     material: Callable[[Connection, SummaryRequest], Material]
     plain: Callable[[Connection, SummaryRequest], PlainText]
     argument: str = ""
-    resolved: Callable[[Connection, SummaryRequest], str] = no_argument
+    resolved: Callable[[Connection, SummaryRequest], str] = lambda _, request: request.argument
     missed: Callable[[Connection, SummaryRequest, Summary], int] = changes_since
-    due: Callable[[Connection, SummaryRequest, int], Sequence[str]] = nothing_due
+    due: Callable[[Connection, SummaryRequest, int], Sequence[str]] = due_by_changes
+    due_after: int = 0
     ages: bool = False
     keeps_plain: bool = False
     has_pinned: bool = True
@@ -153,10 +146,6 @@ class SummaryKind:
     def scope_of(self, scope: Scope) -> Scope:
         """Return the scope that a summary wanted in a scope is made for and kept under."""
         return scope.general if self.is_of_user else scope
-
-    def stored_as(self, argument: str) -> str:
-        """Return the kind under which the ledger keeps a summary, such as day:2026-11-21."""
-        return f"{self.name}:{argument}" if argument else self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,18 +188,24 @@ def memory_item(memory: Memory) -> Mapping[str, Any]:
     return {"text": memory.text, "date": memory.date}
 
 
-def corrections(conn: Connection, scope: Scope, last: Summary | None, zone: tzinfo | None) -> dict[str, Correction]:
-    """Return what has changed since of what a summary rests on, by the ids of the memories, with times of a zone."""
-    changed = [] if last is None else summaries.changed_behind(conn, scope, last)
-    in_its_zone = [(memory.in_zone(zone), was) for memory, was in changed]
-    return {memory.id: Correction(memory, _correction(memory, was, zone)) for memory, was in in_its_zone}
+Item = Callable[[Memory], Mapping[str, Any]]
 
 
-def _correction(memory: Memory, was: str, zone: tzinfo | None) -> Mapping[str, str]:
-    parts = {"was": was} if was != memory.text else {}
-    if memory.deleted_at is None:
-        return parts
-    return {**parts, "until": memory.until or shown_date(in_zone(memory.deleted_at, zone))}
+def corrections(
+    conn: Connection, request: SummaryRequest, last: Summary | None, item: Item = memory_item
+) -> dict[str, tuple[Memory, Mapping[str, Any]]]:
+    """Return the memories that have changed since a summary was written that rests on them, by id, with their items.
+
+    An item also says what the memory `was` before, and `until` when it held, if it holds no longer.
+    """
+    zone = request.now.tzinfo
+    changed: dict[str, tuple[Memory, Mapping[str, Any]]] = {}
+    for stored, was in [] if last is None else summaries.changed_behind(conn, request.scope, last):
+        memory, ended_at = stored.in_zone(zone), stored.deleted_at
+        before = {"was": was} if was != memory.text else {}
+        until = {} if ended_at is None else {"until": memory.until or shown_date(in_zone(ended_at, zone))}
+        changed[memory.id] = memory, {**item(memory), **before, **until}
+    return changed
 
 
 def revisions(memories: Iterable[Memory]) -> dict[str, int]:
@@ -282,21 +277,6 @@ NOT_SHOWN, MORE = " not shown.)", " more)"
 """How a line ends that says how many are left out: of a list, and of what is known about somebody."""
 
 NOTHING = "Nothing is known yet."
-
-
-def newest(conn: Connection, request: SummaryRequest, since: datetime) -> PlainText:
-    """Return what was said, happened or was talked about since a time as lines of text, within the token budget."""
-    scope, until = request.scope, request.now + timedelta(days=1)
-    found = summaries.memories_of_time(conn, scope, since, until, MAX_LISTED_MEMORIES)
-    memories = [memory for memory in holding(found, request.now) if not is_pinned(memory.metadata)]
-    conversations = message_queries.list_conversations(conn, scope, MAX_LISTED_CONVERSATIONS)
-    conversations = [conversation for conversation in conversations if conversation.ended_at >= since]
-    by_line = {dated(memory): memory for memory in memories}
-    shown = lines_within(list(by_line), MAX_LISTED_TOKENS)
-    topics = topics_of(conversations, len(conversations), request.now.tzinfo)
-    lines = [*shown, *omitted(len(by_line) - len(shown), "memory"), *topics]
-    of = named(memories=memories, conversations=topics)
-    return PlainText("\n".join(lines) or NOTHING, of, revisions(by_line[line] for line in shown))
 
 
 def held_memories(conn: Connection, request: SummaryRequest, limit: int) -> list[Memory]:

@@ -14,15 +14,8 @@ from palimpsest.core.clock import first_instant
 from palimpsest.core.errors import CallTimeError, InputError, LedgerError, ModelError, PromptError
 from palimpsest.core.models import Memory, Message, Provenance, Scope, Summary
 from palimpsest.core.protocols import LanguageModel
-from palimpsest.learn.engine import Engine
-from palimpsest.learn.summaries.digests import (
-    DAY,
-    OVERALL,
-    RECENT,
-    SESSION,
-    days_with_something_said,
-    something_said_today,
-)
+from palimpsest.learn.engine import Engine, OfMemory
+from palimpsest.learn.summaries import digests
 from palimpsest.learn.summaries.dossier import ABOUT, TIMELINE
 from palimpsest.learn.summaries.portrait import PROCEDURES, PROFILE, PROJECT
 from palimpsest.learn.summaries.summary_kinds import (
@@ -47,7 +40,7 @@ from palimpsest.store.rows import is_seen
 
 # Every kind of summary by name.
 
-KEPT_KINDS = (OVERALL, RECENT, SESSION, DAY, PROFILE, PROJECT, PROCEDURES)
+KEPT_KINDS = (digests.OVERALL, digests.RECENT, digests.SESSION, digests.DAY, PROFILE, PROJECT, PROCEDURES)
 """The kinds whose summaries are kept, and may be due."""
 
 KINDS = {kind.name: kind for kind in (*KEPT_KINDS, ABOUT, TIMELINE)}
@@ -96,8 +89,7 @@ async def get_summary(engine: Engine, scope: Scope, kind: str, *, refresh: bool,
     view, argument = kind_named(kind)
     if isinstance(view, LiveKind):
         return await view.answer(engine, scope, argument, caller)
-    asked = SummaryRequest(view.scope_of(scope), argument, engine.clock(), engine.embedder.fingerprint)
-    result = await _summary(engine, view, asked, refresh=refresh, caller=caller)
+    result = await _summary(engine, _request(engine, scope, view, argument), refresh=refresh, caller=caller)
     return await _under_pinned(engine, scope, view, result)
 
 
@@ -109,13 +101,17 @@ async def kept_summary(engine: Engine, scope: Scope, kind: str) -> SummaryResult
     view, argument = kind_named(kind)
     if isinstance(view, LiveKind):
         raise InputError(f"a text about {argument} is not kept; get_summary writes it")
-    asked = SummaryRequest(view.scope_of(scope), argument, engine.clock(), engine.embedder.fingerprint)
-    request, stored = await engine.read(lambda conn: _stored(conn, view, asked))
+    asked = _request(engine, scope, view, argument)
+    request, stored = await engine.read(lambda conn: _stored(conn, asked))
     if stored.last is None or stored.is_outdated:
-        result = await _plain(engine, view, request, "no model has written a summary that is up to date")
+        result = await _plain(engine, request, "no model has written a summary that is up to date")
     else:
-        result = await _written(engine, view, request, stored.last, stored.missed)
+        result = await _written(engine, request, stored.last, stored.missed)
     return await _under_pinned(engine, scope, view, result)
+
+
+def _request(engine: Engine, scope: Scope, view: SummaryKind, argument: str = "") -> SummaryRequest:
+    return SummaryRequest(view, view.scope_of(scope), argument, engine.clock(), engine.embedder.fingerprint)
 
 
 async def _under_pinned(engine: Engine, scope: Scope, view: SummaryKind, result: SummaryResult) -> SummaryResult:
@@ -125,31 +121,29 @@ async def _under_pinned(engine: Engine, scope: Scope, view: SummaryKind, result:
     return replace(result, text=under(block, result.text)) if block else result
 
 
-async def _summary(
-    engine: Engine, view: SummaryKind, asked: SummaryRequest, *, refresh: bool, caller: str
-) -> SummaryResult:
-    request, stored = await engine.read(lambda conn: _stored(conn, view, asked))
+async def _summary(engine: Engine, asked: SummaryRequest, *, refresh: bool, caller: str) -> SummaryResult:
+    request, stored = await engine.read(lambda conn: _stored(conn, asked))
     last = stored.last
     if engine.model is None:
         if last is not None and not stored.missed:  # written while there was a model, and nothing has changed since
-            return await _written(engine, view, request, last)
-        return await _plain(engine, view, request, "there is no language model to ask")
+            return await _written(engine, request, last)
+        return await _plain(engine, request, "there is no language model to ask")
     # A summary that may say what was deleted, replaced or reworded since is not returned again.
-    is_stale = stored.is_outdated or (refresh and (stored.missed > 0 or view.ages))
+    is_stale = stored.is_outdated or (refresh and (stored.missed > 0 or request.kind.ages))
     if last is not None and not is_stale:
-        return await _written(engine, view, request, last, stored.missed)
+        return await _written(engine, request, last, stored.missed)
     try:
-        summary = await write_summary(engine, engine.model, view, request, caller)
+        summary = await write_summary(engine, engine.model, request, caller)
     except (ModelError, PromptError) as error:
         if isinstance(error, CallTimeError) and engine.own_model is not None:
-            await _write_later(engine, request.scope, view.stored_as(request.argument))
+            await _write_later(engine, request.scope, request.name)
         if last is None or stored.is_outdated:
-            return await _plain(engine, view, request, f"the summary could not be written ({error})")
+            return await _plain(engine, request, f"the summary could not be written ({error})")
         note = f"the summary could not be refreshed: {error}"
-        return replace(await _written(engine, view, request, last, stored.missed), notes=(note,))
+        return replace(await _written(engine, request, last, stored.missed), notes=(note,))
     if summary is None:
-        return await _plain(engine, view, request, "nothing was learned yet")
-    return await _written(engine, view, request, summary)
+        return await _plain(engine, request, "nothing was learned yet")
+    return await _written(engine, request, summary)
 
 
 async def _write_later(engine: Engine, scope: Scope, kind: str) -> None:
@@ -161,31 +155,32 @@ async def _write_later(engine: Engine, scope: Scope, kind: str) -> None:
         logger.warning("the summary %s is left to nobody: %s", kind, error)
 
 
-async def write_summary(
-    engine: Engine, model: LanguageModel, view: SummaryKind, request: SummaryRequest, caller: str
-) -> Summary | None:
+async def write_summary(engine: Engine, model: LanguageModel, request: SummaryRequest, caller: str) -> Summary | None:
     """Write a new summary and return it; None if there is nothing to summarize. The argument is in full already.
 
     Raises ModelError and PromptError; the last summary is kept then.
     """
-    seq, material = await engine.run(lambda: _material(engine, view, request))
+
+    def read(conn: Connection) -> tuple[int, Material]:
+        return entries.newest_log_number(conn), request.kind.material(conn, request)
+
+    seq, material = await engine.read(read)
     if material.is_empty:
         return None
-    prompt, kind, text = engine.prompts.get(view.prompt), view.stored_as(request.argument), material.previous
+    prompt, text = engine.prompts.get(request.kind.prompt), material.previous
     await engine.report_progress(f"asking the model for the summary of {len(material.memories)} memories")
     for memories in _batches(material):
-        messages, now = material.messages, request.now
         text = await summarize(
             model,
             prompt,
-            kind=kind,
+            kind=request.name,
             previous=text,
             memories=memories,
-            messages=messages,
+            messages=material.messages,
             name=material.name,
-            now=now,
+            now=request.now,
         )
-    summary = Summary(request.scope, kind, text, seq, request.now, material.sources, material.message_ids)
+    summary = Summary(request.scope, request.name, text, seq, request.now, material.sources, material.message_ids)
     provenance = Provenance("summarize", model.name, prompt.fingerprint, caller)
     await engine.write(lambda: engine.ledger.apply(Write(request.scope, provenance, summary=summary)))
     return summary
@@ -193,8 +188,8 @@ async def write_summary(
 
 async def last_days(engine: Engine, scope: Scope, number: int) -> list[str]:
     """Return the kinds of the summaries of the last days on which something was said, the last day first."""
-    days = await engine.read(lambda conn: days_with_something_said(conn, scope, engine.clock()))
-    return [DAY.stored_as(day) for day in days[:number]]
+    days = await engine.read(lambda conn: digests.days_with_something_said(conn, scope, engine.clock()))
+    return [f"{digests.DAY.name}:{day}" for day in days[:number]]
 
 
 async def missed_changes(engine: Engine, scope: Scope, kind: str) -> int:
@@ -202,46 +197,36 @@ async def missed_changes(engine: Engine, scope: Scope, kind: str) -> int:
     view, argument = kind_named(kind)
     if isinstance(view, LiveKind):
         return 0
-    request = SummaryRequest(view.scope_of(scope), argument, engine.clock(), engine.embedder.fingerprint)
-    _, stored = await engine.read(lambda conn: _stored(conn, view, request))
-    return stored.missed
+    request = _request(engine, scope, view, argument)
+    return (await engine.read(lambda conn: _stored(conn, request)))[1].missed
 
 
-def _stored(conn: Connection, view: SummaryKind, asked: SummaryRequest) -> tuple[SummaryRequest, _Stored]:
+def _stored(conn: Connection, asked: SummaryRequest) -> tuple[SummaryRequest, _Stored]:
     """Return the request with its argument in full, and what the ledger has of the summary."""
-    request = replace(asked, argument=view.resolved(conn, asked))
-    kind = view.stored_as(request.argument)
-    last = summaries.latest_summary(conn, request.scope, kind)
+    request = replace(asked, argument=asked.kind.resolved(conn, asked))
+    last = summaries.latest_summary(conn, request.scope, request.name)
     if last is None:
         return request, _Stored(None, summaries.count_changes_since(conn, request.scope, 0), is_outdated=False)
-    is_outdated = summaries.current_summary(conn, request.scope, kind) is None
-    return request, _Stored(last, view.missed(conn, request, last), is_outdated)
+    is_outdated = summaries.current_summary(conn, request.scope, request.name) is None
+    return request, _Stored(last, request.kind.missed(conn, request, last), is_outdated)
 
 
-async def _written(
-    engine: Engine, view: SummaryKind, request: SummaryRequest, summary: Summary, missed: int = 0
-) -> SummaryResult:
+async def _written(engine: Engine, request: SummaryRequest, summary: Summary, missed: int = 0) -> SummaryResult:
     """Return a summary that a model wrote."""
     text = summary.text
-    if view.keeps_plain:
-        plain = await engine.read(lambda conn: view.plain(conn, request))
+    if request.kind.keeps_plain:
+        plain = await engine.read(lambda conn: request.kind.plain(conn, request))
         text = f"{text}\n{plain.text}" if plain.of == "memories" else text
     sources = summary.sources or await engine.read(lambda conn: summaries.behind(conn, request.scope, summary.kind)[0])
     return SummaryResult(text, summary.kind, missed, sources=tuple(sources), is_cut=is_cut(text))
 
 
-async def _plain(engine: Engine, view: SummaryKind, request: SummaryRequest, reason: str) -> SummaryResult:
+async def _plain(engine: Engine, request: SummaryRequest, reason: str) -> SummaryResult:
     """Return the form of a summary without a model, and why it is that."""
-    plain = await engine.read(lambda conn: view.plain(conn, request))
+    plain = await engine.read(lambda conn: request.kind.plain(conn, request))
     notes = (f"{reason}: these are the {plain.of} themselves",) if plain.of else ()
-    kind, sources = view.stored_as(request.argument), tuple(plain.sources)
-    return SummaryResult(plain.text, kind, 0, notes, sources=sources, is_plain=True, is_cut=is_cut(plain.text))
-
-
-def _material(engine: Engine, view: SummaryKind, request: SummaryRequest) -> tuple[int, Material]:
-    """Return the end of the index log, and what the summary is made from."""
-    with engine.ledger.read() as conn:
-        return entries.newest_log_number(conn), view.material(conn, request)
+    sources, cut = tuple(plain.sources), is_cut(plain.text)
+    return SummaryResult(plain.text, request.name, 0, notes, sources=sources, is_plain=True, is_cut=cut)
 
 
 def _batches(material: Material) -> Iterator[Sequence[Mapping[str, Any]]]:
@@ -278,22 +263,21 @@ async def summarize_due(engine: Engine, model: LanguageModel, job: Job) -> JobEn
     for kind in job.payload.get(ASKED_KINDS, ()):
         view, argument = kind_named(kind)
         if isinstance(view, SummaryKind) and await missed_changes(engine, job.scope, kind):
-            request = SummaryRequest(job.scope, argument, engine.clock(), engine.embedder.fingerprint)
-            await write_summary(engine, model, view, request, CALLER)
-    for view in (DAY, *(view for view in KEPT_KINDS if view is not DAY)):  # the others are made of days
+            await write_summary(engine, model, _request(engine, job.scope, view, argument), CALLER)
+    for view in (digests.DAY, *(view for view in KEPT_KINDS if view is not digests.DAY)):  # the others are made of days
         for request in await due(engine, job.scope, view):
             if written == MAX_SUMMARIES:
                 return JobEnd(is_unfinished=True)
-            await write_summary(engine, model, view, request, CALLER)
+            await write_summary(engine, model, request, CALLER)
             written += 1
     now = engine.clock()
-    was_said = await engine.read(lambda conn: something_said_today(conn, job.scope, now))
+    was_said = await engine.read(lambda conn: digests.something_said_today(conn, job.scope, now))
     return JobEnd(again_at=_tonight(now) if was_said else None)
 
 
 async def due(engine: Engine, scope: Scope, view: SummaryKind) -> list[SummaryRequest]:
     """Return the summaries of a kind that should be written now."""
-    request = SummaryRequest(view.scope_of(scope), "", engine.clock(), engine.embedder.fingerprint)
+    request = _request(engine, scope, view)
     arguments = await engine.read(lambda conn: view.due(conn, request, engine.summary_every))
     return [replace(request, argument=argument) for argument in arguments]
 
@@ -353,18 +337,15 @@ class KeptSummary:
     messages: Sequence[Message]
 
 
-class Summaries:
+class Summaries(OfMemory):
     """The summaries of an open memory. Every method raises PalimpsestError."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
 
     async def kept(self, scope: Scope, kind: str, limit: int) -> KeptSummary:
         """Return a summary as it is kept, or its form without a model. Raises InputError for an unknown kind."""
-        result = await kept_summary(self._engine, scope, kind)
+        result = await kept_summary(self.engine, scope, kind)
         view, _ = kind_named(result.kind)
         own = view.scope_of(scope) if isinstance(view, SummaryKind) else scope
-        return await self._engine.read(lambda conn: _with_sources(conn, scope, own, result, limit))
+        return await self.engine.read(lambda conn: _with_sources(conn, scope, own, result, limit))
 
 
 def _with_sources(conn: Connection, scope: Scope, own: Scope, result: SummaryResult, limit: int) -> KeptSummary:
