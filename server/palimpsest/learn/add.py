@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, tzinfo
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import anyio
 from sqlalchemy import Connection
@@ -59,7 +59,7 @@ from palimpsest.store import entries, summaries
 from palimpsest.store import memories as memory_queries
 from palimpsest.store import messages as message_queries
 from palimpsest.store.apply import Write
-from palimpsest.store.jobs import CONTEXT, MESSAGES, STAYS, JobRequest, LearnLater
+from palimpsest.store.jobs import MESSAGES, JobRequest, learning_payload
 from palimpsest.text.dates.date_finder import dates_in, resolved_dates
 from palimpsest.text.dates.date_spans import day_or_days
 from palimpsest.text.display import counted, shorten
@@ -412,11 +412,10 @@ async def _learn_later(engine: Engine, lesson: Lesson) -> bool:
     if engine.own_model is None:
         return False
     ids = [message.id for message in lesson.messages]
-    payload: dict[str, Any] = {MESSAGES: ids, CONTEXT: list(lesson.context), "caller": lesson.caller}
-    if lesson.stays_in_project:
-        payload[STAYS] = True
+    what = learning_payload(lesson.context, lesson.caller, stays_in_project=lesson.stays_in_project)
+    request = JobRequest("learn", payload={MESSAGES: ids, **what})
     try:
-        await engine.write(partial(engine.ledger.queue_job, lesson.scope, JobRequest("learn", payload=payload)))
+        await engine.write(partial(engine.ledger.queue_job, lesson.scope, request))
     except LedgerError as error:
         logger.warning("messages that were not learned from are left to nobody: %s", error)
         return False
@@ -519,7 +518,8 @@ async def add_messages(
     vectors, embedding_notes = await embed_texts(engine, [message.content for message in sanitized.messages])
     provenance = Provenance("keep", caller=caller)
     learns_later = engine.learns_later and infer is not False
-    later = LearnLater(tuple(sanitized.context), caller, stays_in_project) if learns_later else None
+    what = learning_payload(sanitized.context, caller, stays_in_project=stays_in_project)
+    later = what if learns_later else None
     fingerprint = engine.embedder.fingerprint
     write = Write(scope, provenance, sanitized.messages, vectors=vectors, embedder=fingerprint, learn_later=later)
     applied = await apply_write(engine, write)
