@@ -50,7 +50,7 @@ WRITES = {
     jobs: "enqueue enqueue_all insert_job queue_enrichment queue_session begin_call end_call erase move replace_owner "
     "take progress finish interrupt postpone retry mark_reported",
     summaries: "put store erase_of",
-    entries: "set_meta",
+    entries: "set_meta begin_epoch",
 }
 """The functions that are no queries."""
 

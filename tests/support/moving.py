@@ -136,8 +136,8 @@ def digests(place: Address, *, without: tuple[str, ...] = ()) -> Mapping[str, st
     }
 
 
-def _plain(row: tuple[Any, ...]) -> list[Any]:
-    return [int(value) if isinstance(value, bool) else value for value in row]
+def _plain(row: Mapping[str, Any]) -> list[Any]:
+    return [int(value) if isinstance(value, bool) else value for value in row.values()]
 
 
 def _argument(place: Address) -> str:

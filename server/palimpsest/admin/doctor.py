@@ -211,7 +211,7 @@ def _disk_finding(settings: Settings, ledger: Ledger) -> Finding:
 
 def _jobs_finding(settings: Settings, ledger: Ledger, clock: Clock) -> Finding:
     with ledger.read() as conn:
-        states = job_queries.count_states(conn, clock() + MAX_DELAY)
+        states = job_queries.count_unfinished(conn, clock() + MAX_DELAY)
         use = job_queries.model_use(conn, clock())
     waiting = sum(number for (_, state), number in states.items() if state == "waiting")
     failed = sum(number for (_, state), number in states.items() if state == "failed")

@@ -12,7 +12,6 @@ from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, tzinfo
 from functools import partial
-from typing import Any
 
 import anyio
 from sqlalchemy import Connection
@@ -47,7 +46,7 @@ from palimpsest.store import entries, summaries
 from palimpsest.store import memories as memory_queries
 from palimpsest.store import messages as message_queries
 from palimpsest.store.apply import Write
-from palimpsest.store.jobs import CONTEXT, MESSAGES, STAYS, JobRequest, LearnLater
+from palimpsest.store.jobs import MESSAGES, JobRequest, learning_payload
 from palimpsest.text.dates.date_finder import dates_in, resolved_dates
 from palimpsest.text.dates.date_spans import day_or_days
 from palimpsest.text.display import counted, shorten
@@ -374,11 +373,10 @@ async def _learn_later(engine: Engine, lesson: Lesson) -> bool:
     if engine.own_model is None:
         return False
     ids = [message.id for message in lesson.messages]
-    payload: dict[str, Any] = {MESSAGES: ids, CONTEXT: list(lesson.context), "caller": lesson.caller}
-    if lesson.stays_in_project:
-        payload[STAYS] = True
+    what = learning_payload(lesson.context, lesson.caller, stays_in_project=lesson.stays_in_project)
+    request = JobRequest("learn", payload={MESSAGES: ids, **what})
     try:
-        await engine.write(partial(engine.ledger.queue_job, lesson.scope, JobRequest("learn", payload=payload)))
+        await engine.write(partial(engine.ledger.queue_job, lesson.scope, request))
     except errors.LedgerError as error:
         logger.warning("messages that were not learned from are left to nobody: %s", error)
         return False
@@ -474,8 +472,8 @@ async def add_messages(
     vectors, embedding_notes = await embed_texts(engine, [message.content for message in sanitized.messages])
     provenance = Provenance("keep", caller=caller)
     learns_later = engine.learns_later and infer is not False
-    later = LearnLater(tuple(sanitized.context), caller, stays_in_project) if learns_later else None
-    write = Write(scope, provenance, sanitized.messages, vectors=vectors, learn_later=later)
+    what = learning_payload(sanitized.context, caller, stays_in_project=stays_in_project)
+    write = Write(scope, provenance, sanitized.messages, vectors=vectors, learn_later=what if learns_later else None)
     applied = await apply_write(engine, write)
     notes = [*sanitized.notes, *embedding_notes, *applied.notes]
     if not applied.new_message_ids:
@@ -493,7 +491,7 @@ async def add_messages(
     ]
     if infer is False or not new:
         return await _with_requests(engine, kept, new)
-    if later is not None:
+    if learns_later:
         return replace(kept, notes=(*kept.notes, LEARNING), is_learning=True)
     if engine.model is None:
         note = (

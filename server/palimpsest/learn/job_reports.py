@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -28,8 +28,8 @@ from palimpsest.text.intents import FORGOTTEN, QUESTION
 def in_words(use: ModelUse, settings: Settings) -> str:
     """Return how much of the limits of today was used, and for what kinds of jobs."""
     background, made = settings.background, use.budgeted
-    by_kind = {kind: total(stages) for kind, stages in use.today.items()}
-    captured = total(use.today.get("capture", {})).calls
+    by_kind = {kind: total(stages.values()) for kind, stages in use.today.items()}
+    captured = use.captured_calls
     parts = [
         f"today (UTC) {made.calls} of {counted(background.calls_per_day, 'call')} and {made.tokens:,} of "
         f"{background.tokens_per_day:,} tokens for summaries, links, gists and hints",
@@ -42,8 +42,8 @@ def in_words(use: ModelUse, settings: Settings) -> str:
 def as_values(use: ModelUse, settings: Settings) -> dict[str, Any]:
     """Return the limits, what was used today by kind of job, and what was ever used by kind and prompt."""
     limits = {"captured_calls_per_day": settings.learn.captured_calls_per_day, **settings.background.model_dump()}
-    today = {kind: asdict(total(stages)) for kind, stages in use.today.items()}
-    ever = {kind: {stage: asdict(each) for stage, each in stages.items()} for kind, stages in use.ever.items()}
+    today = {kind: total(stages.values())._asdict() for kind, stages in use.today.items()}
+    ever = {kind: {stage: each._asdict() for stage, each in stages.items()} for kind, stages in use.ever.items()}
     return {"day": use.day, "limits": limits, "today": today, "ever": ever}
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, and_, exists, func, insert, select, update
+from sqlalchemy import Connection, and_, exists, select, update
 
 from palimpsest.core.clock import iso
 from palimpsest.core.errors import InputError, StaleDecisionError
@@ -39,13 +39,11 @@ from palimpsest.store import messages as message_queries
 from palimpsest.store import summaries as summary_queries
 from palimpsest.store.database import FullText
 from palimpsest.store.documents import Gist, PagesRead
-from palimpsest.store.entries import meta_value
 from palimpsest.store.graph import entity_edits
-from palimpsest.store.jobs import CONTEXT, MESSAGES, STAYS, JobRequest, LearnLater, enqueue, enqueue_all
-from palimpsest.store.projects import current_name
-from palimpsest.store.purge import ERASED_AT
-from palimpsest.store.rows import among, is_living, is_scope, scope_values
-from palimpsest.store.schema import index_log, memories, messages, summaries
+from palimpsest.store.jobs import MESSAGES, JobRequest, enqueue, enqueue_all
+from palimpsest.store.projects import current_scope
+from palimpsest.store.rows import among, is_living
+from palimpsest.store.schema import index_log, memories, messages
 from palimpsest.store.transaction import Transaction, next_edit_number
 from palimpsest.store.writes import Conversation, find, find_newest
 from palimpsest.text.display import counted
@@ -63,8 +61,8 @@ class Write:
     memories that the decisions were made on, and `based_on` the newest number of the index log at that time.
     `conversation` is the one that all of `messages` belong to, if a client says so. With `edit` the write goes on with
     the edit of that number, so that one undo takes back what took several transactions.
-    `learned_from` are the ids of the messages that the decisions were drawn from. With `learn_later` a job learns from
-    those of `messages` that no facts were extracted from yet; `later` is other work that is queued with the write.
+    `learned_from` are the ids of the messages that the decisions were drawn from. With `learn_later`, a payload, a job
+    learns from those of `messages` that no facts were extracted from yet; `later` is other work that is queued.
     `entity_edits` are carried out after the decisions. `annotations` are what the background found out about memories.
     `gists` are those of pages, by the ids of these, and `pages_read` the pages that the new ones take the place of.
     With `forgets_name` the user's name goes with the memories that told it; else another one tells it from then on.
@@ -82,7 +80,7 @@ class Write:
     read: Mapping[str, int] = field(default_factory=dict[str, int])
     based_on: int | None = None
     learned_from: tuple[str, ...] = ()
-    learn_later: LearnLater | None = None
+    learn_later: Mapping[str, Any] | None = None
     later: tuple[JobRequest, ...] = ()
     summary: Summary | None = None
     entity_edits: tuple[EntityEdit, ...] = ()
@@ -114,7 +112,7 @@ def apply(conn: Connection, full_text: FullText, write: Write, now: datetime, ma
     unlearned = frozenset(message_queries.awaiting_extraction(conn, [message.id for message in stored]))
     if write.learn_later is not None and unlearned:
         ids = [message.id for message in stored if message.id in unlearned]
-        _learn_later(conn, write.scope, ids, write.learn_later, now)
+        enqueue(conn, "learn", write.scope, {MESSAGES: ids, **write.learn_later}, now)
     outcomes = [outcome for decision in write.decisions for outcome in _carry_out(tx, decision)]
     for edit_of_entities in write.entity_edits:
         entity_edits.carry_out(tx, edit_of_entities)
@@ -135,7 +133,7 @@ def apply(conn: Connection, full_text: FullText, write: Write, now: datetime, ma
         touched.annotated, touched.memories = touched.memories, set()
     contextual_keys.index(conn, full_text, touched, now)
     if write.summary is not None and write.summary.scope.with_general:  # the others see less than the scope says
-        _store_summary(conn, write.summary, write.provenance)
+        summary_queries.put(conn, write.summary, write.provenance)
     if write.erases_recalls:
         usage.erase_of_scope(conn, write.scope)
     notes = (*notes, *tx.entity_edits, *tx.notes, *on_pinned)
@@ -147,11 +145,11 @@ def _in_current_project(conn: Connection, write: Write) -> Write:
 
     A summary of the old project is left out, because the other one may hold more.
     """
-    project = current_name(conn, write.scope.user_id, write.scope.project)
-    if project == write.scope.project:
+    scope = current_scope(conn, write.scope)
+    if scope == write.scope:
         return write
-    moved = tuple(replace(message, scope=replace(message.scope, project=project)) for message in write.messages)
-    return replace(write, scope=replace(write.scope, project=project), messages=moved, summary=None)
+    moved = (replace(message, scope=replace(message.scope, project=scope.project)) for message in write.messages)
+    return replace(write, scope=scope, messages=tuple(moved), summary=None)
 
 
 def _clock_notes(conn: Connection, now: datetime) -> tuple[str, ...]:
@@ -214,22 +212,12 @@ def _mark_learned(conn: Connection, message_ids: tuple[str, ...]) -> None:
         raise StaleDecisionError("another call has learned from these messages, or they were deleted")
 
 
-def _learn_later(
-    conn: Connection, scope: Scope, message_ids: Sequence[str], request: LearnLater, now: datetime
-) -> None:
-    """Queue a job that learns from messages."""
-    payload: dict[str, Any] = {MESSAGES: list(message_ids), CONTEXT: list(request.context), "caller": request.caller}
-    if request.stays_in_project:
-        payload[STAYS] = True
-    enqueue(conn, "learn", scope, payload, now)
-
-
 def _expire_later(conn: Connection, outcomes: Sequence[Outcome], now: datetime) -> None:
     """Queue a job that closes the memories of a write that end at a time."""
     for memory in (outcome.memory for outcome in outcomes):
         end = end_of(memory.metadata, now.tzinfo or UTC)
         if end is not None and memory.deleted_at is None:
-            enqueue(conn, "expire", memory.scope, {}, now, due_at=end)
+            enqueue(conn, "expire", memory.scope, {}, now, end)
 
 
 def _carry_out(tx: Transaction, decision: Decision) -> list[Outcome]:
@@ -268,23 +256,3 @@ def _required(fact: Fact | None) -> Fact:
     if fact is None:
         raise ValueError("ADD and UPDATE need a fact")
     return fact
-
-
-def _store_summary(conn: Connection, summary: Summary, provenance: Provenance) -> None:
-    newest = conn.execute(
-        select(func.max(summaries.c.seq)).where(is_scope(summaries, summary.scope), summaries.c.kind == summary.kind)
-    ).scalar_one_or_none()
-    erased = meta_value(conn, ERASED_AT)
-    if (newest is not None and newest > summary.seq) or int(erased or 0) > summary.seq:
-        return  # another process has stored a newer summary, or erased rows that this one may quote
-    values = {
-        **scope_values(summary.scope),
-        "kind": summary.kind,
-        "text": summary.text,
-        "seq": summary.seq,
-        "model": provenance.model,
-        "prompt": provenance.prompt,
-        "created_at": summary.created_at,
-    }
-    summary_id = conn.execute(insert(summaries).returning(summaries.c.id), values).scalar_one()
-    summary_queries.put(conn, summary_id, summary)

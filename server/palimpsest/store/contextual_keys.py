@@ -11,12 +11,13 @@ import numpy as np
 import numpy.typing as npt
 from sqlalchemy import Connection, Row, ScalarSelect, Table, and_, bindparam, insert, null, select, update
 
-from palimpsest.core.models import PAGE, Kind, Scope, key_text
+from palimpsest.core.models import PAGE, Kind, key_text
 from palimpsest.core.protocols import Vector
 from palimpsest.store import documents
 from palimpsest.store.database import FullText, FullTextRow
-from palimpsest.store.rows import Query, batched, listed, packed, unpacked, unpacked_key
-from palimpsest.store.schema import index_log, means, memories, memory_sources, messages, vectors
+from palimpsest.store.documents import EmbeddedText
+from palimpsest.store.rows import Query, batched, listed, packed, to_scope, unpacked, unpacked_key
+from palimpsest.store.schema import IS_MEMORY, IS_MESSAGE, index_log, means, memories, memory_sources, messages, vectors
 from palimpsest.text.tokenizer import search_tokens
 
 # Contextual keys: what an entry is searched by, its own text and its context.
@@ -72,15 +73,6 @@ class Entry:
     key: Key | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Text:
-    """A text of a context, and its vector with the embedder that made it."""
-
-    text: str
-    embedder: str
-    vector: Vector | None
-
-
 def combined(own: Vector, around: Sequence[tuple[float, Vector]]) -> Vector:
     """Return the unit vector of own + Σ weight · vector. All vectors have the shape (dims,)."""
     total = own.astype(np.float64)
@@ -98,17 +90,16 @@ def keyed_entries(conn: Connection, kind: Kind, owner_ids: Sequence[str]) -> Ite
 
 def neighbour_ids(conn: Connection, message_ids: Sequence[str]) -> set[str]:
     """Return the ids of the messages just before and after the given ones in their sessions."""
-    return {
-        neighbour
-        for _, *neighbours in conn.execute(_NEIGHBOURS, {"ids": message_ids})
-        for neighbour in neighbours
-        if neighbour
-    }
+    return {neighbour for both in _neighbour_ids(conn, message_ids).values() for neighbour in both}
+
+
+def _neighbour_ids(conn: Connection, message_ids: Sequence[str]) -> dict[str, list[str]]:
+    rows = conn.execute(_NEIGHBOURS, {"ids": message_ids})
+    return {owner: [neighbour for neighbour in both if neighbour] for owner, *both in rows}
 
 
 def _message_entries(conn: Connection, ids: Sequence[str]) -> Iterator[Entry]:
-    rows = conn.execute(_NEIGHBOURS, {"ids": ids}).all()
-    neighbour_ids_of = {owner: [neighbour for neighbour in both if neighbour] for owner, *both in rows}
+    neighbour_ids_of = _neighbour_ids(conn, ids)
     all_neighbours = [neighbour for both in neighbour_ids_of.values() for neighbour in both]
     neighbours_rows = conn.execute(_TEXTS, {"ids": all_neighbours}).all()
     said_at = {row.id: row.said_at for row in neighbours_rows}
@@ -124,7 +115,7 @@ def _message_entries(conn: Connection, ids: Sequence[str]) -> Iterator[Entry]:
         near = (name for name in neighbour_ids_of[row.id] if abs(said_at[name] - row.said_at) <= NEIGHBOUR_GAP)
         neighbours = [texts[neighbour] for neighbour in near if neighbour in texts]
         cited = facts.get(row.id, [])[:MAX_CONTEXT_TEXTS]
-        gist = [_Text(*told[row.id])] if row.id in told else []
+        gist = [told[row.id]] if row.id in told else []
         # The pages beside a page are long and have too many words to tell it from others.
         around = [] if row.role == PAGE else _all_tokens(neighbours)
         words = (search_tokens(f"{row.name}: {row.content}"), around, _all_tokens([*gist, *cited]))
@@ -148,32 +139,27 @@ def _memory_entries(conn: Connection, ids: Sequence[str]) -> Iterator[Entry]:
 def _keyed_entry(
     row: Row[Any],
     words: tuple[Sequence[str], Sequence[str], Sequence[str]] | None,
-    around: Sequence[tuple[float, Sequence[_Text]]] = (),
+    around: Sequence[tuple[float, Sequence[EmbeddedText]]] = (),
 ) -> Entry:
     key = None
     if words is not None:
-        scope = Scope(row.user_id, row.project, row.agent_id, row.run_id)
-        key = Key(FullTextRow(row.entry_seq, scope, *words), _blob(row.vector, row.embedder, around))
+        key = Key(FullTextRow(row.entry_seq, to_scope(row), *words), _blob(row.vector, row.embedder, around))
     return Entry(row.entry_seq, row.user_id, row.id, row.live, row.embedder, row.vector, row.key, key)
 
 
-def _texts(conn: Connection, kind: Kind, rows: Iterable[Row[Any]]) -> dict[str, _Text]:
+def _texts(conn: Connection, kind: Kind, rows: Iterable[Row[Any]]) -> dict[str, EmbeddedText]:
     """Return the texts of rows with `id`, `text` and perhaps `name`, with their vectors, by id."""
     row_of = {row.id: row for row in rows}
     stored = conn.execute(_VECTORS, {"kind": kind, "ids": list(row_of)})
     vector_of = {owner: (embedder, unpacked(blob)) for owner, embedder, blob in stored}
+    said = {owner: f"{row.name}: {row.text}" if row.name else row.text for owner, row in row_of.items()}
     return {
-        owner: _Text(_with_name(row)[:MAX_CONTEXT_CHARS], *vector_of.get(owner, ("", None)))
-        for owner, row in row_of.items()
+        owner: EmbeddedText(text[:MAX_CONTEXT_CHARS], *vector_of.get(owner, ("", None))) for owner, text in said.items()
     }
 
 
-def _with_name(row: Row[Any]) -> str:
-    return f"{row.name}: {row.text}" if row.name else str(row.text)
-
-
-def _grouped(rows: Iterable[Row[Any]], texts: Mapping[str, _Text]) -> dict[str, list[_Text]]:
-    grouped: dict[str, list[_Text]] = {}
+def _grouped(rows: Iterable[Row[Any]], texts: Mapping[str, EmbeddedText]) -> dict[str, list[EmbeddedText]]:
+    grouped: dict[str, list[EmbeddedText]] = {}
     for row in rows:
         grouped.setdefault(row.owner_id, []).append(texts[row.id])
     return grouped
@@ -190,42 +176,20 @@ def _nearest(*, after: bool) -> ScalarSelect[str]:
 
 
 _OF_ENTRY = (vectors.c.seq.label("entry_seq"), vectors.c.live, vectors.c.embedder, vectors.c.vector, vectors.c.key)
-_NEIGHBOURS: Query = select(messages.c.id, _nearest(after=False), _nearest(after=True)).where(
-    messages.c.id.in_(listed("ids"))
-)
-_TEXTS: Query = select(messages.c.id, messages.c.name, messages.c.content.label("text"), messages.c.said_at).where(
-    messages.c.id.in_(listed("ids"))
-)
-_MESSAGES: Query = (
-    select(messages, *_OF_ENTRY)
-    .join(vectors, and_(vectors.c.kind == "message", vectors.c.owner_id == messages.c.id))
-    .where(messages.c.id.in_(listed("ids")))
-    .order_by(messages.c.id)
-)
-_MEMORIES: Query = (
-    select(memories, *_OF_ENTRY)
-    .join(vectors, and_(vectors.c.kind == "memory", vectors.c.owner_id == memories.c.id))
-    .where(memories.c.id.in_(listed("ids")))
-    .order_by(memories.c.id)
-)
+_CONTENT = messages.c.content.label("text")
+_ARE_MESSAGES, _ARE_MEMORIES = (table.c.id.in_(listed("ids")) for table in (messages, memories))
+_NEIGHBOURS: Query = select(messages.c.id, _nearest(after=False), _nearest(after=True)).where(_ARE_MESSAGES)
+_TEXTS: Query = select(messages.c.id, messages.c.name, _CONTENT, messages.c.said_at).where(_ARE_MESSAGES)
+_MESSAGES: Query = select(messages, *_OF_ENTRY).join(vectors, IS_MESSAGE).where(_ARE_MESSAGES).order_by(messages.c.id)
+_MEMORIES: Query = select(memories, *_OF_ENTRY).join(vectors, IS_MEMORY).where(_ARE_MEMORIES).order_by(memories.c.id)
 _FACTS: Query = (
-    select(
-        memory_sources.c.message_id.label("owner_id"),
-        memories.c.id,
-        memories.c.text,
-        null().label("name"),
-    )
+    select(memory_sources.c.message_id.label("owner_id"), memories.c.id, memories.c.text, null().label("name"))
     .join(memory_sources, memory_sources.c.memory_id == memories.c.id)
     .where(memory_sources.c.message_id.in_(listed("ids")), memories.c.deleted_at.is_(None))
     .order_by(memories.c.seq.desc())
 )
 _SOURCES: Query = (
-    select(
-        memory_sources.c.memory_id.label("owner_id"),
-        messages.c.id,
-        messages.c.name,
-        messages.c.content.label("text"),
-    )
+    select(memory_sources.c.memory_id.label("owner_id"), messages.c.id, messages.c.name, _CONTENT)
     .join(memory_sources, memory_sources.c.message_id == messages.c.id)
     .where(memory_sources.c.memory_id.in_(listed("ids")), messages.c.deleted_at.is_(None))
     .order_by(messages.c.seq)
@@ -235,19 +199,15 @@ _VECTORS: Query = select(vectors.c.owner_id, vectors.c.embedder, vectors.c.vecto
 )
 
 
-def _all_tokens(texts: Sequence[_Text]) -> list[str]:
+def _all_tokens(texts: Sequence[EmbeddedText]) -> list[str]:
     return [token for text in texts for token in search_tokens(text.text)]
 
 
-def _blob(own: bytes | None, embedder: str, around: Sequence[tuple[float, Sequence[_Text]]]) -> bytes | None:
+def _blob(own: bytes | None, embedder: str, around: Sequence[tuple[float, Sequence[EmbeddedText]]]) -> bytes | None:
     if own is None:
         return None
-    comparable = [
-        (weight, text.vector)
-        for weight, texts in around
-        for text in texts
-        if text.vector is not None and text.embedder == embedder
-    ]
+    texts = [(weight, text) for weight, weighted in around for text in weighted if text.embedder == embedder]
+    comparable = [(weight, text.vector) for weight, text in texts if text.vector is not None]
     return packed(combined(unpacked(own), comparable)) if comparable else b""
 
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -20,7 +19,6 @@ from palimpsest.core.errors import InputError, LedgerError
 from palimpsest.core.protocols import Progress
 from palimpsest.store import contextual_keys, entries, schema
 from palimpsest.store.database import Database
-from palimpsest.store.purge import ERASED_AT
 from palimpsest.store.rows import StoredJson, UtcTime
 from palimpsest.store.schema import HEAD, index_log, vectors
 from palimpsest.store.sqlite.ledger_files import Backups
@@ -29,10 +27,10 @@ from palimpsest.store.upgrade import UNFINISHED, create_tables, revision_in, sto
 
 # All tables of a ledger, and their rows in a form that is the same in every database.
 #
-# A row is a tuple of texts, numbers, bytes and None. Times and JSON are the very texts that are stored, so nothing
+# A row has texts, numbers, bytes and None, by column. Times and JSON are the very texts that are stored, so nothing
 # is rounded or ordered anew on the way.
 
-StoredRow: TypeAlias = tuple[Any, ...]
+StoredRow: TypeAlias = dict[str, Any]
 Key: TypeAlias = tuple[Any, ...]
 """The primary key of a row."""
 
@@ -69,32 +67,23 @@ class TableRows:
         query = sa.select(*map(_as_text, self.table.columns)).order_by(*self.table.primary_key).limit(limit)
         query = query if after is None else query.where(key > after)
         query = query if upto is None else query.where(key <= upto)
-        return [tuple(row) for row in conn.execute(query)]
+        return [{**row} for row in conn.execute(query).mappings()]
 
     def key(self, row: StoredRow) -> Key:
         """Return the primary key of a row."""
-        return tuple(row[place] for place in self._key_places)
-
-    def by_name(self, row: StoredRow) -> dict[str, Any]:
-        """Return the values of a row by the names of their columns."""
-        return dict(zip(self.table.columns.keys(), row, strict=True))
+        return tuple(row[column.name] for column in self.table.primary_key)
 
     def put(self, conn: sa.Connection, rows: Sequence[StoredRow]) -> None:
         """Store new rows."""
         if rows:
-            conn.execute(sa.insert(self.table), [self.by_name(row) for row in rows])
+            conn.execute(sa.insert(self.table), rows)
 
     def delete(self, conn: sa.Connection, keys: Sequence[Key]) -> None:
         """Delete the rows with these keys."""
-        columns = [*self.table.primary_key]
-        is_row = [column == sa.bindparam(f"key_{place}") for place, column in enumerate(columns)]
+        names = [f"key_{column.name}" for column in self.table.primary_key]
+        is_row = (column == sa.bindparam(name) for column, name in zip(self.table.primary_key, names, strict=True))
         if keys:
-            values = [{f"key_{place}": value for place, value in enumerate(key)} for key in keys]
-            conn.execute(sa.delete(self.table).where(*is_row), values)
-
-    @cached_property
-    def _key_places(self) -> tuple[int, ...]:
-        return tuple(place for place, column in enumerate(self.table.columns) if column.primary_key)
+            conn.execute(sa.delete(self.table).where(*is_row), [dict(zip(names, key, strict=True)) for key in keys])
 
 
 def _as_text(column: sa.Column[Any]) -> sa.ColumnElement[Any]:
@@ -119,22 +108,16 @@ class TooSlowError(Exception):
     """The rows could not be compared in the time given."""
 
 
-@dataclass(frozen=True, slots=True)
-class Compared:
-    """The number of rows of each table that are equal in both databases, and how many were not before."""
+def make_equal(
+    source: sa.Connection, target: Database, progress: Progress, until: float | None = None
+) -> Mapping[str, int]:
+    """Make the rows of `target` those that `source` sees, and return their number by table.
 
-    rows: Mapping[str, int]
-    written: int
-
-
-def make_equal(source: sa.Connection, target: Database, progress: Progress, until: float | None = None) -> Compared:
-    """Make the rows of `target` those that `source` sees. What is written is read back.
-
-    Raises LedgerError for a row that the target cannot store, and TooSlowError at the monotonic time `until`. The
-    batches before stay.
+    What is written is read back. Raises LedgerError for a row that the target cannot store, and TooSlowError at the
+    monotonic time `until`. The batches before stay.
     """
     total = sum(rows.count(source) for rows in ROWS)
-    done = written = 0
+    done = 0
     counted: dict[str, int] = {}
     for rows in ROWS:
         last, counted[rows.table.name] = None, 0
@@ -143,24 +126,24 @@ def make_equal(source: sa.Connection, target: Database, progress: Progress, unti
                 raise TooSlowError
             batch = rows.read(source, last, limit=BATCH)
             upto = rows.key(batch[-1]) if len(batch) == BATCH else None
-            written += _make_batch_equal(target, rows, batch, last, upto)
+            _make_batch_equal(target, rows, batch, last, upto)
             counted[rows.table.name] += len(batch)
             done += len(batch)
             progress(done, max(done, total))
             if upto is None:
                 break
             last = upto
-    return Compared(counted, written)
+    return counted
 
 
 def _make_batch_equal(
     target: Database, rows: TableRows, batch: Sequence[StoredRow], last: Key | None, upto: Key | None
-) -> int:
-    """Make the rows of a range equal. Return how many of them were not."""
+) -> None:
+    """Make the rows of a range equal."""
     with target.read() as conn:
         stored = rows.read(conn, last, upto)
     if stored == batch:
-        return 0
+        return
     known, wanted = {rows.key(row): row for row in stored}, {rows.key(row): row for row in batch}
     gone = [key for key, row in known.items() if wanted.get(key) != row]
     new = [row for key, row in wanted.items() if known.get(key) != row]
@@ -168,16 +151,23 @@ def _make_batch_equal(
     with target.write() as conn:
         rows.delete(conn, gone)
         rows.put(conn, new)
-        if rows.read(conn, last, upto) != batch:
-            raise _not_given_back(target.location, rows)
-    return len({*gone, *map(rows.key, new)})
+        _refuse_other(conn, target, rows, batch, last, upto)
 
 
-def _not_given_back(location: str, rows: TableRows) -> LedgerError:
-    return LedgerError(
-        f"{location} does not give back the rows of the table {rows.table.name} that were written to it. The "
-        "ledger that was copied is unchanged."
-    )
+def _refuse_other(
+    conn: sa.Connection,
+    database: Database,
+    rows: TableRows,
+    batch: Sequence[StoredRow],
+    last: Key | None,
+    upto: Key | None,
+) -> None:
+    """Raise LedgerError if the rows of a range are not those that were written."""
+    if rows.read(conn, last, upto) != batch:
+        raise LedgerError(
+            f"{database.location} does not give back the rows of the table {rows.table.name} that were written to it. "
+            "The ledger that was copied is unchanged."
+        )
 
 
 def replace_all(source: sa.Connection, target: sa.Connection, database: Database) -> None:
@@ -190,17 +180,16 @@ def replace_all(source: sa.Connection, target: sa.Connection, database: Database
             refuse_unfit(database, rows, batch)
             rows.put(target, batch)
             after, last = last, rows.key(batch[-1])
-            if rows.read(target, after, last) != batch:
-                raise _not_given_back(database.location, rows)
+            _refuse_other(target, database, rows, batch, after, last)
 
 
 def refuse_unfit(database: Database, rows: TableRows, new: Sequence[StoredRow]) -> None:
     """Raise LedgerError if the database cannot store one of the rows."""
     for row in new:
-        reason = database.unfit(schema.metadata.tables[rows.table.name], rows.by_name(row))
+        reason = database.unfit(schema.metadata.tables[rows.table.name], row)
         if reason:
             name = ", ".join(f"{value}" for value in islice(rows.key(row), 3))
-            owner = rows.by_name(row).get("id", "")
+            owner = row.get("id", "")
             raise LedgerError(
                 f"{database.location} cannot store the row {name!r} of the table {rows.table.name}"
                 f"{f' (its id is {owner})' if owner else ''}: {reason}. The ledger that was copied is unchanged. "
@@ -214,15 +203,13 @@ def refuse_unfit(database: Database, rows: TableRows, new: Sequence[StoredRow]) 
 def begin_epoch(conn: sa.Connection, previous: str, now: datetime) -> None:
     """Begin the epoch after `previous`.
 
-    It tells every index that it follows other rows now. A row of the index log for each user makes it look. A model's
-    reply about the ledger as it was before is not stored (`purge.ERASED_AT`).
+    A row of the index log for each user makes every index look at it.
     """
-    entries.set_meta(conn, entries.EPOCH, int(previous) + 1)
     newest = sa.select(
         sa.func.max(vectors.c.seq), vectors.c.user_id, sa.literal("upsert"), sa.literal(now, UtcTime())
     ).group_by(vectors.c.user_id)
     conn.execute(sa.insert(index_log).from_select(["unit_seq", "user_id", "op", "at"], newest))
-    entries.set_meta(conn, ERASED_AT, entries.newest_log_number(conn))
+    entries.begin_epoch(conn, previous)
 
 
 # Backups of a ledger that is in no file of its own: each is a complete ledger in an SQLite file.
@@ -338,7 +325,7 @@ def move(source: Database, target: Database, clock: Clock, shown: Shown) -> Move
             compared, counters, until = _with_newest(source, target, clock, progress)
         with target.write() as conn, target.without_time_limit(conn), shown("making the indexes") as progress:
             _finish(conn, target, counters, clock(), progress)
-    return Moved(target.location, compared.rows, until)
+    return Moved(target.location, compared, until)
 
 
 def _begin(target: Database, ledger_id: str | None) -> None:
@@ -376,7 +363,7 @@ _SET_REVISION = sa.text("UPDATE alembic_version SET version_num = :revision")
 
 def _with_newest(
     source: Database, target: Database, clock: Clock, progress: Progress
-) -> tuple[Compared, Mapping[str, int], datetime]:
+) -> tuple[Mapping[str, int], Mapping[str, int], datetime]:
     """Compare all rows while nobody writes to the source, or, if that takes too long, with one state of it."""
     try:
         with source.write() as conn:

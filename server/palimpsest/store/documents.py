@@ -14,8 +14,20 @@ from palimpsest.core.errors import InputError, MemoryNotFoundError, StaleDecisio
 from palimpsest.core.models import MAX_SCOPE_CHARS, PAGE, DocumentPage, Message, Scope
 from palimpsest.core.protocols import Vector
 from palimpsest.core.validation import one_line
-from palimpsest.store.rows import among, begins, is_scope, listed, listed_numbers, packed, sees, to_message, unpacked
-from palimpsest.store.schema import conversations, gists, messages, vectors
+from palimpsest.store.messages import read_messages
+from palimpsest.store.rows import (
+    among,
+    begins,
+    in_both,
+    is_scope,
+    listed,
+    listed_numbers,
+    long_enough,
+    packed,
+    sees,
+    unpacked,
+)
+from palimpsest.store.schema import IS_MESSAGE, OF_CONVERSATION, conversations, gists, messages, vectors
 
 # The gists of pages: what a page says in a few sentences. Search reads a gist beside its page.
 
@@ -29,8 +41,8 @@ class Gist:
     prompt: str = ""
 
 
-class GistVector(NamedTuple):
-    """The text of a gist, and its vector of shape (dims,) with the embedder that made it; "" and None without one."""
+class EmbeddedText(NamedTuple):
+    """A text, and its vector of shape (dims,) with the embedder that made it; "" and None without one."""
 
     text: str
     embedder: str = ""
@@ -62,10 +74,10 @@ def _vector_values(vector: Vector | None, embedder: str) -> dict[str, Any]:
     return {"vector": None, "embedder": ""} if vector is None else {"vector": packed(vector), "embedder": embedder}
 
 
-def vectors_of(conn: Connection, page_ids: Sequence[str]) -> dict[str, GistVector]:
+def vectors_of(conn: Connection, page_ids: Sequence[str]) -> dict[str, EmbeddedText]:
     """Return the gists of pages with their vectors, by the ids of the pages."""
     return {
-        row.message_id: GistVector(row.text, row.embedder, None if row.vector is None else unpacked(row.vector))
+        row.message_id: EmbeddedText(row.text, row.embedder, None if row.vector is None else unpacked(row.vector))
         for row in conn.execute(_OF_PAGES, {"ids": page_ids})
     }
 
@@ -129,9 +141,6 @@ def erase(conn: Connection, page_ids: Sequence[str]) -> None:
 
 CLIENT = "document"
 """The client of the conversation that a document is."""
-
-MIN_PREFIX = 8
-"""The fewest characters that are accepted as the beginning of an id."""
 
 _DIGEST_CHARS = 16
 
@@ -225,23 +234,15 @@ def refuse_changed(conn: Connection, scope: Scope, read: PagesRead | None) -> No
 def documents(conn: Connection, scope: Scope, session_id: str = "") -> list[Document]:
     """Return the documents that the scope sees, the one that was learned last first; with an id only that one."""
     known = conversations.c
-    in_row = and_(
-        messages.c.session_id == known.session_id,
-        *(messages.c[name] == known[name] for name in ("user_id", "project", "agent_id", "run_id")),
-    )
     learned_at = func.max(messages.c.created_at)
     query = (
         select(known.session_id, known.project, known.title, known.external_id, func.count(), learned_at)
-        .join(messages, in_row)
-        .where(
-            sees(conversations, scope),
-            known.client == CLIENT,
-            *_IS_NUMBERED,
-            *((known.session_id == session_id,) if session_id else ()),
-        )
+        .join(messages, OF_CONVERSATION)
+        .where(sees(conversations, scope), known.client == CLIENT, *_IS_NUMBERED)
         .group_by(known.seq)
         .order_by(learned_at.desc(), known.seq.desc())
     )
+    query = query.where(known.session_id == session_id) if session_id else query
     return [Document(*row) for row in conn.execute(query)]
 
 
@@ -250,9 +251,7 @@ def document(conn: Connection, scope: Scope, document_id: str) -> Document:
 
     Raises MemoryNotFoundError, and InputError for a beginning that is too short or that several ids have.
     """
-    prefix = document_id.strip().lower()
-    if len(prefix) < MIN_PREFIX:
-        raise InputError(f"'{prefix[:80]}' is too short for an id. Use at least its first {MIN_PREFIX} characters")
+    prefix = long_enough(document_id)
     ids = ids_beginning(conn, scope, prefix, 2)
     if len(ids) > 1:
         raise InputError(f"several documents begin with '{prefix}': {', '.join(ids)}. Use more characters")
@@ -273,13 +272,8 @@ def ids_beginning(conn: Connection, scope: Scope, prefix: str, limit: int) -> li
 
 def pages(conn: Connection, scope: Scope, found: Document, number: int | None = None) -> list[PageWithGist]:
     """Return the living pages of a document in order, with their gists; with a number only that one."""
-    query = select(messages).where(
-        sees(messages, scope),
-        messages.c.session_id == found.id,
-        messages.c.project == found.project,
-        *_IS_NUMBERED,
-    )
-    read = [to_message(row) for row in conn.execute(query)]
+    of_document = (messages.c.session_id == found.id, messages.c.project == found.project)
+    read = read_messages(conn, sees(messages, scope), *of_document, *_IS_NUMBERED)
     read = [message for message in read if number in {None, _number(message.external_id)}]
     told = of_pages(conn, [message.id for message in read])
     made = [
@@ -291,12 +285,9 @@ def pages(conn: Connection, scope: Scope, found: Document, number: int | None = 
 
 def of_same_source(conn: Connection, user_id: str, project: str, other: str) -> list[tuple[str, str]]:
     """Return the ids of the documents that two projects have of the same source, in pairs."""
-    ours, theirs = conversations.alias(), conversations.alias()
-    same = (ours.c[name] == theirs.c[name] for name in ("user_id", "agent_id", "run_id", "client", "external_id"))
-    query = select(ours.c.session_id, theirs.c.session_id).join(theirs, and_(*same))
-    of_projects = (ours.c.user_id == user_id, ours.c.project == project, theirs.c.project == other)
-    rows = conn.execute(query.where(*of_projects, ours.c.client == CLIENT).order_by(ours.c.seq))
-    return [(one, another) for one, another in rows]
+    ours, theirs, is_same = in_both(conversations, ("client", "external_id"), user_id, project, other)
+    query = select(ours.c.session_id, theirs.c.session_id).where(is_same, ours.c.client == CLIENT)
+    return [(one, another) for one, another in conn.execute(query.order_by(ours.c.seq))]
 
 
 def outdated_pages(conn: Connection, user_id: str, *copies: tuple[str, str]) -> list[str]:
@@ -304,17 +295,11 @@ def outdated_pages(conn: Connection, user_id: str, *copies: tuple[str, str]) -> 
 
     A copy is a project and the id of the document in it.
     """
-    columns = (messages.c.id, messages.c.external_id, messages.c.created_at)
+    pages_of = select(messages.c.id, messages.c.external_id, messages.c.created_at).where(
+        messages.c.deleted_at.is_(None)
+    )
     living = [
-        conn.execute(
-            select(*columns).where(
-                messages.c.user_id == user_id,
-                messages.c.project == project,
-                messages.c.session_id == session_id,
-                messages.c.role == PAGE,
-                messages.c.deleted_at.is_(None),
-            )
-        ).all()
+        conn.execute(pages_of.filter_by(user_id=user_id, project=project, session_id=session_id, role=PAGE)).all()
         for project, session_id in copies
     ]
     living.sort(key=lambda pages: max((page.created_at.timestamp() for page in pages), default=0.0))
@@ -328,11 +313,8 @@ def page_entries_among(conn: Connection, seqs: Sequence[int]) -> set[int]:
     return set(conn.execute(_PAGE_ENTRIES, {"seqs": seqs}).scalars())
 
 
-_PAGE_ENTRIES = (
-    select(vectors.c.seq)
-    .join(messages, and_(vectors.c.kind == "message", messages.c.id == vectors.c.owner_id))
-    .where(vectors.c.seq.in_(listed_numbers("seqs")), messages.c.role == PAGE)
-)
+_ARE_PAGES = (vectors.c.seq.in_(listed_numbers("seqs")), messages.c.role == PAGE)
+_PAGE_ENTRIES = select(vectors.c.seq).join(messages, IS_MESSAGE).where(*_ARE_PAGES)
 
 
 def places(conn: Connection, page_ids: Sequence[str]) -> dict[str, DocumentPage]:
@@ -346,12 +328,6 @@ def places(conn: Connection, page_ids: Sequence[str]) -> dict[str, DocumentPage]
 
 _PLACES = (
     select(messages.c.id, messages.c.session_id, conversations.c.title, messages.c.external_id)
-    .outerjoin(
-        conversations,
-        and_(
-            conversations.c.session_id == messages.c.session_id,
-            *(conversations.c[name] == messages.c[name] for name in ("user_id", "project", "agent_id", "run_id")),
-        ),
-    )
+    .outerjoin(conversations, OF_CONVERSATION)
     .where(messages.c.id.in_(listed("ids")), messages.c.role == PAGE)
 )

@@ -31,6 +31,7 @@ from palimpsest.core.models import (
 from palimpsest.core.protocols import Vector
 from palimpsest.store import messages as message_queries
 from palimpsest.store.rows import (
+    MIN_PREFIX,
     Query,
     among,
     begins,
@@ -406,6 +407,19 @@ EPOCH = "epoch"
 built before must be rebuilt."""
 
 
+ERASED_AT = "erased_at"
+"""The key in `meta` of the newest number of the index log when the last epoch began.
+
+A summary that a model wrote from an older state may quote erased text. It is not stored any more.
+"""
+
+
+def begin_epoch(conn: sa.Connection, previous: str) -> None:
+    """Begin the epoch after `previous`, by which every index knows that it follows other rows now."""
+    set_meta(conn, EPOCH, int(previous) + 1)
+    set_meta(conn, ERASED_AT, newest_log_number(conn))
+
+
 def newest_log_number(conn: sa.Connection) -> int:
     """Return the newest number of the index log, or 0 if it is empty."""
     return conn.execute(_NEWEST).scalar_one() or 0
@@ -457,19 +471,8 @@ def epoch(conn: sa.Connection) -> str:
     return meta_value(conn, EPOCH) or "0"
 
 
-_EPOCH = sa.select(meta.c.value).where(meta.c.key == EPOCH)
-
-_NEWEST_ROW = (
-    sa.select(
-        index_log.c.seq,
-        index_log.c.unit_seq,
-        index_log.c.op,
-        index_log.c.at,
-        _EPOCH.scalar_subquery().label("epoch"),
-    )
-    .order_by(index_log.c.seq.desc())
-    .limit(1)
-)
+_EPOCH = sa.select(meta.c.value).where(meta.c.key == EPOCH).scalar_subquery()
+_NEWEST_ROW = sa.select(index_log, _EPOCH.label("epoch")).order_by(index_log.c.seq.desc()).limit(1)
 
 
 def entries_changed_since(conn: sa.Connection, user_id: str, log_number: int, limit: int) -> list[int]:
@@ -499,9 +502,6 @@ def changed_memories(conn: sa.Connection, log_number: int, limit: int) -> list[C
 
 
 # Find the memory or message that an id, or the beginning of one, names in a scope.
-
-MIN_PREFIX = 8
-"""The fewest characters that are accepted as the beginning of an id."""
 
 HIDDEN = "(not shown, because something that was said here is forgotten)"
 """What stands for the text of a message with a forgotten fact. Nothing tells which part of the text says it."""

@@ -23,11 +23,13 @@ from palimpsest.core.models import (
     Version,
     has_expired,
 )
+from palimpsest.store.memories import read_memories
 from palimpsest.store.messages import sources_of
-from palimpsest.store.rows import Query, among, is_living, listed, sees, to_history, to_memory, to_message, with_state
+from palimpsest.store.rows import Query, among, is_living, sees, to_history, to_memory, to_message, with_state
 from palimpsest.store.schema import (
     HISTORIES,
     History,
+    entities,
     entity_history,
     history,
     memories,
@@ -57,9 +59,7 @@ def versions_of(conn: sa.Connection, memory_id: str) -> list[Version]:
 
 def predecessors(conn: sa.Connection, memory_id: str) -> list[Predecessor]:
     """Return the memories whose place a memory took, oldest first, without those that are forgotten."""
-    is_shown = (memories.c.superseded_by == memory_id, memories.c.is_forgotten.is_(False))
-    query = sa.select(memories).where(*is_shown).order_by(memories.c.seq)
-    replaced = [to_memory(row) for row in conn.execute(query)]
+    replaced = read_memories(conn, memories.c.superseded_by == memory_id, memories.c.is_forgotten.is_(False))
     sources = sources_of(conn, [memory.id for memory in replaced])
     return [Predecessor(old, tuple(message.source for message in sources.get(old.id, ()))) for old in replaced]
 
@@ -71,36 +71,22 @@ def memories_at(
 
     One that had expired by then was not living, even if it was closed later. With `memory_ids` only these are read.
     """
-    is_read = sees(memories, scope)
-    if memory_ids is not None:
-        is_read = sa.and_(is_read, history.c.memory_id.in_(listed("ids")))
-    newest = (
-        sa.select(sa.func.max(history.c.seq).label("seq"))
-        .join(memories, memories.c.id == history.c.memory_id)
-        .where(is_read, history.c.updated_at <= instant)
-        .group_by(history.c.memory_id)
-        .subquery()
-    )
+    is_read = () if memory_ids is None else (among(history.c.memory_id, memory_ids),)
+    newest = _newest_rows(HISTORIES[0], scope, instant, *is_read)
     query = (
         sa.select(memories, history.c.new_memory, history.c.state, history.c.updated_at.label("changed_at"))
         .join(history, history.c.memory_id == memories.c.id)
         .join(newest, newest.c.seq == history.c.seq)
         .where(history.c.is_deleted.is_(False))
     )
-    rows = conn.execute(query, {} if memory_ids is None else {"ids": memory_ids})
+    rows = conn.execute(query)
     then = (with_state(to_memory(row), row.new_memory, row.state, row.changed_at) for row in rows)
     return [memory for memory in then if not has_expired(memory.metadata, instant)]
 
 
 def messages_at(conn: sa.Connection, scope: Scope, instant: datetime) -> list[Message]:
     """Return the messages that the scope sees and that were stored and not deleted at an instant, oldest first."""
-    newest = (
-        sa.select(sa.func.max(message_history.c.seq).label("seq"))
-        .join(messages, messages.c.id == message_history.c.message_id)
-        .where(sees(messages, scope), message_history.c.updated_at <= instant)
-        .group_by(message_history.c.message_id)
-        .subquery()
-    )
+    newest = _newest_rows(HISTORIES[1], scope, instant)
     query = (
         sa.select(messages)
         .join(message_history, message_history.c.message_id == messages.c.id)
@@ -109,6 +95,13 @@ def messages_at(conn: sa.Connection, scope: Scope, instant: datetime) -> list[Me
         .order_by(messages.c.seq)
     )
     return [to_message(row) for row in conn.execute(query)]
+
+
+def _newest_rows(of: History, scope: Scope, instant: datetime, *conditions: sa.ColumnElement[bool]) -> sa.Subquery:
+    """Return the newest row of history of each memory or message that the scope sees, as it was at an instant."""
+    until_then = of.rows.c.updated_at <= instant
+    newest = sa.select(sa.func.max(of.rows.c.seq).label("seq")).join(of.owners, of.owners.c.id == of.owner_id)
+    return newest.where(sees(of.owners, scope), until_then, *conditions).group_by(of.owner_id).subquery()
 
 
 def owners_of_passage(conn: sa.Connection, scope: Scope, passage: str) -> tuple[list[str], int]:
@@ -251,6 +244,12 @@ def _steps(of: History, scope: Scope, numbers: Sequence[int]) -> Query:
         *(table.c[name] if name in table.c else sa.literal("").label(name) for name in ("model", "prompt")),
         table.c.caller,
     ).where(table.c.change.in_(numbers), _is_seen(of.owners, of.owner_id, scope))
+
+
+def edits_of_entities(conn: sa.Connection, user_id: str) -> Sequence[sa.Row[Any]]:
+    """Return the rows of the history of a user's entities, oldest first."""
+    of_user = entity_history.c.entity_id.in_(sa.select(entities.c.id).where(entities.c.user_id == user_id))
+    return conn.execute(sa.select(entity_history).where(of_user).order_by(entity_history.c.seq)).all()
 
 
 # Hints: which memories have none, which a run is still to give some, and all that memories ever had.

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta, tzinfo
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
 import sqlalchemy as sa
 
 from palimpsest.core.clock import in_zone
 from palimpsest.core.models import Event, Memory, Outcome, Scope
 from palimpsest.store.entries import meta_value, set_meta
-from palimpsest.store.rows import among, is_scope, scope_values, sees, to_memory, to_scope
+from palimpsest.store.memories import read_memories
+from palimpsest.store.rows import among, is_scope, scope_values, sees, to_scope
 from palimpsest.store.schema import UNREPORTED, conversations, history, jobs, memories, memory_sources, messages
 from palimpsest.store.transaction import next_edit_number, reserve_edit_numbers
 
@@ -152,15 +153,11 @@ class JobEnd:
     is_unfinished: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Use:
+class Use(NamedTuple):
     """How often a model was asked, and the tokens of prompts and replies."""
 
     calls: int = 0
     tokens: int = 0
-
-    def __add__(self, other: Use) -> Use:
-        return Use(self.calls + other.calls, self.tokens + other.tokens)
 
 
 UseByKind: TypeAlias = Mapping[JobKind, Mapping[str, Use]]
@@ -178,17 +175,17 @@ class ModelUse:
     @property
     def captured_calls(self) -> int:
         """Return how often a model was asked today about what hooks captured."""
-        return total(self.today.get("capture", {})).calls
+        return total(self.today.get("capture", {}).values()).calls
 
     @property
     def budgeted(self) -> Use:
         """Return what was used today for work that nobody asked for."""
-        return sum((total(stages) for kind, stages in self.today.items() if kind not in TOLD_KINDS), Use())
+        return total(use for kind, uses in self.today.items() if kind not in TOLD_KINDS for use in uses.values())
 
 
-def total(stages: Mapping[str, Use]) -> Use:
-    """Return the sum over all prompts."""
-    return sum(stages.values(), Use())
+def total(uses: Iterable[Use]) -> Use:
+    """Return the sum of what was used."""
+    return Use(*map(sum, zip(Use(), *uses, strict=True)))
 
 
 def joined(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
@@ -234,14 +231,12 @@ def next_due_at(conn: sa.Connection, kinds: Sequence[JobKind]) -> datetime | Non
 
 def jobs_of(conn: sa.Connection, user_id: str) -> list[Job]:
     """Return the jobs of a user, the newest first."""
-    query = sa.select(jobs).where(jobs.c.user_id == user_id).order_by(jobs.c.seq.desc())
-    return [to_job(row) for row in conn.execute(query)]
+    return _read(conn, jobs.c.user_id == user_id, order=jobs.c.seq.desc())
 
 
 def jobs_seen(conn: sa.Connection, scope: Scope, limit: int) -> list[Job]:
     """Return up to `limit` jobs that the scope sees, the newest first."""
-    query = sa.select(jobs).where(sees(jobs, scope)).order_by(jobs.c.seq.desc()).limit(limit)
-    return [to_job(row) for row in conn.execute(query)]
+    return _read(conn, sees(jobs, scope), order=jobs.c.seq.desc(), limit=limit)
 
 
 def unreported_jobs(conn: sa.Connection, scope: Scope) -> list[Job]:
@@ -250,7 +245,16 @@ def unreported_jobs(conn: sa.Connection, scope: Scope) -> list[Job]:
     Those that are silent are among them if they failed for good.
     """
     is_told = sa.or_(jobs.c.kind.in_(TOLD_KINDS), jobs.c.state == "failed")
-    query = sa.select(jobs).where(sees(jobs, scope), sa.text(UNREPORTED), is_told).order_by(jobs.c.seq)
+    return _read(conn, sees(jobs, scope), sa.text(UNREPORTED), is_told, order=jobs.c.seq)
+
+
+def _read(
+    conn: sa.Connection,
+    *conditions: sa.ColumnElement[bool] | sa.TextClause,
+    order: sa.ColumnElement[int],
+    limit: int | None = None,
+) -> list[Job]:
+    query = sa.select(jobs).where(*conditions).order_by(order).limit(limit)
     return [to_job(row) for row in conn.execute(query)]
 
 
@@ -259,21 +263,14 @@ def is_later(soon: datetime) -> sa.ColumnElement[bool]:
     return sa.and_(jobs.c.state == "waiting", jobs.c.error == "", jobs.c.due_at > soon)
 
 
-def count_states(conn: sa.Connection, soon: datetime) -> Counter[tuple[JobKind, JobState]]:
-    """Return how many jobs of all users are of each kind and in each state, without those that are for later."""
-    return _counted(conn, ~is_later(soon))
+def count_unfinished(conn: sa.Connection, soon: datetime | None = None) -> Counter[tuple[JobKind, JobState]]:
+    """Return how many jobs of all users are of each kind and in each state, without those that are done.
 
-
-def count_unfinished(conn: sa.Connection) -> Counter[tuple[JobKind, JobState]]:
-    """Return how many jobs of all users are of each kind and in each state, without those that are done."""
-    return _counted(conn, sa.text("state != 'done'"))
-
-
-def _counted(
-    conn: sa.Connection, condition: sa.ColumnElement[bool] | sa.TextClause
-) -> Counter[tuple[JobKind, JobState]]:
-    query = sa.select(jobs.c.kind, jobs.c.state, sa.func.count()).where(condition).group_by(jobs.c.kind, jobs.c.state)
-    return Counter({(row[0], row[1]): row[2] for row in conn.execute(query)})
+    With a time, those that wait for nothing but a later one are left out too.
+    """
+    query = sa.select(jobs.c.kind, jobs.c.state, sa.func.count()).where(sa.text("state != 'done'"))
+    query = query if soon is None else query.where(~is_later(soon))
+    return Counter({(row[0], row[1]): row[2] for row in conn.execute(query.group_by(jobs.c.kind, jobs.c.state))})
 
 
 def memories_of_job(conn: sa.Connection, job: Job) -> list[Memory]:
@@ -291,9 +288,7 @@ def memories_of_job(conn: sa.Connection, job: Job) -> list[Memory]:
         memories.c.created_at >= job.created_at,
         memories.c.deleted_at == memories.c.created_at,
     )
-    shown = sa.or_(memories.c.deleted_at.is_(None), closed_at_once)
-    query = sa.select(memories).where(memories.c.id.in_(cited), shown).order_by(memories.c.seq)
-    return [to_memory(row) for row in conn.execute(query)]
+    return read_memories(conn, memories.c.id.in_(cited), sa.or_(memories.c.deleted_at.is_(None), closed_at_once))
 
 
 def model_use(conn: sa.Connection, now: datetime) -> ModelUse:
@@ -332,17 +327,13 @@ SOON = ""
 """The value of `ASKED` for work that is asked for without a time."""
 
 
-@dataclass(frozen=True, slots=True)
-class LearnLater:
-    """A request to learn from the messages of a write later.
+def learning_payload(context: Sequence[str], caller: str, *, stays_in_project: bool) -> dict[str, Any]:
+    """Return the payload of a job that learns from messages, but for their ids.
 
     `context` is shown to the model, but no facts are learned from it. With `stays_in_project` what is about a person
     is not stored for all projects either.
     """
-
-    context: tuple[str, ...] = ()
-    caller: str = ""
-    stays_in_project: bool = False
+    return {CONTEXT: list(context), "caller": caller, **({STAYS: True} if stays_in_project else {})}
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,7 +356,6 @@ def enqueue(
     scope: Scope,
     payload: Mapping[str, Any],
     now: datetime,
-    *,
     due_at: datetime | None = None,
 ) -> None:
     """Queue work, or add it to the job of this kind and scope that waits or has failed.
@@ -376,9 +366,8 @@ def enqueue(
     """
     if kind == "learn" and not scope.with_general:
         payload = {**payload, OWN_ONLY: True}
-    row = conn.execute(
-        sa.select(jobs).where(is_scope(jobs, scope), jobs.c.kind == kind, jobs.c.state != "done")
-    ).one_or_none()
+    unfinished = (is_scope(jobs, scope), jobs.c.kind == kind, jobs.c.state != "done")
+    row = conn.execute(sa.select(jobs).where(*unfinished)).one_or_none()
     if row is None:
         insert_job(conn, kind, scope, payload, due_at or now + DEBOUNCE, now)
         return
@@ -408,33 +397,21 @@ def enqueue_all(
         is_changed = outcome.event in (Event.ADD, Event.UPDATE) and outcome.memory.deleted_at is None
         if outcome.kind == "memory" and is_changed:
             changed.setdefault(outcome.memory.scope, []).append(outcome.memory.id)
+    new_messages = {scope: list(new_message_ids)} if new_message_ids else {}
     for request in requests:
-        due_at = request.due_at
-        if request.about == "memories":
-            for owner, ids in changed.items():
-                enqueue(conn, request.kind, owner, {**request.payload, MEMORIES: ids}, now, due_at=due_at)
-        elif request.about == "messages":
-            if new_message_ids:
-                ids = list(new_message_ids)
-                enqueue(conn, request.kind, scope, {**request.payload, MESSAGES: ids}, now, due_at=due_at)
-        else:
-            enqueue(conn, request.kind, scope, request.payload, now, due_at=due_at)
+        if not request.about:
+            enqueue(conn, request.kind, scope, request.payload, now, request.due_at)
+            continue
+        for owner, ids in (changed if request.about == MEMORIES else new_messages).items():
+            enqueue(conn, request.kind, owner, {**request.payload, request.about: ids}, now, request.due_at)
 
 
 def insert_job(
     conn: sa.Connection, kind: JobKind, scope: Scope, payload: Mapping[str, Any], due_at: datetime, now: datetime
 ) -> None:
     """Store a new job."""
-    row = {
-        "kind": kind,
-        **scope_values(scope),
-        "payload": dict(payload),
-        "created_at": now,
-        "due_at": due_at,
-        "state": "waiting",
-        "result": {},
-    }
-    conn.execute(sa.insert(jobs).values(row))
+    row = {"kind": kind, **scope_values(scope), "payload": dict(payload), "created_at": now, "due_at": due_at}
+    conn.execute(sa.insert(jobs).values(**row, state="waiting", result={}))
 
 
 def with_request(stored: Mapping[str, Any], payload: Mapping[str, Any], due_at: datetime | None) -> dict[str, Any]:
@@ -492,17 +469,13 @@ def queue_session(conn: sa.Connection, user_id: str, client: str, session: str, 
 
     A session has messages in several scopes if its folder changed. Each scope is counted by itself.
     """
-    of_session = (
-        conversations.c.user_id == user_id,
-        conversations.c.client == client,
-        conversations.c.external_id == session,
-    )
+    of_session = sa.select(conversations).filter_by(user_id=user_id, client=client, external_id=session)
     queued = 0
-    for row in conn.execute(sa.select(conversations).where(*of_session)).all():
+    for row in conn.execute(of_session).all():
         scope = to_scope(row)
         waiting = _waiting(conn, scope, row.session_id)
         if len(waiting) >= minimum:
-            payload = {MESSAGES: waiting, CONTEXT: [], "caller": HOOKS}
+            payload = {MESSAGES: waiting, **learning_payload((), HOOKS, stays_in_project=False)}
             enqueue(conn, "capture", scope, payload, now)
             queued += len(waiting)
     return queued
@@ -510,12 +483,8 @@ def queue_session(conn: sa.Connection, user_id: str, client: str, session: str, 
 
 def _waiting(conn: sa.Connection, scope: Scope, session_id: str) -> list[str]:
     """Return the messages of a session that facts may be learned from and that no job has, the oldest first."""
-    learnable = (
-        is_scope(messages, scope),
-        messages.c.session_id == session_id,
-        messages.c.learnt.is_(False),
-        messages.c.deleted_at.is_(None),
-    )
+    in_session = (is_scope(messages, scope), messages.c.session_id == session_id)
+    learnable = (*in_session, messages.c.learnt.is_(False), messages.c.deleted_at.is_(None))
     in_jobs = sa.select(jobs.c.payload).where(is_scope(jobs, scope), jobs.c.kind == "capture", jobs.c.state != "done")
     queued = {message_id for payload in conn.execute(in_jobs).scalars() for message_id in payload[MESSAGES]}
     ids = conn.execute(sa.select(messages.c.id).where(*learnable).order_by(messages.c.seq)).scalars()
@@ -569,22 +538,14 @@ def end_call(conn: sa.Connection, call: ModelCall, tokens: int, now: datetime) -
 
 
 def _store(conn: sa.Connection, made: ModelUse, call: ModelCall, more: Use) -> None:
-    value = {
-        "day": made.day,
-        "today": _with(made.today, call, more),
-        "ever": _with(made.ever, call, more),
-    }
+    value = {"day": made.day, "today": _with(made.today, call, more), "ever": _with(made.ever, call, more)}
     set_meta(conn, MODEL_USE, json.dumps(value))
 
 
-def _with(made: UseByKind, call: ModelCall, more: Use) -> Mapping[str, Mapping[str, tuple[int, int]]]:
-    """Return what was used, as it is stored, with what a call adds."""
-    stages = dict(made.get(call.kind, {}))
-    stages[call.stage] = stages.get(call.stage, Use()) + more
-    return {
-        kind: {stage: (use.calls, use.tokens) for stage, use in by_stage.items()}
-        for kind, by_stage in {**made, call.kind: stages}.items()
-    }
+def _with(made: UseByKind, call: ModelCall, more: Use) -> UseByKind:
+    """Return what was used with what a call adds."""
+    uses = made.get(call.kind, {})
+    return {**made, call.kind: {**uses, call.stage: total((uses.get(call.stage, Use()), more))}}
 
 
 # What becomes of jobs, inside a transaction, if what they are about is erased, moved or merged.

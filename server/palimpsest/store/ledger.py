@@ -25,7 +25,7 @@ from palimpsest.core.git_project import Repository
 from palimpsest.core.models import AppliedWrite, NamedEntity, Scope
 from palimpsest.store import apply, entries, projects, purge, usage
 from palimpsest.store import jobs as job_queries
-from palimpsest.store.database import Database, FullText
+from palimpsest.store.database import Database
 from palimpsest.store.graph.entity_edits import UnnamedMemory, give_names
 from palimpsest.store.schema import meta
 from palimpsest.store.sqlite.ledger_files import Backups
@@ -49,19 +49,10 @@ class Ledger:
     ) -> None:
         self.zones = zones
         self.database = database
-        self._backups = backups
+        self.full_text = database.full_text
+        self.backups = backups
         self.clock = clock
         self._max_memories = max_memories
-
-    @property
-    def full_text(self) -> FullText:
-        """Return the full text, which takes a connection of this ledger."""
-        return self.database.full_text
-
-    @property
-    def backups(self) -> Backups:
-        """Return the copies of this ledger."""
-        return self._backups
 
     def now(self, user_id: str) -> datetime:
         """Return the time of this ledger's clock in the zone of a user."""
@@ -72,11 +63,9 @@ class Ledger:
         """Name the place of the ledger for messages."""
         return self.database.location
 
-    @contextmanager
-    def read(self) -> Generator[Connection]:
+    def read(self) -> AbstractContextManager[Connection]:
         """Return a connection that sees one state of the ledger."""
-        with self.database.read() as conn:
-            yield conn
+        return self.database.read()
 
     @contextmanager
     def _write(self, user_id: str | None = None) -> Generator[Connection]:
@@ -112,9 +101,7 @@ class Ledger:
         outside the scope, InputError if the user would have too many memories, and LedgerError if the database cannot
         be written. Nothing is written then.
         """
-        with self._write(write.scope.user_id) as conn:
-            now = self.now(write.scope.user_id)
-            return apply.apply(conn, self.full_text, write, now, self._max_memories)
+        return self.apply_as_one([write])[0]
 
     def apply_as_one(self, writes: Sequence[apply.Write]) -> Sequence[AppliedWrite]:
         """Carry out writes in several scopes of a user in one transaction, as one edit. Raises as `apply`."""
@@ -140,17 +127,16 @@ class Ledger:
         with self._write() as conn:
             current = entries.epoch(conn)
             if epoch in (None, current):
-                names = [projects.current_name(conn, item.scope.user_id, item.scope.project) for item in new]
-                scopes = [replace(item.scope, project=name) for item, name in zip(new, names, strict=True)]
-                usage.note_recalls(conn, [replace(item, scope=scope) for item, scope in zip(new, scopes, strict=True)])
+                moved = [replace(item, scope=projects.current_scope(conn, item.scope)) for item in new]
+                usage.note_recalls(conn, moved)
             usage.erase_outdated(conn, since)
             return current
 
     def queue_job(self, scope: Scope, request: job_queries.JobRequest) -> None:
         """Queue work in the background. In a write of a client, use `Write.later`."""
         with self._write(scope.user_id) as conn:
-            scope = replace(scope, project=projects.current_name(conn, scope.user_id, scope.project))
-            job_queries.enqueue(conn, request.kind, scope, request.payload, self.clock(), due_at=request.due_at)
+            scope = projects.current_scope(conn, scope)
+            job_queries.enqueue(conn, request.kind, scope, request.payload, self.clock(), request.due_at)
 
     def project_of(self, user_id: str, repository: Repository) -> str:
         """Return the project of a repository, or "" outside of one, and record what the project is known by.
@@ -159,8 +145,7 @@ class Ledger:
         """
         with self.read() as conn:
             claimed = projects.claimed_paths(conn, user_id, repository)
-        missing = {path for path in claimed if not Path(path).exists()}
-        with self.read() as conn:
+            missing = {path for path in claimed if not Path(path).exists()}
             identified = projects.identify(conn, user_id, repository, missing)
         if not identified.new_aliases:
             return identified.project
@@ -171,28 +156,24 @@ class Ledger:
 
     def purge(self, scope: Scope, owner_ids: Sequence[str] | None) -> purge.PurgeSelection:
         """Erase the rows of memories and messages, or of a whole scope, and return what was erased."""
-        with self._write() as conn:
-            return purge.purge(conn, self.full_text, scope, owner_ids, self.clock())
+        return self.run(purge.purge, self.full_text, scope, owner_ids, self.clock())
 
     def erase_free_space(self) -> bool:
         """Rewrite the database so that erased rows leave no trace. Return False if part of it is still in use."""
         complete = self.database.erase_free_space()
         if complete:
-            with self._write() as conn:
-                purge.note_free_space_erased(conn)
+            self.run(purge.note_free_space_erased)
         return complete
 
     @property
     def has_erased_rows_on_disk(self) -> bool:
         """Return whether a purge was interrupted before the database was rewritten."""
-        with self.read() as conn:
-            return purge.has_erased_rows_on_disk(conn)
+        return self.read_with(purge.has_erased_rows_on_disk)
 
     @property
     def id(self) -> str:
         """Return the id that the ledger was created with."""
-        with self.read() as conn:
-            return entries.meta_value(conn, "ledger_id") or ""
+        return self.read_with(entries.meta_value, "ledger_id") or ""
 
     def try_to_write(self) -> None:
         """Write what is there already, and so find out whether the database can be written. Raises LedgerError."""

@@ -16,6 +16,7 @@ from palimpsest.core.errors import InputError, MemoryNotFoundError
 from palimpsest.core.models import PAGE, UNDO, Message, Scope
 from palimpsest.store.memories import learned_memories
 from palimpsest.store.rows import (
+    MIN_PREFIX,
     SCOPE,
     Query,
     among,
@@ -26,6 +27,7 @@ from palimpsest.store.rows import (
     is_scope,
     listed,
     listed_numbers,
+    long_enough,
     rows_for,
     scope_parts,
     scope_values,
@@ -201,9 +203,6 @@ def _by_speaker(parts: tuple[bool, ...]) -> Query:
 
 # Read conversations: the messages of one session, and what is known of it besides.
 
-MIN_PREFIX = 8
-"""The fewest characters that are accepted as the beginning of an id."""
-
 NEWEST_SHOWN = 3
 """How many conversations an error names."""
 
@@ -348,9 +347,7 @@ def find_conversation(
     The id of a message names the conversation that it belongs to. With `deleted` one without living messages is found
     too. Raises MemoryNotFoundError, and InputError for a beginning that is too short or that several ids have.
     """
-    prefix = conversation_id.strip().lower()
-    if len(prefix) < MIN_PREFIX:
-        raise InputError(f"'{prefix[:80]}' is too short for an id. Use at least its first {MIN_PREFIX} characters")
+    prefix = long_enough(conversation_id)
     is_read = (sees(messages, scope),) if deleted else (is_living(messages, scope))
     for column in (messages.c.session_id, messages.c.id):
         query = select(messages.c.session_id).where(begins(column, prefix), *is_read).distinct().limit(2)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -18,7 +18,7 @@ from palimpsest.store import links as link_queries
 from palimpsest.store import summaries as summary_queries
 from palimpsest.store.database import FullText
 from palimpsest.store.graph.identity import merge, roots_of
-from palimpsest.store.rows import Query, exported_rows, to_memory
+from palimpsest.store.rows import Query, count, has_row, in_both, to_memory
 from palimpsest.store.schema import (
     conversations,
     entities,
@@ -74,12 +74,9 @@ def identify(conn: sa.Connection, user_id: str, repository: Repository, missing:
 
 def claimed_paths(conn: sa.Connection, user_id: str, repository: Repository) -> list[str]:
     """Return the paths of other repositories whose project has the name that this one would get."""
-    query = sa.select(project_aliases.c.alias).where(
-        *_of_project(user_id, repository.project),
-        project_aliases.c.kind == "path",
-        project_aliases.c.alias != repository.path,
-    )
-    return list(conn.execute(query).scalars())
+    is_other = project_aliases.c.alias != repository.path
+    query = sa.select(project_aliases.c.alias).where(is_other)
+    return list(conn.execute(query.filter_by(user_id=user_id, project=repository.project, kind="path")).scalars())
 
 
 def current_name(conn: sa.Connection, user_id: str, project: str) -> str:
@@ -88,91 +85,79 @@ def current_name(conn: sa.Connection, user_id: str, project: str) -> str:
     return project if alias is None else alias.project
 
 
+def current_scope(conn: sa.Connection, scope: Scope) -> Scope:
+    """Return a scope with the name that its project has now."""
+    return replace(scope, project=current_name(conn, scope.user_id, scope.project))
+
+
 def unreported(conn: sa.Connection, user_id: str, project: str) -> list[Alias]:
     """Return the aliases of a project that a reply should tell of, and that none has told of."""
-    query = sa.select(project_aliases).where(*_of_project(user_id, project), project_aliases.c.reported.is_(False))
+    query = sa.select(project_aliases).filter_by(user_id=user_id, project=project, reported=False)
     return [_to_alias(row) for row in conn.execute(query)]
 
 
 def aliases(conn: sa.Connection, user_id: str) -> list[Alias]:
     """Return all aliases of a user's projects."""
-    table = project_aliases
-    query = (
-        sa.select(table).where(table.c.user_id == user_id).order_by(table.c.project, table.c.kind.desc(), table.c.alias)
-    )
-    return [_to_alias(row) for row in conn.execute(query)]
+    columns = project_aliases.c
+    query = sa.select(project_aliases).filter_by(user_id=user_id)
+    ordered = query.order_by(columns.project, columns.kind.desc(), columns.alias)
+    return [_to_alias(row) for row in conn.execute(ordered)]
 
 
 def projects(conn: sa.Connection, user_id: str) -> list[Project]:
     """Return the projects of a user that hold something or have aliases, by name."""
-    of_project: dict[str, list[Alias]] = {}
+    found: dict[str, Project] = {}
     for alias in aliases(conn, user_id):
-        of_project.setdefault(alias.project, []).append(alias)
-    stored = sa.union_all(_stored(memories, "updated_at", user_id), _stored(messages, "created_at", user_id)).subquery()
-    counts = sa.select(
-        stored.c.project, sa.func.sum(stored.c.memories), sa.func.sum(stored.c.messages), sa.func.max(stored.c.used_at)
-    ).group_by(stored.c.project)
-    found = {name: Project(name, tuple(own)) for name, own in of_project.items()}
-    for name, *counted, used_at in conn.execute(counts):
-        project = found.get(name) or Project(name, ())
-        found[name] = replace(project, memories=counted[0], messages=counted[1], used_at=used_at)
+        project = found.get(alias.project) or Project(alias.project, ())
+        found[project.name] = replace(project, aliases=(*project.aliases, alias))
+    for table, used_at in ((memories, memories.c.updated_at), (messages, messages.c.created_at)):
+        of_project = (table.c.user_id == user_id, table.c.project != "", table.c.deleted_at.is_(None))
+        counts = sa.select(table.c.project, sa.func.count(), sa.func.max(used_at)).where(*of_project)
+        for name, number, at in conn.execute(counts.group_by(table.c.project)):
+            project = found.get(name) or Project(name, ())
+            found[name] = replace(project, used_at=max(project.used_at or at, at), **{table.name: number})
     return [found[name] for name in sorted(found)]
 
 
 def planned_move(conn: sa.Connection, user_id: str, old: str, new: str) -> Move:
     """Return what a move takes along."""
-    counts = [
-        conn.execute(sa.select(sa.func.count()).where(table.c.user_id == user_id, table.c.project == old)).scalar_one()
-        for table in (memories, messages)
-    ]
-    same = [len(conn.execute(query(user_id, old, new)).all()) for query in (same_memories, same_messages)]
+    counts = [count(conn, table.c.user_id == user_id, table.c.project == old) for table in (memories, messages)]
+    same = [len(query(conn, user_id, old, new)) for query in (_same_memories, _same_messages)]
     return Move(old, new, counts[0], counts[1], same[0], same[1])
 
 
-def same_memories(user_id: str, old: str, new: str) -> Query:
-    """Return the query for living memories of two projects that say the same: the id in the old and in the new one."""
-    ours, theirs = memories.alias(), memories.alias()
-    query = _same(ours, theirs, ("content_hash",), user_id, old, new)
-    return query.where(ours.c.deleted_at.is_(None), theirs.c.deleted_at.is_(None))
+def _same_memories(conn: sa.Connection, user_id: str, old: str, new: str) -> Sequence[Any]:
+    """Return the living memories of two projects that say the same: the id in the old and in the new one."""
+    ours, theirs, is_same = in_both(memories, ("content_hash",), user_id, old, new)
+    query = sa.select(ours.c.id, theirs.c.id).where(is_same, ours.c.deleted_at.is_(None), theirs.c.deleted_at.is_(None))
+    return conn.execute(query.order_by(ours.c.seq)).all()
 
 
-def same_messages(user_id: str, old: str, new: str) -> Query:
-    """Return the query for messages that a caller stored in two projects: the id in the old and in the new one."""
-    ours, theirs = messages.alias(), messages.alias()
-    return _same(ours, theirs, ("external_id", "content_hash"), user_id, old, new).where(ours.c.external_id != "")
-
-
-def _same(ours: sa.FromClause, theirs: sa.FromClause, names: Sequence[str], user_id: str, old: str, new: str) -> Query:
-    """Return the query for the ids of rows of two projects that have the same values of some columns."""
-    is_same = sa.and_(*(ours.c[name] == theirs.c[name] for name in ("user_id", "agent_id", "run_id", *names)))
-    of_projects = (ours.c.user_id == user_id, ours.c.project == old, theirs.c.project == new)
-    return sa.select(ours.c.id, theirs.c.id).join(theirs, is_same).where(*of_projects).order_by(ours.c.seq)
+def _same_messages(conn: sa.Connection, user_id: str, old: str, new: str) -> Sequence[Any]:
+    """Return the messages that a caller stored in two projects: the id in the old and in the new one."""
+    ours, theirs, is_same = in_both(messages, ("external_id", "content_hash"), user_id, old, new)
+    query = sa.select(ours.c.id, theirs.c.id).where(is_same, ours.c.external_id != "")
+    return conn.execute(query.order_by(ours.c.seq)).all()
 
 
 def has_content(conn: sa.Connection, user_id: str, project: str) -> bool:
     """Return whether a project has memories or messages, living or deleted."""
-    of_project = [
-        sa.select(sa.literal(1)).where(table.c.user_id == user_id, table.c.project == project).limit(1)
-        for table in (memories, messages)
-    ]
-    return any(conn.execute(query).first() is not None for query in of_project)
+    stored = (sa.select(table.c.seq).filter_by(user_id=user_id, project=project) for table in (memories, messages))
+    return any(has_row(conn, query) for query in stored)
 
 
 def project_names(conn: sa.Connection, user_id: str) -> list[str]:
     """Return the projects in which a user has something living; "" stands for no project."""
-    stored = [
-        sa.select(table.c.project).where(table.c.user_id == user_id, table.c.deleted_at.is_(None))
-        for table in (memories, messages)
-    ]
+    stored = (sa.select(table.c.project).filter_by(user_id=user_id, deleted_at=None) for table in (memories, messages))
     return sorted(conn.execute(sa.union(*stored)).scalars())
 
 
 def exists_project(conn: sa.Connection, user_id: str, project: str) -> bool:
     """Return whether a name is that of a project, or was."""
-    table = project_aliases
-    is_name = (table.c.kind == "name") & (table.c.alias == project)
-    known = sa.select(sa.exists().where(table.c.user_id == user_id, (table.c.project == project) | is_name))
-    return bool(conn.execute(known).scalar_one()) or has_content(conn, user_id, project)
+    columns = project_aliases.c
+    is_name = sa.or_(columns.project == project, sa.and_(columns.kind == "name", columns.alias == project))
+    known = sa.select(columns.alias).where(columns.user_id == user_id, is_name)
+    return has_row(conn, known) or has_content(conn, user_id, project)
 
 
 ITEM = ("kind", "alias", "project", "repository_created")
@@ -182,23 +167,9 @@ ITEM = ("kind", "alias", "project", "repository_created")
 def record(conn: sa.Connection, user_id: str, aliases: Sequence[Alias], now: datetime) -> None:
     """Store aliases. One that is known belongs to its new project from now on."""
     for alias in aliases:
-        values = {
-            "project": alias.project,
-            "other_project": alias.other_project,
-            "repository_created": alias.repository_created,
-            "reported": alias.reported,
-        }
-        known = sa.update(project_aliases).where(_is(user_id, alias)).values(**values)
-        if not conn.execute(known).rowcount:
-            key = {"user_id": user_id, "kind": alias.kind, "alias": alias.alias}
-            conn.execute(sa.insert(project_aliases).values(**key, **values, created_at=now))
-
-
-def items_of_user(conn: sa.Connection, user_id: str) -> Iterator[dict[str, Any]]:
-    """Yield the aliases of a user's projects as items of an export."""
-    names = ("agent_id", "run_id", *ITEM)
-    for values in exported_rows(conn, project_aliases, user_id, names, project_aliases.c.kind, project_aliases.c.alias):
-        yield {"type": "alias", **values}
+        known = sa.update(project_aliases).filter_by(user_id=user_id, kind=alias.kind, alias=alias.alias)
+        if not conn.execute(known.values(**asdict(alias))).rowcount:
+            conn.execute(sa.insert(project_aliases).values(user_id=user_id, **asdict(alias), created_at=now))
 
 
 def is_known(conn: sa.Connection, user_id: str, item: Mapping[str, Any]) -> bool:
@@ -209,10 +180,8 @@ def is_known(conn: sa.Connection, user_id: str, item: Mapping[str, Any]) -> bool
     """
     if item["kind"] == "name" and has_content(conn, user_id, item["alias"]):
         return True
-    key = (project_aliases.c.kind == item["kind"], project_aliases.c.alias == item["alias"])
-    query = sa.select(project_aliases.c.project).where(project_aliases.c.user_id == user_id, *key)
-    project = conn.execute(query).scalar()
-    return project is not None and (project == item["project"] or has_content(conn, user_id, project))
+    known = _alias(conn, user_id, item["kind"], item["alias"])
+    return known is not None and (known.project == item["project"] or has_content(conn, user_id, known.project))
 
 
 def store_item(conn: sa.Connection, user_id: str, item: Mapping[str, Any]) -> bool:
@@ -227,8 +196,8 @@ def store_item(conn: sa.Connection, user_id: str, item: Mapping[str, Any]) -> bo
 def mark_reported(conn: sa.Connection, user_id: str, aliases: Sequence[Alias]) -> None:
     """Record that a reply has told of aliases, unless they belong to another project since."""
     for alias in aliases:
-        is_same = sa.and_(_is(user_id, alias), project_aliases.c.project == alias.project)
-        conn.execute(sa.update(project_aliases).where(is_same).values(reported=True))
+        same = {"user_id": user_id, **{name: getattr(alias, name) for name in ("kind", "alias", "project")}}
+        conn.execute(sa.update(project_aliases).filter_by(**same).values(reported=True))
 
 
 def _unknown(conn: sa.Connection, user_id: str, repository: Repository, missing: AbstractSet[str]) -> Identified:
@@ -255,7 +224,7 @@ def _known_by_path(conn: sa.Connection, user_id: str, repository: Repository, he
     remote = repository.remote
     if not remote:
         return Identified(here.project)
-    if _is_another(here, repository) and _has_remote(conn, user_id, here.project):
+    if _is_another(here, repository) and _has_alias(conn, user_id, here.project, "remote"):
         return Identified(scope_part("project", remote), (_path(repository, remote), Alias("remote", remote, remote)))
     return Identified(here.project, (Alias("remote", remote, here.project, reported=False),))
 
@@ -291,7 +260,7 @@ def _by_remote(conn: sa.Connection, user_id: str, remote: str) -> Alias | None:
 
 def _moved_from(conn: sa.Connection, user_id: str, repository: Repository, missing: AbstractSet[str]) -> Alias | None:
     """Return the alias of a folder of the same name that is gone, if this is probably the same repository."""
-    if not missing or _has_remote(conn, user_id, repository.project):
+    if not missing or _has_alias(conn, user_id, repository.project, "remote"):
         return None
     paths = (_alias(conn, user_id, "path", path) for path in claimed_paths(conn, user_id, repository))
     claims = [alias for alias in paths if alias is not None]
@@ -308,18 +277,13 @@ def _is_another(here: Alias, repository: Repository) -> bool:
 def _unclaimed(conn: sa.Connection, user_id: str, name: str) -> str:
     """Return the project of a name if something is stored in it and it belongs to no repository yet, else ""."""
     project = current_name(conn, user_id, name)
-    of_repository = project_aliases.c.kind.in_(("path", "remote"))
-    claimed = sa.select(sa.literal(1)).where(*_of_project(user_id, project), of_repository).limit(1)
-    is_free = conn.execute(claimed).first() is None and has_content(conn, user_id, project)
-    return project if is_free else ""
+    is_claimed = _has_alias(conn, user_id, project, "path", "remote")
+    return project if not is_claimed and has_content(conn, user_id, project) else ""
 
 
-def _has_remote(conn: sa.Connection, user_id: str, project: str) -> bool:
-    of_kind = project_aliases.c.kind == "remote"
-    return (
-        conn.execute(sa.select(sa.literal(1)).where(*_of_project(user_id, project), of_kind).limit(1)).first()
-        is not None
-    )
+def _has_alias(conn: sa.Connection, user_id: str, project: str, *kinds: AliasKind) -> bool:
+    of_project = sa.select(project_aliases.c.alias).filter_by(user_id=user_id, project=project)
+    return has_row(conn, of_project.where(project_aliases.c.kind.in_(kinds)))
 
 
 def _path(repository: Repository, project: str, other_project: str = "", *, reported: bool = True) -> Alias:
@@ -327,38 +291,13 @@ def _path(repository: Repository, project: str, other_project: str = "", *, repo
 
 
 def _alias(conn: sa.Connection, user_id: str, kind: AliasKind, alias: str) -> Alias | None:
-    table = project_aliases
-    query = sa.select(table).where(table.c.user_id == user_id, table.c.kind == kind, table.c.alias == alias)
+    query = sa.select(project_aliases).filter_by(user_id=user_id, kind=kind, alias=alias)
     row = conn.execute(query).one_or_none()
     return None if row is None else _to_alias(row)
 
 
 def _to_alias(row: sa.Row[Any]) -> Alias:
     return Alias(row.kind, row.alias, row.project, row.other_project, row.repository_created, row.reported)
-
-
-def _of_project(user_id: str, project: str) -> tuple[sa.ColumnElement[bool], ...]:
-    return project_aliases.c.user_id == user_id, project_aliases.c.project == project
-
-
-def _stored(table: sa.Table, used_at: str, user_id: str) -> Query:
-    """Return the query for how many living rows a table has in each project, and when the last one changed."""
-    count, none = sa.func.count(), sa.literal(0)
-    return (
-        sa.select(
-            table.c.project,
-            (count if table is memories else none).label("memories"),
-            (count if table is messages else none).label("messages"),
-            sa.func.max(table.c[used_at]).label("used_at"),
-        )
-        .where(table.c.user_id == user_id, table.c.project != "", table.c.deleted_at.is_(None))
-        .group_by(table.c.project)
-    )
-
-
-def _is(user_id: str, alias: Alias) -> Any:
-    columns = project_aliases.c
-    return sa.and_(columns.user_id == user_id, columns.kind == alias.kind, columns.alias == alias.alias)
 
 
 # Find entities of a user's project by their name and type: those that an import or a move takes for the same.
@@ -396,11 +335,11 @@ def move_entities(tx: Transaction, old: str) -> None:
 
     Global entities, such as the user's own, belong to no project and stay.
     """
-    of_project = (entities.c.user_id == tx.scope.user_id, entities.c.project == old)
-    for row in tx.conn.execute(sa.select(entities).where(*of_project).order_by(entities.c.seq)).all():
+    of_project = {"user_id": tx.scope.user_id, "project": old}
+    for row in tx.conn.execute(sa.select(entities).filter_by(**of_project).order_by(entities.c.seq)).all():
         if row.merged_into is None:
             _merge_with_namesake(tx, row)
-    tx.conn.execute(sa.update(entities).where(*of_project).values(project=tx.scope.project))
+    tx.conn.execute(sa.update(entities).filter_by(**of_project).values(project=tx.scope.project))
 
 
 def _merge_with_namesake(tx: Transaction, row: sa.Row[Any]) -> None:
@@ -437,13 +376,12 @@ def move(
     _merge_documents(tx, old, new)
     _merge_conversations(conn, user_id, old, new)
     if is_merge:  # each would be taken for one of both projects
-        of_old = sa.select(summaries.c.id).where(summaries.c.user_id == user_id, summaries.c.project == old)
+        of_old = sa.select(summaries.c.id).filter_by(user_id=user_id, project=old)
         summary_queries.erase_of(conn, conn.execute(of_old).scalars().all())
     for table, ids in ((memories, touched.memories), (messages, touched.messages)):
-        in_project = (table.c.user_id == user_id, table.c.project == old)
-        ids.update(conn.execute(sa.select(table.c.id).where(*in_project)).scalars())
+        ids.update(conn.execute(sa.select(table.c.id).filter_by(user_id=user_id, project=old)).scalars())
     for table in SCOPED_TABLES:
-        conn.execute(sa.update(table).where(table.c.user_id == user_id, table.c.project == old).values(project=new))
+        conn.execute(sa.update(table).filter_by(user_id=user_id, project=old).values(project=new))
     move_entities(tx, old)
     jobs.move(conn, user_id, old, new)
     _move_aliases(conn, user_id, old, new, now)
@@ -467,8 +405,7 @@ def _move_aliases(conn: sa.Connection, user_id: str, old: str, new: str, now: da
 
 def _merge_messages(tx: Transaction, old: str, new: str) -> None:
     """Keep one of two messages that a caller stored in both projects: the one that is not deleted."""
-    query = same_messages(tx.scope.user_id, old, new)
-    for pair in tx.conn.execute(query).all():
+    for pair in _same_messages(tx.conn, tx.scope.user_id, old, new):
         rows = {row.id: row for row in tx.conn.execute(sa.select(messages).where(messages.c.id.in_(pair)))}
         ours, theirs = (rows[message_id] for message_id in pair)
         kept, other = (ours, theirs) if theirs.deleted_at is not None and ours.deleted_at is None else (theirs, ours)
@@ -497,7 +434,7 @@ def _cite_instead(tx: Transaction, message_id: str, kept_id: str) -> None:
 
 def _merge_memories(tx: Transaction, old: str, new: str) -> None:
     """Close memories in favour of those of the new project that say the same, which take over what these lack."""
-    for old_id, new_id in tx.conn.execute(same_memories(tx.scope.user_id, old, new)).all():
+    for old_id, new_id in _same_memories(tx.conn, tx.scope.user_id, old, new):
         ours, theirs = _memory(tx, old_id), _memory(tx, new_id)
         of_memory = memory_sources.c.memory_id == ours.id
         sources = tuple(tx.conn.execute(sa.select(memory_sources.c.message_id).where(of_memory)).scalars())
@@ -547,21 +484,15 @@ def _merge_documents(tx: Transaction, old: str, new: str) -> None:
         in_ours, in_theirs = messages.c.session_id == ours, messages.c.session_id == theirs
         tx.conn.execute(sa.update(messages).where(*of_user, in_ours).values(session_id=theirs))
         tx.touched.messages.update(tx.conn.execute(sa.select(messages.c.id).where(*of_user, in_theirs)).scalars())
-        row = (conversations.c.user_id == tx.scope.user_id, conversations.c.project == old)
-        tx.conn.execute(sa.delete(conversations).where(*row, conversations.c.session_id == ours))
+        row = {"user_id": tx.scope.user_id, "project": old, "session_id": ours}
+        tx.conn.execute(sa.delete(conversations).filter_by(**row))
 
 
 def _merge_conversations(conn: sa.Connection, user_id: str, old: str, new: str) -> None:
     """Keep one row of a session that was held in both projects, with a title if one of them has it."""
-    ours, theirs = conversations.alias(), conversations.alias()
-    query = (
-        sa.select(ours.c.seq, ours.c.title, theirs.c.seq.label("kept"), theirs.c.title.label("kept_title"))
-        .join(
-            theirs,
-            sa.and_(*(ours.c[name] == theirs.c[name] for name in ("user_id", "agent_id", "run_id", "session_id"))),
-        )
-        .where(ours.c.user_id == user_id, ours.c.project == old, theirs.c.project == new)
-    )
+    ours, theirs, is_same = in_both(conversations, ("session_id",), user_id, old, new)
+    kept = (theirs.c.seq.label("kept"), theirs.c.title.label("kept_title"))
+    query = sa.select(ours.c.seq, ours.c.title, *kept).where(is_same)
     for row in conn.execute(query).all():
         is_kept = conversations.c.seq == row.kept
         conn.execute(sa.update(conversations).where(is_kept).values(title=row.kept_title or row.title))

@@ -21,9 +21,8 @@ from palimpsest.store import documents as document_queries
 from palimpsest.store import messages as message_queries
 from palimpsest.store import summaries as summary_queries
 from palimpsest.store.database import FullText
-from palimpsest.store.entries import EPOCH
 from palimpsest.store.graph.identity import USER, told
-from palimpsest.store.history import hints_of
+from palimpsest.store.history import edits_of_entities, hints_of
 from palimpsest.store.links import content_words
 from palimpsest.store.messages import said_then
 from palimpsest.store.rows import among, sees
@@ -32,6 +31,7 @@ from palimpsest.store.schema import (
     entities,
     entity_aliases,
     entity_history,
+    gists,
     history,
     index_log,
     memories,
@@ -45,7 +45,6 @@ from palimpsest.store.schema import (
     summaries,
     vectors,
 )
-from palimpsest.store.schema import gists as gist_rows
 from palimpsest.store.transaction import next_edit_number, reserve_edit_numbers
 from palimpsest.text.names.known_names import bare_name
 
@@ -105,17 +104,12 @@ def erase_from_graph(
     if not named:
         return ()
     known = {row.id: row for row in conn.execute(select(entities).where(entities.c.user_id == user_id))}
-    edits = _edits(conn, user_id)
+    edits = edits_of_entities(conn, user_id)
     touched = _connected(named.keys() & known.keys(), known, edits)
     erased = {name for names in named.values() for name in names} | _forget(conn, touched, known)
     erased = {name for name in erased if name_key(name) not in SELF_NAMES}
     _forget_edits(conn, touched, [row for row in edits if row.entity_id in touched], erased)
     return tuple(sorted(erased - _still_there(conn, erased, None)))
-
-
-def _edits(conn: Connection, user_id: str) -> list[Row[Any]]:
-    of_user = entity_history.c.entity_id.in_(select(entities.c.id).where(entities.c.user_id == user_id))
-    return list(conn.execute(select(entity_history).where(of_user).order_by(entity_history.c.seq)))
 
 
 def _connected(ids: AbstractSet[str], known: Mapping[str, Row[Any]], edits: Sequence[Row[Any]]) -> set[str]:
@@ -151,8 +145,7 @@ def _forget(conn: Connection, touched: AbstractSet[str], known: Mapping[str, Row
         stated = [*given, USER] if entity.is_user else [*given, *of_group[entity_id]]
         if entity.name not in stated:
             erased.add(entity.name)
-            values = {"name": stated[0], "vector": None, "embedder": ""}
-            conn.execute(update(entities).where(entities.c.id == entity_id).values(**values))
+            conn.execute(update(entities).where(entities.c.id == entity_id).values(name=stated[0]))
     return erased
 
 
@@ -225,12 +218,6 @@ def _forget_edits(conn: Connection, touched: AbstractSet[str], edits: Sequence[R
             conn.execute(delete(entity_history).where(entity_history.c.seq == row.seq))
 
 
-ERASED_AT = "erased_at"
-"""The key in `meta` of the newest number of the index log at the last purge.
-
-A summary that a model wrote from an older state may quote erased text. It is not stored any more.
-"""
-
 ROWS_ON_DISK = "unscrubbed"
 """The key in `meta` that exists from the erasure of rows until the database was rewritten without them."""
 
@@ -279,7 +266,10 @@ def purge(
     touched = contextual_keys.TouchedEntries()
     touched.annotated |= links.erase(conn, scope.user_id, selection.memory_ids, selection.texts)
     touched.messages |= erase_from_pages(conn, selection.message_ids)
-    _touch_context(conn, selection, touched)
+    # The keys of the entries whose context the erased rows were are rebuilt without them.
+    touched.messages |= contextual_keys.neighbour_ids(conn, selection.message_ids) - {*selection.message_ids}
+    citing = select(memory_sources.c.memory_id).where(among(memory_sources.c.message_id, selection.message_ids))
+    touched.memories |= {*conn.execute(citing).scalars()} - {*selection.memory_ids}
     for kind, ids in (("memory", selection.memory_ids), ("message", selection.message_ids)):
         entries_of = select(vectors).where(vectors.c.kind == kind, among(vectors.c.owner_id, ids))
         for entry in conn.execute(entries_of).all():
@@ -310,7 +300,9 @@ def purge(
     if owner_ids is None:
         usage.erase_of_scope(conn, scope)
     contextual_keys.index(conn, full_text, touched, now)
-    _begin_epoch(conn, newest_edit)
+    reserve_edit_numbers(conn, newest_edit)  # those of erased edits are not used again
+    entries.begin_epoch(conn, entries.epoch(conn))
+    entries.set_meta(conn, ROWS_ON_DISK, 1)
     return replace(selection, names=(*names, *(hint for hint in hints if " " in hint)))
 
 
@@ -330,24 +322,17 @@ def _of_scope(table: Table, scope: Scope) -> ColumnElement[bool]:
 
 
 def _texts(conn: Connection, scope: Scope, memory_ids: Sequence[str], message_ids: Sequence[str]) -> tuple[str, ...]:
+    quoting = summary_queries.resting_on(conn, scope.user_id, (*memory_ids, *message_ids))
     texts: dict[str, None] = {}
-    queries = [
-        select(column).where(among(key, ids))
-        for column, key, ids in (
-            (memories.c.text, memories.c.id, memory_ids),
-            (history.c.old_memory, history.c.memory_id, memory_ids),
-            (history.c.new_memory, history.c.memory_id, memory_ids),
-            (messages.c.content, messages.c.id, message_ids),
-            (gist_rows.c.text, gist_rows.c.message_id, message_ids),
-            (
-                summaries.c.text,
-                summaries.c.id,
-                summary_queries.resting_on(conn, scope.user_id, (*memory_ids, *message_ids)),
-            ),
-        )
-    ]
-    for query in queries:
-        texts.update(dict.fromkeys(text for text in conn.execute(query).scalars() if text))
+    for column, key, ids in (
+        (memories.c.text, memories.c.id, memory_ids),
+        (history.c.old_memory, history.c.memory_id, memory_ids),
+        (history.c.new_memory, history.c.memory_id, memory_ids),
+        (messages.c.content, messages.c.id, message_ids),
+        (gists.c.text, gists.c.message_id, message_ids),
+        (summaries.c.text, summaries.c.id, quoting),
+    ):
+        texts |= dict.fromkeys(filter(None, conn.execute(select(column).where(among(key, ids))).scalars()))
     return tuple(texts)
 
 
@@ -356,19 +341,3 @@ def _sayings(conn: Connection, message_ids: Sequence[str]) -> list[str]:
     columns = (messages.c[name] for name in ("user_id", "external_id", "role", "content_hash", "said_at"))
     query = select(*columns).where(among(messages.c.id, message_ids), messages.c.external_id != "")
     return list(dict.fromkeys(said_then(*row)[1] for row in conn.execute(query).all()))
-
-
-def _touch_context(conn: Connection, selection: PurgeSelection, touched: contextual_keys.TouchedEntries) -> None:
-    """Mark the entries whose context the erased rows were. Their keys are rebuilt without them."""
-    memory_ids, message_ids = set(selection.memory_ids), set(selection.message_ids)
-    touched.messages.update(contextual_keys.neighbour_ids(conn, selection.message_ids) - message_ids)
-    cited_by = select(memory_sources.c.memory_id).where(among(memory_sources.c.message_id, selection.message_ids))
-    touched.memories.update(set(conn.execute(cited_by).scalars()) - memory_ids)
-
-
-def _begin_epoch(conn: Connection, newest_edit: int) -> None:
-    """Begin a new epoch, and reserve the numbers of erased edits."""
-    reserve_edit_numbers(conn, newest_edit)
-    entries.set_meta(conn, EPOCH, int(entries.epoch(conn)) + 1)
-    entries.set_meta(conn, ERASED_AT, entries.newest_log_number(conn))
-    entries.set_meta(conn, ROWS_ON_DISK, 1)

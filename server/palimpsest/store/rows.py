@@ -17,6 +17,7 @@ from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import Integer, TypeDecorator
 
 from palimpsest.core.clock import exact_iso, in_zone
+from palimpsest.core.errors import InputError
 from palimpsest.core.models import (
     Event,
     Link,
@@ -144,6 +145,18 @@ def among(column: sa.ColumnElement[Any], values: Iterable[Any]) -> sa.ColumnElem
     return column.in_(sa.select(elements(array).table_valued("value").c.value))
 
 
+MIN_PREFIX = 8
+"""The fewest characters that are accepted as the beginning of an id."""
+
+
+def long_enough(argument: str) -> str:
+    """Return the beginning of an id that a caller gives. Raises InputError if it is too short."""
+    prefix = argument.strip().lower()
+    if len(prefix) < MIN_PREFIX:
+        raise InputError(f"'{prefix[:80]}' is too short for an id. Use at least its first {MIN_PREFIX} characters")
+    return prefix
+
+
 def begins(column: sa.ColumnElement[str], prefix: str) -> sa.ColumnElement[bool]:
     """Return the condition that an id begins with hexadecimal digits. It is a range, so that it can use an index."""
     return sa.and_(column >= prefix, column < f"{prefix}g")  # "g" comes after every hexadecimal digit
@@ -213,11 +226,12 @@ def _digest(plain: str) -> str:
 
 
 def exported_rows(
-    conn: sa.Connection, table: sa.Table, user_id: str, names: Sequence[str], *order: sa.ColumnElement[Any]
+    conn: sa.Connection, table: sa.Table, kind: str, user_id: str, names: Sequence[str], *order: sa.ColumnElement[Any]
 ) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a user as items of an export: these columns, "" where there is none, and the time."""
+    """Yield the rows of a user as items of an export: their kind, these columns, "" where there is none, the time."""
     for row in conn.execute(sa.select(table).where(table.c.user_id == user_id).order_by(*order)):
-        yield {**{name: getattr(row, name, "") for name in names}, "created_at": exact_iso(row.created_at)}
+        values = {name: getattr(row, name, "") for name in names}
+        yield {"type": kind, **values, "created_at": exact_iso(row.created_at)}
 
 
 def sees(table: sa.FromClause, scope: Scope) -> sa.ColumnElement[bool]:
@@ -288,6 +302,23 @@ def is_named_scope(table: sa.Table) -> sa.ColumnElement[bool]:
 def agree(one: sa.FromClause, other: sa.FromClause, names: Iterable[str] = SCOPE) -> sa.ColumnElement[bool]:
     """Return the condition that two rows have the same values of some columns, those of the scope if none are named."""
     return sa.and_(*(one.c[name] == other.c[name] for name in names))
+
+
+def in_both(
+    table: sa.Table, names: Sequence[str], user_id: str, project: str, other: str
+) -> tuple[sa.FromClause, sa.FromClause, sa.ColumnElement[bool]]:
+    """Return a table twice, and the condition for a row of one project and one of another with the same values.
+
+    The values are those of the columns `names`, and of the agent and the run.
+    """
+    ours, theirs = table.alias("ours"), table.alias("theirs")
+    of_projects = (ours.c.user_id == user_id, ours.c.project == project, theirs.c.project == other)
+    return ours, theirs, sa.and_(*of_projects, agree(ours, theirs, ("user_id", "agent_id", "run_id", *names)))
+
+
+def has_row(conn: sa.Connection, query: Query) -> bool:
+    """Return whether a query finds anything."""
+    return conn.execute(query.limit(1)).first() is not None
 
 
 def scope_values(scope: Scope) -> dict[str, str]:
@@ -367,8 +398,9 @@ MEMORY_FIELDS = (
 made from this list, so a new field is added here, to `Memory`, to the table and to the lines of an export."""
 
 _STATE_FIELDS = tuple(field for field in MEMORY_FIELDS if field.in_state)
-_CONNECTIONS = ("context", "links")
-_STATEMENTS = ("entities", "relations")
+STATEMENTS = ("entities", "relations")
+"""What a memory names and states."""
+
 _TIMES = ("happened_at", "stated_at", "valid_from", "valid_until")
 
 
@@ -379,16 +411,6 @@ def memory_columns(memory: Memory, names: Collection[str] | None = None) -> dict
         for field in MEMORY_FIELDS
         if names is None or field.name in names
     }
-
-
-def connections(memory: Memory) -> dict[str, Any]:
-    """Return the context and the links of a memory, as the values of its columns."""
-    return memory_columns(memory, _CONNECTIONS)
-
-
-def statements(memory: Memory) -> dict[str, Any]:
-    """Return what a memory names and states, as the values of its columns."""
-    return memory_columns(memory, _STATEMENTS)
 
 
 def memory_state(memory: Memory) -> dict[str, Any]:
@@ -407,7 +429,7 @@ def with_state(memory: Memory, text: str, state: Mapping[str, Any], updated_at: 
     }
     values |= {name: to_time(values[name]) for name in _TIMES}
     if text == memory.text:
-        values |= {name: getattr(memory, name) for name in _STATEMENTS if name not in state}
+        values |= {name: getattr(memory, name) for name in STATEMENTS if name not in state}
     values |= {"superseded_by": None, "is_forgotten": False}
     stated_at = values.pop("stated_at") or memory.stated_at
     return replace(memory, text=text, stated_at=stated_at, updated_at=updated_at, deleted_at=None, **values)

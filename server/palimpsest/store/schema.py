@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 from palimpsest.core.models import PAGE
-from palimpsest.store.rows import SCOPE, UtcTime
+from palimpsest.store.rows import SCOPE, UtcTime, agree
 
 # The tables of the ledger. The full text is not among them: each database keeps it in its own way.
 
@@ -91,6 +91,8 @@ conversations = sa.Table(
     sa.Column("created_at", UtcTime, nullable=False),
 )
 sa.Index("conversations_once", *in_scope(conversations, "session_id"), unique=True)
+OF_CONVERSATION = agree(messages, conversations, (*SCOPE, "session_id"))
+"""The condition by which messages are joined with the row of their conversation."""
 sa.Index("conversations_by_client", *in_scope(conversations, "client", "external_id"))
 
 memories = sa.Table(

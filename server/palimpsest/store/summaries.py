@@ -9,11 +9,12 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from palimpsest.core.models import LINK, Memory, Message, Scope, Summary
+from palimpsest.core.models import LINK, Memory, Message, Provenance, Scope, Summary
+from palimpsest.store.entries import ERASED_AT, meta_value
 from palimpsest.store.history import memories_at
 from palimpsest.store.memories import LAST_STATED, NEWEST, count_by_day, memories_by_id, read_memories
 from palimpsest.store.messages import LAST_SAID, newest_said, read_messages, without_forgotten
-from palimpsest.store.rows import among, count, is_living, is_scope, sees, to_summary
+from palimpsest.store.rows import among, count, is_living, is_scope, scope_values, sees, to_summary
 from palimpsest.store.schema import (
     IS_SAID,
     history,
@@ -33,8 +34,20 @@ KEPT_MONTHS = 12
 the next is written from such an older one, which the correction does not concern, and not from the beginning."""
 
 
-def put(conn: sa.Connection, summary_id: int, summary: Summary) -> None:
-    """Store what a new summary rests on. Of older ones, the last of each earlier month keeps it, for a year."""
+def put(conn: sa.Connection, summary: Summary, provenance: Provenance) -> None:
+    """Store a summary with what it rests on. Of older ones, the last of each earlier month keeps that, for a year."""
+    of_kind = (is_scope(summaries, summary.scope), summaries.c.kind == summary.kind)
+    newest = conn.execute(sa.select(sa.func.max(summaries.c.seq)).where(*of_kind)).scalar()
+    erased = meta_value(conn, ERASED_AT)
+    if (newest is not None and newest > summary.seq) or int(erased or 0) > summary.seq:
+        return  # another process has stored a newer summary, or erased rows that this one may quote
+    values = {
+        **scope_values(summary.scope),
+        **{name: getattr(summary, name) for name in ("kind", "text", "seq", "created_at")},
+        "model": provenance.model,
+        "prompt": provenance.prompt,
+    }
+    summary_id = conn.execute(sa.insert(summaries).returning(summaries.c.id), values).scalar_one()
     store(conn, summary_id, summary.sources, summary.message_ids)
     _thin_out(conn, summary_id, summary)
 

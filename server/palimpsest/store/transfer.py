@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
-from sqlalchemy import Connection, Row, Table, and_, bindparam, delete, func, insert, or_, select, update
+from sqlalchemy import Connection, Row, Table, and_, bindparam, delete, insert, or_, select, update
 
 from palimpsest.core.clock import exact_iso
 from palimpsest.core.models import UNDO, Provenance, Scope, name_key
@@ -23,17 +23,21 @@ from palimpsest.store.database import FullText
 from palimpsest.store.entries import meta_value
 from palimpsest.store.graph import identity, statements
 from palimpsest.store.graph.identity import texts_in, told, users_own, with_ids
+from palimpsest.store.history import edits_of_entities
+from palimpsest.store.memories import memories_by_id
 from palimpsest.store.projects import namesakes
 from palimpsest.store.rows import (
     MEMORY_FIELDS,
     Query,
     among,
     content_hash,
+    exported_rows,
+    has_row,
     is_scope,
     memory_hash,
     scope_values,
-    to_memory,
 )
+from palimpsest.store.rows import count as count_rows
 from palimpsest.store.schema import (
     HISTORIES,
     conversations,
@@ -61,6 +65,7 @@ from palimpsest.store.undo import bring_back, fate_of
 
 Item = Mapping[str, Any]
 
+ALIAS = ("agent_id", "run_id", *projects.ITEM)
 ENTITY = ("id", "project", "name", "is_user", "merged_into")
 ENTITY_HISTORY = ("event", "before", "after", "updated_at", "stage", "caller", "text")
 
@@ -113,15 +118,13 @@ def is_of_other_user(conn: Connection, user_id: str, item: Item) -> bool:
     ids = {item["id"]}
     for version in item["history"]:
         ids |= texts_in(version["before"]) | texts_in(version["after"])
-    return any(
-        conn.execute(select(table.c.seq).where(among(table.c.id, ids), table.c.user_id != user_id)).first() is not None
-        for table in (entities, memories, messages)
-    )
+    tables = (entities, memories, messages)
+    return any(has_row(conn, select(t.c.seq).where(among(t.c.id, ids), t.c.user_id != user_id)) for t in tables)
 
 
 def entities_of(conn: Connection, user_id: str) -> list[Row[Any]]:
     """Return the entities of a user: an entity after the one that it was merged into, else oldest first."""
-    rows = conn.execute(select(entities).where(entities.c.user_id == user_id).order_by(entities.c.seq)).all()
+    rows = _rows(conn, entities, user_id=user_id)
     into = {row.id: row.merged_into for row in rows}
     return sorted(rows, key=lambda row: _depth(row.id, into))
 
@@ -135,27 +138,23 @@ def _depth(entity_id: str, into: Mapping[str, str | None]) -> int:
     return len(seen)
 
 
-def entity_item(conn: Connection, row: Row[Any]) -> tuple[dict[str, Any], list[Row[Any]]]:
-    """Return an entity as an item of an export, without its history, and the rows of its history."""
-    given = (entity_aliases.c.entity_id == row.id, entity_aliases.c.given)
-    aliases = conn.execute(select(entity_aliases.c.name).where(*given).order_by(entity_aliases.c.key)).scalars()
-    of_entity = select(entity_history).where(entity_history.c.entity_id == row.id).order_by(entity_history.c.seq)
-    item = {
+def _entity_item(conn: Connection, row: Row[Any]) -> dict[str, Any]:
+    """Return an entity as an item of an export, without its history."""
+    aliases = select(entity_aliases.c.name).filter_by(entity_id=row.id, given=True).order_by(entity_aliases.c.key)
+    return {
         "type": "entity",
         **dict.fromkeys(("agent_id", "run_id"), ""),
         **{name: getattr(row, name) for name in ENTITY},
         "entity_type": row.type,
-        "aliases": list(aliases),
+        "aliases": list(conn.execute(aliases).scalars()),
         "created_at": exact_iso(row.created_at),
     }
-    return item, list(conn.execute(of_entity).all())
 
 
 def mentions_of(conn: Connection, kind: str, owner_id: str) -> list[dict[str, str]]:
     """Return which entity each name of a memory or message means, as an item of an export has it."""
-    of_owner = (mentions.c.kind == kind, mentions.c.owner_id == owner_id)
-    query = select(mentions.c.name, mentions.c.entity_id).where(*of_owner).order_by(mentions.c.seq)
-    return [{"name": row.name, "entity_id": row.entity_id} for row in conn.execute(query)]
+    named = _rows(conn, mentions, kind=kind, owner_id=owner_id)
+    return [{"name": row.name, "entity_id": row.entity_id} for row in named]
 
 
 def find(conn: Connection, user_id: str, item: Item, imported: ImportedEntities) -> str | None:
@@ -195,8 +194,7 @@ def store(conn: Connection, user_id: str, item: Item, past: Sequence[Item], impo
                 conn.execute(insert(entity_history), {**version, **states, "entity_id": entity_id})
     elif known != item["id"]:
         _correct_ids(conn, user_id, {item["id"]: known})
-    of_entity = (entity_aliases.c.entity_id == entity_id, entity_aliases.c.given)
-    given = set(conn.execute(select(entity_aliases.c.key).where(*of_entity)).scalars())
+    given = set(conn.execute(select(entity_aliases.c.key).filter_by(entity_id=entity_id, given=True)).scalars())
     for name in item["aliases"]:
         if name_key(name) not in given:
             identity.give(conn, entity_id, name_key(name), name)
@@ -205,8 +203,7 @@ def store(conn: Connection, user_id: str, item: Item, past: Sequence[Item], impo
 
 def _correct_ids(conn: Connection, user_id: str, here: dict[str, str]) -> None:
     """Correct the ids in rows of history that were imported before it was known which entity they mean here."""
-    of_user = entity_history.c.entity_id.in_(select(entities.c.id).where(entities.c.user_id == user_id))
-    for row in conn.execute(select(entity_history).where(of_user)).all():
+    for row in edits_of_entities(conn, user_id):
         if told(row) & here.keys():
             states = {"before": with_ids(row.before, here), "after": with_ids(row.after, here)}
             conn.execute(update(entity_history).where(entity_history.c.seq == row.seq).values(**states))
@@ -311,39 +308,39 @@ class ImportState:
 def count(conn: Connection, user_id: str) -> int:
     """Return the number of items that `export_items` yields."""
     tables = (project_aliases, conversations, entities, messages, memories, summaries)
-    return sum(
-        conn.execute(select(func.count()).select_from(table).where(table.c.user_id == user_id)).scalar_one()
-        for table in tables
-    )
+    return sum(count_rows(conn, table.c.user_id == user_id) for table in tables)
 
 
 def export_items(conn: Connection, user_id: str) -> Iterator[dict[str, Any]]:
     """Yield every alias of a project, conversation, entity, message, memory and summary of a user, oldest first."""
-    yield from projects.items_of_user(conn, user_id)
-    yield from writes.of_user(conn, user_id)
+    of_alias = (project_aliases.c.kind, project_aliases.c.alias)
+    yield from exported_rows(conn, project_aliases, "alias", user_id, ALIAS, *of_alias)
+    yield from exported_rows(conn, conversations, "conversation", user_id, writes.ITEM, conversations.c.seq)
     rank = _ranks(conn, user_id)
+
+    def past(table: Table, names: Sequence[str], **owner: str) -> list[dict[str, Any]]:
+        rows = _rows(conn, table, **owner)
+        return [_ranked(_version(version, names), version.change, rank) for version in rows]
+
     for row in entities_of(conn, user_id):
-        item, rows = entity_item(conn, row)
-        past = [_ranked(_values(version, ENTITY_HISTORY), version.change, rank) for version in rows]
-        yield {**item, "history": past}
-    for row in conn.execute(select(messages).where(messages.c.user_id == user_id).order_by(messages.c.seq)):
-        rows = _rows_of(conn, message_history, message_history.c.message_id, row.id)
-        past = [_ranked(_version(version, MESSAGE_HISTORY), version.change, rank) for version in rows]
-        mentions = mentions_of(conn, "message", row.id)
-        also = documents.exported(conn, row) | ({"mentions": mentions} if mentions else {})
-        yield {"type": "message", **_values(row, MESSAGE + MESSAGE_STATE), **also, "history": past}
+        yield {**_entity_item(conn, row), "history": past(entity_history, ENTITY_HISTORY, entity_id=row.id)}
+    of_user = select(messages).where(messages.c.user_id == user_id).order_by(messages.c.seq)
+    for row in conn.execute(of_user):
+        named = mentions_of(conn, "message", row.id)
+        also = documents.exported(conn, row) | ({"mentions": named} if named else {})
+        versions = past(message_history, MESSAGE_HISTORY, message_id=row.id)
+        yield {"type": "message", **_values(row, MESSAGE + MESSAGE_STATE), **also, "history": versions}
+    sources = (
+        select(memory_sources.c.message_id, memory_sources.c.history_id)
+        .join(messages, messages.c.id == memory_sources.c.message_id)
+        .order_by(messages.c.seq)
+    )
     for row in conn.execute(select(memories).where(memories.c.user_id == user_id).order_by(memories.c.seq)):
-        rows = _rows_of(conn, history, history.c.memory_id, row.id)
-        past = [_ranked(_version(version, HISTORY), version.change, rank) for version in rows]
-        sources = (
-            select(memory_sources.c.message_id, memory_sources.c.history_id)
-            .join(messages, messages.c.id == memory_sources.c.message_id)
-            .where(memory_sources.c.memory_id == row.id)
-            .order_by(messages.c.seq)
-        )
-        cited = [{"message_id": message, "history_id": version} for message, version in conn.execute(sources)]
-        named = {"mentions": mentions_of(conn, "memory", row.id), **usage.exported(conn, row.id)}
-        yield {"type": "memory", **_values(row, MEMORY), **named, "history": past, "sources": cited}
+        cited = conn.execute(sources.where(memory_sources.c.memory_id == row.id)).mappings()
+        also = {"mentions": mentions_of(conn, "memory", row.id), **usage.exported(conn, row.id)}
+        versions = past(history, HISTORY, memory_id=row.id)
+        item = {"type": "memory", **_values(row, MEMORY), **also, "history": versions}
+        yield {**item, "sources": [dict(source) for source in cited]}
     yield from items_of(conn, user_id)
 
 
@@ -438,7 +435,7 @@ def _standing(conn: Connection, scope: Scope, item: Item) -> tuple[Standing, str
 
 def was_purged(conn: Connection, item: Item) -> bool:
     """Return whether a person purged the memory or message that an item is."""
-    return conn.execute(select(purged.c.owner_id).where(purged.c.owner_id == item.get("id"))).first() is not None
+    return has_row(conn, select(purged.c.owner_id).where(purged.c.owner_id == item.get("id")))
 
 
 def belongs_to_other_user(conn: Connection, user_id: str, item: Item) -> bool:
@@ -448,19 +445,14 @@ def belongs_to_other_user(conn: Connection, user_id: str, item: Item) -> bool:
     table = {"message": messages, "memory": memories}.get(item["type"])
     if table is None:
         return False
-    of_other_user = (table.c.id == item["id"], table.c.user_id != user_id)
-    return conn.execute(select(table.c.seq).where(*of_other_user)).first() is not None
+    return has_row(conn, select(table.c.seq).where(table.c.id == item["id"], table.c.user_id != user_id))
 
 
 def _known_message(conn: Connection, scope: Scope, item: Item) -> str | None:
-    same_name = and_(
-        is_scope(messages, scope),
-        messages.c.external_id != "",
-        messages.c.external_id == item["external_id"],
-        messages.c.content_hash == content_hash(item["content"]),
-    )
-    query = select(messages.c.id).where(or_(messages.c.id == item["id"], same_name))
-    return conn.execute(query.limit(1)).scalar()
+    is_named = and_(messages.c.external_id != "", messages.c.external_id == item["external_id"])
+    same_text = messages.c.content_hash == content_hash(item["content"])
+    is_known = or_(messages.c.id == item["id"], and_(is_scope(messages, scope), is_named, same_text))
+    return conn.execute(select(messages.c.id).where(is_known).limit(1)).scalar()
 
 
 def _known_memory(conn: Connection, scope: Scope, item: Item) -> str | None:
@@ -469,30 +461,33 @@ def _known_memory(conn: Connection, scope: Scope, item: Item) -> str | None:
 
 
 _SAME_ID = memories.c.id == bindparam("id")
-_DUPLICATE = and_(
-    *(memories.c[name] == bindparam(name) for name in ("user_id", "project", "agent_id", "run_id")),
-    memories.c.content_hash == bindparam("digest"),
-    memories.c.deleted_at.is_(None),
-)
 _KNOWN_DELETED_MEMORY: Query = select(memories.c.id).where(_SAME_ID).limit(1)
 # A living duplicate comes first: then nothing is brought back.
 _KNOWN_MEMORY: Query = (
-    select(memories.c.id).where(or_(_SAME_ID, _DUPLICATE)).order_by(memories.c.deleted_at.is_not(None)).limit(1)
+    select(memories.c.id)
+    .where(or_(_SAME_ID, writes.IS_DUPLICATE))
+    .order_by(memories.c.deleted_at.is_not(None))
+    .limit(1)
 )
 
 
 def _store_message(tx: Transaction, item: Item, state: ImportState) -> None:
-    past = [_edit(version, MESSAGE_HISTORY, state.base) for version in item["history"]]
     values = {name: item[name] for name in MESSAGE + MESSAGE_STATE} | {"user_id": tx.scope.user_id}
-    values |= {"content_hash": content_hash(item["content"]), "change": past[0]["change"]}
+    values |= {"content_hash": content_hash(item["content"]), "change": state.base + item["history"][0]["change"]}
     tx.conn.execute(insert(messages), values)
     documents.put_imported(tx.conn, item)
     store_mentions(tx.conn, "message", item, state.entities)
-    for version, row in zip(item["history"], past, strict=True):
-        also = {"message_id": item["id"], "recorded_at": version.get("recorded_at")}
-        tx.conn.execute(insert(message_history), {**row, **also})
+    _store_history(tx, message_history, MESSAGE_HISTORY, item, state, message_id=item["id"])
     put_entry(tx, "message", item["id"], tx.scope, item["content"])
     tx.touched.messages.add(item["id"])
+
+
+def _store_history(
+    tx: Transaction, table: Table, names: Sequence[str], item: Item, state: ImportState, **owner: str
+) -> None:
+    for version in item["history"]:
+        row = {**_edit(version, names, state.base), **owner, "recorded_at": version.get("recorded_at")}
+        tx.conn.execute(insert(table), row)
 
 
 def _join_conversation(tx: Transaction, item: Item, message_id: str) -> None:
@@ -500,8 +495,8 @@ def _join_conversation(tx: Transaction, item: Item, message_id: str) -> None:
     stored = tx.conn.execute(select(messages.c.session_id).where(messages.c.id == message_id)).scalar_one()
     in_conversation = (writes.find_conversation(tx.conn, tx.scope, name) for name in (item["session_id"], stored))
     if [number is not None for number in in_conversation] == [True, False]:
-        session = {"session_id": item["session_id"]}
-        tx.conn.execute(update(messages).where(messages.c.id == message_id).values(**session))
+        is_message = messages.c.id == message_id
+        tx.conn.execute(update(messages).where(is_message).values(session_id=item["session_id"]))
         tx.touched.messages.add(message_id)
 
 
@@ -511,18 +506,16 @@ def _store_memory(tx: Transaction, item: Item, state: ImportState) -> None:
     tx.conn.execute(insert(memories), values)
     store_mentions(tx.conn, "memory", item, state.entities)
     numbered = replace(tx, edit=state.base + max(version["change"] for version in item["history"]))
-    stored = tx.conn.execute(select(memories).where(memories.c.id == item["id"])).one()
-    links.put(tx.conn, to_memory(stored))
+    stored = memories_by_id(tx.conn, [item["id"]])[item["id"]]
+    links.put(tx.conn, stored)
     usage.restore(tx.conn, item["id"], item.get("strength"), item.get("used_at"))
-    statements.put(numbered, to_memory(stored))
-    for version in item["history"]:
-        values = {"memory_id": item["id"], "recorded_at": version.get("recorded_at")}
-        tx.conn.execute(insert(history), {**_edit(version, HISTORY, state.base), **values})
+    statements.put(numbered, stored)
+    _store_history(tx, history, HISTORY, item, state, memory_id=item["id"])
     for source in item["sources"]:
         message_id = state.owner_ids.get(source["message_id"])
         if message_id is not None and message_queries.messages_by_id(tx.conn, [message_id]):
-            values = {"memory_id": item["id"], "message_id": message_id, "history_id": source["history_id"]}
-            tx.conn.execute(insert(memory_sources).values(**values))
+            cited = {"memory_id": item["id"], "message_id": message_id, "history_id": source["history_id"]}
+            tx.conn.execute(insert(memory_sources).values(**cited))
     put_entry(tx, "memory", item["id"], tx.scope, item["text"])
     tx.touched.memories.add(item["id"])
 
@@ -558,11 +551,11 @@ def _numbered(stage: str, base: int) -> str:
 
 def _version(row: Row[Any], names: Sequence[str]) -> dict[str, Any]:
     """Return a row of history as JSON values. Only a row of an import from another tool has `recorded_at`."""
-    return _values(row, names if row.recorded_at is None else (*names, "recorded_at"))
+    return _values(row, names if getattr(row, "recorded_at", None) is None else (*names, "recorded_at"))
 
 
-def _rows_of(conn: Connection, table: Table, column: Any, owner_id: str) -> list[Row[Any]]:
-    return list(conn.execute(select(table).where(column == owner_id).order_by(table.c.seq)).all())
+def _rows(conn: Connection, table: Table, **owner: str) -> Sequence[Row[Any]]:
+    return conn.execute(select(table).filter_by(**owner).order_by(table.c.seq)).all()
 
 
 def _values(row: Row[Any], names: Sequence[str]) -> dict[str, Any]:

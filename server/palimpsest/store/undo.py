@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -15,7 +15,7 @@ from palimpsest.store import writes
 from palimpsest.store.graph import entity_edits
 from palimpsest.store.history import recorded
 from palimpsest.store.jobs import HOOKS
-from palimpsest.store.rows import MEMORY_FIELDS, among, sees, to_memory, to_time, with_state
+from palimpsest.store.rows import MEMORY_FIELDS, among, count, has_row, sees, to_memory, to_time, with_state
 from palimpsest.store.schema import HISTORIES, entity_history, history, memories, message_history, messages
 from palimpsest.store.transaction import Transaction
 from palimpsest.store.writes import find_duplicate, record
@@ -38,9 +38,8 @@ def undo(tx: Transaction, request: Undo) -> list[Outcome]:
         # With microseconds, so that `_covers` can tell later which edits were undone.
         instant = request.since.astimezone(UTC).isoformat().replace("+00:00", "Z")
         tx = _as_stage(tx, f"{UNDO} since {instant}")
-        return _revert(
-            tx, {table: and_(recorded(table) >= request.since, table.c.stage != MOVE) for _, _, table, _ in HISTORIES}
-        )
+        since = request.since
+        return _revert(tx, lambda rows: and_(recorded(rows) >= since, rows.c.stage != MOVE))
     number = _newest_in_effect(tx) if request.edit is None else request.edit
     _refuse_partly_visible(tx, number)
     _refuse_move(tx, number)
@@ -50,7 +49,7 @@ def undo(tx: Transaction, request: Undo) -> list[Outcome]:
             "edit. Undo that one first, or everything since a time with --since."
         )
     tx = _as_stage(tx, f"{UNDO} {number}")
-    return _revert(tx, {of.rows: of.rows.c.change == number for of in HISTORIES})
+    return _revert(tx, lambda rows: rows.c.change == number)
 
 
 def _as_stage(tx: Transaction, stage: str) -> Transaction:
@@ -65,17 +64,10 @@ def _newest_in_effect(tx: Transaction) -> int:
     """
     numbers: set[int] = set()
     for _, owners, table, owner_id in HISTORIES:
-        query = (
-            select(table.c.change)
-            .join(owners, owners.c.id == owner_id)
-            .where(
-                sees(owners, tx.scope),
-                table.c.stage.not_like(f"{UNDO}%"),
-                table.c.stage.not_in((MOVE, RESOLVE, EXPIRE, LINK)),
-                table.c.caller != HOOKS,
-            )
-        )
-        numbers.update(tx.conn.execute(query.distinct()).scalars())
+        query = select(table.c.change).join(owners, owners.c.id == owner_id).where(sees(owners, tx.scope))
+        is_meant = (table.c.stage.not_in((MOVE, RESOLVE, EXPIRE, LINK)), table.c.caller != HOOKS)
+        meant = query.where(table.c.stage.not_like(f"{UNDO}%"), *is_meant)
+        numbers.update(tx.conn.execute(meant.distinct()).scalars())
     for number in sorted(numbers, reverse=True):
         if _in_effect(tx, number):
             return number
@@ -113,11 +105,10 @@ def _refuse_partly_visible(tx: Transaction, number: int) -> None:
     """Raise InputError if the scope does not see the edit, or sees only a part of it."""
     visible = hidden = 0
     for _, owners, table, owner_id in HISTORIES:
-        joined = select(func.count()).select_from(table).join(owners, owners.c.id == owner_id)
-        of_edit = joined.where(table.c.change == number)
-        rows = tx.conn.execute(of_edit.where(sees(owners, tx.scope))).scalar_one()
+        of_edit = (table.c.change == number, owners.c.id == owner_id)
+        rows = count(tx.conn, *of_edit, sees(owners, tx.scope))
         visible += rows
-        hidden += tx.conn.execute(of_edit.where(owners.c.user_id == tx.scope.user_id)).scalar_one() - rows
+        hidden += count(tx.conn, *of_edit, owners.c.user_id == tx.scope.user_id) - rows
     if not visible:
         raise InputError(f"there is no edit {number} in this scope ({tx.scope}). palimpsest log lists the edits")
     if hidden:
@@ -127,8 +118,7 @@ def _refuse_partly_visible(tx: Transaction, number: int) -> None:
 def _refuse_move(tx: Transaction, number: int) -> None:
     """Raise InputError if an edit belongs to the move of a project, of which it is only a part."""
     for _, _, table, _ in HISTORIES:
-        is_move = and_(table.c.change == number, table.c.stage == MOVE)
-        if tx.conn.execute(select(table.c.seq).where(is_move).limit(1)).first() is not None:
+        if has_row(tx.conn, select(table.c.seq).filter_by(change=number, stage=MOVE)):
             raise InputError(
                 f"edit {number} merged two projects, which an undo cannot take back, so nothing was done. palimpsest "
                 "restore brings back the backup that was made before it"
@@ -158,8 +148,7 @@ def _in_effect(tx: Transaction, number: int) -> bool:
 def _stands_for_another(tx: Transaction, memory_id: str) -> bool:
     """Return whether the merge of two projects closed another memory in favour of this one: it is of both adds."""
     closed = select(history.c.seq).join(memories, memories.c.id == history.c.memory_id)
-    by_merge = closed.where(memories.c.superseded_by == memory_id, history.c.stage == MOVE)
-    return tx.conn.execute(by_merge.limit(1)).first() is not None
+    return has_row(tx.conn, closed.where(memories.c.superseded_by == memory_id, history.c.stage == MOVE))
 
 
 def _state(row: HistoryRow) -> tuple[Any, ...]:
@@ -177,10 +166,10 @@ def _fate(row: HistoryRow) -> tuple[str | None, str | None, bool]:
     return successor, state.get("valid_until"), state.get("is_forgotten", was_forgotten)
 
 
-def _revert(tx: Transaction, conditions: Mapping[Table, ColumnElement[bool]]) -> list[Outcome]:
-    """Put memories, messages and entities into their state before the rows of history that the conditions select."""
+def _revert(tx: Transaction, condition: Callable[[Table], ColumnElement[bool]]) -> list[Outcome]:
+    """Put memories, messages and entities into their state before the rows of history that a condition selects."""
     targets: list[tuple[Memory, Memory]] = []
-    for span in _spans(tx, conditions[history]):
+    for span in _spans(tx, condition(history)):
         present = to_memory(tx.conn.execute(select(memories).where(memories.c.id == span.memory_id)).one())
         past = _before(tx, present, span.before)
         if _differ(present, past):
@@ -190,11 +179,11 @@ def _revert(tx: Transaction, conditions: Mapping[Table, ColumnElement[bool]]) ->
     tx.conn.execute(update(memories).where(changed).values(deleted_at=tx.now))
     outcomes = [_set_state(tx, present, past) for present, past in targets]
     # If a message has several rows, the first of them tells its state before.
-    first = {message_id: event for message_id, event, _ in reversed(_message_rows(tx, conditions[message_history]))}
+    first = {message_id: event for message_id, event, _ in reversed(_message_rows(tx, condition(message_history)))}
     for message_id, event in first.items():
         outcome = writes.set_deleted(tx, message_id, deleted=event == Event.ADD)
         outcomes += [] if outcome.event is Event.NONE else [outcome]
-    entity_edits.revert(tx, conditions[entity_history])
+    entity_edits.revert(tx, condition(entity_history))
     return outcomes
 
 

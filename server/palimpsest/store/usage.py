@@ -15,7 +15,7 @@ from palimpsest.core.models import Scope
 from palimpsest.store import memories as memory_queries
 from palimpsest.store.history import hints_of
 from palimpsest.store.links import content_words
-from palimpsest.store.rows import Query, among, listed, scope_values, sees, to_scope
+from palimpsest.store.rows import Query, among, has_row, listed, scope_values, sees, to_scope
 from palimpsest.store.schema import history, memories, memory_sources, memory_uses, messages, recalled, recalls
 
 # How often and when memories were used, and what else says how well they are remembered.
@@ -208,13 +208,8 @@ def note_recalls(conn: sa.Connection, new: Sequence[NewRecall]) -> None:
         ranks = {owner_id: rank for rank, owner_id in enumerate(recall.owner_ids, 1) if owner_id in living}
         if not ranks or not unspeakable.isdisjoint(recall.owner_ids):
             continue
-        row = {
-            **scope_values(recall.scope),
-            "all_projects": recall.all_projects,
-            "question": recall.question,
-            "at": recall.at,
-            "caller": recall.caller,
-        }
+        asked = {name: getattr(recall, name) for name in ("all_projects", "question", "at", "caller")}
+        row = {**scope_values(recall.scope), **asked}
         seq = conn.execute(sa.insert(recalls).returning(recalls.c.seq), row).scalar_one()
         hits = [{"recall_seq": seq, "owner_id": owner_id, "rank": rank} for owner_id, rank in ranks.items()]
         conn.execute(sa.insert(recalled), hits)
@@ -265,7 +260,7 @@ def count_by_day(conn: sa.Connection, scope: Scope, since: datetime) -> Counter[
 
 def has_outdated(conn: sa.Connection, since: datetime | None) -> bool:
     """Return whether there is a recall of before a time; with None, whether there is any."""
-    return conn.execute(_outdated(since).limit(1)).first() is not None
+    return has_row(conn, _outdated(since))
 
 
 def erase_outdated(conn: sa.Connection, since: datetime | None) -> None:

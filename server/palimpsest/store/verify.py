@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -20,6 +20,8 @@ from palimpsest.store import contextual_keys, documents, links, usage
 from palimpsest.store.database import Database, FullText, FullTextColumns
 from palimpsest.store.graph import statements
 from palimpsest.store.graph.statements import relation_rows, stated_names
+from palimpsest.store.memories import memories_by_id
+from palimpsest.store.messages import messages_by_id
 from palimpsest.store.rows import Query, among, scope_values, to_memory, to_scope, unpacked, unpacked_key
 from palimpsest.store.schema import (
     entities,
@@ -34,7 +36,7 @@ from palimpsest.store.schema import (
     vectors,
 )
 from palimpsest.store.transaction import Transaction, next_edit_number, put_entry
-from palimpsest.store.writes import record
+from palimpsest.store.writes import record, record_message
 
 # Compare the graph with the memories, row by row, and mend it from them.
 #
@@ -43,33 +45,6 @@ from palimpsest.store.writes import record
 RELATION = ("memory_id", "position", "source_id", "key", "name", "destination_id")
 
 MAX_EXAMPLES = 5
-
-
-@dataclass(slots=True)
-class GraphFaults:
-    """What does not agree in the graph.
-
-    `memories` are those whose mentions or relations are not what they name and state, by id. `mentions` are the numbers
-    of mentions without a memory or message, or of an entity that is missing or that their scope does not see;
-    `relations` those of relations without a memory. `merges` are the entities that are merged into none that there is,
-    or in a circle, and `aliases` the names without an entity.
-    """
-
-    memories: set[str] = field(default_factory=set[str])
-    mentions: set[int] = field(default_factory=set[int])
-    relations: set[int] = field(default_factory=set[int])
-    merges: set[str] = field(default_factory=set[str])
-    aliases: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
-
-    def texts(self) -> list[str]:
-        """Return the faults, one line for each kind, with examples."""
-        return [
-            *_with_examples("have other mentions or relations than they state", self.memories),
-            *_with_examples("are merged into an entity that cannot stand for them", self.merges),
-            *_counted("mentions belong to no memory, message or entity of their scope", self.mentions),
-            *_counted("relations belong to no memory", self.relations),
-            *_counted("names belong to no entity", self.aliases),
-        ]
 
 
 def _with_examples(what: str, ids: Iterable[str]) -> list[str]:
@@ -81,9 +56,8 @@ def _counted(what: str, found: Collection[object]) -> list[str]:
     return [f"{len(found)} {what}"] if found else []
 
 
-def compare(conn: Connection) -> GraphFaults:
-    """Compare the graph with the memories and return what does not agree."""
-    faults = GraphFaults()
+def _compare_graph(conn: Connection, faults: Faults) -> None:
+    """Compare the graph with the memories and note what does not agree."""
     known = {row.id: row for row in conn.execute(select(entities))}
     faults.mentions = set(_stray_mentions(conn, known))
     faults.merges = {entity_id for entity_id in known if _is_merged_wrongly(entity_id, known)}
@@ -100,7 +74,6 @@ def compare(conn: Connection) -> GraphFaults:
         if not _states_agree(memory, mentioned.pop(memory.id, []), stored.pop(memory.id, []), several):
             faults.memories.add(memory.id)
     faults.relations = {row.seq for rows in stored.values() for row in rows}
-    return faults
 
 
 _OF_SEVERAL = (
@@ -140,13 +113,13 @@ def _stray_mentions(conn: Connection, known: Mapping[str, Row[Any]]) -> Iterator
     }
     for row in conn.execute(select(mentions)):
         owner, entity = owners.get(row.kind, {}).get(row.owner_id), known.get(row.entity_id)
-        if (
-            owner is None
-            or entity is None
-            or entity.user_id != owner.user_id
-            or entity.project not in ("", owner.project)
-        ):
+        if owner is None or entity is None or not _may_stand_for(entity, owner):
             yield row.seq
+
+
+def _may_stand_for(entity: Row[Any], other: Any) -> bool:
+    """Return whether an entity is of the user of another row, and general or of its project."""
+    return entity.user_id == other.user_id and entity.project in ("", other.project)
 
 
 def _is_merged_wrongly(entity_id: str, known: Mapping[str, Row[Any]]) -> bool:
@@ -155,7 +128,7 @@ def _is_merged_wrongly(entity_id: str, known: Mapping[str, Row[Any]]) -> bool:
     if entity.merged_into is None:
         return False
     target = known.get(entity.merged_into)
-    if target is None or target.user_id != entity.user_id or target.project not in ("", entity.project):
+    if target is None or not _may_stand_for(target, entity):
         return True
     seen: set[str] = set()
     while target is not None and target.id not in seen:
@@ -166,7 +139,7 @@ def _is_merged_wrongly(entity_id: str, known: Mapping[str, Row[Any]]) -> bool:
     return False
 
 
-def remove_strays(conn: Connection, faults: GraphFaults) -> set[str]:
+def _remove_strays(conn: Connection, faults: Faults) -> set[str]:
     """Remove what belongs to nothing and undo merges that cannot be, and return the memories to state anew.
 
     `statements.put` then writes their mentions and relations.
@@ -202,10 +175,14 @@ class Faults:
     `owners` are the memories and messages whose entry is wrong or missing, by id; `orphans` the numbers of entries
     without an owner; `unrecorded` the ids of memories and messages that differ from their history; `file` what the
     database itself reports. `words` means that the full text does not find the words of its rows, and `means` that the
-    mean of a user's vectors is wrong. `graph` is what does not agree of entities, mentions and relations. `uses` are
-    ids that were used and that no memory has, `links` the memories whose links are not found from the other end,
-    `gists` ids that have a gist and belong to no page, and `recalls` questions by number that brought back nothing that
-    is there.
+    mean of a user's vectors is wrong. `uses` are ids that were used and that no memory has, `links` the memories whose
+    links are not found from the other end, `gists` ids that have a gist and belong to no page, and `recalls` questions
+    by number that brought back nothing that is there.
+
+    `memories` are those whose mentions or relations are not what they name and state, by id. `mentions` are the numbers
+    of mentions without a memory or message, or of an entity that is missing or that their scope does not see;
+    `relations` those of relations without a memory. `merges` are the entities that are merged into none that there is,
+    or in a circle, and `aliases` the names without an entity.
     """
 
     owners: dict[str, Kind] = field(default_factory=dict[str, Kind])
@@ -214,11 +191,15 @@ class Faults:
     means: bool = False
     unrecorded: set[str] = field(default_factory=set[str])
     file: list[str] = field(default_factory=list[str])
-    graph: GraphFaults = field(default_factory=GraphFaults)
     uses: list[str] = field(default_factory=list[str])
     links: set[str] = field(default_factory=set[str])
     gists: list[str] = field(default_factory=list[str])
     recalls: list[int] = field(default_factory=list[int])
+    memories: set[str] = field(default_factory=set[str])
+    mentions: set[int] = field(default_factory=set[int])
+    relations: set[int] = field(default_factory=set[int])
+    merges: set[str] = field(default_factory=set[str])
+    aliases: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
 
     def texts(self) -> list[str]:
         """Return the faults, one line for each kind, with examples."""
@@ -233,7 +214,11 @@ class Faults:
             *_counted("uses belong to no memory", self.uses),
             *_counted("gists belong to no page", self.gists),
             *_counted("questions of the recall log belong to no memory or message", self.recalls),
-            *self.graph.texts(),
+            *_with_examples("have other mentions or relations than they state", self.memories),
+            *_with_examples("are merged into an entity that cannot stand for them", self.merges),
+            *_counted("mentions belong to no memory, message or entity of their scope", self.mentions),
+            *_counted("relations belong to no memory", self.relations),
+            *_counted("names belong to no entity", self.aliases),
         ]
 
 
@@ -260,7 +245,7 @@ def verify(conn: Connection, database: Database, progress: Progress) -> Faults:
     faults.orphans = {entry.seq for entry in entries_by_owner.values()} | set(words)
     faults.means = not _means_agree(conn)
     faults.unrecorded = set(_unrecorded(conn))
-    faults.graph = compare(conn)
+    _compare_graph(conn, faults)
     faults.uses = usage.orphaned_uses(conn)
     faults.links = links.differing(conn)
     faults.gists = documents.strays(conn)
@@ -273,7 +258,8 @@ def repair(conn: Connection, database: Database, faults: Faults, now: datetime) 
     full_text = database.full_text
     if faults.file:
         database.repair(conn)
-    touched = contextual_keys.TouchedEntries()
+    tx = Transaction(conn, Scope(""), Provenance("repair"), now, 0)
+    touched = tx.touched
     if faults.file or faults.words or faults.owners or faults.orphans:
         contextual_keys.rebuild_full_text(conn, full_text)  # rows changed from outside leave traces in its index
     # Other processes may have written since the faults were found, and the full text is whole now.
@@ -287,8 +273,7 @@ def repair(conn: Connection, database: Database, faults: Faults, now: datetime) 
         row = conn.execute(select(table).where(table.c.id == owner)).one()
         entry = conn.execute(select(vectors).where(vectors.c.kind == kind, vectors.c.owner_id == owner)).one_or_none()
         if entry is None:
-            tx = Transaction(conn, to_scope(row), Provenance("repair"), now, 0, touched)
-            put_entry(tx, kind, owner, tx.scope, "")
+            put_entry(tx, kind, owner, to_scope(row), "")
         else:
             values = {"live": row.deleted_at is None, "key": None, **scope_values(to_scope(row))}
             conn.execute(update(vectors).where(vectors.c.seq == entry.seq).values(**values))
@@ -296,13 +281,11 @@ def repair(conn: Connection, database: Database, faults: Faults, now: datetime) 
     usage.erase_uses(conn, faults.uses)
     documents.erase(conn, faults.gists)
     usage.erase_numbered(conn, faults.recalls)
-    for memory_id in sorted(faults.unrecorded):
-        _record_as_it_is(conn, memory_id, now, touched)
+    for owner_id in sorted(faults.unrecorded):
+        _record_as_it_is(replace(tx, edit=next_edit_number(conn)), owner_id)
     links.repair(conn, faults.links)
-    for memory_id in sorted(remove_strays(conn, faults.graph)):
-        row = conn.execute(select(memories).where(memories.c.id == memory_id)).one()
-        tx = Transaction(conn, to_scope(row), Provenance("repair"), now, next_edit_number(conn), touched)
-        statements.put(tx, to_memory(row))
+    for memory_id, memory in sorted(memories_by_id(conn, [*_remove_strays(conn, faults)]).items()):
+        statements.put(replace(tx, scope=memory.scope, edit=next_edit_number(conn)), memory)
         touched.memories.add(memory_id)  # a graph database outside follows the index log
     contextual_keys.index(conn, full_text, touched, now)
     _write_means(conn)
@@ -369,22 +352,10 @@ def _unrecorded(conn: Connection) -> Iterator[str]:
             yield row.id
 
 
-def _record_as_it_is(conn: Connection, owner_id: str, now: datetime, touched: contextual_keys.TouchedEntries) -> None:
+def _record_as_it_is(tx: Transaction, owner_id: str) -> None:
     """Insert the missing row of history. The row of the memory or message itself counts as right."""
-    provenance = Provenance("repair")
-    row = conn.execute(select(memories).where(memories.c.id == owner_id)).one_or_none()
-    if row is not None:
-        tx = Transaction(conn, Scope(row.user_id), provenance, now, next_edit_number(conn), touched)
-        record(tx, Event.UPDATE if row.deleted_at is None else Event.DELETE, to_memory(row), old=row.text)
+    if memory := memories_by_id(tx.conn, [owner_id]).get(owner_id):
+        record(tx, Event.UPDATE if memory.deleted_at is None else Event.DELETE, memory, old=memory.text)
         return
-    message = conn.execute(select(messages).where(messages.c.id == owner_id)).one()
-    event = Event.ADD if message.deleted_at is None else Event.DELETE
-    conn.execute(
-        insert(message_history).values(
-            message_id=owner_id,
-            event=event.value,
-            updated_at=now,
-            stage=provenance.stage,
-            change=next_edit_number(conn),
-        )
-    )
+    message = messages_by_id(tx.conn, [owner_id])[owner_id]
+    record_message(tx, Event.ADD if message.deleted_at is None else Event.DELETE, owner_id)

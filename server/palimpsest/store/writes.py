@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, TypeAlias
@@ -40,22 +40,32 @@ from palimpsest.store.graph.identity import mention_known, mention_with
 from palimpsest.store.memories import name_of_user
 from palimpsest.store.rows import (
     MESSAGE_FIELDS,
+    SCOPE,
+    STATEMENTS,
     Query,
-    connections,
+    agree,
     content_hash,
-    exported_rows,
+    is_named_scope,
     is_scope,
     memory_columns,
     memory_hash,
     memory_state,
     scope_values,
     sees,
-    statements,
     to_memory,
     to_message,
     to_time,
 )
-from palimpsest.store.schema import conversations, history, memories, memory_sources, message_history, messages, vectors
+from palimpsest.store.schema import (
+    OF_CONVERSATION,
+    conversations,
+    history,
+    memories,
+    memory_sources,
+    message_history,
+    messages,
+    vectors,
+)
 from palimpsest.store.transaction import Transaction, put_entry
 from palimpsest.text.names.known_names import told_self_name
 
@@ -94,14 +104,8 @@ _INSERT_HISTORY = insert(history)
 
 def record_message(tx: Transaction, event: Event, message_id: str) -> None:
     """Insert the row of history of a message that was stored, deleted or restored."""
-    row = {
-        "message_id": message_id,
-        "event": event.value,
-        "updated_at": tx.now,
-        "stage": tx.provenance.stage,
-        "caller": tx.provenance.caller,
-        "change": tx.edit,
-    }
+    made = {"stage": tx.provenance.stage, "caller": tx.provenance.caller, "change": tx.edit}
+    row = {"message_id": message_id, "event": event.value, "updated_at": tx.now, **made}
     tx.conn.execute(_INSERT_MESSAGE_HISTORY, row)
     tx.touched.messages.add(message_id)
 
@@ -139,11 +143,12 @@ def find_duplicate(tx: Transaction, scope: Scope, text: str) -> Memory | None:
     return None if row is None else to_memory(row)
 
 
-_DUPLICATE: Query = select(memories).where(
-    *(memories.c[name] == bindparam(name) for name in ("user_id", "project", "agent_id", "run_id")),
-    memories.c.content_hash == bindparam("digest"),
-    memories.c.deleted_at.is_(None),
+IS_DUPLICATE = and_(
+    is_named_scope(memories), memories.c.content_hash == bindparam("digest"), memories.c.deleted_at.is_(None)
 )
+"""The condition for the living memory of a scope, given by its parts, with a text of a `digest`."""
+
+_DUPLICATE: Query = select(memories).where(IS_DUPLICATE)
 
 
 def find(tx: Transaction, memory_id: str | None) -> Memory:
@@ -173,6 +178,14 @@ def find_newest(tx: Transaction, memory_id: str | None) -> Memory:
 
 
 # How memories change inside a transaction. Every change leaves a row of history.
+
+HAPPENED = ("happened_at", "happened_precision")
+VALIDITY = ("valid_from", "valid_from_precision", "valid_until", "valid_until_precision")
+DATES = (HAPPENED, VALIDITY[:2], VALIDITY[2:])
+"""The times of a fact and a memory, each with how exactly it is known."""
+
+_OF_FACT = (*HAPPENED, *VALIDITY, "keywords", "tags", "actor_id", "role", "entities")
+"""What a new memory has as its fact has it."""
 
 _Ended: TypeAlias = tuple[datetime, Precision]
 """Until when a memory held, and how exactly that is known."""
@@ -288,13 +301,8 @@ def add_outdated(tx: Transaction, fact: Fact, successor: Memory, ended: _Ended |
 
 
 def _find_superseded(tx: Transaction, text: str, successor: Memory) -> Memory | None:
-    query = select(memories).where(
-        is_scope(memories, tx.scope),
-        memories.c.content_hash == memory_hash(text),
-        memories.c.superseded_by == successor.id,
-        memories.c.is_forgotten.is_(False),
-    )
-    row = tx.conn.execute(query.limit(1)).one_or_none()
+    says_it = {"content_hash": memory_hash(text), "superseded_by": successor.id, "is_forgotten": False}
+    row = tx.conn.execute(select(memories).filter_by(**scope_values(tx.scope), **says_it).limit(1)).one_or_none()
     return None if row is None else to_memory(row)
 
 
@@ -306,19 +314,9 @@ def _store(tx: Transaction, fact: Fact, replaced: Sequence[Memory] = (), scope: 
         created_at=tx.now,
         updated_at=tx.now,
         stated_at=_stated_at(tx, fact) or tx.now,
-        valid_from=fact.valid_from,
-        valid_from_precision=fact.valid_from_precision,
-        valid_until=fact.valid_until,
-        valid_until_precision=fact.valid_until_precision,
-        happened_at=fact.happened_at,
-        happened_precision=fact.happened_precision,
-        keywords=fact.keywords,
-        tags=fact.tags,
         metadata={key: value for key, value in fact.metadata.items() if value is not None},
-        actor_id=fact.actor_id,
-        role=fact.role,
-        entities=fact.entities,
         relations=statement_queries.fact_relations(fact),
+        **{name: getattr(fact, name) for name in _OF_FACT},
     )
     pinned.note_change(tx.pinned, None, memory)
     _insert(tx, memory)
@@ -352,6 +350,10 @@ def _with_replaced(outcome: Outcome, replaced: Sequence[Memory]) -> Outcome:
     )
 
 
+def _values(of: Fact | Memory, names: Sequence[str]) -> Any:
+    return tuple(getattr(of, name) for name in names)
+
+
 def _stated_at(tx: Transaction, fact: Fact) -> datetime | None:
     """Return when a fact was said, else when the newest of its source messages was said, if there are any."""
     if fact.said_at or not fact.sources:
@@ -383,15 +385,9 @@ def change(tx: Transaction, memory: Memory, fact: Fact, *, sets_labels: bool = F
         change(tx, duplicate, with_handed_on(tx, replace(fact, text=duplicate.text), [memory], duplicate))
         closed = _close(tx, memory, duplicate)
         return Outcome(Event.DELETE, closed, previous=memory.text, duplicate_of=duplicate.id)
-    happened_at, happened_precision = finer(
-        (fact.happened_at, fact.happened_precision), (memory.happened_at, memory.happened_precision)
-    )
-    valid_from, valid_from_precision = finer(
-        (fact.valid_from, fact.valid_from_precision), (memory.valid_from, memory.valid_from_precision)
-    )
-    valid_until, valid_until_precision = finer(
-        (fact.valid_until, fact.valid_until_precision), (memory.valid_until, memory.valid_until_precision)
-    )
+    dates: dict[str, Any] = {}
+    for names in DATES:
+        dates |= zip(names, finer(_values(fact, names), _values(memory, names)), strict=True)
     new = replace(
         memory,
         text=fact.text,
@@ -399,25 +395,12 @@ def change(tx: Transaction, memory: Memory, fact: Fact, *, sets_labels: bool = F
         metadata={key: value for key, value in {**memory.metadata, **fact.metadata}.items() if value is not None},
         keywords=tuple(dict.fromkeys((*fact.keywords, *memory.keywords)))[:MAX_KEYWORDS],
         tags=tuple(dict.fromkeys((*memory.tags, *fact.tags))),
-        happened_at=happened_at,
-        happened_precision=happened_precision,
         stated_at=max(memory.stated_at, _stated_at(tx, fact) or memory.stated_at),
-        valid_from=valid_from,
-        valid_from_precision=valid_from_precision,
-        valid_until=valid_until,
-        valid_until_precision=valid_until_precision,
+        **dates,
         **statement_queries.stated_with(memory, fact),
     )
     if sets_labels:
-        new = replace(
-            new,
-            tags=fact.tags,
-            keywords=fact.keywords,
-            valid_from=fact.valid_from,
-            valid_from_precision=fact.valid_from_precision,
-            valid_until=fact.valid_until,
-            valid_until_precision=fact.valid_until_precision,
-        )
+        new = replace(new, **{name: getattr(fact, name) for name in ("tags", "keywords", *VALIDITY)})
     # A later date is a change if the caller gives it. With messages it comes with every mention, which is none.
     is_dated_by_caller = fact.said_at is not None and not fact.sources
     changed = new if is_dated_by_caller else replace(new, stated_at=memory.stated_at)
@@ -449,7 +432,7 @@ def annotate(tx: Transaction, memory: Memory, found: Annotation) -> None:
     new = replace(memory, context=found.context, tags=found.tags, links=found.links)
     if memory.deleted_at is not None or new == memory:
         return
-    values = {"tags": list(new.tags), **connections(new)}
+    values = memory_columns(new, ("tags", "context", "links"))
     tx.conn.execute(update(memories).where(memories.c.id == new.id).values(**values))
     if new.links != memory.links:
         links.put(tx.conn, new)
@@ -489,10 +472,10 @@ def _replaced_by(tx: Transaction, memory: Memory) -> list[Memory]:
     replaced: dict[str, Memory] = {}
     newest = {memory.id}
     while newest:
-        query = select(memories).where(memories.c.superseded_by.in_(newest), sees(memories, tx.scope))
-        found = {row.id: to_memory(row) for row in tx.conn.execute(query)}
-        newest = found.keys() - replaced.keys() - {memory.id}
-        replaced |= {old_id: found[old_id] for old_id in newest}
+        old = pinned.read_memories(tx.conn, memories.c.superseded_by.in_(newest), sees(memories, tx.scope))
+        found = {each.id: each for each in old if each.id not in replaced and each.id != memory.id}
+        newest = set(found)
+        replaced |= found
     return list(replaced.values())
 
 
@@ -603,8 +586,8 @@ def update_row(tx: Transaction, old: Memory, new: Memory) -> Memory:
     """Write the row and the entry of a changed memory. Return the memory with its next revision."""
     new = replace(new, updated_at=tx.now, revision=old.revision + 1)
     pinned.note_change(tx.pinned, old, new, is_undo=tx.provenance.stage.startswith(UNDO))
-    stated = statements(new)
-    names_others = stated != statements(old)  # where names were not looked for, the columns stay NULL
+    stated = memory_columns(new, STATEMENTS)
+    names_others = stated != memory_columns(old, STATEMENTS)  # where names were not looked for, the columns stay NULL
     is_unnamed = new.text != old.text and not any(stated.values())
     # An earlier text may be one in which names were not looked for. The background looks again, and finds the same.
     columns: dict[str, Any] = dict.fromkeys(stated) if is_unnamed else stated if names_others else {}
@@ -642,8 +625,6 @@ MAX_TITLE_CHARS = 300
 ITEM = ("session_id", "project", "agent_id", "run_id", "client", "external_id", "title")
 """The columns of an item of an export, besides the time."""
 
-SCOPE = ("user_id", "project", "agent_id", "run_id")
-
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
@@ -669,41 +650,23 @@ def record_conversation(tx: Transaction, scope: Scope, conversation: Conversatio
     """
     external_id = one_line(conversation.external_id)[:MAX_SCOPE_CHARS]
     title = one_line(conversation.title)[:MAX_TITLE_CHARS]
-    of_client = and_(
-        is_scope(conversations, scope),
-        conversations.c.client == conversation.client,
-        conversations.c.external_id == external_id,
-    )
-    newest = select(conversations).where(of_client).order_by(conversations.c.seq.desc()).limit(1)
+    of_client = {**scope_values(scope), "client": conversation.client, "external_id": external_id}
+    newest = select(conversations).filter_by(**of_client).order_by(conversations.c.seq.desc()).limit(1)
     known = tx.conn.execute(newest).one_or_none()
     if known is not None:
         if title and title != known.title:
             tx.conn.execute(update(conversations).where(conversations.c.seq == known.seq).values(title=title))
         return str(known.session_id)
     session_id = session_id_of(scope, conversation.client, external_id)
-    tx.conn.execute(
-        insert(conversations).values(
-            session_id=session_id,
-            **scope_values(scope),
-            client=conversation.client,
-            external_id=external_id,
-            title=title,
-            created_at=tx.now,
-        )
-    )
+    row = {**of_client, "session_id": session_id, "title": title, "created_at": tx.now}
+    tx.conn.execute(insert(conversations).values(**row))
     return session_id
-
-
-def of_user(conn: Connection, user_id: str) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a user's conversations as items of an export, oldest first."""
-    for values in exported_rows(conn, conversations, user_id, ITEM, conversations.c.seq):
-        yield {"type": "conversation", **values}
 
 
 def find_conversation(conn: Connection, scope: Scope, session_id: str) -> int | None:
     """Return the number of the row of exactly this scope with a session id, if there is one."""
-    of_session = (is_scope(conversations, scope), conversations.c.session_id == session_id)
-    return conn.execute(select(conversations.c.seq).where(*of_session)).scalar_one_or_none()
+    of_session = select(conversations.c.seq).filter_by(**scope_values(scope), session_id=session_id)
+    return conn.execute(of_session).scalar_one_or_none()
 
 
 def store_item(conn: Connection, scope: Scope, item: Mapping[str, Any]) -> bool:
@@ -719,11 +682,7 @@ def store_item(conn: Connection, scope: Scope, item: Mapping[str, Any]) -> bool:
 
 def erase_empty(conn: Connection) -> None:
     """Delete the rows of conversations that have no message any more, and their titles with them."""
-    of_row = and_(
-        messages.c.session_id == conversations.c.session_id,
-        *(messages.c[name] == conversations.c[name] for name in SCOPE),
-    )
-    conn.execute(delete(conversations).where(~exists().where(of_row)))
+    conn.execute(delete(conversations).where(~exists().where(OF_CONVERSATION)))
 
 
 # How messages change inside a transaction: each is stored once, deleted or restored. Their text never changes.
@@ -782,23 +741,16 @@ def _stored_by_earlier_call(tx: Transaction, messages_in: Sequence[Message]) -> 
 
 def _find_known(tx: Transaction, message: Message) -> Message | None:
     """Return the stored message with the same id and text, or with the same text, speaker and time of another call."""
-    values = {
-        **scope_values(message.scope),
-        "digest": content_hash(message.content),
-        "external": message.external_id,
-        "at": message.said_at,
-        "speaker": message.name,
-        "by": message.role,
-        "edit": tx.edit,
-    }
+    said = {"digest": content_hash(message.content), "external": message.external_id, "at": message.said_at}
+    values = {**scope_values(message.scope), **said, "speaker": message.name, "by": message.role, "edit": tx.edit}
     row = tx.conn.execute(_SAME_ID if message.external_id else _SAME_TEXT, values).first()
     return None if row is None else to_message(row)
 
 
-_OF_SCOPE = [messages.c[name] == bindparam(name) for name in SCOPE]
+_OF_SCOPE = and_(is_named_scope(messages))
 _SAME_ID: Query = (
     select(messages)
-    .where(*_OF_SCOPE, messages.c.content_hash == bindparam("digest"), messages.c.external_id == bindparam("external"))
+    .where(_OF_SCOPE, messages.c.content_hash == bindparam("digest"), messages.c.external_id == bindparam("external"))
     .limit(1)
 )
 _SAME_TEXT = _SAME_ID.where(
@@ -835,10 +787,9 @@ RECENT = 50
 
 
 def _last() -> Query:
-    recent = select(messages).where(*_OF_SCOPE).order_by(messages.c.seq.desc()).limit(RECENT).subquery()
-    same = (recent.c[name] == conversations.c[name] for name in (*SCOPE, "session_id"))
+    recent = select(messages).where(_OF_SCOPE).order_by(messages.c.seq.desc()).limit(RECENT).subquery()
     newest = select(recent.c.session_id, recent.c.said_at).order_by(recent.c.seq.desc()).limit(1)
-    return newest.where(~exists().where(*same))
+    return newest.where(~exists().where(agree(recent, conversations, (*SCOPE, "session_id"))))
 
 
 _LAST = _last()
