@@ -14,7 +14,7 @@ from mcp.server.auth.provider import AccessToken
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from palimpsest.server.http.middleware import BodyLimit, SessionLimit
-from palimpsest.server.rate_limits import RateLimit
+from palimpsest.server.rate_limits import CallerLimits
 from palimpsest.server.session.calls import FREE_BYTES, BodyBudget
 
 pytestmark = pytest.mark.anyio
@@ -164,7 +164,7 @@ async def test_a_caller_above_the_limit_is_refused_until_its_requests_are_a_minu
     """Guards the server from one caller: by verified token or by network, whatever headers and addresses it invents."""
     now = [600_010.0]  # ten seconds after a full minute
     monkeypatch.setattr(time, "time", lambda: now[0])
-    app = RateLimit(RecordingApp(), per_minute=2)
+    app = CallerLimits(RecordingApp(), per_minute=2)
     assert await statuses(app, ({"authorization": f"Bearer {number}"} for number in range(3))) == [200, 200, 429]
     assert await statuses(app, [{"token": "one"}] * 3) == [200, 200, 429]
     assert await status(app, token="two") == 200  # noqa: S106 - made for the test

@@ -75,12 +75,12 @@ Told: TypeAlias = OrderedDict[tuple[str, str], Mapping[str, Any]]
 
 
 def answered(request: Request, path: str, answer: Mapping[str, Any]) -> Response:
-    """Answer a write by leading to a page that says what was done. It can be reloaded without writing again."""
+    """Answer a write by leading to a page of its scope that says what was done, and can be reloaded."""
     told, name = cast("Told", request.app.state.told), secrets.token_urlsafe(8)
     told[request.cookies.get(COOKIE, ""), name] = answer
     if len(told) > MAX_TOLD:
         told.popitem(last=False)
-    return RedirectResponse(f"{path}{'&' if '?' in path else '?'}{TOLD}={name}", HTTPStatus.SEE_OTHER)
+    return redirect(f"{path}?{TOLD}={name}", scope_of(request))
 
 
 def told_to(request: Request, *, once: bool = False) -> Mapping[str, Any]:
@@ -184,6 +184,11 @@ def in_project(path: str, scope: Scope | None) -> str:
     if scope is None or not scope.project:
         return path
     return f"{path}{'&' if '?' in path else '?'}{urlencode({'project': scope.project})}"
+
+
+def redirect(path: str, scope: Scope | None = None) -> RedirectResponse:
+    """Return the answer that leads to a path, in the project of a scope."""
+    return RedirectResponse(in_project(path, scope), HTTPStatus.SEE_OTHER)
 
 
 @pass_context

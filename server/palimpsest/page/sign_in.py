@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from palimpsest.server.access_tokens import READ, Grant, grant_from
+from palimpsest.server.access_tokens import READ, Grant, digest_of, grant_from
 from palimpsest.server.rate_limits import Failures
 
 # What every answer of the page says to browsers, and which writes are refused.
@@ -69,10 +68,6 @@ class Safety:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or refuse it."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-
         of_kind = OF_STATIC_FILES if scope["path"].startswith(STATIC) else OF_PAGES
 
         async def send_with_headers(message: Message) -> None:
@@ -142,6 +137,11 @@ class Visitor:
         """Return whether settings and prompts are shown."""
         return self.is_owner or self.reads_settings
 
+    @property
+    def may_import(self) -> bool:
+        """Return whether a file may be imported. It may bring memories of any project, so no project may be given."""
+        return not self.grant.read_only and not self.grant.project
+
 
 @dataclass(slots=True)
 class _Visit:
@@ -171,12 +171,12 @@ class Visits:
         now = self.clock()
         self._invitations = {key: kept for key, kept in self._invitations.items() if now < kept[1]}
         token = secrets.token_urlsafe(TOKEN_BYTES)
-        self._invitations[_digest(token)] = (visitor, now + INVITED_FOR)
+        self._invitations[digest_of(token)] = (visitor, now + INVITED_FOR)
         return token
 
     def enter(self, token: str) -> str | None:
         """Return a cookie for a single-use token, or None if it is unknown, used or too old."""
-        visitor, until = self._invitations.pop(_digest(token), (None, None))
+        visitor, until = self._invitations.pop(digest_of(token), (None, None))
         if visitor is None or until is None or until <= self.clock():
             return None
         return self._cookie(_Visit(visitor, self.clock()))
@@ -200,7 +200,7 @@ class Visits:
 
         A look that is no request is no use of the cookie.
         """
-        key, now = _digest(cookie), self.clock()
+        key, now = digest_of(cookie), self.clock()
         visit = self._visits.get(key)
         if visit is None:
             return None
@@ -212,13 +212,9 @@ class Visits:
             visit.seen_at = now
         return visitor
 
-    async def is_valid(self, cookie: str) -> bool:
-        """Return whether a cookie is still valid. Unlike a request, this is no use of it."""
-        return await self.visitor(cookie, is_use=False) is not None
-
     def leave(self, cookie: str) -> None:
         """Make a cookie invalid."""
-        self._visits.pop(_digest(cookie), None)
+        self._visits.pop(digest_of(cookie), None)
 
     async def _visitor_of(self, access_token: str) -> Visitor | None:
         verified = None if self.verifier is None else await self.verifier.verify_token(access_token)
@@ -228,9 +224,5 @@ class Visits:
         if len(self._visits) >= MAX_OPEN:
             del self._visits[min(self._visits, key=lambda key: self._visits[key].seen_at)]
         cookie = secrets.token_urlsafe(TOKEN_BYTES)
-        self._visits[_digest(cookie)] = visit
+        self._visits[digest_of(cookie)] = visit
         return cookie
-
-
-def _digest(token: str) -> str:
-    return hashlib.sha256(token.encode()).hexdigest()

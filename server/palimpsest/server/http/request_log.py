@@ -60,21 +60,13 @@ class ObservedRequests:
             await self._app(scope, receive, watch)
         finally:
             method = scope["method"] if scope["method"] in METHODS else OTHER
-            fields = {"method": method, "path": _named_path(scope["path"]), "status": status}
-            ended = Ended("request", fields, time.monotonic() - began, _user_of(scope), request_id)
+            other = MESSAGES if scope["path"].startswith(MESSAGES) else OTHER
+            user = scope.get("user")
+            user_id = user.access_token.subject if isinstance(user, AuthenticatedUser) else None
+            fields = {"method": method, "path": scope["path"] if scope["path"] in PATHS else other, "status": status}
+            ended = Ended("request", fields, time.monotonic() - began, user_id or "", request_id)
             for observer in self._observers:
                 observer(ended)
-
-
-def _named_path(path: str) -> str:
-    if path in PATHS:
-        return path
-    return MESSAGES if path.startswith(MESSAGES) else OTHER
-
-
-def _user_of(scope: Scope) -> str:
-    user = scope.get("user")
-    return user.access_token.subject or "" if isinstance(user, AuthenticatedUser) else ""
 
 
 # A log of JSON objects, one a line, that holds nothing of what is stored or asked: `http.log = "json"`.

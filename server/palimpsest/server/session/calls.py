@@ -15,10 +15,9 @@ from mcp.types import INTERNAL_ERROR
 from starlette.requests import Request
 
 from palimpsest.core.threads import CpuShares, Threads
-from palimpsest.server.access_tokens import current_grant
+from palimpsest.server.access_tokens import OPEN, current_grant
 from palimpsest.server.rate_limits import caller_of, counted
-from palimpsest.server.session.continuations import ASKED_BETWEEN_REQUESTS_SINCE
-from palimpsest.server.session.roots import RequestContext
+from palimpsest.server.session.client_requests import ASKED_BETWEEN_REQUESTS_SINCE, RequestContext
 
 # How much the bodies of unfinished requests may hold, in all and by caller.
 
@@ -104,7 +103,7 @@ class Calls:
         request = _http_request(ctx.request)
         if request is None:
             return None
-        if current_grant() is None:  # without access tokens, all callers are one
+        if current_grant() is OPEN:  # without access tokens, all callers are one
             return Threads((self._shared,), (self._writing,))
         caller = caller_of(request.scope)
         threads = self._by_caller.get(caller)
