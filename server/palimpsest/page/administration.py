@@ -9,6 +9,7 @@ import secrets
 import tempfile
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from io import TextIOWrapper
@@ -37,7 +38,7 @@ from palimpsest.core.threads import end_if_cancelled
 from palimpsest.core.validation import ScopeInput, one_line, scope_from
 from palimpsest.memory import Memory
 from palimpsest.page import page_context as context
-from palimpsest.page.sign_in import MAX_UPLOAD_BYTES, UPLOAD_PATH
+from palimpsest.page.page_context import MAX_UPLOAD_BYTES, UPLOAD_PATH
 from palimpsest.server import access_tokens
 from palimpsest.server.session.lazy_memory import LazyMemory
 from palimpsest.text.display import visible
@@ -223,11 +224,9 @@ def new_file(data_dir: Path) -> Path:
     folder = data_dir / FOLDER
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for file in folder.iterdir():
-        try:
+        with suppress(OSError):  # another process has just deleted it
             if time.time() - file.stat().st_mtime > LEFT_OVER_SECONDS:
                 file.unlink()
-        except OSError:  # another process has just deleted it
-            continue
     return folder / secrets.token_hex(16)
 
 
@@ -270,15 +269,13 @@ async def upload(request: Request) -> Response:
     """Take in a file, and read in the background what it would bring."""
     memory, scope, work = await context.memory_of(request), context.writable_scope_of(request), work_of(request)
     work.refuse_second(scope.user_id)
-    max_bytes = _max_bytes(request)
+    is_owner, max_bytes = context.visitor_of(request).is_owner, _max_bytes(request)
     if int(request.headers["content-length"]) > max_bytes:
         raise InputError(f"the file has more than {max_bytes // MEGABYTE} MB. Nothing was imported")
     file = await anyio.to_thread.run_sync(new_file, memory.settings.data_dir)
     try:
         name = await store_upload(request, file)
-        work.read(
-            FileImport(file, name, scope, MAX_BYTES if context.visitor_of(request).is_owner else MAX_BYTES_OF_OTHERS)
-        )
+        work.read(FileImport(file, name, scope, MAX_BYTES if is_owner else MAX_BYTES_OF_OTHERS))
     except BaseException:
         file.unlink(missing_ok=True)
         raise

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime, timedelta, tzinfo
+from datetime import date, timedelta
 from typing import Any, Literal, TypeAlias, cast, get_args
 from urllib.parse import urlencode
 
@@ -118,7 +119,8 @@ async def activity(request: Request) -> Response:
     if memory.recall_log.days:
         days = _last("day", min(memory.recall_log.days, MAX_DAYS), today)
         plots.append(_plot("questions_asked", days, await memory.recall_log.count_by_day(scope)))
-    return context.shown(request, "around/activity.html", jobs=await jobs_seen(memory.engine, scope, JOBS), plots=plots)
+    jobs = await jobs_seen(memory.engine, scope, JOBS)
+    return context.shown(request, "around/activity.html", jobs=jobs, plots=plots)
 
 
 def _last(name: PeriodName, number: int, today: date) -> Sequence[Period]:
@@ -131,12 +133,9 @@ def _last(name: PeriodName, number: int, today: date) -> Sequence[Period]:
 
 def _plot(name: str, periods: Sequence[Period], counts: Mapping[str, int]) -> Mapping[str, object]:
     """Return a plot by its name among the words of the page; a bar is a period, its value and its height up to 1."""
-    values = [counts.get(each.key, 0) for each in periods]
-    most = max(values)
-    bars = [
-        {"period": each, "value": value, "height": value / (most or 1)}
-        for each, value in zip(periods, values, strict=True)
-    ]
+    values = {each: counts.get(each.key, 0) for each in periods}
+    most = max(values.values())
+    bars = [{"period": each, "value": value, "height": value / (most or 1)} for each, value in values.items()]
     return {"name": name, "unit": periods[0].name, "bars": bars, "most": most}
 
 
@@ -164,22 +163,22 @@ async def time_line(request: Request) -> Response:
     of_day: dict[date, list[Memory]] = {}
     for each in span.memories if name == "week" else ():
         of_day.setdefault(each.at.date(), []).append(each)
-    counts = [(part, *(of.get(part.key, 0) for of in (span.counts.memories, span.counts.messages))) for part in parts]
+    rows: list[dict[str, Any]] = [
+        {
+            "period": part,
+            "memories": span.counts.memories.get(part.key, 0),
+            "messages": span.counts.messages.get(part.key, 0),
+            "first": of_day.get(part.first, [])[:FIRST_SHOWN],
+        }
+        for part in parts
+    ]
     return context.shown(
         request,
         "around/time_line.html",
         period=asked_for,
         names=PERIOD_NAMES,
-        rows=[
-            {
-                "period": part,
-                "memories": memories,
-                "messages": messages,
-                "first": of_day.get(part.first, [])[:FIRST_SHOWN],
-            }
-            for part, memories, messages in counts
-        ],
-        most=max((memories + messages for _, memories, messages in counts), default=0),
+        rows=rows,
+        most=max((row["memories"] + row["messages"] for row in rows), default=0),
         memories=span.memories if name == "day" else (),
         conversations=span.conversations if name == "day" else (),
         today=today,
@@ -234,15 +233,10 @@ SHOWN_PAGES = 20
 async def documents(request: Request) -> Response:
     """List the documents, the one that was learned last first."""
     found = await (await context.memory_of(request)).documents.list(context.scope_of(request))
-    start = _number(request, "from")
-    following = start + LISTED_DOCUMENTS
-    documents_ = found[start:following]
-    return context.shown(
-        request,
-        "around/documents.html",
-        documents=documents_,
-        following=following if len(found) > following else None,
-    )
+    start = context.number_in(request.query_params, "from") or 0
+    listed, following = found[start : start + LISTED_DOCUMENTS], start + LISTED_DOCUMENTS
+    more = following if len(found) > following else None
+    return context.shown(request, "around/documents.html", documents=listed, following=more)
 
 
 async def document(request: Request) -> Response:
@@ -252,7 +246,7 @@ async def document(request: Request) -> Response:
         found, pages = await memory.documents.pages(scope, request.path_params["id"])
     asked = request.query_params.get("message", "")
     place = next((number for number, page in enumerate(pages) if page.message.id == asked), None)
-    start = _number(request, "from") if place is None else place
+    start = place if place is not None else context.number_in(request.query_params, "from") or 0
     return context.shown(
         request,
         "around/document.html",
@@ -262,12 +256,6 @@ async def document(request: Request) -> Response:
         previous=max(start - SHOWN_PAGES, 0),
         following=start + SHOWN_PAGES if len(pages) > start + SHOWN_PAGES else None,
     )
-
-
-def _number(request: Request, name: str) -> int:
-    """Return a number of a query, 0 if it is none."""
-    text = request.query_params.get(name, "")
-    return int(text) if text.isdecimal() and len(text) < len("1000000") else 0
 
 
 # Entities: the list of them, one with what is known of it, and the graph that they are.
@@ -453,7 +441,9 @@ async def search(request: Request) -> Response:
 async def _found(memory: OpenMemory, scope: Scope, values: Mapping[str, Any], cursor: str | None) -> Mapping[str, Any]:
     """Return the hits of a question; without one what was believed at a time, or the newest memories."""
     found: dict[str, Any]
-    instant, filters = _instant(values["as_of"], memory.engine.clock().tzinfo), values["filters"]
+    instant, filters = None, values["filters"]
+    with suppress(InputError):  # an unfinished date, as it is while somebody types it, is none
+        instant = parse_until(values["as_of"], "as_of", memory.zone) if values["as_of"] else None
     if values["question"]:
         result = await memory.search(
             scope,
@@ -473,7 +463,7 @@ async def _found(memory: OpenMemory, scope: Scope, values: Mapping[str, Any], cu
             "relations": [relation.line for relation in result.relations],
         }
     elif instant is not None:
-        before = int(cursor) if cursor is not None and cursor.isdecimal() else None
+        before = context.number_in({"cursor": cursor}, "cursor")
         believed = await TimeLine(memory.engine).believed(scope, instant, SEARCH_LIMIT, before)
         found = {"hits": believed.hits, "more": _more(values, believed.before), "ignores": values["is_filtered"]}
     else:
@@ -496,12 +486,8 @@ def _more(values: Mapping[str, Any], cursor: str | int | None) -> str:
 async def _months(memory: OpenMemory, scope: Scope) -> Sequence[Period]:
     """Return the last months in which something was stored, the newest first."""
     first = await TimeLine(memory.engine).first_stored_on(scope)
-    months: list[Period] = []
-    month = period("month", memory.engine.clock().date()).before
-    while first is not None and month is not None and month.end > first and len(months) < STRIP_MONTHS:
-        months.append(month)
-        month = month.before
-    return months
+    *months, _ = _last("month", STRIP_MONTHS + 1, memory.engine.clock().date())
+    return [] if first is None else [month for month in reversed(months) if month.end > first]
 
 
 async def _projects(request: Request, memory: OpenMemory) -> list[str]:
@@ -510,14 +496,6 @@ async def _projects(request: Request, memory: OpenMemory) -> list[str]:
     if grant.project:
         return [grant.project]
     return [project.name for project in await memory.projects.list()]
-
-
-def _instant(text: str, zone: tzinfo | None) -> datetime | None:
-    """Return the end of a day as an instant. An unfinished date, as it is while somebody types it, is none."""
-    try:
-        return parse_until(text, "as_of", zone or UTC) if text else None
-    except InputError:
-        return None
 
 
 async def deleted(request: Request) -> Response:

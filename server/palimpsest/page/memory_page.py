@@ -116,8 +116,6 @@ def _pieces(version: Version) -> Iterator[tuple[str, str]]:
 
 # Correct a hit where it stands in a list. Without JavaScript a link leads to the page of the memory instead.
 
-MAX_REVISION_DIGITS = 12
-
 CHANGED_BY_ANOTHER = "changed_by_another"
 """The problem, among the words of the page, of a form whose memory was changed since it was sent."""
 
@@ -142,14 +140,9 @@ async def save_hit(request: Request) -> Response:
     stored = await memory_named(request)
     text, tags, pinned = str(sent.get("text", "")), str(sent.get("tags", "")), sent.get("pinned") == "on"
     given = {"text": text, "tags": tags, "pinned": pinned}
+    given_tags, revision = tags.split(","), context.number_in(sent, "revision")
     write = memory.corrections.correct(
-        scope,
-        stored.id,
-        text=text,
-        tags=tags.split(","),
-        pinned=pinned,
-        caller=CALLER,
-        revision=revision_of(sent),
+        scope, stored.id, text=text, tags=given_tags, pinned=pinned, caller=CALLER, revision=revision
     )
     result = await _saved(request, given, write)
     if not isinstance(result, WriteResult):
@@ -194,27 +187,13 @@ def fields_of(stored: Memory) -> dict[str, Any]:
     }
 
 
-def revision_of(sent: FormData) -> int | None:
-    """Return the revision of the memory that a form was made of."""
-    revision = str(sent.get("revision", ""))
-    return int(revision) if revision.isdecimal() and len(revision) <= MAX_REVISION_DIGITS else None
-
-
 def _form(request: Request, stored: Memory, fields: Mapping[str, Any], problem: str = "") -> Response:
     return context.shown(request, "correct/hit_form.html", memory=stored, problem=problem, **fields)
 
 
 def _hit(request: Request, stored: Memory, done: str, edit: int) -> Response:
-    return context.shown(
-        request,
-        "correct/hit.html",
-        hit=memory_hit(stored),
-        question="",
-        explain=False,
-        done=done,
-        edit=edit,
-        back=context.place_of(request),
-    )
+    said: dict[str, Any] = {"done": done, "edit": edit, "back": context.place_of(request)}
+    return context.shown(request, "correct/hit.html", hit=memory_hit(stored), question="", explain=False, **said)
 
 
 # Merge memories that say nearly the same, and settle which of several is true now.
@@ -228,14 +207,11 @@ LISTED = 30
 NOT_COMPARED = AlikePage((), 0, None)
 """What further contradictions of relations are shown with: those between texts stand on pages of their own."""
 
-MAX_ROW_DIGITS = 18
-"""The number of a row is below 10^18 as a 64-bit integer."""
-
 
 async def duplicates(request: Request) -> Response:
     """List groups of memories that say nearly the same."""
     memory, scope = await context.memory_of(request), context.scope_of(request)
-    before = _number(request, "cursor")
+    before = context.number_in(request.query_params, "cursor")
     page = await memory.corrections.duplicates(scope, before)
     return context.shown(request, "correct/duplicates.html", page=page, is_first=before is None)
 
@@ -243,7 +219,10 @@ async def duplicates(request: Request) -> Response:
 async def conflicts(request: Request) -> Response:
     """List relations with several values, and memories that a newer one probably replaces."""
     memory, scope = await context.memory_of(request), context.scope_of(request)
-    before, after = _number(request, "cursor"), _number(request, "after") or 0
+    before, after = (
+        context.number_in(request.query_params, "cursor"),
+        context.number_in(request.query_params, "after") or 0,
+    )
     named = await memory.corrections.conflicts(scope)
     of_named = [{each.id for value in conflict.values for each in value.memories} for conflict in named]
     page = NOT_COMPARED if after else await memory.corrections.contradictions(scope, before)
@@ -278,11 +257,9 @@ async def merge(request: Request) -> Response:
 
 async def settle(request: Request) -> Response:
     """Close memories in favour of the one that is true now, or delete those that never were."""
-    close, were_true = (
-        (await context.memory_of(request)).corrections.settle,
-        (await request.form()).get("never") != "on",
-    )
-    return await _in_favour(request, "settled" if were_true else "settled_never", partial(close, were_true=were_true))
+    memory, were_true = await context.memory_of(request), (await request.form()).get("never") != "on"
+    close = partial(memory.corrections.settle, were_true=were_true)
+    return await _in_favour(request, "settled" if were_true else "settled_never", close)
 
 
 async def _in_favour(request: Request, done: str, close: Callable[..., Awaitable[WriteResult]]) -> Response:
@@ -295,11 +272,6 @@ async def _in_favour(request: Request, done: str, close: Callable[..., Awaitable
     result = await close(scope, kept, others, caller=CALLER)
     stored = await memory.get(scope, kept)
     return outcome_page(request, scope, form, result, done, kept=stored if isinstance(stored, Memory) else None)
-
-
-def _number(request: Request, name: str) -> int | None:
-    value = request.query_params.get(name, "")
-    return int(value) if value.isdecimal() and len(value) <= MAX_ROW_DIGITS else None
 
 
 # Correct several memories at once. Each action is one edit, and changes all of them or none.
@@ -350,7 +322,7 @@ FIELDS: Mapping[str, Sequence[str]] = {
 async def _write(
     memory: OpenMemory, scope: Scope, memory_id: str, action: str, sent: Mapping[str, str], form: FormData
 ) -> WriteResult:
-    revision = revision_of(form)
+    revision = context.number_in(form, "revision")
     if action == "text":
         return await memory.update(scope, memory_id, text=sent["text"], caller=CALLER, revision=revision)
     if action == "tags":
@@ -374,18 +346,13 @@ async def correct(request: Request) -> Response:
     action = request.url.path.rpartition("/")[2]
     given = {name: str(form.get(name, "")) for name in FIELDS[action]}
     result = await _saved(request, given, _write(memory, scope, request.path_params["id"], action, given, form))
+    done, edit = "unchanged", 0
     if isinstance(result, WriteResult):
-        word = {"delete": "deleted", "restore": "restored"}.get(action, "changed")
-        return _done(request, done_by(result, word), result.edit)
-    if not result:
-        return _done(request, "unchanged", 0)
-    await memory_named(request)
-    status = HTTPStatus.CONFLICT if result == CHANGED_BY_ANOTHER else HTTPStatus.BAD_REQUEST
-    return await memory_page(request, given, result, status)
-
-
-def _done(request: Request, done: str, edit: int) -> Response:
-    """Lead to the page of a memory, which says what was done to it."""
+        done, edit = done_by(result, {"delete": "deleted", "restore": "restored"}.get(action, "changed")), result.edit
+    elif result:
+        await memory_named(request)
+        status = HTTPStatus.CONFLICT if result == CHANGED_BY_ANOTHER else HTTPStatus.BAD_REQUEST
+        return await memory_page(request, given, result, status)
     return context.answered(request, f"/memories/{request.path_params['id']}", {"done": done, "edit": edit})
 
 
@@ -412,8 +379,7 @@ LIMIT = 30
 async def edits(request: Request) -> Response:
     """List the edits that the scope sees."""
     memory, scope = await context.memory_of(request), context.scope_of(request)
-    before = request.query_params.get("before", "")
-    listed = await memory.log(scope, limit=LIMIT, before=int(before) if before.isdecimal() else None)
+    listed = await memory.log(scope, limit=LIMIT, before=context.number_in(request.query_params, "before"))
     return context.shown(
         request,
         "edits.html",

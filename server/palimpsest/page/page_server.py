@@ -27,12 +27,11 @@ from palimpsest.core.errors import InputError, LedgerError, MemoryNotFoundError,
 from palimpsest.core.settings import Settings
 from palimpsest.learn.browsing import Changes, Look
 from palimpsest.page import administration, browse, memory_page
+from palimpsest.page import page_context as context
 from palimpsest.page.administration import CareWork
-from palimpsest.page.page_context import Told, is_part, memory_of, redirect, rendered, visitor_of
-from palimpsest.page.sign_in import COOKIE, STATIC, UPLOAD_PATH, Safety, Visitor, Visits
 from palimpsest.server.access_tokens import AccessTokenVerifier, Grant
 from palimpsest.server.http.http_server import SHUTDOWN_SECONDS, Page, listen
-from palimpsest.server.http.middleware import HostCheck, while_valid
+from palimpsest.server.http.middleware import check_host, while_valid
 from palimpsest.server.rate_limits import address_of
 from palimpsest.server.session.lazy_memory import LazyMemory
 
@@ -60,8 +59,8 @@ class Streams:
 
 async def live(request: Request) -> Response:
     """Send the event `changed` whenever something of the visitor's user has changed."""
-    memory, streams = await memory_of(request), cast("Streams", request.app.state.streams)
-    changes = Changes(memory.engine, visitor_of(request).grant.user_id)
+    memory, streams = await context.memory_of(request), cast("Streams", request.app.state.streams)
+    changes = Changes(memory.engine, context.visitor_of(request).grant.user_id)
     if streams.open >= MAX_STREAMS:
         return Response("too many pages are open; this one is not told of changes", 503)
     streams.open += 1
@@ -101,45 +100,45 @@ SIGNED_OUT = "signed_out"
 """The parameter with which the form to sign in says that somebody has just signed out."""
 
 
-def visits_of(request: Request) -> Visits:
+def visits_of(request: Request) -> context.Visits:
     """Return who has opened the page."""
-    return cast("Visits", request.app.state.visits)
+    return cast("context.Visits", request.app.state.visits)
 
 
 async def enter(request: Request) -> Response:
     """Swap the single-use token of a first URL for a cookie."""
     cookie = visits_of(request).enter(request.query_params.get("token", ""))
     if cookie is None:
-        return rendered(request, "sign_in.html", 403, problem="link_used", signed_out=False)
+        return context.rendered(request, "sign_in.html", 403, problem="link_used", signed_out=False)
     return _with_cookie(request, cookie)
 
 
 async def sign_in(request: Request) -> Response:
     """Show the form for an access token, or swap one for a cookie."""
     if request.method != "POST":
-        return rendered(request, "sign_in.html", problem="", signed_out=SIGNED_OUT in request.query_params)
+        return context.rendered(request, "sign_in.html", problem="", signed_out=SIGNED_OUT in request.query_params)
     token = str((await request.form()).get("token", "")).strip()
     cookie, wait_seconds = await visits_of(request).sign_in(token, address_of(request.scope))
     if cookie:
         return _with_cookie(request, cookie)
     if not wait_seconds:
-        return rendered(request, "sign_in.html", 403, problem="sign_in_failed", signed_out=False)
-    response = rendered(request, "sign_in.html", 429, problem="too_many_tries", signed_out=False)
+        return context.rendered(request, "sign_in.html", 403, problem="sign_in_failed", signed_out=False)
+    response = context.rendered(request, "sign_in.html", 429, problem="too_many_tries", signed_out=False)
     response.headers["retry-after"] = str(wait_seconds)
     return response
 
 
 async def sign_out(request: Request) -> Response:
     """Make the cookie invalid."""
-    visits_of(request).leave(request.cookies.get(COOKIE, ""))
-    response = redirect(f"/sign-in?{SIGNED_OUT}")
-    response.delete_cookie(COOKIE, httponly=True, samesite="strict")
+    visits_of(request).leave(request.cookies.get(context.COOKIE, ""))
+    response = context.redirect(f"/sign-in?{SIGNED_OUT}")
+    response.delete_cookie(context.COOKIE, httponly=True, samesite="strict")
     return response
 
 
 def _with_cookie(request: Request, cookie: str) -> Response:
-    response = redirect("/")
-    response.set_cookie(COOKIE, cookie, httponly=True, samesite="strict", secure=request.url.scheme == "https")
+    response = context.redirect("/")
+    response.set_cookie(context.COOKIE, cookie, httponly=True, samesite="strict", secure=request.url.scheme == "https")
     return response
 
 
@@ -147,16 +146,16 @@ def _with_cookie(request: Request, cookie: str) -> Response:
 #
 # The page reads and writes through the facade alone. Nothing of it is open without a cookie but the form to sign in.
 
-OPEN_PATHS = ("/enter", "/sign-in", STATIC)
+OPEN_PATHS = ("/enter", "/sign-in", context.STATIC)
 """What anybody may request: the form to sign in, and files that hold nothing of a memory."""
 
 
-def _only_for(may_use: Callable[[Visitor], bool], *routes: Route) -> list[Route]:
+def _only_for(may_use: Callable[[context.Visitor], bool], *routes: Route) -> list[Route]:
     """Return routes that do not exist for other visitors: forbidden actions are hidden and answer 404."""
 
     def checked(endpoint: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
         async def check_first(request: Request) -> Response:
-            if not may_use(visitor_of(request)):
+            if not may_use(context.visitor_of(request)):
                 raise HTTPException(404)
             return await endpoint(request)
 
@@ -206,8 +205,8 @@ ROUTES = (
     *_only_for(
         # Who may only read gets 403.
         lambda visitor: visitor.grant.read_only or visitor.may_import,
-        Route(UPLOAD_PATH, administration.import_),
-        Route(UPLOAD_PATH, administration.upload, methods=["POST"]),
+        Route(context.UPLOAD_PATH, administration.import_),
+        Route(context.UPLOAD_PATH, administration.upload, methods=["POST"]),
         Route("/care/import/start", administration.start, methods=["POST"]),
         Route("/care/import/discard", administration.discard, methods=["POST"]),
     ),
@@ -242,47 +241,45 @@ def has_path(path: str) -> bool:
     return path.startswith("/") and path.split("/")[1] in FIRST_PARTS
 
 
-def page_app(memory: LazyMemory, visits_: Visits) -> Starlette:
+def page_app(memory: LazyMemory, visits_: context.Visits) -> Starlette:
     """Return the page over a memory, for the visitors that `visits_` knows.
 
     Whoever serves it also runs `state.care.run`, which works in the background.
     """
     app = Starlette(
         routes=ROUTES,
-        middleware=[Middleware(Safety), Middleware(_Access)],
+        middleware=[Middleware(context.keep_safe), Middleware(_let_in)],
         exception_handlers={HTTPException: _problem, PalimpsestError: _problem},
     )
     app.state.memory, app.state.visits, app.state.streams = memory, visits_, Streams()
-    app.state.told, app.state.care = Told(), CareWork(memory.get)
+    app.state.told, app.state.care = context.Told(), CareWork(memory.get)
     return app
 
 
-class _Access:
+def _let_in(app: ASGIApp) -> ASGIApp:
     """Let requests with a valid cookie through, and send all others to the form to sign in. ASGI middleware."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on with its visitor, or refuse it."""
+    async def let_in(scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope)
-        known, cookie = visits_of(request), request.cookies.get(COOKIE, "")
+        known, cookie = visits_of(request), request.cookies.get(context.COOKIE, "")
         visitor = request.state.visitor = await known.visitor(cookie)
         is_open = request.url.path.startswith(OPEN_PATHS)
         if visitor is not None:
             if visitor.grant.project and not is_open:
                 request.state.visitor = await _in_present_project(request, visitor)
-            await while_valid(self._app, lambda: known.visitor(cookie, is_use=False), scope, receive, send)
+            await while_valid(app, lambda: known.visitor(cookie, is_use=False), scope, receive, send)
         elif is_open:
-            await self._app(scope, receive, send)
+            await app(scope, receive, send)
         else:
             answer = Response(status_code=401, headers={"hx-redirect": "/sign-in"})
-            if request.method == "GET" and not is_part(request):  # a part of a page has no place for a form
-                answer = redirect("/sign-in")
+            if request.method == "GET" and not context.is_part(request):  # a part of a page has no place for a form
+                answer = context.redirect("/sign-in")
             await answer(scope, receive, send)
 
+    return let_in
 
-async def _in_present_project(request: Request, visitor: Visitor) -> Visitor:
+
+async def _in_present_project(request: Request, visitor: context.Visitor) -> context.Visitor:
     """Return a visitor with the project of their access token under the name that it has now."""
     try:
         memory = await cast("LazyMemory", request.app.state.memory).get()
@@ -302,9 +299,9 @@ async def _problem(request: Request, error: Exception) -> Response:
     if is_unknown or isinstance(error, HTTPException):
         status = error.status_code if isinstance(error, HTTPException) else HTTPStatus.NOT_FOUND
         problem = "read_only" if status == HTTPStatus.FORBIDDEN else "not_found"
-        return rendered(request, "problem.html", status, problem=problem, reason="")
+        return context.rendered(request, "problem.html", status, problem=problem, reason="")
     status = HTTPStatus.BAD_REQUEST if isinstance(error, InputError) else HTTPStatus.SERVICE_UNAVAILABLE
-    return rendered(request, "problem.html", status, problem="failed", reason=str(error))
+    return context.rendered(request, "problem.html", status, problem="failed", reason=str(error))
 
 
 # Serve the page: by itself for the person at this machine, or beside MCP over HTTP.
@@ -318,8 +315,8 @@ def serve_page(load_settings: Callable[[], Settings], port: int, say: Callable[[
     `say` is given its first URL, which `opens` also opens in the browser. Raises SettingsError.
     """
     settings = load_settings()
-    visits = Visits(now)
-    token = visits.invite(Visitor(Grant(settings.user_id), is_owner=True))
+    visits = context.Visits(now)
+    token = visits.invite(context.Visitor(Grant(settings.user_id), is_owner=True))
     memory = LazyMemory(load_settings, _tell_nobody, _tell_nobody)
     with listen(LOOPBACK, port) as listener:
         host = f"{LOOPBACK}:{listener.getsockname()[1]}"
@@ -340,7 +337,7 @@ def serve_page(load_settings: Callable[[], Settings], port: int, say: Callable[[
 
         app = Starlette(
             routes=[Mount("/", page)],
-            middleware=[Middleware(HostCheck, names=[host])],
+            middleware=[Middleware(check_host, names=[host])],
             lifespan=lifespan,
         )
         config = uvicorn.Config(
@@ -356,9 +353,10 @@ def page_beside_mcp(memory: LazyMemory, settings: Settings, protected: bool) -> 
 
     If the server needs access tokens, visitors sign in with one. Else the first URL holds a single-use token.
     """
-    visits, first = Visits(now, AccessTokenVerifier(settings.http, settings.data_dir, now) if protected else None), "/"
+    verifier = AccessTokenVerifier(settings.http, settings.data_dir, now) if protected else None
+    visits, first = context.Visits(now, verifier), "/"
     if not protected:
-        first = f"/enter?token={visits.invite(Visitor(Grant(settings.user_id), reads_settings=True))}"
+        first = f"/enter?token={visits.invite(context.Visitor(Grant(settings.user_id), reads_settings=True))}"
     app = page_app(memory, visits)
     return Page(app, has_path, first, app.state.care.run, partial(setattr, app.state.streams, "is_ending"))
 

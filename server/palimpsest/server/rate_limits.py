@@ -170,32 +170,29 @@ MAX_UNFINISHED = 450
 one caller may each have a stream and a call, and some calls are just ending. It is half of all connections."""
 
 
-class CallerLimits:
+def limit_callers(app: ASGIApp, per_minute: int) -> ASGIApp:
     """Answer 429 to a caller that sends too many requests a minute, and 503 to one with too many unfinished ones.
 
     The last minute is estimated from the counts of this clock minute and the one before, so that each caller takes the
     same small amount of memory. Each unfinished request holds a connection. ASGI middleware.
     """
+    limit, limiter = RateLimitItemPerMinute(per_minute), SlidingWindowCounterRateLimiter(MemoryStorage())
+    unfinished: Counter[str] = Counter()
 
-    def __init__(self, app: ASGIApp, per_minute: int) -> None:
-        self._app = app
-        self._limit = RateLimitItemPerMinute(per_minute)
-        self._limiter = SlidingWindowCounterRateLimiter(MemoryStorage())
-        self._unfinished: Counter[str] = Counter()
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, or refuse it."""
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await app(scope, receive, send)
             return
         caller = f"{caller_of(scope)}, open paths" if is_open(scope["path"]) else caller_of(scope)
-        if not self._limiter.hit(self._limit, caller):
-            text = f"more than {self._limit.amount} requests a minute; nothing was done"
-            reset_at = self._limiter.get_window_stats(self._limit, caller).reset_time
+        if not limiter.hit(limit, caller):
+            text = f"more than {per_minute} requests a minute; nothing was done"
+            reset_at = limiter.get_window_stats(limit, caller).reset_time
             await refused(429, text, seconds_until(reset_at))(scope, receive, send)
-        elif self._unfinished[caller] >= MAX_UNFINISHED:
+        elif unfinished[caller] >= MAX_UNFINISHED:
             text = f"{MAX_UNFINISHED} of your requests are unfinished; nothing was done. Wait until one ends."
             await refused(503, text)(scope, receive, send)
         else:
-            with counted(self._unfinished, caller):
-                await self._app(scope, receive, send)
+            with counted(unfinished, caller):
+                await app(scope, receive, send)
+
+    return answer

@@ -42,8 +42,8 @@ from palimpsest.server import access_tokens, rate_limits
 from palimpsest.server.access_tokens import READ, WRITE, AccessTokenVerifier
 from palimpsest.server.app import LoadSettings, build_server
 from palimpsest.server.http import middleware
-from palimpsest.server.http.middleware import PathSwitch, Session
-from palimpsest.server.http.request_log import ObservedRequests, event_log, log_as_json
+from palimpsest.server.http.middleware import Session, switch_paths
+from palimpsest.server.http.request_log import event_log, log_as_json, observe_requests
 from palimpsest.server.jsonrpc import MAX_MESSAGE_BYTES
 from palimpsest.server.mcp_server import MemoryServer, Observer
 from palimpsest.server.session.calls import Calls
@@ -180,8 +180,8 @@ def observers(
 
     token = settings.metrics_token.get_secret_value() if settings.metrics_token is not None else ""
     metrics = Metrics(memory, token, lambda: len(sessions), lambda: state.calls.in_flight)
-    limited = rate_limits.CallerLimits(metrics, PER_MINUTE)
-    step = Middleware(PathSwitch, other=limited, is_other=lambda path: path == rate_limits.METRICS)
+    limited = rate_limits.limit_callers(metrics, PER_MINUTE)
+    step = Middleware(switch_paths, other=limited, is_other=lambda path: path == rate_limits.METRICS)
     return [*chosen, metrics.observe], [step]
 
 
@@ -254,7 +254,7 @@ def application(
     calls, sessions = server.state.calls, list[Session]()
     observing, metrics_step = observers(settings.http, server.state, sessions, protected=protected)
     server.observers = observing
-    # `HostCheck` checks hosts. The SDK's own check takes anything after a name's colon for a port.
+    # `check_host` checks hosts. The SDK's own check takes anything after a name's colon for a port.
     of_mcp: dict[str, Any] = {
         "transport_security": TransportSecuritySettings(enable_dns_rebinding_protection=False),
         "host": host,
@@ -273,20 +273,21 @@ def application(
         require = [
             Middleware(_require_token, audience=settings.http.audience),
             # A stream ends with its token.
-            Middleware(middleware.EndWithToken, verifier=verifier),
+            Middleware(middleware.end_with_token, verifier=verifier),
             Middleware(AuthContextMiddleware),
         ]
         routes += _oauth_metadata(settings.http)
     bound = [] if host in ALL_ADDRESSES else [f"[{host}]" if ":" in host else host]
+    names = [*LOOPBACK, *bound, socket.gethostname(), *settings.http.allowed_hosts]
     steps = [
         # Web pages of other sites are kept out (DNS rebinding).
-        Middleware(middleware.HostCheck, names=[*LOOPBACK, *bound, socket.gethostname(), *settings.http.allowed_hosts]),
+        Middleware(middleware.check_host, names=names),
         *metrics_step,
-        Middleware(PathSwitch, other=page.app, is_other=page.has_path),
+        Middleware(switch_paths, other=page.app, is_other=page.has_path),
         # The access token says who calls; without one it is the address. An address may try few wrong tokens.
         *identify,
         # Each caller sends so many requests a minute, and has so many unfinished.
-        Middleware(rate_limits.CallerLimits, per_minute=settings.http.requests_per_minute),
+        Middleware(rate_limits.limit_callers, per_minute=settings.http.requests_per_minute),
         # Without a valid access token, it ends here: 401, and no body was read.
         *require,
         # The body is read, within its limits.
@@ -307,13 +308,14 @@ def application(
             tasks.cancel_scope.cancel()
 
     app = Starlette(routes=routes, middleware=steps, lifespan=lifespan)
-    return ObservedRequests(app, observing) if observing else app
+    return observe_requests(app, observing) if observing else app
 
 
 def _require_token(app: ASGIApp, audience: str) -> ASGIApp:
     """Return an application that answers 401 or 403 without a valid access token, except on open paths."""
     metadata_url = build_resource_metadata_url(URL.validate_python(audience)) if audience else None
-    return PathSwitch(app, RequireAuthMiddleware(app, [READ], metadata_url), lambda path: not rate_limits.is_open(path))
+    protected = RequireAuthMiddleware(app, [READ], metadata_url)
+    return switch_paths(app, protected, lambda path: not rate_limits.is_open(path))
 
 
 def _oauth_metadata(settings: HttpSettings) -> list[Route]:

@@ -35,55 +35,49 @@ HOST = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::[0-9]{1,5})?", re.
 """A host as RFC 3986 writes it, in lower case, with or without a port. Nothing may stand before or after it."""
 
 
-class HostCheck:
+def check_host(app: ASGIApp, names: Iterable[str]) -> ASGIApp:
     """Answer 421 to a request for another host, and 403 to one from another origin. ASGI middleware.
 
     `names` are hosts without a port, IPv6 addresses in brackets; or hosts with the only port that is allowed.
     """
+    known = frozenset(name.lower() for name in names)
 
-    def __init__(self, app: ASGIApp, names: Iterable[str]) -> None:
-        self._app = app
-        self._names = frozenset(name.lower() for name in names)
+    def is_ours(host: str) -> bool:
+        match = HOST.fullmatch(host.lower())
+        return match is not None and (match["name"] in known or match[0] in known)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, or refuse it."""
+    def is_our_origin(origin: str) -> bool:
+        scheme, _, host = origin.partition("://")
+        return scheme.lower() in ("http", "https") and is_ours(host)
+
+    async def check(scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope) if scope["type"] == "http" else None
-        if headers is not None and not self._is_ours(headers.get("host", "")):
+        if headers is not None and not is_ours(headers.get("host", "")):
             answer = PlainTextResponse("the Host header does not name this server; nothing was done", 421)
-        elif headers is not None and (origin := headers.get("origin")) and not self._is_our_origin(origin):
+        elif headers is not None and (origin := headers.get("origin")) and not is_our_origin(origin):
             answer = PlainTextResponse("the Origin header names another site; nothing was done", 403)
         else:
-            answer = self._app
+            answer = app
         await answer(scope, receive, send)
 
-    def _is_our_origin(self, origin: str) -> bool:
-        scheme, _, host = origin.partition("://")
-        return scheme.lower() in ("http", "https") and self._is_ours(host)
-
-    def _is_ours(self, host: str) -> bool:
-        match = HOST.fullmatch(host.lower())
-        return match is not None and (match["name"] in self._names or match[0] in self._names)
+    return check
 
 
 # Send the requests for the page to it, and leave the rest to MCP.
 
 
-class PathSwitch:
+def switch_paths(app: ASGIApp, other: ASGIApp, is_other: Callable[[str], bool]) -> ASGIApp:
     """Pass requests for some paths on to another application. ASGI middleware.
 
     The page comes right after the check of hosts: visitors have a cookie and no access token, and send forms and no
     JSON.
     """
 
-    def __init__(self, app: ASGIApp, other: ASGIApp, is_other: Callable[[str], bool]) -> None:
-        self._app = app
-        self._other = other
-        self._is_other = is_other
+    async def switch(scope: Scope, receive: Receive, send: Send) -> None:
+        goes_to_other = scope["type"] == "http" and is_other(scope["path"])
+        await (other if goes_to_other else app)(scope, receive, send)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on."""
-        is_other = scope["type"] == "http" and self._is_other(scope["path"])
-        await (self._other if is_other else self._app)(scope, receive, send)
+    return switch
 
 
 # End what is still being answered when the access token behind it is revoked or expires.
@@ -98,21 +92,18 @@ FRESH_SECONDS = 1.0
 STREAM = "text/event-stream"
 
 
-class EndWithToken:
+def end_with_token(app: ASGIApp, verifier: TokenVerifier) -> ASGIApp:
     """End answers that take long once their access token is no longer valid. ASGI middleware."""
 
-    def __init__(self, app: ASGIApp, verifier: TokenVerifier) -> None:
-        self._app = app
-        self._verifier = verifier
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, and end its answer in time."""
+    async def end_in_time(scope: Scope, receive: Receive, send: Send) -> None:
         user = scope.get("user")
         if isinstance(user, AuthenticatedUser):
-            verify, token = self._verifier.verify_token, user.access_token.token
-            await while_valid(self._app, lambda: verify(token), scope, receive, send)
+            token = user.access_token.token
+            await while_valid(app, lambda: verifier.verify_token(token), scope, receive, send)
         else:
-            await self._app(scope, receive, send)
+            await app(scope, receive, send)
+
+    return end_in_time
 
 
 async def while_valid(
@@ -182,18 +173,9 @@ class BodyLimit:
     session has that is not answered yet. With `shares`, its sender's share of the CPU pays for parsing it.
     """
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        max_bytes: int = MAX_MESSAGE_BYTES,
-        seconds: float = BODY_SECONDS,
-        budget: BodyBudget | None = None,
-        shares: CpuShares | None = None,
-    ) -> None:
+    def __init__(self, app: ASGIApp, budget: BodyBudget, shares: CpuShares | None = None) -> None:
         self.app = app
-        self._max_bytes = max_bytes
-        self._seconds = seconds
-        self._budget = budget or BodyBudget()
+        self._budget = budget
         self._shares = shares
         self._unanswered: set[tuple[str, str] | None] = set()
 
@@ -239,11 +221,13 @@ class BodyLimit:
 
     async def _body(self, scope: Scope, receive: Receive, take: Callable[[int], bool]) -> bytearray | Response | None:
         """Return the body, the response that refuses it, or None if the client disconnected."""
-        body, size, more_body = bytearray(), _declared_length(scope), True
-        with anyio.move_on_after(self._seconds) as reading:
+        body, more_body = bytearray(), True
+        declared = Headers(scope=scope).get("content-length", "")[:MAX_DIGITS]
+        size = int(declared) if declared.isascii() and declared.isdecimal() else 0
+        with anyio.move_on_after(BODY_SECONDS) as reading:
             while True:
-                if size > self._max_bytes:
-                    return _refusal(413, f"the request is longer than {self._max_bytes} bytes; nothing was done")
+                if size > MAX_MESSAGE_BYTES:
+                    return _refusal(413, f"the request is longer than {MAX_MESSAGE_BYTES} bytes; nothing was done")
                 if not take(size):
                     text = "too many long requests at once; nothing was done. Send it again in a second."
                     return _refusal(503, text, {"retry-after": "1"})
@@ -255,14 +239,8 @@ class BodyLimit:
                 body += message.get("body", b"")
                 size, more_body = len(body), message.get("more_body", False)
         if reading.cancelled_caught:
-            return _refusal(408, f"the request took longer than {self._seconds:g} seconds to arrive; nothing was done")
+            return _refusal(408, f"the request took longer than {BODY_SECONDS:g} seconds to arrive; nothing was done")
         return None
-
-
-def _declared_length(scope: Scope) -> int:
-    """Return the length that a request declares, or 0 if it declares none."""
-    digits = Headers(scope=scope).get("content-length", "")[:MAX_DIGITS]
-    return int(digits) if digits.isascii() and digits.isdecimal() else 0
 
 
 def _receive_once(body: bytearray, receive: Receive) -> Receive:
@@ -312,17 +290,9 @@ class SessionLimit:
     Of too many in all, one of the caller with the most is closed. Open ones stand in `sessions`.
     """
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        max_sessions: int = MAX_SESSIONS,
-        max_per_caller: int = MAX_SESSIONS_PER_CALLER,
-        sessions: list[Session] | None = None,
-    ) -> None:
+    def __init__(self, app: ASGIApp, sessions: list[Session]) -> None:
         self._app = app
-        self._max_sessions = max_sessions
-        self._max_per_caller = max_per_caller
-        self._sessions: list[Session] = [] if sessions is None else sessions  # the one that was used last stands last
+        self._sessions = sessions  # the one that was used last stands last
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on. If it opens a session, make room for it first, or refuse it."""
@@ -336,7 +306,9 @@ class SessionLimit:
         has_sessions = headers.get(MCP_PROTOCOL_VERSION_HEADER) in (None, *HANDSHAKE_PROTOCOL_VERSIONS)
         if scope["path"] == "/sse" or (scope["path"] == "/mcp" and not session_id and has_sessions):
             if not await self._has_room(caller):
-                text = f"{self._max_per_caller} of your sessions are in use; nothing was done. Close one and try again."
+                text = (
+                    f"{MAX_SESSIONS_PER_CALLER} of your sessions are in use; nothing was done. Close one and try again."
+                )
                 await refused(503, text)(scope, receive, send)
                 return
             session = Session(caller, scope)
@@ -368,8 +340,8 @@ class SessionLimit:
     async def _has_room(self, caller: str) -> bool:
         """Return whether a caller may open a session, after closing the one that was idle longest if need be."""
         callers = Counter(session.caller for session in self._sessions)
-        if callers[caller] < self._max_per_caller:
-            if len(self._sessions) < self._max_sessions:
+        if callers[caller] < MAX_SESSIONS_PER_CALLER:
+            if len(self._sessions) < MAX_SESSIONS:
                 return True
             caller = callers.most_common(1)[0][0]
         idle = (session for session in self._sessions if session.caller == caller and not session.requests)

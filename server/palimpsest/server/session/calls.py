@@ -37,9 +37,7 @@ BODY_SIZE = "palimpsest.body_size"
 class BodyBudget:
     """How much the bodies of unfinished requests hold, in all and by caller."""
 
-    def __init__(self, max_bytes: int = MAX_HELD_BYTES, max_bytes_per_caller: int = MAX_HELD_BYTES_PER_CALLER) -> None:
-        self._max_bytes = max_bytes
-        self._max_bytes_per_caller = max_bytes_per_caller
+    def __init__(self) -> None:
         self._by_caller: Counter[str] = Counter()
 
     @contextmanager
@@ -53,8 +51,8 @@ class BodyBudget:
             if more <= 0:
                 return True
             has_room = (
-                self._by_caller[caller] + more <= self._max_bytes_per_caller
-                and self._by_caller.total() + more <= self._max_bytes
+                self._by_caller[caller] + more <= MAX_HELD_BYTES_PER_CALLER
+                and self._by_caller.total() + more <= MAX_HELD_BYTES
             )
             if has_room:
                 self._by_caller[caller] += more
