@@ -34,8 +34,8 @@ from palimpsest.core.validation import conversation_from
 from palimpsest.hooks import spool
 from palimpsest.hooks.brief import RecallRequest
 from palimpsest.memory import Memory, open_memory
+from palimpsest.page.page_context import Visitor, Visits
 from palimpsest.page.page_server import page_app
-from palimpsest.page.sign_in import Visitor, Visits
 from palimpsest.server.access_tokens import AccessTokenVerifier, Grant
 from palimpsest.server.session.lazy_memory import LazyMemory
 

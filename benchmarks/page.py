@@ -23,7 +23,7 @@ import httpx
 
 from embedders import QUICK
 from harness import INITIALIZE, OVER_HTTP, PROTOCOL, environment, fill, in_turn, listening, parser_of, percentile, table
-from palimpsest.page.search_page import LIMIT
+from palimpsest.page.browse import SEARCH_LIMIT as LIMIT
 from sentences import Sentences
 
 MAX_FIRST_PAGE, MAX_SEARCH = 3.0, 1.5

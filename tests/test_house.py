@@ -30,7 +30,7 @@ BROAD_HANDLERS = Counter(
         "page.administration": 1,
         "server.session.calls": 1,
         "server.session.lazy_memory": 1,
-        "server.session.continuations": 1,
+        "server.session.client_requests": 1,
     }
 )
 """How many handlers of a module may catch every exception.

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from palimpsest.core.models import Scope
-from palimpsest.page.sign_in import Visitor
+from palimpsest.page.page_context import Visitor
 from palimpsest.server.access_tokens import Grant
 from tests.support.command_line import palimpsest
 from tests.support.markdown_folder import export_to, import_from, remove_item

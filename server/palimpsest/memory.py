@@ -14,18 +14,7 @@ from sqlalchemy import Connection
 
 from palimpsest.core import models
 from palimpsest.core.clock import Clock, in_zone, now, parse_range
-from palimpsest.core.models import (
-    SURE,
-    Edit,
-    Fact,
-    LinkedMemory,
-    Message,
-    Predecessor,
-    Relation,
-    Scope,
-    Undo,
-    Version,
-)
+from palimpsest.core.models import SURE, Fact, Message, Relation, Scope, Undo, Version
 from palimpsest.core.protocols import LanguageModel, ReportProgress
 from palimpsest.core.settings import Settings
 from palimpsest.core.threads import Threads, in_background
@@ -35,14 +24,11 @@ from palimpsest.hooks.intake import Capture, follow_spool, write_hook_settings
 from palimpsest.hooks.rendered import Briefs
 from palimpsest.index.keys import KeptKeys
 from palimpsest.index.sync import Projection
-from palimpsest.learn import add, edit, job_reports, reconcile
+from palimpsest.learn import add, browsing, document_pages, edit, entity_graph, job_reports, reconcile
 from palimpsest.learn.background import BackgroundWork, OnLearned
-from palimpsest.learn.browsing import Conversations, Projects, in_its_project
 from palimpsest.learn.commit import WriteResult
-from palimpsest.learn.document_pages import Documents
 from palimpsest.learn.edit import Corrections
 from palimpsest.learn.engine import Engine, open_embedder, open_model, open_projection, open_prompts, open_reranker
-from palimpsest.learn.entity_graph import Graph
 from palimpsest.learn.recall_log import FadingMemories, RecallLog
 from palimpsest.learn.summaries import summary_writer
 from palimpsest.recall.listing import Page, page
@@ -70,7 +56,7 @@ def open_parts(
     ledger = open_ledger(settings.ledger_place, clock, settings.max_memories, data_dir=settings.data_dir, zones=zones)
     try:
         write_hook_settings(settings)
-        settings = in_its_project(settings, ledger)
+        settings = browsing.in_its_project(settings, ledger)
         embedder = open_embedder(settings)
         projection = open_projection(settings, ledger, embedder.fingerprint)
         index = KeptKeys(ledger, projection)
@@ -150,14 +136,14 @@ class Memory:
         return Care(self.engine, self.projection, self.kept_keys, self.scope, self.settings, self.briefs)
 
     @property
-    def conversations(self) -> Conversations:
+    def conversations(self) -> browsing.Conversations:
         """Return the conversations of this memory."""
-        return Conversations(self.engine)
+        return browsing.Conversations(self.engine)
 
     @property
-    def documents(self) -> Documents:
+    def documents(self) -> document_pages.Documents:
         """Return the documents of this memory."""
-        return Documents(self.engine, self._after_write)
+        return document_pages.Documents(self.engine, self._after_write)
 
     @property
     def corrections(self) -> Corrections:
@@ -165,9 +151,9 @@ class Memory:
         return Corrections(self.engine, self._after_write)
 
     @property
-    def graph(self) -> Graph:
+    def graph(self) -> entity_graph.Graph:
         """Return the entities of this memory and the relations between them."""
-        return Graph(self.engine)
+        return entity_graph.Graph(self.engine)
 
     @property
     def capture(self) -> Capture:
@@ -175,9 +161,9 @@ class Memory:
         return Capture(self.engine, self.settings, self.background.after_write if self.background else None)
 
     @property
-    def projects(self) -> Projects:
+    def projects(self) -> browsing.Projects:
         """Return the projects of this memory's user: list, move, merge, and which one a folder is."""
-        return Projects(self.engine, self.settings.user_id)
+        return browsing.Projects(self.engine, self.settings.user_id)
 
     def for_call(
         self,
@@ -291,19 +277,30 @@ class Memory:
         """
         bounded("hops", hops, 0, MAX_HOPS)
         now, fading = self.engine.clock(), self.fading
-        as_of = as_of and in_zone(as_of, now.tzinfo)
-        what = (now, limit, max_tokens, filters or {}, as_of, explain, self.settings.min_score, hops)
         request = SearchQuery(
             scope,
             query,
-            *what,
-            fading.forgetting,
+            now,
+            limit,
+            max_tokens,
+            filters or {},
+            as_of=as_of and in_zone(as_of, now.tzinfo),
+            explain=explain,
+            min_score=self.settings.min_score,
+            hops=hops,
+            forgetting=fading.forgetting,
             follows_links=self.engine.has_links,
             also=tuple(also),
             held_at=parse_range(held_at, "held_at", self.zone) if held_at else None,
         )
+
+        def search_project() -> SearchResult:
+            found, deleted = search(self.engine, request), False if as_of is None else None
+            notes = filter_notes(self.engine.ledger, scope, request.filters, found.hits, deleted=deleted)
+            return replace(found, notes=(*found.notes, *notes))
+
         result = await self.engine.run(
-            lambda: search_all_projects(self.engine, request) if all_projects else self._search(request)
+            partial(search_all_projects, self.engine, request) if all_projects else search_project
         )
         result = replace(result, hits=tuple(hit.in_zone(now.tzinfo) for hit in result.hits))
         if is_use and as_of is None:
@@ -313,13 +310,6 @@ class Memory:
         if self.background is not None and self.projection.is_behind():
             self.background.wake()
         return result
-
-    def _search(self, request: SearchQuery) -> SearchResult:
-        """Return the result of a search of one project, with notes on a filter that finds nothing. Blocking."""
-        result = search(self.engine, request)
-        deleted = False if request.as_of is None else None
-        notes = filter_notes(self.engine.ledger, request.scope, request.filters, result.hits, deleted=deleted)
-        return replace(result, notes=(*result.notes, *notes))
 
     async def projects_that_answer(
         self,
@@ -346,9 +336,8 @@ class Memory:
             all_projects=True,
             is_use=False,
         )
-        better = [hit for hit in result.hits if hit.score >= SURE and hit.score > best]
-        others = [hit.project for hit in better if hit.project not in ("", scope.project)]
-        return tuple(dict.fromkeys(others))
+        better = (hit.project for hit in result.hits if hit.score >= SURE and hit.score > best)
+        return tuple(dict.fromkeys(project for project in better if project not in ("", scope.project)))
 
     async def list(
         self,
@@ -361,19 +350,17 @@ class Memory:
         filters: Mapping[str, Any] | None = None,
     ) -> Page:
         """Return a page of memories, newest first."""
-        forgetting = self.fading.forgetting
+        ledger, forgetting = self.engine.ledger, self.fading.forgetting
 
         def read() -> Page:
-            ledger = self.engine.ledger
             found = page(
                 ledger, scope, limit, max_tokens, cursor, deleted=deleted, filters=filters, forgetting=forgetting
             )
-            return replace(
-                found, notes=(*found.notes, *filter_notes(ledger, scope, filters, found.hits, deleted=deleted))
-            )
+            notes = filter_notes(ledger, scope, filters, found.hits, deleted=deleted)
+            shown = tuple(hit.in_zone(self.zone) for hit in found.hits)
+            return replace(found, hits=shown, notes=(*found.notes, *notes))
 
-        found = await self.engine.run(read)
-        return replace(found, hits=tuple(hit.in_zone(self.zone) for hit in found.hits))
+        return await self.engine.run(read)
 
     async def update(
         self,
@@ -428,7 +415,7 @@ class Memory:
         """Return up to `limit` ids of memories that begin with a string, the newest memory first."""
         return await self.engine.read(lambda conn: entries.ids_beginning(conn, scope, beginning, limit))
 
-    async def log(self, scope: Scope, *, limit: int = 20, before: int | None = None) -> Sequence[Edit]:
+    async def log(self, scope: Scope, *, limit: int = 20, before: int | None = None) -> Sequence[models.Edit]:
         """Return up to `limit` edits, newest first; only those before edit number `before`, if given."""
         found = await self.engine.read(lambda conn: history.edits(conn, scope, limit, before))
         return [each.in_zone(self.zone) for each in found]
@@ -469,18 +456,18 @@ class Memory:
 
         def read(conn: Connection) -> tuple[models.Memory, Sequence[Version]]:
             memory = entries.find_memory(conn, scope, memory_id)
-            versions = history.versions_of(conn, memory.id)
-            return memory.in_zone(self.zone), [version.in_zone(self.zone) for version in versions]
+            versions = [version.in_zone(self.zone) for version in history.versions_of(conn, memory.id)]
+            return memory.in_zone(self.zone), versions
 
         return await self.engine.read(read)
 
-    async def predecessors(self, scope: Scope, memory_id: str) -> Sequence[Predecessor]:
+    async def predecessors(self, scope: Scope, memory_id: str) -> Sequence[models.Predecessor]:
         """Return the memories that a scope sees and whose place a memory took, oldest first."""
         found = await self.engine.read(lambda conn: history.predecessors(conn, memory_id))
         seen = [each for each in found if is_seen(scope, each.memory.scope)]
         return [replace(each, memory=each.memory.in_zone(self.zone)) for each in seen]
 
-    async def linked(self, scope: Scope, memory: models.Memory) -> Sequence[LinkedMemory]:
+    async def linked(self, scope: Scope, memory: models.Memory) -> Sequence[models.LinkedMemory]:
         """Return the living memories that a memory is linked with, and why."""
         return await self.engine.read(lambda conn: links.linked_with(conn, scope, memory))
 

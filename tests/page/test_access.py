@@ -10,7 +10,7 @@ import pytest
 from palimpsest.core.clock import now
 from palimpsest.core.models import Relation, Scope
 from palimpsest.page.memory_page import ACTIONS, FIELDS
-from palimpsest.page.sign_in import Visitor
+from palimpsest.page.page_context import Visitor
 from palimpsest.server import access_tokens
 from palimpsest.server.access_tokens import Grant
 from tests.support.memory import ALICE, StoppedClock, messages_from

@@ -12,7 +12,7 @@ import pytest
 from palimpsest.core.clock import now
 from palimpsest.core.models import Relation, Scope
 from palimpsest.page.browse import PERIOD_NAMES, day_from, period
-from palimpsest.page.sign_in import Visitor
+from palimpsest.page.page_context import Visitor
 from palimpsest.server.access_tokens import Grant
 from tests.support.memory import ALICE, messages_from
 from tests.support.page import Browser, OpenPage

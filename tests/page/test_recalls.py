@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from palimpsest.core.models import Scope
-from palimpsest.page.sign_in import Visitor
+from palimpsest.page.page_context import Visitor
 from palimpsest.server.access_tokens import Grant
 from tests.support.memory import ALICE, memory_in
 from tests.support.page import Browser, OpenPage, page_in

@@ -9,7 +9,7 @@ import pytest
 from mcp import Client
 from mcp.types import TextResourceContents
 
-from palimpsest.server import resources
+from palimpsest.server import tools
 from tests.support.mcp_client import reply_results
 from tests.support.server_in_process import connect
 
@@ -45,7 +45,7 @@ async def read(client: Client, uri: str) -> str:
 
 
 async def test_a_long_conversation_is_read_in_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resources, "PAGE_TOKENS", 8)
+    monkeypatch.setattr(tools, "PAGE_TOKENS", 8)
     async with connect(tmp_path) as client:
         await fill(client)
         boat = (await listed(client, speaker="Bob"))[-1]["id"]

@@ -13,8 +13,10 @@ from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from palimpsest.server.http import middleware
 from palimpsest.server.http.middleware import BodyLimit, SessionLimit
-from palimpsest.server.rate_limits import RateLimit
+from palimpsest.server.rate_limits import limit_callers
+from palimpsest.server.session import calls
 from palimpsest.server.session.calls import FREE_BYTES, BodyBudget
 
 pytestmark = pytest.mark.anyio
@@ -82,23 +84,33 @@ def part(body: bytes, *, more: bool = False) -> Message:
     ("limits", "parts", "expected", "bodies"),
     [
         ({}, [part(b"ab", more=True), part(b"cd")], 200, [b"abcd"]),
-        ({"max_bytes": 3}, [part(b"ab", more=True), part(b"cd", more=True)], 413, []),
-        ({"seconds": 0}, [part(b"ab", more=True)], 408, []),
+        ({"MAX_MESSAGE_BYTES": 3}, [part(b"ab", more=True), part(b"cd", more=True)], 413, []),
+        ({"BODY_SECONDS": 0}, [part(b"ab", more=True)], 408, []),
     ],
     ids=["in parts", "too long, before it ends", "never ending"],
 )
 async def test_a_body_arrives_whole_or_is_refused(
-    limits: dict[str, Any], parts: list[Message], expected: int, bodies: list[bytes]
+    limits: dict[str, Any],
+    parts: list[Message],
+    expected: int,
+    bodies: list[bytes],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Guards memory and connections from bodies without an end, and bodies that are within the limits."""
+    for name, limit in limits.items():
+        monkeypatch.setattr(middleware, name, limit)
     app = RecordingApp()
-    assert await status(BodyLimit(app, **limits), *parts) == expected
+    assert await status(BodyLimit(app, BodyBudget()), *parts) == expected
     assert app.bodies == bodies
 
 
-async def test_unfinished_requests_hold_a_bounded_amount_and_small_ones_nothing() -> None:
+async def test_unfinished_requests_hold_a_bounded_amount_and_small_ones_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Guards memory from many long bodies at once, and small requests from those who send long ones."""
-    budget = BodyBudget(max_bytes=5, max_bytes_per_caller=3)
+    monkeypatch.setattr(calls, "MAX_HELD_BYTES", 5)
+    monkeypatch.setattr(calls, "MAX_HELD_BYTES_PER_CALLER", 3)
+    budget = BodyBudget()
     seen: list[int] = []
 
     async def within(scope: Scope, receive: Receive, send: Send) -> None:
@@ -128,17 +140,21 @@ async def test_a_call_with_the_id_of_one_that_is_not_answered_yet_is_refused() -
     def call(request_id: str) -> Message:
         return part(b'{"jsonrpc":"2.0","id":%b,"method":"tools/call","params":{}}' % request_id.encode())
 
-    app = BodyLimit(within)
+    app = BodyLimit(within, BodyBudget())
     for _ in range(2):  # what is answered is no longer noted
         app.app = within
         assert await status(app, call("7"), mcp_session_id="s") == 200
     assert seen == [400, 400, 200, 200, 200] * 2
 
 
-async def test_if_all_callers_have_too_many_sessions_the_one_with_the_most_loses_one() -> None:
+async def test_if_all_callers_have_too_many_sessions_the_one_with_the_most_loses_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Guards memory from many callers with some sessions each, and those who have few from those who have many."""
     inner = RecordingApp()
-    app = SessionLimit(inner, max_sessions=4, max_per_caller=3)
+    monkeypatch.setattr(middleware, "MAX_SESSIONS", 4)
+    monkeypatch.setattr(middleware, "MAX_SESSIONS_PER_CALLER", 3)
+    app = SessionLimit(inner, [])
     for client in ("many", "few", "many", "many", "new"):
         assert await status(app, client=client, path="/mcp") == 200
     assert inner.open == {"2", "3", "4", "5"}
@@ -147,10 +163,12 @@ async def test_if_all_callers_have_too_many_sessions_the_one_with_the_most_loses
     assert inner.open == {"2", "3", "5", "7"}  # the third was used after the fourth
 
 
-async def test_a_request_that_opens_no_session_takes_no_room() -> None:
+async def test_a_request_that_opens_no_session_takes_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """Guards sessions from requests of the protocol that has none."""
     inner = RecordingApp()
-    app = SessionLimit(inner, max_sessions=1, max_per_caller=1)
+    monkeypatch.setattr(middleware, "MAX_SESSIONS", 1)
+    monkeypatch.setattr(middleware, "MAX_SESSIONS_PER_CALLER", 1)
+    app = SessionLimit(inner, [])
     assert await status(app, path="/mcp") == 200
     for _ in range(3):
         assert await status(app, path="/mcp", mcp_protocol_version="2026-07-28") == 200
@@ -164,7 +182,7 @@ async def test_a_caller_above_the_limit_is_refused_until_its_requests_are_a_minu
     """Guards the server from one caller: by verified token or by network, whatever headers and addresses it invents."""
     now = [600_010.0]  # ten seconds after a full minute
     monkeypatch.setattr(time, "time", lambda: now[0])
-    app = RateLimit(RecordingApp(), per_minute=2)
+    app = limit_callers(RecordingApp(), per_minute=2)
     assert await statuses(app, ({"authorization": f"Bearer {number}"} for number in range(3))) == [200, 200, 429]
     assert await statuses(app, [{"token": "one"}] * 3) == [200, 200, 429]
     assert await status(app, token="two") == 200  # noqa: S106 - made for the test

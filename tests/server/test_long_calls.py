@@ -11,7 +11,7 @@ import anyio.to_thread
 import pytest
 from mcp import Client
 
-from palimpsest.server.session import continuations
+from palimpsest.server.session import client_requests
 from tests.support.http_server import connect_http, run_http_server
 from tests.support.mcp_client import connect_stdio, reply_results, reply_text
 from tests.support.server_in_process import connect
@@ -60,7 +60,7 @@ async def test_progress_is_reported_again_while_the_model_thinks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:
     """Guards calls that take minutes: a client that hears nothing for one gives up."""
-    monkeypatch.setattr(continuations, "REPEAT_SECONDS", 0.01)
+    monkeypatch.setattr(client_requests, "REPEAT_SECONDS", 0.01)
     reports: list[tuple[float, str]] = []
     with slow_model() as model:
 

@@ -17,8 +17,8 @@ from palimpsest.core.models import Memory as StoredMemory
 from palimpsest.core.models import Scope
 from palimpsest.core.settings import load_settings
 from palimpsest.memory import Memory
+from palimpsest.page.page_context import Visitor, Visits
 from palimpsest.page.page_server import page_app
-from palimpsest.page.sign_in import Visitor, Visits
 from palimpsest.server.access_tokens import AccessTokenVerifier, Grant
 from palimpsest.server.session.lazy_memory import LazyMemory
 from tests.support.memory import ALICE, StoppedClock

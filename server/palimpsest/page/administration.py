@@ -9,9 +9,9 @@ import secrets
 import tempfile
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from http import HTTPStatus
 from io import TextIOWrapper
 from pathlib import Path
 from typing import IO, Any, Literal, TypeAlias, cast
@@ -22,17 +22,10 @@ from anyio.abc import TaskGroup
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response, StreamingResponse
+from starlette.responses import Response, StreamingResponse
 
-from palimpsest.admin.backup import back_up, inspect_backup, restore, stored_backups
-from palimpsest.admin.configuration import (
-    PromptInUse,
-    prompt_in_use,
-    prompts_in_use,
-    reset_prompt,
-    save_prompt,
-    settings_in_effect,
-)
+from palimpsest.admin import backup, configuration
+from palimpsest.admin.configuration import PromptInUse
 from palimpsest.admin.doctor import examine
 from palimpsest.admin.import_file import ImportResult
 from palimpsest.admin.importers.records import MAX_BYTES
@@ -44,27 +37,13 @@ from palimpsest.core.settings import Settings
 from palimpsest.core.threads import end_if_cancelled
 from palimpsest.core.validation import ScopeInput, one_line, scope_from
 from palimpsest.memory import Memory
-from palimpsest.page.page_context import (
-    answered,
-    in_project,
-    is_part,
-    memory_of,
-    or_not_found,
-    scope_of,
-    shown,
-    told_to,
-    visitor_of,
-    writable_scope_of,
-)
-from palimpsest.page.sign_in import MAX_UPLOAD_BYTES, UPLOAD_PATH, Visitor
+from palimpsest.page import page_context as context
+from palimpsest.page.page_context import MAX_UPLOAD_BYTES, UPLOAD_PATH
 from palimpsest.server import access_tokens
-from palimpsest.server.access_tokens import token_findings
 from palimpsest.server.session.lazy_memory import LazyMemory
 from palimpsest.text.display import visible
 
 # Take in one file of a form, into a private file: it may be too long to be held in memory.
-
-FIELD = "file"
 
 SECONDS = 900.0
 """How long an upload may take. 512 MB at 5 Mbit a second."""
@@ -81,34 +60,25 @@ MAX_NAME_CHARS = 100
 async def store_upload(request: Request, file: Path) -> str:
     """Write the part `file` of a form to a new file (mode 0600), and return the name that it has for the person.
 
-    Raises InputError if there is no such part or it takes too long; no file is left then.
+    Raises InputError if there is no such part or it takes too long. A part of the file may be left then.
     """
     try:
         with anyio.fail_after(SECONDS):
-            return await _store(request, file)
-    except BaseException as error:
-        file.unlink(missing_ok=True)  # noqa: ASYNC240 - a moment, also while the request is cancelled
-        reason = ""
-        if isinstance(error, TimeoutError):
-            reason = f"the file took longer than {SECONDS:g} seconds to arrive"
-        elif isinstance(error, HTTPException):
-            reason = "the form cannot be read"
-        elif isinstance(error, OSError):
-            reason = f"the file cannot be stored here: {error.strerror or str(error)}"
-        if reason:
-            raise InputError(f"{reason}. Nothing was imported") from error
-        raise
-
-
-async def _store(request: Request, file: Path) -> str:
-    async with request.form(max_files=1, max_fields=MAX_FIELDS) as form:
-        part = form.get(FIELD)
-        if not isinstance(part, UploadFile) or not part.filename or not part.size:
-            raise InputError("choose a file that is not empty. Nothing was imported")
-        with os.fdopen(os.open(file, _NEW_FILE, OWNER_ONLY), "wb") as stream:
-            while chunk := await part.read(UPLOAD_CHUNK_BYTES):
-                await anyio.to_thread.run_sync(stream.write, chunk)
-        return visible(one_line(part.filename.replace("\\", "/").rpartition("/")[2]))[:MAX_NAME_CHARS]
+            async with request.form(max_files=1, max_fields=MAX_FIELDS) as form:
+                part = form.get("file")
+                if not isinstance(part, UploadFile) or not part.filename or not part.size:
+                    raise InputError("choose a file that is not empty. Nothing was imported")
+                with os.fdopen(os.open(file, _NEW_FILE, OWNER_ONLY), "wb") as stream:
+                    while chunk := await part.read(UPLOAD_CHUNK_BYTES):
+                        await anyio.to_thread.run_sync(stream.write, chunk)
+                return visible(one_line(part.filename.replace("\\", "/").rpartition("/")[2]))[:MAX_NAME_CHARS]
+    except TimeoutError as error:
+        raise InputError(f"the file took longer than {SECONDS:g} seconds to arrive. Nothing was imported") from error
+    except HTTPException as error:
+        raise InputError("the form cannot be read. Nothing was imported") from error
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise InputError(f"the file cannot be stored here: {reason}. Nothing was imported") from error
 
 
 # What the page does in the background: imports, one at a time, which go on when a browser is closed.
@@ -174,11 +144,6 @@ class CareWork:
             for user_id in list(self.imports):
                 self._forget(user_id)
 
-    @property
-    def is_importing(self) -> bool:
-        """Return whether anything is being imported."""
-        return any(each.state == "importing" for each in self.imports.values())
-
     def refuse_second(self, user_id: str) -> None:
         """Raise InputError if an import of a user is under way."""
         known = self.imports.get(user_id)
@@ -190,12 +155,8 @@ class CareWork:
     def read(self, upload: FileImport) -> None:
         """Read an uploaded file in the background, and say what it would bring. It replaces an earlier one."""
         user_id = upload.scope.user_id
-        try:
-            self.refuse_second(user_id)
-            tasks = self._running()
-        except PalimpsestError:
-            upload.file.unlink(missing_ok=True)
-            raise
+        self.refuse_second(user_id)
+        tasks = self._running()
         self._forget(user_id)
         self.imports[user_id] = upload
         tasks.start_soon(self._work, upload)
@@ -249,8 +210,7 @@ class CareWork:
             upload.file.unlink(missing_ok=True)
 
     def _forget(self, user_id: str) -> None:
-        forgotten = self.imports.pop(user_id, None)
-        if forgotten is not None:
+        if forgotten := self.imports.pop(user_id, None):
             forgotten.file.unlink(missing_ok=True)
 
     def _running(self) -> TaskGroup:
@@ -259,51 +219,15 @@ class CareWork:
         return self._tasks
 
 
-def _end_if_cancelled(_done: int, _total: int) -> None:
-    end_if_cancelled()
-
-
 def new_file(data_dir: Path) -> Path:
     """Return a path for an upload that is used by nobody, after deleting what killed processes left there. Blocking."""
     folder = data_dir / FOLDER
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for file in folder.iterdir():
-        try:
+        with suppress(OSError):  # another process has just deleted it
             if time.time() - file.stat().st_mtime > LEFT_OVER_SECONDS:
                 file.unlink()
-        except OSError:  # another process has just deleted it
-            continue
     return folder / secrets.token_hex(16)
-
-
-# Who may look after what: the machine is its owner's, and export and import are every visitor's own.
-#
-# Forbidden actions are hidden and answer 404.
-
-
-def require_owner(request: Request) -> None:
-    """Raise HTTPException unless the visitor opened the page with `palimpsest ui`."""
-    if not visitor_of(request).is_owner:
-        raise HTTPException(404)
-
-
-def require_settings_reader(request: Request) -> None:
-    """Raise HTTPException unless the visitor may read settings and prompts."""
-    if not visitor_of(request).sees_settings:
-        raise HTTPException(404)
-
-
-def may_import(visitor: Visitor) -> bool:
-    """Return whether a visitor may import. A file may bring memories of any project, so no project may be given."""
-    return not visitor.grant.read_only and not visitor.grant.project
-
-
-def require_import(request: Request) -> None:
-    """Raise HTTPException unless the visitor may import."""
-    if visitor_of(request).grant.read_only:
-        raise HTTPException(403)
-    if not may_import(visitor_of(request)):
-        raise HTTPException(404)
 
 
 def work_of(request: Request) -> CareWork:
@@ -333,43 +257,47 @@ MEGABYTE = 2**20
 
 async def import_(request: Request) -> Response:
     """Show the form for a file, or how far the import of the one that was chosen is."""
-    scope = scope_of(request)
+    scope = context.writable_scope_of(request)
     upload = work_of(request).imports.get(scope.user_id)
     if upload is not None:
         scope = upload.scope
-    template = "care/import_state.html" if is_part(request) else "care/import.html"
-    return shown(request, template, scope=scope, upload=upload, megabytes=_max_bytes(request) // MEGABYTE)
+    template = "care/import_state.html" if context.is_part(request) else "care/import.html"
+    return context.shown(request, template, scope=scope, upload=upload, megabytes=_max_bytes(request) // MEGABYTE)
 
 
 async def upload(request: Request) -> Response:
     """Take in a file, and read in the background what it would bring."""
-    memory, scope, work = await memory_of(request), writable_scope_of(request), work_of(request)
+    memory, scope, work = await context.memory_of(request), context.writable_scope_of(request), work_of(request)
     work.refuse_second(scope.user_id)
-    max_bytes = _max_bytes(request)
+    is_owner, max_bytes = context.visitor_of(request).is_owner, _max_bytes(request)
     if int(request.headers["content-length"]) > max_bytes:
         raise InputError(f"the file has more than {max_bytes // MEGABYTE} MB. Nothing was imported")
     file = await anyio.to_thread.run_sync(new_file, memory.settings.data_dir)
-    name = await store_upload(request, file)
-    work.read(FileImport(file, name, scope, MAX_BYTES if visitor_of(request).is_owner else MAX_BYTES_OF_OTHERS))
-    return RedirectResponse(in_project(UPLOAD_PATH, scope), HTTPStatus.SEE_OTHER)
+    try:
+        name = await store_upload(request, file)
+        work.read(FileImport(file, name, scope, MAX_BYTES if is_owner else MAX_BYTES_OF_OTHERS))
+    except BaseException:
+        file.unlink(missing_ok=True)
+        raise
+    return context.redirect(UPLOAD_PATH, scope)
 
 
 async def start(request: Request) -> Response:
     """Import the file that was read."""
-    scope, form = writable_scope_of(request), await request.form()
+    scope, form = context.writable_scope_of(request), await request.form()
     work_of(request).start(scope.user_id, restore_deleted=form.get("restore_deleted") == "on")
-    return RedirectResponse(in_project(UPLOAD_PATH, scope), HTTPStatus.SEE_OTHER)
+    return context.redirect(UPLOAD_PATH, scope)
 
 
 async def discard(request: Request) -> Response:
     """Delete the uploaded file, and forget what came of it."""
-    scope = writable_scope_of(request)
+    scope = context.writable_scope_of(request)
     work_of(request).discard(scope.user_id)
-    return RedirectResponse(in_project(UPLOAD_PATH, scope), HTTPStatus.SEE_OTHER)
+    return context.redirect(UPLOAD_PATH, scope)
 
 
 def _max_bytes(request: Request) -> int:
-    return MAX_UPLOAD_BYTES if visitor_of(request).is_owner else MAX_BYTES_OF_OTHERS
+    return MAX_UPLOAD_BYTES if context.visitor_of(request).is_owner else MAX_BYTES_OF_OTHERS
 
 
 # Download a memory: everything as JSON lines, or what is believed now as Markdown.
@@ -387,10 +315,10 @@ async def export(request: Request) -> Response:
     what does not work is said in place of half a download.
     """
     form = request.path_params["form"]
-    grant = visitor_of(request).grant
+    grant = context.visitor_of(request).grant
     if form not in MEDIA or (grant.project and form != "markdown"):
         raise HTTPException(404)
-    memory = await memory_of(request)
+    memory = await context.memory_of(request)
     async with work_of(request).exporting:
         file = await _exported(memory, grant.within(Scope(grant.user_id, grant.project)), form)
     headers = {
@@ -407,14 +335,15 @@ async def _exported(memory: Memory, scope: Scope, form: Literal["jsonl", "markdo
     )
     try:
         text = TextIOWrapper(file, encoding="utf-8", newline="")
-        await memory.care.export(text, form, _end_if_cancelled, scope=scope, one_project=bool(scope.project))
+        await memory.care.export(
+            text, form, lambda _done, _total: end_if_cancelled(), scope=scope, one_project=bool(scope.project)
+        )
         text.flush()
         text.detach()
-    except OSError as error:
+    except BaseException as error:
         file.close()
-        raise InputError(f"the export cannot be written: {error.strerror or error}. Nothing was changed") from error
-    except BaseException:
-        file.close()
+        if isinstance(error, OSError):
+            raise InputError(f"the export cannot be written: {error.strerror or error}. Nothing was changed") from error
         raise
     return file
 
@@ -431,16 +360,16 @@ async def _chunks(file: IO[bytes]) -> AsyncGenerator[bytes]:
 
 async def care(request: Request) -> Response:
     """Show what can be looked after. The findings follow, because they take some seconds."""
-    return shown(request, "care/care.html", may_import=may_import(visitor_of(request)), findings=None)
+    return context.shown(request, "care/care.html", may_import=context.visitor_of(request).may_import, findings=None)
 
 
 async def findings(request: Request) -> Response:
     """Examine every part, as `palimpsest doctor` does."""
     settings = await settings_of(request)
     async with work_of(request).examining:
-        found = [*await examine(settings), *token_findings(settings)]
-    return shown(
-        request, "care/findings.html" if is_part(request) else "care/care.html", may_import=True, findings=found
+        found = [*await examine(settings), *access_tokens.token_findings(settings)]
+    return context.shown(
+        request, "care/findings.html" if context.is_part(request) else "care/care.html", may_import=True, findings=found
     )
 
 
@@ -449,22 +378,22 @@ async def findings(request: Request) -> Response:
 
 async def backups(request: Request) -> Response:
     """List the backups, the newest first."""
-    listed = await anyio.to_thread.run_sync(stored_backups, await settings_of(request))
+    listed = await anyio.to_thread.run_sync(backup.stored_backups, await settings_of(request))
     done = "backed_up" if request.query_params.get("done") == "backed_up" else ""
-    return shown(request, "care/backups.html", backups=listed, done=done)
+    return context.shown(request, "care/backups.html", backups=listed, done=done)
 
 
 async def make(request: Request) -> Response:
     """Make a backup now."""
-    await anyio.to_thread.run_sync(back_up, await settings_of(request), None, now)
-    return RedirectResponse(in_project("/care/backups?done=backed_up", scope_of(request)), HTTPStatus.SEE_OTHER)
+    await anyio.to_thread.run_sync(backup.back_up, await settings_of(request), None, now)
+    return context.redirect("/care/backups?done=backed_up", context.scope_of(request))
 
 
 async def ask(request: Request) -> Response:
     """Say what restoring a backup will do, and ask for it."""
     name = request.query_params.get("file", "")
-    copy = await anyio.to_thread.run_sync(inspect_backup, await settings_of(request), name)
-    return shown(request, "care/restore.html", name=name, copy=copy)
+    copy = await anyio.to_thread.run_sync(backup.inspect_backup, await settings_of(request), name)
+    return context.shown(request, "care/restore.html", name=name, copy=copy)
 
 
 async def put_back(request: Request) -> Response:
@@ -472,34 +401,29 @@ async def put_back(request: Request) -> Response:
     form = await request.form()
     if form.get("confirmed") != "on":
         raise InputError("restoring was not confirmed. Nothing was changed")
-    if work_of(request).is_importing:
+    if any(each.state == "importing" for each in work_of(request).imports.values()):
         raise InputError("an import is under way. Nothing was restored. Wait until it is done")
     name, settings = str(form.get("file", "")), await settings_of(request)
     opened = cast("LazyMemory", request.app.state.memory).opened
     if opened is not None:
         done = await opened.care.restore(name)
     else:  # the ledger is damaged, which is when a backup is needed most
-        copy = await anyio.to_thread.run_sync(inspect_backup, settings, name)
-        done = await anyio.to_thread.run_sync(restore, settings, copy.path, now)
-    return answered(request, in_project("/care/backups/restored", scope_of(request)), {"restored": done})
+        copy = await anyio.to_thread.run_sync(backup.inspect_backup, settings, name)
+        done = await anyio.to_thread.run_sync(backup.restore, settings, copy.path, now)
+    return context.answered(request, "/care/backups/restored", {"restored": done})
 
 
 async def restored(request: Request) -> Response:
     """Say what the restore did that led here, and how to go back."""
-    if told := told_to(request):
-        return shown(request, "care/restored.html", **told)
-    return RedirectResponse(in_project("/care/backups", scope_of(request)), HTTPStatus.SEE_OTHER)
+    if told := context.told_to(request):
+        return context.shown(request, "care/restored.html", **told)
+    return context.redirect("/care/backups", context.scope_of(request))
 
 
 # Access tokens for HTTP: list them, create one, which is shown once, and revoke one.
 
 MAX_DAYS = 36_500
 """The longest that a token may be valid, so that its end is a date: a hundred years."""
-
-
-async def tokens(request: Request) -> Response:
-    """List the access tokens, without their text."""
-    return await _tokens_page(request)
 
 
 async def create(request: Request) -> Response:
@@ -512,9 +436,9 @@ async def create(request: Request) -> Response:
     days = _days(str(form.get("days", "")).strip())
     unknown = ""
     if scope.project and form.get("anyway") != scope.project:
-        unknown = await (await memory_of(request)).projects.unknown(scope.project, user_id=scope.user_id)
+        unknown = await (await context.memory_of(request)).projects.unknown(scope.project, user_id=scope.user_id)
     if unknown:
-        return await _tokens_page(request, unknown=unknown, given=dict(form))
+        return await tokens(request, unknown=unknown, given=dict(form))
     make = partial(
         access_tokens.create,
         settings.data_dir,
@@ -526,26 +450,25 @@ async def create(request: Request) -> Response:
         with_general=form.get("with_general") == "on",
     )
     text, token = await anyio.to_thread.run_sync(make)
-    answer = {"created": text, "token_id": token.id}
-    return answered(request, in_project("/care/tokens", scope_of(request)), answer)
+    return context.answered(request, "/care/tokens", {"created": text, "token_id": token.id})
 
 
 async def revoke(request: Request) -> Response:
     """Revoke an access token. A running server refuses it from the next request on."""
     settings = await settings_of(request)
     await anyio.to_thread.run_sync(access_tokens.revoke, settings.data_dir, request.path_params["id"])
-    return RedirectResponse(in_project("/care/tokens?done=revoked", scope_of(request)), HTTPStatus.SEE_OTHER)
+    return context.redirect("/care/tokens?done=revoked", context.scope_of(request))
 
 
-async def _tokens_page(request: Request, unknown: str = "", given: Mapping[str, Any] | None = None) -> Response:
-    """Return the page. The text of a token that was just created is shown once, and not when the page is reloaded.
+async def tokens(request: Request, unknown: str = "", given: Mapping[str, Any] | None = None) -> Response:
+    """List the access tokens. The text of one that was just created is shown once, and not when the page is reloaded.
 
     `unknown` is the question about a project that is not known, and `given` what the form said that named it.
     """
     settings = await settings_of(request)
-    told = told_to(request, once=True)
+    told = context.told_to(request, once=True)
     stored = await anyio.to_thread.run_sync(access_tokens.stored_tokens, settings.data_dir)
-    return shown(
+    return context.shown(
         request,
         "care/tokens.html",
         tokens=[(token, token.is_expired(now())) for token in stored],
@@ -575,13 +498,8 @@ CHANGES = {"+": "added", "-": "removed", "@": "place"}
 async def prompts(request: Request) -> Response:
     """List the prompts, and which of them are one's own."""
     settings = await settings_of(request)
-    listed = await anyio.to_thread.run_sync(prompts_in_use, settings)
-    return shown(request, "care/prompts.html", prompts=listed, folder=settings.prompts_dir)
-
-
-async def prompt(request: Request) -> Response:
-    """Show a prompt, and how it differs from the shipped one."""
-    return await _prompt_page(request, await _named(request))
+    listed = await anyio.to_thread.run_sync(configuration.prompts_in_use, settings)
+    return context.shown(request, "care/prompts.html", prompts=listed, folder=settings.prompts_dir)
 
 
 async def save(request: Request) -> Response:
@@ -589,11 +507,11 @@ async def save(request: Request) -> Response:
     found, form = await _named(request), await request.form()
     text, read = str(form.get("text", "")), form.get("read")
     if read is not None and read != _digest(found.text) and _plain(text) != _plain(found.text):
-        return await _prompt_page(request, found, draft=text, changed=True, status=409)
+        return await prompt(request, found, draft=text, changed=True, status=409)
     try:
-        copy = await anyio.to_thread.run_sync(save_prompt, await settings_of(request), found.name, text)
+        copy = await anyio.to_thread.run_sync(configuration.save_prompt, await settings_of(request), found.name, text)
     except PromptError as error:
-        return await _prompt_page(request, found, draft=text, problem=str(error), status=400)
+        return await prompt(request, found, draft=text, problem=str(error), status=400)
     return _done(request, "prompt_saved", copy.name if copy else "")
 
 
@@ -601,48 +519,42 @@ async def return_(request: Request) -> Response:
     """Use the shipped prompt again, and keep one's own beside it."""
     found = await _named(request)
     if not found.is_own:
-        return RedirectResponse(in_project(f"/care/prompts/{found.name}", scope_of(request)), HTTPStatus.SEE_OTHER)
-    copy = await anyio.to_thread.run_sync(reset_prompt, await settings_of(request), found.name)
+        return context.redirect(f"/care/prompts/{found.name}", context.scope_of(request))
+    copy = await anyio.to_thread.run_sync(configuration.reset_prompt, await settings_of(request), found.name)
     return _done(request, "prompt_returned", copy.name)
 
 
 def _done(request: Request, done: str, kept: str) -> Response:
     """Lead to the prompt, which says what was done with it, and what the file is called now that it had."""
-    path = in_project(f"/care/prompts/{request.path_params['name']}", scope_of(request))
-    return answered(request, path, {"done": done, "kept": kept})
+    return context.answered(request, f"/care/prompts/{request.path_params['name']}", {"done": done, "kept": kept})
 
 
 async def _named(request: Request) -> PromptInUse:
     """Return the prompt that a path names. Raises HTTPException if there is none."""
     settings = await settings_of(request)
-    with or_not_found():
-        return await anyio.to_thread.run_sync(prompt_in_use, settings, request.path_params["name"])
+    with context.or_not_found():
+        return await anyio.to_thread.run_sync(configuration.prompt_in_use, settings, request.path_params["name"])
 
 
-async def _prompt_page(
-    request: Request,
-    found: PromptInUse,
-    *,
-    draft: str = "",
-    problem: str = "",
-    changed: bool = False,
-    status: int = 200,
+async def prompt(
+    request: Request, found: PromptInUse | None = None, *, draft: str = "", status: int = 200, **said: str | bool
 ) -> Response:
-    settings, told = await settings_of(request), told_to(request)
+    """Show a prompt, and how it differs from the shipped one. `said`: why a `draft` of it was not saved."""
+    found = found or await _named(request)
+    settings, told = await settings_of(request), context.told_to(request)
     difference = [(CHANGES.get(line[:1], ""), line if line[:1] == "@" else line[1:]) for line in found.difference]
-    return shown(
+    return context.shown(
         request,
         "care/prompt.html",
         status,
         prompt=found,
         lines=difference,
         draft=draft or found.text,
-        problem=problem,
-        changed=changed,
         read=_digest(found.text),
         done=told.get("done", ""),
         kept=told.get("kept", ""),
-        may_write=visitor_of(request).is_owner and settings.prompts_dir is not None,
+        may_write=context.visitor_of(request).is_owner and settings.prompts_dir is not None,
+        **{"problem": "", "changed": False, **said},
     )
 
 
@@ -661,4 +573,6 @@ def _plain(text: str) -> str:
 async def settings(request: Request) -> Response:
     """List the settings. They can only be read here: some decide who may read the page."""
     effective = await settings_of(request)
-    return shown(request, "care/settings.html", settings=settings_in_effect(effective), file=effective.config)
+    return context.shown(
+        request, "care/settings.html", settings=configuration.settings_in_effect(effective), file=effective.config
+    )

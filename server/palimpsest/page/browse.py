@@ -1,42 +1,33 @@
-"""Browse the time line, activity, conversations, documents, entities and summaries."""
+"""Search, list what is deleted, and browse the time line, activity, conversations, documents, entities, summaries."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import date, timedelta
-from http import HTTPStatus
 from typing import Any, Literal, TypeAlias, cast, get_args
+from urllib.parse import urlencode
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.responses import JSONResponse, Response
 
+from palimpsest.core.errors import InputError
 from palimpsest.core.models import ENTITY_TYPES, EntityType, Memory, Scope, name_key
+from palimpsest.core.validation import MAX_TOKENS, parse_until
 from palimpsest.learn.browsing import TimeLine, cursor_before
 from palimpsest.learn.entity_graph import MAX_NODES, Entities, EntityGraph
 from palimpsest.learn.job_reports import jobs_seen
 from palimpsest.learn.summaries.summary_writer import KEPT_KIND_NAMES, Summaries
 from palimpsest.memory import Memory as OpenMemory
-from palimpsest.page.page_context import (
-    CALLER,
-    in_project,
-    is_part,
-    memory_of,
-    or_not_found,
-    scope_of,
-    shown,
-    writable_scope_of,
-)
+from palimpsest.page import page_context as context
+from palimpsest.recall.hits import shortest_passages
 
 # Spans of a time line: a day, a week, a month or a year, with what comes before and after each.
 
 PeriodName: TypeAlias = Literal["day", "week", "month", "year"]
 
 PERIOD_NAMES: tuple[PeriodName, ...] = get_args(PeriodName)
-
-DAYS_OF_WEEK = 7
-
-MONTHS_OF_YEAR = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +47,7 @@ class Period:
     def parts(self) -> Sequence[Period]:
         """Return what it consists of: the months of a year, else its days."""
         if self.name == "year":
-            return [period("month", date(self.first.year, month, 1)) for month in range(1, MONTHS_OF_YEAR + 1)]
+            return [period("month", date(self.first.year, month, 1)) for month in range(1, 13)]
         days = (self.end - self.first).days
         return [period("day", self.first + timedelta(days=number)) for number in range(days)]
 
@@ -85,7 +76,7 @@ def period(name: PeriodName, day: date) -> Period:
         return Period(name, day, day + timedelta(days=1))
     if name == "week":
         monday = day - timedelta(days=day.weekday())
-        return Period(name, monday, monday + timedelta(days=DAYS_OF_WEEK))
+        return Period(name, monday, monday + timedelta(weeks=1))
     if name == "month":
         first = day.replace(day=1)
         return Period(name, first, (first + timedelta(days=31)).replace(day=1))
@@ -120,7 +111,7 @@ MAX_DAYS = 60
 
 async def activity(request: Request) -> Response:
     """Show the jobs, and plots of what was stored, said and asked."""
-    memory, scope = await memory_of(request), scope_of(request)
+    memory, scope = await context.memory_of(request), context.scope_of(request)
     today = memory.engine.clock().date()
     months = _last("month", MONTHS, today)
     growth = await TimeLine(memory.engine).growth(scope, "month", months[0].first, months[-1].end)
@@ -128,7 +119,8 @@ async def activity(request: Request) -> Response:
     if memory.recall_log.days:
         days = _last("day", min(memory.recall_log.days, MAX_DAYS), today)
         plots.append(_plot("questions_asked", days, await memory.recall_log.count_by_day(scope)))
-    return shown(request, "around/activity.html", jobs=await jobs_seen(memory.engine, scope, JOBS), plots=plots)
+    jobs = await jobs_seen(memory.engine, scope, JOBS)
+    return context.shown(request, "around/activity.html", jobs=jobs, plots=plots)
 
 
 def _last(name: PeriodName, number: int, today: date) -> Sequence[Period]:
@@ -141,12 +133,9 @@ def _last(name: PeriodName, number: int, today: date) -> Sequence[Period]:
 
 def _plot(name: str, periods: Sequence[Period], counts: Mapping[str, int]) -> Mapping[str, object]:
     """Return a plot by its name among the words of the page; a bar is a period, its value and its height up to 1."""
-    values = [counts.get(each.key, 0) for each in periods]
-    most = max(values)
-    bars = [
-        {"period": each, "value": value, "height": value / (most or 1)}
-        for each, value in zip(periods, values, strict=True)
-    ]
+    values = {each: counts.get(each.key, 0) for each in periods}
+    most = max(values.values())
+    bars = [{"period": each, "value": value, "height": value / (most or 1)} for each, value in values.items()]
     return {"name": name, "unit": periods[0].name, "bars": bars, "most": most}
 
 
@@ -161,7 +150,7 @@ FIRST_SHOWN = 5
 
 async def time_line(request: Request) -> Response:
     """Show a period of the time line, by default the week that something was last about."""
-    memory, scope = await memory_of(request), scope_of(request)
+    memory, scope = await context.memory_of(request), context.scope_of(request)
     line = TimeLine(memory.engine)
     bounds = await line.bounds(scope)
     today = memory.engine.clock().date()
@@ -174,22 +163,22 @@ async def time_line(request: Request) -> Response:
     of_day: dict[date, list[Memory]] = {}
     for each in span.memories if name == "week" else ():
         of_day.setdefault(each.at.date(), []).append(each)
-    counts = [(part, *(of.get(part.key, 0) for of in (span.counts.memories, span.counts.messages))) for part in parts]
-    return shown(
+    rows: list[dict[str, Any]] = [
+        {
+            "period": part,
+            "memories": span.counts.memories.get(part.key, 0),
+            "messages": span.counts.messages.get(part.key, 0),
+            "first": of_day.get(part.first, [])[:FIRST_SHOWN],
+        }
+        for part in parts
+    ]
+    return context.shown(
         request,
         "around/time_line.html",
         period=asked_for,
         names=PERIOD_NAMES,
-        rows=[
-            {
-                "period": part,
-                "memories": memories,
-                "messages": messages,
-                "first": of_day.get(part.first, [])[:FIRST_SHOWN],
-            }
-            for part, memories, messages in counts
-        ],
-        most=max((memories + messages for _, memories, messages in counts), default=0),
+        rows=rows,
+        most=max((row["memories"] + row["messages"] for row in rows), default=0),
         memories=span.memories if name == "day" else (),
         conversations=span.conversations if name == "day" else (),
         today=today,
@@ -212,24 +201,24 @@ CONTEXT = 20
 
 async def conversations(request: Request) -> Response:
     """List the conversations, the one with the newest message first."""
-    memory, scope = await memory_of(request), scope_of(request)
+    memory, scope = await context.memory_of(request), context.scope_of(request)
     page = await memory.conversations.list(
         scope, limit=LISTED_CONVERSATIONS, cursor=request.query_params.get("cursor") or None
     )
-    return shown(request, "around/conversations.html", page=page)
+    return context.shown(request, "around/conversations.html", page=page)
 
 
 async def conversation(request: Request) -> Response:
     """Show a conversation, named by its id or by that of a message in it; then it begins a little before that one."""
-    memory, scope = await memory_of(request), scope_of(request)
+    memory, scope = await context.memory_of(request), context.scope_of(request)
     named = request.path_params["id"]
     cursor = request.query_params.get("cursor") or await cursor_before(memory.engine, scope, named, CONTEXT)
-    with or_not_found():
+    with context.or_not_found():
         page = await memory.conversations.read(scope, named, limit=SHOWN_MESSAGES, cursor=cursor)
     if page.about is None and page.messages:
-        target = in_project(f"/documents/{page.id}?message={named}", scope)
-        return RedirectResponse(f"{target}#m-{named}", HTTPStatus.SEE_OTHER)
-    return shown(request, "around/conversation.html", page=page, named=named, has_earlier=cursor is not None)
+        target = context.in_project(f"/documents/{page.id}?message={named}", scope)
+        return context.redirect(f"{target}#m-{named}")
+    return context.shown(request, "around/conversation.html", page=page, named=named, has_earlier=cursor is not None)
 
 
 # Documents: the list of them, and one of them page by page.
@@ -243,27 +232,22 @@ SHOWN_PAGES = 20
 
 async def documents(request: Request) -> Response:
     """List the documents, the one that was learned last first."""
-    found = await (await memory_of(request)).documents.list(scope_of(request))
-    start = _number(request, "from")
-    following = start + LISTED_DOCUMENTS
-    documents_ = found[start:following]
-    return shown(
-        request,
-        "around/documents.html",
-        documents=documents_,
-        following=following if len(found) > following else None,
-    )
+    found = await (await context.memory_of(request)).documents.list(context.scope_of(request))
+    start = context.number_in(request.query_params, "from") or 0
+    listed, following = found[start : start + LISTED_DOCUMENTS], start + LISTED_DOCUMENTS
+    more = following if len(found) > following else None
+    return context.shown(request, "around/documents.html", documents=listed, following=more)
 
 
 async def document(request: Request) -> Response:
     """Show pages of a document, by default the first ones; or those from the one on that a message is."""
-    memory, scope = await memory_of(request), scope_of(request)
-    with or_not_found():
+    memory, scope = await context.memory_of(request), context.scope_of(request)
+    with context.or_not_found():
         found, pages = await memory.documents.pages(scope, request.path_params["id"])
     asked = request.query_params.get("message", "")
     place = next((number for number, page in enumerate(pages) if page.message.id == asked), None)
-    start = _number(request, "from") if place is None else place
-    return shown(
+    start = place if place is not None else context.number_in(request.query_params, "from") or 0
+    return context.shown(
         request,
         "around/document.html",
         document=found,
@@ -272,12 +256,6 @@ async def document(request: Request) -> Response:
         previous=max(start - SHOWN_PAGES, 0),
         following=start + SHOWN_PAGES if len(pages) > start + SHOWN_PAGES else None,
     )
-
-
-def _number(request: Request, name: str) -> int:
-    """Return a number of a query, 0 if it is none."""
-    text = request.query_params.get(name, "")
-    return int(text) if text.isdecimal() and len(text) < len("1000000") else 0
 
 
 # Entities: the list of them, one with what is known of it, and the graph that they are.
@@ -294,14 +272,14 @@ SHOWN = 30
 
 async def entities(request: Request) -> Response:
     """List entities, the one mentioned last first, by type and by a part of their name."""
-    memory, scope, asked = await memory_of(request), scope_of(request), request.query_params
+    memory, scope, asked = await context.memory_of(request), context.scope_of(request), request.query_params
     type_ = cast("EntityType", asked.get("type")) if asked.get("type") in ENTITY_TYPES else None
     part = asked.get("name", "").strip()
     found = await memory.graph.entities(scope, type=type_, limit=MAX_NODES if part else LISTED_ENTITIES + 1)
     named = [each for each in found if name_key(part) in name_key(each.entity.name)]
-    return shown(
+    return context.shown(
         request,
-        "around/entity_list.html" if is_part(request) else "around/entities.html",
+        "around/entity_list.html" if context.is_part(request) else "around/entities.html",
         entities=named[:LISTED_ENTITIES],
         has_more=len(named) > LISTED_ENTITIES,
         types=ENTITY_TYPES,
@@ -312,13 +290,13 @@ async def entities(request: Request) -> Response:
 
 async def entity(request: Request) -> Response:
     """Show what is known about an entity."""
-    dossier = await _dossier(request, await memory_of(request))
-    return shown(request, "around/entity.html", dossier=dossier, shown=SHOWN, hops=_hops(request))
+    dossier = await _dossier(request, await context.memory_of(request))
+    return context.shown(request, "around/entity.html", dossier=dossier, shown=SHOWN, hops=_hops(request))
 
 
 async def neighbourhood(request: Request) -> Response:
     """Return an entity and what is near it, as nodes and links in JSON."""
-    memory, scope = await memory_of(request), scope_of(request)
+    memory, scope = await context.memory_of(request), context.scope_of(request)
     dossier = await _dossier(request, memory)
     near = await Entities(memory.engine).around(scope, dossier.entity, _hops(request), NEIGHBOURS)
     return JSONResponse(_drawing(near, scope, dossier.entity.id))
@@ -326,19 +304,19 @@ async def neighbourhood(request: Request) -> Response:
 
 async def graph(request: Request) -> Response:
     """Show the page that draws all entities."""
-    await memory_of(request)
-    return shown(request, "around/graph.html", most=MAX_NODES)
+    await context.memory_of(request)
+    return context.shown(request, "around/graph.html", most=MAX_NODES)
 
 
 async def whole_graph(request: Request) -> Response:
     """Return all entities, as nodes and links in JSON."""
-    memory, scope = await memory_of(request), scope_of(request)
+    memory, scope = await context.memory_of(request), context.scope_of(request)
     return JSONResponse(_drawing(await Entities(memory.engine).whole(scope), scope, ""))
 
 
 async def _dossier(request: Request, memory: OpenMemory) -> Any:
-    with or_not_found():
-        (dossier,) = await memory.graph.dossiers(scope_of(request), request.path_params["id"])
+    with context.or_not_found():
+        (dossier,) = await memory.graph.dossiers(context.scope_of(request), request.path_params["id"])
     return dossier
 
 
@@ -356,7 +334,7 @@ def _drawing(found: EntityGraph, scope: Scope, centre: str) -> dict[str, Any]:
                 "name": node.entity.name,
                 "type": node.entity.type,
                 "memories": node.memories,
-                "path": in_project(f"/entities/{node.entity.id}", scope),
+                "path": context.in_project(f"/entities/{node.entity.id}", scope),
             }
             for node in found.nodes
         ],
@@ -380,11 +358,11 @@ WITHOUT_ARGUMENT = tuple(kind for kind in KEPT_KIND_NAMES if kind not in {"sessi
 
 async def summaries(request: Request) -> Response:
     """Show a summary, by default the overall one, and links to the others."""
-    memory, scope = await memory_of(request), scope_of(request)
+    memory, scope = await context.memory_of(request), context.scope_of(request)
     kind = request.query_params.get("kind", "overall")
-    with or_not_found():
+    with context.or_not_found():
         kept = await Summaries(memory.engine).kept(scope, kind, SOURCES)
-    return shown(
+    return context.shown(
         request,
         "around/summaries.html",
         kind=kept.result.kind,
@@ -397,7 +375,147 @@ async def summaries(request: Request) -> Response:
 
 async def refresh(request: Request) -> Response:
     """Let the model write a summary again."""
-    memory, scope, form = await memory_of(request), writable_scope_of(request), await request.form()
+    memory, scope, form = await context.memory_of(request), context.writable_scope_of(request), await request.form()
     kind = str(form.get("kind", ""))
-    result = await memory.summary(scope, kind, refresh=True, caller=CALLER)
-    return RedirectResponse(in_project(f"/summaries?kind={result.kind}", scope), HTTPStatus.SEE_OTHER)
+    result = await memory.summary(scope, kind, refresh=True, caller=context.CALLER)
+    return context.redirect(f"/summaries?kind={result.kind}", scope)
+
+
+# The filters of a search, as its form sends them.
+
+KINDS = ("memory", "message")
+
+FURTHER = ("tag", "entity", "speaker", "first", "last", "agent", "run")
+"""The filters that stand folded below the search."""
+
+
+Filters: TypeAlias = Mapping[str, str]
+"""What hits must be, by `kind` and `FURTHER`; what is "" does not filter. `first` and `last` are days in ISO 8601."""
+
+
+def of_hits(filters: Filters) -> Mapping[str, Any]:
+    """Return what the form sent as a filter on hits."""
+    names = {"kind": "kind", "tags": "tag", "entity": "entity", "speaker": "speaker"}
+    chosen: dict[str, Any] = {name: filters[sent] for name, sent in names.items() if filters[sent]}
+    days = {operator: filters[sent] for operator, sent in (("gte", "first"), ("lte", "last")) if filters[sent]}
+    return chosen | {"at": days} if days else chosen
+
+
+# The first page: search as you type, and without a question the newest memories.
+
+SEARCH_LIMIT = 20
+"""How many hits a search and a list show at once."""
+
+STRIP_MONTHS = 18
+"""How many months back the strip below the search goes; a date goes further: two lines of a screen."""
+
+
+async def search(request: Request) -> Response:
+    """Answer a question, or list the newest memories. As part of a page only the hits."""
+    memory, asked = await context.memory_of(request), request.query_params
+    kind = asked.get("kind", "")
+    filters = {"kind": kind if kind in KINDS else ""} | {name: asked.get(name, "").strip() for name in FURTHER}
+    scope = replace(context.scope_of(request), agent_id=filters["agent"], run_id=filters["run"])
+    values: dict[str, Any] = {
+        "scope": scope,
+        "question": asked.get("q", "").strip(),
+        "also": asked.get("also", "").strip(),
+        "as_of": asked.get("as_of", ""),
+        "filters": filters,
+        "further": {name: filters[name] for name in FURTHER},
+        "is_filtered": bool(of_hits(filters)),
+        "explain": asked.get("explain") == "on",
+        "projects": await _projects(request, memory),
+        "notes": (),
+        "confident": True,
+        "more": "",
+        "relations": (),
+        "ignores": False,
+        "begins_later": "",
+        "months": await _months(memory, scope) if not context.is_part(request) else (),
+    }
+    values |= await _found(memory, scope, values, asked.get("cursor") or None)
+    return context.shown(request, "hits.html" if context.is_part(request) else "search.html", **values)
+
+
+async def _found(memory: OpenMemory, scope: Scope, values: Mapping[str, Any], cursor: str | None) -> Mapping[str, Any]:
+    """Return the hits of a question; without one what was believed at a time, or the newest memories."""
+    found: dict[str, Any]
+    instant, filters = None, values["filters"]
+    with suppress(InputError):  # an unfinished date, as it is while somebody types it, is none
+        instant = parse_until(values["as_of"], "as_of", memory.zone) if values["as_of"] else None
+    if values["question"]:
+        result = await memory.search(
+            scope,
+            values["question"],
+            also=(values["also"],) if values["also"] else (),
+            limit=SEARCH_LIMIT,
+            max_tokens=MAX_TOKENS,
+            filters=of_hits(filters),
+            as_of=instant,
+            explain=values["explain"],
+            is_use=False,  # what somebody reads on the way to their question is no use of it
+        )
+        found = {
+            "hits": shortest_passages(result.hits, values["question"]),
+            "confident": not result.is_weak,
+            "notes": result.notes,
+            "relations": [relation.line for relation in result.relations],
+        }
+    elif instant is not None:
+        before = context.number_in({"cursor": cursor}, "cursor")
+        believed = await TimeLine(memory.engine).believed(scope, instant, SEARCH_LIMIT, before)
+        found = {"hits": believed.hits, "more": _more(values, believed.before), "ignores": values["is_filtered"]}
+    else:
+        listed = await memory.list(scope, limit=SEARCH_LIMIT, cursor=cursor, filters=of_hits(filters))
+        found = {"hits": listed.hits, "more": _more(values, listed.cursor), "notes": listed.notes}
+    if instant is not None and not found["hits"]:
+        first = await TimeLine(memory.engine).first_stored_on(scope)
+        found["begins_later"] = str(first) if first is not None and first > instant.date() else ""
+    return found
+
+
+def _more(values: Mapping[str, Any], cursor: str | int | None) -> str:
+    """Return the path of the next page of a list, "" if there is none."""
+    if cursor is None:
+        return ""
+    asked = {"cursor": cursor, "as_of": values["as_of"], **values["filters"]}
+    return "/?" + urlencode({name: value for name, value in asked.items() if value})
+
+
+async def _months(memory: OpenMemory, scope: Scope) -> Sequence[Period]:
+    """Return the last months in which something was stored, the newest first."""
+    first = await TimeLine(memory.engine).first_stored_on(scope)
+    *months, _ = _last("month", STRIP_MONTHS + 1, memory.engine.clock().date())
+    return [] if first is None else [month for month in reversed(months) if month.end > first]
+
+
+async def _projects(request: Request, memory: OpenMemory) -> list[str]:
+    """Return the projects that the visitor may choose."""
+    grant = context.visitor_of(request).grant
+    if grant.project:
+        return [grant.project]
+    return [project.name for project in await memory.projects.list()]
+
+
+async def deleted(request: Request) -> Response:
+    """List deleted and replaced memories, or deleted messages, the newest first."""
+    memory, scope = await context.memory_of(request), context.scope_of(request)
+    kind = "message" if request.query_params.get("kind") == "message" else "memory"
+    listed = await memory.list(
+        scope,
+        limit=SEARCH_LIMIT,
+        max_tokens=MAX_TOKENS,
+        cursor=request.query_params.get("cursor") or None,
+        deleted=True,
+        filters={"kind": "message"} if kind == "message" else None,
+    )
+    return context.shown(request, "correct/deleted.html", listed=listed, kind=kind)
+
+
+async def captured(request: Request) -> Response:
+    """List what was recognized in conversations without a model and nobody has confirmed yet, the newest first."""
+    found = await (await context.memory_of(request)).corrections.captured(context.scope_of(request), SEARCH_LIMIT + 1)
+    return context.shown(
+        request, "correct/captured.html", found=found[:SEARCH_LIMIT], has_more=len(found) > SEARCH_LIMIT
+    )

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from starlette.datastructures import FormData
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 
 from palimpsest.core.errors import ChangedMeanwhileError, InputError, StaleDecisionError
 from palimpsest.core.models import EXPIRES_AT, PINNED, Memory, Scope, Undo, Version
@@ -21,22 +21,8 @@ from palimpsest.learn.browsing import label_changes
 from palimpsest.learn.commit import WriteResult
 from palimpsest.learn.duplicates import AlikePage
 from palimpsest.memory import Memory as OpenMemory
-from palimpsest.page.page_context import (
-    CALLER,
-    DONE,
-    answered,
-    in_project,
-    is_part,
-    memory_of,
-    own_path,
-    place_of,
-    rendered,
-    scope_of,
-    shown,
-    told_to,
-    visitor_of,
-    writable_scope_of,
-)
+from palimpsest.page import page_context as context
+from palimpsest.page.page_context import CALLER
 from palimpsest.recall.hits import memory_hit
 
 # Say what a correction did, and offer to undo it.
@@ -58,15 +44,15 @@ def outcome_page(
         "changed": result.outcomes if kept is None else (),
         "notes": result.notes,
         "kept": kept,
-        "back": own_path(request, str(form.get("back", ""))) or in_project("/", scope),
+        "back": context.own_path(request, str(form.get("back", ""))) or context.in_project("/", scope),
     }
-    return answered(request, in_project("/done", scope), values)
+    return context.answered(request, "/done", values)
 
 
 async def done(request: Request) -> Response:
     """Say what the write did that led here. What is no longer kept is not said any more."""
-    told = told_to(request)
-    return rendered(request, "done.html", **told) if told else RedirectResponse("/", HTTPStatus.SEE_OTHER)
+    told = context.told_to(request)
+    return context.rendered(request, "done.html", **told) if told else context.redirect("/")
 
 
 # A memory's page: what it says, how it came to say it, and what it is connected with.
@@ -82,10 +68,10 @@ async def memory_page(
 
     A problem is a text, or the name of one among the words of the page.
     """
-    memory_id, told = request.path_params["id"], told_to(request)
-    opened, scope = await memory_of(request), scope_of(request)
+    memory_id, told = request.path_params["id"], context.told_to(request)
+    opened, scope = await context.memory_of(request), context.scope_of(request)
     stored, versions = await opened.history(scope, memory_id)
-    return shown(
+    return context.shown(
         request,
         "memory.html",
         status,
@@ -97,7 +83,7 @@ async def memory_page(
         contradicting=[] if stored.deleted_at else await _contradicting(opened, scope, stored.id),
         linked=await opened.linked(scope, stored),
         recalls=await opened.recall_log.recalls(
-            scope, stored.id, limit=MAX_RECALLS, in_all_projects=not visitor_of(request).grant.project
+            scope, stored.id, limit=MAX_RECALLS, in_all_projects=not context.visitor_of(request).grant.project
         ),
         recall_log_days=opened.recall_log.days,
         done=told.get("done", ""),
@@ -130,18 +116,16 @@ def _pieces(version: Version) -> Iterator[tuple[str, str]]:
 
 # Correct a hit where it stands in a list. Without JavaScript a link leads to the page of the memory instead.
 
-MAX_REVISION_DIGITS = 12
-
 CHANGED_BY_ANOTHER = "changed_by_another"
 """The problem, among the words of the page, of a form whose memory was changed since it was sent."""
 
 
 async def form(request: Request) -> Response:
     """Return a hit as a form."""
-    scope = writable_scope_of(request)
+    scope = context.writable_scope_of(request)
     stored = await memory_named(request)
-    if not is_part(request):
-        return RedirectResponse(in_project(f"/memories/{stored.id}", scope), HTTPStatus.SEE_OTHER)
+    if not context.is_part(request):
+        return context.redirect(f"/memories/{stored.id}", scope)
     return _form(request, stored, {name: fields_of(stored)[name] for name in ("text", "tags", "pinned")})
 
 
@@ -152,12 +136,13 @@ async def hit(request: Request) -> Response:
 
 async def save_hit(request: Request) -> Response:
     """Correct a memory, and return it as a hit with its undo, or the form again with what is wrong."""
-    memory, scope, sent = await memory_of(request), writable_scope_of(request), await request.form()
+    memory, scope, sent = await context.memory_of(request), context.writable_scope_of(request), await request.form()
     stored = await memory_named(request)
     text, tags, pinned = str(sent.get("text", "")), str(sent.get("tags", "")), sent.get("pinned") == "on"
     given = {"text": text, "tags": tags, "pinned": pinned}
+    given_tags, revision = tags.split(","), context.number_in(sent, "revision")
     write = memory.corrections.correct(
-        scope, stored.id, text=text, tags=tags.split(","), pinned=pinned, caller=CALLER, revision=revision_of(sent)
+        scope, stored.id, text=text, tags=given_tags, pinned=pinned, caller=CALLER, revision=revision
     )
     result = await _saved(request, given, write)
     if not isinstance(result, WriteResult):
@@ -165,9 +150,8 @@ async def save_hit(request: Request) -> Response:
         return _form(request, stored, given, result) if result else _hit(request, stored, "unchanged", 0)
     (outcome,) = result.outcomes
     kept = await memory_named(request, outcome.duplicate_of or outcome.memory.id)
-    if not is_part(request):
-        told = {"done": done_by(result), "edit": result.edit}
-        return answered(request, in_project(f"/memories/{kept.id}", scope), told)
+    if not context.is_part(request):
+        return context.answered(request, f"/memories/{kept.id}", {"done": done_by(result), "edit": result.edit})
     return _hit(request, kept, done_by(result), result.edit)
 
 
@@ -184,8 +168,8 @@ async def _saved(request: Request, given: Mapping[str, Any], write: Awaitable[Wr
 
 async def memory_named(request: Request, memory_id: str = "") -> Memory:
     """Return the memory that a path names, living or deleted, or another. Raises an error that answers 404."""
-    memory = await memory_of(request)
-    stored = await memory.get(scope_of(request), memory_id or request.path_params["id"])
+    memory = await context.memory_of(request)
+    stored = await memory.get(context.scope_of(request), memory_id or request.path_params["id"])
     if not isinstance(stored, Memory):
         raise HTTPException(404)
     return stored
@@ -193,35 +177,23 @@ async def memory_named(request: Request, memory_id: str = "") -> Memory:
 
 def fields_of(stored: Memory) -> dict[str, Any]:
     """Return what the forms of a memory show of it."""
-    until = str(stored.metadata.get(EXPIRES_AT) or "")
-    pinned = bool(stored.metadata.get(PINNED))
-    tags = ", ".join(stored.tags)
-    hints = "\n".join(stored.keywords)
-    shown = {"text": stored.text, "tags": tags, "hints": hints}
-    return {**shown, "since": stored.since, "until": until, "pinned": pinned}
-
-
-def revision_of(sent: FormData) -> int | None:
-    """Return the revision of the memory that a form was made of."""
-    revision = str(sent.get("revision", ""))
-    return int(revision) if revision.isdecimal() and len(revision) <= MAX_REVISION_DIGITS else None
+    return {
+        "text": stored.text,
+        "tags": ", ".join(stored.tags),
+        "hints": "\n".join(stored.keywords),
+        "since": stored.since,
+        "until": str(stored.metadata.get(EXPIRES_AT) or ""),
+        "pinned": bool(stored.metadata.get(PINNED)),
+    }
 
 
 def _form(request: Request, stored: Memory, fields: Mapping[str, Any], problem: str = "") -> Response:
-    return shown(request, "correct/hit_form.html", memory=stored, problem=problem, **fields)
+    return context.shown(request, "correct/hit_form.html", memory=stored, problem=problem, **fields)
 
 
 def _hit(request: Request, stored: Memory, done: str, edit: int) -> Response:
-    return shown(
-        request,
-        "correct/hit.html",
-        hit=memory_hit(stored),
-        question="",
-        explain=False,
-        done=done,
-        edit=edit,
-        back=place_of(request),
-    )
+    said: dict[str, Any] = {"done": done, "edit": edit, "back": context.place_of(request)}
+    return context.shown(request, "correct/hit.html", hit=memory_hit(stored), question="", explain=False, **said)
 
 
 # Merge memories that say nearly the same, and settle which of several is true now.
@@ -235,22 +207,22 @@ LISTED = 30
 NOT_COMPARED = AlikePage((), 0, None)
 """What further contradictions of relations are shown with: those between texts stand on pages of their own."""
 
-MAX_ROW_DIGITS = 18
-"""The number of a row is below 10^18 as a 64-bit integer."""
-
 
 async def duplicates(request: Request) -> Response:
     """List groups of memories that say nearly the same."""
-    memory, scope = await memory_of(request), scope_of(request)
-    before = _number(request, "cursor")
+    memory, scope = await context.memory_of(request), context.scope_of(request)
+    before = context.number_in(request.query_params, "cursor")
     page = await memory.corrections.duplicates(scope, before)
-    return shown(request, "correct/duplicates.html", page=page, is_first=before is None)
+    return context.shown(request, "correct/duplicates.html", page=page, is_first=before is None)
 
 
 async def conflicts(request: Request) -> Response:
     """List relations with several values, and memories that a newer one probably replaces."""
-    memory, scope = await memory_of(request), scope_of(request)
-    before, after = _number(request, "cursor"), _number(request, "after") or 0
+    memory, scope = await context.memory_of(request), context.scope_of(request)
+    before, after = (
+        context.number_in(request.query_params, "cursor"),
+        context.number_in(request.query_params, "after") or 0,
+    )
     named = await memory.corrections.conflicts(scope)
     of_named = [{each.id for value in conflict.values for each in value.memories} for conflict in named]
     page = NOT_COMPARED if after else await memory.corrections.contradictions(scope, before)
@@ -260,7 +232,7 @@ async def conflicts(request: Request) -> Response:
         if not any({each.id for each in group.memories} <= ids for ids in of_named)  # it is named above
     ]
     following = after + LISTED
-    return shown(
+    return context.shown(
         request,
         "correct/conflicts.html",
         conflicts=named[after:following] if before is None else (),
@@ -273,25 +245,26 @@ async def conflicts(request: Request) -> Response:
 
 async def merge_with(request: Request) -> Response:
     """List the memories nearest to one, to merge it with some of them."""
-    memory, scope = await memory_of(request), writable_scope_of(request)
+    memory, scope = await context.memory_of(request), context.writable_scope_of(request)
     stored, nearest = await memory.corrections.nearest(scope, request.path_params["id"])
-    return shown(request, "correct/merge_with.html", memory=stored, nearest=nearest)
+    return context.shown(request, "correct/merge_with.html", memory=stored, nearest=nearest)
 
 
 async def merge(request: Request) -> Response:
     """Close memories in favour of one that says the same, which takes over what they know."""
-    return await _in_favour(request, "merged", (await memory_of(request)).corrections.merge)
+    return await _in_favour(request, "merged", (await context.memory_of(request)).corrections.merge)
 
 
 async def settle(request: Request) -> Response:
     """Close memories in favour of the one that is true now, or delete those that never were."""
-    settle_, were_true = (await memory_of(request)).corrections.settle, (await request.form()).get("never") != "on"
-    return await _in_favour(request, "settled" if were_true else "settled_never", partial(settle_, were_true=were_true))
+    memory, were_true = await context.memory_of(request), (await request.form()).get("never") != "on"
+    close = partial(memory.corrections.settle, were_true=were_true)
+    return await _in_favour(request, "settled" if were_true else "settled_never", close)
 
 
 async def _in_favour(request: Request, done: str, close: Callable[..., Awaitable[WriteResult]]) -> Response:
     """Close the memories that a form names in favour of the one that it keeps."""
-    memory, scope, form = await memory_of(request), writable_scope_of(request), await request.form()
+    memory, scope, form = await context.memory_of(request), context.writable_scope_of(request), await request.form()
     kept = str(form.get("kept", ""))
     others = [str(value) for value in form.getlist("id") if value != kept]
     if not kept or not 0 < len(others) <= MAX_MERGED:
@@ -301,38 +274,33 @@ async def _in_favour(request: Request, done: str, close: Callable[..., Awaitable
     return outcome_page(request, scope, form, result, done, kept=stored if isinstance(stored, Memory) else None)
 
 
-def _number(request: Request, name: str) -> int | None:
-    value = request.query_params.get(name, "")
-    return int(value) if value.isdecimal() and len(value) <= MAX_ROW_DIGITS else None
-
-
 # Correct several memories at once. Each action is one edit, and changes all of them or none.
 
 MAX_CHOSEN = 500
 """How many memories one action may change: more than a page shows."""
 
-Action: TypeAlias = Callable[[OpenMemory, Scope, list[str], str], Awaitable[WriteResult]]
+Action: TypeAlias = Callable[[OpenMemory, str], Callable[..., Awaitable[WriteResult]]]
 
 ACTIONS: Mapping[str, tuple[str, Action]] = {
-    "delete": ("deleted", lambda memory, scope, ids, _: memory.delete(scope, ids, caller=CALLER)),
-    "restore": ("restored", lambda memory, scope, ids, _: memory.corrections.restore(scope, ids, caller=CALLER)),
-    "tag": ("changed", lambda memory, scope, ids, tag: memory.corrections.add_tag(scope, ids, tag, caller=CALLER)),
-    "untag": ("changed", lambda memory, scope, ids, tag: memory.corrections.remove_tag(scope, ids, tag, caller=CALLER)),
-    "pin": ("changed", lambda memory, scope, ids, _: memory.corrections.pin(scope, ids, pinned=True, caller=CALLER)),
-    "unpin": ("changed", lambda memory, scope, ids, _: memory.corrections.pin(scope, ids, pinned=False, caller=CALLER)),
-    "confirm": ("changed", lambda memory, scope, ids, _: memory.corrections.confirm(scope, ids, caller=CALLER)),
+    "delete": ("deleted", lambda memory, _: memory.delete),
+    "restore": ("restored", lambda memory, _: memory.corrections.restore),
+    "tag": ("changed", lambda memory, tag: partial(memory.corrections.add_tag, tag=tag)),
+    "untag": ("changed", lambda memory, tag: partial(memory.corrections.remove_tag, tag=tag)),
+    "pin": ("changed", lambda memory, _: partial(memory.corrections.pin, pinned=True)),
+    "unpin": ("changed", lambda memory, _: partial(memory.corrections.pin, pinned=False)),
+    "confirm": ("changed", lambda memory, _: memory.corrections.confirm),
 }
 """By the last part of the path: the word for what was done, and the write, which is given the tag of the form."""
 
 
 async def correct_many(request: Request) -> Response:
     """Do what the path says with the memories and messages that a form chose, or with all that it showed."""
-    memory, scope, form = await memory_of(request), writable_scope_of(request), await request.form()
-    done, write = ACTIONS[request.url.path.rpartition("/")[2]]
+    memory, scope, form = await context.memory_of(request), context.writable_scope_of(request), await request.form()
+    done, action = ACTIONS[request.url.path.rpartition("/")[2]]
     chosen = [str(value) for value in form.getlist("shown" if form.get("all") == "on" else "id")]
     if not 0 < len(chosen) <= MAX_CHOSEN:
         raise InputError(f"choose 1 to {MAX_CHOSEN} memories; nothing was changed")
-    result = await write(memory, scope, chosen, str(form.get("tag", "")))
+    result = await action(memory, str(form.get("tag", "")))(scope, chosen, caller=CALLER)
     return outcome_page(request, scope, form, result, done)
 
 
@@ -351,56 +319,46 @@ FIELDS: Mapping[str, Sequence[str]] = {
 """What can be done with a memory, by the last part of the path, and the fields of the form that can be corrected."""
 
 
-def _write(
+async def _write(
     memory: OpenMemory, scope: Scope, memory_id: str, action: str, sent: Mapping[str, str], form: FormData
-) -> Awaitable[WriteResult]:
-    revision = revision_of(form)
+) -> WriteResult:
+    revision = context.number_in(form, "revision")
     if action == "text":
-        return memory.update(scope, memory_id, text=sent["text"], caller=CALLER, revision=revision)
+        return await memory.update(scope, memory_id, text=sent["text"], caller=CALLER, revision=revision)
     if action == "tags":
-        return memory.set_tags(scope, memory_id, sent["tags"].split(","), caller=CALLER, revision=revision)
+        return await memory.set_tags(scope, memory_id, sent["tags"].split(","), caller=CALLER, revision=revision)
     if action == "hints":
-        return _set_hints(memory, scope, memory_id, sent["hints"], revision)
+        hints = hints_from(HintsInput(words=sent["hints"].splitlines()))
+        return await memory.update(scope, memory_id, hints=hints, caller=CALLER, revision=revision)
     if action == "dates":
-        return memory.corrections.set_validity(scope, memory_id, **sent, caller=CALLER, revision=revision)
+        return await memory.corrections.set_validity(scope, memory_id, **sent, caller=CALLER, revision=revision)
     if action == "pinned":
         pinned = True if form.get("pinned") == "on" else None
-        return memory.update(scope, memory_id, metadata={PINNED: pinned}, caller=CALLER)
+        return await memory.update(scope, memory_id, metadata={PINNED: pinned}, caller=CALLER)
     if action == "delete":
-        return memory.delete(scope, [memory_id], caller=CALLER)
-    return memory.restore(scope, memory_id, caller=CALLER)
-
-
-async def _set_hints(memory: OpenMemory, scope: Scope, memory_id: str, text: str, revision: int | None) -> WriteResult:
-    hints = hints_from(HintsInput(words=text.splitlines()))
-    return await memory.update(scope, memory_id, hints=hints, caller=CALLER, revision=revision)
+        return await memory.delete(scope, [memory_id], caller=CALLER)
+    return await memory.restore(scope, memory_id, caller=CALLER)
 
 
 async def correct(request: Request) -> Response:
     """Do what the path says with a memory, and lead to its page. What cannot be saved is shown with the reason."""
-    memory, scope, form = await memory_of(request), writable_scope_of(request), await request.form()
+    memory, scope, form = await context.memory_of(request), context.writable_scope_of(request), await request.form()
     action = request.url.path.rpartition("/")[2]
     given = {name: str(form.get(name, "")) for name in FIELDS[action]}
     result = await _saved(request, given, _write(memory, scope, request.path_params["id"], action, given, form))
+    done, edit = "unchanged", 0
     if isinstance(result, WriteResult):
-        word = {"delete": "deleted", "restore": "restored"}.get(action, "changed")
-        return _done(request, done_by(result, word), result.edit)
-    if not result:
-        return _done(request, "unchanged", 0)
-    await memory_named(request)
-    status = HTTPStatus.CONFLICT if result == CHANGED_BY_ANOTHER else HTTPStatus.BAD_REQUEST
-    return await memory_page(request, given, result, status)
-
-
-def _done(request: Request, done: str, edit: int) -> Response:
-    """Lead to the page of a memory, which says what was done to it."""
-    path = in_project(f"/memories/{request.path_params['id']}", scope_of(request))
-    return answered(request, path, {"done": done, "edit": edit})
+        done, edit = done_by(result, {"delete": "deleted", "restore": "restored"}.get(action, "changed")), result.edit
+    elif result:
+        await memory_named(request)
+        status = HTTPStatus.CONFLICT if result == CHANGED_BY_ANOTHER else HTTPStatus.BAD_REQUEST
+        return await memory_page(request, given, result, status)
+    return context.answered(request, f"/memories/{request.path_params['id']}", {"done": done, "edit": edit})
 
 
 async def undo(request: Request) -> Response:
     """Undo an edit by its number, or all edits from one on."""
-    memory, scope, form = await memory_of(request), writable_scope_of(request), await request.form()
+    memory, scope, form = await context.memory_of(request), context.writable_scope_of(request), await request.form()
     number = request.path_params["number"]
     if form.get("since") == "on":
         (edit,) = [entry for entry in await memory.log(scope, limit=1, before=number + 1) if entry.number == number]
@@ -408,8 +366,8 @@ async def undo(request: Request) -> Response:
     else:
         what = Undo(edit=number)
     await memory.undo(scope, what, caller=CALLER)
-    back = own_path(request, str(form.get("back", ""))) or in_project("/edits", scope)
-    return RedirectResponse(f"{back}{'&' if '?' in back else '?'}{DONE}=undone", HTTPStatus.SEE_OTHER)
+    back = context.own_path(request, str(form.get("back", ""))) or context.in_project("/edits", scope)
+    return context.redirect(f"{back}{'&' if '?' in back else '?'}{context.DONE}=undone")
 
 
 # The log of edits, newest first, each with its undo.
@@ -420,10 +378,9 @@ LIMIT = 30
 
 async def edits(request: Request) -> Response:
     """List the edits that the scope sees."""
-    memory, scope = await memory_of(request), scope_of(request)
-    before = request.query_params.get("before", "")
-    listed = await memory.log(scope, limit=LIMIT, before=int(before) if before.isdecimal() else None)
-    return shown(
+    memory, scope = await context.memory_of(request), context.scope_of(request)
+    listed = await memory.log(scope, limit=LIMIT, before=context.number_in(request.query_params, "before"))
+    return context.shown(
         request,
         "edits.html",
         edits=listed,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import socket
 import webbrowser
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from http import HTTPStatus
-from typing import Any, cast
+from typing import cast
 
 import anyio
 import anyio.to_thread
@@ -17,23 +17,21 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response, StreamingResponse
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from palimpsest.core.clock import now
-from palimpsest.core.errors import InputError, LedgerError, MemoryNotFoundError, PalimpsestError, Remedy, SettingsError
+from palimpsest.core.errors import InputError, LedgerError, MemoryNotFoundError, PalimpsestError, Remedy
 from palimpsest.core.settings import Settings
 from palimpsest.learn.browsing import Changes, Look
-from palimpsest.page import administration, browse, memory_page, search_page
+from palimpsest.page import administration, browse, memory_page
+from palimpsest.page import page_context as context
 from palimpsest.page.administration import CareWork
-from palimpsest.page.page_context import Told, is_part, memory_of, rendered, visitor_of
-from palimpsest.page.sign_in import COOKIE, STATIC, UPLOAD_PATH, Safety, Visitor, Visits
 from palimpsest.server.access_tokens import AccessTokenVerifier, Grant
-from palimpsest.server.bearer import while_valid
-from palimpsest.server.http.http_server import Page
-from palimpsest.server.http.middleware import HostCheck
+from palimpsest.server.http.http_server import SHUTDOWN_SECONDS, Page, listen
+from palimpsest.server.http.middleware import check_host, while_valid
 from palimpsest.server.rate_limits import address_of
 from palimpsest.server.session.lazy_memory import LazyMemory
 
@@ -58,15 +56,11 @@ class Streams:
     open: int = 0
     is_ending: Callable[[], bool] = lambda: False
 
-    def end_when(self, is_stopping: Callable[[], bool]) -> None:
-        """End all streams when a function says so."""
-        self.is_ending = is_stopping
-
 
 async def live(request: Request) -> Response:
     """Send the event `changed` whenever something of the visitor's user has changed."""
-    memory, streams = await memory_of(request), cast("Streams", request.app.state.streams)
-    changes = Changes(memory.engine, visitor_of(request).grant.user_id)
+    memory, streams = await context.memory_of(request), cast("Streams", request.app.state.streams)
+    changes = Changes(memory.engine, context.visitor_of(request).grant.user_id)
     if streams.open >= MAX_STREAMS:
         return Response("too many pages are open; this one is not told of changes", 503)
     streams.open += 1
@@ -106,44 +100,45 @@ SIGNED_OUT = "signed_out"
 """The parameter with which the form to sign in says that somebody has just signed out."""
 
 
+def visits_of(request: Request) -> context.Visits:
+    """Return who has opened the page."""
+    return cast("context.Visits", request.app.state.visits)
+
+
 async def enter(request: Request) -> Response:
     """Swap the single-use token of a first URL for a cookie."""
-    cookie = _visits(request).enter(request.query_params.get("token", ""))
+    cookie = visits_of(request).enter(request.query_params.get("token", ""))
     if cookie is None:
-        return rendered(request, "sign_in.html", 403, problem="link_used", signed_out=False)
+        return context.rendered(request, "sign_in.html", 403, problem="link_used", signed_out=False)
     return _with_cookie(request, cookie)
 
 
 async def sign_in(request: Request) -> Response:
     """Show the form for an access token, or swap one for a cookie."""
     if request.method != "POST":
-        return rendered(request, "sign_in.html", problem="", signed_out=SIGNED_OUT in request.query_params)
+        return context.rendered(request, "sign_in.html", problem="", signed_out=SIGNED_OUT in request.query_params)
     token = str((await request.form()).get("token", "")).strip()
-    cookie, wait_seconds = await _visits(request).sign_in(token, address_of(request.scope))
+    cookie, wait_seconds = await visits_of(request).sign_in(token, address_of(request.scope))
     if cookie:
         return _with_cookie(request, cookie)
-    problem, status = ("too_many_tries", 429) if wait_seconds else ("sign_in_failed", 403)
-    response = rendered(request, "sign_in.html", status, problem=problem, signed_out=False)
-    if wait_seconds:
-        response.headers["retry-after"] = str(wait_seconds)
+    if not wait_seconds:
+        return context.rendered(request, "sign_in.html", 403, problem="sign_in_failed", signed_out=False)
+    response = context.rendered(request, "sign_in.html", 429, problem="too_many_tries", signed_out=False)
+    response.headers["retry-after"] = str(wait_seconds)
     return response
 
 
 async def sign_out(request: Request) -> Response:
     """Make the cookie invalid."""
-    _visits(request).leave(request.cookies.get(COOKIE, ""))
-    response = RedirectResponse(f"/sign-in?{SIGNED_OUT}", HTTPStatus.SEE_OTHER)
-    response.delete_cookie(COOKIE, httponly=True, samesite="strict")
+    visits_of(request).leave(request.cookies.get(context.COOKIE, ""))
+    response = context.redirect(f"/sign-in?{SIGNED_OUT}")
+    response.delete_cookie(context.COOKIE, httponly=True, samesite="strict")
     return response
 
 
-def _visits(request: Request) -> Visits:
-    return cast("Visits", request.app.state.visits)
-
-
 def _with_cookie(request: Request, cookie: str) -> Response:
-    response = RedirectResponse("/", HTTPStatus.SEE_OTHER)
-    response.set_cookie(COOKIE, cookie, httponly=True, samesite="strict", secure=request.url.scheme == "https")
+    response = context.redirect("/")
+    response.set_cookie(context.COOKIE, cookie, httponly=True, samesite="strict", secure=request.url.scheme == "https")
     return response
 
 
@@ -151,16 +146,17 @@ def _with_cookie(request: Request, cookie: str) -> Response:
 #
 # The page reads and writes through the facade alone. Nothing of it is open without a cookie but the form to sign in.
 
-OPEN_PATHS = ("/enter", "/sign-in", STATIC)
+OPEN_PATHS = ("/enter", "/sign-in", context.STATIC)
 """What anybody may request: the form to sign in, and files that hold nothing of a memory."""
 
 
-def _only_for(check: Callable[[Request], None], *routes: Route) -> list[Route]:
-    """Return routes that first check whether a visitor may use them."""
+def _only_for(may_use: Callable[[context.Visitor], bool], *routes: Route) -> list[Route]:
+    """Return routes that do not exist for other visitors: forbidden actions are hidden and answer 404."""
 
     def checked(endpoint: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
         async def check_first(request: Request) -> Response:
-            check(request)
+            if not may_use(context.visitor_of(request)):
+                raise HTTPException(404)
             return await endpoint(request)
 
         return check_first
@@ -169,9 +165,9 @@ def _only_for(check: Callable[[Request], None], *routes: Route) -> list[Route]:
 
 
 ROUTES = (
-    Route("/", search_page.search),
-    Route("/deleted", search_page.deleted),
-    Route("/captured", search_page.captured),
+    Route("/", browse.search),
+    Route("/deleted", browse.deleted),
+    Route("/captured", browse.captured),
     # Those of many memories come before those of one.
     *(Route(f"/memories/{action}", memory_page.correct_many, methods=["POST"]) for action in memory_page.ACTIONS),
     Route("/memories/{id}", memory_page.memory_page),
@@ -207,14 +203,15 @@ ROUTES = (
     Route("/care", administration.care),
     Route("/care/export/{form}", administration.export),
     *_only_for(
-        administration.require_import,
-        Route(UPLOAD_PATH, administration.import_),
-        Route(UPLOAD_PATH, administration.upload, methods=["POST"]),
+        # Who may only read gets 403.
+        lambda visitor: visitor.grant.read_only or visitor.may_import,
+        Route(context.UPLOAD_PATH, administration.import_),
+        Route(context.UPLOAD_PATH, administration.upload, methods=["POST"]),
         Route("/care/import/start", administration.start, methods=["POST"]),
         Route("/care/import/discard", administration.discard, methods=["POST"]),
     ),
     *_only_for(
-        administration.require_owner,
+        lambda visitor: visitor.is_owner,
         Route("/care/findings", administration.findings),
         Route("/care/backups", administration.backups),
         Route("/care/backups", administration.make, methods=["POST"]),
@@ -228,7 +225,7 @@ ROUTES = (
         Route("/care/prompts/{name}/shipped", administration.return_, methods=["POST"]),
     ),
     *_only_for(
-        administration.require_settings_reader,
+        lambda visitor: visitor.sees_settings,
         Route("/care/settings", administration.settings),
         Route("/care/prompts", administration.prompts),
         Route("/care/prompts/{name}", administration.prompt),
@@ -244,51 +241,45 @@ def has_path(path: str) -> bool:
     return path.startswith("/") and path.split("/")[1] in FIRST_PARTS
 
 
-def page_app(memory: LazyMemory, visits_: Visits) -> Starlette:
+def page_app(memory: LazyMemory, visits_: context.Visits) -> Starlette:
     """Return the page over a memory, for the visitors that `visits_` knows.
 
     Whoever serves it also runs `state.care.run`, which works in the background.
     """
     app = Starlette(
         routes=ROUTES,
-        middleware=[Middleware(Safety), Middleware(_Access)],
+        middleware=[Middleware(context.keep_safe), Middleware(_let_in)],
         exception_handlers={HTTPException: _problem, PalimpsestError: _problem},
     )
     app.state.memory, app.state.visits, app.state.streams = memory, visits_, Streams()
-    app.state.told, app.state.care = Told(), CareWork(memory.get)
+    app.state.told, app.state.care = context.Told(), CareWork(memory.get)
     return app
 
 
-class _Access:
+def _let_in(app: ASGIApp) -> ASGIApp:
     """Let requests with a valid cookie through, and send all others to the form to sign in. ASGI middleware."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+    async def let_in(scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope)
+        known, cookie = visits_of(request), request.cookies.get(context.COOKIE, "")
+        visitor = request.state.visitor = await known.visitor(cookie)
+        is_open = request.url.path.startswith(OPEN_PATHS)
+        if visitor is not None:
+            if visitor.grant.project and not is_open:
+                request.state.visitor = await _in_present_project(request, visitor)
+            await while_valid(app, lambda: known.visitor(cookie, is_use=False), scope, receive, send)
+        elif is_open:
+            await app(scope, receive, send)
+        else:
+            answer = Response(status_code=401, headers={"hx-redirect": "/sign-in"})
+            if request.method == "GET" and not context.is_part(request):  # a part of a page has no place for a form
+                answer = context.redirect("/sign-in")
+            await answer(scope, receive, send)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on with its visitor, or refuse it."""
-        if scope["type"] == "http":
-            request = Request(scope)
-            known = cast("Visits", request.app.state.visits)
-            visitor = await known.visitor(request.cookies.get(COOKIE, ""))
-            is_open = request.url.path.startswith(OPEN_PATHS)
-            if visitor is None and not is_open:
-                answer = Response(status_code=401, headers={"hx-redirect": "/sign-in"})
-                if request.method == "GET" and not is_part(request):  # a part of a page has no place for a form
-                    answer = RedirectResponse("/sign-in", HTTPStatus.SEE_OTHER)
-                await answer(scope, receive, send)
-                return
-            if visitor is not None and visitor.grant.project and not is_open:
-                visitor = await _in_present_project(request, visitor)
-            request.state.visitor = visitor
-            if visitor is not None:
-                cookie = request.cookies.get(COOKIE, "")
-                await while_valid(self._app, lambda: known.is_valid(cookie), scope, receive, send)
-                return
-        await self._app(scope, receive, send)
+    return let_in
 
 
-async def _in_present_project(request: Request, visitor: Visitor) -> Visitor:
+async def _in_present_project(request: Request, visitor: context.Visitor) -> context.Visitor:
     """Return a visitor with the project of their access token under the name that it has now."""
     try:
         memory = await cast("LazyMemory", request.app.state.memory).get()
@@ -308,16 +299,14 @@ async def _problem(request: Request, error: Exception) -> Response:
     if is_unknown or isinstance(error, HTTPException):
         status = error.status_code if isinstance(error, HTTPException) else HTTPStatus.NOT_FOUND
         problem = "read_only" if status == HTTPStatus.FORBIDDEN else "not_found"
-        return rendered(request, "problem.html", status, problem=problem, reason="")
+        return context.rendered(request, "problem.html", status, problem=problem, reason="")
     status = HTTPStatus.BAD_REQUEST if isinstance(error, InputError) else HTTPStatus.SERVICE_UNAVAILABLE
-    return rendered(request, "problem.html", status, problem="failed", reason=str(error))
+    return context.rendered(request, "problem.html", status, problem="failed", reason=str(error))
 
 
 # Serve the page: by itself for the person at this machine, or beside MCP over HTTP.
 
 LOOPBACK = "127.0.0.1"
-SHUTDOWN_SECONDS = 3
-"""How long open streams may continue after the page is asked to stop."""
 
 
 def serve_page(load_settings: Callable[[], Settings], port: int, say: Callable[[str], None], *, opens: bool) -> None:
@@ -326,24 +315,36 @@ def serve_page(load_settings: Callable[[], Settings], port: int, say: Callable[[
     `say` is given its first URL, which `opens` also opens in the browser. Raises SettingsError.
     """
     settings = load_settings()
-    visits = Visits(now)
-    token = visits.invite(Visitor(Grant(settings.user_id), is_owner=True))
+    visits = context.Visits(now)
+    token = visits.invite(context.Visitor(Grant(settings.user_id), is_owner=True))
     memory = LazyMemory(load_settings, _tell_nobody, _tell_nobody)
-    with _listen(port) as listener:
+    with listen(LOOPBACK, port) as listener:
         host = f"{LOOPBACK}:{listener.getsockname()[1]}"
         url = f"http://{host}/enter?token={token}"
         say(url)
         page = page_app(memory, visits)
+
+        @asynccontextmanager
+        async def lifespan(_: Starlette) -> AsyncGenerator[None]:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(memory.run)
+                tasks.start_soon(page.state.care.run)
+                memory.start_opening()
+                if opens:
+                    tasks.start_soon(anyio.to_thread.run_sync, webbrowser.open, url)
+                yield
+                tasks.cancel_scope.cancel()
+
         app = Starlette(
             routes=[Mount("/", page)],
-            middleware=[Middleware(HostCheck, names=[host])],
-            lifespan=lambda _: _open_while_served(memory, page.state.care.run, url if opens else ""),
+            middleware=[Middleware(check_host, names=[host])],
+            lifespan=lifespan,
         )
         config = uvicorn.Config(
             app, log_level="warning", server_header=False, ws="none", timeout_graceful_shutdown=SHUTDOWN_SECONDS
         )
         server = uvicorn.Server(config)
-        page.state.streams.end_when(lambda: server.should_exit)
+        page.state.streams.is_ending = lambda: server.should_exit
         server.run(sockets=[listener])
 
 
@@ -352,36 +353,13 @@ def page_beside_mcp(memory: LazyMemory, settings: Settings, protected: bool) -> 
 
     If the server needs access tokens, visitors sign in with one. Else the first URL holds a single-use token.
     """
-    visits, first = Visits(now, AccessTokenVerifier(settings.http, settings.data_dir, now) if protected else None), "/"
+    verifier = AccessTokenVerifier(settings.http, settings.data_dir, now) if protected else None
+    visits, first = context.Visits(now, verifier), "/"
     if not protected:
-        first = f"/enter?token={visits.invite(Visitor(Grant(settings.user_id), reads_settings=True))}"
+        first = f"/enter?token={visits.invite(context.Visitor(Grant(settings.user_id), reads_settings=True))}"
     app = page_app(memory, visits)
-    return Page(app, has_path, first, app.state.care.run, app.state.streams.end_when)
-
-
-@asynccontextmanager
-async def _open_while_served(
-    memory: LazyMemory, work: Callable[[], Coroutine[Any, Any, None]], url: str
-) -> AsyncGenerator[None]:
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(memory.run)
-        tasks.start_soon(work)
-        memory.start_opening()
-        if url:
-            tasks.start_soon(anyio.to_thread.run_sync, webbrowser.open, url)
-        yield
-        tasks.cancel_scope.cancel()
+    return Page(app, has_path, first, app.state.care.run, partial(setattr, app.state.streams, "is_ending"))
 
 
 async def _tell_nobody(news: Sequence[object]) -> None:
     """Ignore what was learned or has changed."""
-
-
-def _listen(port: int) -> socket.socket:
-    try:
-        return socket.create_server((LOOPBACK, port))
-    except OSError as error:
-        raise SettingsError(
-            f"cannot listen on {LOOPBACK} port {port}: {error.strerror or error}. Choose another port with --port, "
-            "or stop the program that uses it."
-        ) from error

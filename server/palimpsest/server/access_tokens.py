@@ -11,7 +11,7 @@ import secrets
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
@@ -29,7 +29,7 @@ from palimpsest.core.clock import Clock, iso, parse_instant
 from palimpsest.core.errors import InputError, SettingsError
 from palimpsest.core.files import file_lock, replace_file
 from palimpsest.core.models import Finding, Scope
-from palimpsest.core.settings import HttpSettings, Settings, StaticToken
+from palimpsest.core.settings import HttpSettings, Settings
 from palimpsest.core.validation import scope_part
 
 # What the access token of a request allows: whose memory, which project, and whether it may write.
@@ -67,22 +67,24 @@ class Grant:
         return replace(scope, with_general=self.with_general or not self.project)
 
 
-def current_grant() -> Grant | None:
-    """Return what the access token of the current request allows, or None if the server needs no tokens."""
+OPEN = Grant("")
+"""What a request may do if the server needs no access tokens: everything."""
+
+
+def current_grant() -> Grant:
+    """Return what the access token of the current request allows, or `OPEN`."""
     access_token = get_access_token()
-    return None if access_token is None else grant_from(access_token)
+    return OPEN if access_token is None else grant_from(access_token)
 
 
 def current_user() -> str:
     """Return the user that the current request's access token belongs to, or "" if the server needs no tokens."""
-    grant = current_grant()
-    return grant.user_id if grant is not None else ""
+    return current_grant().user_id
 
 
 def may_write() -> bool:
     """Return whether the current request may change the memory: it has no read-only access token."""
-    grant = current_grant()
-    return grant is None or not grant.read_only
+    return not current_grant().read_only
 
 
 def grant_from(access_token: AccessToken) -> Grant:
@@ -175,8 +177,8 @@ def create(
         expires_at,
         with_general or not project,
     )
-    with _changing(data_dir, "no token was created"):
-        _write(data_dir, [*stored_tokens(data_dir), token])
+    with _changing(data_dir, "no token was created") as tokens:
+        tokens.append(token)
     return text, token
 
 
@@ -185,13 +187,12 @@ def revoke(data_dir: Path, token_id: str) -> StoredToken:
 
     Raises InputError if there is none with this id, and SettingsError if the file cannot be written.
     """
-    with _changing(data_dir, "no token was revoked"):
-        tokens = stored_tokens(data_dir)
+    with _changing(data_dir, "no token was revoked") as tokens:
         revoked = next((token for token in tokens if token.id == token_id), None)
         if revoked is None:
             known = ", ".join(token.id for token in tokens) or "there are none"
             raise InputError(f"there is no token {token_id}; the ids are: {known}")
-        _write(data_dir, [token for token in tokens if token.id != token_id])
+        tokens.remove(revoked)
     return revoked
 
 
@@ -217,51 +218,24 @@ def _token_of(row: dict[str, Any]) -> StoredToken:
     return StoredToken(**row)
 
 
-def undecided_text(tokens: Sequence[StoredToken], of_settings: Sequence[StaticToken]) -> str:
-    """Return a sentence on tokens of a project of which it was never said if they open what is general, "" for none."""
-    stored = [f"{token.id} ({token.project})" for token in tokens if token.is_undecided]
-    places = [
-        f"http.tokens[{number}] ({token.project})"
-        for number, token in enumerate(of_settings)
-        if token.project and token.with_general is None
-    ]
-    if not stored and not places:
-        return ""
-    remedies = [
-        "create another one, with or without --with-general, and revoke this one" if stored else "",
-        "say with_general in the settings" if places else "",
-    ]
-    return (
-        "these access tokens of a project also open what belongs to no project, and nobody ever said whether they "
-        f"should: {', '.join([*stored, *places])}. To decide it, {', or '.join(filter(None, remedies))}"
-    )
-
-
-def find_valid(tokens: Sequence[StoredToken], text: str, now: datetime) -> StoredToken | None:
-    """Return the token with this text, or None if there is none or it has expired."""
-    digest = digest_of(text)
-    match = next((token for token in tokens if hmac.compare_digest(token.digest, digest)), None)
-    return None if match is None or match.is_expired(now) else match
-
-
 def digest_of(text: str) -> str:
     """Return the hash that is stored in place of an access token's text."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _write(data_dir: Path, tokens: Sequence[StoredToken]) -> None:
-    """Replace the file in one step (mode 0600), so that a server never reads half of it."""
-    with replace_file(data_dir / FILE) as file:
-        json.dump([asdict(token) for token in tokens], file, indent=2)
-
-
 @contextmanager
-def _changing(data_dir: Path, otherwise: str) -> Generator[None]:
-    """Keep others from writing. Raise SettingsError in place of the OSError of a disk that is full or read-only."""
+def _changing(data_dir: Path, otherwise: str) -> Generator[list[StoredToken]]:
+    """Yield the tokens, write what they have become in one step (mode 0600), and keep others from writing meanwhile.
+
+    Raises SettingsError in place of the OSError of a disk that is full or read-only.
+    """
     try:
         data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         with file_lock(data_dir / f"{FILE}.lock"):
-            yield
+            tokens = stored_tokens(data_dir)
+            yield tokens
+            with replace_file(data_dir / FILE) as file:
+                json.dump([asdict(token) for token in tokens], file, indent=2)
     except OSError as error:
         raise SettingsError(
             f"the access tokens cannot be written: {error}; {otherwise}. Make the data folder writable for this user, "
@@ -307,20 +281,15 @@ class IssuerKeys:
 
     async def find(self, key_id: str) -> jwt.PyJWK | None:
         """Return the key with an id, or None if the issuer publishes none, or none that could be fetched."""
-        if not self._has_fresh(key_id):
+        if key_id not in self._keys or self._clock() >= self._fresh_until:
             fetch_count = self._fetch_count
             async with self._fetching:
+                is_first = len(self._last_fetches) < MAX_FETCHES_PER_MINUTE
+                may_fetch = is_first or self._clock() - self._last_fetches[0] >= 60  # noqa: PLR2004 - seconds of a minute
                 # One fetch answers everybody who waited for it.
-                if fetch_count == self._fetch_count and self._may_fetch():
+                if fetch_count == self._fetch_count and may_fetch:
                     await self._fetch()
         return self._keys.get(key_id)
-
-    def _has_fresh(self, key_id: str) -> bool:
-        return key_id in self._keys and self._clock() < self._fresh_until
-
-    def _may_fetch(self) -> bool:
-        is_first = len(self._last_fetches) < MAX_FETCHES_PER_MINUTE
-        return is_first or self._clock() - self._last_fetches[0] >= 60  # noqa: PLR2004 - seconds of a minute
 
     async def _fetch(self) -> None:
         """Replace the keys by those published now. If that fails, keep them until they are too old."""
@@ -328,7 +297,11 @@ class IssuerKeys:
         self._last_fetches.append(self._clock())
         try:
             with anyio.fail_after(FETCH_SECONDS):
-                self._keys = _signing_keys(await self._published())
+                document = await self._published()
+            if not isinstance(document, dict):
+                raise ValueError("not a JWK set")  # noqa: TRY004, TRY301 - it is the document that is wrong
+            keys = jwt.PyJWKSet.from_dict(cast("dict[str, Any]", document)).keys
+            self._keys = {key.key_id: key for key in keys if key.key_id and key.public_key_use in (None, "sig")}
         except (httpx.HTTPError, TimeoutError, ValueError, RecursionError, jwt.PyJWTError) as error:
             if self._clock() - self._fetched_at > MAX_AGE_SECONDS:
                 self._keys = {}
@@ -360,14 +333,6 @@ class IssuerKeys:
         return json.loads(document)
 
 
-def _signing_keys(document: Any) -> dict[str, jwt.PyJWK]:
-    """Return the keys of a JWK set for signatures, by id. Raises ValueError or PyJWTError if it is none."""
-    if not isinstance(document, dict):
-        raise ValueError("not a JWK set")  # noqa: TRY004 - it is the document that is wrong
-    keys = jwt.PyJWKSet.from_dict(cast("dict[str, Any]", document)).keys
-    return {key.key_id: key for key in keys if key.key_id and key.public_key_use in (None, "sig")}
-
-
 # Verify the JSON web tokens of an OAuth server (RFC 7519, RFC 9068).
 
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
@@ -389,9 +354,13 @@ class Issuer:
         Return None if its signature, issuer, audience or time is not valid, or its claims cannot be understood.
         """
         try:
+            key_id = jwt.get_unverified_header(token).get("kid")
+            key = await self._keys.find(key_id) if key_id else None
+            if key is None:
+                raise jwt.InvalidKeyError("it names no key that the issuer publishes")
             claims = jwt.decode(
                 token,
-                await self._key_of(token),
+                key,
                 algorithms=list(ALGORITHMS),
                 audience=self._audience,
                 issuer=self._issuer,
@@ -401,14 +370,6 @@ class Issuer:
         except (jwt.PyJWTError, InputError, RecursionError) as error:  # RecursionError: JSON that is nested too deep
             logger.warning("an access token was refused: %s", error)
             return None
-
-    async def _key_of(self, token: str) -> jwt.PyJWK:
-        """Return the key that a token says it is signed with. Raises PyJWTError if the issuer publishes none."""
-        key_id = jwt.get_unverified_header(token).get("kid")
-        key = await self._keys.find(key_id) if key_id else None
-        if key is None:
-            raise jwt.InvalidKeyError("it names no key that the issuer publishes")
-        return key
 
     def _access_token(self, token: str, claims: Mapping[str, Any]) -> AccessToken:
         """Return what verified claims allow. Raises InputError for a claim that cannot be understood."""
@@ -457,15 +418,27 @@ UNDECIDED_ISSUER = (
 
 
 def token_findings(settings: Settings) -> list[Finding]:
-    """Return a finding on the access tokens if there is something to say about them."""
+    """Return a finding if it was never said of tokens of a project whether they also open what is general."""
+    http, texts = settings.http, list[str]()
     try:
-        texts = [undecided_text(stored_tokens(settings.data_dir), settings.http.tokens)]
+        stored = [f"{token.id} ({token.project})" for token in stored_tokens(settings.data_dir) if token.is_undecided]
     except SettingsError as error:
         return [Finding("tokens", str(error), ok=False)]
-    if settings.http.issuer and settings.http.issuer_with_general is None:
+    places = [
+        f"http.tokens[{number}] ({token.project})"
+        for number, token in enumerate(http.tokens)
+        if token.project and token.with_general is None
+    ]
+    if stored or places:
+        create = "create another one, with or without --with-general, and revoke this one" if stored else ""
+        say = "say with_general in the settings" if places else ""
+        texts.append(
+            "these access tokens of a project also open what belongs to no project, and nobody ever said whether they "
+            f"should: {', '.join([*stored, *places])}. To decide it, {', or '.join(filter(None, (create, say)))}"
+        )
+    if http.issuer and http.issuer_with_general is None:
         texts.append(UNDECIDED_ISSUER)
-    text = "; ".join(filter(None, texts))
-    return [Finding("tokens", text)] if text else []
+    return [Finding("tokens", "; ".join(texts))] if texts else []
 
 
 # Verify the access token of a request.
@@ -501,21 +474,17 @@ class AccessTokenVerifier:
         except SettingsError as error:
             logger.error("every access token is refused: %s", error)  # noqa: TRY400 - the text is complete
             return None
-        valid = find_valid([*self._from_settings, *stored], token, self._clock())
-        if valid is not None:
-            return _access_token(valid, token)
+        digest, known = digest_of(token), [*self._from_settings, *stored]
+        valid = next((each for each in known if hmac.compare_digest(each.digest, digest)), None)
+        if valid is not None and not valid.is_expired(self._clock()):
+            return AccessToken(
+                token=token,
+                client_id=valid.id,
+                scopes=[READ] if valid.read_only else [READ, WRITE],
+                expires_at=None if valid.ends_at is None else int(valid.ends_at.timestamp()),
+                subject=valid.user_id,
+                claims={PROJECT_CLAIM: valid.project, GENERAL_CLAIM: valid.sees_general},
+            )
         if self._issuer is not None and token.count(".") == 2:  # noqa: PLR2004 - a JSON web token has three parts
             return await self._issuer.verify(token)
         return None
-
-
-def _access_token(stored: StoredToken, text: str) -> AccessToken:
-    expires_at = None if stored.expires_at is None else int(datetime.fromisoformat(stored.expires_at).timestamp())
-    return AccessToken(
-        token=text,
-        client_id=stored.id,
-        scopes=[READ] if stored.read_only else [READ, WRITE],
-        expires_at=expires_at,
-        subject=stored.user_id,
-        claims={PROJECT_CLAIM: stored.project, GENERAL_CLAIM: stored.sees_general},
-    )

@@ -6,7 +6,6 @@ import signal
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -17,16 +16,14 @@ from mcp.types import InputRequiredResult
 
 from palimpsest.core.errors import PalimpsestError
 from palimpsest.hooks.instructions import Launch, launch_of, rendered_instructions
-from palimpsest.server.access_tokens import current_grant
-from palimpsest.server.jsonrpc import stdio_messages
+from palimpsest.server.access_tokens import OPEN, current_grant
 from palimpsest.server.mcp_server import GREETINGS, MemoryServer, show_control_characters, with_own_instructions
-from palimpsest.server.resources import add_prompts, add_resources
 from palimpsest.server.session.calls import Calls
+from palimpsest.server.session.client_requests import RequestContext, Roots
 from palimpsest.server.session.context import ServerState, state_of
 from palimpsest.server.session.lazy_memory import LazyMemory
-from palimpsest.server.session.roots import RequestContext, Roots
-from palimpsest.server.session.subscriptions import Subscribers, notify_changed, notify_external
-from palimpsest.server.tools import READING_TOOLS, add_tools
+from palimpsest.server.session.subscriptions import Subscribers
+from palimpsest.server.tools import READING_TOOLS, add_prompts, add_resources, add_tools
 
 if TYPE_CHECKING:
     from palimpsest.core.settings import Settings
@@ -66,9 +63,7 @@ def build_server(
     a single user was started; that user's memories are then in the instructions.
     """
     subscribers = Subscribers()
-    memory = LazyMemory(
-        load_settings, partial(notify_changed, subscribers), partial(notify_external, subscribers), launch
-    )
+    memory = LazyMemory(load_settings, subscribers.notify_changed, subscribers.notify_external, launch)
     state = ServerState(memory, Calls(READING_TOOLS), subscribers, Roots(memory.learn_folder))
 
     @asynccontextmanager
@@ -105,12 +100,7 @@ def run_stdio(config: Path | None = None, **overrides: Any) -> None:
     """
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     launch = launch_of(config, overrides)
-    anyio.run(_serve_stdio, build_server(settings_loader(config, **overrides), launch=launch))
-
-
-async def _serve_stdio(server: MemoryServer) -> None:
-    async with stdio_messages() as (incoming, outgoing):
-        await server.serve(incoming, outgoing)
+    anyio.run(build_server(settings_loader(config, **overrides), launch=launch).serve_stdio)
 
 
 async def _with_client_project(ctx: RequestContext, call_next: CallNext) -> HandlerResult:
@@ -135,14 +125,12 @@ async def _project(state: ServerState, ctx: RequestContext) -> str | InputRequir
     """Return the project of a request, under the name that it has now, or the question to answer the request with."""
     try:
         memory = await state.memory.get()
-        grant = current_grant()
-        if grant is not None:
-            return await memory.projects.current_name(grant.project or memory.settings.project, user_id=grant.user_id)
-        project: str | InputRequiredResult = ""
-        if memory.settings.repository is not None:
+        grant, project = current_grant(), ""
+        if grant is OPEN and memory.settings.repository is not None:
             project = await state.roots.project(ctx, memory.projects.of_repository)
         if isinstance(project, InputRequiredResult):
             return project
-        return await memory.projects.current_name(project or memory.settings.project)
+        project = project or grant.project or memory.settings.project
+        return await memory.projects.current_name(project, user_id=grant.user_id)
     except PalimpsestError:  # the handler of the request reports it
         return ""

@@ -8,28 +8,18 @@ import math
 import os
 import re
 import sys
-from collections.abc import AsyncGenerator, Generator, Sequence
+from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from itertools import accumulate, takewhile
 from typing import Any, BinaryIO, Never, TypeAlias, cast
 
 import anyio
 import anyio.to_thread
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp import types
 from mcp.os.win32.utilities import rebind_std_handle_to_fd
 from mcp.shared.message import SessionMessage
-from mcp.types import (
-    INTERNAL_ERROR,
-    INVALID_REQUEST,
-    PARSE_ERROR,
-    ErrorData,
-    JSONRPCError,
-    JSONRPCMessage,
-    JSONRPCNotification,
-    JSONRPCRequest,
-    JSONRPCResponse,
-    RequestId,
-)
 from pydantic import ValidationError
 
 from palimpsest.core.validation import well_formed
@@ -71,24 +61,14 @@ def _excess(text: bytes | bytearray) -> str:
     outside_texts = b"".join(parts[::2])
     if len(parts) > 4 * MAX_JSON_VALUES + 1 or _count(outside_texts, BETWEEN_VALUES) > MAX_JSON_VALUES:
         return f"it has more than {MAX_JSON_VALUES} JSON values"
-    if _is_deep(outside_texts):
-        return f"it is nested deeper than {MAX_JSON_DEPTH} levels"
-    return ""
+    depths = accumulate(1 if bracket in b"[{" else -1 for bracket in outside_texts.translate(None, ALL_BUT_BRACKETS))
+    # A text that closes more than it has opened is not JSON.
+    is_deep = any(depth > MAX_JSON_DEPTH for depth in takewhile(lambda depth: depth >= 0, depths))
+    return f"it is nested deeper than {MAX_JSON_DEPTH} levels" if is_deep else ""
 
 
 def _count(text: bytes | bytearray, marks: tuple[bytes, ...]) -> int:
     return sum(text.count(mark) for mark in marks)
-
-
-def _is_deep(outside_texts: bytes | bytearray) -> bool:
-    depth = 0
-    for bracket in outside_texts.translate(None, ALL_BUT_BRACKETS):
-        depth += 1 if bracket in b"[{" else -1
-        if depth > MAX_JSON_DEPTH:
-            return True
-        if depth < 0:  # it is not JSON
-            return False
-    return False
 
 
 # Read the id of a request that is too large to be parsed, so that its sender need not wait for an answer in vain.
@@ -105,7 +85,7 @@ _FIRST = re.compile(rb"\s*\{\s*(?=((?:" + _MEMBER + rb"\s*,\s*)*))\1")
 _LAST = re.compile(rb"[}\]](?=((?:\s*,\s*" + _MEMBER + rb")*))\1\s*\}\s*\Z")
 
 
-def unparsed_id(text: bytes | bytearray, end: bytes | None = None) -> RequestId | None:
+def unparsed_id(text: bytes | bytearray, end: bytes | None = None) -> types.RequestId | None:
     """Return the id of a request, or None if it is not to be seen at its edges or if it is no request.
 
     `end` is the end of the message, if `text` is only its beginning.
@@ -131,25 +111,24 @@ class Refused:
 
     code: int
     reason: str
-    id: RequestId | None = None
+    id: types.RequestId | None = None
     expects_answer: bool = True
     too_large: bool = False
 
-    def as_error(self) -> JSONRPCError:
+    def as_error(self) -> types.JSONRPCError:
         """Return the answer to the message."""
-        return JSONRPCError(
-            jsonrpc="2.0", id=self.id, error=ErrorData(code=self.code, message=f"{self.reason}. Nothing was done.")
-        )
+        error = types.ErrorData(code=self.code, message=f"{self.reason}. Nothing was done.")
+        return types.JSONRPCError(jsonrpc="2.0", id=self.id, error=error)
 
 
 def unparsable(text: bytes | bytearray) -> Refused | None:
     """Return why a text is refused before it is parsed, or None."""
     if excess := _excess(text):
-        return Refused(INVALID_REQUEST, f"the message is too large: {excess}", unparsed_id(text), too_large=True)
+        return Refused(types.INVALID_REQUEST, f"the message is too large: {excess}", unparsed_id(text), too_large=True)
     try:
         text.decode()
     except UnicodeDecodeError as error:
-        return Refused(PARSE_ERROR, f"the message is not JSON: byte {error.start} is not UTF-8")
+        return Refused(types.PARSE_ERROR, f"the message is not JSON: byte {error.start} is not UTF-8")
     return None
 
 
@@ -164,12 +143,7 @@ def fault_of_body(text: bytes | bytearray) -> Refused | None:
     return message if isinstance(message, Refused) else None
 
 
-def half_character(text: bytes | bytearray) -> str:
-    """Return what is wrong with a text that escapes half a character, which no tool could keep, or ""."""
-    return "half a character (a lone surrogate)" if HALF_CHARACTER.search(text.replace(rb"\\", b"")) else ""
-
-
-def read_message(text: bytes | bytearray) -> JSONRPCMessage | Refused:
+def read_message(text: bytes | bytearray) -> types.JSONRPCMessage | Refused:
     """Return the message in a JSON text, or why it is refused. A faulty reply to the server becomes an error reply.
 
     Of two equal keys the last counts.
@@ -196,48 +170,43 @@ def read_message(text: bytes | bytearray) -> JSONRPCMessage | Refused:
     try:
         value = json.loads(text.decode(), parse_int=whole_number, parse_float=real_number, parse_constant=no_constant)
     except ValueError as error:
-        return Refused(PARSE_ERROR, f"the message is not JSON: {error}")
-    if half := half_character(text):
-        faults.append(half)
+        return Refused(types.PARSE_ERROR, f"the message is not JSON: {error}")
+    if HALF_CHARACTER.search(text.replace(rb"\\", b"")):
+        faults.append("half a character (a lone surrogate)")
     if not isinstance(value, dict):
-        return Refused(INVALID_REQUEST, "a message is one JSON object; a batch is not accepted")
-    members = cast("dict[str, Any]", value)
-    if "method" in members:
-        return _call(members, faults)
-    if "result" in members or "error" in members:
-        return _reply(members, faults)
-    return Refused(INVALID_REQUEST, "the message has no method", _id_of(members))
+        return Refused(types.INVALID_REQUEST, "a message is one JSON object; a batch is not accepted")
+    return _message(cast("dict[str, Any]", value), faults)
 
 
-def _call(members: dict[str, Any], faults: Sequence[str]) -> JSONRPCMessage | Refused:
-    """Return a request or a notification. A message with a method and without an id is a notification."""
-    is_notification = "id" not in members and isinstance(members["method"], str)
+def _message(members: dict[str, Any], faults: list[str]) -> types.JSONRPCMessage | Refused:
+    """Return a message, or why it is refused. One with a method and without an id is a notification.
+
+    If the client's reply to a request of the server is faulty, the request must not wait any longer.
+    """
+    is_call, request_id = "method" in members, _id_of(members)
+    is_notification = is_call and "id" not in members and isinstance(members["method"], str)
+    if is_call:
+        kind = types.JSONRPCNotification if is_notification else types.JSONRPCRequest
+    elif "error" in members or "result" in members:
+        kind = types.JSONRPCError if "error" in members else types.JSONRPCResponse
+    else:
+        return Refused(types.INVALID_REQUEST, "the message has no method", request_id)
     reason = f"the message has {faults[0]}" if faults else ""
-    try:
-        if not reason:
-            return (JSONRPCNotification if is_notification else JSONRPCRequest).model_validate(members)
-    except ValidationError as error:
-        fault = error.errors(include_url=False, include_input=False)[0]
-        reason = f"{fault['loc'][0]} is not valid: {fault['msg']}"
-    return Refused(INVALID_REQUEST, reason, _id_of(members), expects_answer=not is_notification)
-
-
-def _reply(members: dict[str, Any], faults: Sequence[str]) -> JSONRPCMessage | Refused:
-    """Return the client's reply to a request of the server. If it is faulty, the request must not wait any longer."""
-    kind = JSONRPCError if "error" in members else JSONRPCResponse
     try:
         if not faults:
             return kind.model_validate(members)
-    except ValidationError:
-        faults = ["not the form of a reply"]
-    request_id = _id_of(members)
+    except ValidationError as error:
+        fault = error.errors(include_url=False, include_input=False)[0]
+        reason, faults = f"{fault['loc'][0]} is not valid: {fault['msg']}", ["not the form of a reply"]
+    if is_call:
+        return Refused(types.INVALID_REQUEST, reason, request_id, expects_answer=not is_notification)
     if request_id is None:
-        return Refused(INVALID_REQUEST, f"a reply has {faults[0]}", expects_answer=False)
-    error = ErrorData(code=INVALID_REQUEST, message=f"the client's reply has {faults[0]}")
-    return JSONRPCError(jsonrpc="2.0", id=request_id, error=error)
+        return Refused(types.INVALID_REQUEST, f"a reply has {faults[0]}", expects_answer=False)
+    data = types.ErrorData(code=types.INVALID_REQUEST, message=f"the client's reply has {faults[0]}")
+    return types.JSONRPCError(jsonrpc="2.0", id=request_id, error=data)
 
 
-def _id_of(members: dict[str, Any]) -> RequestId | None:
+def _id_of(members: dict[str, Any]) -> types.RequestId | None:
     """Return the id of a message, or None if it has no valid one. JSON-RPC has no answer for half a character."""
     request_id = members.get("id")
     if isinstance(request_id, str):
@@ -268,7 +237,7 @@ def read_line(stream: BinaryIO) -> bytes | Refused | None:
         if part.endswith(b"\n"):
             break
     reason = f"the message is longer than {MAX_MESSAGE_BYTES} bytes"
-    return Refused(INVALID_REQUEST, reason, unparsed_id(beginning, end), too_large=True)
+    return Refused(types.INVALID_REQUEST, reason, unparsed_id(beginning, end), too_large=True)
 
 
 logger = logging.getLogger(__name__)
@@ -315,27 +284,26 @@ async def _read(
 
 async def _write(to_client: MemoryObjectReceiveStream[SessionMessage], stdout: BinaryIO) -> None:
     limit = anyio.CapacityLimiter(1)
+
+    def write(line: bytes) -> None:
+        stdout.write(line)
+        stdout.flush()
+
     async with to_client:
         async for message in to_client:
-            line = _line_of(message.message)
-            await anyio.to_thread.run_sync(_write_line, stdout, line, limiter=limit)
+            await anyio.to_thread.run_sync(write, _line_of(message.message), limiter=limit)
 
 
-def _write_line(stdout: BinaryIO, line: bytes) -> None:
-    stdout.write(line)
-    stdout.flush()
-
-
-def _line_of(message: JSONRPCMessage) -> bytes:
+def _line_of(message: types.JSONRPCMessage) -> bytes:
     """Return a message as a line. What JSON cannot hold becomes an error if it is a reply, and else nothing."""
     try:
         return message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
     except ValueError:
         logger.exception("a message could not be written as JSON")
-        if not isinstance(message, JSONRPCResponse | JSONRPCError):
+        if not isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
             return b""
-        data = ErrorData(code=INTERNAL_ERROR, message="the reply could not be written as JSON")
-        return JSONRPCError(jsonrpc="2.0", id=message.id, error=data).model_dump_json().encode() + b"\n"
+        data = types.ErrorData(code=types.INTERNAL_ERROR, message="the reply could not be written as JSON")
+        return types.JSONRPCError(jsonrpc="2.0", id=message.id, error=data).model_dump_json().encode() + b"\n"
 
 
 @contextmanager

@@ -11,46 +11,35 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from importlib.resources import files
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias
 
 import anyio
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp import types
 from mcp.server import MCPServer
 from mcp.server.context import CallNext, HandlerResult, ServerMiddleware
 from mcp.server.lowlevel.server import RequestHandler
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ResourceError, ResourceNotFoundError, ToolError, UnexpectedToolError
 from mcp.shared.exceptions import MCPError
-from mcp.shared.message import SessionMessage
-from mcp.types import (
-    INTERNAL_ERROR,
-    INVALID_PARAMS,
-    CallToolResult,
-    GetPromptResult,
-    InputRequiredResult,
-    RequestParams,
-    Resource,
-    SubscribeRequestParams,
-    Tool,
-    UnsubscribeRequestParams,
-)
 from pydantic import ValidationError
-from pydantic_core import ErrorDetails
 from starlette.requests import Request
 
 from palimpsest import __version__
 from palimpsest.core.errors import InputError, PalimpsestError
 from palimpsest.core.validation import HintsInput, ScopeInput, fault_text
-from palimpsest.server.access_tokens import current_grant, current_user, may_write
+from palimpsest.server.access_tokens import OPEN, current_grant, current_user, may_write
 from palimpsest.server.advice import TOOLS, error_text
+from palimpsest.server.jsonrpc import stdio_messages
 from palimpsest.server.rate_limits import REQUEST_ID
+from palimpsest.server.session.client_requests import RequestContext
 from palimpsest.server.session.context import ServerState, state_of
-from palimpsest.server.session.roots import RequestContext
 from palimpsest.text.display import visible
 
 # What clients are shown of tools, resources and prompts, and what they are told of arguments that do not fit.
 
 SHOWN_ERRORS = 5
+
+NO_OBJECT = 'must be an object, such as {"key": "value"}'
 
 CLIENT_KEYS = frozenset({"toolcallid", "tool", "sessionid", "action", "chatinput", "taskprogress", "meta"})
 """Keys that clients add to the arguments of every call, which their models cannot leave out: n8n and Cline do.
@@ -75,34 +64,21 @@ def input_schema(tool: str) -> dict[str, Any]:
 
 
 def invalid_arguments(error: ValidationError) -> str:
-    """Return what is wrong with a tool's arguments, in the words of this server."""
-    details = error.errors(include_url=False, include_input=False)[:SHOWN_ERRORS]
-    faults = (f"{'.'.join(str(part) for part in detail['loc'])}: {_describe(detail)}" for detail in details)
+    """Return what is wrong with a tool's arguments, in the words of this server; pydantic's if they say enough."""
+    faults: list[str] = []
+    for detail in error.errors(include_url=False, include_input=False)[:SHOWN_ERRORS]:
+        argument = detail["loc"][:1]
+        keys = (HintsInput if argument == ("hints",) else ScopeInput).model_fields
+        example = '{"role": "user", "content": "…"}' if argument == ("messages",) else '"…"'
+        words = {
+            "extra_forbidden": f"there is no such key; the keys are {', '.join(keys)}",
+            "missing": "is missing",
+            **dict.fromkeys(("model_type", "dict_type", "model_attributes_type"), NO_OBJECT),
+            "list_type": f"must be a list, such as [{example}]",
+            **dict.fromkeys(("bool_parsing", "bool_type"), "must be true or false"),
+        }
+        faults.append(f"{'.'.join(map(str, detail['loc']))}: {words.get(detail['type']) or fault_text(detail)}")
     return visible("; ".join(faults))
-
-
-def _describe(detail: ErrorDetails) -> str:
-    """Return what is wrong with one value. Pydantic's own text is used if it says enough."""
-    match detail["type"]:
-        case "extra_forbidden":
-            form = HintsInput if detail["loc"][0] == "hints" else ScopeInput
-            return f"there is no such key; the keys are {', '.join(form.model_fields)}"
-        case "missing":
-            return "is missing"
-        case "model_type" | "dict_type" | "model_attributes_type":
-            return 'must be an object, such as {"key": "value"}'
-        case "list_type":
-            example = '{"role": "user", "content": "…"}' if detail["loc"][0] == "messages" else '"…"'
-            return f"must be a list, such as [{example}]"
-        case "bool_parsing" | "bool_type":
-            return "must be true or false"
-        case _:
-            return fault_text(detail)
-
-
-def is_of_client(argument: str) -> bool:
-    """Return whether a client adds an argument to calls, so that it is to be ignored."""
-    return argument.replace("_", "").lower() in CLIENT_KEYS
 
 
 def unknown_arguments(tool: str, unknown: Sequence[str], known: Sequence[str], used: Collection[str]) -> str:
@@ -132,35 +108,28 @@ def did_you_mean(name: str, known: Sequence[str]) -> str:
 # The SDK hides the text of any other exception: the client only reads that the call failed.
 
 
-@dataclass(frozen=True, slots=True)
-class ErrorTypes:
-    """How one kind of handler reports wrong input, and every other failure."""
+ErrorTypes: TypeAlias = tuple[Callable[[str], Exception], Callable[[str], Exception]]
+"""How one kind of handler reports wrong input, and every other failure."""
 
-    wrong_input: Callable[[str], Exception]
-    failure: Callable[[str], Exception]
-
-
-TOOL = ErrorTypes(ToolError, ToolError)
-RESOURCE = ErrorTypes(ResourceNotFoundError, ResourceError)
-REQUEST = ErrorTypes(partial(MCPError, INVALID_PARAMS), partial(MCPError, INTERNAL_ERROR))
+TOOL: ErrorTypes = ToolError, ToolError
+RESOURCE: ErrorTypes = ResourceNotFoundError, ResourceError
+REQUEST: ErrorTypes = partial(MCPError, types.INVALID_PARAMS), partial(MCPError, types.INTERNAL_ERROR)
 """Prompts and completions, which report failures as JSON-RPC errors."""
 
 
 @asynccontextmanager
-async def mcp_errors(types: ErrorTypes, nothing_done: str = "") -> AsyncGenerator[None]:
-    """Raise our errors as `types`, with their text, control characters visible. Use it as a decorator of a handler.
+async def mcp_errors(kinds: ErrorTypes, nothing_done: str = "") -> AsyncGenerator[None]:
+    """Raise our errors as `kinds`, with their text, control characters visible. Use it as a decorator of a handler.
 
     `nothing_done` says what did not happen. It is added to an InputError whose text does not say so itself.
     """
     try:
         yield
-    except InputError as error:
-        text = error_text(error, TOOLS)
-        if nothing_done and "nothing was" not in text.lower():
-            text = f"{text.rstrip('.')}. {nothing_done}"
-        raise types.wrong_input(visible(text)) from error
     except PalimpsestError as error:
-        raise types.failure(visible(error_text(error, TOOLS))) from error
+        text, is_wrong_input = error_text(error, TOOLS), isinstance(error, InputError)
+        if is_wrong_input and nothing_done and "nothing was" not in text.lower():
+            text = f"{text.rstrip('.')}. {nothing_done}"
+        raise kinds[0 if is_wrong_input else 1](visible(text)) from error
 
 
 # The server's log on stderr, which people read in a terminal.
@@ -258,24 +227,21 @@ class MemoryServer(MCPServer[ServerState]):
         self.state = state
         self.observers: Sequence[Observer] = ()
         self._call_seconds = call_seconds
-        self.add_request_handler("resources/subscribe", SubscribeRequestParams, state.subscribers.subscribe)
-        self.add_request_handler("resources/unsubscribe", UnsubscribeRequestParams, state.subscribers.unsubscribe)
+        self.add_request_handler("resources/subscribe", types.SubscribeRequestParams, state.subscribers.subscribe)
+        self.add_request_handler("resources/unsubscribe", types.UnsubscribeRequestParams, state.subscribers.unsubscribe)
 
     def add_request_handler(
-        self, method: str, params_type: type[RequestParams], handler: RequestHandler[ServerState, Any]
+        self, method: str, params_type: type[types.RequestParams], handler: RequestHandler[ServerState, Any]
     ) -> None:
         """Handle a request that MCPServer has no decorator for, or whose decorator hides the request's context."""
         self._lowlevel_server.add_request_handler(method, params_type, handler)
 
-    async def serve(
-        self,
-        incoming: MemoryObjectReceiveStream[SessionMessage | Exception],
-        outgoing: MemoryObjectSendStream[SessionMessage],
-    ) -> None:
-        """Serve one client over a pair of streams, until the incoming one ends."""
-        await self._lowlevel_server.run(incoming, outgoing, self._lowlevel_server.create_initialization_options())
+    async def serve_stdio(self) -> None:
+        """Serve one client over stdin and stdout, until stdin ends."""
+        async with stdio_messages() as (incoming, outgoing):
+            await self._lowlevel_server.run(incoming, outgoing, self._lowlevel_server.create_initialization_options())
 
-    async def list_tools(self) -> list[Tool]:
+    async def list_tools(self) -> list[types.Tool]:
         """Return the tools that the caller may use."""
         usable = _usable_tools()
         return [
@@ -284,16 +250,14 @@ class MemoryServer(MCPServer[ServerState]):
             if tool.name in usable
         ]
 
-    async def list_resources(self) -> list[Resource]:
+    async def list_resources(self) -> list[types.Resource]:
         """Return the resources that always exist."""
-        return [Resource(mime_type="text/plain", **fields) for fields in catalog()["resources"]]
+        return [types.Resource(mime_type="text/plain", **fields) for fields in catalog()["resources"]]
 
     async def call_tool(
         self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None
-    ) -> CallToolResult | InputRequiredResult:
+    ) -> types.CallToolResult | types.InputRequiredResult:
         """Call a tool. Raises ToolError with a text that says what to do next."""
-        if not self.observers:
-            return await self._call_tool(name, arguments, context)
         began = time.monotonic()
         outcome: CallOutcome = "cancelled"
         try:
@@ -304,16 +268,22 @@ class MemoryServer(MCPServer[ServerState]):
             raise
         finally:
             fields = {"tool": name if name in catalog()["tools"] else UNKNOWN, "outcome": outcome}
-            ended = Ended("call", fields, time.monotonic() - began, current_user(), _request_id(context))
+            request = None if context is None else context.request_context.request
+            request_id: str = request.scope.get(REQUEST_ID, "") if isinstance(request, Request) else ""
+            ended = Ended("call", fields, time.monotonic() - began, current_user(), request_id)
             for observer in self.observers:
                 observer(ended)
         return result
 
     async def _call_tool(
         self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None
-    ) -> CallToolResult | InputRequiredResult:
+    ) -> types.CallToolResult | types.InputRequiredResult:
         known = _arguments_of(name)
-        arguments = {key: value for key, value in arguments.items() if key in known or not is_of_client(key)}
+        arguments = {
+            key: value
+            for key, value in arguments.items()
+            if key in known or key.replace("_", "").lower() not in CLIENT_KEYS
+        }
         if unknown := [argument for argument in arguments if argument not in known]:
             raise ToolError(unknown_arguments(name, unknown, known, arguments))
         # The schemas do not mention null, but many models send it for arguments they mean to leave out.
@@ -336,18 +306,18 @@ class MemoryServer(MCPServer[ServerState]):
 
     async def get_prompt(
         self, name: str, arguments: dict[str, Any] | None = None, context: Context[Any, Any] | None = None
-    ) -> GetPromptResult | InputRequiredResult:
+    ) -> types.GetPromptResult | types.InputRequiredResult:
         """Return a prompt, filled in. Raises MCPError with a text that says what to ask for instead."""
         prompts = {prompt.name: prompt for prompt in await self.list_prompts()}
         if name not in prompts:
             known = list(prompts)
             raise MCPError(
-                INVALID_PARAMS,
+                types.INVALID_PARAMS,
                 f"there is no prompt '{visible(name)}'{did_you_mean(name, known)}; the prompts are {', '.join(known)}",
             )
         required = [argument.name for argument in prompts[name].arguments or () if argument.required]
         if missing := [argument for argument in required if not (arguments or {}).get(argument)]:
-            raise MCPError(INVALID_PARAMS, f"the prompt {name} needs {', '.join(missing)}")
+            raise MCPError(types.INVALID_PARAMS, f"the prompt {name} needs {', '.join(missing)}")
         return await super().get_prompt(name, arguments, context)
 
 
@@ -369,11 +339,6 @@ def _arguments_of(name: str) -> list[str]:
     return list(form["properties"])
 
 
-def _request_id(context: Context[Any, Any] | None) -> str:
-    request = None if context is None else context.request_context.request
-    return cast("str", request.scope.get(REQUEST_ID, "")) if isinstance(request, Request) else ""
-
-
 async def with_own_instructions(ctx: RequestContext, call_next: CallNext) -> HandlerResult:
     """Give a connection the instructions of the user that its access token names, if the memory is open.
 
@@ -381,7 +346,7 @@ async def with_own_instructions(ctx: RequestContext, call_next: CallNext) -> Han
     """
     result = await call_next(ctx)
     grant, memory = current_grant(), state_of(ctx).memory.opened
-    if ctx.method not in GREETINGS or grant is None or memory is None or not isinstance(result, dict):
+    if ctx.method not in GREETINGS or grant is OPEN or memory is None or not isinstance(result, dict):
         return result
     scope = grant.within(replace(memory.scope, user_id=grant.user_id, project=grant.project))
     with anyio.move_on_after(INSTRUCTIONS_SECONDS):

@@ -8,8 +8,7 @@ import math
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Generator
-from contextlib import contextmanager
-from typing import cast
+from contextlib import contextmanager, nullcontext
 
 from limits import RateLimitItemPerMinute
 from limits.storage import MemoryStorage
@@ -66,6 +65,11 @@ def counted(counts: Counter[str], key: str) -> Generator[None]:
             del counts[key]
 
 
+def refused(status: int, text: str, retry_after: int = 1) -> PlainTextResponse:
+    """Return the response to a request that may be sent again in some seconds."""
+    return PlainTextResponse(text, status, headers={"retry-after": str(retry_after)})
+
+
 def seconds_until(time_of_day: float) -> int:
     """Return the whole seconds, at least 1, until an instant."""
     return max(1, math.ceil(time_of_day - time.time()))
@@ -78,14 +82,6 @@ FAILED_PER_MINUTE = 60
 
 MAX_KNOWN = 10_000
 """How many headers that were valid are remembered. What is forgotten is only checked like a new one."""
-
-
-class TooManyAttempts(AuthenticationError):  # noqa: N818 - it is an answer, not a fault
-    """An address sent too many access tokens that are not valid. `seconds` is when the next may be sent."""
-
-    def __init__(self, seconds: int) -> None:
-        super().__init__(f"more than {FAILED_PER_MINUTE} access tokens a minute that are not valid; nothing was done")
-        self.seconds = seconds
 
 
 class Failures:
@@ -121,38 +117,32 @@ class LimitedBearerAuth(BearerAuthBackend):
         self._known: OrderedDict[bytes, None] = OrderedDict()
 
     async def authenticate(self, conn: HTTPConnection) -> tuple[AuthCredentials, AuthenticatedUser] | None:
-        """Return who sent a request, or None without a valid access token. Raises TooManyAttempts."""
+        """Return who sent a request, or None without a valid access token. Raises AuthenticationError for `refusal`."""
         header = conn.headers.get("authorization", "")
         if not header.lower().startswith("bearer "):
             return None
         digest, address = hashlib.sha256(header.encode()).digest(), address_of(conn.scope)
-        if digest in self._known:
+        is_known = digest in self._known
+        # The failures, and the attempts that are still being decided, must not reach the limit.
+        if not is_known and (seconds := self._failures.seconds_to_wait(address, self._undecided[address])):
+            text = f"more than {FAILED_PER_MINUTE} access tokens a minute that are not valid; nothing was done"
+            raise AuthenticationError(text, seconds)
+        with nullcontext() if is_known else counted(self._undecided, address):
             authenticated = await super().authenticate(conn)
+        self._known.pop(digest, None)
+        if authenticated is None:
+            self._failures.note(address)
         else:
-            # The failures, and the attempts that are still being decided, must not reach the limit.
-            seconds = self._failures.seconds_to_wait(address, self._undecided[address])
-            if seconds:
-                raise TooManyAttempts(seconds)
-            with counted(self._undecided, address):
-                authenticated = await super().authenticate(conn)
-        self._remember(digest, address, is_valid=authenticated is not None)
-        return authenticated
-
-    def _remember(self, digest: bytes, address: str, *, is_valid: bool) -> None:
-        if is_valid:
             self._known[digest] = None
-            self._known.move_to_end(digest)
             if len(self._known) > MAX_KNOWN:
                 self._known.popitem(last=False)
-        else:
-            self._known.pop(digest, None)
-            self._failures.note(address)
+        return authenticated
 
 
 def refusal(_: HTTPConnection, error: AuthenticationError) -> Response:
-    """Return the response to a request that authentication refused."""
-    seconds = error.seconds if isinstance(error, TooManyAttempts) else 1
-    return PlainTextResponse(str(error), 429, headers={"retry-after": str(seconds)})
+    """Return the response to a request that `LimitedBearerAuth` refused."""
+    text, seconds = error.args
+    return refused(429, text, seconds)
 
 
 # Paths that need no access token: the probes, and the metadata that says where to get a token.
@@ -165,13 +155,12 @@ METRICS = "/metrics"
 WELL_KNOWN = "/.well-known/"
 
 
-def is_open(scope: Scope) -> bool:
+def is_open(path: str) -> bool:
     """Return whether anybody may request a path. Nothing behind it reads the body of a request."""
-    path = cast("str", scope["path"])
     return path in PROBES or path.startswith(WELL_KNOWN)
 
 
-# Limit how many requests a caller sends a minute, and how many it has unfinished. ASGI middleware.
+# Limit how many requests a caller sends a minute, and how many it has unfinished.
 #
 # Callers are distinguished by verified access token, or else by address. Requests for open paths are counted apart,
 # so that the probes are answered whatever else an address sends.
@@ -181,52 +170,29 @@ MAX_UNFINISHED = 450
 one caller may each have a stream and a call, and some calls are just ending. It is half of all connections."""
 
 
-class RateLimit:
-    """Answer 429 to a caller that sends more than `per_minute` requests a minute.
+def limit_callers(app: ASGIApp, per_minute: int) -> ASGIApp:
+    """Answer 429 to a caller that sends too many requests a minute, and 503 to one with too many unfinished ones.
 
     The last minute is estimated from the counts of this clock minute and the one before, so that each caller takes the
-    same small amount of memory.
+    same small amount of memory. Each unfinished request holds a connection. ASGI middleware.
     """
+    limit, limiter = RateLimitItemPerMinute(per_minute), SlidingWindowCounterRateLimiter(MemoryStorage())
+    unfinished: Counter[str] = Counter()
 
-    def __init__(self, app: ASGIApp, per_minute: int) -> None:
-        self.app = app
-        self._limit = RateLimitItemPerMinute(per_minute)
-        self._limiter = SlidingWindowCounterRateLimiter(MemoryStorage())
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, or refuse it."""
-        if scope["type"] == "http":
-            caller = _counted_as(scope)
-            if not self._limiter.hit(self._limit, caller):
-                text = f"more than {self._limit.amount} requests a minute; nothing was done"
-                reset_at = self._limiter.get_window_stats(self._limit, caller).reset_time
-                headers = {"retry-after": str(seconds_until(reset_at))}
-                await PlainTextResponse(text, 429, headers=headers)(scope, receive, send)
-                return
-        await self.app(scope, receive, send)
-
-
-class UnfinishedLimit:
-    """Answer 503 to a caller that has too many unfinished requests. Each holds a connection."""
-
-    def __init__(self, app: ASGIApp, maximum: int = MAX_UNFINISHED) -> None:
-        self._app = app
-        self._maximum = maximum
-        self._unfinished: Counter[str] = Counter()
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, or refuse it."""
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await app(scope, receive, send)
             return
-        caller = _counted_as(scope)
-        if self._unfinished[caller] >= self._maximum:
-            text = f"{self._maximum} of your requests are unfinished; nothing was done. Wait until one ends."
-            await PlainTextResponse(text, 503, headers={"retry-after": "1"})(scope, receive, send)
-            return
-        with counted(self._unfinished, caller):
-            await self._app(scope, receive, send)
+        caller = f"{caller_of(scope)}, open paths" if is_open(scope["path"]) else caller_of(scope)
+        if not limiter.hit(limit, caller):
+            text = f"more than {per_minute} requests a minute; nothing was done"
+            reset_at = limiter.get_window_stats(limit, caller).reset_time
+            await refused(429, text, seconds_until(reset_at))(scope, receive, send)
+        elif unfinished[caller] >= MAX_UNFINISHED:
+            text = f"{MAX_UNFINISHED} of your requests are unfinished; nothing was done. Wait until one ends."
+            await refused(503, text)(scope, receive, send)
+        else:
+            with counted(unfinished, caller):
+                await app(scope, receive, send)
 
-
-def _counted_as(scope: Scope) -> str:
-    return f"{caller_of(scope)}, open paths" if is_open(scope) else caller_of(scope)
+    return answer

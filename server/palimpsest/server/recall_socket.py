@@ -5,6 +5,7 @@ It never makes a call wait: it has threads of its own, and answers at once while
 
 from __future__ import annotations
 
+import errno
 import hmac
 import json
 import logging
@@ -18,7 +19,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import anyio.to_thread
@@ -26,7 +27,7 @@ from anyio.abc import Listener, SocketAttribute, SocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from palimpsest.core.errors import PalimpsestError
-from palimpsest.core.validation import list_of
+from palimpsest.core.validation import list_of, object_of
 from palimpsest.hooks import spool
 from palimpsest.hooks.spool import make_private_folder, write_new_file
 
@@ -122,22 +123,14 @@ def remove_stale_sockets(folder: Path) -> None:
 def _is_stale(path: Path) -> bool:
     """Return whether nobody accepts connections at a socket. Raises OSError and ValueError."""
     if sys.platform == "win32":
-        return _refuses(socket.AF_INET, (LOOPBACK, int(json.loads(path.read_bytes())["port"])))
-    status = path.lstat()
-    is_own = stat.S_ISSOCK(status.st_mode) and status.st_uid == os.getuid()
-    return is_own and _refuses(socket.AF_UNIX, str(path))
-
-
-def _refuses(family: int, address: Any) -> bool:
+        family, address = socket.AF_INET, (LOOPBACK, int(json.loads(path.read_bytes())["port"]))
+    else:
+        family, address, status = socket.AF_UNIX, str(path), path.lstat()
+        if not stat.S_ISSOCK(status.st_mode) or status.st_uid != os.getuid():
+            return False
     with socket.socket(family, socket.SOCK_STREAM) as connection:
         connection.settimeout(CONNECT_SECONDS)
-        try:
-            connection.connect(address)
-        except ConnectionRefusedError:
-            return True
-        except OSError:
-            return False
-    return False
+        return connection.connect_ex(address) == errno.ECONNREFUSED
 
 
 logger = logging.getLogger(__name__)
@@ -172,51 +165,26 @@ async def serve_prompts(settings: Callable[[], Awaitable[Settings]], opened: Cal
     loaded = await settings()
     if loaded.hooks not in ("on", "recall"):
         return
-    try:
-        async with open_private_socket(str(loaded.data_dir)) as private_socket:
-            server = _PromptServer(private_socket, loaded.user_id, opened)
-            await private_socket.listener.serve(server.handle)
-    except OSError as error:
-        logger.warning("hooks get no memories for prompts, because a socket could not be opened: %s", error)
+    slots = anyio.CapacityLimiter(MAX_CONNECTIONS)
 
-
-class _PromptServer:
-    """Answers the requests of one socket."""
-
-    def __init__(self, private_socket: PrivateSocket, user: str, opened: Callable[[], Memory | None]) -> None:
-        self._token = private_socket.token
-        self._user = user
-        self._opened = opened
-        self._connections = 0
-
-    async def handle(self, stream: SocketStream) -> None:
+    async def handle(stream: SocketStream) -> None:
         """Answer one request. Whatever happens, only this connection ends."""
         async with stream:
-            if self._connections >= MAX_CONNECTIONS or not is_own_peer(stream):
+            if not slots.available_tokens or not is_own_peer(stream):
                 return
-            self._connections += 1
-            try:
-                with anyio.move_on_after(ANSWER_SECONDS):
-                    reply = await self._reply(await _line(stream))
+            async with slots:
+                with (
+                    anyio.move_on_after(ANSWER_SECONDS),
+                    suppress(anyio.BrokenResourceError, anyio.ClosedResourceError),  # the hook did not wait
+                ):
+                    reply = await _reply(await _line(stream), private_socket.token, loaded.user_id, opened)
                     await stream.send(json.dumps(reply).encode() + b"\n")
-            except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-                pass  # the hook did not wait
-            finally:
-                self._connections -= 1
 
-    async def _reply(self, line: bytes) -> dict[str, Any]:
-        request = _parsed(line)
-        if request is None or not hmac.compare_digest(str(request.get("token", "")).encode(), self._token.encode()):
-            return NOTHING
-        memory = self._opened()
-        if memory is None or request.get("user") not in ("", self._user):
-            return NOT_READY
-        try:
-            answer = await memory.briefs.answer(_recall_request(request))
-        except (OSError, PalimpsestError) as error:
-            logger.warning("a prompt was given no memories: %s", error)
-            return NOTHING
-        return {"ids": list(answer.ids), "text": answer.text}
+    try:
+        async with open_private_socket(str(loaded.data_dir)) as private_socket:
+            await private_socket.listener.serve(handle)
+    except OSError as error:
+        logger.warning("hooks get no memories for prompts, because a socket could not be opened: %s", error)
 
 
 async def _line(stream: SocketStream) -> bytes:
@@ -227,15 +195,23 @@ async def _line(stream: SocketStream) -> bytes:
     return b""
 
 
-def _parsed(line: bytes) -> dict[str, Any] | None:
+async def _reply(line: bytes, token: str, user: str, opened: Callable[[], Memory | None]) -> dict[str, Any]:
     try:
-        request: Any = json.loads(line)
+        request = object_of(json.loads(line))
     except (ValueError, RecursionError):
-        return None
-    if not isinstance(request, dict):
-        return None
-    fields = cast("dict[str, Any]", request)
-    return fields if fields.get("v") == VERSION else None
+        return NOTHING
+    is_allowed = hmac.compare_digest(str(request.get("token", "")).encode(), token.encode())
+    if request.get("v") != VERSION or not is_allowed:
+        return NOTHING
+    memory = opened()
+    if memory is None or request.get("user") not in ("", user):
+        return NOT_READY
+    try:
+        answer = await memory.briefs.answer(_recall_request(request))
+    except (OSError, PalimpsestError) as error:
+        logger.warning("a prompt was given no memories: %s", error)
+        return NOTHING
+    return {"ids": list(answer.ids), "text": answer.text}
 
 
 def _recall_request(fields: dict[str, Any]) -> RecallRequest:

@@ -12,39 +12,12 @@ from datetime import datetime
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, cast
 
+from palimpsest.core import models
 from palimpsest.core.clock import iso, local_iso, shown_date, shown_time, zone_shown
-from palimpsest.core.models import (
-    ORIGIN,
-    PAGE,
-    Edit,
-    Event,
-    Hit,
-    LinkedMemory,
-    Memory,
-    Message,
-    Outcome,
-    Predecessor,
-    Provenance,
-    Relation,
-    Scope,
-    Step,
-    Version,
-    relation_line,
-)
+from palimpsest.core.models import Event, Hit, Memory, Message, Outcome, Scope, Version
 from palimpsest.core.validation import one_line
-from palimpsest.server.advice import (
-    MAX_ECHO,
-    NO_INSTRUCTIONS,
-    TOOLS,
-    Advice,
-    added_notes,
-    changed_notes,
-    other_project,
-    scope_note,
-    short,
-    shortened_notes,
-    summary_notes,
-)
+from palimpsest.server import advice
+from palimpsest.server.advice import MAX_ECHO, TOOLS, Advice, scope_note, short
 from palimpsest.text.dates.date_finder import date_and_sense, held_times, resolved_dates
 from palimpsest.text.dates.date_spans import day_or_days
 from palimpsest.text.display import counted, shorten, visible
@@ -141,28 +114,28 @@ def hit_json(hit: Hit, *, with_score: bool = True, project: str = "") -> dict[st
     return reply
 
 
-def search_json(result: SearchResult, scope: Scope, advice: Advice = TOOLS) -> dict[str, Any]:
+def search_json(result: SearchResult, scope: Scope, door: Advice = TOOLS) -> dict[str, Any]:
     """Return the result of a search. `omitted` counts the hits that did not fit.
 
     `relations` are those of the entities that the query names. `confident` is false if the query is about
     something else than all that is stored, and the results are not all that a filter leaves.
     """
     reply: dict[str, Any] = {
-        "results": [hit_json(hit, project=other_project(hit, scope)) for hit in result.hits],
+        "results": [hit_json(hit, project=advice.other_project(hit, scope)) for hit in result.hits],
         "relations": [picked(item, f"{_RELATION} valid_from? valid_until?") for item in result.relations],
         "confident": not result.is_weak,
         "omitted": result.omitted,
-        "notes": [*result.notes, *shortened_notes(result.hits, advice), *scope_note(scope)],
+        "notes": [*result.notes, *advice.shortened_notes(result.hits, door), *scope_note(scope)],
     }
     return given(reply, "relations")
 
 
-def page_json(page: Page, scope: Scope, advice: Advice = TOOLS) -> dict[str, Any]:
+def page_json(page: Page, scope: Scope, door: Advice = TOOLS) -> dict[str, Any]:
     """Return a page of memories. `cursor` leads to the next page, and is null on the last page."""
     return {
         "results": [hit_json(hit, with_score=False) for hit in page.hits],
         "cursor": page.cursor,
-        "notes": [*page.notes, *shortened_notes(page.hits, advice), *scope_note(scope)],
+        "notes": [*page.notes, *advice.shortened_notes(page.hits, door), *scope_note(scope)],
     }
 
 
@@ -178,13 +151,9 @@ def similar_json(similar: SimilarMemory) -> dict[str, Any]:
     }
 
 
-def _stated(outcome: Outcome) -> Sequence[Relation]:
+def _stated(outcome: Outcome) -> Sequence[models.Relation]:
     """Return the relations that a new or changed memory states."""
     return dated(outcome.memory) if outcome.event in (Event.ADD, Event.UPDATE) else ()
-
-
-def _is_past(outcome: Outcome) -> bool:
-    return outcome.event is Event.ADD and outcome.memory.deleted_at is not None
 
 
 def outcome_json(outcome: Outcome, similar: Sequence[SimilarMemory] = ()) -> dict[str, Any]:
@@ -192,11 +161,11 @@ def outcome_json(outcome: Outcome, similar: Sequence[SimilarMemory] = ()) -> dic
 
     `valid_from` and `valid_until` are there if they are known.
     """
-    memory, previous = outcome.memory, outcome.previous
+    memory, previous = outcome.memory, None if outcome.event is Event.DELETE else outcome.previous
     reply: dict[str, Any] = {
         **picked(outcome, "id=memory.id event"),
         "memory": shorten(memory.text, MAX_ECHO),
-        "previous": None if previous is None or outcome.event is Event.DELETE else shorten(previous, MAX_ECHO),
+        "previous": previous and shorten(previous, MAX_ECHO),
         **picked(outcome, "replaced? duplicate_of?"),
         **picked(memory, _TIMES),
         "relations": [
@@ -212,20 +181,20 @@ def _outcomes(result: WriteResult) -> list[dict[str, Any]]:
     return [outcome_json(outcome, result.similar.get(outcome.memory.id, ())) for outcome in result.outcomes]
 
 
-def added_json(result: WriteResult, scope: Scope, advice: Advice = TOOLS) -> dict[str, Any]:
+def added_json(result: WriteResult, scope: Scope, door: Advice = TOOLS) -> dict[str, Any]:
     """Return what an add did. `kept_messages` counts the messages that were stored; a long text became a `document`."""
     reply: dict[str, Any] = {
         "results": _outcomes(result),
         "kept_messages": result.kept_messages,
         "document": None if result.document is None else learned_json(result.document),
-        "notes": [*added_notes(result, advice), *scope_note(scope)],
+        "notes": [*advice.added_notes(result, door), *scope_note(scope)],
     }
     return given(reply, "document")
 
 
-def changed_json(result: WriteResult, scope: Scope, advice: Advice = TOOLS) -> dict[str, Any]:
+def changed_json(result: WriteResult, scope: Scope, door: Advice = TOOLS) -> dict[str, Any]:
     """Return what an update, a deletion, a restoration or an undo changed."""
-    return {"results": _outcomes(result), "notes": [*changed_notes(result, advice), *scope_note(scope)]}
+    return {"results": _outcomes(result), "notes": [*advice.changed_notes(result, door), *scope_note(scope)]}
 
 
 def deleted_all_json(result: WriteResult) -> dict[str, Any]:
@@ -243,7 +212,7 @@ def summary_json(summary: SummaryResult, scope: Scope) -> dict[str, Any]:
         **picked(summary, "summary=text lines? kind changes_since"),
         "sources": [short(memory_id) for memory_id in summary.sources[:MAX_SUMMARY_SOURCES]],
         "rests_on": len(summary.sources),
-        "notes": [*summary_notes(summary, TOOLS), *scope_note(scope)],
+        "notes": [*advice.summary_notes(summary, TOOLS), *scope_note(scope)],
     }
     return given(reply, "sources", "rests_on")
 
@@ -274,8 +243,8 @@ def _labels(version: Version, *, with_date: bool) -> frozenset[str]:
 def history_json(
     memory: Memory,
     versions: Sequence[Version],
-    predecessors: Sequence[Predecessor],
-    linked: Sequence[LinkedMemory],
+    predecessors: Sequence[models.Predecessor],
+    linked: Sequence[models.LinkedMemory],
 ) -> dict[str, Any]:
     """Return a memory as it is now, what it replaced, what it is linked with, and its versions, oldest first.
 
@@ -328,7 +297,7 @@ def _versions(memory: Memory, versions: Sequence[Version]) -> Iterator[dict[str,
         texts |= {text for text in (version.old_memory, version.new_memory) if text is not None}
 
 
-def edits_json(edits: Sequence[Edit]) -> dict[str, Any]:
+def edits_json(edits: Sequence[models.Edit]) -> dict[str, Any]:
     """Return the log of edits, newest first. `edit` is the number that `palimpsest undo --edit` takes."""
     fields = "edit=number at=made_at stage=provenance.stage model=provenance.model caller=provenance.caller"
     steps = "kind id=owner_id event before after"
@@ -406,21 +375,18 @@ def learned_line(learned: LearnedDocument) -> str:
         return f"unchanged: {whole}"
     if not learned.removed and learned.added == learned.pages:
         return f"added as a document: {whole}"
-    changes = [
-        f"{learned.added} added" if learned.added else "",
-        f"{learned.removed} deleted" if learned.removed else "",
-    ]
-    return f"updated: {whole} ({', '.join(filter(None, changes))})"
+    changes = {"added": learned.added, "deleted": learned.removed}
+    return f"updated: {whole} ({', '.join(f'{count} {done}' for done, count in changes.items() if count)})"
 
 
-def pages_text(document: Document, pages: Sequence[PageWithGist], note: str = NO_INSTRUCTIONS) -> str:
+def pages_text(document: Document, pages: Sequence[PageWithGist], note: str = advice.NO_INSTRUCTIONS) -> str:
     """Return a document with a line for each page: its address and its gist. `note` ends the first line."""
     head = f"{document.title}, {counted(document.pages, 'page')}, learned {shown_date(document.learned_at)} from"
     lines = [f"{uri_of(document.id, page.number)} {one_line(page.gist)}" for page in pages]
     return visible("\n".join([f"{head} {document.uri}{note}", *lines]))
 
 
-def document_page_text(document: Document, page: PageWithGist, note: str = NO_INSTRUCTIONS) -> str:
+def document_page_text(document: Document, page: PageWithGist, note: str = advice.NO_INSTRUCTIONS) -> str:
     """Return one page whole, under its title and number. `note` ends the first line."""
     return visible(f"{document.title}, page {page.number} of {document.pages}{note}\n\n{page.message.content}")
 
@@ -454,25 +420,19 @@ def edited_text(edited: EntityEdited) -> str:
 
 def conversation_text(page: MessagePage, next_uri: str) -> str:
     """Return a page of a conversation: a line that says what it is, then each message with its whole text."""
-    lines = [_heading(page), *(_message_text(message) for message in page.messages)]
+    about, heading = page.about, f"conversation {page.id}"
+    if about is not None:
+        where = ", ".join(one_line(part) for part in (about.client, about.title) if part)
+        days = dict.fromkeys((f"{about.began_at:%Y-%m-%d}", f"{about.ended_at:%Y-%m-%d}"))
+        held = f"{counted(about.messages, 'message')}, {' to '.join(days)}, times in {zone_shown(about.ended_at)}"
+        heading += f"{f' ({where})' if where else ''}: {held}"
+    lines = [f"{heading}{advice.NO_INSTRUCTIONS}"]
+    for message in page.messages:
+        who = f"{one_line(message.name)} ({message.role})" if message.name else message.role
+        lines.append(f"[{short(message.id)}] {message.said_at:%Y-%m-%d %H:%M} {who}: {message.content}")
     if page.cursor:
         lines.append(f"(it goes on: read {next_uri})")
     return visible("\n".join(lines))
-
-
-def _heading(page: MessagePage) -> str:
-    about = page.about
-    if about is None:
-        return f"conversation {page.id}{NO_INSTRUCTIONS}"
-    where = ", ".join(one_line(part) for part in (about.client, about.title) if part)
-    days = dict.fromkeys((f"{about.began_at:%Y-%m-%d}", f"{about.ended_at:%Y-%m-%d}"))
-    held = f"{counted(about.messages, 'message')}, {' to '.join(days)}, times in {zone_shown(about.ended_at)}"
-    return f"conversation {page.id}{f' ({where})' if where else ''}: {held}{NO_INSTRUCTIONS}"
-
-
-def _message_text(message: Message) -> str:
-    who = f"{one_line(message.name)} ({message.role})" if message.name else message.role
-    return f"[{short(message.id)}] {message.said_at:%Y-%m-%d %H:%M} {who}: {message.content}"
 
 
 SHOWN_STEPS = 10
@@ -519,7 +479,7 @@ def hit_line(hit: Hit, project: str = "") -> str:
     `project` is the hit's, if the search went beyond its scope's. What was learned from a page or a tool says so.
     """
     place = f" (project {_one_line(project)})" if project else ""
-    origin = hit.metadata.get(ORIGIN)
+    origin = hit.metadata.get(models.ORIGIN)
     place += f" (from {shorten(_one_line(str(origin)), MAX_ORIGIN)})" if origin else ""
     said = ":" if hit.document else " said:"
     speaker = f" {speaker_of(hit)}{said}" if hit.kind == "message" else ""
@@ -547,7 +507,7 @@ def text_of(hit: Hit) -> str:
 
 def search_text(result: SearchResult, scope: Scope, *, has_wordings: bool = False) -> str:
     """Return the result of a search, and how to ask again if it is weak and had no other wordings."""
-    lines = [hit_line(hit, other_project(hit, scope)) for hit in result.hits]
+    lines = [hit_line(hit, advice.other_project(hit, scope)) for hit in result.hits]
     if not result.hits and not result.omitted:
         lines.append("nothing found")
     if result.hits and result.is_weak:
@@ -556,7 +516,7 @@ def search_text(result: SearchResult, scope: Scope, *, has_wordings: bool = Fals
     lines += [relation.line for relation in result.relations]
     if result.omitted:
         lines.append(f"({omitted_text(result)}; raise max_tokens to see them)")
-    return _with_notes(lines, (*result.notes, *shortened_notes(result.hits, TOOLS)), scope)
+    return _with_notes(lines, (*result.notes, *advice.shortened_notes(result.hits, TOOLS)), scope)
 
 
 def omitted_text(result: SearchResult) -> str:
@@ -569,23 +529,23 @@ def page_text(page: Page, scope: Scope) -> str:
     lines = [hit_line(hit) for hit in page.hits] or ["no memories"]
     if page.cursor:
         lines.append(f"(there are more: call list_memories with cursor='{page.cursor}')")
-    return _with_notes(lines, (*page.notes, *shortened_notes(page.hits, TOOLS)), scope)
+    return _with_notes(lines, (*page.notes, *advice.shortened_notes(page.hits, TOOLS)), scope)
 
 
-def added_text(result: WriteResult, scope: Scope, advice: Advice = TOOLS) -> str:
+def added_text(result: WriteResult, scope: Scope, door: Advice = TOOLS) -> str:
     """Return what an add did. The number of stored messages is named if nothing else was done."""
     lines = _outcome_lines(result)
     if result.document is not None:
         lines = [learned_line(result.document)]
     if not lines and result.kept_messages:
         lines = [f"kept {counted(result.kept_messages, 'message')}{'; learning' if result.is_learning else ''}"]
-    return _with_notes(lines or ["unchanged"], added_notes(result, advice), scope)
+    return _with_notes(lines or ["unchanged"], advice.added_notes(result, door), scope)
 
 
-def changed_text(result: WriteResult, scope: Scope, advice: Advice = TOOLS) -> str:
+def changed_text(result: WriteResult, scope: Scope, door: Advice = TOOLS) -> str:
     """Return what an update, a deletion or an undo did."""
     lines = [*_outcome_lines(result), *result.entity_edits] or ["unchanged: there was nothing to do"]
-    notes = [note for note in changed_notes(result, advice) if note not in result.entity_edits]
+    notes = [note for note in advice.changed_notes(result, door) if note not in result.entity_edits]
     return _with_notes(lines, notes, scope)
 
 
@@ -598,13 +558,13 @@ def restored_text(result: WriteResult, scope: Scope) -> str:
     return _with_notes(lines, result.notes, scope)
 
 
-def all_deleted_text(result: WriteResult, scope: Scope, advice: Advice = TOOLS) -> str:
+def all_deleted_text(result: WriteResult, scope: Scope, door: Advice = TOOLS) -> str:
     """Return what the deletion of a whole scope did."""
     if not result.outcomes:
         return _with_notes(["unchanged: nothing is stored in this scope"], result.notes, scope)
     messages = sum(outcome.kind == "message" for outcome in result.outcomes)
     line = f"deleted: {counted(len(result.outcomes) - messages, 'memory')} and {counted(messages, 'message')}"
-    return _with_notes([line], [*result.notes, advice.all_deleted], scope)
+    return _with_notes([line], [*result.notes, door.all_deleted], scope)
 
 
 def confirm_delete_all_text(stored: ScopeContents, scope: Scope, confirmation: str) -> str:
@@ -620,7 +580,6 @@ def confirm_delete_all_text(stored: ScopeContents, scope: Scope, confirmation: s
 def outcome_line(outcome: Outcome) -> str:
     """Return one outcome as one line, or more if it replaced several. Its first word says what was done."""
     memory, previous = outcome.memory, _cut(outcome.previous or "")
-    is_past = _is_past(outcome)
     text = _quote(memory) + held_times(memory)
     if outcome.replaced:
         olds = (previous,) if len(outcome.replaced) == 1 else map(_cut, outcome.replaced_texts)
@@ -628,7 +587,7 @@ def outcome_line(outcome: Outcome) -> str:
         return f"replaced: {text} ({was[0]})" if len(was) == 1 else "\n  ".join([f"replaced: {text}", *was])
     match outcome.event:
         case Event.ADD:
-            return f"added{' as past' if is_past else ''}: {text}"
+            return f"added{' as past' if memory.deleted_at else ''}: {text}"
         case Event.UPDATE if outcome.previous == memory.text:
             return f"updated: {text} (same text; metadata, labels or date changed)"
         case Event.UPDATE:
@@ -644,17 +603,17 @@ def outcome_line(outcome: Outcome) -> str:
 
 
 def _outcome_lines(result: WriteResult) -> list[str]:
-    pages = Counter(outcome.event for outcome in result.outcomes if outcome.memory.role == PAGE)
+    pages = Counter(outcome.event for outcome in result.outcomes if outcome.memory.role == models.PAGE)
     done = {Event.ADD: "restored", Event.DELETE: "deleted", Event.NONE: "unchanged"}
     lines = [f"{done[event]}: {counted(count, 'page')} of documents" for event, count in pages.items()]
     for outcome in result.outcomes:
-        if outcome.memory.role == PAGE:
+        if outcome.memory.role == models.PAGE:
             continue
         lines.append(outcome_line(outcome))
-        stated = [
-            relation_line(item.source, item.name, item.destination, item.since or "") for item in _stated(outcome)
-        ]
-        lines += [f"  states {line}" for line in stated[:SHOWN_RELATIONS]]
+        stated = _stated(outcome)
+        for item in stated[:SHOWN_RELATIONS]:
+            line = models.relation_line(item.source, item.name, item.destination, item.since or "")
+            lines.append(f"  states {line}")
         lines += [f"  states {len(stated) - SHOWN_RELATIONS} more"] if len(stated) > SHOWN_RELATIONS else []
         keys = ", ".join(_one_line(key) for key in outcome.handed_on)
         lines += [f"  keeps the metadata of what it replaced: {keys}"] if keys else []
@@ -664,7 +623,7 @@ def _outcome_lines(result: WriteResult) -> list[str]:
     return lines
 
 
-def edits_text(edits: Sequence[Edit]) -> str:
+def edits_text(edits: Sequence[models.Edit]) -> str:
     """Return the log of edits, newest first."""
     lines: list[str] = []
     for edit in edits:
@@ -676,7 +635,7 @@ def edits_text(edits: Sequence[Edit]) -> str:
     return visible("\n".join(lines or ["nothing has been changed yet"]))
 
 
-def _step_line(step: Step) -> str:
+def _step_line(step: models.Step) -> str:
     done = {
         ("memory", Event.ADD): "added",
         ("memory", Event.UPDATE): "updated",
@@ -692,13 +651,13 @@ def _step_line(step: Step) -> str:
     return f"{done} [{short(step.owner_id)}] {text}" + (f" (was: {before})" if was_reworded else "")
 
 
-def summary_text(summary: SummaryResult, scope: Scope, advice: Advice = TOOLS) -> str:
+def summary_text(summary: SummaryResult, scope: Scope, door: Advice = TOOLS) -> str:
     """Return a summary, and how far it is out of date."""
-    notes = list(summary_notes(summary, advice))
+    notes = list(advice.summary_notes(summary, door))
     if summary.changes_since:
         is_or_are = "is" if summary.changes_since == 1 else "are"
         changes = counted(summary.changes_since, "later change")
-        notes.append(f"{changes} {is_or_are} not included; {advice.outdated}")
+        notes.append(f"{changes} {is_or_are} not included; {door.outdated}")
     if summary.is_plain:
         return _with_notes([summary.text], notes, scope)
     if 0 < len(summary.sources) <= MAX_NAMED_SOURCES:
@@ -718,8 +677,8 @@ def days_text(days: Sequence[SummaryResult], scope: Scope) -> str:
 def history_text(
     memory: Memory,
     versions: Sequence[Version],
-    predecessors: Sequence[Predecessor],
-    linked: Sequence[LinkedMemory],
+    predecessors: Sequence[models.Predecessor],
+    linked: Sequence[models.LinkedMemory],
 ) -> str:
     """Return the state of a memory, then what it replaced and is linked with, then its versions, oldest first.
 
@@ -729,7 +688,10 @@ def history_text(
     lines = [f"[{short(memory.id)}] {date}, {_state(memory)}: {_one_line(memory.text)}"]
     lines += [f"  context: {_one_line(memory.context)}"] if memory.context else []
     lines += [f"  hints: {_one_line('; '.join(memory.keywords))}"] if memory.keywords else []
-    lines += map(_predecessor_line, predecessors)
+    for old in predecessors:
+        said = f", from {', '.join(map(_one_line, old.sources))}" if old.sources else ""
+        date = date_and_sense(old.memory, old.memory.text)
+        lines.append(f"  replaced [{short(old.memory.id)}] {date}{said}: {_one_line(old.memory.text)}")
     lines += [f"  linked {_quote(link.memory)} ({_one_line(link.reason)})" for link in linked]
     texts = {memory.text}
     for version, changes in with_label_changes(versions):
@@ -744,22 +706,13 @@ def history_text(
     return visible("\n".join(lines))
 
 
-def _predecessor_line(predecessor: Predecessor) -> str:
-    old = predecessor.memory
-    said = f", from {', '.join(map(_one_line, predecessor.sources))}" if predecessor.sources else ""
-    date = date_and_sense(old, old.text)
-    return f"  replaced [{short(old.id)}] {date}{said}: {_one_line(old.text)}"
-
-
 def whole_text(owner: Memory | Message) -> str:
     """Return a memory or message with its whole text, as it is stored, and its state or its speaker."""
     if isinstance(owner, Memory):
         return visible(f"[{short(owner.id)}] {_state(owner)}{held_times(owner)}: {owner.text}")
+    said = "page of a document:" if owner.role == models.PAGE else f"{_one_line(owner.name) or owner.role} said:"
     deleted = "deleted, " if owner.deleted_at else ""
-    if owner.role == PAGE:
-        return visible(f"[{short(owner.id)}] {deleted}{shown_date(owner.said_at)} page of a document: {owner.content}")
-    speaker = _one_line(owner.name) or owner.role
-    return visible(f"[{short(owner.id)}] {deleted}{shown_date(owner.said_at)} {speaker} said: {owner.content}")
+    return visible(f"[{short(owner.id)}] {deleted}{shown_date(owner.said_at)} {said} {owner.content}")
 
 
 def _state(memory: Memory) -> str:
@@ -768,7 +721,7 @@ def _state(memory: Memory) -> str:
     return "deleted" if memory.deleted_at else "current"
 
 
-def _made_by(provenance: Provenance) -> str:
+def _made_by(provenance: models.Provenance) -> str:
     return " ".join(part for part in (provenance.stage, provenance.model) if part)
 
 

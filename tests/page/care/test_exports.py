@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from palimpsest.core.models import Scope
-from palimpsest.page.sign_in import Visitor
+from palimpsest.page.page_context import Visitor
 from palimpsest.server.access_tokens import Grant
 from tests.support.page import Browser, OpenPage
 

@@ -15,7 +15,7 @@ import pytest
 from palimpsest.admin import import_file
 from palimpsest.core.models import Scope
 from palimpsest.page import administration
-from palimpsest.page.sign_in import Visitor
+from palimpsest.page.page_context import Visitor
 from palimpsest.server.access_tokens import Grant
 from palimpsest.store import transfer
 from tests.support.memory import ALICE, memory_texts

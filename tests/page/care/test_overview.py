@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.page.sign_in import Visitor
+from palimpsest.page.page_context import Visitor
 from palimpsest.server.access_tokens import Grant
 from tests.support.page import OWNER, READER, Browser, OpenPage
 

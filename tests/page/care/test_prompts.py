@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from palimpsest.llm.prompts import shipped_directory
-from palimpsest.page.sign_in import Visitor
+from palimpsest.page.page_context import Visitor
 from palimpsest.server.access_tokens import Grant
 from tests.support.page import Browser, done, page_in
 

@@ -10,7 +10,7 @@ import pytest
 from palimpsest.admin.configuration import SettingInEffect, settings_in_effect
 from palimpsest.core.settings import load_settings
 from palimpsest.core.settings_file import Origin
-from palimpsest.page.sign_in import Visitor
+from palimpsest.page.page_context import Visitor
 from palimpsest.server.access_tokens import Grant
 from tests.support.page import OpenPage
 

@@ -1,6 +1,6 @@
 """Serve MCP over HTTP: streamable HTTP at /mcp and SSE at /sse, on one port, with one open memory.
 
-`middleware_stack` says how a request is checked before it gets there.
+`application` says how a request is checked before it gets there.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from importlib.util import find_spec
 from types import FrameType
@@ -31,39 +31,23 @@ from starlette.middleware.authentication import AuthenticationMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
-from starlette.types import ASGIApp, Lifespan, Receive, Scope, Send
+from starlette.types import ASGIApp
 from uvicorn.config import LOGGING_CONFIG
 
 from palimpsest import __version__
 from palimpsest.core.clock import now
 from palimpsest.core.errors import LedgerError, SettingsError
 from palimpsest.core.settings import HttpSettings, Settings, is_loopback
-from palimpsest.server import access_tokens
+from palimpsest.server import access_tokens, rate_limits
 from palimpsest.server.access_tokens import READ, WRITE, AccessTokenVerifier
 from palimpsest.server.app import LoadSettings, build_server
-from palimpsest.server.bearer import EndWithToken
-from palimpsest.server.http.middleware import (
-    BodyLimit,
-    BoundedConnection,
-    HostCheck,
-    PathSwitch,
-    Session,
-    SessionLimit,
-)
-from palimpsest.server.http.request_log import ObservedRequests, event_log, log_as_json
+from palimpsest.server.http import middleware
+from palimpsest.server.http.middleware import Session, switch_paths
+from palimpsest.server.http.request_log import event_log, log_as_json, observe_requests
 from palimpsest.server.jsonrpc import MAX_MESSAGE_BYTES
 from palimpsest.server.mcp_server import MemoryServer, Observer
-from palimpsest.server.rate_limits import (
-    HEALTH,
-    METRICS,
-    READY,
-    LimitedBearerAuth,
-    RateLimit,
-    UnfinishedLimit,
-    is_open,
-    refusal,
-)
 from palimpsest.server.session.calls import Calls
+from palimpsest.server.session.context import ServerState
 from palimpsest.server.session.lazy_memory import LazyMemory
 
 # End a server in order: first it is not ready, then it takes no connections, calls end, streams end, it closes.
@@ -129,8 +113,6 @@ class DrainingServer(uvicorn.Server):
 RETRY_SECONDS = 5.0
 """How long after a failed attempt to open the memory a probe makes another one."""
 
-Readiness: TypeAlias = Literal["ready", "opening", "failed", "draining"]
-
 
 def probes(memory: LazyMemory, is_draining: Callable[[], bool]) -> list[Route]:
     """Return the routes of the probes.
@@ -144,7 +126,7 @@ def probes(memory: LazyMemory, is_draining: Callable[[], bool]) -> list[Route]:
         content: dict[str, Any] = {"version": __version__, **await memory.health()}
         return JSONResponse(content, 200 if content["status"] != "failed" else 503)
 
-    async def readiness() -> Readiness:
+    async def readiness() -> Literal["ready", "opening", "failed", "draining"]:
         nonlocal retried_at
         if is_draining():
             return "draining"
@@ -165,25 +147,20 @@ def probes(memory: LazyMemory, is_draining: Callable[[], bool]) -> list[Route]:
         status = await readiness()
         return JSONResponse({"status": status}, 200 if status == "ready" else 503)
 
-    return [Route(HEALTH, health, methods=["GET"]), Route(READY, ready, methods=["GET"])]
+    return [Route(rate_limits.HEALTH, health, methods=["GET"]), Route(rate_limits.READY, ready, methods=["GET"])]
 
 
 # Choose what observes calls and requests: nothing, a log, numbers for Prometheus, or both.
 
 
 def observers(
-    settings: HttpSettings,
-    memory: LazyMemory,
-    sessions: Callable[[], int],
-    in_flight: Callable[[], int],
-    *,
-    protected: bool,
+    settings: HttpSettings, state: ServerState, sessions: list[Session], *, protected: bool
 ) -> tuple[list[Observer], list[Middleware]]:
     """Return the observers that the settings name, and the middleware that answers `/metrics`.
 
     Raises SettingsError if anybody could read the numbers.
     """
-    chosen: list[Observer] = []
+    chosen, memory = list[Observer](), state.memory
     if settings.log == "json":
         chosen.append(event_log(lambda: memory.opened.care.ledger_id if memory.opened is not None else ""))
     if not settings.metrics:
@@ -202,8 +179,9 @@ def observers(
     from palimpsest.server.http.metrics import PER_MINUTE, Metrics  # noqa: PLC0415 - as above
 
     token = settings.metrics_token.get_secret_value() if settings.metrics_token is not None else ""
-    metrics = Metrics(memory, token, sessions, in_flight)
-    step = Middleware(PathSwitch, page=RateLimit(metrics, PER_MINUTE), is_page=lambda path: path == METRICS)
+    metrics = Metrics(memory, token, lambda: len(sessions), lambda: state.calls.in_flight)
+    limited = rate_limits.limit_callers(metrics, PER_MINUTE)
+    step = Middleware(switch_paths, other=limited, is_other=lambda path: path == rate_limits.METRICS)
     return [*chosen, metrics.observe], [step]
 
 
@@ -228,71 +206,12 @@ async def keep_pauses_short(loaded_seconds: float = LOADED_SECONDS) -> None:
     gc.freeze()
 
 
-# The middleware stack in front of MCP. Each step reads only what the steps before it have let through.
+# The application: the middleware stack in front of MCP and the page, and its start and end.
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 ALL_ADDRESSES = ("0.0.0.0", "::")  # noqa: S104 - compared with, not bound to
 
 URL: TypeAdapter[AnyHttpUrl] = TypeAdapter(AnyHttpUrl)
-
-
-def middleware_stack(
-    settings: Settings, host: str, calls: Calls, sessions: list[Session], *, protected: bool
-) -> list[Middleware]:
-    """Return the steps, the first first. `protected`: whether requests need an access token, and callers have shares.
-
-    Before these, `BoundedConnection` waits for the headers. After these, the SDK and our `Calls` answer the request.
-    """
-    identify, require = list[Middleware](), list[Middleware]()
-    if protected:
-        verifier = AccessTokenVerifier(settings.http, settings.data_dir, now)
-        identify = [Middleware(AuthenticationMiddleware, backend=LimitedBearerAuth(verifier), on_error=refusal)]
-        require = [
-            Middleware(_RequireToken, audience=settings.http.audience),
-            # A stream ends with its token.
-            Middleware(EndWithToken, verifier=verifier),
-            Middleware(AuthContextMiddleware),
-        ]
-    return [
-        # Web pages of other sites are kept out (DNS rebinding).
-        Middleware(HostCheck, names=_host_names(host, settings.http.allowed_hosts)),
-        # The access token says who calls; without one it is the address. An address may try few wrong tokens.
-        *identify,
-        # Each caller sends so many requests a minute, and has so many unfinished.
-        Middleware(RateLimit, per_minute=settings.http.requests_per_minute),
-        Middleware(UnfinishedLimit),
-        # Without a valid access token, it ends here: 401, and no body was read.
-        *require,
-        # The body is read, within its limits.
-        Middleware(BodyLimit, budget=calls.bodies, shares=calls.shares if protected else None),
-        # A new session may close an old one.
-        Middleware(SessionLimit, sessions=sessions),
-    ]
-
-
-def _host_names(host: str, allowed_hosts: Sequence[str]) -> list[str]:
-    """Return the hosts that requests may name, with any port."""
-    bound = [] if host in ALL_ADDRESSES else [f"[{host}]" if ":" in host else host]
-    return [*LOOPBACK, *bound, socket.gethostname(), *allowed_hosts]
-
-
-class _RequireToken:
-    """Answer 401 or 403 to requests without a valid access token, except on open paths. ASGI middleware."""
-
-    def __init__(self, app: ASGIApp, audience: str) -> None:
-        metadata_url = build_resource_metadata_url(URL.validate_python(audience)) if audience else None
-        self._app = app
-        self._protected_app = RequireAuthMiddleware(app, [READ], metadata_url)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, or refuse it."""
-        if scope["type"] != "http" or is_open(scope):
-            await self._app(scope, receive, send)
-        else:
-            await self._protected_app(scope, receive, send)
-
-
-logger = logging.getLogger(__name__)
 
 Transport: TypeAlias = Literal["http", "sse", "all"]
 
@@ -312,17 +231,107 @@ class Page:
     end_streams_when: Callable[[Callable[[], bool]], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Served:
-    """What is served: the whole application, the page in it, and the calls that are under way."""
-
-    app: ASGIApp
-    page: Page
-    calls: Calls
-
-
 BuildPage: TypeAlias = Callable[[LazyMemory, Settings, bool], Page]
 """Returns the page over a memory; the last argument says whether requests need an access token."""
+
+
+def application(
+    server: MemoryServer,
+    page: Page,
+    settings: Settings,
+    transport: Transport,
+    host: str,
+    is_draining: Callable[[], bool],
+    *,
+    protected: bool,
+) -> ASGIApp:
+    """Return what is served. It opens the memory at startup and closes it at shutdown.
+
+    `protected`: whether requests need an access token, and callers have shares. Each step of the middleware reads only
+    what the steps before it have let through. Before them, `BoundedConnection` waits for the headers. After them, the
+    SDK and our `Calls` answer the request.
+    """
+    calls, sessions = server.state.calls, list[Session]()
+    observing, metrics_step = observers(settings.http, server.state, sessions, protected=protected)
+    server.observers = observing
+    # `check_host` checks hosts. The SDK's own check takes anything after a name's colon for a port.
+    of_mcp: dict[str, Any] = {
+        "transport_security": TransportSecuritySettings(enable_dns_rebinding_protection=False),
+        "host": host,
+        "max_request_body_size": MAX_MESSAGE_BYTES,
+    }
+    routes: list[BaseRoute] = [*probes(server.state.memory, is_draining)]
+    if transport != "sse":
+        routes += server.streamable_http_app(**of_mcp).routes
+    if transport != "http":
+        routes += server.sse_app(**of_mcp).routes
+    identify, require = list[Middleware](), list[Middleware]()
+    if protected:
+        verifier = AccessTokenVerifier(settings.http, settings.data_dir, now)
+        backend = rate_limits.LimitedBearerAuth(verifier)
+        identify = [Middleware(AuthenticationMiddleware, backend=backend, on_error=rate_limits.refusal)]
+        require = [
+            Middleware(_require_token, audience=settings.http.audience),
+            # A stream ends with its token.
+            Middleware(middleware.end_with_token, verifier=verifier),
+            Middleware(AuthContextMiddleware),
+        ]
+        routes += _oauth_metadata(settings.http)
+    bound = [] if host in ALL_ADDRESSES else [f"[{host}]" if ":" in host else host]
+    names = [*LOOPBACK, *bound, socket.gethostname(), *settings.http.allowed_hosts]
+    steps = [
+        # Web pages of other sites are kept out (DNS rebinding).
+        Middleware(middleware.check_host, names=names),
+        *metrics_step,
+        Middleware(switch_paths, other=page.app, is_other=page.has_path),
+        # The access token says who calls; without one it is the address. An address may try few wrong tokens.
+        *identify,
+        # Each caller sends so many requests a minute, and has so many unfinished.
+        Middleware(rate_limits.limit_callers, per_minute=settings.http.requests_per_minute),
+        # Without a valid access token, it ends here: 401, and no body was read.
+        *require,
+        # The body is read, within its limits.
+        Middleware(middleware.BodyLimit, budget=calls.bodies, shares=calls.shares if protected else None),
+        # A new session may close an old one.
+        Middleware(middleware.SessionLimit, sessions=sessions),
+    ]
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncGenerator[None]:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(server.state.run)
+            tasks.start_soon(page.run)
+            tasks.start_soon(keep_pauses_short)
+            server.state.memory.start_opening()
+            async with server.session_manager.run() if transport != "sse" else nullcontext():
+                yield
+            tasks.cancel_scope.cancel()
+
+    app = Starlette(routes=routes, middleware=steps, lifespan=lifespan)
+    return observe_requests(app, observing) if observing else app
+
+
+def _require_token(app: ASGIApp, audience: str) -> ASGIApp:
+    """Return an application that answers 401 or 403 without a valid access token, except on open paths."""
+    metadata_url = build_resource_metadata_url(URL.validate_python(audience)) if audience else None
+    protected = RequireAuthMiddleware(app, [READ], metadata_url)
+    return switch_paths(app, protected, lambda path: not rate_limits.is_open(path))
+
+
+def _oauth_metadata(settings: HttpSettings) -> list[Route]:
+    """Return the routes where clients learn which OAuth server issues access tokens (RFC 9728)."""
+    if not settings.issuer:
+        return []
+    return create_protected_resource_routes(
+        resource_url=URL.validate_python(settings.audience),
+        authorization_servers=[URL.validate_python(settings.issuer)],
+        scopes_supported=[READ, WRITE],
+    )
+
+
+# Serve it.
+
+logger = logging.getLogger(__name__)
 
 PATHS = {"http": ("mcp",), "sse": ("sse",), "all": ("mcp", "sse")}
 
@@ -342,117 +351,47 @@ def serve(
 ) -> None:
     """Serve until the process is asked to stop. Raises SettingsError if the address cannot be served like this."""
     settings = load_settings()
-    host = settings.http.host if host is None else host
-    port = settings.http.port if port is None else port
-    protected = needs_tokens(settings)
-    refuse_unprotected(host, protected=protected)
-    sys.setswitchinterval(SWITCH_SECONDS)
-    with _listen(host, port) as listener:
-        port = listener.getsockname()[1]
-        served = application(
-            load_settings, settings, transport, host, build_page, lambda: server.is_draining, protected=protected
-        )
-        if settings.http.log == "json":  # after the SDK has set up the log in its own way
-            log_as_json()
-        config = uvicorn.Config(
-            served.app,
-            log_config=LOGGING_CONFIG if settings.http.log == "text" else None,
-            log_level="warning",
-            server_header=False,
-            ws="none",
-            http=BoundedConnection,
-            proxy_headers=bool(settings.http.trusted_proxies),
-            forwarded_allow_ips=[str(network) for network in settings.http.trusted_proxies],
-            timeout_graceful_shutdown=SHUTDOWN_SECONDS,
-        )
-        url_host = f"[{host}]" if ":" in host else host
-        urls = " and ".join(f"http://{url_host}:{port}/{path}" for path in PATHS[transport])
-        _say_where(settings, urls, f"http://{url_host}:{port}{served.page.first_path}", protected=protected)
-        server = DrainingServer(config, served.calls, settings.http.drain_seconds)
-        served.page.end_streams_when(lambda: server.should_exit)
-        server.run(sockets=[listener])
-
-
-def _say_where(settings: Settings, urls: str, page: str, *, protected: bool) -> None:
-    """Tell whoever starts the server where it is. A log does not name the page, whose URL may let somebody in."""
-    if settings.http.log == "json":
-        logger.warning("serving", extra={"fields": {"urls": urls, "with_token": protected}})
-        return
-    for line in (f"{urls}{', with a token' if protected else ''}", f"page: {page}"):
-        print(f"palimpsest: {line}", file=sys.stderr, flush=True)  # noqa: T201 - for the person who starts the server
-
-
-def needs_tokens(settings: Settings) -> bool:
-    """Return whether requests need an access token: if any is defined, or an issuer is. Raises SettingsError."""
-    return bool(settings.http.tokens or settings.http.issuer or access_tokens.stored_tokens(settings.data_dir))
-
-
-def refuse_unprotected(host: str, *, protected: bool) -> None:
-    """Raise SettingsError if other machines could use the server without an access token."""
+    http = settings.http
+    host = http.host if host is None else host
+    port = http.port if port is None else port
+    protected = bool(http.tokens or http.issuer or access_tokens.stored_tokens(settings.data_dir))
     if not protected and not is_loopback(host):
         raise SettingsError(
             f"{host} can be reached from other machines, and no access token is required. Create one "
             "(palimpsest token create), set http.tokens or http.issuer, or serve on 127.0.0.1."
         )
-
-
-def application(
-    load_settings: LoadSettings,
-    settings: Settings,
-    transport: Transport,
-    host: str,
-    build_page: BuildPage,
-    is_draining: Callable[[], bool],
-    *,
-    protected: bool,
-) -> Served:
-    """Return what is served. It opens the memory at startup and closes it at shutdown."""
-    server = build_server(lambda: load_settings().learning_in_background(), run_state=False, call_seconds=CALL_SECONDS)
-    # `HostCheck` checks hosts. The SDK's own check takes anything after a name's colon for a port.
-    security = TransportSecuritySettings(enable_dns_rebinding_protection=False)
-    memory, calls = server.state.memory, server.state.calls
-    routes: list[BaseRoute] = [*probes(memory, is_draining)]
-    if transport != "sse":
-        app = server.streamable_http_app(
-            transport_security=security, host=host, max_request_body_size=MAX_MESSAGE_BYTES
+    sys.setswitchinterval(SWITCH_SECONDS)
+    with listen(host, port) as listener:
+        mcp = build_server(lambda: load_settings().learning_in_background(), run_state=False, call_seconds=CALL_SECONDS)
+        page = build_page(mcp.state.memory, settings, protected)
+        app = application(mcp, page, settings, transport, host, lambda: server.is_draining, protected=protected)
+        if http.log == "json":  # after the SDK has set up the log in its own way
+            log_as_json()
+        config = uvicorn.Config(
+            app,
+            log_config=LOGGING_CONFIG if http.log == "text" else None,
+            log_level="warning",
+            server_header=False,
+            ws="none",
+            http=middleware.BoundedConnection,
+            proxy_headers=bool(http.trusted_proxies),
+            forwarded_allow_ips=[str(network) for network in http.trusted_proxies],
+            timeout_graceful_shutdown=SHUTDOWN_SECONDS,
         )
-        routes += app.routes
-    if transport != "http":
-        routes += server.sse_app(transport_security=security, host=host, max_request_body_size=MAX_MESSAGE_BYTES).routes
-    page = build_page(memory, settings, protected)
-    sessions: list[Session] = []
-    observing, metrics_step = observers(
-        settings.http, memory, lambda: len(sessions), lambda: calls.in_flight, protected=protected
-    )
-    server.observers = observing
-    check, *steps = middleware_stack(settings, host, calls, sessions, protected=protected)
-    app = Starlette(
-        routes=[*routes, *(_oauth_metadata(settings) if protected else [])],
-        middleware=[check, *metrics_step, Middleware(PathSwitch, page=page.app, is_page=page.has_path), *steps],
-        lifespan=_lifespan(server, transport, page),
-    )
-    return Served(ObservedRequests(app, observing) if observing else app, page, calls)
+        base = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
+        urls = " and ".join(f"{base}/{path}" for path in PATHS[transport])
+        if http.log == "json":  # a log does not name the page, whose URL may let somebody in
+            logger.warning("serving", extra={"fields": {"urls": urls, "with_token": protected}})
+        else:
+            for line in (f"{urls}{', with a token' if protected else ''}", f"page: {base}{page.first_path}"):
+                print(f"palimpsest: {line}", file=sys.stderr, flush=True)  # noqa: T201 - for the person who starts the server
+        server = DrainingServer(config, mcp.state.calls, http.drain_seconds)
+        page.end_streams_when(lambda: server.should_exit)
+        server.run(sockets=[listener])
 
 
-def _lifespan(server: MemoryServer, transport: Transport, page: Page) -> Lifespan[Starlette]:
-    @asynccontextmanager
-    async def lifespan(_: Starlette) -> AsyncGenerator[None]:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(server.state.run)
-            tasks.start_soon(page.run)
-            tasks.start_soon(keep_pauses_short)
-            server.state.memory.start_opening()
-            if transport == "sse":
-                yield
-            else:
-                async with server.session_manager.run():
-                    yield
-            tasks.cancel_scope.cancel()
-
-    return lifespan
-
-
-def _listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket that listens; `port` 0 picks a free one. Raises SettingsError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family)
@@ -461,14 +400,3 @@ def _listen(host: str, port: int) -> socket.socket:
             f"cannot listen on {host} port {port}: {error.strerror or error}. Choose another port with --port, "
             "or stop the program that uses it."
         ) from error
-
-
-def _oauth_metadata(settings: Settings) -> list[Route]:
-    """Return the routes where clients learn which OAuth server issues access tokens (RFC 9728)."""
-    if not settings.http.issuer:
-        return []
-    return create_protected_resource_routes(
-        resource_url=URL.validate_python(settings.http.audience),
-        authorization_servers=[URL.validate_python(settings.http.issuer)],
-        scopes_supported=[READ, WRITE],
-    )

@@ -45,12 +45,7 @@ class Metrics:
         self._seconds = Histogram(
             "palimpsest_call_seconds", "How long calls of tools took.", ["tool"], registry=registry, buckets=BUCKETS
         )
-        self._requests = Counter(
-            "palimpsest_requests",
-            "Requests over HTTP.",
-            ["path", "status"],
-            registry=registry,
-        )
+        self._requests = Counter("palimpsest_requests", "Requests over HTTP.", ["path", "status"], registry=registry)
         Gauge("palimpsest_sessions", "Open sessions of MCP.", registry=registry).set_function(sessions)
         Gauge("palimpsest_calls_under_way", "Calls that are being answered.", registry=registry).set_function(in_flight)
         ProcessCollector(registry=registry)
@@ -79,13 +74,11 @@ class Metrics:
             return PlainTextResponse(text, 401, headers={"www-authenticate": "Bearer"})
         states = await self._memory.health()
         memory = self._memory.opened
-        numbers: Numbers | None = None
-        if memory is not None:
-            try:
-                numbers = await memory.care.numbers()
-            except LedgerError:
-                states = {"status": "failed", "ledger": "unreadable"}
-        self._ledger.states, self._ledger.numbers = states, numbers
+        try:
+            self._ledger.numbers = None if memory is None else await memory.care.numbers()
+        except LedgerError:
+            self._ledger.numbers, states = None, {"status": "failed", "ledger": "unreadable"}
+        self._ledger.states = states
         return Response(generate_latest(self._registry), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
 
@@ -104,11 +97,8 @@ class LedgerNumbers(Collector):
         yield state
         if self.numbers is None:
             return
-        yield GaugeMetricFamily(
-            "palimpsest_index_lag",
-            "Rows of the index log that this index lacks.",
-            self.numbers.index_lag,
-        )
+        lag = self.numbers.index_lag
+        yield GaugeMetricFamily("palimpsest_index_lag", "Rows of the index log that this index lacks.", lag)
         jobs = GaugeMetricFamily("palimpsest_jobs", "Jobs of the ledger that are not done.", labels=["kind", "state"])
         for (kind, job_state), count in sorted(self.numbers.jobs.items()):
             jobs.add_metric([kind, job_state], count)

@@ -1,4 +1,4 @@
-"""Check requests before MCP gets them: hosts, paths, bodies, sessions, slow connections."""
+"""Check requests before MCP gets them: hosts, paths, access tokens that end, bodies, sessions, slow connections."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ import asyncio
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from http import HTTPStatus
+from typing import Any, cast
 
 import anyio
 import h11
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.provider import TokenVerifier
 from mcp.server.streamable_http import MCP_SESSION_ID_HEADER
-from mcp.types import INVALID_REQUEST, RequestId
+from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
+from mcp.types import INVALID_REQUEST
 from mcp.types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse, Response
@@ -23,71 +26,131 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from palimpsest.core.threads import CpuShares
 from palimpsest.server.jsonrpc import MAX_MESSAGE_BYTES, Refused, fault_of_body, unparsed_id
-from palimpsest.server.rate_limits import caller_of, is_open
+from palimpsest.server.rate_limits import caller_of, is_open, refused
 from palimpsest.server.session.calls import BODY_SIZE, BodyBudget
 
 # Refuse requests that name another host or come from another site, which keeps out web pages (DNS rebinding).
 
-HOST = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]{1,5})?", re.ASCII)
-"""A host as RFC 3986 writes it, with or without a port. Nothing may stand before or after it."""
-
-SCHEMES = ("http://", "https://")
+HOST = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::[0-9]{1,5})?", re.ASCII)
+"""A host as RFC 3986 writes it, in lower case, with or without a port. Nothing may stand before or after it."""
 
 
-class HostCheck:
+def check_host(app: ASGIApp, names: Iterable[str]) -> ASGIApp:
     """Answer 421 to a request for another host, and 403 to one from another origin. ASGI middleware.
 
     `names` are hosts without a port, IPv6 addresses in brackets; or hosts with the only port that is allowed.
     """
+    known = frozenset(name.lower() for name in names)
 
-    def __init__(self, app: ASGIApp, names: Iterable[str]) -> None:
-        self._app = app
-        self._names = frozenset(name.lower() for name in names)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, or refuse it."""
-        if scope["type"] == "http":
-            refusal = self._refusal(Headers(scope=scope))
-            if refusal is not None:
-                await refusal(scope, receive, send)
-                return
-        await self._app(scope, receive, send)
-
-    def _refusal(self, headers: Headers) -> Response | None:
-        origin = headers.get("origin")
-        if not self._is_ours(headers.get("host", "")):
-            return PlainTextResponse("the Host header does not name this server; nothing was done", 421)
-        if origin and not self._is_our_origin(origin):
-            return PlainTextResponse("the Origin header names another site; nothing was done", 403)
-        return None
-
-    def _is_our_origin(self, origin: str) -> bool:
-        scheme = next((scheme for scheme in SCHEMES if origin.lower().startswith(scheme)), None)
-        return scheme is not None and self._is_ours(origin[len(scheme) :])
-
-    def _is_ours(self, host: str) -> bool:
+    def is_ours(host: str) -> bool:
         match = HOST.fullmatch(host.lower())
-        return match is not None and (match["name"] in self._names or match[0] in self._names)
+        return match is not None and (match["name"] in known or match[0] in known)
+
+    def is_our_origin(origin: str) -> bool:
+        scheme, _, host = origin.partition("://")
+        return scheme.lower() in ("http", "https") and is_ours(host)
+
+    async def check(scope: Scope, receive: Receive, send: Send) -> None:
+        headers = Headers(scope=scope) if scope["type"] == "http" else None
+        if headers is not None and not is_ours(headers.get("host", "")):
+            answer = PlainTextResponse("the Host header does not name this server; nothing was done", 421)
+        elif headers is not None and (origin := headers.get("origin")) and not is_our_origin(origin):
+            answer = PlainTextResponse("the Origin header names another site; nothing was done", 403)
+        else:
+            answer = app
+        await answer(scope, receive, send)
+
+    return check
 
 
-# Send the requests for a page to the page, and leave the rest to MCP.
+# Send the requests for the page to it, and leave the rest to MCP.
 
 
-class PathSwitch:
-    """Pass requests for paths of the page on to it. ASGI middleware.
+def switch_paths(app: ASGIApp, other: ASGIApp, is_other: Callable[[str], bool]) -> ASGIApp:
+    """Pass requests for some paths on to another application. ASGI middleware.
 
-    It comes right after the check of hosts: visitors have a cookie and no access token, and send forms and no JSON.
+    The page comes right after the check of hosts: visitors have a cookie and no access token, and send forms and no
+    JSON.
     """
 
-    def __init__(self, app: ASGIApp, page: ASGIApp, is_page: Callable[[str], bool]) -> None:
-        self._app = app
-        self._page = page
-        self._is_page = is_page
+    async def switch(scope: Scope, receive: Receive, send: Send) -> None:
+        goes_to_other = scope["type"] == "http" and is_other(scope["path"])
+        await (other if goes_to_other else app)(scope, receive, send)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer the request, or pass it on."""
-        is_page = scope["type"] == "http" and self._is_page(scope["path"])
-        await (self._page if is_page else self._app)(scope, receive, send)
+    return switch
+
+
+# End what is still being answered when the access token behind it is revoked or expires.
+
+CHECK_SECONDS = 2.0
+"""How often it is checked that a caller may still see an answer that takes long: a thousand streams then
+take a seventh of a CPU. Nothing of a stream is sent without a check in any case."""
+
+FRESH_SECONDS = 1.0
+"""How long the check with which a call began counts for its answer: most calls are answered by then."""
+
+STREAM = "text/event-stream"
+
+
+def end_with_token(app: ASGIApp, verifier: TokenVerifier) -> ASGIApp:
+    """End answers that take long once their access token is no longer valid. ASGI middleware."""
+
+    async def end_in_time(scope: Scope, receive: Receive, send: Send) -> None:
+        user = scope.get("user")
+        if isinstance(user, AuthenticatedUser):
+            token = user.access_token.token
+            await while_valid(app, lambda: verifier.verify_token(token), scope, receive, send)
+        else:
+            await app(scope, receive, send)
+
+    return end_in_time
+
+
+async def while_valid(
+    app: ASGIApp, find_caller: Callable[[], Awaitable[object | None]], scope: Scope, receive: Receive, send: Send
+) -> None:
+    """Answer a request as long as its caller may see the answer: as `find_caller` does not return None.
+
+    After that a stream ends, a request without an answer gets 401, and `app` is cancelled. An answer of a known length
+    that has begun is sent to its end.
+    """
+    is_begun = is_stream = is_done = False
+    fresh_until = anyio.current_time() + (FRESH_SECONDS if scope["method"] == "POST" else 0)
+
+    async def end_if_invalid() -> bool:
+        """End the answer if its caller may no longer see it, and it can be ended. Return whether it is ended."""
+        nonlocal is_done
+        if await find_caller() is not None or is_done or (is_begun and not is_stream):
+            return is_done
+        is_done = True
+        if is_begun:
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        else:
+            refusal = PlainTextResponse("the access token is no longer valid; what was stored by now is kept", 401)
+            await refusal(scope, receive, send)
+        tasks.cancel_scope.cancel()
+        return True
+
+    async def watch() -> None:
+        while not is_done:
+            await anyio.sleep(CHECK_SECONDS)
+            await end_if_invalid()
+
+    async def send_checked(message: Message) -> None:
+        nonlocal is_begun, is_stream, is_done
+        if message["type"] == "http.response.start":
+            is_begun = True
+            is_stream = Headers(raw=message["headers"]).get("content-type", "").startswith(STREAM)
+        elif is_stream and message.get("body") and anyio.current_time() >= fresh_until and await end_if_invalid():
+            return
+        if not is_done:
+            is_done = message["type"] == "http.response.body" and not message.get("more_body", False)
+            await send(message)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(watch)
+        await app(scope, receive, send_checked)
+        tasks.cancel_scope.cancel()
 
 
 # Limits for the body of a request: its size, and how long it takes to arrive. ASGI middleware.
@@ -110,24 +173,15 @@ class BodyLimit:
     session has that is not answered yet. With `shares`, its sender's share of the CPU pays for parsing it.
     """
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        max_bytes: int = MAX_MESSAGE_BYTES,
-        seconds: float = BODY_SECONDS,
-        budget: BodyBudget | None = None,
-        shares: CpuShares | None = None,
-    ) -> None:
+    def __init__(self, app: ASGIApp, budget: BodyBudget, shares: CpuShares | None = None) -> None:
         self.app = app
-        self._max_bytes = max_bytes
-        self._seconds = seconds
-        self._budget = budget or BodyBudget()
+        self._budget = budget
         self._shares = shares
-        self._unanswered: set[tuple[str, str]] = set()
+        self._unanswered: set[tuple[str, str] | None] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on with its whole body, or refuse it."""
-        if scope["type"] != "http" or is_open(scope):
+        if scope["type"] != "http" or is_open(scope["path"]):
             await self.app(scope, receive, send)
             return
         caller = caller_of(scope)
@@ -139,45 +193,41 @@ class BodyLimit:
                 if self._shares is not None:
                     self._shares.of(caller).use(len(body) * SECONDS_PER_BYTE)
                 scope[BODY_SIZE] = len(body)
-                call = Headers(scope=scope).get(MCP_SESSION_ID_HEADER, ""), unparsed_id(body)
-                refused = fault_of_body(body) or self._repeated(*call)
-                if refused is None:
-                    with self._noted(*call):
-                        await self.app(scope, _receive_once(body, receive), send)
-                    return
-                content = refused.as_error().model_dump_json(exclude_unset=True)
-                body = Response(content, 413 if refused.too_large else 400, media_type="application/json")
+                body = await self._answer(body, scope, receive, send)
             if body is not None:
                 await body(scope, receive, send)
 
-    def _repeated(self, session: str, call: RequestId | None) -> Refused | None:
-        """Return why a call is refused. Of two with one id the SDK answers the last, and the other would wait forever.
+    async def _answer(self, body: bytearray, scope: Scope, receive: Receive, send: Send) -> Response | None:
+        """Pass the request on, or return the response that refuses it.
 
-        To the SDK, 1 and "1" are one id.
+        Of two calls with one id the SDK answers the last, and the other would wait forever. To the SDK, 1 and "1" are
+        one id. A call without a session has no others.
         """
-        if (session, str(call)) not in self._unanswered:
-            return None
-        return Refused(INVALID_REQUEST, f"another call of this session with the id {call!r} is not answered yet", call)
-
-    @contextmanager
-    def _noted(self, session: str, call: RequestId | None) -> Generator[None]:
-        """Note that a call is not answered yet. One without a session has no others."""
-        if not session or call is None:
-            yield
-            return
-        self._unanswered.add((session, str(call)))
+        session, request_id = Headers(scope=scope).get(MCP_SESSION_ID_HEADER, ""), unparsed_id(body)
+        call = (session, str(request_id)) if session and request_id is not None else None
+        refused = fault_of_body(body)
+        if refused is None and call in self._unanswered:
+            reason = f"another call of this session with the id {request_id!r} is not answered yet"
+            refused = Refused(INVALID_REQUEST, reason, request_id)
+        if refused is not None:
+            content = refused.as_error().model_dump_json(exclude_unset=True)
+            return Response(content, 413 if refused.too_large else 400, media_type="application/json")
+        self._unanswered |= {call} - {None}
         try:
-            yield
+            await self.app(scope, _receive_once(body, receive), send)
         finally:
-            self._unanswered.discard((session, str(call)))
+            self._unanswered.discard(call)
+        return None
 
     async def _body(self, scope: Scope, receive: Receive, take: Callable[[int], bool]) -> bytearray | Response | None:
         """Return the body, the response that refuses it, or None if the client disconnected."""
-        body, size, more_body = bytearray(), _declared_length(scope), True
-        with anyio.move_on_after(self._seconds) as reading:
+        body, more_body = bytearray(), True
+        declared = Headers(scope=scope).get("content-length", "")[:MAX_DIGITS]
+        size = int(declared) if declared.isascii() and declared.isdecimal() else 0
+        with anyio.move_on_after(BODY_SECONDS) as reading:
             while True:
-                if size > self._max_bytes:
-                    return _refusal(413, f"the request is longer than {self._max_bytes} bytes; nothing was done")
+                if size > MAX_MESSAGE_BYTES:
+                    return _refusal(413, f"the request is longer than {MAX_MESSAGE_BYTES} bytes; nothing was done")
                 if not take(size):
                     text = "too many long requests at once; nothing was done. Send it again in a second."
                     return _refusal(503, text, {"retry-after": "1"})
@@ -189,14 +239,8 @@ class BodyLimit:
                 body += message.get("body", b"")
                 size, more_body = len(body), message.get("more_body", False)
         if reading.cancelled_caught:
-            return _refusal(408, f"the request took longer than {self._seconds:g} seconds to arrive; nothing was done")
+            return _refusal(408, f"the request took longer than {BODY_SECONDS:g} seconds to arrive; nothing was done")
         return None
-
-
-def _declared_length(scope: Scope) -> int:
-    """Return the length that a request declares, or 0 if it declares none."""
-    digits = Headers(scope=scope).get("content-length", "")[:MAX_DIGITS]
-    return int(digits) if digits.isascii() and digits.isdecimal() else 0
 
 
 def _receive_once(body: bytearray, receive: Receive) -> Receive:
@@ -224,9 +268,6 @@ MAX_SESSIONS = 1_000
 MAX_SESSIONS_PER_CALLER = 200
 """More than one person's agents have."""
 
-SESSION_ID = "mcp-session-id"
-PROTOCOL_VERSION = "mcp-protocol-version"
-
 
 @dataclass(eq=False, slots=True)
 class Session:
@@ -249,57 +290,58 @@ class SessionLimit:
     Of too many in all, one of the caller with the most is closed. Open ones stand in `sessions`.
     """
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        max_sessions: int = MAX_SESSIONS,
-        max_per_caller: int = MAX_SESSIONS_PER_CALLER,
-        sessions: list[Session] | None = None,
-    ) -> None:
+    def __init__(self, app: ASGIApp, sessions: list[Session]) -> None:
         self._app = app
-        self._max_sessions = max_sessions
-        self._max_per_caller = max_per_caller
-        self._sessions: list[Session] = [] if sessions is None else sessions  # the one that was used last stands last
+        self._sessions = sessions  # the one that was used last stands last
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on. If it opens a session, make room for it first, or refuse it."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        session_id, caller = Headers(scope=scope).get(SESSION_ID, ""), caller_of(scope)
-        if _opens_session(scope, session_id):
+        headers, caller = Headers(scope=scope), caller_of(scope)
+        session_id = headers.get(MCP_SESSION_ID_HEADER, "")
+        session = next((s for s in self._sessions if s.id and (s.id, s.caller) == (session_id, caller)), None)
+        # Clients since protocol 2026-07-28 have no sessions.
+        has_sessions = headers.get(MCP_PROTOCOL_VERSION_HEADER) in (None, *HANDSHAKE_PROTOCOL_VERSIONS)
+        if scope["path"] == "/sse" or (scope["path"] == "/mcp" and not session_id and has_sessions):
             if not await self._has_room(caller):
-                text = f"{self._max_per_caller} of your sessions are in use; nothing was done. Close one and try again."
-                await PlainTextResponse(text, 503, headers={"retry-after": "1"})(scope, receive, send)
+                text = (
+                    f"{MAX_SESSIONS_PER_CALLER} of your sessions are in use; nothing was done. Close one and try again."
+                )
+                await refused(503, text)(scope, receive, send)
                 return
             session = Session(caller, scope)
             self._sessions.append(session)
-        else:
-            session = next((s for s in self._sessions if s.id and (s.id, s.caller) == (session_id, caller)), None)
         if session is None:
             await self._app(scope, receive, send)
-        else:
-            with self._in_use(session):
-                await self._app(scope, receive, _watching(session, scope["method"], send))
+            return
 
-    @contextmanager
-    def _in_use(self, session: Session) -> Generator[None]:
-        """Count a request of a session. Forget the session if it has no id after that, because it was not opened."""
+        async def watch(message: Message) -> None:
+            """Give the session its id once it is opened, and take it away once it is closed."""
+            if message["type"] == "http.response.start":
+                succeeded = message["status"] < HTTPStatus.BAD_REQUEST
+                if message["status"] == HTTPStatus.NOT_FOUND or (scope["method"] == "DELETE" and succeeded):
+                    session.id = ""
+                elif not session.id and succeeded:
+                    session.id = Headers(raw=message["headers"]).get(MCP_SESSION_ID_HEADER, "")
+            await send(message)
+
         session.requests += 1
         try:
-            yield
+            await self._app(scope, receive, watch)
         finally:
             session.requests -= 1
             if session in self._sessions:
                 self._sessions.remove(session)
-                if session.id:
+                if session.id:  # else it was not opened
                     self._sessions.append(session)
 
     async def _has_room(self, caller: str) -> bool:
         """Return whether a caller may open a session, after closing the one that was idle longest if need be."""
         callers = Counter(session.caller for session in self._sessions)
-        if callers[caller] < self._max_per_caller:
-            if len(self._sessions) < self._max_sessions:
+        if callers[caller] < MAX_SESSIONS_PER_CALLER:
+            if len(self._sessions) < MAX_SESSIONS:
                 return True
             caller = callers.most_common(1)[0][0]
         idle = (session for session in self._sessions if session.caller == caller and not session.requests)
@@ -307,40 +349,12 @@ class SessionLimit:
         if session is None:
             return False
         self._sessions.remove(session)
-        await self._app(_closing(session), _no_body, _nowhere)
+        headers = [(MCP_SESSION_ID_HEADER.encode(), session.id.encode())]
+        await self._app({**session.opening, "method": "DELETE", "headers": headers}, _no_body, _nowhere)
         return True
 
 
-def _opens_session(scope: Scope, session_id: str) -> bool:
-    """Return whether a request may open a session. Clients since protocol 2026-07-28 have none."""
-    if scope["path"] == "/sse":
-        return True
-    version = Headers(scope=scope).get(PROTOCOL_VERSION)
-    return scope["path"] == "/mcp" and not session_id and (version is None or version in HANDSHAKE_PROTOCOL_VERSIONS)
-
-
-def _watching(session: Session, method: str, send: Send) -> Send:
-    """Return a `send` that gives a session its id once it is opened, and takes it away once it is closed."""
-
-    async def watch(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            succeeded = message["status"] < 400  # noqa: PLR2004 - the first status of an error
-            if message["status"] == 404 or (method == "DELETE" and succeeded):  # noqa: PLR2004 - Not Found
-                session.id = ""
-            elif not session.id and succeeded:
-                session.id = Headers(raw=message["headers"]).get(SESSION_ID, "")
-        await send(message)
-
-    return watch
-
-
-def _closing(session: Session) -> Scope:
-    """Return the request with which a client closes its session."""
-    headers = [(SESSION_ID.encode(), session.id.encode())]
-    return {**session.opening, "method": "DELETE", "headers": headers}
-
-
-async def _no_body() -> dict[str, Any]:
+async def _no_body() -> Message:
     return {"type": "http.request", "body": b"", "more_body": False}
 
 
@@ -381,7 +395,11 @@ class BoundedConnection(H11Protocol):
         super().connection_made(_LingeringTransport(transport, self._is_client_sending))  # pyright: ignore[reportArgumentType] - it has all of a transport
         self._await_request()
         if len(self.connections) > MAX_CONNECTIONS:
-            _abort_longest_waiting(self.connections)
+            connections = cast("set[BoundedConnection]", self.connections)
+            waiting = {each.waiting_since: each for each in connections if each.waiting_since is not None}
+            longest = waiting[min(waiting)]  # the newest waits too, so there is one
+            self.connections.discard(longest)
+            longest.transport.abort()
 
     def data_received(self, data: bytes) -> None:
         """Handle what the client sends. Drop it once the connection is closing."""
@@ -413,11 +431,6 @@ class BoundedConnection(H11Protocol):
         super().connection_lost(exc)
         self._stop_waiting()
         self._read_timer = _cancelled(self._read_timer)
-
-    def abort(self) -> None:
-        """Close the connection at once."""
-        self.connections.discard(self)
-        self.transport.abort()
 
     def _is_answering(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete  # pyright: ignore[reportUnnecessaryComparison] - it is None before the first request
@@ -471,9 +484,3 @@ class _LingeringTransport:
 def _cancelled(timer: asyncio.TimerHandle | None) -> None:
     if timer is not None:
         timer.cancel()
-
-
-def _abort_longest_waiting(connections: set[Any]) -> None:
-    """Close the connection that waits longest. The newest waits too, so there is one."""
-    waiting = [connection for connection in connections if connection.waiting_since is not None]
-    min(waiting, key=lambda connection: connection.waiting_since).abort()

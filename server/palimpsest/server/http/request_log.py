@@ -31,21 +31,16 @@ OTHER = "other"
 METHODS = ("GET", "HEAD", "POST", "DELETE", "OPTIONS", "PUT", "PATCH")
 
 
-class ObservedRequests:
+def observe_requests(app: ASGIApp, observers: Sequence[Observer]) -> ASGIApp:
     """Give each request an id, and tell observers how it ended. It is the outermost middleware.
 
     Paths and methods are among those that are told apart. A status of 0 means that nothing was answered, because the
     client had gone.
     """
 
-    def __init__(self, app: ASGIApp, observers: Sequence[Observer]) -> None:
-        self._app = app
-        self._observers = observers
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on."""
+    async def observe(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await app(scope, receive, send)
             return
         request_id = scope[REQUEST_ID] = secrets.token_hex(8)
         began, status = time.monotonic(), 0
@@ -57,24 +52,18 @@ class ObservedRequests:
             await send(message)
 
         try:
-            await self._app(scope, receive, watch)
+            await app(scope, receive, watch)
         finally:
             method = scope["method"] if scope["method"] in METHODS else OTHER
-            fields = {"method": method, "path": _named_path(scope["path"]), "status": status}
-            ended = Ended("request", fields, time.monotonic() - began, _user_of(scope), request_id)
-            for observer in self._observers:
+            other = MESSAGES if scope["path"].startswith(MESSAGES) else OTHER
+            user = scope.get("user")
+            user_id = user.access_token.subject if isinstance(user, AuthenticatedUser) else None
+            fields = {"method": method, "path": scope["path"] if scope["path"] in PATHS else other, "status": status}
+            ended = Ended("request", fields, time.monotonic() - began, user_id or "", request_id)
+            for observer in observers:
                 observer(ended)
 
-
-def _named_path(path: str) -> str:
-    if path in PATHS:
-        return path
-    return MESSAGES if path.startswith(MESSAGES) else OTHER
-
-
-def _user_of(scope: Scope) -> str:
-    user = scope.get("user")
-    return user.access_token.subject or "" if isinstance(user, AuthenticatedUser) else ""
+    return observe
 
 
 # A log of JSON objects, one a line, that holds nothing of what is stored or asked: `http.log = "json"`.

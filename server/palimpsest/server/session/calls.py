@@ -15,10 +15,9 @@ from mcp.types import INTERNAL_ERROR
 from starlette.requests import Request
 
 from palimpsest.core.threads import CpuShares, Threads
-from palimpsest.server.access_tokens import current_grant
+from palimpsest.server.access_tokens import OPEN, current_grant
 from palimpsest.server.rate_limits import caller_of, counted
-from palimpsest.server.session.continuations import ASKED_BETWEEN_REQUESTS_SINCE
-from palimpsest.server.session.roots import RequestContext
+from palimpsest.server.session.client_requests import ASKED_BETWEEN_REQUESTS_SINCE, RequestContext
 
 # How much the bodies of unfinished requests may hold, in all and by caller.
 
@@ -38,9 +37,7 @@ BODY_SIZE = "palimpsest.body_size"
 class BodyBudget:
     """How much the bodies of unfinished requests hold, in all and by caller."""
 
-    def __init__(self, max_bytes: int = MAX_HELD_BYTES, max_bytes_per_caller: int = MAX_HELD_BYTES_PER_CALLER) -> None:
-        self._max_bytes = max_bytes
-        self._max_bytes_per_caller = max_bytes_per_caller
+    def __init__(self) -> None:
         self._by_caller: Counter[str] = Counter()
 
     @contextmanager
@@ -54,8 +51,8 @@ class BodyBudget:
             if more <= 0:
                 return True
             has_room = (
-                self._by_caller[caller] + more <= self._max_bytes_per_caller
-                and self._by_caller.total() + more <= self._max_bytes
+                self._by_caller[caller] + more <= MAX_HELD_BYTES_PER_CALLER
+                and self._by_caller.total() + more <= MAX_HELD_BYTES
             )
             if has_room:
                 self._by_caller[caller] += more
@@ -104,7 +101,7 @@ class Calls:
         request = _http_request(ctx.request)
         if request is None:
             return None
-        if current_grant() is None:  # without access tokens, all callers are one
+        if current_grant() is OPEN:  # without access tokens, all callers are one
             return Threads((self._shared,), (self._writing,))
         caller = caller_of(request.scope)
         threads = self._by_caller.get(caller)

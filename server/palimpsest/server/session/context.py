@@ -10,27 +10,18 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 import anyio
 from mcp.server.context import ServerRequestContext
 from mcp.server.mcpserver import Context
-from mcp.shared.message import ServerMessageMetadata
-from mcp.types import CreateMessageRequest, CreateMessageResultWithTools, InputRequiredResult
-from pydantic import BaseModel
+from mcp.types import CreateMessageResultWithTools, InputRequiredResult
 
 from palimpsest.core import validation
 from palimpsest.core.errors import InputError, LedgerError
 from palimpsest.core.models import Scope
 from palimpsest.core.validation import ScopeInput, SearchScopeInput
 from palimpsest.llm.sampling import SamplingModel, Send
-from palimpsest.server.access_tokens import current_grant, current_user
+from palimpsest.server.access_tokens import OPEN, current_grant, current_user, may_write
 from palimpsest.server.recall_socket import serve_prompts
+from palimpsest.server.session import client_requests
 from palimpsest.server.session.calls import Calls
-from palimpsest.server.session.continuations import (
-    ASKED_BETWEEN_REQUESTS_SINCE,
-    Continuation,
-    Continuations,
-    RunningCalls,
-    WorkResult,
-)
 from palimpsest.server.session.lazy_memory import LazyMemory
-from palimpsest.server.session.roots import Roots
 from palimpsest.server.session.subscriptions import Subscribers
 from palimpsest.text.intents import FORGOTTEN
 
@@ -52,17 +43,15 @@ class ServerState:
     memory: LazyMemory
     calls: Calls
     subscribers: Subscribers
-    roots: Roots
-    continuations: Continuations = field(default_factory=Continuations)
-    running: RunningCalls = field(default_factory=RunningCalls)
+    roots: client_requests.Roots
+    open_calls: client_requests.OpenCalls = field(default_factory=client_requests.OpenCalls)
     client_project: str = ""
 
     async def run(self) -> None:
         """Keep the memory open, unfinished calls going, and clients and hooks informed until cancelled."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self.memory.run)
-            tasks.start_soon(self.continuations.run)
-            tasks.start_soon(self.running.run)
+            tasks.start_soon(self.open_calls.run)
             tasks.start_soon(serve_prompts, self.memory.settings, lambda: self.memory.opened)
 
 
@@ -76,9 +65,8 @@ async def news(memory: Memory, scope: Scope) -> tuple[str, ...]:
 
     If the ledger cannot be read, the next reply tells it: this one has to say what was done.
     """
-    grant = current_grant()
     try:
-        notes = () if grant is not None and grant.read_only else await memory.news(scope)
+        notes = await memory.news(scope) if may_write() else ()
     except LedgerError:
         return ()
     return (*notes, RESTORE) if any(note.startswith(FORGOTTEN) for note in notes) else notes
@@ -93,30 +81,21 @@ def state_of(ctx: AnyContext) -> ServerState:
     return cast("ServerState", request.lifespan_context)
 
 
-async def memory_of(ctx: AnyContext) -> Memory:
-    """Return the open memory, with the threads and the days of the caller.
+async def request_of(ctx: AnyContext, scope: ScopeInput | None = None) -> tuple[Memory, Scope]:
+    """Return the open memory, with the threads and the days of the caller, and the scope that the request works in.
 
-    Raises the PalimpsestError that kept it from opening.
+    The access token decides first, then the `scope` argument, then the client's roots and the settings. Raises the
+    PalimpsestError that kept the memory from opening, and InputError for a scope that the access token does not allow.
     """
-    request = ctx.request_context if isinstance(ctx, Context) else ctx
-    state = state_of(ctx)
-    memory, threads = await state.memory.get(), state.calls.threads(request)
-    grant = current_grant()
-    return memory.for_call(threads=threads, user_id=None if grant is None else grant.user_id)
-
-
-def scope_of(ctx: AnyContext, memory: Memory, scope: ScopeInput | None = None) -> Scope:
-    """Return the scope that a request works in.
-
-    The access token decides first, then the `scope` argument, then the client's roots and the settings. Raises
-    InputError for a scope that the access token does not allow.
-    """
-    grant, default = current_grant(), memory.scope
-    client_project = state_of(ctx).client_project
-    if grant is None:
-        return validation.scope_from(replace(default, project=client_project or default.project), scope)
-    default = replace(default, user_id=grant.user_id, project=client_project or grant.project or default.project)
-    default = grant.within(default)
+    state, grant = state_of(ctx), current_grant()
+    memory = await state.memory.get()
+    threads = state.calls.threads(ctx.request_context if isinstance(ctx, Context) else ctx)
+    memory = memory.for_call(threads=threads, user_id=None if grant is OPEN else grant.user_id)
+    default = memory.scope
+    default = replace(default, project=state.client_project or grant.project or default.project)
+    if grant is OPEN:
+        return memory, validation.scope_from(default, scope)
+    default = grant.within(replace(default, user_id=grant.user_id))
     requested = validation.scope_from(default, scope)
     if grant.project and requested.project == grant.project:
         requested = replace(requested, project=default.project)
@@ -124,19 +103,12 @@ def scope_of(ctx: AnyContext, memory: Memory, scope: ScopeInput | None = None) -
         raise InputError(f"this access token is only valid for user {grant.user_id}; leave scope.user_id out")
     if grant.project and requested.project != default.project:
         raise InputError(f"this access token is only valid for project {grant.project}; leave scope.project out")
-    return requested
-
-
-async def request_of(ctx: AnyContext, scope: ScopeInput | None = None) -> tuple[Memory, Scope]:
-    """Return the open memory and the scope of a request. Raises PalimpsestError."""
-    memory = await memory_of(ctx)
-    return memory, scope_of(ctx, memory, scope)
+    return memory, requested
 
 
 def is_home_open(scope: ScopeInput | None) -> bool:
     """Return whether a text may be stored outside of the project: neither the call nor the access token names one."""
-    grant = current_grant()
-    return (grant is None or not grant.project) and (scope is None or "project" not in scope.model_fields_set)
+    return not current_grant().project and (scope is None or "project" not in scope.model_fields_set)
 
 
 def named_user(given: ScopeInput | None, resolved: Scope) -> tuple[str, ...]:
@@ -148,13 +120,17 @@ def named_user(given: ScopeInput | None, resolved: Scope) -> tuple[str, ...]:
     return (f"scope: {resolved}",) if is_named else ()
 
 
+async def closing_notes(memory: Memory, given: ScopeInput | None, resolved: Scope) -> tuple[str, ...]:
+    """Return the notes at the end of a reply: on the user that the call names, and what no reply has told yet."""
+    return (*named_user(given, resolved), *await news(memory, resolved))
+
+
 async def named_project(memory: Memory, given: ScopeInput | None, resolved: Scope) -> tuple[str, ...]:
     """Return the note on a call whose scope names a project that the user does not have: a misspelt name finds nothing.
 
     Call it before the call stores anything. Raises LedgerError.
     """
-    grant = current_grant()
-    if given is None or not given.project or not resolved.project or (grant is not None and grant.project):
+    if given is None or not given.project or not resolved.project or current_grant().project:
         return ()
     unknown = await memory.projects.unknown(resolved.project, user_id=resolved.user_id)
     return (unknown,) if unknown else ()
@@ -162,11 +138,10 @@ async def named_project(memory: Memory, given: ScopeInput | None, resolved: Scop
 
 def goes_through_projects(scope: SearchScopeInput | None) -> bool:
     """Return whether a search is to go through all projects. Raises InputError if the access token names one."""
-    grant = current_grant()
     if scope is None or not scope.all_projects:
         return False
-    if grant is not None and grant.project:
-        raise InputError(f"this access token is only valid for project {grant.project}; leave scope.all_projects out")
+    if project := current_grant().project:
+        raise InputError(f"this access token is only valid for project {project}; leave scope.all_projects out")
     return True
 
 
@@ -195,41 +170,27 @@ async def with_client_model(
 
     `work` starts once, however many requests the call takes. Raises what `work` raises.
     """
-    continuations, user, continuation_id = state_of(ctx).continuations, current_user(), ctx.request_state
+    open_calls, user, may_ask = state_of(ctx).open_calls, current_user(), _may_ask_model(ctx, memory)
     between_requests = asks_between_requests(ctx)
-    may_wait = not between_requests or continuations.has_room(user)
-    if continuation_id is None and not (_may_ask_model(ctx, memory) and may_wait):
-        with state_of(ctx).running.reporting(ctx) as report_progress:
-            return await work(memory.for_call(report_progress))
-    if not between_requests:
-        with state_of(ctx).running.reporting(ctx) as report_progress:
-            return await work(memory.for_call(report_progress, _model(memory, partial(_ask_during_call, ctx))))
 
-    async def work_over_requests(continuation: Continuation) -> T:
-        return await work(memory.for_call(model=_model(memory, continuation.ask)))
+    def with_model(ask: Send) -> Memory:
+        config = memory.settings.llm.config
+        model = SamplingModel(ask, temperature=config.temperature, max_tokens=config.max_tokens, timeout=config.timeout)
+        return memory.for_call(model=model)
 
-    if continuation_id is None:
-        continuation = continuations.begin(user, work_over_requests)
-    else:
-        continuation = continuations.find(continuation_id)
-        for key, reply in (ctx.input_responses or {}).items():
-            continuation.reply(key, reply)
-    return await result_or_question(ctx, continuation)
-
-
-async def result_or_question(ctx: Context[Any, Any], continuation: Continuation) -> Any:
-    """Return the result of work, or its next question to the client. Raises what the work raises."""
-    step = await state_of(ctx).continuations.next_step(continuation)
-    if not isinstance(step, WorkResult):
-        return InputRequiredResult(input_requests={step.key: step.request}, request_state=continuation.id)
-    if step.error is not None:
-        raise step.error
-    return step.value
+    if between_requests and ctx.request_state is not None:
+        return await open_calls.go_on(ctx.request_state, ctx.input_responses or {})
+    if between_requests and may_ask and open_calls.has_room(user):
+        return await open_calls.begin(user, lambda continuation: work(with_model(continuation.ask)))
+    with open_calls.reporting(ctx) as report_progress:
+        if may_ask and not between_requests:
+            memory = with_model(partial(client_requests.ask_during_call, ctx, reply=CreateMessageResultWithTools))
+        return await work(memory.for_call(report_progress))
 
 
 def asks_between_requests(ctx: Context[Any, Any]) -> bool:
     """Return whether a client is asked between two requests, and not during a call."""
-    return (ctx.protocol_version or "") >= ASKED_BETWEEN_REQUESTS_SINCE
+    return (ctx.protocol_version or "") >= client_requests.ASKED_BETWEEN_REQUESTS_SINCE
 
 
 def _may_ask_model(ctx: Context[Any, Any], memory: Memory) -> bool:
@@ -237,19 +198,9 @@ def _may_ask_model(ctx: Context[Any, Any], memory: Memory) -> bool:
 
     A client with a read-only access token is never asked, because its model's replies would be stored.
     """
-    grant, capabilities = current_grant(), ctx.client_capabilities
-    if memory.settings.llm_provider != "sampling" or (grant is not None and grant.read_only):
+    capabilities = ctx.client_capabilities
+    if memory.settings.llm_provider != "sampling" or not may_write():
         return False
     if capabilities is None or capabilities.sampling is None:
         return False
     return asks_between_requests(ctx) or ctx.session.can_send_request
-
-
-def _model(memory: Memory, ask: Send) -> SamplingModel:
-    config = memory.settings.llm.config
-    return SamplingModel(ask, temperature=config.temperature, max_tokens=config.max_tokens, timeout=config.timeout)
-
-
-async def _ask_during_call(ctx: Context[Any, Any], request: CreateMessageRequest) -> BaseModel:
-    related = ServerMessageMetadata(related_request_id=ctx.request_id)
-    return await ctx.session.send_request(request, CreateMessageResultWithTools, metadata=related)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import anyio
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
+@dataclass(eq=False, slots=True)
 class LazyMemory:
     """A memory that is opened on first use. If opening fails, every waiting request gets the error.
 
@@ -34,23 +36,16 @@ class LazyMemory:
     instructions of its next start are to be rendered.
     """
 
-    def __init__(
-        self,
-        load_settings: Callable[[], Settings],
-        on_learned: Callable[[Sequence[Outcome]], Awaitable[None]],
-        on_changed: Callable[[Sequence[ChangedMemory]], Awaitable[None]],
-        launch: Launch | None = None,
-    ) -> None:
-        self._load_settings = load_settings
-        self._on_learned = on_learned
-        self._on_changed = on_changed
-        self._launch = launch
-        self._settings: Settings | None = None
-        self._settings_loaded = anyio.Event()
-        self._memory: Memory | None = None
-        self._error: PalimpsestError | None = None
-        self._requested = anyio.Event()
-        self._settled = anyio.Event()
+    load_settings: Callable[[], Settings]
+    on_learned: Callable[[Sequence[Outcome]], Awaitable[None]]
+    on_changed: Callable[[Sequence[ChangedMemory]], Awaitable[None]]
+    launch: Launch | None = None
+    _settings: Settings | None = None
+    _settings_loaded: anyio.Event = field(default_factory=anyio.Event)
+    _memory: Memory | None = None
+    _error: PalimpsestError | None = None
+    _requested: anyio.Event = field(default_factory=anyio.Event)
+    _settled: anyio.Event = field(default_factory=anyio.Event)
 
     def start_opening(self) -> None:
         """Start to open the memory in the background, unless that has started already."""
@@ -105,30 +100,26 @@ class LazyMemory:
                     error = error.exceptions[0]
                 fields = {"reason": str(error)}  # nothing was read of what is stored
                 logger.error("the memory could not be opened: %s", error, extra={"fields": fields})  # noqa: TRY400 - the text is complete
-                self._fail(error)
+                self._error = error
             except* Exception:  # the server must stay up to report it to its clients
                 logger.exception("the memory could not be opened")
-                self._fail(PalimpsestError("the memory could not be opened; see the server's log for the reason"))
+                self._error = PalimpsestError("the memory could not be opened; see the server's log for the reason")
+            # Every waiting request gets the error, and the next one tries again.
+            settled, self._settled, self._requested = self._settled, anyio.Event(), anyio.Event()
+            settled.set()
 
     async def _keep_open(self) -> None:
         module = await anyio.to_thread.run_sync(importlib.import_module, "palimpsest.memory")
-        settings = self._settings = self._load_settings()
+        settings = self._settings = self.load_settings()
         self._settings_loaded.set()
-        async with module.open_memory(settings, on_learned=self._on_learned, launch=self._launch) as memory:
+        async with module.open_memory(settings, on_learned=self.on_learned, launch=self.launch) as memory:
             self._memory = memory
             self._settled.set()
             try:
                 if settings.ledger_url is not None:
                     from palimpsest.learn.browsing import hear_changes  # noqa: PLC0415 - only with a database for many
 
-                    await hear_changes(memory.engine, self._on_changed)
+                    await hear_changes(memory.engine, self.on_changed)
                 await anyio.sleep_forever()
             finally:
                 self._memory = None
-
-    def _fail(self, error: PalimpsestError) -> None:
-        """Hand the error to every waiting request, and let the next request try again."""
-        self._error = error
-        settled, self._settled = self._settled, anyio.Event()
-        self._requested = anyio.Event()
-        settled.set()

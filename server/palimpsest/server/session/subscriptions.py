@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import anyio
@@ -13,8 +13,8 @@ from mcp.shared.exceptions import MCPError
 from mcp.types import INVALID_PARAMS, EmptyResult, SubscribeRequestParams, UnsubscribeRequestParams
 
 from palimpsest.core.models import ChangedMemory, Outcome
-from palimpsest.server.access_tokens import Grant, current_grant, current_user
-from palimpsest.server.session.roots import RequestContext
+from palimpsest.server.access_tokens import Grant, current_grant
+from palimpsest.server.session.client_requests import RequestContext
 from palimpsest.text.display import visible
 
 # Notify clients of changed resources.
@@ -25,6 +25,16 @@ from palimpsest.text.display import visible
 SCHEME = "memory://"
 ENTITY_SCHEME = "entity://"
 CONVERSATION_SCHEME = "conversation://"
+
+SUMMARY = "summary"
+RECENT = "recent"
+ENTITIES = "entities"
+"""Names that stand in `memory://{id}` in place of an id. These resources always exist."""
+
+LISTS = (RECENT, SUMMARY, ENTITIES)
+
+MAX_ANNOUNCED = 100
+"""The number of changed memories that one write announces individually."""
 
 MAX_URIS = 200
 """The number of resources one connection is told about. Beyond this the oldest is dropped."""
@@ -48,28 +58,26 @@ class MemoryUpdated(ResourceUpdated):
 
 @dataclass(slots=True)
 class Subscription:
-    """What one connection asked for, the oldest first, and what its access token allows.
+    """What one connection asked for, the oldest first, and what its access token allows."""
 
-    `user` is "" if the server needs no access tokens: then all hear of everything.
-    """
-
-    user: str
-    grant: Grant | None
+    grant: Grant
     uris: dict[str, None] = field(default_factory=dict[str, None])
 
 
-class GrantedSubscriptionBus(InMemorySubscriptionBus):
-    """The bus for protocol 2026-07-28: deliver an event to the listeners whose access token lets them read it.
+def _may_hear(grant: Grant, user: str, project: str) -> bool:
+    """Return whether a client hears of changes to a user's memory. If no access tokens are needed, all do."""
+    return grant.user_id in {"", user} and grant.sees(project)
 
-    Without access tokens there is only one user.
-    """
+
+class GrantedSubscriptionBus(InMemorySubscriptionBus):
+    """The bus for protocol 2026-07-28: deliver an event to the listeners whose access token lets them read it."""
 
     def subscribe(self, listener: Callable[[ServerEvent], None]) -> Callable[[], None]:
         """Register a listener for what the current request may read. Return a function that removes it."""
-        user, grant = current_user(), current_grant()
+        grant = current_grant()
 
         def deliver(event: ServerEvent) -> None:
-            if isinstance(event, MemoryUpdated) and user in {"", event.user} and _may_hear(grant, event.project):
+            if isinstance(event, MemoryUpdated) and _may_hear(grant, event.user, event.project):
                 listener(event)
 
         return super().subscribe(deliver)
@@ -82,17 +90,6 @@ class Subscribers:
         self.bus = GrantedSubscriptionBus()
         self._by_connection: dict[Connection, Subscription] = {}
         self._told: OrderedDict[tuple[str, int], None] = OrderedDict()
-
-    def note_told(self, revisions: Iterable[tuple[str, int]]) -> None:
-        """Note revisions of memories that the subscribers are told of."""
-        for revision in revisions:
-            self._told[revision] = None
-        while len(self._told) > MAX_TOLD:
-            self._told.popitem(last=False)
-
-    def was_told(self, memory_id: str, revision: int) -> bool:
-        """Return whether the subscribers were told of this revision of a memory."""
-        return (memory_id, revision) in self._told
 
     async def subscribe(self, ctx: RequestContext, params: SubscribeRequestParams) -> EmptyResult:
         """Notify this connection when a resource changes. Raises MCPError for a URI that is not `memory://…`."""
@@ -109,7 +106,7 @@ class Subscribers:
         connection = _connection(ctx)
         subscription = self._by_connection.get(connection)
         if subscription is None:
-            subscription = self._by_connection[connection] = Subscription(current_user(), current_grant())
+            subscription = self._by_connection[connection] = Subscription(current_grant())
             connection.exit_stack.callback(self._by_connection.pop, connection, None)
         subscription.uris[uri] = None
         if len(subscription.uris) > MAX_URIS:
@@ -123,15 +120,38 @@ class Subscribers:
             subscription.uris.pop(str(params.uri), None)
         return EmptyResult()
 
-    async def notify(self, uris: Sequence[str], user: str, project: str) -> None:
-        """Notify those who may read these resources of a user, which changed in a project."""
-        for uri in uris:
-            await self.bus.publish(MemoryUpdated(uri, user, project))
-        async with anyio.create_task_group() as tasks:
-            for connection, subscription in list(self._by_connection.items()):
-                if subscription.user in {"", user} and _may_hear(subscription.grant, project):
-                    changed = [uri for uri in uris if uri in subscription.uris]
-                    tasks.start_soon(self._send, connection, changed)
+    async def notify_changed(self, outcomes: Sequence[Outcome]) -> None:
+        """Notify subscribers of the resources that a write changed: the lists, the memories and their histories."""
+        self._told |= {(outcome.memory.id, outcome.memory.revision): None for outcome in outcomes}
+        while len(self._told) > MAX_TOLD:
+            self._told.popitem(last=False)
+        changed: list[tuple[str, str, str]] = []
+        for number, outcome in enumerate(outcomes):
+            scope = outcome.memory.scope
+            replaced = zip(outcome.replaced, outcome.replaced_projects, strict=True)
+            for memory_id, project in ((outcome.memory.id, scope.project), *replaced):
+                changed.append((scope.user_id, project, memory_id if number < MAX_ANNOUNCED else ""))
+        await self._notify(changed)
+
+    async def notify_external(self, changed: Sequence[ChangedMemory]) -> None:
+        """Notify subscribers of memories that any server has changed, but not of what they were told already."""
+        untold = [memory for memory in changed if (memory.id, memory.revision) not in self._told]
+        await self._notify([(memory.user_id, memory.project, memory.id) for memory in untold])
+
+    async def _notify(self, changed: Sequence[tuple[str, str, str]]) -> None:
+        """Notify those who may read changed memories, by user, project and id; without an id only the lists."""
+        uris_by_project: dict[tuple[str, str], dict[str, None]] = {}
+        for user, project, memory_id in changed:
+            uris = uris_by_project.setdefault((user, project), dict.fromkeys(f"{SCHEME}{name}" for name in LISTS))
+            if memory_id:
+                uris |= dict.fromkeys((f"{SCHEME}{memory_id}", f"{SCHEME}{memory_id}/history"))
+        for (user, project), uris in uris_by_project.items():
+            for uri in uris:
+                await self.bus.publish(MemoryUpdated(uri, user, project))
+            async with anyio.create_task_group() as tasks:
+                for connection, subscription in list(self._by_connection.items()):
+                    if _may_hear(subscription.grant, user, project):
+                        tasks.start_soon(self._send, connection, [uri for uri in uris if uri in subscription.uris])
 
     async def _send(self, connection: Connection, uris: Sequence[str]) -> None:
         with anyio.move_on_after(SEND_TIMEOUT) as sending:
@@ -144,47 +164,3 @@ class Subscribers:
 def _connection(ctx: RequestContext) -> Connection:
     """Return a request's connection. The request itself is not kept, because it holds its body."""
     return ctx.session._connection  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - the SDK has no public name for it
-
-
-def _may_hear(grant: Grant | None, project: str) -> bool:
-    return grant is None or grant.sees(project)
-
-
-SUMMARY = "summary"
-RECENT = "recent"
-ENTITIES = "entities"
-"""Names that stand in `memory://{id}` in place of an id. These resources always exist."""
-
-LISTS = (RECENT, SUMMARY, ENTITIES)
-
-MAX_ANNOUNCED = 100
-"""The number of changed memories that one write announces individually."""
-
-
-async def notify_changed(subscribers: Subscribers, outcomes: Sequence[Outcome]) -> None:
-    """Notify subscribers of the resources that a write changed: the lists, the memories and their histories."""
-    subscribers.note_told((outcome.memory.id, outcome.memory.revision) for outcome in outcomes)
-    changed: list[tuple[str, str, str]] = []
-    for number, outcome in enumerate(outcomes):
-        scope = outcome.memory.scope
-        replaced = zip(outcome.replaced, outcome.replaced_projects, strict=True)
-        for memory_id, project in ((outcome.memory.id, scope.project), *replaced):
-            changed.append((scope.user_id, project, memory_id if number < MAX_ANNOUNCED else ""))
-    await _notify(subscribers, changed)
-
-
-async def notify_external(subscribers: Subscribers, changed: Sequence[ChangedMemory]) -> None:
-    """Notify subscribers of memories that any server has changed, but not of what `notify_changed` told them."""
-    untold = [memory for memory in changed if not subscribers.was_told(memory.id, memory.revision)]
-    await _notify(subscribers, [(memory.user_id, memory.project, memory.id) for memory in untold])
-
-
-async def _notify(subscribers: Subscribers, changed: Sequence[tuple[str, str, str]]) -> None:
-    """Notify subscribers of changed memories, by user, project and id. Without an id only the lists are announced."""
-    uris_by_project: dict[tuple[str, str], list[str]] = {}
-    for user, project, memory_id in changed:
-        uris = uris_by_project.setdefault((user, project), [f"{SCHEME}{name}" for name in LISTS])
-        if memory_id:
-            uris += [f"{SCHEME}{memory_id}", f"{SCHEME}{memory_id}/history"]
-    for (user, project), uris in uris_by_project.items():
-        await subscribers.notify(list(dict.fromkeys(uris)), user, project)

@@ -1,0 +1,362 @@
+"""Ask clients: for their folders, and in the middle of calls for their language model or their user."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
+
+import anyio
+import anyio.abc
+import anyio.to_thread
+from mcp.server.context import ServerRequestContext
+from mcp.server.mcpserver import Context
+from mcp.shared.exceptions import MCPError
+from mcp.shared.message import ServerMessageMetadata
+from mcp.types import (
+    CreateMessageRequest,
+    ElicitRequest,
+    InputRequiredResult,
+    ListRootsRequest,
+    ListRootsResult,
+    ServerRequest,
+)
+from pydantic import BaseModel, ValidationError
+
+from palimpsest.core.errors import InputError, PalimpsestError
+from palimpsest.core.git_project import Repository, repository_of
+
+if TYPE_CHECKING:
+    from palimpsest.core.protocols import ReportProgress
+
+RequestContext: TypeAlias = ServerRequestContext[Any, Any]
+Reply = TypeVar("Reply", bound=BaseModel)
+
+ASKED_BETWEEN_REQUESTS_SINCE = "2026-07-28"
+"""Since this protocol version a server asks its client between two requests. Earlier versions ask during a call."""
+
+
+async def ask_during_call(ctx: Context[Any, Any] | RequestContext, request: ServerRequest, reply: type[Reply]) -> Reply:
+    """Ask a client in the middle of a call, and return its reply. Raises MCPError and ValidationError."""
+    related = ServerMessageMetadata(related_request_id=ctx.request_id)
+    return await ctx.session.send_request(request, reply, metadata=related)
+
+
+# Tell clients how their calls go on, again and again: many give up on a call that is silent for a minute.
+
+REPEAT_SECONDS = 10.0
+"""How often the last report of a call is sent again: many clients give up after a minute of silence."""
+
+SEND_SECONDS = 1.0
+"""How long a client may take to read a repeated report. One that takes longer has no part in the others' waiting."""
+
+
+# Calls that are answered over several requests, because they ask the client's language model or its user in between.
+#
+# Since protocol 2026-07-28 a server cannot send a request to its client in the middle of a call. It answers the call
+# with its question, and the client repeats the call with the answer. The work of such a call waits in this process
+# until the answer arrives; it does not survive a restart.
+
+CALL_ENDED = "this call has ended; look with search_memories before calling again"
+
+MAX_WAITING_PER_USER = 20
+"""The number of one user's calls that may wait for an answer at a time."""
+
+RESULT_SECONDS = 600
+"""How long a result is kept for a client that fetches it late, or twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientRequest:
+    """A request for the client's language model, or for its user. The answer comes back under `key`."""
+
+    key: str
+    request: CreateMessageRequest | ElicitRequest
+
+
+@dataclass(frozen=True, slots=True)
+class WorkResult:
+    """What a piece of work returned, or the error it ended with."""
+
+    value: Any = None
+    error: Exception | None = None
+
+
+class Continuation:
+    """The work of one call. `step` is its open request to the client, or its result once there is one."""
+
+    def __init__(self, user: str) -> None:
+        self.id = secrets.token_hex(8)
+        self.user = user
+        self.scope = anyio.CancelScope()
+        self.step: asyncio.Future[ClientRequest | WorkResult] = asyncio.Future()
+        self.ended_at: float | None = None
+        self.waiting = 0
+        self._reply: asyncio.Future[BaseModel] = asyncio.Future()
+        self._requests = 0
+
+    async def ask(self, request: CreateMessageRequest | ElicitRequest) -> BaseModel:
+        """Ask the client's model, or its user, on behalf of the work, and return the reply."""
+        self._requests += 1
+        self._reply = asyncio.Future()
+        self.step.set_result(ClientRequest(f"request-{self._requests}", request))
+        try:
+            return await self._reply
+        except asyncio.CancelledError:
+            if self.step.done():
+                self.step = asyncio.Future()
+            raise
+
+    def reply(self, key: str, reply: BaseModel) -> None:
+        """Give the work the reply it waits for. A reply to an earlier request is ignored."""
+        asked = self.step.result() if self.step.done() else None
+        if isinstance(asked, ClientRequest) and asked.key == key:
+            self.step = asyncio.Future()
+            self._reply.set_result(reply)
+
+    def end(self, result: WorkResult) -> None:
+        """Record the result of the work."""
+        self.ended_at = anyio.current_time()
+        self.step.set_result(result)
+
+
+class OpenCalls:
+    """The calls of a server that wait for a client, and what sends the last report of each running call again."""
+
+    def __init__(self) -> None:
+        self._by_id: dict[str, Continuation] = {}
+        self._tasks: anyio.abc.TaskGroup | None = None
+        self._repeats: set[Callable[[], Awaitable[None]]] = set()
+
+    async def run(self) -> None:
+        """Keep the work of waiting calls going, and repeat the reports, until cancelled."""
+        async with anyio.create_task_group() as self._tasks:
+            while True:
+                await anyio.sleep(REPEAT_SECONDS)
+                for repeat in list(self._repeats):
+                    with anyio.move_on_after(SEND_SECONDS):
+                        try:
+                            await repeat()
+                        except (anyio.ClosedResourceError, anyio.BrokenResourceError):  # the client is gone
+                            self._repeats.discard(repeat)
+
+    @contextmanager
+    def reporting(self, ctx: Context[Any, Any]) -> Generator[ReportProgress]:
+        """Yield a function that reports the progress of a call. Until the block ends, its reports are repeated.
+
+        A report is sent if the client asked for it; the numbers rise with each. Before the first there is none.
+        """
+        reports: list[str] = []
+
+        async def report(message: str) -> None:
+            reports.append(message)
+            await ctx.report_progress(len(reports), message=message)
+
+        async def repeat() -> None:
+            if reports:
+                await report(reports[-1])
+
+        self._repeats.add(repeat)
+        try:
+            yield report
+        finally:
+            self._repeats.discard(repeat)
+
+    def has_room(self, user: str) -> bool:
+        """Return whether another call of this user may wait."""
+        oldest = anyio.current_time() - RESULT_SECONDS
+        self._by_id = {id_: call for id_, call in self._by_id.items() if (call.ended_at or oldest) >= oldest}
+        unfinished = [call for call in self._by_id.values() if call.user == user and call.ended_at is None]
+        return self._tasks is not None and len(unfinished) < MAX_WAITING_PER_USER
+
+    async def begin(self, user: str, work: Callable[[Continuation], Awaitable[Any]]) -> Any:
+        """Start the work of a call, and return its result or its first question. Check `has_room` first."""
+        if self._tasks is None:
+            raise RuntimeError("calls can only begin to wait while `run` is running")
+        continuation = Continuation(user)
+        self._by_id[continuation.id] = continuation
+        self._tasks.start_soon(_run_work, continuation, work)
+        return await _next_step(continuation)
+
+    async def go_on(self, continuation_id: str, replies: Mapping[str, BaseModel]) -> Any:
+        """Give a call that waits its replies, and return its result or its next question.
+
+        Raises PalimpsestError if no call with this id waits, or ended recently.
+        """
+        continuation = self._by_id.get(continuation_id)
+        if continuation is None:
+            raise PalimpsestError(CALL_ENDED)
+        for key, reply in replies.items():
+            continuation.reply(key, reply)
+        return await _next_step(continuation)
+
+
+async def _run_work(continuation: Continuation, work: Callable[[Continuation], Awaitable[Any]]) -> None:
+    with continuation.scope:
+        try:
+            continuation.end(WorkResult(await work(continuation)))
+        except Exception as error:  # noqa: BLE001 - raised again in the request that fetches the result
+            continuation.end(WorkResult(error=error))
+    if continuation.ended_at is None:  # the client gave up, and the work was cancelled
+        continuation.end(WorkResult(error=PalimpsestError(CALL_ENDED)))
+
+
+async def _next_step(continuation: Continuation) -> Any:
+    """Return the result of the work, or its next question to the client. It is cancelled if nobody waits for it.
+
+    Raises what the work raises.
+    """
+    continuation.waiting += 1
+    try:
+        step = await asyncio.shield(continuation.step)
+    except asyncio.CancelledError:
+        if continuation.waiting == 1:
+            continuation.scope.cancel()
+        raise
+    finally:
+        continuation.waiting -= 1
+    if isinstance(step, ClientRequest):
+        return InputRequiredResult(input_requests={step.key: step.request}, request_state=continuation.id)
+    if step.error is not None:
+        raise step.error
+    return step.value
+
+
+# Find the project from the folders that a client has open (MCP roots), if the settings leave the project open.
+#
+# A client is asked with the first requests of a connection. Up to protocol 2025-11-25 the server asks during a call.
+# Since 2026-07-28 it answers the call with its question. It does so only over stdio, because streamable HTTP no longer
+# has connections then, and every call would have to be asked.
+
+ANSWERABLE_METHODS = ("tools/call", "resources/read", "prompts/get")
+"""The requests that the protocol allows to be answered with a question."""
+
+KEY = "roots"
+TIMEOUT = 5.0
+"""Seconds that a client has to list its roots. After that the project of the server's own folder is used."""
+
+MAX_CONNECTIONS = 1_000
+
+Identify: TypeAlias = Callable[[Repository], Awaitable[str]]
+
+
+class Roots:
+    """The project of each connection, and when a client was asked that has not answered yet.
+
+    `on_folder` is called with the first folder of a client that has a project, and the project.
+    """
+
+    def __init__(self, on_folder: Callable[[str, str], None]) -> None:
+        self._on_folder = on_folder
+        self._projects: dict[str, str] = {}
+        self._asked_at: dict[str, float] = {}
+        self._threads = anyio.CapacityLimiter(2)
+
+    async def project(self, ctx: RequestContext, identify: Identify) -> str | InputRequiredResult:
+        """Return the project of the request's connection, or the question to answer the request with.
+
+        `identify` returns the project of a repository.
+        The project is "" if the client's roots name none, or if the client cannot be asked.
+        """
+        connection = connection_of(ctx)
+        uris = _roots_in_request(ctx)
+        if uris is None and connection in self._projects:
+            return self._projects[connection]
+        capabilities = ctx.session.client_capabilities
+        if not connection or capabilities is None or capabilities.roots is None:
+            return ""
+        if uris is None:
+            if not self._may_ask(connection):
+                return ""
+            if ctx.protocol_version >= ASKED_BETWEEN_REQUESTS_SINCE:
+                # A request that carries state already continues another exchange.
+                may_answer = ctx.method in ANSWERABLE_METHODS and (ctx.params or {}).get("requestState") is None
+                return InputRequiredResult(input_requests={KEY: ListRootsRequest()}) if may_answer else ""
+            uris = await _ask_for_roots(ctx)
+        return "" if uris is None else await self._store_project(connection, uris, identify)
+
+    def ask_again(self, ctx: RequestContext) -> None:
+        """Ask the client of this connection again at its next request, because its roots have changed."""
+        self._projects.pop(connection_of(ctx), None)
+        self._asked_at.pop(connection_of(ctx), None)
+
+    def _may_ask(self, connection: str) -> bool:
+        """Return whether to ask: every concurrent first request is, but a client that did not answer is left alone."""
+        now = anyio.current_time()
+        if len(self._asked_at) >= MAX_CONNECTIONS:  # of clients that did not answer
+            self._asked_at.clear()
+        return now - self._asked_at.setdefault(connection, now) < TIMEOUT
+
+    async def _store_project(self, connection: str, uris: Sequence[str], identify: Identify) -> str:
+        if len(self._projects) >= MAX_CONNECTIONS:
+            self._projects.clear()
+            self._asked_at.clear()
+        repositories: Sequence[tuple[str, Repository]] = ()
+        with anyio.move_on_after(TIMEOUT):  # the folder may be on a network drive that does not answer
+            repositories = await anyio.to_thread.run_sync(
+                lambda: _repositories(uris), limiter=self._threads, abandon_on_cancel=True
+            )
+        project = ""
+        for folder, repository in repositories:
+            with suppress(InputError):  # its name is not valid in a scope
+                project = await identify(repository)
+                if project:
+                    self._on_folder(folder, project)
+                break
+        self._projects[connection] = project
+        return project
+
+
+async def _ask_for_roots(ctx: RequestContext) -> Sequence[str] | None:
+    """Ask a client for its roots during a call, and return them. Return None if it does not answer."""
+    if not ctx.session.can_send_request:
+        return None
+    try:
+        with anyio.fail_after(TIMEOUT):
+            result = await ask_during_call(ctx, ListRootsRequest(), ListRootsResult)
+    except TimeoutError:
+        return None
+    except (MCPError, ValidationError):  # the client has no roots to list: the server's own folder decides
+        return ()
+    return [str(root.uri) for root in result.roots]
+
+
+def _roots_in_request(ctx: RequestContext) -> Sequence[str] | None:
+    """Return the roots that the client sent along with its request, or None if it sent none."""
+    responses: Any = (ctx.params or {}).get("inputResponses")
+    if not isinstance(responses, Mapping) or KEY not in responses:
+        return None
+    try:
+        return [str(root.uri) for root in ListRootsResult.model_validate(responses[KEY]).roots]
+    except ValidationError:  # not a list of roots: treated as an empty one
+        return ()
+
+
+def _repositories(uris: Sequence[str]) -> list[tuple[str, Repository]]:
+    """Return the roots on this machine that are in a repository, each with it."""
+    found: list[tuple[str, Repository]] = []
+    for uri in uris:
+        try:
+            parts = urlsplit(uri)
+            if parts.scheme == "file":
+                folder = Path(url2pathname(parts.path))
+                found.append((str(folder), repository_of(folder)))
+        except (OSError, ValueError):  # unreadable, or not a path
+            continue
+    return [(folder, repository) for folder, repository in found if repository.path]
+
+
+def connection_of(ctx: RequestContext) -> str:
+    """Return a name for the request's connection: its HTTP or SSE session, "" without one, or "stdio"."""
+    request: Any = ctx.request
+    if request is None:
+        return "stdio"
+    has_sessions = ctx.protocol_version < ASKED_BETWEEN_REQUESTS_SINCE
+    session_id = request.headers.get("mcp-session-id") if has_sessions else None
+    return str(session_id or request.query_params.get("session_id") or "")
