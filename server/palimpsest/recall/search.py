@@ -13,8 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
 from sqlalchemy import Connection
 
 from palimpsest.core.clock import TimeSpan
@@ -24,20 +25,13 @@ from palimpsest.core.models import Entity, Hit, KnownRelation, Scope, name_key, 
 from palimpsest.core.protocols import Reranker
 from palimpsest.core.validation import MAX_TOKENS
 from palimpsest.index.sync import IndexHits
-from palimpsest.recall.features import CandidateRequest, Candidates, PoolSize, Ranked, alike_for, rank, weights_for
+from palimpsest.recall import features
+from palimpsest.recall.features import CandidateRequest, Candidates, PoolSize, Ranked
 from palimpsest.recall.fold import FoldWords, fold, memories_first
 from palimpsest.recall.forgetting import OFF, RetentionSettings, faded_owners, left_out_note, retention_of
-from palimpsest.recall.hits import (
-    HitFilter,
-    hit_filter,
-    hit_tokens,
-    hits_of,
-    with_passages,
-    within_budget,
-)
+from palimpsest.recall.hits import HitFilter, hit_filter, hit_tokens, hits_of, with_passages, within_budget
 from palimpsest.recall.match import Matches, matches, reasons
 from palimpsest.recall.query import ParsedQuery
-from palimpsest.recall.rerank import RERANKED, reranked
 from palimpsest.recall.retrieve import Searchable, candidates_in, index_query, retrieve
 from palimpsest.recall.score import SearchScoring
 from palimpsest.store import entries, messages
@@ -157,19 +151,15 @@ def _unknown_speakers(ledger: Ledger, scope: Scope, names: Sequence[str]) -> tup
     with ledger.read() as conn:
         every = messages.speakers(conn, scope.user_id)
         known = {name_key(name): name for name in every if messages.has_speaker(conn, scope, name)}
-    return tuple(
-        f"nobody here is called '{shorten(name, MAX_SHOWN_CHARS)}'; {_speakers(name_key(name), known)}"
-        for name in names
-        if name_key(name) not in known
-    )
-
-
-def _speakers(key: str, known: Mapping[str, str]) -> str:
-    """Return which speakers there are, or those of nearly this name."""
-    if not known:
-        return "messages here have no names of speakers; filter on role instead"
-    near = [known[name] for name in difflib.get_close_matches(key, known, n=MAX_NEAR)]
-    return f"did you mean {_quoted(near)}?" if near else f"known are {_quoted(list(known.values())[:MAX_KEYS])}"
+    notes: list[str] = []
+    for name in (name for name in names if name_key(name) not in known):
+        others = "messages here have no names of speakers; filter on role instead"
+        if near := [known[key] for key in difflib.get_close_matches(name_key(name), known, n=MAX_NEAR)]:
+            others = f"did you mean {_quoted(near)}?"
+        elif known:
+            others = f"known are {_quoted(list(known.values())[:MAX_KEYS])}"
+        notes.append(f"nobody here is called '{shorten(name, MAX_SHOWN_CHARS)}'; {others}")
+    return tuple(notes)
 
 
 def _near_names(conn: Connection, scope: Scope, key: str) -> list[str]:
@@ -200,6 +190,40 @@ def _missing(keys: Sequence[str], known: Counter[str]) -> Iterator[str]:
 def _quoted(names: Sequence[str]) -> str:
     return ", ".join(f"'{name}'" for name in names)
 
+
+# Rerank the first candidates by a model that reads each text together with the question.
+#
+# A reranker knows nothing of time, of who is meant, or of what replaced what. So it does not decide alone: its scores
+# are added to our own, with the same spread. Two texts that it hardly tells apart, such as a fact and its update, keep
+# our order.
+
+RERANKED = 20
+"""How many candidates are judged. Of a hit that is not among the first twenty, a reply hardly shows anything."""
+
+PART = "reranker"
+
+
+def reranked(ranked: Sequence[Ranked], scores: Mapping[int, float]) -> Sequence[Ranked]:
+    """Return the candidates with those that a reranker judged in their new order, before all others.
+
+    `scores` are the reranker's, by the candidates' numbers.
+    """
+    judged = [item for item in ranked if item.candidate.seq in scores]
+    if not judged:
+        return ranked
+    own = np.array([item.score for item in judged])
+    theirs = np.array([scores[item.candidate.seq] for item in judged])
+    gains = own.std() * (theirs - theirs.mean()) / max(float(theirs.std()), features.TINY)
+    column = np.zeros(len(next(iter(judged[0].columns.values()))))
+    column[[item.row for item in judged]] = gains
+    columns = {**judged[0].columns, PART: column}
+    order = cast("list[int]", np.argsort(-(own + gains), kind="stable").tolist())
+    others = [item for item in ranked if item.candidate.seq not in scores]
+    new = [judged[place]._replace(score=float(own[place] + gains[place]), columns=columns) for place in order]
+    return [*new, *others]
+
+
+# Search: from a query to hits.
 
 POOL = 80
 """How many candidates are requested by meaning and by words each. In conversations 120 find no more of the evidence for
@@ -419,9 +443,9 @@ def _rank(conn: Connection, searchable: Searchable, query: SearchQuery, request:
     if query.as_of is None and query.forgetting.mode != "off":
         retention = retention_of(conn, candidates.entries, query.forgetting, now)
     named = frozenset(entity.id for entity in request.entities)
-    weights, alike = weights_for(embedder.fingerprint), alike_for(embedder.fingerprint)
+    weights, alike = features.weights_for(embedder.fingerprint), features.alike_for(embedder.fingerprint)
     scoring = SearchScoring(request.parsed, now, weights, retention, named, alike)
-    ranked = rank(candidates, scoring.parts)
+    ranked = features.rank(candidates, scoring.parts)
     if retention is not None and query.forgetting.mode == "archive" and FADED not in fields_filtered(query.filters):
         kept = [item for item in ranked if retention[item.row] >= query.forgetting.bound]
         found = matches(request.parsed, candidates, ranked, embedder.fingerprint)
