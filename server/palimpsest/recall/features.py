@@ -240,15 +240,6 @@ def linked_rows(candidates: Sequence[Candidate], learned_from: Iterable[tuple[st
     return [(memory, message) for memory, message in pairs if memory is not None and message is not None]
 
 
-def own_vectors(conn: Connection, embedder: str, candidates: Sequence[Candidate]) -> dict[str, Vector]:
-    """Return the vectors of the candidates' own texts by owner, as far as the ledger has them."""
-    vectors: dict[str, Vector] = {}
-    for kind in KINDS:
-        ids = [candidate.owner_id for candidate in candidates if candidate.kind == kind]
-        vectors |= entry_queries.own_vectors(conn, embedder, kind, ids)
-    return vectors
-
-
 def stacked(vectors: Sequence[Vector | None]) -> tuple[Vector | None, npt.NDArray[np.bool_]]:
     """Return vectors as one matrix of shape (n, dims), with zeros for None, and which rows have one.
 
@@ -274,9 +265,14 @@ def centred_vectors(
     own = entry_queries.own_vectors(conn, embedder, kind, owner_ids)
     if not own:
         return {}
+    _, centre = stored_centre(conn, embedder, scope)
+    return dict(zip(own, centred(np.stack(list(own.values())), centre.passage), strict=True))
+
+
+def stored_centre(conn: Connection, embedder: str, scope: Scope) -> tuple[entry_queries.Centre, Centre]:
+    """Return the mean of a user's stored vectors, and the centre that vectors are compared around."""
     stored = entry_queries.centre(conn, scope.user_id, embedder)
-    mean = Centre.of(embedder, stored.entries, stored.mean).passage
-    return dict(zip(own, centred(np.stack(list(own.values())), mean), strict=True))
+    return stored, Centre.of(embedder, stored.entries, stored.mean)
 
 
 # Order candidates by a score that is a sum of parts.
@@ -287,6 +283,11 @@ def centred_vectors(
 
 Column: TypeAlias = npt.NDArray[Any]
 """One number for each candidate: shape (n,), float32 or float64."""
+
+
+def best_first(scores: Column) -> list[int]:
+    """Return the rows with the highest score first; those of equal score in their order."""
+    return cast("list[int]", np.argsort(-scores, kind="stable").tolist())
 
 
 class Ranked(NamedTuple):

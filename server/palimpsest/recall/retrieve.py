@@ -8,7 +8,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
-from typing import Protocol, TypeVar, cast
+from typing import Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,7 @@ from palimpsest.core.models import Candidate, Hit, Scope
 from palimpsest.core.protocols import Embedder, Reranker, Vector
 from palimpsest.index.sync import IndexHits
 from palimpsest.recall import features
-from palimpsest.recall.features import CandidateRequest, Candidates, Centre, centred
+from palimpsest.recall.features import CandidateRequest, Candidates, Centre, best_first, centred, stored_centre
 from palimpsest.recall.hits import HitFilter, entries_matching, hits_at, hits_of
 from palimpsest.store import documents, links, memories
 from palimpsest.store import entries as entry_queries
@@ -28,7 +28,7 @@ from palimpsest.store.database import FoundWords
 from palimpsest.store.entries import CandidateRow
 from palimpsest.store.graph.relations import states_of
 from palimpsest.store.ledger import Ledger
-from palimpsest.store.rows import batched, unpacked_rows
+from palimpsest.store.rows import batched, unpacked
 from palimpsest.text.tokenizer import search_tokens
 
 # Candidates of the past: everything that was believed at an instant.
@@ -53,7 +53,9 @@ def candidates_at(ledger: Ledger, embedder: Embedder, request: CandidateRequest,
                 for entry, hit in zip(entries, hits, strict=True)
                 if hit.kind == "message" or current[hit.id].text == hit.text
             ]
-            known = features.own_vectors(conn, embedder.fingerprint, unchanged)
+            for kind in features.KINDS:
+                ids = [entry.owner_id for entry in unchanged if entry.kind == kind]
+                known |= entry_queries.own_vectors(conn, embedder.fingerprint, kind, ids)
     vectors = queries = None
     has_vector = np.zeros(len(hits), dtype=np.bool_)
     errors: list[EmbedderError] = []
@@ -183,17 +185,10 @@ def index_query(conn: Connection, searchable: Searchable, request: CandidateRequ
         return None
     if entry_queries.is_narrow(conn, request.scope):
         return None
-    stored, centre = stored_centre(conn, searchable, request.scope)
+    stored, centre = stored_centre(conn, searchable.embedder.fingerprint, request.scope)
     vector = _nearness(_centred_queries(request.vectors, request, centre))
     tested = TESTED_POOLS if stored.has_pages or request.filter is not None else 1
     return request.scope.user_id, vector, request.pool.by_meaning * tested
-
-
-def stored_centre(conn: Connection, searchable: Searchable, scope: Scope) -> tuple[entry_queries.Centre, Centre]:
-    """Return the mean of a user's stored vectors, and the centre that vectors are compared around."""
-    fingerprint = searchable.embedder.fingerprint
-    stored = entry_queries.centre(conn, scope.user_id, fingerprint)
-    return stored, Centre.of(fingerprint, stored.entries, stored.mean)
 
 
 def _centred_queries(vectors: Vector, request: CandidateRequest, centre: Centre) -> Vector:
@@ -217,7 +212,7 @@ class _LivingSearch:
     ) -> None:
         self.conn, self.request, self.index_hits, self.index = conn, request, index_hits, searchable.index
         self.full_text, self.fingerprint = searchable.ledger.full_text, searchable.embedder.fingerprint
-        self.stored, centre = stored_centre(conn, searchable, request.scope)
+        self.stored, centre = stored_centre(conn, self.fingerprint, request.scope)
         self.mean = centre.passage
         self.queries, self.clause = (
             None if vectors is None else _centred_queries(vectors, request, centre)
@@ -290,7 +285,7 @@ class _LivingSearch:
         vectors, has_vector = _centred_rows([row.vector for row in rows], self.mean)
         if vectors is None:
             return []
-        order = cast("list[int]", np.argsort(-(vectors @ _nearness(self.queries)), kind="stable").tolist())
+        order = best_first(vectors @ _nearness(self.queries))
         nearest = [rows[number] for number in order if has_vector[number]][:MAX_ADDED]
         if self.request.filter is None:
             return nearest
@@ -337,7 +332,7 @@ class _LivingSearch:
             nearest = self._scanned(meant) if indexed is None else indexed
             messages = message_queries.message_entries_among(self.conn, scope, found.messages, {*nearest, *bm25})
             near = self._first([seq for seq in nearest if seq in messages], pool.by_meaning)
-            with_words = self._first([seq for seq in _best_first(bm25) if seq in messages], pool.by_words)
+            with_words = self._first([seq for seq in _by_score(bm25) if seq in messages], pool.by_words)
             has_near = len(nearest) < meant or len(near) >= pool.by_meaning
             if has_near and (len(bm25) < worded or len(with_words) >= pool.by_words):
                 return near, {seq: bm25[seq] for seq in with_words}
@@ -398,7 +393,7 @@ class _LivingSearch:
             seqs += batch
         if not seqs:
             return []
-        order = cast("list[int]", np.argsort(-np.concatenate(cosines), kind="stable").tolist())
+        order = best_first(np.concatenate(cosines))
         nearest = (seqs[row] for row in order if allowed is None or seqs[row] in allowed)
         return self._first(nearest, limit)
 
@@ -409,7 +404,7 @@ class _LivingSearch:
             return self._by_words(scope, wanted)
         for limit in (TESTED_POOLS * wanted, None):
             found = self._by_words(scope, limit)
-            first = self._first(_best_first(found), wanted)
+            first = self._first(_by_score(found), wanted)
             if limit is None or len(found) < limit or len(first) >= wanted:
                 break
         return {seq: found[seq] for seq in first}
@@ -444,16 +439,14 @@ class _LivingSearch:
 
 def _centred_rows(blobs: Sequence[bytes | None], mean: Vector | None) -> tuple[Vector | None, npt.NDArray[np.bool_]]:
     """Return the centred stored vectors as a matrix, with zeros for None, and which rows have one."""
-    has_vector = np.array([blob is not None for blob in blobs], dtype=np.bool_)
-    empty = next((bytes(len(blob)) for blob in blobs if blob is not None), None)
-    if empty is None:
-        return None, has_vector
-    matrix = centred(unpacked_rows([empty if blob is None else blob for blob in blobs]), mean)
-    matrix[~has_vector] = 0.0  # as near to everything as the mean is
+    matrix, has_vector = features.stacked([None if blob is None else unpacked(blob) for blob in blobs])
+    if matrix is not None:
+        matrix = centred(matrix, mean)
+        matrix[~has_vector] = 0.0  # as near to everything as the mean is
     return matrix, has_vector
 
 
-def _best_first(bm25: Mapping[int, float]) -> list[int]:
+def _by_score(bm25: Mapping[int, float]) -> list[int]:
     return sorted(bm25, key=lambda seq: (-bm25[seq], seq))
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from sqlalchemy import Connection
@@ -217,7 +217,7 @@ def reranked(ranked: Sequence[Ranked], scores: Mapping[int, float]) -> Sequence[
     column = np.zeros(len(next(iter(judged[0].columns.values()))))
     column[[item.row for item in judged]] = gains
     columns = {**judged[0].columns, PART: column}
-    order = cast("list[int]", np.argsort(-(own + gains), kind="stable").tolist())
+    order = features.best_first(own + gains)
     others = [item for item in ranked if item.candidate.seq not in scores]
     new = [judged[place]._replace(score=float(own[place] + gains[place]), columns=columns) for place in order]
     return [*new, *others]

@@ -5,30 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import TypeVar, cast
+from typing import TypeVar
 
 import numpy as np
 from sqlalchemy import Connection
 
 from palimpsest.core.models import Kind, Memory, Message, Scope
 from palimpsest.core.protocols import Vector
-from palimpsest.recall.features import (
-    THRESHOLD,
-    CandidateRequest,
-    Candidates,
-    Column,
-    Matrix,
-    PoolSize,
-    Ranked,
-    centred,
-    rank,
-    replacement_probability,
-    shared_words,
-    stacked,
-    weights_for,
-)
+from palimpsest.recall import features
+from palimpsest.recall.features import CandidateRequest, Candidates, Column, Matrix, PoolSize, Ranked
 from palimpsest.recall.fold import same_words_key
-from palimpsest.recall.retrieve import Searchable, retrieve, stored_centre
+from palimpsest.recall.retrieve import Searchable, retrieve
 from palimpsest.store import memories as memory_queries
 from palimpsest.store import messages as message_queries
 from palimpsest.text.tokenizer import search_tokens
@@ -105,7 +92,9 @@ def _similar(
     ranked: dict[str, list[Ranked]] = {}
     for text, vector in vectors.items():
         candidates = _candidates(searchable, scope, text, vector, pool, kind)
-        ranked[text] = [item for item in rank(candidates, likeness_parts) if not item.candidate.is_page][:limit]
+        ranked[text] = [item for item in features.rank(candidates, likeness_parts) if not item.candidate.is_page][
+            :limit
+        ]
     with searchable.ledger.read() as conn:
         owners = read(conn, sorted({item.candidate.owner_id for found in ranked.values() for item in found}))
     living = {owner_id: owner for owner_id, owner in owners.items() if owner.deleted_at is None}
@@ -129,13 +118,13 @@ def _candidates(
 
 def likeness_among(searchable: Searchable, scope: Scope, texts: Sequence[str], vectors: Mapping[str, Vector]) -> Column:
     """Return how much texts resemble each other: shape (n, n). Texts without a vector are compared by their words."""
-    words = shared_words([frozenset(search_tokens(text)) for text in texts]) if texts else np.zeros((0, 0))
-    matrix, has_vector = stacked([vectors.get(text) for text in texts])
+    words = features.shared_words([frozenset(search_tokens(text)) for text in texts]) if texts else np.zeros((0, 0))
+    matrix, has_vector = features.stacked([vectors.get(text) for text in texts])
     if matrix is None:
         return words
     with searchable.ledger.read() as conn:
-        _, centre = stored_centre(conn, searchable, scope)
-    unit = centred(matrix, centre.passage)
+        _, centre = features.stored_centre(conn, searchable.embedder.fingerprint, scope)
+    unit = features.centred(matrix, centre.passage)
     both = np.logical_and.outer(has_vector, has_vector)
     return np.where(both, (unit @ unit.T + words) / 2, words)
 
@@ -180,12 +169,12 @@ def near_duplicates(searchable: Searchable, scope: Scope, new: NewText, limit: i
     row = next((row for row, entry in enumerate(candidates.entries) if entry.owner_id == new.memory_id), None)
     if row is None or len(candidates.entries) == 1:
         return []
-    weights = weights_for(searchable.embedder.fingerprint).replacement
+    weights = features.weights_for(searchable.embedder.fingerprint).replacement
     same, replaced = _likeness(candidates, row, weights)
-    replaced = np.where(replaced >= weights[THRESHOLD], replaced, 0.0)
+    replaced = np.where(replaced >= weights[features.THRESHOLD], replaced, 0.0)
     likeness = np.maximum(same, replaced)
     likeness[row] = 0.0
-    order = cast("list[int]", np.argsort(-likeness, kind="stable").tolist())[:limit]
+    order = features.best_first(likeness)[:limit]
     chosen = {candidates.entries[number].owner_id: number for number in order if likeness[number] > 0}
     with searchable.ledger.read() as conn:
         memories = memory_queries.memories_by_id(conn, sorted(chosen))
@@ -208,6 +197,6 @@ def _likeness(candidates: Candidates, new: int, weights: Mapping[str, float]) ->
     # All others are older than the new one.
     times = [(number == new, entry.at, entry.seq) for number, entry in enumerate(candidates.entries)]
     is_older = np.array([[older < newer for older in times] for newer in times])
-    replaced = replacement_probability(candidates.vectors, candidates.words, texts, is_older, weights)[new]
+    replaced = features.replacement_probability(candidates.vectors, candidates.words, texts, is_older, weights)[new]
     cosines = candidates.vectors @ candidates.vectors[new]
     return np.maximum(is_same, np.where(cosines >= SAME_MEANING, cosines, 0.0)), replaced

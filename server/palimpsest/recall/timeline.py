@@ -20,7 +20,7 @@ import numpy as np
 
 from palimpsest.core.clock import TimeSpan
 from palimpsest.core.models import Candidate
-from palimpsest.recall.features import Candidates, Column
+from palimpsest.recall.features import Candidates, Column, best_first
 from palimpsest.recall.query import Moment
 from palimpsest.text.relation_updates import is_several
 from palimpsest.text.time_questions import TimeQuestion, is_about, is_wish, told_times
@@ -138,7 +138,7 @@ def held_gains(
         return PLANNED * np.array([told.is_about(row) and moment.has(told.begins(row)) for row in range(len(entries))])
     event, ranking = None, scores
     if guess is not None:
-        likely = cast("list[int]", np.argsort(-guess.event, kind="stable")[:ANCHORS].tolist())
+        likely = best_first(guess.event)[:ANCHORS]
         event = max(likely, key=lambda row: float(guess.event[row]) + DATED_EVENT * any(told.times(row)))
         at = told.times(event)[0] or told.times(event)[1] or entries[event].at
         moment, ranking = Moment("at", TimeSpan(at, at)), guess.main
@@ -169,7 +169,7 @@ class _Chains:
         least: float,
     ) -> None:
         self._entries, self._scores, self._told = candidates.entries, scores, told
-        order = cast("list[int]", np.argsort(-scores, kind="stable").tolist())
+        order = best_first(scores)
         anchors = list(islice((row for row in order if row != event and told.is_about(row)), ANCHORS))
         self._best = anchors[0] if anchors else -1
         states = [candidates.states.get(entry.owner_id, frozenset()) for entry in candidates.entries]
