@@ -92,9 +92,8 @@ def _similar(
     ranked: dict[str, list[Ranked]] = {}
     for text, vector in vectors.items():
         candidates = _candidates(searchable, scope, text, vector, pool, kind)
-        ranked[text] = [item for item in features.rank(candidates, likeness_parts) if not item.candidate.is_page][
-            :limit
-        ]
+        best = features.rank(candidates, likeness_parts)
+        ranked[text] = [item for item in best if not item.candidate.is_page][:limit]
     with searchable.ledger.read() as conn:
         owners = read(conn, sorted({item.candidate.owner_id for found in ranked.values() for item in found}))
     living = {owner_id: owner for owner_id, owner in owners.items() if owner.deleted_at is None}
