@@ -24,7 +24,6 @@ from palimpsest.core.filters import FADED, MAX_SHOWN_CHARS, METADATA, fields_fil
 from palimpsest.core.models import Entity, Hit, KnownRelation, Scope, name_key, relation_key
 from palimpsest.core.protocols import Reranker
 from palimpsest.core.validation import MAX_TOKENS
-from palimpsest.index.sync import IndexHits
 from palimpsest.recall import features
 from palimpsest.recall.features import CandidateRequest, Candidates, PoolSize, Ranked
 from palimpsest.recall.fold import FoldWords, fold, memories_first
@@ -292,9 +291,9 @@ def search(searchable: Searchable, query: SearchQuery) -> SearchResult:
     The ledger is read before the index is asked, and after it once more for all that is shown, in one snapshot. With
     `as_of` there is a read between, before texts of that time are embedded.
     """
-    request = _request(searchable, query)
+    taken_apart = _Search(searchable, query)
     with searchable.ledger.read() as conn:
-        ranking = _rank(conn, searchable, query, request)
+        ranking = taken_apart.rank(conn)
         hits = _hits(conn, ranking, query)
         hits = with_passages(hits, ranking.candidates.weights, query.max_tokens)
         return _result(hits, _relations(conn, ranking, hits, query), query, ranking)
@@ -347,124 +346,115 @@ class Ranking:
     is_whole: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Request:
+class _Search:
     """A query taken apart, what the index or the past proposes for it, and notes on what is degraded.
 
-    `judged` are the scores of a reranker by the candidates' numbers; without one there are none, and if it failed,
-    `not_judged` says why.
+    No connection is open while a text is embedded, or the index or a reranker asked. `judged` are the scores of a
+    reranker by the candidates' numbers; without one there are none, and if it failed, `not_judged` says why.
     """
 
-    parsed: ParsedQuery
-    entities: Sequence[Entity]
-    candidates: CandidateRequest
-    index_hits: IndexHits | None
-    past: Candidates | None
-    notes: tuple[str, ...]
-    judged: Mapping[int, float] = field(default_factory=dict[int, float])
-    not_judged: tuple[str, ...] = ()
+    def __init__(self, searchable: Searchable, query: SearchQuery) -> None:
+        self._searchable, self._query, self._now = searchable, query, query.as_of or query.now
+        self._notes: list[str] = []
+        self._judged: dict[int, float] = {}
+        self._not_judged: tuple[str, ...] = ()
+        embedder = searchable.embedder
+        vectors = clause = None
+        asked = TimeQuestion.of(query.text)  # its clause is embedded too; whom it is about is known only later
+        texts = [query.text, *query.also]
+        try:
+            vectors = embedder.embed_queries([*texts, *([asked.main, asked.clause] if asked.clause else [])])
+            vectors, clause = vectors[: len(texts)], vectors[len(texts) :] if asked.clause else None
+        except EmbedderError as error:
+            self._notes.append(f"searched by words only: {error}")
+        pool = max(POOL, 4 * query.limit)
+        with searchable.ledger.read() as conn:
+            found = self._filter(conn)
+            self._entities = entities_in_text(conn, query.scope, query.text, as_of=query.as_of) if query.hops else ()
+            people = [entity.name for entity in self._entities if entity.type == "person" and not entity.is_user]
+            self._parsed = ParsedQuery.of(
+                conn, query.scope, query.text, self._now, also=query.also, people=people, held_at=query.held_at
+            )
+            if vectors is not None and entries.has_missing_vectors(conn, embedder.fingerprint):
+                self._notes.append("some texts have no vector of this embedder yet and are found by words only")
+            self._request = CandidateRequest(
+                query.scope,
+                self._parsed.all_words,
+                vectors,
+                PoolSize(pool, pool),
+                self._parsed.names,
+                filter=found,
+                as_of=query.as_of,
+                follows_links=query.follows_links,
+                clause=clause,
+                with_closed=self._parsed.asks_of_the_past,
+            )
+            wanted = None if query.as_of is not None else index_query(conn, searchable, self._request)
+        self._past = None if query.as_of is None else retrieve(searchable, self._request)
+        self._index_hits = None if wanted is None else searchable.index.query(*wanted)
+        if searchable.reranker is not None:
+            self._judge(searchable.reranker)
 
+    def _filter(self, conn: Connection) -> HitFilter | None:
+        query, full_text = self._query, self._searchable.ledger.full_text
+        if not query.filters:
+            return None
+        faded = partial(faded_owners, conn, query.scope, query.forgetting, self._now)
+        zone = query.now.tzinfo or UTC
+        return hit_filter(conn, full_text, query.scope, query.filters, zone, as_of=query.as_of, faded=faded)
 
-def _request(searchable: Searchable, query: SearchQuery) -> _Request:
-    """Take a query apart and ask the index, with no connection open while a text is embedded or the index asked."""
-    embedder, now = searchable.embedder, query.as_of or query.now
-    notes: list[str] = []
-    vectors = clause = None
-    asked = TimeQuestion.of(query.text)  # its clause is embedded too; whom it is about is known only later
-    texts = [query.text, *query.also]
-    try:
-        vectors = embedder.embed_queries([*texts, *([asked.main, asked.clause] if asked.clause else [])])
-        vectors, clause = vectors[: len(texts)], vectors[len(texts) :] if asked.clause else None
-    except EmbedderError as error:
-        notes.append(f"searched by words only: {error}")
-    pool = max(POOL, 4 * query.limit)
-    with searchable.ledger.read() as conn:
-        found = _filter(conn, searchable.ledger, query, now)
-        entities = entities_in_text(conn, query.scope, query.text, as_of=query.as_of) if query.hops else ()
-        people = [entity.name for entity in entities if entity.type == "person" and not entity.is_user]
-        parsed = ParsedQuery.of(
-            conn, query.scope, query.text, now, also=query.also, people=people, held_at=query.held_at
-        )
-        if vectors is not None and entries.has_missing_vectors(conn, embedder.fingerprint):
-            notes.append("some texts have no vector of this embedder yet and are found by words only")
-        request = CandidateRequest(
-            query.scope,
-            parsed.all_words,
-            vectors,
-            PoolSize(pool, pool),
-            parsed.names,
-            filter=found,
-            as_of=query.as_of,
-            follows_links=query.follows_links,
-            clause=clause,
-            with_closed=parsed.asks_of_the_past,
-        )
-        wanted = None if query.as_of is not None else index_query(conn, searchable, request)
-    past = None if query.as_of is None else retrieve(searchable, request)
-    index_hits = None if wanted is None else searchable.index.query(*wanted)
-    taken_apart = _Request(parsed, entities, request, index_hits, past, tuple(notes))
-    return taken_apart if searchable.reranker is None else _judged(searchable, searchable.reranker, query, taken_apart)
+    def _judge(self, reranker: Reranker) -> None:
+        """Ask a reranker about the first candidates. If it fails, a note says so."""
+        with self._searchable.ledger.read() as conn:
+            ranking = self.rank(conn)
+            hits = _read(conn, ranking, ranking.ranked[:RERANKED], self._query)
+        if len(hits) < 2:  # noqa: PLR2004 - an order
+            return
+        passages = with_passages(hits, ranking.candidates.weights, self._query.max_tokens)
+        try:
+            scores = reranker.scores(self._query.text, [hit.text for hit in passages])
+        except RerankerError as error:
+            self._not_judged = (f"not reranked: {error}",)
+            return
+        seqs = {item.candidate.owner_id: item.candidate.seq for item in ranking.ranked[:RERANKED]}
+        self._judged = {seqs[hit.id]: score for hit, score in zip(hits, scores, strict=True)}
 
-
-def _judged(searchable: Searchable, reranker: Reranker, query: SearchQuery, request: _Request) -> _Request:
-    """Ask a reranker about the first candidates, with no connection open. If it fails, a note says so."""
-    with searchable.ledger.read() as conn:
-        ranking = _rank(conn, searchable, query, request)
-        hits = _read(conn, ranking, ranking.ranked[:RERANKED], query)
-    if len(hits) < 2:  # noqa: PLR2004 - an order
-        return request
-    passages = with_passages(hits, ranking.candidates.weights, query.max_tokens)
-    try:
-        scores = reranker.scores(query.text, [hit.text for hit in passages])
-    except RerankerError as error:
-        return replace(request, not_judged=(f"not reranked: {error}",))
-    seqs = {item.candidate.owner_id: item.candidate.seq for item in ranking.ranked[:RERANKED]}
-    return replace(request, judged={seqs[hit.id]: score for hit, score in zip(hits, scores, strict=True)})
+    def rank(self, conn: Connection) -> Ranking:
+        """Return all candidates, best first."""
+        query, parsed, embedder = self._query, self._parsed, self._searchable.embedder.fingerprint
+        candidates = self._past or candidates_in(conn, self._searchable, self._request, self._index_hits)
+        notes = [
+            *self._notes,
+            *(
+                f"searched by {'words' if isinstance(error, EmbedderError) else 'meaning'} only: {error}"
+                for error in candidates.errors
+            ),
+        ]
+        retention = None
+        if query.as_of is None and query.forgetting.mode != "off":
+            retention = retention_of(conn, candidates.entries, query.forgetting, self._now)
+        named = frozenset(entity.id for entity in self._entities)
+        weights, alike = features.weights_for(embedder), features.alike_for(embedder)
+        scoring = SearchScoring(parsed, self._now, weights, retention, named, alike)
+        ranked = features.rank(candidates, scoring.parts)
+        if retention is not None and query.forgetting.mode == "archive" and FADED not in fields_filtered(query.filters):
+            kept = [item for item in ranked if retention[item.row] >= query.forgetting.bound]
+            found = matches(parsed, candidates, ranked, embedder)
+            notes += left_out_note(ranked, kept, query.limit, found.of_rows >= found.least)
+            ranked = kept
+        ranked = reranked(ranked, self._judged)
+        found = matches(parsed, candidates, ranked, embedder)
+        # What has no vector is found by its words alone, and may be missing.
+        is_whole = narrows(query.filters) and self._request.vectors is not None and not notes
+        notes += self._not_judged
+        return Ranking(candidates, scoring, ranked, found, tuple(notes), self._entities, is_whole)
 
 
 def rank_query(searchable: Searchable, query: SearchQuery) -> Ranking:
     """Return all candidates of a query, best first. Blocking. Raises InputError and LedgerError."""
-    request = _request(searchable, query)
+    taken_apart = _Search(searchable, query)
     with searchable.ledger.read() as conn:
-        return _rank(conn, searchable, query, request)
-
-
-def _rank(conn: Connection, searchable: Searchable, query: SearchQuery, request: _Request) -> Ranking:
-    embedder, now = searchable.embedder, query.as_of or query.now
-    candidates = request.past or candidates_in(conn, searchable, request.candidates, request.index_hits)
-    notes = [
-        *request.notes,
-        *(
-            f"searched by {'words' if isinstance(error, EmbedderError) else 'meaning'} only: {error}"
-            for error in candidates.errors
-        ),
-    ]
-    retention = None
-    if query.as_of is None and query.forgetting.mode != "off":
-        retention = retention_of(conn, candidates.entries, query.forgetting, now)
-    named = frozenset(entity.id for entity in request.entities)
-    weights, alike = features.weights_for(embedder.fingerprint), features.alike_for(embedder.fingerprint)
-    scoring = SearchScoring(request.parsed, now, weights, retention, named, alike)
-    ranked = features.rank(candidates, scoring.parts)
-    if retention is not None and query.forgetting.mode == "archive" and FADED not in fields_filtered(query.filters):
-        kept = [item for item in ranked if retention[item.row] >= query.forgetting.bound]
-        found = matches(request.parsed, candidates, ranked, embedder.fingerprint)
-        notes += left_out_note(ranked, kept, query.limit, found.of_rows >= found.least)
-        ranked = kept
-    ranked = reranked(ranked, request.judged)
-    found = matches(request.parsed, candidates, ranked, embedder.fingerprint)
-    # What has no vector is found by its words alone, and may be missing.
-    is_whole = narrows(query.filters) and request.candidates.vectors is not None and not notes
-    notes += request.not_judged
-    return Ranking(candidates, scoring, ranked, found, tuple(notes), request.entities, is_whole)
-
-
-def _filter(conn: Connection, ledger: Ledger, query: SearchQuery, now: datetime) -> HitFilter | None:
-    if not query.filters:
-        return None
-    faded = partial(faded_owners, conn, query.scope, query.forgetting, now)
-    zone = query.now.tzinfo or UTC
-    return hit_filter(conn, ledger.full_text, query.scope, query.filters, zone, as_of=query.as_of, faded=faded)
+        return taken_apart.rank(conn)
 
 
 def _relations(
