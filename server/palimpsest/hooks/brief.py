@@ -115,13 +115,10 @@ FADES_WITHIN = timedelta(days=180)
 SOON = timedelta(days=30)
 
 
-def in_project_order(memories: Sequence[Memory]) -> tuple[list[Memory], list[Memory]]:
-    """Return the rules and commands of a project, and its other memories, each in the order they came."""
-    groups: tuple[list[Memory], list[Memory]] = [], []
-    for memory in memories:
-        is_worded = portrait_signs.RULES.count(memory.text) + portrait_signs.COMMANDS.count(memory.text) > 0
-        groups[0 if is_worded or "`" in memory.text or is_rule(memory, "") else 1].append(memory)
-    return groups
+def says_rule(memory: Memory) -> bool:
+    """Return whether a memory of a project is a rule or a command."""
+    is_worded = portrait_signs.RULES.count(memory.text) + portrait_signs.COMMANDS.count(memory.text) > 0
+    return is_worded or "`" in memory.text or is_rule(memory, "")
 
 
 def rank_by_worth(
@@ -223,7 +220,6 @@ def read_sources(ledger: Ledger, conn: Connection, scope: Scope, now: datetime, 
     for memory in first:
         del rest[memory.id]
     own = [memory for memory in of_project if memory.id in rest and not is_pinned(memory.metadata)]
-    rules, others = in_project_order(own)
     of_user = [memory for memory in rest.values() if not _is_set_apart(memory)]
     profile = _profile(conn, user_scope, contradicted)
     helpful = [] if profile else [memory for memory in of_user if ranks[memory.id] == Rank.HELP]
@@ -233,8 +229,8 @@ def read_sources(ledger: Ledger, conn: Connection, scope: Scope, now: datetime, 
         help=tuple(helpful),
         profile=profile,
         telling=tuple(of_user[len(helpful) :]),
-        rules=tuple(rules),
-        of_project=tuple(others),
+        rules=tuple(memory for memory in own if says_rule(memory)),
+        of_project=tuple(memory for memory in own if not says_rule(memory)),
         last_words=_last_exchange(message_queries.last_conversation(conn, scope)),
     ).in_zone(now.tzinfo)
 

@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -85,7 +85,7 @@ class _Storing:
     """Stores what was captured. `edits` has the number of the one edit of each scope. Its methods raise LedgerError."""
 
     engine: Engine
-    caller: str
+    provenance: Provenance
     edits: dict[Scope, int]
 
     async def store(self, found: Deduplicated) -> None:
@@ -96,7 +96,7 @@ class _Storing:
         for (scope, client, session), messages in conversations.items():
             conversation = Conversation(client, session, found.titles.get((client, session), ""))
             for chunk in batched(messages):
-                await self._write(scope, messages=tuple(chunk), conversation=conversation)
+                await self._write(Write(scope, self.provenance, tuple(chunk), conversation))
                 if self.engine.own_model is None:
                     await self._keep_statements(chunk)
 
@@ -107,7 +107,7 @@ class _Storing:
         for scope, undone in by_scope.items():
             for chunk in batched(undone):
                 back = [Decision(Event.ADD, memory_id=message_id, kind="message") for message_id in chunk]
-                await self._write(scope, decisions=tuple(back))
+                await self._write(Write(scope, self.provenance, decisions=tuple(back)))
         return sum(map(len, by_scope.values()))
 
     async def _keep_statements(self, messages: Sequence[Message]) -> None:
@@ -137,19 +137,11 @@ class _Storing:
             adds = [Decision(Event.ADD, fact) for digest, fact in facts.items() if digest not in known]
             if adds:
                 named = await engine.run(lambda scope=scope, adds=adds: with_named_facts(engine, scope, adds))
-                await self._write(scope, decisions=named)
+                await self._write(Write(scope, self.provenance, decisions=named))
 
-    async def _write(
-        self,
-        scope: Scope,
-        *,
-        messages: tuple[Message, ...] = (),
-        conversation: Conversation | None = None,
-        decisions: tuple[Decision, ...] = (),
-    ) -> None:
-        provenance, edit = Provenance(STAGE, caller=self.caller), self.edits.get(scope)
-        write = Write(scope, provenance, messages, conversation, decisions, edit=edit)
-        self.edits[scope] = (await apply_write(self.engine, write)).edit
+    async def _write(self, write: Write) -> None:
+        write = replace(write, edit=self.edits.get(write.scope))
+        self.edits[write.scope] = (await apply_write(self.engine, write)).edit
 
 
 # Take the spool in: what people and assistants said, each message once.
@@ -412,7 +404,7 @@ class Capture:
             return gathering.deduplicated()
 
         found = await engine.run(gather)
-        storing = _Storing(engine, HOOKS, {})
+        storing = _Storing(engine, Provenance(STAGE, caller=HOOKS), {})
         await storing.store(found)
         over: dict[tuple[str, str], bool] = {}
         for record in records:
@@ -442,7 +434,7 @@ class Capture:
                 result.examples.append(one_line(item.message.content))
         if request.is_dry_run:
             return
-        storing = _Storing(self._engine, request.caller, result.edits)
+        storing = _Storing(self._engine, Provenance(STAGE, caller=request.caller), result.edits)
         await storing.store(found)
         result.restored += await storing.restore_undone(found.deleted)
         over = dict.fromkeys(((item.client, item.session) for item in found.new), True)
