@@ -20,7 +20,7 @@ from palimpsest.core.settings import Settings
 from palimpsest.core.threads import Threads, in_background
 from palimpsest.core.validation import MAX_LIMIT, MAX_TOKENS, bounded, held_from
 from palimpsest.hooks.instructions import Launch
-from palimpsest.hooks.intake import Capture, follow_spool, write_hook_settings
+from palimpsest.hooks.intake import Capture, write_hook_settings
 from palimpsest.hooks.rendered import Briefs
 from palimpsest.index.keys import KeptKeys
 from palimpsest.index.sync import Projection
@@ -552,7 +552,7 @@ async def open_memory(
             if background:
                 background_work = BackgroundWork(engine, projection, tasks, settings, briefs.before(on_learned))
                 tasks.start_soon(background_work.run)
-                tasks.start_soon(follow_spool, engine, settings, background_work.after_write)
+                tasks.start_soon(Capture(engine, settings, background_work.after_write).run)
                 tasks.start_soon(briefs.run)
                 tasks.start_soon(fading.run)
                 tasks.start_soon(recall_log.run)

@@ -20,7 +20,7 @@ from palimpsest.core.protocols import Vector
 from palimpsest.index import keys
 from palimpsest.index.sync import IndexHits, Projection
 from palimpsest.memory import Memory
-from palimpsest.recall import search, similar
+from palimpsest.recall import features, similar
 from palimpsest.recall.features import rank
 from palimpsest.recall.retrieve import retrieve
 from tests.support.ledger_access import write_decisions
@@ -99,7 +99,7 @@ async def test_a_search_shows_one_state_of_the_ledger(tmp_path: Path, monkeypatc
                 deleted.append(rex)
             return rank(*arguments)
 
-        monkeypatch.setattr(search, "rank", rank_after_deletion)
+        monkeypatch.setattr(features, "rank", rank_after_deletion)
         hits = (await memory.search(ALICE, QUESTION)).hits
         assert deleted == [rex]
         assert (len(hits), rex in {hit.id for hit in hits}) == (4, True)

@@ -15,8 +15,7 @@ import pytest
 
 from palimpsest.core.errors import SettingsError
 from palimpsest.core.settings import load_settings
-from palimpsest.recall.rerank import RERANKED
-from palimpsest.recall.search import SearchResult
+from palimpsest.recall.search import RERANKED, SearchResult
 from tests.support.memory import ALICE, memory_in
 from tests.support.model_hub import QuietServer
 

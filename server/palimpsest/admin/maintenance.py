@@ -21,7 +21,7 @@ from palimpsest.core.models import Outcome, Scope
 from palimpsest.core.protocols import Progress
 from palimpsest.core.settings import Settings
 from palimpsest.core.threads import in_background
-from palimpsest.hooks.intake import empty_spool
+from palimpsest.hooks.intake import Capture
 from palimpsest.hooks.rendered import Briefs
 from palimpsest.index.backfill import embed_missing
 from palimpsest.index.graph_database import GraphProjection, graph_projection
@@ -65,7 +65,7 @@ class Care:
         What hooks captured and nobody took in yet is erased like the rest.
         """
         ledger, projection = self._engine.ledger, self._projection
-        await empty_spool(self._engine, self._settings, scope if owner_ids is None else None)
+        await Capture(self._engine, self._settings).empty_spool(scope if owner_ids is None else None)
 
         def work() -> PurgeResult:
             try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, tzinfo
 from typing import TypeVar
 
@@ -115,13 +115,10 @@ FADES_WITHIN = timedelta(days=180)
 SOON = timedelta(days=30)
 
 
-def in_project_order(memories: Sequence[Memory]) -> tuple[list[Memory], list[Memory]]:
-    """Return the rules and commands of a project, and its other memories, each in the order they came."""
-    groups: tuple[list[Memory], list[Memory]] = [], []
-    for memory in memories:
-        is_worded = portrait_signs.RULES.count(memory.text) + portrait_signs.COMMANDS.count(memory.text) > 0
-        groups[0 if is_worded or "`" in memory.text or is_rule(memory, "") else 1].append(memory)
-    return groups
+def says_rule(memory: Memory) -> bool:
+    """Return whether a memory of a project is a rule or a command."""
+    is_worded = portrait_signs.RULES.count(memory.text) + portrait_signs.COMMANDS.count(memory.text) > 0
+    return is_worded or "`" in memory.text or is_rule(memory, "")
 
 
 def rank_by_worth(
@@ -223,7 +220,6 @@ def read_sources(ledger: Ledger, conn: Connection, scope: Scope, now: datetime, 
     for memory in first:
         del rest[memory.id]
     own = [memory for memory in of_project if memory.id in rest and not is_pinned(memory.metadata)]
-    rules, others = in_project_order(own)
     of_user = [memory for memory in rest.values() if not _is_set_apart(memory)]
     profile = _profile(conn, user_scope, contradicted)
     helpful = [] if profile else [memory for memory in of_user if ranks[memory.id] == Rank.HELP]
@@ -233,8 +229,8 @@ def read_sources(ledger: Ledger, conn: Connection, scope: Scope, now: datetime, 
         help=tuple(helpful),
         profile=profile,
         telling=tuple(of_user[len(helpful) :]),
-        rules=tuple(rules),
-        of_project=tuple(others),
+        rules=tuple(memory for memory in own if says_rule(memory)),
+        of_project=tuple(memory for memory in own if not says_rule(memory)),
         last_words=_last_exchange(message_queries.last_conversation(conn, scope)),
     ).in_zone(now.tzinfo)
 
@@ -387,12 +383,19 @@ class ContextBlock:
 NOTHING = ContextBlock()
 
 
-@dataclass(slots=True)
 class _Writer:
-    """Writes lines while there is room, and keeps the ids of what it has written. `room` is in tokens."""
+    """Writes lines of a block while there is room, and keeps the ids of what it has written. `room` is in tokens."""
 
-    room: int
-    ids: list[str] = field(default_factory=list[str])
+    def __init__(self, introduction: str, max_tokens: int) -> None:
+        self._head = (BLOCK_BEGIN, introduction)
+        self.room = max_tokens - count_tokens("\n".join((*self._head, BLOCK_END, "")))
+        self.ids: list[str] = []
+
+    def block(self, lines: Sequence[str], others: Iterable[str] = ()) -> ContextBlock:
+        """Return the block of lines, which also names `others` by their ids; nothing without lines."""
+        if not lines:
+            return NOTHING
+        return ContextBlock("\n".join((*self._head, *lines, BLOCK_END)), (*self.ids, *others))
 
     def memories(self, memories: Sequence[Memory], room: int, *, is_lasting: bool = False) -> list[str]:
         """Return the lines of the memories that fit into a room."""
@@ -411,9 +414,9 @@ def session_brief(sources: Sources, project: str) -> ContextBlock:
     """Return the brief of a session in a project, or in none."""
     about, more = "About the user:", "More about the user:"
     of_project = f"About the project {shorten_to_tokens(plain(project), 30)}:"
-    frame = count_tokens("\n".join((BLOCK_BEGIN, BRIEF_INTRODUCTION, BLOCK_END, "")))
     ending = _last_session(sources.last_words)
-    writer = _Writer(MAX_BRIEF_TOKENS - frame - sum(map(line_tokens, (*ending, about, of_project, more))))
+    headings = sum(map(line_tokens, (*ending, about, of_project, more)))
+    writer = _Writer(BRIEF_INTRODUCTION, MAX_BRIEF_TOKENS - headings)
     first = writer.memories(sources.first, min(FIRST_TOKENS, writer.room), is_lasting=True)
     pinned = [dated(memory, plain(memory.text)) for memory in sources.pinned]
     shown = writer.write(sources.pinned, pinned, min(PINNED_TOKENS, writer.room - LEAST_REST))
@@ -437,10 +440,7 @@ def session_brief(sources: Sources, project: str) -> ContextBlock:
         *_section(more if about_user else about, telling if has_project else ()),
         *ending,
     ]
-    if not lines:
-        return NOTHING
-    ids = (*writer.ids, *(message.id for message in sources.last_words))
-    return ContextBlock("\n".join((BLOCK_BEGIN, BRIEF_INTRODUCTION, *lines, BLOCK_END)), ids)
+    return writer.block(lines, (message.id for message in sources.last_words))
 
 
 def _section(heading: str, lines: Sequence[str]) -> list[str]:
@@ -575,14 +575,11 @@ def _plain_words(text: str) -> str:
 
 def _answer_of(hits: Sequence[Hit]) -> ContextBlock:
     """Return hits as an answer, the best first, as many as fit."""
-    writer = _Writer(MAX_RECALL_TOKENS - count_tokens("\n".join((BLOCK_BEGIN, RECALL_INTRODUCTION, BLOCK_END, ""))))
+    writer = _Writer(RECALL_INTRODUCTION, MAX_RECALL_TOKENS)
     shown = within_budget(hits, writer.room)
     lines: list[str] = []
     for hit in shown:
         speaker = f" {plain(hit.name) or hit.role} said:" if hit.kind == "message" else ""
         date = date_and_sense(hit, hit.text) if hit.kind == "memory" else hit.date
         lines.append(f"- [{hit.id[:ID_CHARS]}] {date}{speaker} {plain(hit.text)}")
-    lines = writer.write(shown, lines, writer.room)  # a speaker's name may be long
-    if not lines:
-        return NOTHING
-    return ContextBlock("\n".join((BLOCK_BEGIN, RECALL_INTRODUCTION, *lines, BLOCK_END)), tuple(writer.ids))
+    return writer.block(writer.write(shown, lines, writer.room))  # a speaker's name may be long

@@ -8,10 +8,9 @@ import os
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, cast
@@ -26,9 +25,10 @@ from palimpsest.core.validation import trimmed, well_formed
 from palimpsest.hooks import spool
 from palimpsest.hooks.events import is_within
 from palimpsest.hooks.spool import VERSION, hashed, kept_part, make_private_folder, without_private
-from palimpsest.hooks.transcripts import FORMATS, Counts, Offsets, Reading, ReadPosition, read_transcript
+from palimpsest.hooks.transcripts import FORMATS, Counts, Offsets, Reading, read_transcript
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.sanitize import Cleaner, sanitize_messages, without_recalled_blocks
+from palimpsest.store import messages as message_queries
 from palimpsest.store.messages import SAME_TIME, StoredMessage
 from palimpsest.store.rows import content_hash
 from palimpsest.text.redaction import redact
@@ -257,79 +257,58 @@ class Captured:
     is_line: bool = False
     origin: str = ""
 
+    @property
+    def digest(self) -> str:
+        """Return the hash of the text."""
+        return content_hash(self.message.content)
+
+    def count(self) -> int:
+        """Count a line, and return how many equal ones came before it."""
+        in_lines, records = self.counts.get(self._key, (0, ()))
+        self.counts[self._key] = (in_lines + 1, records)
+        return in_lines
+
+    def is_new(self, equal: Sequence[StoredMessage], same: StoredMessage | None) -> bool:
+        """Return whether it is new by the counts, and count it. `equal` are kept with its text, `same` with its id."""
+        return self._is_new_line(equal) if self.is_line else self._is_new_payload(same)
+
+    def _is_new_line(self, equal: Sequence[StoredMessage]) -> bool:
+        before = self.count()
+        own = (session_prefix(self.client, self.session), session_prefix(self.client, self.origin or self.session))
+        kept = sum(other.external_id.startswith(own) for other in equal)
+        # A copy of an equal message of another session has its id, or at least its time.
+        line_id, said_at = self.message.external_id.rpartition(":")[2], self.message.said_at
+        return kept <= before and not any(
+            other.external_id.rpartition(":")[2] == line_id or abs(other.said_at - said_at) <= SAME_TIME
+            for other in equal
+            if other.external_id.startswith(f"{self.client}:") and not other.external_id.startswith(own)
+        )
+
+    def _is_new_payload(self, same: StoredMessage | None) -> bool:
+        """Note also that it came: a line may have brought it before."""
+        in_lines, records = self.counts.get(self._key, (0, ()))
+        name = hashed(self.message.external_id)[:NAME_CHARS]
+        if name in records:
+            return False
+        self.counts[self._key] = (in_lines, (*records, name))
+        return same is None and in_lines <= len(records)
+
+    @property
+    def _key(self) -> str:
+        return hashed(self.session, self.message.role, self.digest)[:KEY_CHARS]
+
 
 @dataclass(slots=True)
 class Deduplicated:
-    """What is to be stored, in the order in which it was captured, and what is stored but deleted."""
+    """What is to be stored, in the order in which it was captured, and what is stored but deleted.
 
-    new: list[Captured]
-    deleted: list[StoredMessage]
-    known: int = 0
-
-
-def deduplicate(
-    captured: Sequence[Captured], stored: Iterable[StoredMessage], purged: AbstractSet[str]
-) -> Deduplicated:
-    """Return what is new.
-
-    `stored` are the captured messages of the user with these texts, and `purged` the ids of those that were
-    erased: a transcript that is read again does not bring them back.
+    `titles` are those of sessions, by client and session.
     """
-    by_text: defaultdict[tuple[str, str], list[StoredMessage]] = defaultdict(list)
-    for item in stored:
-        by_text[item.role, item.content_hash].append(item)
-    result = Deduplicated([], [])
-    for item in captured:
-        message = item.message
-        digest = content_hash(message.content)
-        equal = by_text[message.role, digest]
-        same = next((other for other in equal if other.external_id == message.external_id), None)
-        is_counted_as_new = _is_new_line(item, digest, equal) if item.is_line else _is_new_payload(item, digest, same)
-        if is_counted_as_new and same is None and message.id not in purged:
-            result.new.append(item)
-            equal.append(StoredMessage(message.id, message.external_id, message.role, digest, message.said_at))
-            continue
-        result.known += 1
-        if same is not None and same.deleted_at is not None:
-            result.deleted.append(same)
-    return result
 
-
-def _count_line(item: Captured, digest: str) -> int:
-    """Count a line, and return how many equal ones came before it."""
-    key = _count_key(item.session, item.message.role, digest)
-    in_lines, records = item.counts.get(key, (0, ()))
-    item.counts[key] = (in_lines + 1, records)
-    return in_lines
-
-
-def _is_new_line(item: Captured, digest: str, equal: Sequence[StoredMessage]) -> bool:
-    """Return whether a line of a transcript is new, and count it."""
-    before = _count_line(item, digest)
-    own = (session_prefix(item.client, item.session), session_prefix(item.client, item.origin or item.session))
-    kept = sum(other.external_id.startswith(own) for other in equal)
-    # A copy of an equal message of another session has its id, or at least its time.
-    line_id, said_at = item.message.external_id.rpartition(":")[2], item.message.said_at
-    return kept <= before and not any(
-        other.external_id.rpartition(":")[2] == line_id or abs(other.said_at - said_at) <= SAME_TIME
-        for other in equal
-        if other.external_id.startswith(f"{item.client}:") and not other.external_id.startswith(own)
-    )
-
-
-def _is_new_payload(item: Captured, digest: str, same: StoredMessage | None) -> bool:
-    """Return whether what a client gave to its hook is new, and note it: a line may have brought it before."""
-    key = _count_key(item.session, item.message.role, digest)
-    in_lines, records = item.counts.get(key, (0, ()))
-    name = hashed(item.message.external_id)[:NAME_CHARS]
-    if name in records:
-        return False
-    item.counts[key] = (in_lines, (*records, name))
-    return same is None and in_lines <= len(records)
-
-
-def _count_key(session: str, role: str, digest: str) -> str:
-    return hashed(session, role, digest)[:KEY_CHARS]
+    new: list[Captured] = field(default_factory=list[Captured])
+    deleted: list[StoredMessage] = field(default_factory=list[StoredMessage])
+    known: int = 0
+    titles: Mapping[tuple[str, str], str] = field(default_factory=dict[tuple[str, str], str])
 
 
 # Gather what records and transcripts say, cleaned and without secrets, as messages that may be new. Blocking.
@@ -340,118 +319,132 @@ READ_AT = ("reply", "compact", "end")
 """The events after which the transcript of a session is read."""
 
 
-@dataclass(frozen=True, slots=True)
-class Gathered:
-    """What was captured, in the order in which it is deduplicated, and the titles of sessions by client and id."""
+class Gathering:
+    """Gathers what was captured, and notes in `offsets` how far transcripts were read. Methods raise LedgerError."""
 
-    captured: list[Captured]
-    titles: dict[tuple[str, str], str]
+    def __init__(self, engine: Engine, settings: Settings, offsets: Offsets) -> None:
+        self._engine, self._settings, self._offsets = engine, settings, offsets
+        self._captured: list[Captured] = []
+        self._titles: dict[tuple[str, str], str] = {}
 
+    def add_records(self, records: Sequence[Record]) -> None:
+        """Add what records say, and then what is new in their transcripts."""
+        counts = {
+            record.transcript: self._offsets.counts(Path(record.transcript))
+            for record in records
+            if record.client in FORMATS and Path(record.transcript).is_absolute()
+        }
+        to_read = {record.transcript: record for record in records if record.event in READ_AT}
+        for record in records:
+            if record.role and record.text:
+                scope, known = scope_of(self._engine, self._settings, record.cwd), counts.get(record.transcript)
+                message = _message(scope, record.message_id, record.role, record.text, record.at)
+                of_payload = Captured(message, record.client, record.session, Counts() if known is None else known)
+                self._captured.append(of_payload)
+        for name, known in counts.items():
+            path, record = Path(name), to_read.get(name)
+            position = self._offsets.position(path)
+            if record is None:
+                if known is not None:
+                    self._offsets.move(path, position, known)
+                continue
+            try:
+                if not path.is_file():  # a pipe would be waited for
+                    continue
+                reading = read_transcript(record.client, path, position, with_before=known is None)
+            except (OSError, ValueError) as error:  # it is met again later; ValueError: no file has such a path
+                logger.info("the transcript %s cannot be read: %s", path, error)
+                continue
+            self.add_lines(reading, path, record.session, record.cwd, record.at, known)
+            self._offsets.count_unknown(record.client, reading.info.unknown)
 
-def gather(engine: Engine, settings: Settings, records: Sequence[Record], offsets: Offsets) -> Gathered:
-    """Return what records say, and then what is new in their transcripts, which is noted as read.
+    def add_lines(
+        self,
+        reading: Reading,
+        path: Path,
+        session: str,
+        cwd: str,
+        at: datetime,
+        counts: Counts | None,
+        *,
+        since: datetime = OLDEST,
+    ) -> None:
+        """Add the new messages of a transcript that were said since a time, and count those before them.
 
-    Raises LedgerError.
-    """
-    counts = {
-        record.transcript: offsets.counts(Path(record.transcript))
-        for record in records
-        if record.client in FORMATS and Path(record.transcript).is_absolute()
-    }
-    to_read = {record.transcript: record for record in records if record.event in READ_AT}
-    captured: list[Captured] = []
-    titles: dict[tuple[str, str], str] = {}
-    for record in records:
-        if record.role and record.text:
-            scope, known = scope_of(engine, settings, record.cwd), counts.get(record.transcript)
-            message = _message(scope, record.message_id, record.role, record.text, record.at)
-            captured.append(Captured(message, record.client, record.session, Counts() if known is None else known))
-    for name, known in counts.items():
-        path, record = Path(name), to_read.get(name)
-        reading = None if record is None else _reading(record, path, offsets.position(path), with_before=known is None)
-        if record is not None and reading is not None:
-            scope, read_so_far = scope_of(engine, settings, record.cwd), Counts() if known is None else known
-            if reading.is_anew:
-                read_so_far.forget_lines()
-            captured += new_lines(engine, reading, record.session, scope, record.at, read_so_far)
-            titles |= title_of(engine, reading, record.session)
-            offsets.move(path, reading.position, read_so_far)
-            offsets.count_unknown(record.client, reading.info.unknown)
-        elif record is None and known is not None:
-            offsets.move(path, offsets.position(path), known)
-    return Gathered(cleaned(engine, captured), titles)
+        `at` is the time of those that have none. Without `counts` they begin with this reading.
+        """
+        counts, info = Counts() if counts is None else counts, reading.info
+        if reading.is_anew:
+            counts.forget_lines()
+        self._offsets.move(path, reading.position, counts)
+        if info.title:
+            self._titles[reading.client, session] = Cleaner(self._engine).text(info.title)
+        if info.is_subagent:
+            return
+        scope = scope_of(self._engine, self._settings, cwd)
+        before: list[Captured] = []
+        for line, is_new in [*((line, False) for line in reading.before), *((line, True) for line in reading.new)]:
+            said_at = line.at or at
+            message = _message(scope, redact(line.message_id).text, line.role, line.text, said_at)
+            own_session = redact(line.session or session).text
+            item = Captured(message, reading.client, own_session, counts, is_line=True, origin=info.origin)
+            (self._captured if is_new and said_at >= since else before).append(item)
+        for item in self._cleaned(before):
+            item.count()
 
+    def deduplicated(self) -> Deduplicated:
+        """Return what of all that is neither stored nor was purged: what is read again does not bring that back.
 
-def _reading(record: Record, path: Path, position: ReadPosition, *, with_before: bool) -> Reading | None:
-    """Return what is new in the transcript of a record's session. One that cannot be read is met again later."""
-    try:
-        if path.is_file():  # a pipe would be waited for
-            return read_transcript(record.client, path, position, with_before=with_before)
-    except (OSError, ValueError) as error:  # ValueError: no file has such a path
-        logger.info("the transcript %s cannot be read: %s", path, error)
-    return None
+        A purged message is known by its id and, if it is a line of a transcript, by what it says at its time.
+        """
+        found, user_id = self._cleaned(self._captured), self._settings.user_id
+        names: dict[str, set[str]] = {}
+        for item in found:
+            message = item.message
+            names[message.id] = {message.id}
+            if item.is_line:
+                known_by = (message.external_id, message.role, item.digest, message.said_at)
+                names[message.id].update(message_queries.said_then(message.scope.user_id, *known_by))
+        by_text: defaultdict[tuple[str, str], list[StoredMessage]] = defaultdict(list)
+        with self._engine.ledger.read() as conn:
+            for other in message_queries.with_texts(conn, user_id, list(dict.fromkeys(item.digest for item in found))):
+                by_text[other.role, other.content_hash].append(other)
+            purged = message_queries.purged(conn, list(set[str]().union(*names.values())))
+        result = Deduplicated(titles=self._titles)
+        for item in found:
+            message = item.message
+            equal = by_text[message.role, item.digest]
+            same = next((other for other in equal if other.external_id == message.external_id), None)
+            if item.is_new(equal, same) and same is None and purged.isdisjoint(names[message.id]):
+                result.new.append(item)
+                said_at = message.said_at
+                equal.append(StoredMessage(message.id, message.external_id, message.role, item.digest, said_at))
+                continue
+            result.known += 1
+            if same is not None and same.deleted_at is not None:
+                result.deleted.append(same)
+        return result
 
-
-def title_of(engine: Engine, reading: Reading, session: str) -> dict[tuple[str, str], str]:
-    """Return the title of a session by client and id, without secrets; nothing if it has none."""
-    title = reading.info.title
-    return {(reading.client, session): Cleaner(engine).text(title)} if title else {}
-
-
-def new_lines(
-    engine: Engine,
-    reading: Reading,
-    session: str,
-    scope: Scope,
-    at: datetime,
-    counts: Counts,
-    since: datetime = OLDEST,
-) -> list[Captured]:
-    """Return the new messages of a transcript that were said since a time, and count those before them.
-
-    `at` is the time of those that have none. Raises LedgerError.
-    """
-    if reading.info.is_subagent:
-        return []
-    before: list[Captured] = []
-    new: list[Captured] = []
-    for line, is_new in [*((line, False) for line in reading.before), *((line, True) for line in reading.new)]:
-        said_at = line.at or at
-        message = _message(scope, redact(line.message_id).text, line.role, line.text, said_at)
-        own_session, origin = redact(line.session or session).text, reading.info.origin
-        item = Captured(message, reading.client, own_session, counts, is_line=True, origin=origin)
-        (new if is_new and said_at >= since else before).append(item)
-    for item in cleaned(engine, before):
-        _count_line(item, content_hash(item.message.content))
-    return new
+    def _cleaned(self, captured: Sequence[Captured]) -> list[Captured]:
+        """Return what was said, without secrets and without what came from this memory."""
+        now = self._engine.clock()
+        by_scope: dict[Scope, list[Message]] = {}
+        for number, item in enumerate(captured):
+            message = item.message
+            if text := clean_text(message.role, message.content):
+                numbered = replace(message, id=str(number), content=text, created_at=now, external_id="")
+                by_scope.setdefault(message.scope, []).append(numbered)
+        found: dict[int, Captured] = {}
+        for scope, messages in by_scope.items():
+            for message in sanitize_messages(self._engine, scope, messages, ()).messages:
+                item, text = captured[int(message.id)], message.content
+                name = external_id(item.client, item.session, item.message.external_id, message.role, text)
+                # Always the same id, so that what was purged is recognized.
+                own_id = uuid.uuid5(NAMESPACE, "\0".join((scope.user_id, name, message.role, content_hash(text))))
+                own = replace(message, id=str(own_id), external_id=name)
+                found[int(message.id)] = replace(item, message=own)
+        return [item for _, item in sorted(found.items(), key=lambda numbered: numbered[0])]
 
 
 def _message(scope: Scope, external_id: str, role: str, text: str, at: datetime) -> Message:
     return Message("", scope, role, text, at, at, external_id=external_id)
-
-
-def cleaned(engine: Engine, captured: Sequence[Captured]) -> list[Captured]:
-    """Return what was said, without secrets and without what came from this memory. Raises LedgerError."""
-    now = engine.clock()
-    by_scope: dict[Scope, list[Message]] = {}
-    for number, item in enumerate(captured):
-        message = item.message
-        if text := clean_text(message.role, message.content):
-            numbered = replace(message, id=str(number), content=text, created_at=now, external_id="")
-            by_scope.setdefault(message.scope, []).append(numbered)
-    texts = {
-        int(message.id): message.content
-        for scope, messages in by_scope.items()
-        for message in sanitize_messages(engine, scope, messages, ()).messages
-    }
-    found: list[Captured] = []
-    for number, text in sorted(texts.items()):
-        item = captured[number]
-        message = item.message
-        name = external_id(item.client, item.session, message.external_id, message.role, text)
-        # Always the same id, so that what was purged is recognized.
-        parts = (message.scope.user_id, name, message.role, content_hash(text))
-        own_id = str(uuid.uuid5(NAMESPACE, "\0".join(parts)))
-        message = replace(message, id=own_id, content=text, created_at=now, external_id=name)
-        found.append(replace(item, message=message))
-    return found

@@ -11,16 +11,6 @@ from binascii import crc32
 from itertools import pairwise
 
 from palimpsest.hooks import spool
-from palimpsest.hooks.spool import (
-    append_line,
-    is_block,
-    is_object,
-    is_private_folder,
-    make_private_folder,
-    parsed_object,
-    read_object,
-    texts_in,
-)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # a hook loads it only for a question
@@ -69,8 +59,6 @@ PROMPT_EVENTS = {"gemini": "BeforeAgent"}
 class Event:
     """An event in our words. `kind` is prompt, reply, compact, end or start; `text` is as the client gave it."""
 
-    __slots__ = ("client", "cwd", "detail", "kind", "session", "text", "transcript", "turn")
-
     def __init__(self, client: str, kind: str, payload: dict[str, object]) -> None:
         name = _event_name(payload)
         _, text_field, detail_field = EVENTS[name]
@@ -81,7 +69,7 @@ class Event:
         self.text = first_text(payload, text_field)
         self.detail = first_text(payload, detail_field)
         self.transcript = first_text(payload, "transcript_path", "transcriptPath")
-        roots = texts_in(payload.get("workspace_roots"))  # Cursor's, whose payloads often have an empty `cwd`
+        roots = spool.texts_in(payload.get("workspace_roots"))  # Cursor's, whose payloads often have an empty `cwd`
         self.cwd = first_text(payload, "cwd") or (roots[0] if roots else "")
 
     @property
@@ -160,8 +148,6 @@ SHOWN_SECONDS = 30 * 24 * 3600
 class Injection:
     """A text for the model, and the ids of the memories that it names."""
 
-    __slots__ = ("ids", "text")
-
     def __init__(self, text: str, ids: list[str]) -> None:
         self.text = text
         self.ids = ids
@@ -170,22 +156,22 @@ class Injection:
 def find_brief(data_dir: str, user: str, folder: str) -> Injection | None:
     """Return the brief for a session of a user in a folder; None if there is none or its file is damaged."""
     try:
-        users = read_object(spool.folders_file(data_dir)).get("users")
-        folders = users.get(user) if is_object(users) else None
-        key = _nearest(folders, folder) if is_object(folders) else None
+        users = spool.read_object(spool.folders_file(data_dir)).get("users")
+        folders = users.get(user) if spool.is_object(users) else None
+        key = _nearest(folders, folder) if spool.is_object(folders) else None
         if not isinstance(key, str) or not key.isalnum():
             return None
-        brief = read_object(spool.brief_file(data_dir, key))
+        brief = spool.read_object(spool.brief_file(data_dir, key))
     except (OSError, ValueError):
         return None
     text = brief.get("text")
-    return Injection(text, texts_in(brief.get("ids"))) if isinstance(text, str) and text else None
+    return Injection(text, spool.texts_in(brief.get("ids"))) if isinstance(text, str) and text else None
 
 
 def find_servers(data_dir: str) -> list[str]:
     """Return the files by which running servers are reached, the newest first, from a folder that is ours alone."""
     folder = spool.sockets_dir(data_dir)
-    if not is_private_folder(folder):
+    if not spool.is_private_folder(folder):
         return []
     with os.scandir(folder) as entries:
         files = [entry for entry in entries if entry.name.endswith(spool.SOCKET_SUFFIX)]
@@ -205,9 +191,9 @@ def shown_ids(data_dir: str, client: str, session: str) -> list[str]:
 def note_shown(data_dir: str, client: str, session: str, ids: list[str]) -> None:
     """Write down that a session was shown some memories. Raises OSError."""
     if ids:
-        make_private_folder(spool.hooks_dir(data_dir))
-        make_private_folder(spool.shown_dir(data_dir))
-        append_line(spool.shown_file(data_dir, client, session), "\n".join(ids))
+        spool.make_private_folder(spool.hooks_dir(data_dir))
+        spool.make_private_folder(spool.shown_dir(data_dir))
+        spool.append_line(spool.shown_file(data_dir, client, session), "\n".join(ids))
 
 
 def forget_shown(data_dir: str, event: Event) -> None:
@@ -263,8 +249,6 @@ PROGRAM_ENTRYPOINT = "sdk-"
 class Options:
     """The arguments and the environment of the hook. `client` and `user` are "" if nothing says them."""
 
-    __slots__ = ("client", "data_dir", "mode", "project_folders", "started_by_program", "user")
-
     def __init__(self, arguments: list[str], environment: dict[str, str]) -> None:
         given = dict(pairwise(arguments))
         self.client = given.get("--client", "")
@@ -282,7 +266,7 @@ def mode_in(options: Options, folder: str) -> str:
     A mode that is not known, or a settings file that cannot be read, means off: it may have been an opt-out.
     """
     try:
-        settings = read_object(spool.settings_file(options.data_dir))
+        settings = spool.read_object(spool.settings_file(options.data_dir))
     except FileNotFoundError:
         settings = {}
     except (OSError, ValueError):
@@ -291,7 +275,7 @@ def mode_in(options: Options, folder: str) -> str:
     if not isinstance(mode, str) or mode not in MODES:
         return "off"
     places = [place for place in (folder, *options.project_folders) if place]
-    excluded = [os.path.expanduser(name) for name in texts_in(settings.get("excluded_folders"))]
+    excluded = [os.path.expanduser(name) for name in spool.texts_in(settings.get("excluded_folders"))]
     return "off" if any(is_within(place, name) for place in places for name in excluded) else mode
 
 
@@ -330,7 +314,7 @@ def ask(servers: list[str], request: dict[str, object], deadline: float) -> Inje
             line = json.dumps({"v": VERSION, "token": token, **request})
             connection.settimeout(_left(deadline))
             connection.sendall(f"{line}\n".encode())
-            reply = parsed_object(received.readline(MAX_ANSWER_BYTES))
+            reply = spool.parsed_object(received.readline(MAX_ANSWER_BYTES))
         if reply.get("is_ready") is not False:
             return _injection_of(reply)
     return None
@@ -341,7 +325,7 @@ def _connect(path: str, deadline: float) -> tuple[socket.socket, str]:
     import socket  # noqa: PLC0415 - loaded only for a question
 
     if sys.platform == "win32":
-        place = read_object(path)
+        place = spool.read_object(path)
         port, token = place.get("port"), place.get("token")
         if not isinstance(port, int) or not isinstance(token, str):
             raise ValueError("no port and token")
@@ -364,8 +348,8 @@ def _left(deadline: float) -> float:
 
 
 def _injection_of(reply: dict[str, object]) -> Injection | None:
-    text, ids = reply.get("text"), texts_in(reply.get("ids"))
-    if not isinstance(text, str) or not is_block(text):
+    text, ids = reply.get("text"), spool.texts_in(reply.get("ids"))
+    if not isinstance(text, str) or not spool.is_block(text):
         return None
     return Injection(
         text, [name for name in ids if name.isascii() and name.isprintable() and len(name) <= MAX_ID_CHARS]
@@ -391,7 +375,7 @@ def handle_event(stdin: bytes | None) -> tuple[Options, Event] | None:
     if stdin is None:
         return _refused(options, "large")
     try:
-        payload = parsed_object(stdin)
+        payload = spool.parsed_object(stdin)
     except (ValueError, RecursionError):
         return _refused(options, "unreadable")
     client = host_of(payload, options.client)
@@ -412,12 +396,9 @@ def build_reply(options: Options, event: Event, deadline: float) -> bytes:
 
     Raises OSError and ValueError if a server cannot be asked, or does not answer as it should.
     """
+    found = _recalled(options, event, deadline) if event.kind == "prompt" else None
     if event.kind == "start" and event.detail not in CONTEXT_KEPT:
         found = find_brief(options.data_dir, options.user, event.cwd)
-    elif event.kind == "prompt":
-        found = _recalled(options, event, deadline)
-    else:
-        found = None
     if found is None:
         return b""
     note_shown(options.data_dir, event.client, event.session, found.ids)

@@ -24,21 +24,9 @@ from palimpsest.core.settings import Settings
 from palimpsest.core.threads import in_background
 from palimpsest.core.validation import one_line
 from palimpsest.hooks import captured, spool
-from palimpsest.hooks.captured import (
-    OLDEST,
-    Captured,
-    Deduplicated,
-    Gathered,
-    cleaned,
-    deduplicate,
-    gather,
-    is_excluded,
-    new_lines,
-    scope_of,
-    title_of,
-)
+from palimpsest.hooks.captured import OLDEST, Deduplicated, Gathering
 from palimpsest.hooks.spool import make_private_folder
-from palimpsest.hooks.transcripts import FORMATS, Counts, Offsets, ReadPosition, read_transcript
+from palimpsest.hooks.transcripts import FORMATS, Offsets, ReadPosition, read_transcript
 from palimpsest.learn.commit import apply_write
 from palimpsest.learn.engine import Engine
 from palimpsest.learn.entity_resolution import with_named_facts
@@ -49,7 +37,7 @@ from palimpsest.store.apply import Write
 from palimpsest.store.jobs import HOOKS
 from palimpsest.store.ledger import Ledger
 from palimpsest.store.messages import StoredMessage
-from palimpsest.store.rows import batched, content_hash, memory_hash
+from palimpsest.store.rows import batched, memory_hash
 from palimpsest.store.writes import Conversation
 from palimpsest.text.display import counted
 from palimpsest.text.intents import StandingKind, standing_statements
@@ -92,67 +80,68 @@ _TAGS: Mapping[StandingKind, tuple[str, ...]] = {
 }
 
 
-async def store(
-    engine: Engine, new: Sequence[Captured], titles: Mapping[tuple[str, str], str], caller: str, edits: dict[Scope, int]
-) -> None:
-    """Store messages in the order in which they were said, a few hundred in a transaction. Raises LedgerError.
+@dataclass(frozen=True, slots=True)
+class _Storing:
+    """Stores what was captured. `edits` has the number of the one edit of each scope. Its methods raise LedgerError."""
 
-    `titles` are those of sessions, by client and session. `edits` has the number of the edit of each scope that has
-    one, and gets those of the others.
-    """
-    conversations: dict[tuple[Scope, str, str], list[Message]] = {}
-    for item in sorted(new, key=lambda item: item.message.said_at):
-        conversations.setdefault((item.message.scope, item.client, item.session), []).append(item.message)
-    for (scope, client, session), messages in conversations.items():
-        conversation = Conversation(client, session, titles.get((client, session), ""))
-        for chunk in batched(messages):
-            provenance = Provenance(STAGE, caller=caller)
-            write = Write(scope, provenance, tuple(chunk), conversation, edit=edits.get(scope))
-            edits[scope] = (await apply_write(engine, write)).edit
-            if engine.own_model is None:
-                await _keep_statements(engine, chunk, caller, edits)
+    engine: Engine
+    provenance: Provenance
+    edits: dict[Scope, int]
 
+    async def store(self, found: Deduplicated) -> None:
+        """Store messages in the order in which they were said, a few hundred in a transaction."""
+        conversations: dict[tuple[Scope, str, str], list[Message]] = {}
+        for item in sorted(found.new, key=lambda item: item.message.said_at):
+            conversations.setdefault((item.message.scope, item.client, item.session), []).append(item.message)
+        for (scope, client, session), messages in conversations.items():
+            conversation = Conversation(client, session, found.titles.get((client, session), ""))
+            for chunk in batched(messages):
+                await self._write(Write(scope, self.provenance, tuple(chunk), conversation))
+                if self.engine.own_model is None:
+                    await self._keep_statements(chunk)
 
-async def _keep_statements(engine: Engine, messages: Sequence[Message], caller: str, edits: dict[Scope, int]) -> None:
-    """Keep what users state that holds beyond the conversation, marked as captured: no model will learn it.
+    async def restore_undone(self, deleted: Sequence[StoredMessage]) -> int:
+        """Bring back the messages that an undo took away; return how many. What somebody deleted stays deleted."""
+        ids = [message.id for message in deleted]
+        by_scope = await self.engine.read(lambda conn: message_queries.undone(conn, ids)) if ids else {}
+        for scope, undone in by_scope.items():
+            for chunk in batched(undone):
+                back = [Decision(Event.ADD, memory_id=message_id, kind="message") for message_id in chunk]
+                await self._write(Write(scope, self.provenance, decisions=tuple(back)))
+        return sum(map(len, by_scope.values()))
 
-    What is about the user holds in all projects. What the user was ever known to have said in these words is not kept
-    again, also if it was dropped since.
-    """
-    stated: dict[Scope, dict[str, Fact]] = {}
-    for message in messages:
-        for statement in standing_statements(message.content) if message.role == "user" else ():
-            scope = message.scope.general if statement.kind == "person" else message.scope
-            fact = Fact(
-                statement.text,
-                (message.id,),
-                tags=_TAGS[statement.kind],
-                role=message.role,
-                metadata={ORIGIN: CAPTURED},
-                said_at=message.said_at,
-            )
-            if not says_only_secrets(fact.text):
-                stated.setdefault(scope, {}).setdefault(memory_hash(fact.text), fact)
-    for scope, facts in stated.items():
-        user, hashes = scope.user_id, list(facts)
-        known = await engine.read(lambda conn, user=user, hashes=hashes: memories.hashes_known(conn, user, hashes))
-        adds = [Decision(Event.ADD, fact) for digest, fact in facts.items() if digest not in known]
-        if adds:
-            named = await engine.read(lambda conn, scope=scope, adds=adds: with_named_facts(conn, scope, adds))
-            write = Write(scope, Provenance(STAGE, caller=caller), decisions=named, edit=edits.get(scope))
-            edits[scope] = (await apply_write(engine, write)).edit
+    async def _keep_statements(self, messages: Sequence[Message]) -> None:
+        """Keep what users state that holds beyond the conversation, marked as captured: no model will learn it.
 
+        What is about the user holds in all projects. What the user was ever known to have said in these words is not
+        kept again, also if it was dropped since.
+        """
+        stated: dict[Scope, dict[str, Fact]] = {}
+        for message in messages:
+            for statement in standing_statements(message.content) if message.role == "user" else ():
+                scope = message.scope.general if statement.kind == "person" else message.scope
+                fact = Fact(
+                    statement.text,
+                    (message.id,),
+                    tags=_TAGS[statement.kind],
+                    role=message.role,
+                    metadata={ORIGIN: CAPTURED},
+                    said_at=message.said_at,
+                )
+                if not says_only_secrets(fact.text):
+                    stated.setdefault(scope, {}).setdefault(memory_hash(fact.text), fact)
+        engine = self.engine
+        for scope, facts in stated.items():
+            user, hashes = scope.user_id, list(facts)
+            known = await engine.read(lambda conn, user=user, hashes=hashes: memories.hashes_known(conn, user, hashes))
+            adds = [Decision(Event.ADD, fact) for digest, fact in facts.items() if digest not in known]
+            if adds:
+                named = await engine.read(lambda conn, scope=scope, adds=adds: with_named_facts(conn, scope, adds))
+                await self._write(Write(scope, self.provenance, decisions=named))
 
-async def restore_undone(engine: Engine, deleted: Sequence[StoredMessage], caller: str, edits: dict[Scope, int]) -> int:
-    """Bring back the messages that an undo took away; return how many. What somebody deleted stays deleted."""
-    ids = [message.id for message in deleted]
-    by_scope = await engine.read(lambda conn: message_queries.undone(conn, ids)) if ids else {}
-    for scope, undone in by_scope.items():
-        for chunk in batched(undone):
-            back = tuple(Decision(Event.ADD, memory_id=message_id, kind="message") for message_id in chunk)
-            write = Write(scope, Provenance(STAGE, caller=caller), decisions=back, edit=edits.get(scope))
-            edits[scope] = (await apply_write(engine, write)).edit
-    return sum(map(len, by_scope.values()))
+    async def _write(self, write: Write) -> None:
+        write = replace(write, edit=self.edits.get(write.scope))
+        self.edits[write.scope] = (await apply_write(self.engine, write)).edit
 
 
 # Take the spool in: what people and assistants said, each message once.
@@ -176,140 +165,6 @@ PATIENCE = 30.0
 
 ENDS = ("compact", "end")
 """The events after which all messages of a session are learned from, however few they are."""
-
-
-@dataclass(slots=True)
-class Intake:
-    """What was taken in: the number of records and of messages that were new, and the scopes of these.
-
-    `is_busy` says that another process is taking in, `rest` are files of records that were left where they are.
-    """
-
-    records: int = 0
-    kept: int = 0
-    scopes: set[Scope] = field(default_factory=set[Scope])
-    is_busy: bool = False
-    rest: frozenset[Path] = frozenset()
-
-
-async def take_in_spool(
-    engine: Engine, settings: Settings, seconds: float | None = None, *, patience: float = 0
-) -> Intake:
-    """Take in what waits, for at most about `seconds`.
-
-    `patience` is for how many seconds to wait for another process that is doing it. Raises LedgerError.
-    """
-    intake = Intake()
-    began = time.monotonic()
-    with ExitStack() as stack:
-        if not await engine.run(lambda: enter_lock(stack, settings.data_dir, patience)):
-            return replace(intake, is_busy=True)
-        passed: set[Path] = set()
-        while True:
-            waiting = await engine.run(lambda: captured.waiting_files(settings.data_dir))
-            files = [file for file in waiting if file not in passed][:BATCH]
-            if not files:
-                break
-            await _take_batch(engine, settings, files, intake)
-            passed.update(files)
-            if seconds is not None and time.monotonic() - began > seconds:
-                break
-        await engine.run(lambda: captured.remove_leftovers(settings.data_dir))
-        intake.rest = frozenset(await engine.run(lambda: captured.waiting_files(settings.data_dir)))
-    return intake
-
-
-async def empty_spool(engine: Engine, settings: Settings, erased: Scope | None) -> None:
-    """Take in all that waits, because it is about to be erased from the ledger.
-
-    If the settings allow no capture, what belongs to the `erased` scope is removed from the spool. Raises LedgerError.
-    """
-    if settings.hooks in CAPTURING:
-        if (await take_in_spool(engine, settings, patience=PATIENCE)).is_busy:
-            raise LedgerError(
-                "another process is taking in what hooks captured, so nothing was erased yet. Try again in a minute"
-            )
-    elif erased is not None:
-
-        def remove() -> None:
-            records = captured.read_records(captured.waiting_files(settings.data_dir), settings.user_id)
-            captured.remove_records(record for record in records if scope_of(engine, settings, record.cwd) == erased)
-
-        await engine.run(remove)
-
-
-def enter_lock(stack: ExitStack, data_dir: Path, seconds: float = 0) -> bool:
-    """Wait at most `seconds` to be the one who takes in, until the stack ends. Return False if another one is.
-
-    Blocking. Raises LedgerError if the folder cannot be used.
-    """
-    folder = Path(spool.hooks_dir(str(data_dir)))
-    try:
-        make_private_folder(str(folder))
-        stack.enter_context(file_lock(folder / "intake.lock").acquire(timeout=seconds))
-    except Timeout:
-        return False
-    except OSError as error:
-        raise LedgerError(f"{folder} cannot be used: {error}. Make it a folder that only you can write") from error
-    return True
-
-
-async def _take_batch(engine: Engine, settings: Settings, files: Sequence[Path], intake: Intake) -> None:
-    spooled = await engine.run(lambda: captured.read_records(files, settings.user_id))
-    excluded = settings.hooks_excluded_folders
-    records = [record for record in spooled if not is_excluded(record.cwd, excluded)]
-    offsets = await engine.run(lambda: Offsets.load(settings.data_dir))
-    gathered = await engine.run(lambda: gather(engine, settings, records, offsets))
-    found = await engine.run(lambda: find_new(engine, settings.user_id, gathered.captured))
-    edits: dict[Scope, int] = {}
-    await store(engine, found.new, gathered.titles, HOOKS, edits)
-    ended = {(record.client, record.session) for record in records if record.event in ENDS}
-    sessions = dict.fromkeys((record.client, record.session) for record in records)
-    await queue_learning(engine, settings, {session: session in ended for session in sessions})
-
-    def finish() -> None:
-        """Write down how far the transcripts were read, and remove the records. The ledger has what they hold."""
-        offsets.save()
-        captured.remove_records(spooled)
-
-    await engine.run(finish)
-    intake.records += len(spooled)
-    intake.kept += len(found.new)
-    intake.scopes.update(edits)
-
-
-async def queue_learning(engine: Engine, settings: Settings, sessions: Mapping[tuple[str, str], bool]) -> int:
-    """Let facts be learned from sessions that are over (True), or that have said much; return from how many messages.
-
-    A session is named by its client and its id. Nothing is queued without a model of the settings.
-    """
-    if engine.model is None or engine.is_model_borrowed:
-        return 0
-    queued, user, queue = 0, settings.user_id, job_queries.queue_session
-    for (client, session), is_over in sessions.items():
-        parts = (user, client, session, 1 if is_over else LEARN_AT, engine.ledger.clock())
-        queued += await engine.write(partial(engine.ledger.run_for, user, queue, *parts))
-    return queued
-
-
-def find_new(engine: Engine, user_id: str, found: Sequence[Captured]) -> Deduplicated:
-    """Return what of the captured messages is neither stored nor was purged. Blocking.
-
-    A purged message is known by its id and, if it is a line of a transcript, by what it says at its time.
-    """
-    hashes = list(dict.fromkeys(content_hash(item.message.content) for item in found))
-    names: dict[str, set[str]] = {}
-    for item in found:
-        message = item.message
-        names[message.id] = {message.id}
-        if item.is_line:
-            digest = content_hash(message.content)
-            known_by = (message.external_id, message.role, digest, message.said_at)
-            names[message.id].update(message_queries.said_then(message.scope.user_id, *known_by))
-    with engine.ledger.read() as conn:
-        stored = message_queries.with_texts(conn, user_id, hashes)
-        purged = message_queries.purged(conn, list(set[str]().union(*names.values())))
-    return deduplicate(found, stored, {own for own, others in names.items() if not purged.isdisjoint(others)})
 
 
 # What a person should know about what hooks captured. Blocking.
@@ -350,7 +205,7 @@ def status(settings: Settings, ledger: Ledger, now: datetime) -> Finding:
     return Finding("capture", "; ".join(parts), ok=not damaged)
 
 
-# Take the spool in while a server runs.
+# Take in what hooks captured, and the old sessions of clients.
 
 LOOK_SECONDS = 2.0
 """How often a server looks into the spool: a look lists one folder, and what was said a moment ago is known to a
@@ -359,41 +214,14 @@ session that begins now."""
 BUSY_SECONDS = 30.0
 """How long a server waits after an error."""
 
-AfterWrite = Callable[[Scope], Awaitable[None]]
-
-
-async def follow_spool(engine: Engine, settings: Settings, after_write: AfterWrite) -> None:
-    """Take in what hooks leave until cancelled. `after_write` is awaited with each scope that has new messages."""
-    if settings.hooks not in CAPTURING:
-        return
-    rest: frozenset[Path] = frozenset()
-    with in_background():
-        while True:
-            seconds = LOOK_SECONDS
-            try:
-                files = await engine.run(lambda: captured.waiting_files(settings.data_dir))
-                if set(files) - rest:
-                    intake = await take_in_spool(engine, settings)
-                    rest = intake.rest if not intake.is_busy else rest
-                    for scope in intake.scopes:
-                        await after_write(scope)
-            except LedgerError as error:
-                logger.warning("what hooks captured waits in the spool: %s", error)
-                seconds = BUSY_SECONDS
-            except Exception:  # one that escaped would close the memory for all its callers
-                logger.exception("what hooks captured waits in the spool")
-                seconds = BUSY_SECONDS
-            await anyio.sleep(seconds)
-
-
-# Take in the old sessions of a client: every transcript in its folder, each message once.
-
 EXAMPLES = 5
 """How many first texts a dry run shows."""
 
 EXCLUDED = "sessions in excluded folders"
 UNREADABLE = "files that cannot be read"
 UNKNOWN = "lines of unknown types"
+
+AfterWrite = Callable[[Scope], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -427,85 +255,76 @@ class SessionsResult:
     queued: int = 0
 
 
-async def _take_session(
-    engine: Engine, settings: Settings, request: SessionsRequest, file: Path, offsets: Offsets, result: SessionsResult
-) -> None:
-    """Take in one transcript."""
-    gathered = await engine.run(lambda: _gathered(engine, settings, request, file, offsets, result))
-    if gathered is None:
-        return
-    found = await engine.run(lambda: find_new(engine, settings.user_id, gathered.captured))
-    result.known += found.known
-    for scope, _, _ in {(item.message.scope, item.client, item.session) for item in found.new}:
-        result.conversations[scope.project] += 1
-    for item in found.new:
-        result.messages[item.message.scope.project] += 1
-        if len(result.examples) < EXAMPLES and item.message.role == "user":
-            result.examples.append(one_line(item.message.content))
-    if request.is_dry_run:
-        return
-    await store(engine, found.new, gathered.titles, request.caller, result.edits)
-    result.restored += await restore_undone(engine, found.deleted, request.caller, result.edits)
-    over = dict.fromkeys(((item.client, item.session) for item in found.new), True)
-    result.queued += await queue_learning(engine, settings, over)
-
-
-def _gathered(
-    engine: Engine, settings: Settings, request: SessionsRequest, file: Path, offsets: Offsets, result: SessionsResult
-) -> Gathered | None:
-    """Return what a transcript says from its beginning, or None if it is left out. Blocking."""
-    since = request.since or OLDEST
-    try:
-        written_at = datetime.fromtimestamp(file.stat().st_mtime, UTC)
-        if written_at < since:
-            return None
-        reading = read_transcript(request.client, file, ReadPosition(), with_before=False)
-    except OSError as error:
-        logger.info("%s cannot be read: %s", file, error)
-        result.left_out[UNREADABLE] += 1
-        return None
-    info = reading.info
-    if is_excluded(info.cwd, settings.hooks_excluded_folders):
-        result.left_out[EXCLUDED] += 1
-        return None
-    result.left_out.update(info.left_out)
-    if info.unknown:
-        result.left_out[UNKNOWN] += info.unknown.total()
-    session, counts = info.session or file.stem, offsets.counts(file) or Counts()
-    counts.forget_lines()
-    offsets.move(file, reading.position, counts)
-    scope = scope_of(engine, settings, info.cwd)
-    found = new_lines(engine, reading, session, scope, written_at, counts, since)
-    return Gathered(cleaned(engine, found), title_of(engine, reading, session))
-
-
-# What hooks captured, and the old sessions of clients, as `memory.capture`.
-
-
 class Capture:
-    """What takes conversations of clients into an open memory. Every method raises PalimpsestError."""
+    """What takes conversations of clients into an open memory. Every method raises PalimpsestError.
 
-    def __init__(
-        self, engine: Engine, settings: Settings, after_write: Callable[[Scope], Awaitable[None]] | None
-    ) -> None:
+    `after_write` is awaited with each scope that has new messages.
+    """
+
+    def __init__(self, engine: Engine, settings: Settings, after_write: AfterWrite | None = None) -> None:
         self._engine = engine
         self._settings = settings
         self._after_write = after_write
 
-    async def take_in(self, seconds: float | None = None) -> Intake:
-        """Take in what hooks left in the spool, for at most about `seconds`; nothing if the settings say so."""
+    async def take_in(self, seconds: float | None = None) -> set[Scope]:
+        """Take in what hooks left in the spool, for at most about `seconds`; nothing if the settings say so.
+
+        Return the scopes that have new messages.
+        """
         if self._settings.hooks not in CAPTURING:
-            return Intake()
-        intake = await take_in_spool(self._engine, self._settings, seconds)
-        await self._follow(intake.scopes)
-        return intake
+            return set()
+        scopes = await self._take_in_spool(set(), seconds) or set()
+        await self._follow(scopes)
+        return scopes
+
+    async def run(self) -> None:
+        """Take in what hooks leave until cancelled."""
+        if self._settings.hooks not in CAPTURING:
+            return
+        passed: set[Path] = set()
+        with in_background():
+            while True:
+                seconds = LOOK_SECONDS
+                try:
+                    waiting = set(await self._engine.run(lambda: captured.waiting_files(self._settings.data_dir)))
+                    passed &= waiting
+                    if waiting - passed:
+                        await self._follow(await self._take_in_spool(passed) or ())
+                except LedgerError as error:
+                    logger.warning("what hooks captured waits in the spool: %s", error)
+                    seconds = BUSY_SECONDS
+                except Exception:  # one that escaped would close the memory for all its callers
+                    logger.exception("what hooks captured waits in the spool")
+                    seconds = BUSY_SECONDS
+                await anyio.sleep(seconds)
+
+    async def empty_spool(self, erased: Scope | None) -> None:
+        """Take in all that waits, because it is about to be erased from the ledger.
+
+        If the settings allow no capture, what belongs to the `erased` scope is removed from the spool.
+        """
+        engine, settings = self._engine, self._settings
+        if settings.hooks in CAPTURING:
+            if await self._take_in_spool(set(), patience=PATIENCE) is None:
+                raise LedgerError(
+                    "another process is taking in what hooks captured, so nothing was erased yet. Try again in a minute"
+                )
+        elif erased is not None:
+
+            def remove() -> None:
+                records = captured.read_records(captured.waiting_files(settings.data_dir), settings.user_id)
+                captured.remove_records(
+                    record for record in records if captured.scope_of(engine, settings, record.cwd) == erased
+                )
+
+            await engine.run(remove)
 
     async def take_in_sessions(self, request: SessionsRequest, progress: Progress) -> SessionsResult:
         """Take in the old sessions of a client, each into the project of its folder. Each message is kept once.
 
         All that is new in a scope is one edit. Raises InputError for a folder without transcripts, and LedgerError.
         """
-        engine, settings = self._engine, self._settings
+        engine = self._engine
         form = FORMATS[request.client]
         folder = request.folder or Path.home() / form.folder
         files = await engine.run(lambda: form.files_in(folder))
@@ -514,15 +333,15 @@ class Capture:
                 f"there are no sessions of {request.client} in {folder}. Nothing was taken in. Use --folder"
             )
         result = SessionsResult(folder)
-        is_busy = not request.is_dry_run and (await take_in_spool(engine, settings, patience=PATIENCE)).is_busy
+        is_busy = not request.is_dry_run and await self._take_in_spool(set(), patience=PATIENCE) is None
         with ExitStack() as stack:
-            if is_busy or not await engine.run(lambda: enter_lock(stack, settings.data_dir, PATIENCE)):
+            if is_busy or not await engine.run(lambda: self._enter_lock(stack, PATIENCE)):
                 raise LedgerError(
                     "another process is taking in what hooks captured. Nothing was taken in. Try again in a minute"
                 )
-            offsets = await engine.run(lambda: Offsets.load(settings.data_dir))
+            offsets = await engine.run(lambda: Offsets.load(self._settings.data_dir))
             for number, file in enumerate(files, 1):
-                await _take_session(engine, settings, request, file, offsets, result)
+                await self._take_session(request, file, offsets, result)
                 progress(number, len(files))
             if not request.is_dry_run:
                 await engine.run(offsets.save)
@@ -533,3 +352,129 @@ class Capture:
         if self._after_write is not None:
             for scope in scopes:
                 await self._after_write(scope)
+
+    async def _take_in_spool(
+        self, passed: set[Path], seconds: float | None = None, *, patience: float = 0
+    ) -> set[Scope] | None:
+        """Take in what waits and was not `passed`, which gets it, for at most about `seconds`.
+
+        Return the scopes of what is new, or None if another process is taking in and was waited for `patience` seconds.
+        """
+        engine, data_dir = self._engine, self._settings.data_dir
+        scopes: set[Scope] = set()
+        began = time.monotonic()
+        with ExitStack() as stack:
+            if not await engine.run(lambda: self._enter_lock(stack, patience)):
+                return None
+            while True:
+                waiting = await engine.run(lambda: captured.waiting_files(data_dir))
+                files = [file for file in waiting if file not in passed][:BATCH]
+                scopes.update(await self._take_batch(files) if files else ())
+                passed.update(files)
+                if not files or (seconds is not None and time.monotonic() - began > seconds):
+                    break
+            await engine.run(lambda: captured.remove_leftovers(data_dir))
+        return scopes
+
+    def _enter_lock(self, stack: ExitStack, seconds: float) -> bool:
+        """Wait at most `seconds` to be the one who takes in, until the stack ends. Return False if another one is.
+
+        Blocking. Raises LedgerError if the folder cannot be used.
+        """
+        folder = Path(spool.hooks_dir(str(self._settings.data_dir)))
+        try:
+            make_private_folder(str(folder))
+            stack.enter_context(file_lock(folder / "intake.lock").acquire(timeout=seconds))
+        except Timeout:
+            return False
+        except OSError as error:
+            raise LedgerError(f"{folder} cannot be used: {error}. Make it a folder that only you can write") from error
+        return True
+
+    async def _take_batch(self, files: Sequence[Path]) -> Iterable[Scope]:
+        """Take in the records of files, and return the scopes of what is new."""
+        engine, settings = self._engine, self._settings
+        offsets = await engine.run(lambda: Offsets.load(settings.data_dir))
+        spooled = await engine.run(lambda: captured.read_records(files, settings.user_id))
+        records = [each for each in spooled if not captured.is_excluded(each.cwd, settings.hooks_excluded_folders)]
+
+        def gather() -> Deduplicated:
+            gathering = Gathering(engine, settings, offsets)
+            gathering.add_records(records)
+            return gathering.deduplicated()
+
+        found = await engine.run(gather)
+        storing = _Storing(engine, Provenance(STAGE, caller=HOOKS), {})
+        await storing.store(found)
+        over: dict[tuple[str, str], bool] = {}
+        for record in records:
+            session = record.client, record.session
+            over[session] = record.event in ENDS or over.get(session, False)
+        await self._queue_learning(over)
+
+        def finish() -> None:
+            """Write down how far the transcripts were read, and remove the records. The ledger has what they hold."""
+            offsets.save()
+            captured.remove_records(spooled)
+
+        await engine.run(finish)
+        return storing.edits
+
+    async def _take_session(
+        self, request: SessionsRequest, file: Path, offsets: Offsets, result: SessionsResult
+    ) -> None:
+        """Take in one transcript from its beginning."""
+        found = await self._engine.run(lambda: self._in_session(request, file, offsets, result.left_out))
+        result.known += found.known
+        for scope, _, _ in {(item.message.scope, item.client, item.session) for item in found.new}:
+            result.conversations[scope.project] += 1
+        for item in found.new:
+            result.messages[item.message.scope.project] += 1
+            if len(result.examples) < EXAMPLES and item.message.role == "user":
+                result.examples.append(one_line(item.message.content))
+        if request.is_dry_run:
+            return
+        storing = _Storing(self._engine, Provenance(STAGE, caller=request.caller), result.edits)
+        await storing.store(found)
+        result.restored += await storing.restore_undone(found.deleted)
+        over = dict.fromkeys(((item.client, item.session) for item in found.new), True)
+        result.queued += await self._queue_learning(over)
+
+    def _in_session(
+        self, request: SessionsRequest, file: Path, offsets: Offsets, left_out: Counter[str]
+    ) -> Deduplicated:
+        """Return what a transcript says; nothing if it is left out. Blocking."""
+        since = request.since or OLDEST
+        try:
+            written_at = datetime.fromtimestamp(file.stat().st_mtime, UTC)
+            if written_at < since:
+                return Deduplicated()
+            reading = read_transcript(request.client, file, ReadPosition(), with_before=False)
+        except OSError as error:
+            logger.info("%s cannot be read: %s", file, error)
+            left_out[UNREADABLE] += 1
+            return Deduplicated()
+        info = reading.info
+        if captured.is_excluded(info.cwd, self._settings.hooks_excluded_folders):
+            left_out[EXCLUDED] += 1
+            return Deduplicated()
+        left_out.update(info.left_out)
+        if info.unknown:
+            left_out[UNKNOWN] += info.unknown.total()
+        gathering, session = Gathering(self._engine, self._settings, offsets), info.session or file.stem
+        gathering.add_lines(reading, file, session, info.cwd, written_at, offsets.counts(file), since=since)
+        return gathering.deduplicated()
+
+    async def _queue_learning(self, sessions: Mapping[tuple[str, str], bool]) -> int:
+        """Let facts be learned from sessions that are over (True), or have said much; return from how many messages.
+
+        A session is named by its client and its id. Nothing is queued without a model of the settings.
+        """
+        engine, user = self._engine, self._settings.user_id
+        if engine.own_model is None:
+            return 0
+        queued = 0
+        for (client, session), is_over in sessions.items():
+            parts = (user, client, session, 1 if is_over else LEARN_AT, engine.ledger.clock())
+            queued += await engine.write(partial(engine.ledger.run_for, user, job_queries.queue_session, *parts))
+        return queued

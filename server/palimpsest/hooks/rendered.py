@@ -6,7 +6,7 @@ import json
 import logging
 import time
 from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -16,24 +16,15 @@ import anyio.to_thread
 from filelock import Timeout
 from pydantic import BaseModel, ValidationError
 
-from palimpsest.core.clock import Clock, iso
+from palimpsest.core.clock import iso
 from palimpsest.core.errors import InputError, LedgerError
 from palimpsest.core.files import file_lock, replace_file
 from palimpsest.core.git_project import Repository, repository_of
 from palimpsest.core.models import Event, Outcome, Scope
 from palimpsest.core.settings import Settings
 from palimpsest.core.threads import Threads, in_background
-from palimpsest.hooks import spool
-from palimpsest.hooks.brief import (
-    NOTHING,
-    ContextBlock,
-    RecallRequest,
-    Sources,
-    answer,
-    instructions_with,
-    read_sources,
-    session_brief,
-)
+from palimpsest.hooks import brief, spool
+from palimpsest.hooks.brief import NOTHING, ContextBlock, RecallRequest, Sources
 from palimpsest.hooks.instructions import INSTRUCTIONS, INSTRUCTIONS_SIGN, VERSION, Launch, instructions_sign
 from palimpsest.hooks.spool import make_private_folder
 from palimpsest.learn.background import OnLearned
@@ -42,7 +33,6 @@ from palimpsest.learn.recall_log import RecallLog, forgetting_of
 from palimpsest.recall.search import SearchQuery, SearchResult, search
 from palimpsest.store import entries, summaries
 from palimpsest.store import projects as project_queries
-from palimpsest.store.ledger import Ledger
 
 # The rendered files: who may write them when, and that none outlives what it says. Blocking.
 #
@@ -99,16 +89,12 @@ class RenderedFiles:
         """Keep other processes from rendering and removing. One that holds the lock for too long is not waited for."""
         make_private_folder(spool.hooks_dir(self._data_dir))
         lock = file_lock(Path(spool.hooks_dir(self._data_dir)) / "rendering.lock")
-        try:
-            lock.acquire(timeout=LOCK_SECONDS)
-        except Timeout:
-            logger.warning("another process has been rendering for %s seconds; it is not waited for", LOCK_SECONDS)
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(lock.acquire(timeout=LOCK_SECONDS))
+            except Timeout:
+                logger.warning("another process has been rendering for %s seconds; it is not waited for", LOCK_SECONDS)
             yield
-            return
-        try:
-            yield
-        finally:
-            lock.release()
 
     def folders(self) -> Folders:
         """Return the folders that are known; none if the file is missing or cannot be understood."""
@@ -125,13 +111,13 @@ class RenderedFiles:
         content = folders.model_copy(update={"users": users}).model_dump_json()
         self._write(Path(spool.folders_file(self._data_dir)), content)
 
-    def write_brief(self, key: str, brief: ContextBlock, at: str) -> None:
+    def write_brief(self, key: str, block: ContextBlock, at: str) -> None:
         """Write the brief of a key, or remove its file if there is nothing to say."""
         path = Path(spool.brief_file(self._data_dir, key))
-        if not brief.text:
+        if not block.text:
             path.unlink(missing_ok=True)
             return
-        self._write(path, json.dumps({"v": VERSION, "text": brief.text, "ids": brief.ids, "at": at}))
+        self._write(path, json.dumps({"v": VERSION, "text": block.text, "ids": block.ids, "at": at}))
 
     def has_brief(self, key: str) -> bool:
         """Return whether a brief is rendered."""
@@ -216,37 +202,26 @@ class LedgerState:
 class Renderer:
     """Renders what sessions of the settings' user begin with.
 
-    `launch` is how this process was started, if known, and `embedder` the fingerprint of the embedder.
+    `launch` is how this process was started, if known.
     """
 
-    def __init__(self, settings: Settings, ledger: Ledger, clock: Clock, launch: Launch | None, embedder: str) -> None:
-        self._ledger = ledger
-        self._embedder = embedder
-        self._clock = clock
-        self._launch = launch
+    def __init__(self, settings: Settings, engine: Engine, launch: Launch | None) -> None:
+        self._settings, self._engine, self._launch = settings, engine, launch
         self._files = RenderedFiles(settings.data_dir)
-        self._has_briefs = settings.hooks in GIVING_MODES
-        self._has_instructions = settings.instructions == "memories"
         self._scope = Scope(settings.user_id, settings.project, settings.agent_id, settings.run_id)
-        self._is_project_found = settings.repository is not None
-        self._sign = _sign_of(self.default_scope)
+        self._sign = _sign_of(self.scope_of(""))
         self._rendered: frozenset[str] = frozenset()
         """Keys of the briefs that were rendered last."""
         self._launches: set[str] = set()
         """Ways to start a server whose instructions were removed."""
 
-    @property
-    def default_scope(self) -> Scope:
-        """Return the scope of a session whose folder is not known: without a project, unless the settings name one."""
-        return replace(self._scope, project="") if self._is_project_found else self._scope
-
     def scope_of(self, project: str) -> Scope:
-        """Return the scope of a session in a project."""
-        return replace(self._scope, project=project) if self._is_project_found else self._scope
+        """Return the scope of a session in a project, if its folder decides it; "" is that of an unknown folder."""
+        return self._scope if self._settings.repository is None else replace(self._scope, project=project)
 
     def state(self) -> LedgerState:
         """Return how far the ledger is now. Raises LedgerError."""
-        with self._ledger.read() as conn:
+        with self._engine.ledger.read() as conn:
             newest = summaries.newest_number(conn, self._scope.user_id)
             return LedgerState(entries.epoch(conn), entries.newest_log_number(conn), newest)
 
@@ -257,11 +232,10 @@ class Renderer:
         """
         if any(not self._files.has_brief(key) for key in self._rendered):
             return True
-        with self._ledger.read() as conn:
-            newest = summaries.newest_number(conn, self._scope.user_id)
-            if entries.epoch(conn) != state.epoch or newest != state.summary_number:
-                return True
-            return bool(entries.entries_changed_since(conn, self._scope.user_id, state.log_number, 1))
+        if replace(self.state(), log_number=state.log_number) != state:
+            return True
+        changed = self._engine.ledger.read_with(entries.entries_changed_since, self._scope.user_id, state.log_number, 1)
+        return bool(changed)
 
     def is_only_user(self) -> bool:
         """Return whether nobody else's sessions begin with memories from this data directory. Raises OSError."""
@@ -274,9 +248,9 @@ class Renderer:
         """
         with self._files.locked():
             state = self.state()
-            if self._has_briefs:
+            if self._settings.hooks in GIVING_MODES:
                 self._render_briefs(projects)
-            if self._has_instructions:
+            if self._settings.instructions == "memories":
                 self._render_instructions()
             return state
 
@@ -288,30 +262,31 @@ class Renderer:
 
     def instructions(self, scope: Scope) -> str:
         """Return the instructions for a connection that works in a scope. Raises LedgerError."""
-        if not self._has_instructions:
+        if self._settings.instructions != "memories":
             return INSTRUCTIONS
-        return instructions_with(self._sources(scope, self._clock()))
+        return brief.instructions_with(self._sources(scope, self._engine.clock()))
 
     def _render_briefs(self, projects: Mapping[str, str]) -> None:
         folders = self._files.folders()
-        user, default = self._scope.user_id, self.default_scope
+        user, default = self._scope.user_id, self.scope_of("")
         folders.learn(user, "", _key(default), default.project)
         for folder, project in projects.items():
             folders.learn(user, folder, _key(self.scope_of(project)), project)
         self._files.write_folders(folders)
-        now = self._clock()
+        now = self._engine.clock()
         keys, rendered = folders.keys_of(user), set[str]()
         for scope in [replace(self._scope, project=folders.projects.get(key, "")) for key in keys]:
             key = _key(scope)
             if key in keys:  # another agent's or run's keys are rendered by its server
-                brief = session_brief(self._sources(scope, now), scope.project)
-                self._files.write_brief(key, brief, iso(now))
-                rendered.update([key] if brief.text else [])
+                block = brief.session_brief(self._sources(scope, now), scope.project)
+                self._files.write_brief(key, block, iso(now))
+                rendered.update([key] if block.text else [])
         self._rendered = frozenset(rendered)
 
     def _sources(self, scope: Scope, now: datetime) -> Sources:
-        with self._ledger.read() as conn:
-            return read_sources(self._ledger, conn, scope, now, self._embedder)
+        engine = self._engine
+        with engine.ledger.read() as conn:
+            return brief.read_sources(engine.ledger, conn, scope, now, engine.embedder.fingerprint)
 
     def _render_instructions(self) -> None:
         """Render the instructions for all ways to start a server that works in the same scope.
@@ -319,14 +294,15 @@ class Renderer:
         A server in a project also writes those without one, for projects that no server has worked in yet. A server
         that finds its project by its folder has others for that folder, which are written last.
         """
-        general, launch = replace(self.default_scope, project=""), self._launch
+        default, launch = self.scope_of(""), self._launch
+        general = replace(default, project="")
         of_all = () if launch is None else (launch.general,)
         own = () if launch is None else (launch.key,)
-        if general != self.default_scope:
+        if general != default:
             self._write_instructions(general, of_all)
             of_all = ()
-        self._write_instructions(self.default_scope, (*sorted(self._launches), *of_all, *own))
-        if self._scope != self.default_scope:
+        self._write_instructions(default, (*sorted(self._launches), *of_all, *own))
+        if self._scope != default:
             self._write_instructions(self._scope, () if launch is None else (launch.in_folder,))
 
     def _write_instructions(self, scope: Scope, own: Sequence[str]) -> None:
@@ -371,7 +347,7 @@ class Briefs:
         self._engine = engine
         self._recall_log = recall_log
         self._threads = Threads((limit,), (limit,))
-        self._renderer = Renderer(settings, engine.ledger, engine.clock, launch, engine.embedder.fingerprint)
+        self._renderer = Renderer(settings, engine, launch)
         self._projects: dict[str, str] = {}
         self._rendered: LedgerState | None = None
         self._woken = anyio.Event()
@@ -482,7 +458,7 @@ class Briefs:
             return search(engine, replace(query, forgetting=fading))
 
         now, floor = engine.clock(), self._settings.min_score
-        recalled = await self._threads.run(lambda: answer(search_ledger, scope, request, now, floor))
+        recalled = await self._threads.run(lambda: brief.answer(search_ledger, scope, request, now, floor))
         self._recall_log.note(scope, request.prompt, recalled.ids, request.client)
         return recalled
 

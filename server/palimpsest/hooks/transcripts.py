@@ -340,7 +340,7 @@ def read_transcript(client: str, path: Path, since: ReadPosition, *, with_before
     reading = Reading(client)
     with path.open("rb") as stream:
         size = os.fstat(stream.fileno()).st_size
-        reading.is_anew = since.offset > size or _head(stream, since.offset) != since.head
+        reading.is_anew = not 0 < since.offset <= size or _head(stream, since.offset) != since.head
         offset = 0 if reading.is_anew else since.offset
         begin = 0 if with_before else offset
         if begin:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -64,20 +64,10 @@ class Weights:
         return self.message["also" if with_others else "alone"]
 
 
-@dataclass(frozen=True, slots=True)
-class Means:
-    """The mean vectors of questions and of passages in general, each of shape (dims,); None if they are not known."""
-
-    question: Vector | None = None
-    passage: Vector | None = None
-
-
 @cache
 def weights_for(fingerprint: str) -> Weights:
     """Return the weights for the embedder with this fingerprint."""
-    sets = _read("weights.json")["weights"]
-    chosen: dict[str, Any] = sets[weights_name(fingerprint)]
-    return Weights(**chosen)
+    return Weights(**_read("weights.json")["weights"][weights_name(fingerprint)])
 
 
 def weights_name(fingerprint: str) -> str:
@@ -99,15 +89,6 @@ half of those that tell states of one thing (a quarter with mean word vectors)."
 def alike_for(fingerprint: str) -> float:
     """Return that cosine for the embedder with this fingerprint; infinity if its cosines are not known."""
     return ALIKE[weights_name(fingerprint)] if is_fitted(fingerprint) else math.inf
-
-
-@cache
-def means_for(fingerprint: str) -> Means:
-    """Return the mean vectors of the embedder with this fingerprint."""
-    known = _read("means.json")["means"].get(fingerprint)
-    if known is None:
-        return Means()
-    return Means(np.array(known["question"], dtype=np.float32), np.array(known["passage"], dtype=np.float32))
 
 
 def _read(name: str) -> Any:
@@ -206,8 +187,8 @@ class Candidates:
 class Centre:
     """The mean vectors that questions and passages are compared less of, each of shape (dims,); None for no mean."""
 
-    question: Vector | None
-    passage: Vector | None
+    question: Vector | None = None
+    passage: Vector | None = None
 
     @classmethod
     def of(cls, fingerprint: str, entries: int, mean: Vector | None) -> Centre:
@@ -217,9 +198,9 @@ class Centre:
         So it is mixed with the embedder's mean of passages in general, or shrunk if that is not known. The centre of
         questions is their mean in general, moved with the collection.
         """
-        means = means_for(fingerprint)
+        means = _means_in_general(fingerprint)
         if mean is None:
-            return cls(means.question, means.passage)
+            return means
         share = entries / (entries + PRIOR_ENTRIES)
         passage = share * mean + (0.0 if means.passage is None else (1 - share) * means.passage)
         if means.question is None or means.passage is None:
@@ -227,6 +208,13 @@ class Centre:
         # In a collection about one thing, everyday questions would otherwise all lie beside it.
         moved = entries / (entries + QUESTION_PRIOR) * (mean - means.passage)
         return cls((means.question + moved).astype(np.float32), passage)
+
+
+@cache
+def _means_in_general(fingerprint: str) -> Centre:
+    """Return the means of questions and of passages in general that are known of the embedder."""
+    known = _read("means.json")["means"].get(fingerprint, {})
+    return Centre(**{name: np.array(mean, dtype=np.float32) for name, mean in known.items()})
 
 
 def centred(vectors: Vector, mean: Vector | None) -> Vector:
@@ -250,15 +238,6 @@ def linked_rows(candidates: Sequence[Candidate], learned_from: Iterable[tuple[st
     rows = {(entry.kind, entry.owner_id): row for row, entry in enumerate(candidates)}
     pairs = [(rows.get(("memory", memory)), rows.get(("message", message))) for memory, message in learned_from]
     return [(memory, message) for memory, message in pairs if memory is not None and message is not None]
-
-
-def own_vectors(conn: Connection, embedder: str, candidates: Sequence[Candidate]) -> dict[str, Vector]:
-    """Return the vectors of the candidates' own texts by owner, as far as the ledger has them."""
-    vectors: dict[str, Vector] = {}
-    for kind in KINDS:
-        ids = [candidate.owner_id for candidate in candidates if candidate.kind == kind]
-        vectors |= entry_queries.own_vectors(conn, embedder, kind, ids)
-    return vectors
 
 
 def stacked(vectors: Sequence[Vector | None]) -> tuple[Vector | None, npt.NDArray[np.bool_]]:
@@ -286,9 +265,14 @@ def centred_vectors(
     own = entry_queries.own_vectors(conn, embedder, kind, owner_ids)
     if not own:
         return {}
+    _, centre = stored_centre(conn, embedder, scope)
+    return dict(zip(own, centred(np.stack(list(own.values())), centre.passage), strict=True))
+
+
+def stored_centre(conn: Connection, embedder: str, scope: Scope) -> tuple[entry_queries.Centre, Centre]:
+    """Return the mean of a user's stored vectors, and the centre that vectors are compared around."""
     stored = entry_queries.centre(conn, scope.user_id, embedder)
-    mean = Centre.of(embedder, stored.entries, stored.mean).passage
-    return dict(zip(own, centred(np.stack(list(own.values())), mean), strict=True))
+    return stored, Centre.of(embedder, stored.entries, stored.mean)
 
 
 # Order candidates by a score that is a sum of parts.
@@ -299,6 +283,11 @@ def centred_vectors(
 
 Column: TypeAlias = npt.NDArray[Any]
 """One number for each candidate: shape (n,), float32 or float64."""
+
+
+def best_first(scores: Column) -> list[int]:
+    """Return the rows with the highest score first; those of equal score in their order."""
+    return cast("list[int]", np.argsort(-scores, kind="stable").tolist())
 
 
 class Ranked(NamedTuple):
@@ -357,7 +346,7 @@ MIN_COMMON = 2
 
 
 def pair_features(
-    vectors: Vector, words: Sequence[Set[str]], texts: Sequence[str], is_older: Matrix
+    vectors: Vector, words: Sequence[AbstractSet[str]], texts: Sequence[str], is_older: Matrix
 ) -> dict[str, Matrix]:
     """Return the features of each pair of n texts, by name.
 
@@ -378,7 +367,11 @@ def pair_features(
 
 
 def replacement_probability(
-    vectors: Vector, words: Sequence[Set[str]], texts: Sequence[str], is_older: Matrix, weights: Mapping[str, float]
+    vectors: Vector,
+    words: Sequence[AbstractSet[str]],
+    texts: Sequence[str],
+    is_older: Matrix,
+    weights: Mapping[str, float],
 ) -> Matrix:
     """Return the probability that the newer text of each pair replaces the older one; 0 where it is not newer."""
     fitted = probability(pair_features(vectors, words, texts, is_older), weights)
@@ -393,7 +386,7 @@ def probability(features: Mapping[str, Matrix], weights: Mapping[str, float]) ->
     return 1 / (1 + np.exp(-logits))
 
 
-def shared_words(words: Sequence[Set[str]]) -> Matrix:
+def shared_words(words: Sequence[AbstractSet[str]]) -> Matrix:
     """Return for each pair the weight of the common words over the weight of the lighter text; between 0 and 1.
 
     Words that fewer of the texts have weigh more.
@@ -407,7 +400,7 @@ def shared_words(words: Sequence[Set[str]]) -> Matrix:
     return np.divide(common, lighter, out=np.zeros_like(common), where=lighter > 0)
 
 
-def _has_word(words: Sequence[Set[str]], columns: Iterable[str]) -> Matrix:
+def _has_word(words: Sequence[AbstractSet[str]], columns: Iterable[str]) -> Matrix:
     """Return 1 for each text and word that the text has, else 0: shape (n, number of columns)."""
     order = {word: column for column, word in enumerate(columns)}
     has_word = np.zeros((len(words), len(order)), dtype=np.float32)
@@ -426,7 +419,7 @@ def _ended(texts: Sequence[str], is_older: Matrix) -> Matrix:
     return ended
 
 
-def _differ_by_one(words: Sequence[Set[str]]) -> Matrix:
+def _differ_by_one(words: Sequence[AbstractSet[str]]) -> Matrix:
     """Return 1 for each pair of texts that have all words but one in common, and two or more in common; else 0."""
     has_word = _has_word(words, frozenset[str]().union(*words))
     common = has_word @ has_word.T

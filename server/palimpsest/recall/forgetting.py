@@ -84,31 +84,19 @@ class Fading:
 def fading_of(trace: Trace, forgetting: RetentionSettings, now: datetime) -> Fading:
     """Return how well a memory is remembered."""
     # The tag that has the most days.
-    tags = _tags(trace)
+    tags = {*trace.tags, *tags_given(trace.metadata)}
     of_tags = [(forgetting.days_by_tag[tag], tag) for tag in sorted(tags) if tag in forgetting.days_by_tag]
     days, tag = max(of_tags, key=lambda item: item[0], default=(forgetting.days, ""))
-    if kept_by := _kept_by(trace):
-        return Fading(1.0, trace.strength, days, tag, trace.last_at, trace.used_at, None, kept_by)
-    scale = trace.strength * days
-    retention = math.exp(-max((now - trace.last_at).total_seconds(), 0.0) / SECONDS_A_DAY / scale)
-    fades_at = None
-    if forgetting.bound > 0:
-        with suppress(OverflowError):  # beyond the year 9999
-            fades_at = trace.last_at + timedelta(days=-math.log(forgetting.bound) * scale)
-    return Fading(retention, trace.strength, days, tag, trace.last_at, trace.used_at, fades_at)
-
-
-def _kept_by(trace: Trace) -> str:
-    if is_pinned(trace.metadata):
-        return PINNED
-    if trace.metadata.get(USER_NAME):
-        return NAME
-    tags = _tags(trace)
-    return next((tag for tag in LASTING if tag in tags), "")
-
-
-def _tags(trace: Trace) -> set[str]:
-    return {*trace.tags, *tags_given(trace.metadata)}
+    kept_by = next((tag for tag in LASTING if tag in tags), "")
+    if is_pinned(trace.metadata) or trace.metadata.get(USER_NAME):
+        kept_by = PINNED if is_pinned(trace.metadata) else NAME
+    retention, scale, fades_at = 1.0, trace.strength * days, None
+    if not kept_by:
+        retention = math.exp(-max((now - trace.last_at).total_seconds(), 0.0) / SECONDS_A_DAY / scale)
+        if forgetting.bound > 0:
+            with suppress(OverflowError):  # beyond the year 9999
+                fades_at = trace.last_at + timedelta(days=-math.log(forgetting.bound) * scale)
+    return Fading(retention, trace.strength, days, tag, trace.last_at, trace.used_at, fades_at, kept_by)
 
 
 def retentions(traces: Iterable[Trace], forgetting: RetentionSettings, now: datetime) -> dict[str, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
@@ -111,17 +112,16 @@ def hits_of(conn: Connection, candidates: Sequence[Candidate]) -> dict[int, Hit]
     memories = memory_queries.memories_by_id(conn, memory_ids).values()
     messages = message_queries.messages_by_id(conn, message_ids).values()
     closed = {candidate.owner_id for candidate in candidates if candidate.is_closed}
+
+    def is_closed(memory: Memory) -> bool:
+        return memory.id in closed and not memory.is_forgotten and memory.valid_until is not None
+
     living = [
-        *memory_hits(conn, [memory for memory in memories if memory.deleted_at is None or _was_so(memory, closed)]),
+        *memory_hits(conn, [memory for memory in memories if memory.deleted_at is None or is_closed(memory)]),
         *message_hits(conn, [message for message in messages if message.deleted_at is None]),
     ]
     hits = {hit.id: hit for hit in living}
     return {candidate.seq: hits[candidate.owner_id] for candidate in candidates if candidate.owner_id in hits}
-
-
-def _was_so(memory: Memory, closed: AbstractSet[str]) -> bool:
-    """Return whether a memory that is not living is one of some that were closed, and was not forgotten since."""
-    return memory.id in closed and not memory.is_forgotten and memory.valid_until is not None
 
 
 def hits_at(conn: Connection, scope: Scope, instant: datetime) -> list[Hit]:
@@ -377,7 +377,4 @@ def _passage(text: str, weights: Mapping[str, float], budget: int) -> tuple[str,
 
 def _end_of(start: int, sums: Sequence[int], budget: int) -> int:
     """Return where a run of parts that begins here and fits ends; it has at least one part."""
-    end = start + 1
-    while end + 1 < len(sums) and sums[end + 1] - sums[start] <= budget:
-        end += 1
-    return end
+    return max(start + 1, bisect_right(sums, sums[start] + budget) - 1)

@@ -8,7 +8,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
-from typing import Protocol, TypeVar, cast
+from typing import Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,25 +18,17 @@ from palimpsest.core.errors import EmbedderError, FullTextError
 from palimpsest.core.models import Candidate, Hit, Scope
 from palimpsest.core.protocols import Embedder, Reranker, Vector
 from palimpsest.index.sync import IndexHits
-from palimpsest.recall.features import (
-    CandidateRequest,
-    Candidates,
-    Centre,
-    centred,
-    linked_rows,
-    own_vectors,
-    rarity,
-    stacked,
-)
+from palimpsest.recall import features
+from palimpsest.recall.features import CandidateRequest, Candidates, Centre, best_first, centred, stored_centre
 from palimpsest.recall.hits import HitFilter, entries_matching, hits_at, hits_of
 from palimpsest.store import documents, links, memories
 from palimpsest.store import entries as entry_queries
 from palimpsest.store import messages as message_queries
-from palimpsest.store.database import FoundWords, FullText
+from palimpsest.store.database import FoundWords
 from palimpsest.store.entries import CandidateRow
 from palimpsest.store.graph.relations import states_of
 from palimpsest.store.ledger import Ledger
-from palimpsest.store.rows import batched, unpacked_rows
+from palimpsest.store.rows import batched, unpacked
 from palimpsest.text.tokenizer import search_tokens
 
 # Candidates of the past: everything that was believed at an instant.
@@ -53,7 +45,7 @@ def candidates_at(ledger: Ledger, embedder: Embedder, request: CandidateRequest,
     with ledger.read() as conn:
         hits = hits_at(conn, request.scope, instant)
         hits = [hit for hit in hits if request.filter is None or request.filter.test(hit)]
-        entries = [_past_candidate(seq, hit) for seq, hit in enumerate(hits)]
+        entries = [_candidate_of(hit, seq) for seq, hit in enumerate(hits)]
         if request.vectors is not None:
             current = memories.memories_by_id(conn, [hit.id for hit in hits if hit.kind == "memory"])
             unchanged = [
@@ -61,7 +53,9 @@ def candidates_at(ledger: Ledger, embedder: Embedder, request: CandidateRequest,
                 for entry, hit in zip(entries, hits, strict=True)
                 if hit.kind == "message" or current[hit.id].text == hit.text
             ]
-            known = own_vectors(conn, embedder.fingerprint, unchanged)
+            for kind in features.KINDS:
+                ids = [entry.owner_id for entry in unchanged if entry.kind == kind]
+                known |= entry_queries.own_vectors(conn, embedder.fingerprint, kind, ids)
     vectors = queries = None
     has_vector = np.zeros(len(hits), dtype=np.bool_)
     errors: list[EmbedderError] = []
@@ -72,7 +66,7 @@ def candidates_at(ledger: Ledger, embedder: Embedder, request: CandidateRequest,
             known |= zip([hit.id for hit in missing], embedded, strict=True)
         except EmbedderError as error:
             errors.append(error)
-        raw, has_vector = stacked([known.get(hit.id) for hit in hits])
+        raw, has_vector = features.stacked([known.get(hit.id) for hit in hits])
         if raw is not None:
             centre = Centre.of(embedder.fingerprint, int(has_vector.sum()), raw[has_vector].mean(axis=0))
             vectors, queries = centred(raw, centre.passage), centred(request.vectors, centre.question)
@@ -88,20 +82,18 @@ def candidates_at(ledger: Ledger, embedder: Embedder, request: CandidateRequest,
         np.zeros(len(hits), dtype=np.float32),
         words,
         words,
-        rarity(frequency, request.words, len(hits)),
+        features.rarity(frequency, request.words, len(hits)),
         len(hits),
-        source_pairs=linked_rows(entries, ((hit.id, message) for hit in hits for message in hit.message_ids)),
+        source_pairs=features.linked_rows(entries, ((hit.id, message) for hit in hits for message in hit.message_ids)),
         past=dict(enumerate(hits)),
         errors=errors,
     )
 
 
-def _past_candidate(seq: int, hit: Hit) -> Candidate:
-    is_message = hit.kind == "message"
+def _candidate_of(hit: Hit, seq: int) -> Candidate:
+    is_message, text = hit.kind == "message", hit.text[: entry_queries.READ_CHARS]
     is_question = is_message and hit.text.rstrip()[-1:] in entry_queries.QUESTION_MARKS
-    chars = len(hit.text) if is_message else 0
-    text = hit.text[: entry_queries.READ_CHARS]
-    is_page = hit.document is not None
+    chars, is_page = len(hit.text) if is_message else 0, hit.document is not None
     return Candidate(seq, hit.kind, hit.id, hit.at, hit.name, "", chars, is_question, text, is_page)
 
 
@@ -184,15 +176,7 @@ def candidates_in(
     conn: Connection, searchable: Searchable, request: CandidateRequest, index_hits: IndexHits | None
 ) -> Candidates:
     """Return the candidates as one state of the ledger has them, of what the index proposed and the full text does."""
-    stored, centre = stored_centre(conn, searchable, request.scope)
-    queries, clause = (
-        None if vectors is None else _centred_queries(vectors, request, centre)
-        for vectors in (request.vectors, request.clause)
-    )
-    now = searchable.ledger.now(request.scope.user_id)
-    return _LivingSearch(
-        conn, searchable, index_hits, request, queries, clause, centre.passage, stored, now
-    ).candidates()
+    return _LivingSearch(conn, searchable, index_hits, request).candidates()
 
 
 def index_query(conn: Connection, searchable: Searchable, request: CandidateRequest) -> tuple[str, Vector, int] | None:
@@ -201,17 +185,10 @@ def index_query(conn: Connection, searchable: Searchable, request: CandidateRequ
         return None
     if entry_queries.is_narrow(conn, request.scope):
         return None
-    stored, centre = stored_centre(conn, searchable, request.scope)
+    stored, centre = stored_centre(conn, searchable.embedder.fingerprint, request.scope)
     vector = _nearness(_centred_queries(request.vectors, request, centre))
     tested = TESTED_POOLS if stored.has_pages or request.filter is not None else 1
     return request.scope.user_id, vector, request.pool.by_meaning * tested
-
-
-def stored_centre(conn: Connection, searchable: Searchable, scope: Scope) -> tuple[entry_queries.Centre, Centre]:
-    """Return the mean of a user's stored vectors, and the centre that vectors are compared around."""
-    fingerprint = searchable.embedder.fingerprint
-    stored = entry_queries.centre(conn, scope.user_id, fingerprint)
-    return stored, Centre.of(fingerprint, stored.entries, stored.mean)
 
 
 def _centred_queries(vectors: Vector, request: CandidateRequest, centre: Centre) -> Vector:
@@ -223,7 +200,6 @@ def _nearness(queries: Vector) -> Vector:
     return queries[0] if len(queries) == 1 else centred(queries[0] + queries[1:].mean(axis=0), None)
 
 
-@dataclass(slots=True)
 class _LivingSearch:
     """The retrieval of living entries over one connection.
 
@@ -231,34 +207,26 @@ class _LivingSearch:
     After a failure of the full text it finds nothing, and `errors` holds the reason.
     """
 
-    conn: Connection
-    searchable: Searchable
-    index_hits: IndexHits | None
-    request: CandidateRequest
-    queries: Vector | None
-    clause: Vector | None
-    mean: Vector | None
-    stored: entry_queries.Centre
-    now: datetime
-    errors: list[FullTextError] = field(default_factory=list[FullTextError])
-    frequency: Mapping[str, int] = field(default_factory=dict[str, int])
-
-    @property
-    def full_text(self) -> FullText:
-        """Return the full text of the ledger."""
-        return self.searchable.ledger.full_text
-
-    @property
-    def fingerprint(self) -> str:
-        """Return the fingerprint of the embedder."""
-        return self.searchable.embedder.fingerprint
+    def __init__(
+        self, conn: Connection, searchable: Searchable, index_hits: IndexHits | None, request: CandidateRequest
+    ) -> None:
+        self.conn, self.request, self.index_hits, self.index = conn, request, index_hits, searchable.index
+        self.full_text, self.fingerprint = searchable.ledger.full_text, searchable.embedder.fingerprint
+        self.stored, centre = stored_centre(conn, self.fingerprint, request.scope)
+        self.mean = centre.passage
+        self.queries, self.clause = (
+            None if vectors is None else _centred_queries(vectors, request, centre)
+            for vectors in (request.vectors, request.clause)
+        )
+        self.now = searchable.ledger.now(request.scope.user_id)
+        self.errors: list[FullTextError] = []
+        self.frequency: Mapping[str, int] = self._from_full_text(
+            lambda: self.full_text.document_counts(conn, request.scope.user_id, request.words), {}
+        )
 
     def candidates(self) -> Candidates:
         """Return the candidates with their features."""
         conn, request, stored = self.conn, self.request, self.stored
-        self.frequency = self._from_full_text(
-            lambda: self.full_text.document_counts(conn, request.scope.user_id, request.words), {}
-        )
         rows, bm25 = self._select()
         message_ids = [row.candidate.owner_id for row in rows if row.candidate.kind == "message"]
         outdated, forgotten = message_queries.outdated_or_forgotten(conn, message_ids)
@@ -282,10 +250,10 @@ class _LivingSearch:
             np.array([bm25.get(entry.seq, 0.0) for entry in entries], dtype=np.float32),
             [found.passage if entry.is_page else found.own for entry, found in zip(entries, words, strict=True)],
             [found.anywhere for found in words],
-            rarity(self.frequency, request.words, stored.entries),
+            features.rarity(self.frequency, request.words, stored.entries),
             stored.entries,
             frozenset(outdated),
-            linked_rows(entries, memories.messages_of(conn, memory_ids)) if has_both else [],
+            features.linked_rows(entries, memories.messages_of(conn, memory_ids)) if has_both else [],
             errors=tuple(self.errors),
             link_pairs=connected,
             states=states_of(conn, memory_ids),
@@ -317,7 +285,7 @@ class _LivingSearch:
         vectors, has_vector = _centred_rows([row.vector for row in rows], self.mean)
         if vectors is None:
             return []
-        order = cast("list[int]", np.argsort(-(vectors @ _nearness(self.queries)), kind="stable").tolist())
+        order = best_first(vectors @ _nearness(self.queries))
         nearest = [rows[number] for number in order if has_vector[number]][:MAX_ADDED]
         if self.request.filter is None:
             return nearest
@@ -364,7 +332,7 @@ class _LivingSearch:
             nearest = self._scanned(meant) if indexed is None else indexed
             messages = message_queries.message_entries_among(self.conn, scope, found.messages, {*nearest, *bm25})
             near = self._first([seq for seq in nearest if seq in messages], pool.by_meaning)
-            with_words = self._first([seq for seq in _best_first(bm25) if seq in messages], pool.by_words)
+            with_words = self._first([seq for seq in _by_score(bm25) if seq in messages], pool.by_words)
             has_near = len(nearest) < meant or len(near) >= pool.by_meaning
             if has_near and (len(bm25) < worded or len(with_words) >= pool.by_words):
                 return near, {seq: bm25[seq] for seq in with_words}
@@ -402,7 +370,7 @@ class _LivingSearch:
         """Return the entries from the index and those it may lack. Return None if the scope is to be scanned."""
         if self.index_hits is None:
             return None
-        changed = self.searchable.index.changed_since(self.conn, self.request.scope.user_id, self.index_hits.log_number)
+        changed = self.index.changed_since(self.conn, self.request.scope.user_id, self.index_hits.log_number)
         entries = self.index_hits.entries
         first = self._first(entries, limit)
         if changed is None or len(first) < min(limit, len(entries)):
@@ -425,7 +393,7 @@ class _LivingSearch:
             seqs += batch
         if not seqs:
             return []
-        order = cast("list[int]", np.argsort(-np.concatenate(cosines), kind="stable").tolist())
+        order = best_first(np.concatenate(cosines))
         nearest = (seqs[row] for row in order if allowed is None or seqs[row] in allowed)
         return self._first(nearest, limit)
 
@@ -436,7 +404,7 @@ class _LivingSearch:
             return self._by_words(scope, wanted)
         for limit in (TESTED_POOLS * wanted, None):
             found = self._by_words(scope, limit)
-            first = self._first(_best_first(found), wanted)
+            first = self._first(_by_score(found), wanted)
             if limit is None or len(found) < limit or len(first) >= wanted:
                 break
         return {seq: found[seq] for seq in first}
@@ -471,16 +439,14 @@ class _LivingSearch:
 
 def _centred_rows(blobs: Sequence[bytes | None], mean: Vector | None) -> tuple[Vector | None, npt.NDArray[np.bool_]]:
     """Return the centred stored vectors as a matrix, with zeros for None, and which rows have one."""
-    has_vector = np.array([blob is not None for blob in blobs], dtype=np.bool_)
-    empty = next((bytes(len(blob)) for blob in blobs if blob is not None), None)
-    if empty is None:
-        return None, has_vector
-    matrix = centred(unpacked_rows([empty if blob is None else blob for blob in blobs]), mean)
-    matrix[~has_vector] = 0.0  # as near to everything as the mean is
+    matrix, has_vector = features.stacked([None if blob is None else unpacked(blob) for blob in blobs])
+    if matrix is not None:
+        matrix = centred(matrix, mean)
+        matrix[~has_vector] = 0.0  # as near to everything as the mean is
     return matrix, has_vector
 
 
-def _best_first(bm25: Mapping[int, float]) -> list[int]:
+def _by_score(bm25: Mapping[int, float]) -> list[int]:
     return sorted(bm25, key=lambda seq: (-bm25[seq], seq))
 
 

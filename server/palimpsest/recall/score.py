@@ -8,7 +8,7 @@ deviations, which makes features with different units comparable.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import datetime, time
@@ -20,7 +20,7 @@ import numpy as np
 from palimpsest.core.clock import in_zone
 from palimpsest.core.models import Candidate
 from palimpsest.core.protocols import Vector
-from palimpsest.recall.features import Candidates, Column, Matrix, Weights, replacement_probability
+from palimpsest.recall.features import Candidates, Column, Matrix, Weights, best_first, replacement_probability
 from palimpsest.recall.fold import same_words_key
 from palimpsest.recall.forgetting import WEIGHT
 from palimpsest.recall.query import ParsedQuery, exact_form, said_match, text_match
@@ -88,7 +88,7 @@ def repeated(candidates: Candidates, scores: Column) -> Column:
         others.setdefault(memory, []).append(message)
         others.setdefault(message, []).append(memory)
     above: set[int] = set()
-    for row in cast("list[int]", np.argsort(-scores, kind="stable").tolist()):
+    for row in best_first(scores):
         if above.isdisjoint(others.get(row, ())):
             above.add(row)
         else:
@@ -116,7 +116,7 @@ def page_losses(candidates: Candidates, scores: Column) -> dict[str, Column]:
     if not is_page.any():
         return {}
     further = np.zeros(len(scores))
-    pages = [row for row in cast("list[int]", np.argsort(-scores, kind="stable").tolist()) if is_page[row]]
+    pages = [row for row in best_first(scores) if is_page[row]]
     further[pages] = np.arange(len(pages))
     return {"page": -PAGE * is_page, FURTHER_PAGE: -FURTHER * further}
 
@@ -167,7 +167,7 @@ def order_features(
     by how much the score of what replaces this one is higher.
     """
     features = {name: np.zeros(len(candidates.entries)) for name in ("replaced", "update", "former")}
-    rows = cast("list[int]", np.argsort(-scores, kind="stable")[:FIRST].tolist())
+    rows = best_first(scores)[:FIRST]
     if len(rows) < 2 or candidates.vectors is None:  # noqa: PLR2004 - a pair
         return features
     entries = [candidates.entries[row] for row in rows]
@@ -195,7 +195,7 @@ def newer_of_two(query: ParsedQuery, candidates: Candidates, scores: Column) -> 
     gains = np.zeros(len(candidates.entries))
     if query.is_about_the_past or len(scores) < 2:  # noqa: PLR2004 - a pair
         return gains
-    older, newer, *others = cast("list[int]", np.argsort(-scores, kind="stable")[:3].tolist())
+    older, newer, *others = best_first(scores)[:3]
     lead = scores[older] - scores[newer]
     stands_out = not others or scores[newer] - scores[others[0]] >= CLEAR
     entry = candidates.entries[newer]
@@ -257,19 +257,12 @@ def _may_be_replaced(entries: Sequence[Candidate]) -> Matrix:
 
     Only candidates of the same sort and person are compared, and none of the same session.
     """
-    time_of = {at: place for place, at in enumerate(sorted({entry.at for entry in entries}))}
-    times = np.array([time_of[entry.at] for entry in entries])
-    people = _numbered([(entry.kind, entry.speaker) for entry in entries])
-    sessions = _numbered([entry.session or entry.seq for entry in entries])
-    is_older = times[:, np.newaxis] > times[np.newaxis, :]
-    is_same_person = people[:, np.newaxis] == people[np.newaxis, :]
-    return is_older & is_same_person & (sessions[:, np.newaxis] != sessions[np.newaxis, :])
 
+    def may_replace(new: Candidate, old: Candidate) -> bool:
+        is_same_person = (new.kind, new.speaker) == (old.kind, old.speaker)
+        return new.at > old.at and is_same_person and (new.session or new.seq) != (old.session or old.seq)
 
-def _numbered(values: Sequence[Hashable]) -> Column:
-    """Return a number for each value that is equal for equal values: shape (m,)."""
-    number_of = {value: number for number, value in enumerate(dict.fromkeys(values))}
-    return np.array([number_of[value] for value in values])
+    return np.array([[may_replace(new, old) for old in entries] for new in entries])
 
 
 RECENCY = 0.1
@@ -331,7 +324,7 @@ class SearchScoring:
         if candidates.link_pairs:
             parts[CONNECTED] = connected(candidates, _sum(parts))
         order = order_features(self.query, candidates, _sum(parts), self.weights.replacement)
-        parts |= {name: self._weigh(name, column, candidates) for name, column in order.items()}
+        parts |= self._weighted(order, candidates)
         parts |= page_losses(candidates, _sum(parts))
         parts["newer of two"] = newer_of_two(self.query, candidates, _sum(parts))
         if self.query.moment is not None:
@@ -351,7 +344,7 @@ class SearchScoring:
 
     def _own_parts(self, candidates: Candidates) -> dict[str, Column]:
         """Return what each candidate gains by itself, whatever the others say."""
-        parts = {name: self._weigh(name, column, candidates) for name, column in self.features(candidates).items()}
+        parts = self._weighted(self.features(candidates), candidates)
         outdated = [entry.owner_id in candidates.outdated for entry in candidates.entries]
         parts["superseded"] = -SUPERSEDED * np.array(outdated, dtype=np.float32)
         parts["exact"] = EXACT * exact_match(self.query, candidates)
@@ -362,13 +355,16 @@ class SearchScoring:
             parts["faded"] = -WEIGHT * (1 - self.retention)
         return parts
 
-    def _weigh(self, name: str, feature: Column, candidates: Candidates) -> Column:
+    def _weighted(self, features: Mapping[str, Column], candidates: Candidates) -> dict[str, Column]:
         is_message = np.array([entry.kind == "message" for entry in candidates.entries])
         has_hints = [entry.has_hints for entry in candidates.entries if entry.kind == "memory"]
         with_others, hinted = bool(self.query.also), sum(has_hints) / max(len(has_hints), 1)
         of_message = self.weights.of_messages(with_others=with_others)
         of_memory = self.weights.of_memories(with_others=with_others, hinted=hinted)
-        return np.where(is_message, of_message.get(name, 0.0), of_memory.get(name, 0.0)) * feature
+        return {
+            name: np.where(is_message, of_message.get(name, 0.0), of_memory.get(name, 0.0)) * column
+            for name, column in features.items()
+        }
 
     def _guess(self, candidates: Candidates) -> Guess | None:
         """Return the scores for the question without its clause that says when, and for the clause."""

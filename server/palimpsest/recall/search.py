@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
+import numpy as np
 from sqlalchemy import Connection
 
 from palimpsest.core.clock import TimeSpan
@@ -23,21 +24,13 @@ from palimpsest.core.filters import FADED, MAX_SHOWN_CHARS, METADATA, RESERVED, 
 from palimpsest.core.models import Entity, Hit, KnownRelation, Scope, name_key, relation_key
 from palimpsest.core.protocols import Reranker
 from palimpsest.core.validation import MAX_TOKENS
-from palimpsest.index.sync import IndexHits
-from palimpsest.recall.features import CandidateRequest, Candidates, PoolSize, Ranked, alike_for, rank, weights_for
+from palimpsest.recall import features
+from palimpsest.recall.features import CandidateRequest, Candidates, PoolSize, Ranked
 from palimpsest.recall.fold import FoldWords, fold, memories_first
 from palimpsest.recall.forgetting import OFF, RetentionSettings, faded_owners, left_out_note, retention_of
-from palimpsest.recall.hits import (
-    HitFilter,
-    hit_filter,
-    hit_tokens,
-    hits_of,
-    with_passages,
-    within_budget,
-)
+from palimpsest.recall.hits import HitFilter, hit_filter, hit_tokens, hits_of, with_passages, within_budget
 from palimpsest.recall.match import Matches, matches, reasons
 from palimpsest.recall.query import ParsedQuery
-from palimpsest.recall.rerank import RERANKED, reranked
 from palimpsest.recall.retrieve import Searchable, candidates_in, index_query, retrieve
 from palimpsest.recall.score import SearchScoring
 from palimpsest.store import entries, messages
@@ -158,19 +151,15 @@ def _unknown_speakers(ledger: Ledger, scope: Scope, names: Sequence[str]) -> tup
     with ledger.read() as conn:
         every = messages.speakers(conn, scope.user_id)
         known = {name_key(name): name for name in every if messages.has_speaker(conn, scope, name)}
-    return tuple(
-        f"nobody here is called '{shorten(name, MAX_SHOWN_CHARS)}'; {_speakers(name_key(name), known)}"
-        for name in names
-        if name_key(name) not in known
-    )
-
-
-def _speakers(key: str, known: Mapping[str, str]) -> str:
-    """Return which speakers there are, or those of nearly this name."""
-    if not known:
-        return "messages here have no names of speakers; filter on role instead"
-    near = [known[name] for name in difflib.get_close_matches(key, known, n=MAX_NEAR)]
-    return f"did you mean {_quoted(near)}?" if near else f"known are {_quoted(list(known.values())[:MAX_KEYS])}"
+    notes: list[str] = []
+    for name in (name for name in names if name_key(name) not in known):
+        others = "messages here have no names of speakers; filter on role instead"
+        if near := [known[key] for key in difflib.get_close_matches(name_key(name), known, n=MAX_NEAR)]:
+            others = f"did you mean {_quoted(near)}?"
+        elif known:
+            others = f"known are {_quoted(list(known.values())[:MAX_KEYS])}"
+        notes.append(f"nobody here is called '{shorten(name, MAX_SHOWN_CHARS)}'; {others}")
+    return tuple(notes)
 
 
 def _near_names(conn: Connection, scope: Scope, key: str) -> list[str]:
@@ -201,6 +190,40 @@ def _missing(keys: Sequence[str], known: Counter[str]) -> Iterator[str]:
 def _quoted(names: Sequence[str]) -> str:
     return ", ".join(f"'{name}'" for name in names)
 
+
+# Rerank the first candidates by a model that reads each text together with the question.
+#
+# A reranker knows nothing of time, of who is meant, or of what replaced what. So it does not decide alone: its scores
+# are added to our own, with the same spread. Two texts that it hardly tells apart, such as a fact and its update, keep
+# our order.
+
+RERANKED = 20
+"""How many candidates are judged. Of a hit that is not among the first twenty, a reply hardly shows anything."""
+
+PART = "reranker"
+
+
+def reranked(ranked: Sequence[Ranked], scores: Mapping[int, float]) -> Sequence[Ranked]:
+    """Return the candidates with those that a reranker judged in their new order, before all others.
+
+    `scores` are the reranker's, by the candidates' numbers.
+    """
+    judged = [item for item in ranked if item.candidate.seq in scores]
+    if not judged:
+        return ranked
+    own = np.array([item.score for item in judged])
+    theirs = np.array([scores[item.candidate.seq] for item in judged])
+    gains = own.std() * (theirs - theirs.mean()) / max(float(theirs.std()), features.TINY)
+    column = np.zeros(len(next(iter(judged[0].columns.values()))))
+    column[[item.row for item in judged]] = gains
+    columns = {**judged[0].columns, PART: column}
+    order = features.best_first(own + gains)
+    others = [item for item in ranked if item.candidate.seq not in scores]
+    new = [judged[place]._replace(score=float(own[place] + gains[place]), columns=columns) for place in order]
+    return [*new, *others]
+
+
+# Search: from a query to hits.
 
 POOL = 80
 """How many candidates are requested by meaning and by words each. In conversations 120 find no more of the evidence for
@@ -269,9 +292,9 @@ def search(searchable: Searchable, query: SearchQuery) -> SearchResult:
     The ledger is read before the index is asked, and after it once more for all that is shown, in one snapshot. With
     `as_of` there is a read between, before texts of that time are embedded.
     """
-    request = _request(searchable, query)
+    taken_apart = _Search(searchable, query)
     with searchable.ledger.read() as conn:
-        ranking = _rank(conn, searchable, query, request)
+        ranking = taken_apart.rank(conn)
         hits = _hits(conn, ranking, query)
         hits = with_passages(hits, ranking.candidates.weights, query.max_tokens)
         return _result(hits, _relations(conn, ranking, hits, query), query, ranking)
@@ -324,124 +347,116 @@ class Ranking:
     is_whole: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Request:
+class _Search:
     """A query taken apart, what the index or the past proposes for it, and notes on what is degraded.
 
-    `judged` are the scores of a reranker by the candidates' numbers; without one there are none, and if it failed,
-    `not_judged` says why.
+    No connection is open while a text is embedded, or the index or a reranker asked. `judged` are the scores of a
+    reranker by the candidates' numbers; without one there are none, and if it failed, `not_judged` says why.
     """
 
-    parsed: ParsedQuery
-    entities: Sequence[Entity]
-    candidates: CandidateRequest
-    index_hits: IndexHits | None
-    past: Candidates | None
-    notes: tuple[str, ...]
-    judged: Mapping[int, float] = field(default_factory=dict[int, float])
-    not_judged: tuple[str, ...] = ()
+    def __init__(self, searchable: Searchable, query: SearchQuery) -> None:
+        self._searchable, self._query, self._now = searchable, query, query.as_of or query.now
+        self._notes: list[str] = []
+        self._judged: dict[int, float] = {}
+        self._not_judged: tuple[str, ...] = ()
+        embedder = searchable.embedder
+        vectors = clause = None
+        asked = TimeQuestion.of(query.text)  # its clause is embedded too; whom it is about is known only later
+        texts = [query.text, *query.also]
+        try:
+            vectors = embedder.embed_queries([*texts, *([asked.main, asked.clause] if asked.clause else [])])
+            vectors, clause = vectors[: len(texts)], vectors[len(texts) :] if asked.clause else None
+        except EmbedderError as error:
+            self._notes.append(f"searched by words only: {error}")
+        pool = max(POOL, 4 * query.limit)
+        with searchable.ledger.read() as conn:
+            found = self._filter(conn)
+            self._entities = entities_in_text(conn, query.scope, query.text, as_of=query.as_of) if query.hops else ()
+            people = [entity.name for entity in self._entities if entity.type == "person" and not entity.is_user]
+            self._parsed = ParsedQuery.of(
+                conn, query.scope, query.text, self._now, also=query.also, people=people, held_at=query.held_at
+            )
+            if vectors is not None and entries.has_missing_vectors(conn, embedder.fingerprint):
+                self._notes.append("some texts have no vector of this embedder yet and are found by words only")
+            self._request = CandidateRequest(
+                query.scope,
+                self._parsed.all_words,
+                vectors,
+                PoolSize(pool, pool),
+                self._parsed.names,
+                filter=found,
+                as_of=query.as_of,
+                follows_links=query.follows_links,
+                clause=clause,
+                with_closed=self._parsed.asks_of_the_past,
+            )
+            wanted = None if query.as_of is not None else index_query(conn, searchable, self._request)
+        self._past = None if query.as_of is None else retrieve(searchable, self._request)
+        self._index_hits = None if wanted is None else searchable.index.query(*wanted)
+        if searchable.reranker is not None:
+            self._judge(searchable.reranker)
 
+    def _filter(self, conn: Connection) -> HitFilter | None:
+        query, full_text = self._query, self._searchable.ledger.full_text
+        if not query.filters:
+            return None
+        faded = partial(faded_owners, conn, query.scope, query.forgetting, self._now)
+        zone = query.now.tzinfo or UTC
+        return hit_filter(conn, full_text, query.scope, query.filters, zone, as_of=query.as_of, faded=faded)
 
-def _request(searchable: Searchable, query: SearchQuery) -> _Request:
-    """Take a query apart and ask the index, with no connection open while a text is embedded or the index asked."""
-    embedder, now = searchable.embedder, query.as_of or query.now
-    notes: list[str] = []
-    vectors = clause = None
-    asked = TimeQuestion.of(query.text)  # its clause is embedded too; whom it is about is known only later
-    texts = [query.text, *query.also]
-    try:
-        vectors = embedder.embed_queries([*texts, *([asked.main, asked.clause] if asked.clause else [])])
-        vectors, clause = vectors[: len(texts)], vectors[len(texts) :] if asked.clause else None
-    except EmbedderError as error:
-        notes.append(f"searched by words only: {error}")
-    pool = max(POOL, 4 * query.limit)
-    with searchable.ledger.read() as conn:
-        found = _filter(conn, searchable.ledger, query, now)
-        entities = entities_in_text(conn, query.scope, query.text, as_of=query.as_of) if query.hops else ()
-        people = [entity.name for entity in entities if entity.type == "person" and not entity.is_user]
-        parsed = ParsedQuery.of(
-            conn, query.scope, query.text, now, also=query.also, people=people, held_at=query.held_at
-        )
-        if vectors is not None and entries.has_missing_vectors(conn, embedder.fingerprint):
-            notes.append("some texts have no vector of this embedder yet and are found by words only")
-        request = CandidateRequest(
-            query.scope,
-            parsed.all_words,
-            vectors,
-            PoolSize(pool, pool),
-            parsed.names,
-            filter=found,
-            as_of=query.as_of,
-            follows_links=query.follows_links,
-            clause=clause,
-            with_closed=parsed.asks_of_the_past,
-        )
-        wanted = None if query.as_of is not None else index_query(conn, searchable, request)
-    past = None if query.as_of is None else retrieve(searchable, request)
-    index_hits = None if wanted is None else searchable.index.query(*wanted)
-    taken_apart = _Request(parsed, entities, request, index_hits, past, tuple(notes))
-    return taken_apart if searchable.reranker is None else _judged(searchable, searchable.reranker, query, taken_apart)
+    def _judge(self, reranker: Reranker) -> None:
+        """Ask a reranker about the first candidates. If it fails, a note says so."""
+        with self._searchable.ledger.read() as conn:
+            ranking = self.rank(conn)
+            hits = _read(conn, ranking, ranking.ranked[:RERANKED], self._query)
+        if len(hits) < 2:  # noqa: PLR2004 - an order
+            return
+        passages = with_passages(hits, ranking.candidates.weights, self._query.max_tokens)
+        try:
+            scores = reranker.scores(self._query.text, [hit.text for hit in passages])
+        except RerankerError as error:
+            self._not_judged = (f"not reranked: {error}",)
+            return
+        seqs = {item.candidate.owner_id: item.candidate.seq for item in ranking.ranked[:RERANKED]}
+        self._judged = {seqs[hit.id]: score for hit, score in zip(hits, scores, strict=True)}
 
-
-def _judged(searchable: Searchable, reranker: Reranker, query: SearchQuery, request: _Request) -> _Request:
-    """Ask a reranker about the first candidates, with no connection open. If it fails, a note says so."""
-    with searchable.ledger.read() as conn:
-        ranking = _rank(conn, searchable, query, request)
-        hits = _read(conn, ranking, ranking.ranked[:RERANKED], query)
-    if len(hits) < 2:  # noqa: PLR2004 - an order
-        return request
-    passages = with_passages(hits, ranking.candidates.weights, query.max_tokens)
-    try:
-        scores = reranker.scores(query.text, [hit.text for hit in passages])
-    except RerankerError as error:
-        return replace(request, not_judged=(f"not reranked: {error}",))
-    seqs = {item.candidate.owner_id: item.candidate.seq for item in ranking.ranked[:RERANKED]}
-    return replace(request, judged={seqs[hit.id]: score for hit, score in zip(hits, scores, strict=True)})
+    def rank(self, conn: Connection) -> Ranking:
+        """Return all candidates, best first."""
+        query, parsed, embedder = self._query, self._parsed, self._searchable.embedder.fingerprint
+        asked = Filter.of(query.filters)
+        candidates = self._past or candidates_in(conn, self._searchable, self._request, self._index_hits)
+        notes = [
+            *self._notes,
+            *(
+                f"searched by {'words' if isinstance(error, EmbedderError) else 'meaning'} only: {error}"
+                for error in candidates.errors
+            ),
+        ]
+        retention = None
+        if query.as_of is None and query.forgetting.mode != "off":
+            retention = retention_of(conn, candidates.entries, query.forgetting, self._now)
+        named = frozenset(entity.id for entity in self._entities)
+        weights, alike = features.weights_for(embedder), features.alike_for(embedder)
+        scoring = SearchScoring(parsed, self._now, weights, retention, named, alike)
+        ranked = features.rank(candidates, scoring.parts)
+        if retention is not None and query.forgetting.mode == "archive" and FADED not in asked.fields:
+            kept = [item for item in ranked if retention[item.row] >= query.forgetting.bound]
+            found = matches(parsed, candidates, ranked, embedder)
+            notes += left_out_note(ranked, kept, query.limit, found.of_rows >= found.least)
+            ranked = kept
+        ranked = reranked(ranked, self._judged)
+        found = matches(parsed, candidates, ranked, embedder)
+        # What has no vector is found by its words alone, and may be missing.
+        is_whole = asked.narrows and self._request.vectors is not None and not notes
+        notes += self._not_judged
+        return Ranking(candidates, scoring, ranked, found, tuple(notes), self._entities, is_whole)
 
 
 def rank_query(searchable: Searchable, query: SearchQuery) -> Ranking:
     """Return all candidates of a query, best first. Blocking. Raises InputError and LedgerError."""
-    request = _request(searchable, query)
+    taken_apart = _Search(searchable, query)
     with searchable.ledger.read() as conn:
-        return _rank(conn, searchable, query, request)
-
-
-def _rank(conn: Connection, searchable: Searchable, query: SearchQuery, request: _Request) -> Ranking:
-    embedder, now, asked = searchable.embedder, query.as_of or query.now, Filter.of(query.filters)
-    candidates = request.past or candidates_in(conn, searchable, request.candidates, request.index_hits)
-    notes = [
-        *request.notes,
-        *(
-            f"searched by {'words' if isinstance(error, EmbedderError) else 'meaning'} only: {error}"
-            for error in candidates.errors
-        ),
-    ]
-    retention = None
-    if query.as_of is None and query.forgetting.mode != "off":
-        retention = retention_of(conn, candidates.entries, query.forgetting, now)
-    named = frozenset(entity.id for entity in request.entities)
-    weights, alike = weights_for(embedder.fingerprint), alike_for(embedder.fingerprint)
-    scoring = SearchScoring(request.parsed, now, weights, retention, named, alike)
-    ranked = rank(candidates, scoring.parts)
-    if retention is not None and query.forgetting.mode == "archive" and FADED not in asked.fields:
-        kept = [item for item in ranked if retention[item.row] >= query.forgetting.bound]
-        found = matches(request.parsed, candidates, ranked, embedder.fingerprint)
-        notes += left_out_note(ranked, kept, query.limit, found.of_rows >= found.least)
-        ranked = kept
-    ranked = reranked(ranked, request.judged)
-    found = matches(request.parsed, candidates, ranked, embedder.fingerprint)
-    # What has no vector is found by its words alone, and may be missing.
-    is_whole = asked.narrows and request.candidates.vectors is not None and not notes
-    notes += request.not_judged
-    return Ranking(candidates, scoring, ranked, found, tuple(notes), request.entities, is_whole)
-
-
-def _filter(conn: Connection, ledger: Ledger, query: SearchQuery, now: datetime) -> HitFilter | None:
-    if not query.filters:
-        return None
-    faded = partial(faded_owners, conn, query.scope, query.forgetting, now)
-    zone = query.now.tzinfo or UTC
-    return hit_filter(conn, ledger.full_text, query.scope, query.filters, zone, as_of=query.as_of, faded=faded)
+        return taken_apart.rank(conn)
 
 
 def _relations(

@@ -2,34 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import cast
+from typing import TypeVar
 
 import numpy as np
+from sqlalchemy import Connection
 
 from palimpsest.core.models import Kind, Memory, Message, Scope
 from palimpsest.core.protocols import Vector
-from palimpsest.recall.features import (
-    THRESHOLD,
-    CandidateRequest,
-    Candidates,
-    Column,
-    Matrix,
-    PoolSize,
-    centred,
-    rank,
-    replacement_probability,
-    shared_words,
-    stacked,
-    weights_for,
-)
+from palimpsest.recall import features
+from palimpsest.recall.features import CandidateRequest, Candidates, Column, Matrix, PoolSize, Ranked
 from palimpsest.recall.fold import same_words_key
-from palimpsest.recall.retrieve import Searchable, retrieve, stored_centre
+from palimpsest.recall.retrieve import Searchable, retrieve
 from palimpsest.store import memories as memory_queries
 from palimpsest.store import messages as message_queries
 from palimpsest.text.tokenizer import search_tokens
+
+_Owner = TypeVar("_Owner", Memory, Message)
 
 NEAREST = 50
 """How many entries the index is asked for. Messages are among them, and only memories are kept."""
@@ -73,75 +64,68 @@ def similar_memories(
     `vectors` maps each text to its vector, of shape (dims,), or to None if it could not be embedded. Blocking. Raises
     LedgerError; a damaged full text is one too, because a likeness without words is no basis for a decision.
     """
-    ranked = _ranked(searchable, scope, vectors, "memory", limit)
-    with searchable.ledger.read() as conn:
-        memories = memory_queries.memories_by_id(conn, _ids(ranked))
-    living = {memory_id: memory for memory_id, memory in memories.items() if memory.deleted_at is None}
-    return {
-        text: [SimilarMemory(living[owner], likeness) for owner, likeness in found if owner in living]
-        for text, found in ranked.items()
-    }
+    similar = _similar(searchable, scope, vectors, limit, "memory", memory_queries.memories_by_id)
+    return {text: [SimilarMemory(memory, likeness) for memory, likeness in found] for text, found in similar.items()}
 
 
 def similar_messages(
     searchable: Searchable, scope: Scope, vectors: Mapping[str, Vector | None], limit: int
 ) -> dict[str, list[tuple[Message, float]]]:
     """Return for each text the messages that resemble it most, with their likeness; see `similar_memories`."""
-    ranked = _ranked(searchable, scope, vectors, "message", limit)
-    with searchable.ledger.read() as conn:
-        messages = message_queries.messages_by_id(conn, _ids(ranked))
-    living = {message_id: message for message_id, message in messages.items() if message.deleted_at is None}
-    return {
-        text: [(living[owner], likeness) for owner, likeness in found if owner in living]
-        for text, found in ranked.items()
-    }
+    return _similar(searchable, scope, vectors, limit, "message", message_queries.messages_by_id)
 
 
-def likeness_among(searchable: Searchable, scope: Scope, texts: Sequence[str], vectors: Mapping[str, Vector]) -> Column:
-    """Return how much texts resemble each other: shape (n, n). Texts without a vector are compared by their words."""
-    words = shared_words([frozenset(search_tokens(text)) for text in texts]) if texts else np.zeros((0, 0))
-    matrix, has_vector = stacked([vectors.get(text) for text in texts])
-    if matrix is None:
-        return words
-    with searchable.ledger.read() as conn:
-        _, centre = stored_centre(conn, searchable, scope)
-    unit = centred(matrix, centre.passage)
-    both = np.logical_and.outer(has_vector, has_vector)
-    return np.where(both, (unit @ unit.T + words) / 2, words)
-
-
-def _ids(ranked: Mapping[str, Sequence[tuple[str, float]]]) -> list[str]:
-    return sorted({owner for found in ranked.values() for owner, _ in found})
-
-
-def _ranked(
-    searchable: Searchable, scope: Scope, vectors: Mapping[str, Vector | None], kind: Kind, limit: int
-) -> dict[str, list[tuple[str, float]]]:
-    """Return for each text the ids of the entries of a kind that resemble it most, with their likeness.
+def _similar(
+    searchable: Searchable,
+    scope: Scope,
+    vectors: Mapping[str, Vector | None],
+    limit: int,
+    kind: Kind,
+    read: Callable[[Connection, Sequence[str]], Mapping[str, _Owner]],
+) -> dict[str, list[tuple[_Owner, float]]]:
+    """Return for each text what resembles it most, with the likeness. `read` returns the owners of entries by id.
 
     Pages of documents are left out: nobody said them.
     """
     kept = CANDIDATES_PER_RESULT * limit
     pool = PoolSize(by_meaning=NEAREST, by_words=kept, kept=kept)
-    found: dict[str, list[tuple[str, float]]] = {}
+    ranked: dict[str, list[Ranked]] = {}
     for text, vector in vectors.items():
-        request = CandidateRequest(scope, search_tokens(text), _as_queries(vector), pool, kind=kind, whole_texts=True)
-        candidates = _retrieve_all(searchable, request)
-        best = [item for item in rank(candidates, likeness_parts) if not item.candidate.is_page][:limit]
-        found[text] = [(item.candidate.owner_id, item.score) for item in best]
-    return found
+        candidates = _candidates(searchable, scope, text, vector, pool, kind)
+        best = features.rank(candidates, likeness_parts)
+        ranked[text] = [item for item in best if not item.candidate.is_page][:limit]
+    with searchable.ledger.read() as conn:
+        owners = read(conn, sorted({item.candidate.owner_id for found in ranked.values() for item in found}))
+    living = {owner_id: owner for owner_id, owner in owners.items() if owner.deleted_at is None}
+    return {
+        text: [(living[each.candidate.owner_id], each.score) for each in found if each.candidate.owner_id in living]
+        for text, found in ranked.items()
+    }
 
 
-def _as_queries(vector: Vector | None) -> Vector | None:
-    return None if vector is None else vector[np.newaxis]
-
-
-def _retrieve_all(searchable: Searchable, request: CandidateRequest) -> Candidates:
-    """Return the candidates of a request. Raises LedgerError, also for a damaged full text."""
+def _candidates(
+    searchable: Searchable, scope: Scope, text: str, vector: Vector | None, pool: PoolSize, kind: Kind
+) -> Candidates:
+    """Return what a text is compared with. Raises LedgerError, also for a damaged full text."""
+    queries = None if vector is None else vector[np.newaxis]
+    request = CandidateRequest(scope, search_tokens(text), queries, pool, kind=kind, whole_texts=True)
     candidates = retrieve(searchable, request)
     for error in candidates.errors:
         raise error
     return candidates
+
+
+def likeness_among(searchable: Searchable, scope: Scope, texts: Sequence[str], vectors: Mapping[str, Vector]) -> Column:
+    """Return how much texts resemble each other: shape (n, n). Texts without a vector are compared by their words."""
+    words = features.shared_words([frozenset(search_tokens(text)) for text in texts]) if texts else np.zeros((0, 0))
+    matrix, has_vector = features.stacked([vectors.get(text) for text in texts])
+    if matrix is None:
+        return words
+    with searchable.ledger.read() as conn:
+        _, centre = features.stored_centre(conn, searchable.embedder.fingerprint, scope)
+    unit = features.centred(matrix, centre.passage)
+    both = np.logical_and.outer(has_vector, has_vector)
+    return np.where(both, (unit @ unit.T + words) / 2, words)
 
 
 def _shared_words(weights: Mapping[str, float], words: AbstractSet[str]) -> float:
@@ -180,18 +164,16 @@ def near_duplicates(searchable: Searchable, scope: Scope, new: NewText, limit: i
 
     Punctuation, case and white space make no difference. Blocking. Raises LedgerError; a damaged full text is one too.
     """
-    words, queries = search_tokens(new.text), _as_queries(new.vector)
-    request = CandidateRequest(scope, words, queries, COMPARED, kind="memory", whole_texts=True)
-    candidates = _retrieve_all(searchable, request)
+    candidates = _candidates(searchable, scope, new.text, new.vector, COMPARED, "memory")
     row = next((row for row, entry in enumerate(candidates.entries) if entry.owner_id == new.memory_id), None)
     if row is None or len(candidates.entries) == 1:
         return []
-    weights = weights_for(searchable.embedder.fingerprint).replacement
+    weights = features.weights_for(searchable.embedder.fingerprint).replacement
     same, replaced = _likeness(candidates, row, weights)
-    replaced = np.where(replaced >= weights[THRESHOLD], replaced, 0.0)
+    replaced = np.where(replaced >= weights[features.THRESHOLD], replaced, 0.0)
     likeness = np.maximum(same, replaced)
     likeness[row] = 0.0
-    order = cast("list[int]", np.argsort(-likeness, kind="stable").tolist())[:limit]
+    order = features.best_first(likeness)[:limit]
     chosen = {candidates.entries[number].owner_id: number for number in order if likeness[number] > 0}
     with searchable.ledger.read() as conn:
         memories = memory_queries.memories_by_id(conn, sorted(chosen))
@@ -214,6 +196,6 @@ def _likeness(candidates: Candidates, new: int, weights: Mapping[str, float]) ->
     # All others are older than the new one.
     times = [(number == new, entry.at, entry.seq) for number, entry in enumerate(candidates.entries)]
     is_older = np.array([[older < newer for older in times] for newer in times])
-    replaced = replacement_probability(candidates.vectors, candidates.words, texts, is_older, weights)[new]
+    replaced = features.replacement_probability(candidates.vectors, candidates.words, texts, is_older, weights)[new]
     cosines = candidates.vectors @ candidates.vectors[new]
     return np.maximum(is_same, np.where(cosines >= SAME_MEANING, cosines, 0.0)), replaced

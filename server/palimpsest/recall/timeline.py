@@ -20,7 +20,7 @@ import numpy as np
 
 from palimpsest.core.clock import TimeSpan
 from palimpsest.core.models import Candidate
-from palimpsest.recall.features import Candidates, Column
+from palimpsest.recall.features import Candidates, Column, best_first
 from palimpsest.recall.query import Moment
 from palimpsest.text.relation_updates import is_several
 from palimpsest.text.time_questions import TimeQuestion, is_about, is_wish, told_times
@@ -127,18 +127,14 @@ def held_gains(
     if moment.sense == "unsaid" and guess is None and not (has_help or candidates.states):
         return gains
     told = _Told(entries, asked.about)
-    if moment.sense == "changed":
-        return BEGAN * np.array(
-            [
-                told.is_about(row) and moment.has(told.begins(row)) and not is_wish(entry.text)
-                for row, entry in enumerate(entries)
-            ]
-        )
-    if moment.sense == "planned":
-        return PLANNED * np.array([told.is_about(row) and moment.has(told.begins(row)) for row in range(len(entries))])
+    if moment.sense in ("changed", "planned"):
+        begin = np.array([told.is_about(row) and moment.has(told.begins(row)) for row in range(len(entries))])
+        if moment.sense == "planned":
+            return PLANNED * begin
+        return BEGAN * (begin & ~np.array([is_wish(entry.text) for entry in entries]))
     event, ranking = None, scores
     if guess is not None:
-        likely = cast("list[int]", np.argsort(-guess.event, kind="stable")[:ANCHORS].tolist())
+        likely = best_first(guess.event)[:ANCHORS]
         event = max(likely, key=lambda row: float(guess.event[row]) + DATED_EVENT * any(told.times(row)))
         at = told.times(event)[0] or told.times(event)[1] or entries[event].at
         moment, ranking = Moment("at", TimeSpan(at, at)), guess.main
@@ -169,7 +165,7 @@ class _Chains:
         least: float,
     ) -> None:
         self._entries, self._scores, self._told = candidates.entries, scores, told
-        order = cast("list[int]", np.argsort(-scores, kind="stable").tolist())
+        order = best_first(scores)
         anchors = list(islice((row for row in order if row != event and told.is_about(row)), ANCHORS))
         self._best = anchors[0] if anchors else -1
         states = [candidates.states.get(entry.owner_id, frozenset()) for entry in candidates.entries]
@@ -183,24 +179,22 @@ class _Chains:
         has_one = [bool(of_state) or not stated for of_state, stated in zip(single, states, strict=True)]
         vectors = cast("Column", candidates.vectors)
         votes = np.exp(SHARPNESS * (scores - scores[anchors[0]])) if anchors else scores
+
+        def may_share(row: int, other: int) -> bool:
+            # What is related to other things is no state of this one, however alike, nor is one of several.
+            is_of_others = ends[row] and ends[other] and ends[row].isdisjoint(ends[other])
+            return has_one[row] and has_one[other] and not is_of_others
+
         chains: list[tuple[float, list[int], frozenset[int]]] = []
         for anchor in anchors:
-            # What is related to other things is no state of this one, however alike, nor is one of several.
-            related = [
-                row
-                for row in range(len(states))
-                if row == anchor
-                or (
-                    (has_one[row] and has_one[anchor])
-                    and (not (ends[row] and ends[anchor]) or ends[row] & ends[anchor])
-                )
-            ]
             alike = vectors @ vectors[anchor] >= least
             rows = [
                 row
-                for row in related
-                if row != event and (row == anchor or alike[row] or sides[row] & sides[anchor]) and told.is_about(row)
+                for row in range(len(states))
+                if row == anchor
+                or ((alike[row] or sides[row] & sides[anchor]) and may_share(row, anchor) and told.is_about(row))
             ]
+            rows = [row for row in rows if row != event]
             sure = frozenset(row for row in rows if sides[row] & sides[anchor])
             vote = float(sum(votes[row] for row in rows if row in anchors)) / max(len(rows), 1) ** LENGTH
             chains.append((vote * (NAMED if ends[anchor] & named else 1.0), rows, sure))
