@@ -18,12 +18,13 @@ import re
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from palimpsest.text.tokenizer import fold_case_and_marks
 from palimpsest.text.word_lists import patterns, word_lists
 
-Value: TypeAlias = int | str | tuple[str, int] | tuple[int, ...]
+Value: TypeAlias = Any
+"""A number, a word such as "spring", a word and a number, or the numbers of a date."""
 
 _RE = patterns("palimpsest.text.dates", "rules.txt")
 SECTIONS = word_lists("palimpsest.text.dates", "rules.txt")
@@ -52,10 +53,7 @@ ASIDE: frozenset[Cue] = frozenset(("moved", "moved from", "moved to"))
 NO_CUES: frozenset[Cue] = frozenset()
 
 WEAK_MONTH = "m"
-YEAR_UNIT = "u"
-YEAR_PERIOD = "r"
-THIS = "l"
-"""Letters of words that the rules treat unlike the rest of their class."""
+"""The letter of months that are also names or other words."""
 
 UNSPACED = "zh-ja"
 """The section of Chinese and Japanese. Its words are found without spaces between them."""
@@ -194,19 +192,10 @@ def _class_and_value(head: str) -> tuple[str, Value]:
     if head in LETTERS:
         return LETTERS[head], 0
     name, *values = head.split(" ")
-    letter = LETTERS[name]
-    value: Value = (values[0], int(values[1])) if len(values) > 1 else values[0]
-    if isinstance(value, str) and value.lstrip("-").isdigit():
-        value = int(value)
-    if value == "year":
-        letter = YEAR_UNIT
-    elif letter == "R" and values[0] == "year":
-        letter = YEAR_PERIOD
-    elif letter == "R" and values[0] == "decade":
-        letter = "C"
-    elif letter == "L" and value == 0:
-        letter = THIS
-    return letter, value
+    letter, value = LETTERS.get(f"{name}={values[0]}", LETTERS[name]), values[0]
+    if len(values) > 1:
+        return letter, (value, int(values[1]))
+    return letter, int(value) if value.lstrip("-").isdigit() else value
 
 
 def _add(language: Language, phrase: str, entry: Entry) -> None:
