@@ -539,7 +539,7 @@ def _in_language(
             continue
         before = _RE["unit before"].search(letters, max(first - UNIT_REACH, 0), first)
         relation: Relation = "in"
-        is_moved = bool(directions.words.moved(items[first].start))  # "moved till Sunday" is on Sunday
+        is_moved = bool(directions.moved(items[first].start))  # "moved till Sunday" is on Sunday
         earlier = None if before is None or is_moved else _read_before(items[before.start() : first], period)
         if before is not None and earlier is not None:
             period, first = earlier, before.start() + (letters[before.start()] == "t")
@@ -576,14 +576,8 @@ def _in_language(
     yield from _without_habits(weekdays, directions)
 
 
-class _Directions:
-    """In which direction the days of a text lie that may lie in either, in one language."""
-
-    def __init__(self, text: str, tokens: Sequence[Token], language: Language, letters: str) -> None:
-        self.words = Directions(text, tokens, language)
-        self._text = text
-        self._language = language
-        self._letters = letters
+class _Directions(Directions):
+    """In which direction the days of a text lie that may lie in either, by the rules that read them."""
 
     @cached_property
     def is_future(self) -> bool:
@@ -599,7 +593,7 @@ class _Directions:
         """Return whether a day of the month, a feast or "tomorrow" that begins at `first` is something else here."""
         start, end = phrase.items[0].start, phrase.items[-1].end
         if reader is _day_of_month:
-            return not _is_day_of_month(self._text, start, end, self._language) or self.words.says_habit(start, end)
+            return not _is_day_of_month(self._text, start, end, self._language) or self.says_habit(start, end)
         if reader is _feast:  # "at Easter" and "Boxing Day was quiet" are dates, "Christmas cookies" is none
             context = _RE["context before"].search(self._letters, max(first - 2, 0), first)
             is_bare = len(phrase.items) == 1 and (context is None or context[0] == "t")
@@ -642,15 +636,15 @@ class _Directions:
         if self.is_alone:
             return "habit" if is_bare and reader is weekday else "coming" if self.is_future else "past"
         start, end = phrase.items[0].start, phrase.items[-1].end
-        if (is_day or is_cycle or reader is weekday) and (moved := self.words.moved(start)):
+        if (is_day or is_cycle or reader is weekday) and (moved := self.moved(start)):
             return moved
         is_every = context is not None and context[0] == "t" and self._language.name in _ARTICLE_OF_HABITS
-        if reader is weekday and (is_every or (is_bare and self.words.has_determiner(start))):
+        if reader is weekday and (is_every or (is_bare and self.has_determiner(start))):
             return "habit"
         if reader is weekday and self._is_name_or_span(start, end):
             return "habit"
-        direction = self.words.of(start, end, is_yearly=is_day or is_cycle)
-        if is_cycle and direction == "habit" and not self.words.says_habit(start, end):
+        direction = self.by_words(start, end, is_yearly=is_day or is_cycle)
+        if is_cycle and direction == "habit" and not self.says_habit(start, end):
             direction = "coming"  # "the exhibition opens in October"
         if not direction and context is not None and "B" in context[0]:
             return "coming"
@@ -677,8 +671,8 @@ def _without_habits(weekdays: Sequence[tuple[DateSpan, Direction]], directions: 
     """Yield the weekdays; habits without a duration, as those that stand together and are not in the past."""
     together: set[int] = set()
     for number, ((span, _), (following, _)) in enumerate(pairwise(weekdays)):
-        is_joined = directions.words.are_joined(span.position + len(span.phrase), following.position)
-        if is_joined and not directions.words.moved(following.position):
+        is_joined = directions.are_joined(span.position + len(span.phrase), following.position)
+        if is_joined and not directions.moved(following.position):
             together |= {number, number + 1}
     for number, (span, direction) in enumerate(weekdays):
         is_habit = direction == "habit" or (number in together and direction != "past")

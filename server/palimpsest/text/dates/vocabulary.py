@@ -18,10 +18,12 @@ import re
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from palimpsest.text.tokenizer import fold_case_and_marks
 from palimpsest.text.word_lists import patterns, word_lists
+
+_T = TypeVar("_T")
 
 Value: TypeAlias = Any
 """A number, a word such as "spring", a word and a number, or the numbers of a date."""
@@ -291,7 +293,7 @@ def items_of(tokens: Sequence[Token], language: Language) -> list[Item]:
             items.append(Item(letter, value, start, end))
             continue
         entry = words.get(word)
-        if word in phrases and (found := _phrase_at(tokens, position, phrases[word])) is not None:
+        if word in phrases and (found := phrase_at(tokens, position, phrases[word])) is not None:
             entry, skip = found
             end = tokens[skip - 1].end  # noqa: PLW2901 - the phrase ends there
         if entry is None:
@@ -304,15 +306,19 @@ def items_of(tokens: Sequence[Token], language: Language) -> list[Item]:
     return items
 
 
-def _phrase_at(
-    tokens: Sequence[Token], position: int, phrases: Sequence[tuple[tuple[str, ...], Entry]]
-) -> tuple[Entry, int] | None:
-    """Return the entry of the phrase that begins with a token, and the position behind the phrase."""
-    for rest, entry in phrases:
+def phrase_at(
+    tokens: Sequence[Token], position: int, phrases: Sequence[tuple[tuple[str, ...], _T]], least: int = 0
+) -> tuple[_T, int] | None:
+    """Return what is known of the phrase that begins with a token, and the position behind the phrase.
+
+    `least` is how many words it has at least after its first one.
+    """
+    for rest, found in phrases:
         end = position + 1 + len(rest)
-        following = tuple("'" if token.word == "\u2019" else token.word for token in tokens[position + 1 : end])
-        if following == rest:
-            return entry, end
+        if least <= len(rest) and rest == tuple(
+            "'" if token.word == "\u2019" else token.word for token in tokens[position + 1 : end]
+        ):
+            return found, end
     return None
 
 
