@@ -366,10 +366,5 @@ def _is_other_use(text: str, low: str, name: re.Match[str], joint: str) -> bool:
         return not _RE["changed"].search(low, start, end)
     is_verb = joint == "bare" and word in ("pin", "pass") and not text.startswith("PIN", end)
     is_result = word == "pass" and text.startswith("PASS", end) and low[end - 1 : end] != "_"
-    is_public = _RE["public"].search(low, start, end) is not None
-    return (
-        is_verb
-        or is_result
-        or is_public
-        or (word.startswith("pin") and _RE["postal"].search(low, start, end) is not None)
-    )
+    is_postal = word.startswith("pin") and _RE["postal"].search(low, start, end)
+    return bool(is_verb or is_result or is_postal or _RE["public"].search(low, start, end))
