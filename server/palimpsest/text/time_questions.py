@@ -51,7 +51,7 @@ class TimeQuestion:
         plain = text.casefold()
         main, clause = _parts(text, plain)
         named = "" if clause else _named_before(text)
-        senses = [name for name in _SENSES if (named if name == "before" else _RE[name].search(plain))]
+        senses: list[TimeSense] = [name for name in _SENSES if (named if name == "before" else _RE[name].search(plain))]
         main = (main or text).replace(named, "")
         # Who leads what, or is whose boss, is told of somebody else.
         about = frozenset[str]() if _RE["who"].search(main.casefold()) else _about(main, people)
