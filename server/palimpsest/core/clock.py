@@ -182,18 +182,11 @@ def parse_time(value: str, name: str, zone: tzinfo = UTC) -> tuple[datetime, Pre
 
 def span_of(instant: datetime, precision: Precision, zone: tzinfo = UTC) -> TimeSpan:
     """Return a stored day, month or year as it is in a zone, or the instant itself if it is exact."""
+    if not precision:
+        return TimeSpan(instant, instant)
     day = instant.astimezone(UTC).date()
-    match precision:
-        case "":
-            return TimeSpan(instant, instant)
-        case "day":
-            first, days = day, 1
-        case "month":
-            first = day.replace(day=1)
-            days = monthrange(day.year, day.month)[1]
-        case "year":
-            first = day.replace(month=1, day=1)
-            days = 365 + isleap(day.year)
+    first = {"day": day, "month": day.replace(day=1), "year": day.replace(month=1, day=1)}[precision]
+    days = {"day": 1, "month": monthrange(day.year, day.month)[1], "year": 365 + isleap(day.year)}[precision]
     begin = first_instant(first, zone)
     if first.toordinal() + days > date.max.toordinal():  # there is no day after it to count from
         return TimeSpan(begin, datetime.max.replace(tzinfo=UTC))

@@ -604,8 +604,7 @@ def relations_from(relations: Sequence[Sequence[str]]) -> tuple[Relation, ...]:
     """
     if len(relations) > MAX_RELATIONS:
         raise InputError(f"{len(relations)} relations are more than {MAX_RELATIONS}. Nothing was stored.")
-    checked = {relation: None for number, parts in enumerate(relations) for relation in [_relation(number, parts)]}
-    return tuple(checked)
+    return tuple(dict.fromkeys(_relation(number, parts) for number, parts in enumerate(relations)))
 
 
 def _relation(number: int, parts: Sequence[str]) -> Relation:
