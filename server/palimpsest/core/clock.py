@@ -11,13 +11,15 @@ import re
 import time as system_time
 from calendar import isleap, monthrange
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar, cast
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from palimpsest.core.errors import InputError
+
+_T = TypeVar("_T")
 
 _HAS_TIME = re.compile(r"\d[T_ ]\d\d", re.IGNORECASE)
 _MONTH_OR_YEAR = re.compile(r"(\d{4})(?:-(\d\d))?")
@@ -210,6 +212,12 @@ def in_zone(instant: datetime, zone: tzinfo | None) -> datetime:
         return instant.astimezone(zone or UTC)
     except OverflowError:
         return instant
+
+
+def times_in_zone(value: _T, zone: tzinfo | None, *names: str) -> _T:
+    """Return a dataclass with those of its times that are named and known as times of a zone."""
+    times = {name: getattr(value, name) for name in names}
+    return replace(cast("Any", value), **{name: in_zone(at, zone) for name, at in times.items() if at is not None})
 
 
 def finer(
