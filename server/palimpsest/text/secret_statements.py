@@ -183,15 +183,8 @@ def _looks_chosen(statement: Statement) -> bool:
         return joint in ("sign", "verb") and len(value) > len("bar")
     if statement.local and joint in ("sign", "verb") and _RE["compound"].fullmatch(value):
         return True
-    if (
-        joint != "sign"
-        or not statement.ended
-        or statement.plural
-        or not statement.alone
-        or not _RE["weak"].fullmatch(value)
-    ):
-        return False
-    return value.lower() not in ALL_FUNCTION_WORDS
+    is_plain = joint == "sign" and statement.ended and statement.alone and not statement.plural
+    return is_plain and bool(_RE["weak"].fullmatch(value)) and value.lower() not in ALL_FUNCTION_WORDS
 
 
 def _is_quoted_phrase(statement: Statement, *, has_digit: bool) -> bool:

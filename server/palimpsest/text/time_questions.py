@@ -150,11 +150,8 @@ def told_times(text: str, at: datetime) -> tuple[datetime | None, datetime | Non
         before, behind = text[: span.position], text[span.position + len(span.phrase) :]
         if span.start > at and _RE["clause end"].search(before):
             continue  # what is to come, beside what holds already
-        if (
-            _RE["until"].search(before)
-            or _RE["until in han"].match(behind)
-            or (begins is not None and _RE["to"].search(before))
-        ):
+        ends_here = _RE["until"].search(before) or _RE["until in han"].match(behind)
+        if ends_here or (begins is not None and _RE["to"].search(before)):
             ends = ends or span.end
         elif begins is None:
             begins = span.start

@@ -103,12 +103,8 @@ class Directions:
         cues = self._cues(place - 1) if place else frozenset[Cue]()
         if cues.isdisjoint(("moved from", "moved to")):
             return ""
-        if (
-            "moved to" in cues
-            and place > 1
-            and self._letter(place - 2) in WEEKDAYS
-            and "moved from" not in self._cues(max(place - 3, 0))
-        ):
+        is_pair = "moved to" in cues and place > 1 and self._letter(place - 2) in WEEKDAYS
+        if is_pair and "moved from" not in self._cues(max(place - 3, 0)):
             return ""  # "the shifts changed, Monday to Thursday"
         before, after = self._around(place, place)
         if any("moved" in self._cues(at) for at in (*before, *after)):

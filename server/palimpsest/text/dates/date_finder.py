@@ -96,23 +96,18 @@ class Phrase(NamedTuple):
         if self.year is not None:
             return cycle(self.year)
         if self.weekday is not None and self.value("Ll") is None:
-            agreeing = [
-                period
-                for year in range(self.today.year - 1, self.today.year + 2)
-                if (period := cycle(year)) is not None and period.start.weekday() == self.weekday
-            ]
+            near = (cycle(year) for year in range(self.today.year - 1, self.today.year + 2))
+            agreeing = [period for period in near if period is not None and period.start.weekday() == self.weekday]
             # The direction of the sentence outranks the year in which the weekday fits.
-            meant = [
-                period
-                for period in agreeing
-                if (self.direction != "coming" or period.end > self.today)
-                and (self.direction != "past" or period.start <= self.today)
-            ]
-            if len(meant) == 1:
-                return meant[0]
-        return (
-            cycle(self.today.year) if self.choice == "this" else date_spans.choose_year(cycle, self.today, self.choice)
-        )
+            if self.direction == "coming":
+                agreeing = [period for period in agreeing if period.end > self.today]
+            if self.direction == "past":
+                agreeing = [period for period in agreeing if period.start <= self.today]
+            if len(agreeing) == 1:
+                return agreeing[0]
+        if self.choice == "this":
+            return cycle(self.today.year)
+        return date_spans.choose_year(cycle, self.today, self.choice)
 
 
 Reader = Callable[[Phrase], Period | None]
@@ -550,7 +545,7 @@ def _in_language(
             named_day = period.start
             named = None if reader in (_nth_of_month, _nth_of_named_month) else phrase.weekday
             is_guess = phrase.year is None and direction not in ("past", "coming")
-            yield replace(
+            span = replace(
                 span,
                 is_relative=span.is_relative or reader is _day_of_month,
                 is_guess=is_guess and (named is None or named != period.start.weekday()),
@@ -558,21 +553,18 @@ def _in_language(
                 disagrees=named is not None and period.unit == "day" and named != period.start.weekday(),
             )
         elif reader is numeric:
-            yield replace(span, disagrees=phrase.weekday not in (None, period.start.weekday()) and period.unit == "day")
-        elif reader is weekday and phrase.value("Ll") is None:
-            is_guess = direction not in ("past", "coming") or (period.start == today and not directions.is_alone)
-            weekdays.append((replace(span, is_guess=is_guess), direction))
+            disagrees = phrase.weekday not in (None, period.start.weekday()) and period.unit == "day"
+            span = replace(span, disagrees=disagrees)
         elif reader in CYCLE_READERS:
             is_placed = directions.is_cycle(phrase) and direction in ("past", "coming")
             is_now = reader is _part_of_unit
-            yield replace(
-                span,
-                is_placed=is_placed,
-                is_relative=span.is_relative or is_now,
-                is_guess=direction == "habit" or (is_now and phrase.step is None and not is_placed),
-            )
-        else:
-            yield span
+            is_guess = direction == "habit" or (is_now and phrase.step is None and not is_placed)
+            span = replace(span, is_placed=is_placed, is_relative=span.is_relative or is_now, is_guess=is_guess)
+        elif reader is weekday and phrase.value("Ll") is None:
+            is_guess = direction not in ("past", "coming") or (period.start == today and not directions.is_alone)
+            weekdays.append((replace(span, is_guess=is_guess), direction))
+            continue
+        yield span
     yield from _without_habits(weekdays, directions)
 
 
