@@ -201,21 +201,16 @@ def choose_weekday(weekday: int, today: date, choice: Choice) -> Period:
 
 def choose_year(cycle: Cycle, today: date, choice: Choice) -> Period | None:
     """Return the one of the yearly periods which is meant, within eight years: 29 February may be missing so long."""
-    match choice:
-        case "this":
-            near = [period for year in range(today.year - 1, today.year + 2) if (period := cycle(year))]
-            return min(near, key=lambda period: max(period.start - today, today - period.end), default=None)
-        case "last" | "past":
-            years = range(today.year, today.year - 9, -1)
-            return _first(cycle, years, lambda period: (period.end if choice == "last" else period.start) <= today)
-        case "coming" | "next":
-            years = range(today.year - 1, today.year + 9)
-            return _first(cycle, years, lambda period: (period.start if choice == "next" else period.end) > today)
-
-
-def _first(cycle: Cycle, years: range, is_meant: Callable[[Period], bool]) -> Period | None:
-    """Return the first period of these years that fulfils a condition."""
-    return next((period for year in years if (period := cycle(year)) is not None and is_meant(period)), None)
+    if choice == "this":
+        near = [period for year in range(today.year - 1, today.year + 2) if (period := cycle(year))]
+        return min(near, key=lambda period: max(period.start - today, today - period.end), default=None)
+    is_behind = choice in ("last", "past")
+    years = range(today.year, today.year - 9, -1) if is_behind else range(today.year - 1, today.year + 9)
+    for period in filter(None, map(cycle, years)):
+        edge = period.end if choice in ("last", "coming") else period.start
+        if (edge <= today) is is_behind:
+            return period
+    return None
 
 
 def _month_start(months: int) -> date:
