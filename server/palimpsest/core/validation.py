@@ -8,11 +8,11 @@ import re
 import unicodedata
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, tzinfo
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, model_validator
 from pydantic_core import ErrorDetails
@@ -22,6 +22,8 @@ from palimpsest.core.clock import parse_instant, parse_time, parse_until, span_o
 from palimpsest.core.errors import InputError, Remedy
 from palimpsest.core.filters import JUNCTIONS, RESERVED
 from palimpsest.core.models import EXPIRES_AT, MAX_NAME_CHARS, MAX_SCOPE_CHARS, Message, Relation, Scope
+
+_T = TypeVar("_T")
 
 # Read messages in the forms in which other programs write them.
 #
@@ -379,6 +381,14 @@ class ConversationInput:
     context: tuple[str, ...]
     left_out: LeftOut
     problem: str = ""
+
+
+def checked(check: Callable[..., _T], *values: str) -> _T:
+    """Return what a check returns, for a validator of pydantic's. What the check refuses is a ValueError."""
+    try:
+        return check(*values)
+    except InputError as error:
+        raise ValueError(str(error)) from error
 
 
 def fault_text(fault: ErrorDetails) -> str:
