@@ -10,12 +10,19 @@ import pytest
 
 from palimpsest.core.errors import EmbedderError, SettingsError
 from palimpsest.core.protocols import Vector
-from palimpsest.core.settings import load_settings
+from palimpsest.core.settings import EmbedderConfig, load_settings
 from palimpsest.embed.onnx import OnnxEmbedder
 from tests.support.memory import ALICE, memory_in
 from tests.support.onnx_model import DIMS, make_model, word_vectors
 
 TEXT = "Anna lives in Lyon"
+
+
+def opened(folder: Path, **config: Any) -> OnnxEmbedder:
+    """Return the embedder of a folder."""
+    return OnnxEmbedder(EmbedderConfig(model=str(folder), **config))
+
+
 PROMPTS = {"config_sentence_transformers.json": {"prompts": {"query": "query: ", "document": "passage: "}}}
 
 
@@ -39,23 +46,23 @@ def test_the_folder_says_how_tokens_are_pooled(tmp_path: Path) -> None:
         (make_model(tmp_path / "e", pooling("pooling_mode_lasttoken")), words[-1]),
     )
     for folder, expected in folders:
-        (vector,) = OnnxEmbedder(folder).embed_passages([TEXT])
+        (vector,) = opened(folder).embed_passages([TEXT])
         np.testing.assert_allclose(vector, unit(expected), atol=1e-5, err_msg=str(folder))
     # A wrong one would give vectors that find nothing.
     folder = make_model(tmp_path / "f", pooling("pooling_mode_max_tokens"))
     with pytest.raises(EmbedderError, match=r"pooling_mode_max_tokens.*embedder\.config\.pooling"):
-        OnnxEmbedder(folder)
-    assert OnnxEmbedder(folder, pooling="cls").embed_passages([TEXT]).shape == (1, DIMS)
+        opened(folder)
+    assert opened(folder, pooling="cls").embed_passages([TEXT]).shape == (1, DIMS)
 
 
 def test_the_folder_says_what_precedes_questions_and_passages(tmp_path: Path) -> None:
     """The prefixes of the settings win."""
     folder = make_model(tmp_path, PROMPTS)
-    embedder = OnnxEmbedder(folder)
+    embedder = opened(folder)
     question, passage = embedder.embed_queries([TEXT])[0], embedder.embed_passages([TEXT])[0]
     np.testing.assert_allclose(question, unit(word_vectors(f"query: {TEXT}").mean(axis=0)), atol=1e-5)
     np.testing.assert_allclose(passage, unit(word_vectors(f"passage: {TEXT}").mean(axis=0)), atol=1e-5)
-    plain = OnnxEmbedder(folder, query_prefix="", passage_prefix="")
+    plain = opened(folder, query_prefix="", passage_prefix="")
     np.testing.assert_array_equal(plain.embed_queries([TEXT])[0], plain.embed_passages([TEXT])[0])
 
 
@@ -68,7 +75,7 @@ def test_the_folder_says_how_long_a_window_is(tmp_path: Path) -> None:
         ({"sentence_bert_config.json": {"max_seq_length": 8}}, 6, 6),
     )
     for number, (configs, max_tokens, limit) in enumerate(cases):
-        embedder = OnnxEmbedder(make_model(tmp_path / str(number), configs), max_tokens=max_tokens)
+        embedder = opened(make_model(tmp_path / str(number), configs), max_tokens=max_tokens)
         text = "violin " * 2_000
         windows = embedder.windows(text)
         assert "".join(windows) == text
@@ -81,26 +88,26 @@ def test_the_folder_says_how_long_a_window_is(tmp_path: Path) -> None:
 def test_a_decoder_begins_with_an_empty_cache(tmp_path: Path) -> None:
     """Decoders as embedders, such as Qwen3-Embedding, are exported with the inputs of a model that writes."""
     plain, decoder = make_model(tmp_path / "a"), make_model(tmp_path / "b", model="onnx/model_q4.onnx", has_cache=True)
-    first, second = (OnnxEmbedder(folder).embed_passages([TEXT]) for folder in (plain, decoder))
+    first, second = (opened(folder).embed_passages([TEXT]) for folder in (plain, decoder))
     np.testing.assert_array_equal(first, second)
 
 
 def test_another_model_or_another_use_of_it_has_another_fingerprint(tmp_path: Path) -> None:
     """Vectors of both must not be compared."""
     folder = make_model(tmp_path / "model")
-    first = OnnxEmbedder(folder)
-    assert first.fingerprint == OnnxEmbedder(make_model(tmp_path / "copy" / "model")).fingerprint
+    first = opened(folder)
+    assert first.fingerprint == opened(make_model(tmp_path / "copy" / "model")).fingerprint
     assert first.fingerprint.startswith("onnx:model:")
-    others = (OnnxEmbedder(folder, pooling="cls"), OnnxEmbedder(folder, pooling="last"))
+    others = (opened(folder, pooling="cls"), opened(folder, pooling="last"))
     assert len({first.fingerprint, *(other.fingerprint for other in others)}) == 3
     with (folder / "model.onnx").open("ab") as file:
         file.write(b"\x12\x01x")  # the name of a producer
-    assert OnnxEmbedder(folder).fingerprint != first.fingerprint
+    assert opened(folder).fingerprint != first.fingerprint
 
 
 def test_every_text_has_a_vector_of_length_one(tmp_path: Path) -> None:
     """A text that a model cannot read must not stop the others."""
-    embedder = OnnxEmbedder(make_model(tmp_path))
+    embedder = opened(make_model(tmp_path))
     for text in ("", "\0", "\ud800", "x" * 1_000_000, "日本語", "\n" * 1_000):
         vectors = embedder.embed_passages([text, TEXT], background=True)
         np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
@@ -113,12 +120,12 @@ def test_a_missing_or_damaged_file_is_named(tmp_path: Path) -> None:
     for name in ("model.onnx", "tokenizer.json"):
         (make_model(tmp_path / "missing") / name).unlink()
         with pytest.raises(EmbedderError, match=name):
-            OnnxEmbedder(tmp_path / "missing")
+            opened(tmp_path / "missing")
     for name in ("model.onnx", "tokenizer.json", "sentence_bert_config.json"):
         folder = make_model(tmp_path / f"damaged {name}")
         (folder / name).write_text("not what it should be")
         with pytest.raises(EmbedderError, match=str(folder)):
-            OnnxEmbedder(folder)
+            opened(folder)
     with pytest.raises(SettingsError, match=r"embedder\.config\.model"):
         load_settings(data_dir=tmp_path, embedder={"provider": "onnx"})
 

@@ -11,13 +11,15 @@ import pytest
 
 from loopback import EMBEDDING_DIMS, OpenAIServer, word_vectors
 from palimpsest.core.errors import EmbedderError
+from palimpsest.core.settings import EmbedderConfig, Endpoint
 from palimpsest.embed.openai import BATCH, MAX_CHARS, OpenAIEmbedder
 
 KEY = "sk-never-shown-0123456789"
 
 
 def embedder_at(base_url: str, *, dims: int | None = None, timeout: float = 5.0) -> OpenAIEmbedder:
-    return OpenAIEmbedder("scripted", api_key=KEY, base_url=base_url, dims=dims, timeout=timeout)
+    config = EmbedderConfig(model="scripted", embedding_dims=dims, timeout=timeout)
+    return OpenAIEmbedder(config, Endpoint(KEY, base_url))
 
 
 def test_texts_are_sent_in_batches_and_their_vectors_keep_the_order() -> None:

@@ -25,7 +25,7 @@ from palimpsest.core.errors import InputError, raised_as
 from palimpsest.core.files import open_plain_file, replace_file
 from palimpsest.core.models import MAX_NAME_CHARS, MAX_SCOPE_CHARS, EntityType, Scope, name_key
 from palimpsest.core.protocols import Progress
-from palimpsest.core.validation import fault_text, json_object, one_line, scope_part
+from palimpsest.core.validation import checked, fault_text, json_object, one_line, scope_part
 from palimpsest.learn.engine import Engine
 from palimpsest.store import memories as memory_queries
 from palimpsest.store import summaries, transfer
@@ -99,13 +99,6 @@ MAX_ALIAS_CHARS = 4_096
 """The longest path of Linux."""
 
 
-def _valid_scope_part(value: str) -> str:
-    try:
-        return scope_part("a scope", value)
-    except InputError as error:
-        raise ValueError(str(error)) from error
-
-
 def _valid_name(value: str) -> str:
     if not name_key(value):
         raise ValueError("the name of an entity has no letter or digit")
@@ -119,7 +112,7 @@ def _valid_since(value: str) -> str:
 
 
 Id: TypeAlias = Annotated[str, Field(pattern=r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$")]
-ScopePart: TypeAlias = Annotated[str, AfterValidator(_valid_scope_part)]
+ScopePart: TypeAlias = Annotated[str, AfterValidator(lambda value: checked(scope_part, "a scope", value))]
 Name: TypeAlias = Annotated[str, Field(max_length=MAX_SCOPE_CHARS)]
 EntityName: TypeAlias = Annotated[str, Field(max_length=MAX_NAME_CHARS), AfterValidator(_valid_name)]
 NamedEntities: TypeAlias = list[tuple[EntityName, EntityType]]

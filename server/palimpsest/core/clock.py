@@ -11,13 +11,15 @@ import re
 import time as system_time
 from calendar import isleap, monthrange
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar, cast
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from palimpsest.core.errors import InputError
+
+_T = TypeVar("_T")
 
 _HAS_TIME = re.compile(r"\d[T_ ]\d\d", re.IGNORECASE)
 _MONTH_OR_YEAR = re.compile(r"(\d{4})(?:-(\d\d))?")
@@ -182,18 +184,11 @@ def parse_time(value: str, name: str, zone: tzinfo = UTC) -> tuple[datetime, Pre
 
 def span_of(instant: datetime, precision: Precision, zone: tzinfo = UTC) -> TimeSpan:
     """Return a stored day, month or year as it is in a zone, or the instant itself if it is exact."""
+    if not precision:
+        return TimeSpan(instant, instant)
     day = instant.astimezone(UTC).date()
-    match precision:
-        case "":
-            return TimeSpan(instant, instant)
-        case "day":
-            first, days = day, 1
-        case "month":
-            first = day.replace(day=1)
-            days = monthrange(day.year, day.month)[1]
-        case "year":
-            first = day.replace(month=1, day=1)
-            days = 365 + isleap(day.year)
+    first = {"day": day, "month": day.replace(day=1), "year": day.replace(month=1, day=1)}[precision]
+    days = {"day": 1, "month": monthrange(day.year, day.month)[1], "year": 365 + isleap(day.year)}[precision]
     begin = first_instant(first, zone)
     if first.toordinal() + days > date.max.toordinal():  # there is no day after it to count from
         return TimeSpan(begin, datetime.max.replace(tzinfo=UTC))
@@ -217,6 +212,12 @@ def in_zone(instant: datetime, zone: tzinfo | None) -> datetime:
         return instant.astimezone(zone or UTC)
     except OverflowError:
         return instant
+
+
+def times_in_zone(value: _T, zone: tzinfo | None, *names: str) -> _T:
+    """Return a dataclass with those of its times that are named and known as times of a zone."""
+    times = {name: getattr(value, name) for name in names}
+    return replace(cast("Any", value), **{name: in_zone(at, zone) for name, at in times.items() if at is not None})
 
 
 def finer(

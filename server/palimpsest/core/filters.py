@@ -243,15 +243,11 @@ class _Reader:
         if key in SCOPE_PARTS:
             raise InputError(f"'{key}' is a part of the scope and cannot be filtered on", Remedy.NOT_A_FILTER)
         if not given:
-            raise InputError(
-                f"the filter on '{_shown(key)}' is empty; add a value, or an operator such as {{\"gte\": …}}"
-            )
+            raise _fault(key, 'is empty; add a value, or an operator such as {"gte": …}')
         for operator, operand in given.items():
             if operator not in OPERATORS:
-                raise InputError(
-                    f"the filter on '{_shown(key)}' has the unknown operator '{_shown(operator)}'; "
-                    f"use {', '.join(OPERATORS)}{_nearest_operator(operator)}"
-                )
+                known = f"{', '.join(OPERATORS)}{_nearest_operator(operator)}"
+                raise _fault(key, f"has the unknown operator '{_shown(operator)}'; use {known}")
             read = _operand(key, operator, operand, self._zone)
             yield Condition(key, operator, read, operand, _test(key, operator, read))
 
@@ -259,12 +255,17 @@ class _Reader:
         self._conditions += 1
         self._listed_values += len(cast("list[Any]", operand)) if isinstance(operand, list) else 0
         if self._conditions > MAX_CONDITIONS:
-            raise InputError(
-                f"the filters have more than {MAX_CONDITIONS} conditions; for several values of a key use "
-                '{"in": [...]}'
-            )
+            more = f"the filters have more than {MAX_CONDITIONS} conditions"
+            raise InputError(f"{more}; for several values of a key use {_SEVERAL}")
         if self._listed_values > MAX_LISTED_VALUES:
             raise InputError(f"the filters list more than {MAX_LISTED_VALUES} values; search in several calls")
+
+
+_SEVERAL = '{"in": [...]}'
+
+
+def _fault(key: str, what: str) -> InputError:
+    return InputError(f"the filter on '{_shown(key)}' {what}")
 
 
 def _nearest_operator(name: str) -> str:
@@ -278,27 +279,23 @@ def _operand(key: str, operator: str, operand: Any, zone: tzinfo) -> Any:
     """Return what a condition compares with: times as stretches, and names in the spelling of `plain`."""
     if operator in ("in", "nin"):
         if not isinstance(operand, list):
-            raise InputError(f"the filter on '{_shown(key)}' needs a list for '{operator}'")
+            raise _fault(key, f"needs a list for '{operator}'")
         return [_operand(key, "eq", item, zone) for item in cast("list[Any]", operand)]
     if key in TIMES:
         if not isinstance(operand, str):
-            raise InputError(f"the filter on '{key}' needs an ISO 8601 time, day, month or year")
+            raise _fault(key, "needs an ISO 8601 time, day, month or year")
         return parse_span(_shown(operand), f"the filter on '{key}':", zone)
     if key in NAMED:
         return _name(key, operator, operand)
     if key == "kind" and operand not in KINDS:
-        raise InputError(
-            f"the filter on 'kind' is '{_shown(operand)}'; use memory or message, or the key "
-            "'metadata.kind' for a kind of your own"
-        )
+        use = "use memory or message, or the key 'metadata.kind' for a kind of your own"
+        raise _fault(key, f"is '{_shown(operand)}'; {use}")
     if key == FADED and not isinstance(operand, bool):
-        raise InputError("the filter on 'faded' is true or false; a key of your own is 'metadata.faded'")
+        raise _fault(key, "is true or false; a key of your own is 'metadata.faded'")
     if isinstance(operand, list | dict):
-        raise InputError(
-            f"the filter on '{_shown(key)}' needs one value for '{operator}'; for several use {{\"in\": [...]}}"
-        )
+        raise _fault(key, f"needs one value for '{operator}'; for several use {_SEVERAL}")
     if operand is None and operator not in ("eq", "ne"):
-        raise InputError(f"the filter on '{_shown(key)}' needs a value for '{operator}', not null")
+        raise _fault(key, f"needs a value for '{operator}', not null")
     return operand
 
 
@@ -312,12 +309,10 @@ _NEEDS = {
 
 def _name(key: str, operator: str, operand: Any) -> str:
     if operator not in EQUALITY:
-        raise InputError(f"the filter on '{key}' cannot use '{operator}'; use {', '.join(EQUALITY)}")
+        raise _fault(key, f"cannot use '{operator}'; use {', '.join(EQUALITY)}")
     if not isinstance(operand, str) or not plain(key, operand):
-        raise InputError(
-            f"the filter on '{key}' needs {_NEEDS[key]}, not '{_shown(operand)}'; for several use {{\"in\": [...]}}, "
-            f"and for a key of your own '{METADATA}{key}'"
-        )
+        others = f"for several use {_SEVERAL}, and for a key of your own '{METADATA}{key}'"
+        raise _fault(key, f"needs {_NEEDS[key]}, not '{_shown(operand)}'; {others}")
     return plain(key, operand)
 
 

@@ -19,8 +19,9 @@ MAX_NAMES = 4
 """How many names `names` tries: the folder's own, and those with one, two and three folders around it."""
 
 _URL = re.compile(r"^(?:[a-z+]+://)?(?:[^@/]*@)?(?P<host>[^/:]+)(?::\d+(?=/))?[:/](?P<path>.+?)(?:\.git)?/*$")
-_SECTION = re.compile(r'^\s*\[remote "(?P<name>[^"]+)"\]')
-_VALUE = re.compile(r"^\s*url\s*=\s*(?P<url>\S+)", re.MULTILINE)
+_REMOTE = re.compile(
+    r'^\s*\[remote "(?P<name>[^"]+)"\](?:(?!^\s*\[).)*?^\s*url\s*=\s*(?P<url>\S+)', re.MULTILINE | re.DOTALL
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,10 +148,8 @@ def _common_folder(git: Path) -> Path:
 def _remotes(config: Path) -> dict[str, str]:
     """Return the URLs of a repository's remotes by name."""
     urls: dict[str, str] = {}
-    for section in re.split(r"^(?=\s*\[)", _read(config), flags=re.MULTILINE):
-        name, url = _SECTION.match(section), _VALUE.search(section)
-        if name and url:
-            urls.setdefault(name["name"], url["url"])
+    for remote in _REMOTE.finditer(_read(config)):
+        urls.setdefault(remote["name"], remote["url"])
     return urls
 
 

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, tzinfo
 from enum import StrEnum
 from typing import Any, Literal, NamedTuple, TypeAlias, cast, get_args
 
-from palimpsest.core.clock import Precision, in_zone, parse_until, shown_date, span_of
+from palimpsest.core.clock import Precision, parse_until, shown_date, span_of, times_in_zone
 from palimpsest.core.errors import InputError
 
 # Who and what memories speak of: entities and the relations between them, as texts name them and as they are known.
@@ -338,7 +338,7 @@ class Message:
 
     def in_zone(self, zone: tzinfo | None) -> Message:
         """Return this message with the time at which it was said as a time of a zone."""
-        return replace(self, said_at=in_zone(self.said_at, zone), created_at=in_zone(self.created_at, zone))
+        return times_in_zone(self, zone, "said_at", "created_at")
 
     @property
     def as_memory(self) -> Memory:
@@ -483,17 +483,13 @@ class Memory:
 
     def in_zone(self, zone: tzinfo | None) -> Memory:
         """Return this memory with its exact times as times of a zone. A day, a month or a year has none."""
-        exact = {
-            name: at and in_zone(at, zone)
-            for name, at, precision in (
-                ("happened_at", self.happened_at, self.happened_precision),
-                ("valid_from", self.valid_from, self.valid_from_precision),
-                ("valid_until", self.valid_until, self.valid_until_precision),
-            )
-            if not precision
+        precisions = {
+            "happened_at": self.happened_precision,
+            "valid_from": self.valid_from_precision,
+            "valid_until": self.valid_until_precision,
         }
-        written = {name: in_zone(getattr(self, name), zone) for name in ("created_at", "updated_at", "stated_at")}
-        return replace(self, **written, **exact)
+        exact = (name for name, precision in precisions.items() if not precision)
+        return times_in_zone(self, zone, "created_at", "updated_at", "stated_at", *exact)
 
     @property
     def key_text(self) -> str:
@@ -678,8 +674,7 @@ class Version:
 
     def in_zone(self, zone: tzinfo | None) -> Version:
         """Return this row with its times as times of a zone."""
-        times = {name: in_zone(getattr(self, name), zone) for name in ("created_at", "updated_at")}
-        return replace(self, **times, said_at=self.said_at and in_zone(self.said_at, zone))
+        return times_in_zone(self, zone, "created_at", "updated_at", "said_at")
 
 
 def labels_of(state: Mapping[str, Any]) -> frozenset[str]:
@@ -718,7 +713,7 @@ class Edit:
 
     def in_zone(self, zone: tzinfo | None) -> Edit:
         """Return this edit with its time as one of a zone."""
-        return replace(self, made_at=in_zone(self.made_at, zone))
+        return times_in_zone(self, zone, "made_at")
 
 
 @dataclass(frozen=True, slots=True)
@@ -837,7 +832,7 @@ class Hit:
 
     def in_zone(self, zone: tzinfo | None) -> Hit:
         """Return this hit with its time as one of a zone. A day, a month or a year has none."""
-        return self if self.at_precision else replace(self, at=in_zone(self.at, zone))
+        return self if self.at_precision else times_in_zone(self, zone, "at")
 
     @property
     def date(self) -> str:

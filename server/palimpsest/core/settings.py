@@ -12,10 +12,10 @@ import getpass
 import ipaddress
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias, TypeVar
+from typing import Annotated, Any, Literal, TypeAlias
 from urllib.parse import urlsplit
 
 import platformdirs
@@ -25,13 +25,11 @@ from pydantic import AfterValidator, BaseModel, Field, SecretStr, ValidationInfo
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from palimpsest.core.clock import Zones, system_zone, zone_named
-from palimpsest.core.errors import InputError, SettingsError
+from palimpsest.core.errors import SettingsError
 from palimpsest.core.git_project import Repository, repository_of
 from palimpsest.core.models import EmbedderName, RerankerName
 from palimpsest.core.settings_file import Origin, file_source, find_settings_file, origins
-from palimpsest.core.validation import fault_text, scope_part
-
-_T = TypeVar("_T")
+from palimpsest.core.validation import checked, fault_text, scope_part
 
 # Which endpoint a language model is asked at, and which addresses are on this machine.
 
@@ -91,17 +89,9 @@ def is_loopback(host: str) -> bool:
 # The sections of the settings, as they stand in a settings file. Keys that Mem0 has are called as in Mem0.
 
 
-def _checked(check: Callable[..., _T], *values: str) -> _T:
-    """Return what a check returns. What it refuses is an error of pydantic's."""
-    try:
-        return check(*values)
-    except InputError as error:
-        raise ValueError(str(error)) from error
-
-
 def _scope_part(name: str, value: str) -> str:
     """Return a valid part of a scope, without surrounding white space. Raises ValueError."""
-    plain = _checked(scope_part, name, value)
+    plain = checked(scope_part, name, value)
     if name == "user_id" and not plain:
         raise ValueError("user_id is empty")
     return plain
@@ -317,7 +307,7 @@ class StaticToken(Section):
     @field_validator("project")
     @classmethod
     def _names_project(cls, value: str) -> str:
-        plain = _checked(scope_part, "project", value)
+        plain = checked(scope_part, "project", value)
         if value and not plain:
             raise ValueError("project is white space; name the project, or leave it out for a token of all projects")
         return plain
@@ -450,7 +440,7 @@ class Settings(BaseSettings):
     @classmethod
     def _is_zone(cls, value: str) -> str:
         if value:
-            _checked(zone_named, value)
+            checked(zone_named, value)
         return value
 
     @field_validator("user_timezones")
@@ -458,7 +448,7 @@ class Settings(BaseSettings):
     def _are_zones(cls, value: dict[str, str]) -> dict[str, str]:
         users = {_scope_part("user_id", user): name for user, name in value.items()}
         for name in users.values():
-            _checked(zone_named, name)
+            checked(zone_named, name)
         return users
 
     @model_validator(mode="after")

@@ -7,18 +7,12 @@ import json
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
-from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, cast
 
 import platformdirs
 from pydantic import BaseModel
-from pydantic_settings import (
-    BaseSettings,
-    JsonConfigSettingsSource,
-    PydanticBaseSettingsSource,
-    TomlConfigSettingsSource,
-)
+from pydantic_settings import BaseSettings, InitSettingsSource
 
 from palimpsest.core.errors import SettingsError
 from palimpsest.core.files import OWNER_ONLY, replace_file
@@ -36,20 +30,22 @@ def find_settings_file(chosen: Mapping[str, Any]) -> Path | None:
     return default if default.is_file() else None
 
 
-def file_source(settings_cls: type[BaseSettings], path: Path) -> PydanticBaseSettingsSource:
+def file_source(settings_cls: type[BaseSettings], path: Path) -> InitSettingsSource:
     """Return the source that reads a settings file. Raises SettingsError if the file cannot be read."""
     is_json = path.suffix == ".json"
     try:
-        path.open("rb").close()  # pydantic-settings skips a file that does not exist
-        source = _JsonFile(settings_cls, path, "utf-8-sig") if is_json else _TomlFile(settings_cls, path)
+        text = path.read_text("utf-8-sig")  # editors on Windows begin a file with a byte order mark
+        values: Any = json.loads(text) if is_json else tomllib.loads(text)
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"the settings file {path} cannot be read: {error}") from error
     except (json.JSONDecodeError, tomllib.TOMLDecodeError) as error:
         kind = "JSON" if is_json else "TOML"
         raise SettingsError(f"the settings file {path} is not valid {kind}: {error}") from error
-    if "config" in source():
+    if not isinstance(values, dict):
+        raise SettingsError(f"the settings file {path} holds {type(values).__name__} and should hold an object")
+    if "config" in values:
         raise SettingsError(f"unknown setting 'config' (in {path}): a settings file cannot name another one")
-    return source
+    return InitSettingsSource(settings_cls, cast("dict[str, Any]", values))
 
 
 def set_values(path: Path, values: Mapping[str, str | None], *, private: bool = False) -> None:
@@ -135,22 +131,6 @@ def _set_values(document: Any, values: Mapping[str, str | None]) -> None:
             table.pop(key, None)
         else:
             table[key] = value
-
-
-class _TomlFile(TomlConfigSettingsSource):
-    def _read_file(self, file_path: Path | Traversable) -> dict[str, Any]:
-        # Editors on Windows begin a file with a byte order mark, which tomllib refuses.
-        return tomllib.loads(file_path.read_text("utf-8-sig"))
-
-
-class _JsonFile(JsonConfigSettingsSource):
-    def _read_file(self, file_path: Path | Traversable) -> dict[str, Any]:
-        content: Any = super()._read_file(file_path)
-        if not isinstance(content, dict):
-            raise SettingsError(
-                f"the settings file {file_path} holds {type(content).__name__} and should hold an object"
-            )
-        return cast("dict[str, Any]", content)
 
 
 # Where each setting in effect comes from.

@@ -8,27 +8,22 @@ import re
 import unicodedata
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, tzinfo
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, model_validator
 from pydantic_core import ErrorDetails
 
+from palimpsest.core import models
 from palimpsest.core.clock import parse_instant, parse_time, parse_until, span_of
 from palimpsest.core.errors import InputError, Remedy
 from palimpsest.core.filters import JUNCTIONS, RESERVED
-from palimpsest.core.models import (
-    EXPIRES_AT,
-    MAX_NAME_CHARS,
-    MAX_SCOPE_CHARS,
-    Message,
-    Relation,
-    Scope,
-    name_key,
-    relation_key,
-)
+from palimpsest.core.models import EXPIRES_AT, MAX_NAME_CHARS, MAX_SCOPE_CHARS, Message, Relation, Scope
+
+_T = TypeVar("_T")
 
 # Read messages in the forms in which other programs write them.
 #
@@ -49,12 +44,12 @@ OTHER_PARTS = ("part", " without text, such as an image")
 
 ROLES: tuple[Role, ...] = ("user", "assistant", "system")
 
-_NAMES_OF_ROLES: tuple[tuple[Role, str], ...] = (
-    ("user", "user human humanmessage humanmessagechunk prompter"),
-    ("assistant", "assistant ai aimessage aimessagechunk gpt chatgpt chatbot bot model"),
-    ("system", "system systemmessage developer"),
-)
-_ROLES: dict[str, Role] = {name: role for role, names in _NAMES_OF_ROLES for name in names.split()}
+_ROLES: dict[str, Role] = {
+    **dict.fromkeys(("user", "human", "humanmessage", "humanmessagechunk", "prompter"), "user"),
+    **dict.fromkeys(("assistant", "ai", "aimessage", "aimessagechunk"), "assistant"),
+    **dict.fromkeys(("gpt", "chatgpt", "chatbot", "bot", "model"), "assistant"),
+    **dict.fromkeys(("system", "systemmessage", "developer"), "system"),
+}
 _RESULT = (
     r"(?:tool|function|call|execution).*(?:result|output|response|message)|^(?:tool|function)$|observation|ipython"
 )
@@ -83,62 +78,49 @@ _PAIR = 2
 """LangChain writes a message as a role and a text, too."""
 
 
-@dataclass(frozen=True, slots=True)
-class SaidMessage:
-    """A message as it was given. `at` is the caller's `at`, and `foreign_at` a time under another program's key."""
+class _ConversationReader:
+    """Reads the messages of a conversation one by one.
 
-    role: Role
-    text: str
-    name: str = ""
-    id: str = ""
-    at: Any = None
-    foreign_at: Any = None
+    `kept` are those that somebody said, each with its time if it has one. `left_out` counts what there is besides, and
+    `problem` is what is wrong with the first message that is none.
+    """
 
+    def __init__(self, scope: Scope, now: datetime) -> None:
+        self._scope, self._now = scope, now
+        self.kept: list[tuple[Message, datetime | None]] = []
+        self.context: list[str] = []
+        self.left_out: LeftOut = Counter()
+        self.problem = ""
 
-@dataclass(slots=True)
-class MessageReader:
-    """Reads messages one by one. `left_out` counts what they have besides text; `problems` says what is no message."""
-
-    left_out: LeftOut = field(default_factory=Counter[tuple[str, str]])
-    problems: list[str] = field(default_factory=list[str])
-    number: int = 0
-
-    def read(self, value: Any) -> SaidMessage | None:
-        """Return what a message says, or None. A message that says nothing is counted."""
-        place, self.number = f"messages.{self.number}", self.number + 1
+    def read(self, place: str, value: Any) -> None:
+        """Read a message. Raises InputError if its name or id is too long."""
         message = _unwrapped(value)
         if message is None:
-            self._refuse(
-                "of an unknown form", f'{place}: must be an object, such as {{"role": "user", "content": "…"}}'
-            )
-            return None
+            problem = f'{place}: must be an object, such as {{"role": "user", "content": "…"}}'
+            return self._refuse("of an unknown form", problem)
         given = _role_of(message)
-        kind = given.casefold()
-        role = _ROLES.get(kind)
-        unsaid = _unsaid([kind]) if role is None else None
-        if unsaid is not None:
-            self.left_out[unsaid] += 1
-            return None
+        role = _ROLES.get(given.casefold())
         if role is None:
+            if (unsaid := _unsaid([given])) is not None:
+                self.left_out[unsaid] += 1
+                return None
             what = f"with the role '{given[:_MAX_QUOTED]}'" if given else "without a role"
             has = f"'{given[:_MAX_QUOTED]}'" if given else "missing" + _guess("role", message)
-            self._refuse(what, f"{place}.role is {has}; use {', '.join(ROLES)}")
-            return None
+            return self._refuse(what, f"{place}.role is {has}; use {', '.join(ROLES)}")
         text = self._text(message, place)
-        if not text:
-            return None
-        return SaidMessage(
-            role,
-            text,
-            _word(message.get("name")),
-            _word(message.get("id")) or _word(message.get("uuid")),
-            message.get("at"),
-            next((message[key] for key in _TIME_KEYS if message.get(key) is not None), None),
-        )
+        content = trimmed(text)
+        if not content:
+            self.left_out[NO_TEXT] += bool(text)
+        elif role == "system":
+            self.context.append(content)
+        else:
+            time = self._time_of(message)
+            self.kept.append((self._message(role, content, message), time))
+        return None
 
     def _refuse(self, what: str, problem: str) -> None:
         self.left_out["message", f" {what}"] += 1
-        self.problems.append(problem)
+        self.problem = self.problem or problem
 
     def _text(self, message: Mapping[str, Any], place: str) -> str:
         """Return the text of a message. What it has besides is counted; if it has nothing else, that it has no text."""
@@ -149,8 +131,7 @@ class MessageReader:
             if texts:
                 break
         for key in _CALL_KEYS:
-            calls = message.get(key)
-            found[CALLS] += len(cast("list[Any]", calls)) if isinstance(calls, list) else isinstance(calls, dict)
+            found[CALLS] += len(list_of(message.get(key))) + isinstance(message.get(key), dict)
         found[REASONING] += sum(bool(message.get(key)) for key in _REASONING_KEYS)
         found = +found
         if not texts and not found and (guess := _guess("content", message)):
@@ -160,6 +141,42 @@ class MessageReader:
         self.left_out.update(found)
         return "\n".join(texts)
 
+    def _time_of(self, message: Mapping[str, Any]) -> datetime | None:
+        """Return when a message was said, or None if it does not say so. A time that cannot be read is counted.
+
+        What stands under the key of another program counts only if it can be when something was said.
+        """
+        own = message.get("at")
+        given = next((message[key] for key in ("at", *_TIME_KEYS) if message.get(key) is not None), "")
+        if given == "":
+            return None
+        at: datetime | None = None
+        with suppress(InputError, ValueError, OverflowError, OSError):
+            if isinstance(given, str):
+                at = parse_instant(given, "at", self._now.tzinfo or UTC)
+            elif isinstance(given, int | float) and not isinstance(given, bool):
+                at = datetime.fromtimestamp(given / 1_000 if given > _MILLISECONDS else given, UTC)
+        if at is not None and not isinstance(own, str):
+            at = at if at.year >= _FIRST_YEAR and at <= self._now + timedelta(days=1) else None
+        self.left_out[UNKNOWN_TIME] += at is None
+        return at
+
+    def _message(self, role: Role, content: str, given: Mapping[str, Any]) -> Message:
+        name, external_id = _word(given.get("name")), _word(given.get("id")) or _word(given.get("uuid"))
+        for key, value in (("name", name), ("id", external_id)):
+            if len(value) > MAX_SCOPE_CHARS:
+                raise InputError(f"the {key} of a message is longer than {MAX_SCOPE_CHARS} characters")
+        return Message(
+            id=str(uuid.uuid4()),
+            scope=self._scope,
+            role=role,
+            content=content,
+            said_at=self._now,
+            created_at=self._now,
+            name=one_line(name),
+            external_id=one_line(external_id),
+        )
+
 
 def conversations_in(value: Any) -> list[list[Any]]:
     """Return the conversations in a JSON value, each a list of messages that may be in any form.
@@ -167,46 +184,42 @@ def conversations_in(value: Any) -> list[list[Any]]:
     The value is a list of messages, an object that has one, a list of such objects, or anything else: then it is a
     conversation of one message, which a reader refuses.
     """
-    if isinstance(value, dict):
-        return _conversations_of(cast("dict[str, Any]", value))
     if not isinstance(value, list):
-        return [[value]]
+        return _conversations_of(value)
     conversations: list[list[Any]] = []
     alone: list[Any] = []
-    for item in cast("list[Any]", value):
-        nested = _conversations_of(cast("dict[str, Any]", item)) if _holds_messages(item) else None
-        if nested is None and isinstance(item, list) and _unwrapped(item) is None:
-            nested = [cast("list[Any]", item)]
-        if nested is None:
-            alone.append(item)
+    for item in list_of(value):
+        if _holds_messages(item):
+            conversations += _conversations_of(item)
+        elif isinstance(item, list) and _unwrapped(item) is None:
+            conversations.append(list_of(item))
         else:
-            conversations += nested
+            alone.append(item)
     return [*([alone] if alone else []), *conversations]
 
 
-def _conversations_of(value: dict[str, Any]) -> list[list[Any]]:
+def _conversations_of(value: Any) -> list[list[Any]]:
     """Return the conversations that an object holds. Anthropic has the system's text beside the messages."""
+    given = object_of(value)
     for key in _LIST_KEYS:
-        inner = value.get(key)
-        if not isinstance(inner, list) or (key == "data" and _role_of(value)):
+        inner = given.get(key)
+        if not isinstance(inner, list) or (key == "data" and _role_of(given)):
             continue
         conversations = conversations_in(inner)
         if key == "data":  # OpenAI lists the messages of a thread from the newest to the oldest
             conversations = [_oldest_first(messages) for messages in conversations]
-        head = [{"role": "system", "content": value["system"]}] if value.get("system") else []
+        head = [{"role": "system", "content": given["system"]}] if given.get("system") else []
         return [[*head, *messages] for messages in conversations]
     return [[value]]
 
 
 def _holds_messages(value: Any) -> bool:
-    if not isinstance(value, dict):
-        return False
-    item = cast("dict[str, Any]", value)
-    return not _role_of(item) and any(isinstance(item.get(key), list) for key in _LIST_KEYS)
+    given = object_of(value)
+    return not _role_of(given) and any(isinstance(given.get(key), list) for key in _LIST_KEYS)
 
 
 def _oldest_first(messages: list[Any]) -> list[Any]:
-    times = [cast("dict[str, Any]", item).get("created_at") for item in messages if isinstance(item, dict)]
+    times = [object_of(item).get("created_at") for item in messages]
     numbers = [time for time in times if isinstance(time, int | float)]
     return messages[::-1] if len(numbers) == len(messages) and numbers and numbers[0] > numbers[-1] else messages
 
@@ -214,16 +227,14 @@ def _oldest_first(messages: list[Any]) -> list[Any]:
 def _unwrapped(value: Any) -> dict[str, Any] | None:
     """Return the message in a value: an object, LangChain's frames around one, or a pair of a role and a text."""
     if isinstance(value, list):
-        pair = cast("list[Any]", value)
+        pair = list_of(value)
         is_pair = len(pair) == _PAIR and all(isinstance(item, str) for item in pair) and pair[0].casefold() in _ROLES
         return {"role": pair[0], "content": pair[1]} if is_pair else None
     if not isinstance(value, dict):
         return None
-    message = cast("dict[str, Any]", value)
+    message = object_of(value)
     if isinstance(message.get("kwargs"), dict) and "lc" in message:
-        names: Any = message.get("id")
-        kind = cast("list[Any]", names)[-1] if isinstance(names, list) and names else ""
-        return {"type": kind, **message["kwargs"]}
+        return {"type": (list_of(message.get("id")) or [""])[-1], **message["kwargs"]}
     for key in ("data", "message"):
         inner = message.get(key)
         if isinstance(inner, dict) and "role" not in message:
@@ -236,7 +247,7 @@ def _role_of(message: Mapping[str, Any]) -> str:
     for key in _ROLE_KEYS:
         value: Any = message.get(key)
         if isinstance(value, dict):
-            value = cast("dict[str, Any]", value).get("role")
+            value = object_of(value).get("role")
         if isinstance(value, str) and value.strip():
             return value.strip()
     return ""
@@ -247,10 +258,10 @@ def _texts(value: Any, left_out: LeftOut, depth: int = 0) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, list) and depth < _MAX_DEPTH:
-        for part in cast("list[Any]", value):
+        for part in list_of(value):
             yield from _texts(part, left_out, depth + 1)
     elif isinstance(value, dict) and depth < _MAX_DEPTH:
-        part = cast("dict[str, Any]", value)
+        part = object_of(value)
         reason = _reason_of(part)
         nested = () if reason else (list(_texts(part[key], left_out, depth + 1)) for key in _TEXT_KEYS if key in part)
         texts = next((texts for texts in nested if any(texts)), ())
@@ -372,6 +383,14 @@ class ConversationInput:
     problem: str = ""
 
 
+def checked(check: Callable[..., _T], *values: str) -> _T:
+    """Return what a check returns, for a validator of pydantic's. What the check refuses is a ValueError."""
+    try:
+        return check(*values)
+    except InputError as error:
+        raise ValueError(str(error)) from error
+
+
 def fault_text(fault: ErrorDetails) -> str:
     """Return what is wrong with a value, without the words that pydantic puts before the text of an error of ours."""
     return fault["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
@@ -469,74 +488,21 @@ def conversation_from(messages: Sequence[Any], scope: Scope, now: datetime) -> C
 
 
 def read_conversation(messages: Sequence[Any], scope: Scope, now: datetime) -> ConversationInput:
-    """Return a conversation of any length, in any of the forms that `MessageReader` knows.
+    """Return a conversation of any length, in any of the forms above.
 
     A message without a time was said when the one before it was. Those before the first time were said then, or `now`
     if that is earlier, and so were all of them if none has a time. Raises InputError for a message whose `name` or `id`
     is too long.
     """
-    reader = MessageReader()
-    kept: list[Message] = []
-    times: list[datetime | None] = []
-    context: list[str] = []
-    for value in messages:
-        said = reader.read(value)
-        content = "" if said is None else trimmed(said.text)
-        if said is None or not content:
-            reader.left_out[NO_TEXT] += said is not None
-        elif said.role == "system":
-            context.append(content)
-        else:
-            times.append(_time_of(said, now, reader.left_out))
-            kept.append(_message(said, content, scope, now))
-    at = min(next((time for time in times if time is not None), now), now)
-    for number, time in enumerate(times):
+    reader = _ConversationReader(scope, now)
+    for number, value in enumerate(messages):
+        reader.read(f"messages.{number}", value)
+    at = min(next((time for _, time in reader.kept if time is not None), now), now)
+    said: list[Message] = []
+    for message, time in reader.kept:
         at = time or at
-        kept[number] = replace(kept[number], said_at=at)
-    return ConversationInput(tuple(kept), tuple(context), +reader.left_out, next(iter(reader.problems), ""))
-
-
-def _time_of(said: SaidMessage, now: datetime, left_out: LeftOut) -> datetime | None:
-    """Return when a message was said, or None if it does not say so. A time that cannot be read is counted."""
-    given = said.foreign_at if said.at is None else said.at
-    if given is None or given == "":
-        return None
-    try:
-        at = parse_instant(said.at, "at", now.tzinfo or UTC) if isinstance(said.at, str) else _plausible(given, now)
-    except InputError:
-        at = None
-    left_out[UNKNOWN_TIME] += at is None
-    return at
-
-
-def _message(said: SaidMessage, content: str, scope: Scope, now: datetime) -> Message:
-    for key, value in (("name", said.name), ("id", said.id)):
-        if len(value) > MAX_SCOPE_CHARS:
-            raise InputError(f"the {key} of a message is longer than {MAX_SCOPE_CHARS} characters")
-    return Message(
-        id=str(uuid.uuid4()),
-        scope=scope,
-        role=said.role,
-        content=content,
-        said_at=now,
-        created_at=now,
-        name=one_line(said.name),
-        external_id=one_line(said.id),
-    )
-
-
-def _plausible(value: object, now: datetime) -> datetime | None:
-    """Return the time that another program gave to a message, or None for what cannot be when it was said."""
-    try:
-        if isinstance(value, str):
-            at = parse_instant(value, "the time", now.tzinfo or UTC)
-        elif isinstance(value, int | float) and not isinstance(value, bool):
-            at = datetime.fromtimestamp(value / 1_000 if value > _MILLISECONDS else value, UTC)
-        else:
-            return None
-    except (InputError, ValueError, OverflowError, OSError):
-        return None
-    return at if at.year >= _FIRST_YEAR and at <= now + timedelta(days=1) else None
+        said.append(replace(message, said_at=at))
+    return ConversationInput(tuple(said), tuple(reader.context), +reader.left_out, reader.problem)
 
 
 def text_from(text: str, what: str = "text") -> str:
@@ -648,13 +614,14 @@ def relations_from(relations: Sequence[Sequence[str]]) -> tuple[Relation, ...]:
     """
     if len(relations) > MAX_RELATIONS:
         raise InputError(f"{len(relations)} relations are more than {MAX_RELATIONS}. Nothing was stored.")
-    checked = {relation: None for number, parts in enumerate(relations) for relation in [_relation(number, parts)]}
-    return tuple(checked)
+    return tuple(dict.fromkeys(_relation(number, parts) for number, parts in enumerate(relations)))
 
 
 def _relation(number: int, parts: Sequence[str]) -> Relation:
     names = [one_line(part) for part in parts]
-    keys = [key(name) for key, name in zip((name_key, relation_key, name_key), names, strict=False)]
+    keys = [
+        key(name) for key, name in zip((models.name_key, models.relation_key, models.name_key), names, strict=False)
+    ]
     if len(names) != _RELATION_PARTS or not all(keys):
         raise InputError(
             f"relations.{number} is not [source, name, destination], such as ['Ana', 'lives in', 'Lyon']. "

@@ -21,6 +21,7 @@ import numpy as np
 
 from palimpsest.core.errors import EmbedderError, RerankerError
 from palimpsest.core.protocols import Vector
+from palimpsest.core.settings import EmbedderConfig, RerankerConfig
 from palimpsest.core.validation import well_formed
 from palimpsest.embed.hub import RECORD
 from palimpsest.embed.workers import TINY, Workers
@@ -51,27 +52,19 @@ _T = TypeVar("_T")
 
 
 class OnnxEmbedder:
-    """The model in a folder. What is None is read from the files of the folder.
+    """The model in a folder, which `config.model` names. What else the settings leave open is read from its files.
 
     Raises EmbedderError if a file is missing, or is not what it should be.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        *,
-        query_prefix: str | None = None,
-        passage_prefix: str | None = None,
-        pooling: Pooling | None = None,
-        max_tokens: int | None = None,
-    ) -> None:
-        self._folder = folder
+    def __init__(self, config: EmbedderConfig) -> None:
+        self._folder = folder = Path(config.model or "").expanduser()
         model = _model_file(folder)
         prompts: dict[str, str] = _read(folder, "config_sentence_transformers.json").get("prompts") or {}
-        self._query_prefix = _first(query_prefix, prompts.get("query"), "")
-        self._passage_prefix = _first(passage_prefix, prompts.get("passage"), prompts.get("document"), "")
-        self._pooling: Pooling = pooling or _pooling(folder)
-        self._max_tokens = max_tokens or min(_max_tokens(folder), MAX_TOKENS)
+        self._query_prefix = _first(config.query_prefix, prompts.get("query"), "")
+        self._passage_prefix = _first(config.passage_prefix, prompts.get("passage"), prompts.get("document"), "")
+        self._pooling: Pooling = config.pooling or _pooling(folder)
+        self._max_tokens = config.max_tokens or min(_max_tokens(folder), MAX_TOKENS)
         self._tokenizer: Any = _mapped(folder, lambda: _tokenizer(folder / "tokenizer.json", self._max_tokens))
         self._session: Any = _mapped(folder, lambda: _session(model))
         # The session has threads of its own, which all work on one text.
@@ -123,15 +116,14 @@ class OnnxEmbedder:
 
 
 class OnnxReranker:
-    """The cross-encoder in a folder, which reads a question and a text together. `timeout` is in seconds.
+    """The cross-encoder in a folder, which reads a question and a text together.
 
     The first search loads it, so that other commands don't wait. Texts are judged one by one: in a batch, the padding
     changes the numbers of a quantized model.
     """
 
-    def __init__(self, folder: Path, *, timeout: float) -> None:
-        self._folder = folder
-        self._timeout = timeout
+    def __init__(self, config: RerankerConfig) -> None:
+        self._folder, self._timeout = Path(config.folder or "").expanduser(), config.timeout
         self._lock = threading.Lock()
         self._loaded: tuple[Any, Any] | None = None
 

@@ -10,7 +10,7 @@ import openai
 
 from palimpsest.core.errors import EmbedderError
 from palimpsest.core.protocols import Vector
-from palimpsest.core.settings import is_on_this_machine
+from palimpsest.core.settings import EmbedderConfig, Endpoint, is_on_this_machine
 from palimpsest.embed.workers import PlainEmbedder
 
 BATCH = 128
@@ -23,28 +23,23 @@ MAX_CHARS = 8_000
 
 
 class OpenAIEmbedder(PlainEmbedder):
-    """An embeddings endpoint. `timeout` is in seconds.
-
-    `dims` requests vectors of that length, from models that support it.
-    """
+    """The model of an embeddings endpoint. `embedding_dims` requests vectors of that length from models that can."""
 
     max_chars = MAX_CHARS
 
-    def __init__(
-        self, model: str, *, api_key: str | None, base_url: str | None, dims: int | None, timeout: float
-    ) -> None:
-        self._model = model
-        self._key = api_key or ""
-        self.dims = dims or 0
-        self.fingerprint = f"openai:{model}:{dims or 'own'}"
-        # Local servers need no key, but the client requires one.
+    def __init__(self, config: EmbedderConfig, endpoint: Endpoint) -> None:
+        self._model = config.model or ""
+        self._key = endpoint.api_key or ""
+        self.dims = config.embedding_dims or 0
+        self.fingerprint = f"openai:{self._model}:{config.embedding_dims or 'own'}"
+        is_local = is_on_this_machine(endpoint.base_url)
         self._client = openai.OpenAI(
-            api_key=api_key or "none",
-            base_url=base_url,
-            timeout=timeout,
+            api_key=endpoint.api_key or "none",  # local servers need no key, but the client requires one
+            base_url=endpoint.base_url,
+            timeout=config.timeout,
             max_retries=2,
             # A proxy of the environment would take what is for this machine to another one.
-            http_client=openai.DefaultHttpxClient(trust_env=False) if is_on_this_machine(base_url) else None,
+            http_client=openai.DefaultHttpxClient(trust_env=False) if is_local else None,
         )
 
     def _vectors(self, texts: Sequence[str]) -> Vector:

@@ -9,18 +9,19 @@ from typing import Any
 import httpx
 
 from palimpsest.core.errors import RerankerError
-from palimpsest.core.settings import is_on_this_machine
+from palimpsest.core.settings import RerankerConfig, is_on_this_machine
 
 
 class RerankEndpoint:
-    """An endpoint at `base_url` + `/rerank`. `timeout` is in seconds; there is one attempt, because a search waits."""
+    """An endpoint at `base_url` + `/rerank`. There is one attempt, because a search waits."""
 
-    def __init__(self, base_url: str, *, model: str | None, api_key: str | None, timeout: float) -> None:
+    def __init__(self, config: RerankerConfig) -> None:
+        base_url, key = config.base_url or "", config.api_key
         self._url = f"{base_url.rstrip('/')}/rerank"
-        self._model = {"model": model} if model else {}
+        self._model = {"model": config.model} if config.model else {}
         # A proxy of the environment would take what is for this machine to another one.
-        headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-        self._client = httpx.Client(headers=headers, timeout=timeout, trust_env=not is_on_this_machine(base_url))
+        headers = {"Authorization": f"Bearer {key.get_secret_value()}"} if key and key.get_secret_value() else {}
+        self._client = httpx.Client(headers=headers, timeout=config.timeout, trust_env=not is_on_this_machine(base_url))
 
     def scores(self, question: str, texts: Sequence[str]) -> list[float]:
         """Return the endpoint's score of each text. Raises RerankerError."""

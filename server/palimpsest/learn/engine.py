@@ -258,27 +258,14 @@ def _chosen_embedder(settings: Settings) -> Embedder:
             from palimpsest.embed.chroma import ChromaEmbedder  # noqa: PLC0415 - slow, rarely chosen
 
             return ChromaEmbedder()
-        case "openai" if config.model is not None:
+        case "openai":
             from palimpsest.embed.openai import OpenAIEmbedder  # noqa: PLC0415 - slow, not the default
 
-            endpoint = settings.endpoint_of(config)
-            return OpenAIEmbedder(
-                config.model,
-                api_key=endpoint.api_key,
-                base_url=endpoint.base_url,
-                dims=config.embedding_dims,
-                timeout=config.timeout,
-            )
-        case "onnx" if config.model is not None:
+            return OpenAIEmbedder(config, settings.endpoint_of(config))
+        case "onnx":
             from palimpsest.embed.onnx import OnnxEmbedder  # noqa: PLC0415 - slow, rarely chosen
 
-            return OnnxEmbedder(
-                Path(config.model).expanduser(),
-                query_prefix=config.query_prefix,
-                passage_prefix=config.passage_prefix,
-                pooling=config.pooling,
-                max_tokens=config.max_tokens,
-            )
+            return OnnxEmbedder(config)
         case "static":
             return _open_static()
         case "e5":
@@ -299,12 +286,11 @@ def open_reranker(settings: Settings) -> Reranker | None:
         case "onnx" if config.folder:
             from palimpsest.embed.onnx import OnnxReranker  # noqa: PLC0415 - slow, rarely chosen
 
-            return OnnxReranker(Path(config.folder).expanduser(), timeout=config.timeout)
+            return OnnxReranker(config)
         case "endpoint" if config.base_url:
             from palimpsest.embed.rerank_endpoint import RerankEndpoint  # noqa: PLC0415 - likewise
 
-            key = config.api_key.get_secret_value() if config.api_key else None
-            return RerankEndpoint(config.base_url, model=config.model, api_key=key, timeout=config.timeout)
+            return RerankEndpoint(config)
         case _:
             return None
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta, tzinfo
 from typing import Literal, TypeAlias
 
 import numpy as np
 from sqlalchemy import Connection
 
-from palimpsest.core.clock import in_zone
+from palimpsest.core.clock import times_in_zone
 from palimpsest.core.filters import FADED
 from palimpsest.core.models import PINNED, USER_NAME, Candidate, Scope, tags_given
 from palimpsest.recall.features import Column, Ranked
@@ -77,8 +77,7 @@ class Fading:
 
     def in_zone(self, zone: tzinfo | None) -> Fading:
         """Return the same with its times as times of a zone."""
-        used_at, fades_at = self.used_at and in_zone(self.used_at, zone), self.fades_at and in_zone(self.fades_at, zone)
-        return replace(self, last_at=in_zone(self.last_at, zone), used_at=used_at, fades_at=fades_at)
+        return times_in_zone(self, zone, "last_at", "used_at", "fades_at")
 
 
 def fading_of(trace: Trace, forgetting: RetentionSettings, now: datetime) -> Fading:

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
 import sqlalchemy as sa
 
-from palimpsest.core.clock import in_zone
+from palimpsest.core.clock import times_in_zone
 from palimpsest.core.models import Event, Memory, Outcome, Scope
 from palimpsest.store.entries import meta_value, set_meta
 from palimpsest.store.memories import read_memories
@@ -114,9 +114,7 @@ class Job:
 
     def in_zone(self, zone: tzinfo | None) -> Job:
         """Return this job with its times as times of a zone."""
-        finished_at = self.finished_at and in_zone(self.finished_at, zone)
-        begun = {name: in_zone(getattr(self, name), zone) for name in ("created_at", "due_at")}
-        return replace(self, **begun, finished_at=finished_at)
+        return times_in_zone(self, zone, "created_at", "due_at", "finished_at")
 
     @property
     def message_ids(self) -> tuple[str, ...]:

@@ -187,11 +187,8 @@ def _of_english(sentence: str, own: str) -> Asking | None:
     if found := _REQUEST["forgetting"].search(sentence):
         return _forgets(found["rest"], sentence, own)
     if found := _REQUEST["stop remembering"].search(sentence):
-        return (
-            Asking.CLEARLY
-            if _REQUEST["mine"].search(found["rest"]) or _REQUEST["any memory"].search(sentence)
-            else Asking.UNCLEARLY
-        )
+        is_clear = _REQUEST["mine"].search(found["rest"]) or _REQUEST["any memory"].search(sentence)
+        return Asking.CLEARLY if is_clear else Asking.UNCLEARLY
     if found := _REQUEST["deleting"].search(sentence):
         return _deletes(found["rest"], sentence, own)
     return None

@@ -311,12 +311,8 @@ def _begins_alike(word: str, other: str) -> bool:
 
 
 def _areas(words: Iterable[str]) -> set[str]:
-    return {
-        area
-        for word in words
-        for area, stems in _AREAS.items()
-        if word.startswith(stems) and not word.startswith(_OTHER_AREAS)
-    }
+    spoken = [word for word in words if not word.startswith(_OTHER_AREAS)]
+    return {area for area, stems in _AREAS.items() if any(word.startswith(stems) for word in spoken)}
 
 
 # Tell whether a newer text says that what an older one says has ended: "The Cremona trip is cancelled" ends "Flies to

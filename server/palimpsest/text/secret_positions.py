@@ -7,8 +7,8 @@ reads a bounded stretch of text for what it has found, so the time is linear in 
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterator
-from itertools import pairwise
 
 from palimpsest.text import secret_statements as stated
 from palimpsest.text.secret_statements import Span, Statement
@@ -48,7 +48,7 @@ _PLACES = (
     ("pin of", "pin", True),
 )
 _CHOSEN = (
-    # the same where something else may stand in the place of the secret, and a word without which there is none
+    # the same of passwords and tokens, where something else may stand, with a word without which there is none
     ("authorization", "token", False, "uthorization"),
     ("wifi", "password", False, "wifi"),
     ("password file line", "password", False, ":"),
@@ -90,11 +90,9 @@ def placed_secrets(text: str) -> Iterator[Span]:
 
 
 def _in_commands(text: str) -> Iterator[Span]:
-    commands = list(_COMMAND.finditer(text))
-    for command, following in pairwise([*commands, None]):
-        if command is None:
-            continue
-        limit = min(command.end() + _MAX_COMMAND_CHARS, len(text) if following is None else following.start())
+    commands = [*_COMMAND.finditer(text)]
+    for command, next_start in zip(commands, [*(each.start() for each in commands[1:]), len(text)], strict=False):
+        limit = min(command.end() + _MAX_COMMAND_CHARS, next_start)
         stop = _RE["end of command"].search(text, command.end(), limit)
         end = stop.start() if stop else limit
         for pattern in _OPTIONS[command[1]]:
@@ -133,13 +131,9 @@ def _chosen(text: str, match: re.Match[str], kind: str) -> Iterator[Span]:
 def _seeds(text: str, low: str) -> Iterator[Span]:
     """Yield the secrets of second factors, behind words that name one."""
     named = [match.end() for match in _RE["second factor"].finditer(low)]
-    if not named:
-        return
-    place = 0
     for seed in _RE["seed"].finditer(text):
-        while place + 1 < len(named) and named[place + 1] <= seed.start():
-            place += 1
-        if 0 <= seed.start() - named[place] <= _MAX_BEFORE_SEED:
+        place = bisect_right(named, seed.start()) - 1
+        if place >= 0 and seed.start() - named[place] <= _MAX_BEFORE_SEED:
             yield Span(*seed.span(), "totp secret")
 
 
@@ -189,18 +183,17 @@ def _in_tables(text: str) -> Iterator[Span]:
 
 def _cells(line: str, start: int, separator: str) -> list[tuple[int, int]]:
     """Return where the cells of a line begin and end, without the white space, quotes and marks around them."""
-    begin, end = start, start + len(line)
-    if separator == "|":
-        stripped = line.strip()
-        if stripped.startswith("|"):
-            begin = start + line.index("|") + 1
-        if stripped.endswith("|") and len(stripped) > 1:
-            end = start + line.rindex("|")
+    begin, end, stripped = 0, len(line), line.strip()
+    if separator == "|" and stripped.startswith("|"):
+        begin = line.index("|") + 1
+    if separator == "|" and stripped.endswith("|") and len(stripped) > 1:
+        end = line.rindex("|")
     cells: list[tuple[int, int]] = []
-    at = begin
-    for part in line[begin - start : end - start].split(separator):
-        left = len(part) - len(part.lstrip(" \t\r\"'`*"))
-        cells.append((at + left, max(at + left, at + len(part.rstrip(" \t\r\"'`*")))))
+    at = start + begin
+    for part in line[begin:end].split(separator):
+        value = part.strip(" \t\r\"'`*")
+        left = at + part.index(value)
+        cells.append((left, left + len(value)))
         at += len(part) + 1
     return cells
 
@@ -219,23 +212,27 @@ def _in_cell(text: str, start: int, end: int, kind: str, *, is_login: bool) -> I
     value = text[start:end]
     if stated.is_placeholder(value) or len(value) > 128 or not value.strip("-\u2013\u2014x*. \x00"):  # noqa: PLR2004
         return
-    if kind == "pin":
-        if stated.PIN.fullmatch(value):
-            yield Span(start, end, kind)
-    elif kind in stated.CHOSEN_KINDS and " " not in value:
-        statement = Statement(kind, "sign", value, quoted=True)
-        is_likely = _RE["strong answer"].fullmatch(value) or (is_login and value.lower() not in _PROSE_WORDS)
-        if is_likely and stated.is_secret(statement):
-            yield Span(start, end, kind)
-    elif (
-        kind not in stated.CHOSEN_KINDS
-        and stated.looks_random(value)
-        and stated.is_secret(Statement(kind, "sign", value))
-    ):
+    is_likely = is_login and value.lower() not in _PROSE_WORDS
+    if _is_value(kind, value, "sign", is_likely=is_likely):
         yield Span(start, end, kind)
 
 
+def _is_value(kind: str, value: str, joint: str, *, is_likely: bool, min_generated_chars: int = 0) -> bool:
+    """Return whether a value that stands alone is a secret of a kind, given whether what is chosen is likely one."""
+    if kind == "pin":
+        fits = stated.PIN.fullmatch(value) is not None
+    elif kind in stated.CHOSEN_KINDS:
+        fits = " " not in value and (is_likely or _RE["strong answer"].fullmatch(value) is not None)
+    else:
+        fits = len(value) >= min_generated_chars and stated.looks_random(value)
+    return fits and stated.is_secret(Statement(kind, joint, value))
+
+
 # --- Questions and their answers
+
+
+_MIN_ANSWER_CHARS = 12
+"""How long a generated secret is at least."""
 
 
 def _answers(text: str, low: str) -> Iterator[Span]:
@@ -253,12 +250,7 @@ def _answers(text: str, low: str) -> Iterator[Span]:
         start = answer.start(1)
         stop = start + len(answer[1].rstrip(".,:!?"))
         value = text[start:stop]
-        if kind == "pin":
-            fits = bool(stated.PIN.fullmatch(value))
-        elif kind in stated.CHOSEN_KINDS:
-            fits = bool(_RE["strong answer"].fullmatch(value)) or (kind == "access code" and value.isdigit())
-        else:
-            fits = stated.looks_random(value) and len(value) >= 12  # noqa: PLR2004 - a generated one is longer
-        if fits and stated.is_secret(Statement(kind, "verb", value)):
+        is_digits = kind == "access code" and value.isdigit()
+        if _is_value(kind, value, "verb", is_likely=is_digits, min_generated_chars=_MIN_ANSWER_CHARS):
             yield Span(start, stop, kind)
             end = stop

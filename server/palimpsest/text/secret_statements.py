@@ -183,15 +183,8 @@ def _looks_chosen(statement: Statement) -> bool:
         return joint in ("sign", "verb") and len(value) > len("bar")
     if statement.local and joint in ("sign", "verb") and _RE["compound"].fullmatch(value):
         return True
-    if (
-        joint != "sign"
-        or not statement.ended
-        or statement.plural
-        or not statement.alone
-        or not _RE["weak"].fullmatch(value)
-    ):
-        return False
-    return value.lower() not in ALL_FUNCTION_WORDS
+    is_plain = joint == "sign" and statement.ended and statement.alone and not statement.plural
+    return is_plain and bool(_RE["weak"].fullmatch(value)) and value.lower() not in ALL_FUNCTION_WORDS
 
 
 def _is_quoted_phrase(statement: Statement, *, has_digit: bool) -> bool:
@@ -366,10 +359,5 @@ def _is_other_use(text: str, low: str, name: re.Match[str], joint: str) -> bool:
         return not _RE["changed"].search(low, start, end)
     is_verb = joint == "bare" and word in ("pin", "pass") and not text.startswith("PIN", end)
     is_result = word == "pass" and text.startswith("PASS", end) and low[end - 1 : end] != "_"
-    is_public = _RE["public"].search(low, start, end) is not None
-    return (
-        is_verb
-        or is_result
-        or is_public
-        or (word.startswith("pin") and _RE["postal"].search(low, start, end) is not None)
-    )
+    is_postal = word.startswith("pin") and _RE["postal"].search(low, start, end)
+    return bool(is_verb or is_result or is_postal or _RE["public"].search(low, start, end))

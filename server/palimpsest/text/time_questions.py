@@ -24,6 +24,9 @@ MAX_CHARS = 400
 TimeSense: TypeAlias = Literal["", "now", "changed", "length", "before"]
 """What a question asks of time in its words: what holds now, what changed, since when or how long, what was before."""
 
+_SENSES: tuple[TimeSense, ...] = ("length", "before", "changed", "now")
+"""The order in which they are looked for."""
+
 
 @dataclass(frozen=True, slots=True)
 class TimeQuestion:
@@ -48,21 +51,11 @@ class TimeQuestion:
         plain = text.casefold()
         main, clause = _parts(text, plain)
         named = "" if clause else _named_before(text)
-        sense: TimeSense = (
-            "length"
-            if _RE["length"].search(plain)
-            else "before"
-            if named
-            else "changed"
-            if _RE["changed"].search(plain)
-            else "now"
-            if _RE["now"].search(plain)
-            else ""
-        )
-        main = (main or text).replace(named, "") if named else main or text
+        senses: list[TimeSense] = [name for name in _SENSES if (named if name == "before" else _RE[name].search(plain))]
+        main = (main or text).replace(named, "")
         # Who leads what, or is whose boss, is told of somebody else.
         about = frozenset[str]() if _RE["who"].search(main.casefold()) else _about(main, people)
-        return cls(sense, main, clause, named, _RE["plan"].search(plain) is not None, about)
+        return cls(senses[0] if senses else "", main, clause, named, _RE["plan"].search(plain) is not None, about)
 
 
 def _parts(text: str, plain: str) -> tuple[str, str]:
@@ -76,7 +69,6 @@ def _parts(text: str, plain: str) -> tuple[str, str]:
     return (found["main"], found["clause"]) if found else ("", "")
 
 
-_IS_NAME = re.compile(r"[^\W\d_a-zß-ÿ]\w|[\u30a0-\u30ff]{2}|[\u4e00-\u9fff]{2}|[A-ZÄÖÜÉ][\w-]")
 _MAX_NAME_WORDS = 4
 
 
@@ -86,7 +78,7 @@ def _named_before(text: str) -> str:
     if found is None or _RE["obliged"].search(text.casefold()):
         return ""
     named = found["named"].split(",")[0]
-    return named if len(named.split()) <= _MAX_NAME_WORDS and _IS_NAME.search(named) else ""
+    return named if len(named.split()) <= _MAX_NAME_WORDS and _RE["a name"].search(named) else ""
 
 
 def _about(main: str, people: Collection[str]) -> frozenset[str]:
@@ -95,10 +87,7 @@ def _about(main: str, people: Collection[str]) -> frozenset[str]:
         return frozenset()
     named = frozenset(name_key(name) for name in people if name.casefold() in plain)
     # Japanese leaves out whoever speaks.
-    return frozenset({""}) if _RE["self"].search(plain) or (not named and _KANA.search(main)) else named
-
-
-_KANA = re.compile("[\u3040-\u30ff]")
+    return frozenset({""}) if _RE["self"].search(plain) or (not named and _RE["kana"].search(main)) else named
 
 
 # Whom a text is about, and between which times what it says holds.
@@ -109,8 +98,6 @@ _BEGINS_WITH_SELF = re.compile(
     r"|ユーザー(?:一家|たち)?|用户|私)(?P<owner>['\u2019]s\s|の|的)?",
     re.IGNORECASE,
 )
-_OTHER_IN_HAN = re.compile(r"\w{1,6}(?:さん|君|くん|ちゃん|先生)[はがのも]")
-_FIRST_NAME = re.compile(r"[^\W\d_][\w'\u2019-]*(?: [^\W\d_][\w'\u2019-]*)?")
 _OWNED_WORDS = 2
 
 
@@ -125,9 +112,9 @@ def subject_of(text: str) -> str | None:
     if found is not None:
         owned = text[found.end() :]
         return "?" if found["owner"] and _is_person(owned) else ""
-    if _OTHER_IN_HAN.match(text):
+    if _RE["another in han"].match(text):
         return "?"
-    first = _FIRST_NAME.match(text)
+    first = _RE["first name"].match(text)
     if first is None or not text[0].isupper():
         return None
     if text[first.end() :].startswith(","):  # "Kit, the user's sister, …"
@@ -161,21 +148,14 @@ def told_times(text: str, at: datetime) -> tuple[datetime | None, datetime | Non
     begins = ends = None
     for span in dates_in(text[:MAX_CHARS], at):
         before, behind = text[: span.position], text[span.position + len(span.phrase) :]
-        if span.start > at and _CLAUSE_END.search(before):
+        if span.start > at and _RE["clause end"].search(before):
             continue  # what is to come, beside what holds already
-        if _UNTIL.search(before) or _UNTIL_IN_HAN.match(behind) or (begins is not None and _TO.search(before)):
+        ends_here = _RE["until"].search(before) or _RE["until in han"].match(behind)
+        if ends_here or (begins is not None and _RE["to"].search(before)):
             ends = ends or span.end
         elif begins is None:
             begins = span.start
     return begins, ends
-
-
-_CLAUSE_END = re.compile(r"[;.!?] |[。；！？]")  # noqa: RUF001 - the signs of Chinese and Japanese
-_UNTIL = re.compile(
-    r"\b(?:until|till|through|bis(?: zum)?|hasta|jusqu['\u2019\w]*(?: en)?|fino (?:a|al)|até|tot|do)\s+$", re.I
-)
-_TO = re.compile(r"\b(?:to|and|y|a|al|à|au|et|e|en|und|i)\s+$", re.I)
-_UNTIL_IN_HAN = re.compile(r"(?:まで|迄|为止|까지)")
 
 
 def is_wish(text: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections import Counter, deque
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from functools import cache, lru_cache
@@ -95,17 +95,13 @@ def _words(text: str) -> list[str]:
     return _WORD.findall(unicodedata.normalize("NFKC", text))
 
 
-def _tokens_of(word: str) -> Sequence[str]:
+def _tokens_of(word: str) -> tuple[str, ...]:
     # Text without spaces is one word, which may be long, and is seldom met twice.
-    return _tokens_of_short(word) if len(word) <= MAX_TOKEN_CHARS else _all_tokens_of(word)
+    return (_read if len(word) <= MAX_TOKEN_CHARS else _read.__wrapped__)(word)
 
 
 @lru_cache(maxsize=16_384)
-def _tokens_of_short(word: str) -> tuple[str, ...]:
-    return tuple(_all_tokens_of(word))
-
-
-def _all_tokens_of(word: str) -> list[str]:
+def _read(word: str) -> tuple[str, ...]:
     tokens: list[str] = []
     for match in _RUN.finditer(word):
         run = match[0]
@@ -118,7 +114,7 @@ def _all_tokens_of(word: str) -> list[str]:
         parts = _CAMEL.split(run)
         if len(parts) > 1:
             tokens.extend(_stem(part.casefold()) for part in parts)
-    return [token for token in tokens if token]
+    return tuple(filter(None, tokens))
 
 
 def _without_marks(text: str) -> str:
@@ -246,21 +242,15 @@ def most_words_near(tokens: Sequence[str], sought: AbstractSet[str], size: int) 
 
     The window moves over the tokens once, because a stranger's text may be long and have nothing but these words.
     """
-    best = frozenset[str]()
-    window = deque[tuple[int, str]]()
-    near = Counter[str]()
+    best, last = frozenset[str](), OrderedDict[str, int]()
     for place, token in enumerate(tokens):
-        if token not in sought:
-            continue
-        window.append((place, token))
-        near[token] += 1
-        while window[0][0] <= place - size:
-            left = window.popleft()[1]
-            near[left] -= 1
-            if not near[left]:
-                del near[left]
-        if len(near) > len(best):
-            best = frozenset(near)
+        if token in sought:
+            last[token] = place
+            last.move_to_end(token)
+            while next(iter(last.values())) <= place - size:
+                last.popitem(last=False)
+            if len(last) > len(best):
+                best = frozenset(last)
     return best
 
 

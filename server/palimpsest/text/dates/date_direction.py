@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence, Set
 from functools import cached_property
 from typing import Literal, TypeAlias
 
-from palimpsest.text.dates.vocabulary import ASIDE, CLOCK, UNSPACED, Cue, Language, Token
+from palimpsest.text.dates.vocabulary import ASIDE, CLOCK, UNSPACED, Cue, Language, Token, phrase_at
 from palimpsest.text.word_lists import patterns
 
 _RE = patterns("palimpsest.text.dates", "rules.txt")
@@ -58,19 +58,22 @@ LONGEST_PHRASE = 3
 """How many words a phrase of the vocabulary has at most."""
 
 _NOT_PAST: frozenset[Cue] = frozenset(("not past", "past", "participle"))
-_APOSTROPHES = {"\u2019": "'"}
 
 _PAST_HANGUL, _PRESENT_HANGUL = 20, "있겠"
 """Which final consonant the past tense of Korean has, and the syllables that have it in the present and the future."""
 
 
 class Directions:
-    """The words of a text that say in which direction its days lie, as words of one language."""
+    """The words of a text that say in which direction its days lie, as words of one language.
 
-    def __init__(self, text: str, tokens: Sequence[Token], language: Language) -> None:
+    `letters` are those of the words, in which the rules of dates are written.
+    """
+
+    def __init__(self, text: str, tokens: Sequence[Token], language: Language, letters: str) -> None:
         self._text = text
         self._tokens = tokens
         self._language = language
+        self._letters = letters
         self._known: dict[int, Set[Cue]] = {}
 
     @cached_property
@@ -100,12 +103,8 @@ class Directions:
         cues = self._cues(place - 1) if place else frozenset[Cue]()
         if cues.isdisjoint(("moved from", "moved to")):
             return ""
-        if (
-            "moved to" in cues
-            and place > 1
-            and self._letter(place - 2) in WEEKDAYS
-            and "moved from" not in self._cues(max(place - 3, 0))
-        ):
+        is_pair = "moved to" in cues and place > 1 and self._letter(place - 2) in WEEKDAYS
+        if is_pair and "moved from" not in self._cues(max(place - 3, 0)):
             return ""  # "the shifts changed, Monday to Thursday"
         before, after = self._around(place, place)
         if any("moved" in self._cues(at) for at in (*before, *after)):
@@ -117,7 +116,7 @@ class Directions:
         entry = self._language.words.get(self._tokens[place].word)
         return "" if entry is None else entry[0][0]
 
-    def of(self, start: int, end: int, *, is_yearly: bool) -> Direction:
+    def by_words(self, start: int, end: int, *, is_yearly: bool) -> Direction:
         """Return in which direction the day that stands from `start` to `end` lies.
 
         With `is_yearly` it may be one that comes every year, such as a birthday.
@@ -190,21 +189,14 @@ class Directions:
         if self._language.name == "ko":
             return cues.words.get(token.word) or ({"past"} if _is_past_in_korean(token.word) else frozenset())
         for back in range(min(LONGEST_PHRASE, place + 1)):
-            if cue := self._phrase(place - back, back):
-                return frozenset() if cue == "not past" else {cue}
-        found = cues.words.get(token.word)
-        if found is None and self._language.name == "de" and not token.written[0].islower():
+            phrases = cues.phrases.get(self._tokens[place - back].word, ())
+            if found := phrase_at(self._tokens, place - back, phrases, back):
+                return frozenset() if found[0] == "not past" else {found[0]}
+        said = cues.words.get(token.word)
+        if said is None and self._language.name == "de" and not token.written[0].islower():
             return frozenset()  # a noun
-        found = cues.of(token.word) if found is None or found <= ASIDE else found
-        return found - _NOT_PAST if "not past" in found else found
-
-    def _phrase(self, place: int, reach: int) -> Cue | None:
-        """Return what a phrase says that begins at a word and has at least so many more; None without such a phrase."""
-        for rest, cue in self._language.cues.phrases.get(self._tokens[place].word, ()):
-            following = self._tokens[place + 1 : place + 1 + len(rest)]
-            if reach <= len(rest) and tuple(_APOSTROPHES.get(each.word, each.word) for each in following) == rest:
-                return cue
-        return None
+        said = cues.of(token.word) if said is None or said <= ASIDE else said
+        return said - _NOT_PAST if "not past" in said else said
 
     def _in_clause(self, places: Sequence[int]) -> Direction:
         """Return what the verbs of a clause say, in languages whose present tense tells of the future, too."""

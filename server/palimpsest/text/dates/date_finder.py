@@ -13,7 +13,7 @@ from dataclasses import replace
 from datetime import date, datetime, time, timedelta, tzinfo
 from functools import cache, cached_property, lru_cache
 from itertools import islice, pairwise
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple
 
 from palimpsest.core.models import Hit, Memory
 from palimpsest.text.dates import date_spans, vocabulary
@@ -33,41 +33,32 @@ class Phrase(NamedTuple):
     today: date
     direction: Direction = ""
 
-    def number(self, letters: str) -> int | None:
+    def value(self, letters: str) -> Any:
         """Return the value of the first part with one of these letters, or None without one."""
-        return next((cast("int", item.value) for item in self.items if item.letter in letters), None)
+        return next(iter(self.values(letters)), None)
 
-    def word(self, letters: str) -> str:
-        """Return the value of the first part with one of these letters, or "" without one."""
-        return next((cast("str", item.value) for item in self.items if item.letter in letters), "")
-
-    def numbers(self, letters: str) -> list[int]:
+    def values(self, letters: str) -> list[Any]:
         """Return the values of all parts with one of these letters."""
-        return [cast("int", item.value) for item in self.items if item.letter in letters]
+        return [item.value for item in self.items if item.letter in letters]
 
     @property
     def year(self) -> int | None:
         """Return the year that the phrase names, in digits or as in "last year"."""
-        named = self.number("YZ")
-        if named is not None:
+        if (named := self.value("YZ")) is not None:
             return named
-        for item in self.items:
-            if item.letter == "r":
-                return self.today.year + cast("tuple[str, int]", item.value)[1]
-        step = self.step
-        names_year = any(item.letter == "u" for item in self.items)
-        return self.today.year + step if names_year and step is not None else None
+        _, distance = self.value("r") or ("", self.step if self.value("u") is not None else None)
+        return None if distance is None else self.today.year + distance
 
     @property
     def step(self) -> int | None:
         """Return how many units after the present one the phrase means, as in "last year"; None if it does not say."""
-        step = self.number("Ll")
+        step = self.value("Ll")
         return 1 if step == COMING else step
 
     @property
     def number_of_units(self) -> int:
         """Return how many units the phrase names, 0 if none; "twenty-one" is two words. ValueError for two numbers."""
-        match self.numbers("Ndn"):
+        match self.values("Ndn"):
             case [tens, ones] if tens in range(20, 100, 10) and ones in range(1, 10):
                 return tens + ones
             case [number]:
@@ -80,17 +71,17 @@ class Phrase(NamedTuple):
     @property
     def sign(self) -> int:
         """Return 1 for a distance into the future, -1 for one into the past."""
-        return -1 if any(item.letter in "aA" for item in self.items) else 1
+        return 1 if self.value("aA") is None else -1
 
     @property
     def unit(self) -> Unit:
         """Return the unit that the phrase names."""
-        return cast("Unit", self.word("Uu"))
+        return self.value("Uu")
 
     @property
     def choice(self) -> Choice:
         """Return which of the periods that come again and again the phrase means."""
-        step = self.number("Ll")
+        step = self.value("Ll")
         if step is None:
             return "coming" if self.direction == "coming" else "past"
         return "this" if step == 0 else "last" if step < 0 else "next"
@@ -98,30 +89,25 @@ class Phrase(NamedTuple):
     @property
     def weekday(self) -> int | None:
         """Return the weekday that the phrase names."""
-        return self.number("WKkH")
+        return self.value("WKkH")
 
     def of_year(self, cycle: Cycle) -> Period | None:
         """Return the period in the year that is named, else the one that is meant."""
         if self.year is not None:
             return cycle(self.year)
-        if self.weekday is not None and self.number("Ll") is None:
-            agreeing = [
-                period
-                for year in range(self.today.year - 1, self.today.year + 2)
-                if (period := cycle(year)) is not None and period.start.weekday() == self.weekday
-            ]
+        if self.weekday is not None and self.value("Ll") is None:
+            near = (cycle(year) for year in range(self.today.year - 1, self.today.year + 2))
+            agreeing = [period for period in near if period is not None and period.start.weekday() == self.weekday]
             # The direction of the sentence outranks the year in which the weekday fits.
-            meant = [
-                period
-                for period in agreeing
-                if (self.direction != "coming" or period.end > self.today)
-                and (self.direction != "past" or period.start <= self.today)
-            ]
-            if len(meant) == 1:
-                return meant[0]
-        return (
-            cycle(self.today.year) if self.choice == "this" else date_spans.choose_year(cycle, self.today, self.choice)
-        )
+            if self.direction == "coming":
+                agreeing = [period for period in agreeing if period.end > self.today]
+            if self.direction == "past":
+                agreeing = [period for period in agreeing if period.start <= self.today]
+            if len(agreeing) == 1:
+                return agreeing[0]
+        if self.choice == "this":
+            return cycle(self.today.year)
+        return date_spans.choose_year(cycle, self.today, self.choice)
 
 
 Reader = Callable[[Phrase], Period | None]
@@ -130,31 +116,30 @@ Reader = Callable[[Phrase], Period | None]
 
 def numeric(phrase: Phrase) -> Period | None:
     """Read "2026-12-01"."""
-    year, month, *day = next(cast("tuple[int, ...]", item.value) for item in phrase.items if item.letter == "I")
+    year, month, *day = phrase.value("I")
     return date_spans.day_period(year, month, *day) if day else date_spans.month_period(year, month)
 
 
 def _day_and_month(phrase: Phrase) -> Period | None:
-    month, day = next(cast("tuple[int, int]", item.value) for item in phrase.items if item.letter == "J")
+    month, day = phrase.value("J")
     return phrase.of_year(lambda year: date_spans.day_period(year, month, day))
 
 
 def _day(phrase: Phrase) -> Period | None:
-    month = phrase.number("Mmwb") or 0
-    day, last_day = [*phrase.numbers("dO"), None][:2]
+    month = phrase.value("Mmwb") or 0
+    day, last_day = [*phrase.values("dO"), None][:2]
     return phrase.of_year(lambda year: date_spans.day_period(year, month, day or 0, last_day))
 
 
 def _month(phrase: Phrase) -> Period | None:
-    month = phrase.number("Mmwb") or 0
+    month = phrase.value("Mmwb") or 0
     period = phrase.of_year(lambda year: date_spans.month_period(year, month))
-    part = phrase.word("Ee")
-    return date_spans.part_of(period, part) if part and period is not None else period
+    return None if period is None else date_spans.part_of(period, phrase.value("Ee"))
 
 
 def _nth_of_month(phrase: Phrase) -> Period | None:
     """Read "the first week of June", "the last day of May" and "the last Monday in May"."""
-    number, weekday, month = phrase.number("OdL") or 0, phrase.number("W"), phrase.number("Mmwb") or 0
+    number, weekday, month = phrase.value("OdL") or 0, phrase.value("W"), phrase.value("Mmwb") or 0
     if number == 0 or (weekday is None and phrase.unit not in ("day", "week")):
         return None
     # The direction in "the last week of June" counts weeks, not years.
@@ -171,13 +156,13 @@ def _nth_of_month(phrase: Phrase) -> Period | None:
 
 def _feast(phrase: Phrase) -> Period | None:
     """Read "at Easter" and "on the first Sunday of Advent"."""
-    feast, number = next(cast("tuple[str, int]", item.value) for item in phrase.items if item.letter == "T")
+    feast, number = phrase.value("T")
     return phrase.of_year(lambda year: date_spans.feast_period(feast, number, year))
 
 
 def _day_of_month(phrase: Phrase) -> Period | None:
     """Read "on the 30th": the nearest month that has the day, in the direction of the sentence."""
-    day, today = phrase.number("d") or 0, phrase.today
+    day, today = phrase.value("d") or 0, phrase.today
     months = (date_spans.unit_period("month", today, distance).start for distance in (-2, -1, 0, 1, 2))
     days = [period for month in months if (period := date_spans.day_period(month.year, month.month, day)) is not None]
     if phrase.direction == "coming":
@@ -187,7 +172,7 @@ def _day_of_month(phrase: Phrase) -> Period | None:
 
 def _part_of_unit(phrase: Phrase) -> Period | None:
     """Read "at the end of the month" and "early next week"."""
-    unit, part = phrase.unit, phrase.word("E")
+    unit, part = phrase.unit, phrase.value("E")
     if unit not in ("week", "month", "year"):
         return None
     step = phrase.step
@@ -201,7 +186,7 @@ def _part_of_unit(phrase: Phrase) -> Period | None:
 
 def _nth_of_named_month(phrase: Phrase) -> Period | None:
     """Read "the first Tuesday of next month"; "the first Tuesday of the month" comes every month."""
-    number, weekday, unit = phrase.number("OdL"), phrase.number("WK"), phrase.items[-1]
+    number, weekday, unit = phrase.value("OdL"), phrase.value("WK"), phrase.items[-1]
     step = phrase.items[-2] if unit.letter in "Uu" else phrase.items[-1]
     if phrase.unit != "month" or not number or weekday is None:
         return None
@@ -211,39 +196,38 @@ def _nth_of_named_month(phrase: Phrase) -> Period | None:
         months = (date_spans.unit_period("month", phrase.today, distance) for distance in (0, -1))
         days = (date_spans.nth_weekday(month, weekday, number) for month in months)
         return next((day for day in days if day is not None and day.start <= phrase.today), None)
-    distance = 1 if step.value == COMING else cast("int", step.value)
+    distance = 1 if step.value == COMING else step.value
     return date_spans.nth_weekday(date_spans.unit_period("month", phrase.today, distance), weekday, number)
 
 
 def _year(phrase: Phrase) -> Period | None:
-    period = date_spans.year_period(phrase.year or 0)
-    part = phrase.word("Ee")
-    return date_spans.part_of(period, part) if part else period
+    year = date_spans.unit_period("year", date(phrase.year or 0, 1, 1), 0)
+    return date_spans.part_of(year, phrase.value("Ee"))
 
 
 def _season(phrase: Phrase) -> Period | None:
-    season = phrase.word("S")
+    season = phrase.value("S")
     if phrase.year is None and phrase.choice == "this":
         return date_spans.choose_year(lambda year: date_spans.season_period(year, season), phrase.today, "this")
     return phrase.of_year(lambda year: date_spans.season_period(year, season))
 
 
 def _quarter(phrase: Phrase) -> Period | None:
-    number = phrase.number("qOd") or 0
-    if phrase.number("q") is None and phrase.unit != "quarter":
+    number = phrase.value("qOd") or 0
+    if phrase.value("q") is None and phrase.unit != "quarter":
         return None
     return phrase.of_year(lambda year: date_spans.unit_period("quarter", date(year, 3 * number - 2, 1), 0))
 
 
 def _decade(phrase: Phrase) -> Period | None:
     decade = phrase.items[0].value
-    first = decade if isinstance(decade, int) else cast("tuple[str, int]", decade)[1]
+    first = decade if isinstance(decade, int) else decade[1]
     return Period(date(first, 1, 1), date(first + 10, 1, 1), "decade")
 
 
 def offset(phrase: Phrase) -> Period | None:
     """Read "yesterday"; a word for both yesterday and tomorrow, as in Hindi, is one of them by the tense."""
-    distance = phrase.number("D") or 0
+    distance = phrase.value("D") or 0
     if distance < EITHER:
         return date_spans.unit_period("day", phrase.today, distance)
     sign = {"past": -1, "coming": 1}.get(phrase.direction)
@@ -252,7 +236,7 @@ def offset(phrase: Phrase) -> Period | None:
 
 def _period(phrase: Phrase) -> Period | None:
     """Read a word such as 上周 or "fjol"."""
-    unit, distance = cast("tuple[Unit, int]", phrase.items[0].value)
+    unit, distance = phrase.items[0].value
     return date_spans.unit_period(unit, phrase.today, distance)
 
 
@@ -261,12 +245,11 @@ def _period_and_day(phrase: Phrase) -> Period | None:
 
     In Chinese 上周五 is the fifth day of last week, and 上周日 its last.
     """
-    by_word = next((cast("tuple[Unit, int]", item.value) for item in phrase.items if item.letter == "R"), None)
-    unit, distance = by_word or (phrase.unit, phrase.step or 0)
+    unit, distance = phrase.value("R") or (phrase.unit, phrase.step or 0)
     start = date_spans.unit_period(unit, phrase.today, distance).start
-    named, day = phrase.weekday, phrase.number("dN")
+    named, day = phrase.weekday, phrase.value("dN")
     if unit == "week" and named is None:
-        named = date_spans.SUNDAY if phrase.word("U") == "day" else (day or 0) - 1
+        named = date_spans.SUNDAY if phrase.value("U") == "day" else (day or 0) - 1
     if unit == "week" and named is not None and 0 <= named <= date_spans.SUNDAY:
         return date_spans.unit_period("day", start, named)
     return date_spans.day_period(start.year, start.month, day) if day is not None and unit == "month" else None
@@ -279,7 +262,7 @@ def _unit(phrase: Phrase) -> Period | None:
 
 def _several_units(phrase: Phrase) -> Period | None:
     """Read "the last two weeks"."""
-    number, step = phrase.number("Ndn") or 0, phrase.step or 0
+    number, step = phrase.value("Ndn") or 0, phrase.step or 0
     if step < 0:
         first = date_spans.unit_period(phrase.unit, phrase.today, -number).start
         return Period(first, date_spans.one_day(phrase.today).end, phrase.unit)
@@ -295,7 +278,7 @@ def _distance(phrase: Phrase) -> Period | None:
 def weekday(phrase: Phrase) -> Period | None:
     """Read "on Monday" and "next Monday", which is no date while it may be in this week or in the next."""
     day = phrase.weekday or 0
-    step = phrase.number("Ll")
+    step = phrase.value("Ll")
     if step == 1 and day > phrase.today.weekday():
         return None
     if step in (2, -2):
@@ -306,11 +289,11 @@ def weekday(phrase: Phrase) -> Period | None:
 
 def counted_day(phrase: Phrase) -> Period | None:
     """Read "two weeks from tomorrow" and "heute vor einer Woche": so many units after or before a day."""
-    distance = phrase.number("D") or 0
+    distance = phrase.value("D") or 0
     if distance >= EITHER:
         return None
     day = phrase.today + timedelta(distance)
-    if (weeks := phrase.number("j")) is not None:
+    if (weeks := phrase.value("j")) is not None:
         return date_spans.shifted("week", day, weeks) if phrase.direction != "past" else None
     return date_spans.shifted(phrase.unit, day, phrase.sign * phrase.number_of_units)
 
@@ -322,7 +305,7 @@ def counted_weekday(phrase: Phrase) -> Period | None:
     """
     named = phrase.weekday or 0
     letters = {item.letter for item in phrase.items}
-    count = phrase.number("j") or phrase.number_of_units or 1
+    count = phrase.value("j") or phrase.number_of_units or 1
     unit: Unit = "week" if "j" in letters else phrase.unit
     is_ahead = phrase.sign > 0
     if (is_ahead and phrase.direction == "past") or (unit != "week" and "g" not in letters):
@@ -551,7 +534,7 @@ def _in_language(
             continue
         before = _RE["unit before"].search(letters, max(first - UNIT_REACH, 0), first)
         relation: Relation = "in"
-        is_moved = bool(directions.words.moved(items[first].start))  # "moved till Sunday" is on Sunday
+        is_moved = bool(directions.moved(items[first].start))  # "moved till Sunday" is on Sunday
         earlier = None if before is None or is_moved else _read_before(items[before.start() : first], period)
         if before is not None and earlier is not None:
             period, first = earlier, before.start() + (letters[before.start()] == "t")
@@ -562,7 +545,7 @@ def _in_language(
             named_day = period.start
             named = None if reader in (_nth_of_month, _nth_of_named_month) else phrase.weekday
             is_guess = phrase.year is None and direction not in ("past", "coming")
-            yield replace(
+            span = replace(
                 span,
                 is_relative=span.is_relative or reader is _day_of_month,
                 is_guess=is_guess and (named is None or named != period.start.weekday()),
@@ -570,32 +553,23 @@ def _in_language(
                 disagrees=named is not None and period.unit == "day" and named != period.start.weekday(),
             )
         elif reader is numeric:
-            yield replace(span, disagrees=phrase.weekday not in (None, period.start.weekday()) and period.unit == "day")
-        elif reader is weekday and phrase.number("Ll") is None:
-            is_guess = direction not in ("past", "coming") or (period.start == today and not directions.is_alone)
-            weekdays.append((replace(span, is_guess=is_guess), direction))
+            disagrees = phrase.weekday not in (None, period.start.weekday()) and period.unit == "day"
+            span = replace(span, disagrees=disagrees)
         elif reader in CYCLE_READERS:
             is_placed = directions.is_cycle(phrase) and direction in ("past", "coming")
             is_now = reader is _part_of_unit
-            yield replace(
-                span,
-                is_placed=is_placed,
-                is_relative=span.is_relative or is_now,
-                is_guess=direction == "habit" or (is_now and phrase.step is None and not is_placed),
-            )
-        else:
-            yield span
+            is_guess = direction == "habit" or (is_now and phrase.step is None and not is_placed)
+            span = replace(span, is_placed=is_placed, is_relative=span.is_relative or is_now, is_guess=is_guess)
+        elif reader is weekday and phrase.value("Ll") is None:
+            is_guess = direction not in ("past", "coming") or (period.start == today and not directions.is_alone)
+            weekdays.append((replace(span, is_guess=is_guess), direction))
+            continue
+        yield span
     yield from _without_habits(weekdays, directions)
 
 
-class _Directions:
-    """In which direction the days of a text lie that may lie in either, in one language."""
-
-    def __init__(self, text: str, tokens: Sequence[Token], language: Language, letters: str) -> None:
-        self.words = Directions(text, tokens, language)
-        self._text = text
-        self._language = language
-        self._letters = letters
+class _Directions(Directions):
+    """In which direction the days of a text lie that may lie in either, by the rules that read them."""
 
     @cached_property
     def is_future(self) -> bool:
@@ -611,7 +585,7 @@ class _Directions:
         """Return whether a day of the month, a feast or "tomorrow" that begins at `first` is something else here."""
         start, end = phrase.items[0].start, phrase.items[-1].end
         if reader is _day_of_month:
-            return not _is_day_of_month(self._text, start, end, self._language) or self.words.says_habit(start, end)
+            return not _is_day_of_month(self._text, start, end, self._language) or self.says_habit(start, end)
         if reader is _feast:  # "at Easter" and "Boxing Day was quiet" are dates, "Christmas cookies" is none
             context = _RE["context before"].search(self._letters, max(first - 2, 0), first)
             is_bare = len(phrase.items) == 1 and (context is None or context[0] == "t")
@@ -634,17 +608,17 @@ class _Directions:
     @staticmethod
     def is_cycle(phrase: Phrase) -> bool:
         """Return whether a longer period comes again and again: the phrase has neither a year nor "next"."""
-        return phrase.year is None and phrase.number("Ll") is None
+        return phrase.year is None and phrase.value("Ll") is None
 
     def of(self, phrase: Phrase, reader: Reader, first: int) -> Direction:
         """Return the direction of the phrase that begins at `first`; "habit" for what is no date."""
         is_day = reader in DAY_READERS and phrase.year is None
         is_cycle = reader in CYCLE_READERS and self.is_cycle(phrase)
-        is_either = reader is offset and (phrase.number("D") or 0) >= EITHER
+        is_either = reader is offset and (phrase.value("D") or 0) >= EITHER
         is_weekday = reader in _WEEKDAY_READERS
         # "last" in "the last Friday of May" counts the Fridays.
         is_counted = reader is _nth_of_month or (reader is _nth_of_named_month and phrase.items[-2].letter not in "Ll")
-        chooses = not is_counted and phrase.number("Ll") is not None
+        chooses = not is_counted and phrase.value("Ll") is not None
         if chooses or not (is_day or is_cycle or is_either or is_weekday):
             return "coming" if self.is_future else "past"
         context = _RE["context before"].search(self._letters, max(first - 2, 0), first)
@@ -654,15 +628,15 @@ class _Directions:
         if self.is_alone:
             return "habit" if is_bare and reader is weekday else "coming" if self.is_future else "past"
         start, end = phrase.items[0].start, phrase.items[-1].end
-        if (is_day or is_cycle or reader is weekday) and (moved := self.words.moved(start)):
+        if (is_day or is_cycle or reader is weekday) and (moved := self.moved(start)):
             return moved
         is_every = context is not None and context[0] == "t" and self._language.name in _ARTICLE_OF_HABITS
-        if reader is weekday and (is_every or (is_bare and self.words.has_determiner(start))):
+        if reader is weekday and (is_every or (is_bare and self.has_determiner(start))):
             return "habit"
         if reader is weekday and self._is_name_or_span(start, end):
             return "habit"
-        direction = self.words.of(start, end, is_yearly=is_day or is_cycle)
-        if is_cycle and direction == "habit" and not self.words.says_habit(start, end):
+        direction = self.by_words(start, end, is_yearly=is_day or is_cycle)
+        if is_cycle and direction == "habit" and not self.says_habit(start, end):
             direction = "coming"  # "the exhibition opens in October"
         if not direction and context is not None and "B" in context[0]:
             return "coming"
@@ -689,8 +663,8 @@ def _without_habits(weekdays: Sequence[tuple[DateSpan, Direction]], directions: 
     """Yield the weekdays; habits without a duration, as those that stand together and are not in the past."""
     together: set[int] = set()
     for number, ((span, _), (following, _)) in enumerate(pairwise(weekdays)):
-        is_joined = directions.words.are_joined(span.position + len(span.phrase), following.position)
-        if is_joined and not directions.words.moved(following.position):
+        is_joined = directions.are_joined(span.position + len(span.phrase), following.position)
+        if is_joined and not directions.moved(following.position):
             together |= {number, number + 1}
     for number, (span, direction) in enumerate(weekdays):
         is_habit = direction == "habit" or (number in together and direction != "past")
@@ -709,9 +683,9 @@ def _read(reader: Reader, phrase: Phrase) -> Period | None:
 def _read_before(items: Sequence[Item], period: Period) -> Period | None:
     """Return the unit or the weekday before a period, as in "the week before 16 November"."""
     phrase = Phrase(items, period.start)
-    if (named := phrase.number("W")) is not None:
+    if (named := phrase.value("W")) is not None:
         return date_spans.choose_weekday(named, period.start, "last")
-    return _read(lambda phrase: date_spans.unit_period(phrase.unit, phrase.today, -(phrase.number("Ndn") or 1)), phrase)
+    return _read(lambda phrase: date_spans.unit_period(phrase.unit, phrase.today, -(phrase.value("Ndn") or 1)), phrase)
 
 
 def _relation(before: str) -> Relation:

@@ -51,15 +51,8 @@ class DateSpan:
 
 def day_or_days(span: DateSpan) -> str:
     """Return the days of a date as ISO 8601: a day, a month, a year, or the first and the last day."""
-    match span.unit:
-        case "day":
-            return f"{span.start:%Y-%m-%d}"
-        case "month":
-            return f"{span.start:%Y-%m}"
-        case "year":
-            return f"{span.start:%Y}"
-        case _:
-            return f"{span.start:%Y-%m-%d} to {span.end - timedelta(1):%Y-%m-%d}"
+    form = {"day": "%Y-%m-%d", "month": "%Y-%m", "year": "%Y"}.get(span.unit)
+    return f"{span.start:{form}}" if form else f"{span.start:%Y-%m-%d} to {span.end - timedelta(1):%Y-%m-%d}"
 
 
 class Period(NamedTuple):
@@ -110,11 +103,6 @@ def month_period(year: int, month: int) -> Period:
     return unit_period("month", date(year, month, 1), 0)
 
 
-def year_period(year: int) -> Period:
-    """Return a year."""
-    return Period(date(year, 1, 1), date(year + 1, 1, 1), "year")
-
-
 def season_period(year: int, season: str) -> Period:
     """Return the season that begins in a year."""
     first = year * 12 + SEASON_MONTHS[season] - 1
@@ -132,7 +120,12 @@ def day_period(year: int, month: int, day: int, last_day: int | None = None) -> 
 
 
 def part_of(period: Period, part: str) -> Period:
-    """Return the early, middle or late third of a week, a month or a year; the late one of a week begins on Friday."""
+    """Return the early, middle or late third of a week, a month or a year, or all of it if no part is named.
+
+    The late third of a week begins on Friday.
+    """
+    if not part:
+        return period
     if period.unit in ("week", "month"):
         days = (0, 10, 20) if period.unit == "month" else (0, 2, 4)
         bounds = (*(period.start + timedelta(day) for day in days), period.end)
@@ -169,14 +162,11 @@ def feast_period(feast: str, number: int, year: int) -> Period | None:
     match feast:
         case "easter":
             return one_day(_easter(year) + timedelta(number))
-        case "easter-days":
-            return Period(_easter(year) - timedelta(2), _easter(year) + timedelta(2), "week")
-        case "holy-week":
-            return Period(_easter(year) - timedelta(7), _easter(year) + timedelta(1), "week")
-        case "whitsun-days":
-            return Period(_easter(year) + timedelta(48), _easter(year) + timedelta(51), "week")
+        case "easter-days" | "holy-week" | "whitsun-days":
+            first, end = {"easter-days": (-2, 2), "holy-week": (-7, 1), "whitsun-days": (48, 51)}[feast]
+            return Period(_easter(year) + timedelta(first), _easter(year) + timedelta(end), "week")
         case "christmas":
-            return Period(date(year, 12, 24), date(year, 12, 27), "week")
+            return day_period(year, 12, 24, 26)
         case "advent":
             christmas_eve = date(year, 12, 24)
             return one_day(christmas_eve - timedelta((christmas_eve.weekday() + 1) % 7 + 7 * (4 - number)))
@@ -211,21 +201,16 @@ def choose_weekday(weekday: int, today: date, choice: Choice) -> Period:
 
 def choose_year(cycle: Cycle, today: date, choice: Choice) -> Period | None:
     """Return the one of the yearly periods which is meant, within eight years: 29 February may be missing so long."""
-    match choice:
-        case "this":
-            near = [period for year in range(today.year - 1, today.year + 2) if (period := cycle(year))]
-            return min(near, key=lambda period: max(period.start - today, today - period.end), default=None)
-        case "last" | "past":
-            years = range(today.year, today.year - 9, -1)
-            return _first(cycle, years, lambda period: (period.end if choice == "last" else period.start) <= today)
-        case "coming" | "next":
-            years = range(today.year - 1, today.year + 9)
-            return _first(cycle, years, lambda period: (period.start if choice == "next" else period.end) > today)
-
-
-def _first(cycle: Cycle, years: range, is_meant: Callable[[Period], bool]) -> Period | None:
-    """Return the first period of these years that fulfils a condition."""
-    return next((period for year in years if (period := cycle(year)) is not None and is_meant(period)), None)
+    if choice == "this":
+        near = [period for year in range(today.year - 1, today.year + 2) if (period := cycle(year))]
+        return min(near, key=lambda period: max(period.start - today, today - period.end), default=None)
+    is_behind = choice in ("last", "past")
+    years = range(today.year, today.year - 9, -1) if is_behind else range(today.year - 1, today.year + 9)
+    for period in filter(None, map(cycle, years)):
+        edge = period.end if choice in ("last", "coming") else period.start
+        if (edge <= today) is is_behind:
+            return period
+    return None
 
 
 def _month_start(months: int) -> date:

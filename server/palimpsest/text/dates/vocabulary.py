@@ -18,12 +18,15 @@ import re
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from palimpsest.text.tokenizer import fold_case_and_marks
 from palimpsest.text.word_lists import patterns, word_lists
 
-Value: TypeAlias = int | str | tuple[str, int] | tuple[int, ...]
+_T = TypeVar("_T")
+
+Value: TypeAlias = Any
+"""A number, a word such as "spring", a word and a number, or the numbers of a date."""
 
 _RE = patterns("palimpsest.text.dates", "rules.txt")
 SECTIONS = word_lists("palimpsest.text.dates", "rules.txt")
@@ -52,10 +55,7 @@ ASIDE: frozenset[Cue] = frozenset(("moved", "moved from", "moved to"))
 NO_CUES: frozenset[Cue] = frozenset()
 
 WEAK_MONTH = "m"
-YEAR_UNIT = "u"
-YEAR_PERIOD = "r"
-THIS = "l"
-"""Letters of words that the rules treat unlike the rest of their class."""
+"""The letter of months that are also names or other words."""
 
 UNSPACED = "zh-ja"
 """The section of Chinese and Japanese. Its words are found without spaces between them."""
@@ -194,19 +194,10 @@ def _class_and_value(head: str) -> tuple[str, Value]:
     if head in LETTERS:
         return LETTERS[head], 0
     name, *values = head.split(" ")
-    letter = LETTERS[name]
-    value: Value = (values[0], int(values[1])) if len(values) > 1 else values[0]
-    if isinstance(value, str) and value.lstrip("-").isdigit():
-        value = int(value)
-    if value == "year":
-        letter = YEAR_UNIT
-    elif letter == "R" and values[0] == "year":
-        letter = YEAR_PERIOD
-    elif letter == "R" and values[0] == "decade":
-        letter = "C"
-    elif letter == "L" and value == 0:
-        letter = THIS
-    return letter, value
+    letter, value = LETTERS.get(f"{name}={values[0]}", LETTERS[name]), values[0]
+    if len(values) > 1:
+        return letter, (value, int(values[1]))
+    return letter, int(value) if value.lstrip("-").isdigit() else value
 
 
 def _add(language: Language, phrase: str, entry: Entry) -> None:
@@ -302,7 +293,7 @@ def items_of(tokens: Sequence[Token], language: Language) -> list[Item]:
             items.append(Item(letter, value, start, end))
             continue
         entry = words.get(word)
-        if word in phrases and (found := _phrase_at(tokens, position, phrases[word])) is not None:
+        if word in phrases and (found := phrase_at(tokens, position, phrases[word])) is not None:
             entry, skip = found
             end = tokens[skip - 1].end  # noqa: PLW2901 - the phrase ends there
         if entry is None:
@@ -315,15 +306,19 @@ def items_of(tokens: Sequence[Token], language: Language) -> list[Item]:
     return items
 
 
-def _phrase_at(
-    tokens: Sequence[Token], position: int, phrases: Sequence[tuple[tuple[str, ...], Entry]]
-) -> tuple[Entry, int] | None:
-    """Return the entry of the phrase that begins with a token, and the position behind the phrase."""
-    for rest, entry in phrases:
+def phrase_at(
+    tokens: Sequence[Token], position: int, phrases: Sequence[tuple[tuple[str, ...], _T]], least: int = 0
+) -> tuple[_T, int] | None:
+    """Return what is known of the phrase that begins with a token, and the position behind the phrase.
+
+    `least` is how many words it has at least after its first one.
+    """
+    for rest, found in phrases:
         end = position + 1 + len(rest)
-        following = tuple("'" if token.word == "\u2019" else token.word for token in tokens[position + 1 : end])
-        if following == rest:
-            return entry, end
+        if least <= len(rest) and rest == tuple(
+            "'" if token.word == "\u2019" else token.word for token in tokens[position + 1 : end]
+        ):
+            return found, end
     return None
 
 

@@ -43,14 +43,11 @@ def kind_of(name: str, before: Sequence[str], after: str = "") -> EntityType:
 def kind_by_own_words(words: Sequence[str]) -> EntityType | None:
     """Return the type that the first or the last word of a name shows, such as "Street"; None if they show none."""
     first, last = words[0].casefold(), words[-1].casefold()
+    found = lexicon.LAST_WORDS.get(last) or lexicon.LAST_WORDS.get(last.removesuffix("s"))
     if len(words) > 1:
         if first in lexicon.PERSON and first not in lexicon.FIRST_WORDS and first not in _SAINTS:
             return "person"
-        if (
-            found := lexicon.LAST_WORDS.get(last)
-            or lexicon.LAST_WORDS.get(last.removesuffix("s"))
-            or lexicon.FIRST_WORDS.get(first)
-        ):
+        if found := found or lexicon.FIRST_WORDS.get(first):
             return found
     if "&" in words:
         return "organization"
@@ -227,12 +224,8 @@ class _Reader:
     def _without_title(self, number: int, end: int) -> int:
         """Return the number of the first word after a title, if enough of a name is left without it."""
         title, last = self._words[number].folded, self._words[end - 1].text
-        if (
-            title in lexicon.PERSON
-            and title not in lexicon.TITLES
-            and end - number > 1
-            and self._words[number].is_first
-        ):
+        is_relative = title in lexicon.PERSON and title not in lexicon.TITLES
+        if is_relative and end - number > 1 and self._words[number].is_first:
             return self._without_title(number + 1, end)
         if title not in lexicon.TITLES or title in _SAINTS:
             return number
@@ -341,12 +334,8 @@ class _Reader:
 
     def _is_no_german_word(self, number: int) -> bool:
         plain = self._words[number].plain
-        if (
-            plain.endswith("s")
-            and is_given_name(plain[:-1])
-            and not is_also_word(plain[:-1])
-            and not is_german_word(plain)
-        ):
+        stem = plain.removesuffix("s")
+        if stem != plain and is_given_name(stem) and not is_also_word(stem) and not is_german_word(plain):
             return True  # a genitive
         if plain.casefold() in ALL_FUNCTION_WORDS or is_also_word(plain):
             return False
@@ -365,15 +354,7 @@ class _Reader:
             return self._before(number)[-2:-1] != ["das"]  # "das heißt" explains
         if not self._is_german or not before.has_capital:
             return False
-        is_title = before.folded in lexicon.PETS or before.folded in (
-            "herr",
-            "herrn",
-            "frau",
-            "onkel",
-            "tante",
-            "oma",
-            "opa",
-        )
+        is_title = before.folded in lexicon.PETS or before.folded in WORDS["german titles"]
         return is_title or (before.folded in lexicon.PERSON and not is_german_word(word.plain))
 
     def _joined(self, first: int, number: int) -> int:

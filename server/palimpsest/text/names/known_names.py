@@ -216,43 +216,43 @@ _WINDOW = 100
 """How many characters before a name may say that it is another one. Compiling a pattern for each name takes 5 ms."""
 
 
-def _occurrences(plain: str, called: str) -> Iterator[int]:
-    """Yield where a text has a name, both as `plain_name` gives them."""
+def _occurrences(text: str, name: str) -> Iterator[tuple[str, int, int]]:
+    """Yield where a text has a name: the text as `plain_name` gives it, and where the name begins and ends in it."""
+    plain, called = plain_name(text), plain_name(name)
     start = plain.find(called)
     while start >= 0:
-        yield start
+        yield plain, start, start + len(called)
         start = plain.find(called, start + 1)
+
+
+def _is_in_word(plain: str, place: int) -> bool:
+    """Return whether a character of a text is a letter, a digit or an underscore."""
+    return 0 <= place < len(plain) and (plain[place].isalnum() or plain[place] == "_")
 
 
 def says_another(text: str, name: str) -> bool:
     """Return whether a text says that it means another one of that name than the one that is known."""
-    plain, called = plain_name(text), plain_name(name)
-    for start in _occurrences(plain, called):
-        end, earliest = start + len(called), max(0, start - _WINDOW)
-        ends_word = end == len(plain) or not (plain[end].isalnum() or plain[end] == "_")
-        before, unspaced = _RE["before"], _RE["before unspaced"]
-        if (ends_word and before.search(plain, earliest, start)) or unspaced.search(plain, earliest, start):
+    for plain, start, end in _occurrences(text, name):
+        introducing = [_RE["before unspaced"]] if _is_in_word(plain, end) else [_RE["before"], _RE["before unspaced"]]
+        if any(pattern.search(plain, max(0, start - _WINDOW), start) for pattern in introducing):
             return True
     return False
 
 
 def qualifier(text: str, name: str) -> str:
     """Return what a text adds to a name to tell it apart, such as "the plumber" in "Tom (the plumber)"; else ""."""
-    plain, called = plain_name(text), plain_name(name)
-    for start in _occurrences(plain, called):
-        is_in_word = start > 0 and (plain[start - 1].isalnum() or plain[start - 1] == "_")
-        if not is_in_word and (found := _RE["qualifier"].match(plain, start + len(called))):
+    for plain, start, end in _occurrences(text, name):
+        if not _is_in_word(plain, start - 1) and (found := _RE["qualifier"].match(plain, end)):
             return " ".join(found[1].split())
     return ""
 
 
 def describing(text: str, name: str) -> set[str]:
     """Return the words beside a name that say who it is: "cousin" of "my cousin Tom", "dentist" of "Tom, a dentist"."""
-    plain, called = plain_name(text), plain_name(name)
     said: set[str] = set()
-    for start in _occurrences(plain, called):
+    for plain, start, end in _occurrences(text, name):
         before = _RE["words before"].search(plain, max(0, start - _WINDOW), start)
-        after = _RE["apposition"].match(plain, start + len(called))
+        after = _RE["apposition"].match(plain, end)
         said |= set(before[0].split()[-1:] if before else ()) | set(after[1].split() if after else ())
     return {word for word in said if word.isalpha() and word not in ALL_FUNCTION_WORDS and word not in SELF_NAMES}
 

@@ -64,14 +64,12 @@ def technical_spans(text: str) -> Iterator[Span]:
 
 def _is_path(name: str, before: str) -> bool:
     segments = [segment for segment in re.split(r"[/\\]", name) if segment]
-    if (
-        name[0] == "/" and len(segments) == 1 and not _RE["file"].fullmatch(segments[0])
-    ):  # "/script" is a command of a client
+    is_alone = name[0] == "/" and len(segments) == 1
+    if is_alone and not _RE["file"].fullmatch(segments[0]):  # "/script" is a command of a client
         return _RE["folder before"].search(before) is not None
     if name[0] in "/~\\" or name[1:2] == ":" or name.startswith("."):
-        return any(len(re.sub(r"[^A-Za-z]", "", segment)) > 1 for segment in segments) and not re.fullmatch(
-            r"/v?\d*/?", name
-        )
+        has_word = any(len(re.sub(r"[^A-Za-z]", "", segment)) > 1 for segment in segments)
+        return has_word and not re.fullmatch(r"/v?\d*/?", name)
     if _RE["file"].fullmatch(segments[-1]) or len(segments) > 3:  # noqa: PLR2004 - "a/b/c" may still be alternatives
         return True
     if any(segment.casefold() in ALL_FUNCTION_WORDS or not re.search(r"[a-z]", segment) for segment in segments):
@@ -89,12 +87,8 @@ def _code_type(name: str) -> EntityType | None:
         return None  # its capital shows it, and it may be part of a longer name
     if "." in name.strip("."):
         return _dotted_type(name)
-    if (
-        name in _WORDS["names of any project"]
-        or name.casefold() in WORDS["never"]
-        or _RE["no code"].fullmatch(name)
-        or _RE["personal"].fullmatch(name)
-    ):
+    is_common = name in _WORDS["names of any project"] or name.casefold() in WORDS["never"]
+    if is_common or _RE["no code"].fullmatch(name) or _RE["personal"].fullmatch(name):
         return None
     if _RE["snake"].fullmatch(name):
         return "other"
@@ -107,20 +101,16 @@ def _dotted_type(name: str) -> EntityType | None:
     labels = [label for label in name.removesuffix("()").split(".") if label]
     if _RE["file"].fullmatch(name):
         return "product" if name[0].isupper() and name.endswith((".js", ".io")) else "other"
-    if (
-        all(len(label) == 1 for label in labels[1:])
-        or all(len(label) == 1 for label in labels[:-1])
-        or any(not label[0].isalpha() and label[0] != "_" and not label.isdigit() for label in labels)
-    ):
+    is_short = any(all(len(label) == 1 for label in some) for some in (labels[1:], labels[:-1]))
+    if is_short or any(not label[0].isalpha() and label[0] != "_" and not label.isdigit() for label in labels):
         return None
     if _RE["host"].fullmatch(name) and (len(labels) > TWO or labels[-1] not in _WORDS["domains that are words"]):
         return "other"
     if len(labels) > TWO or any(re.search(r"[_\d-]|[a-z][A-Z]", label) for label in labels):
         return "other"
     first, second = labels
-    is_sentence_end = (
-        is_english_word(second) or second.casefold() in ALL_FUNCTION_WORDS
-    )  # the space after a full stop lacks
+    # The space after a full stop may lack.
+    is_sentence_end = is_english_word(second) or second.casefold() in ALL_FUNCTION_WORDS
     if first.islower() and second[0].isupper():
         return None if is_sentence_end else "other"
     is_code = first.islower() and second.islower() and not (is_english_word(first) and is_sentence_end)
@@ -167,9 +157,8 @@ def _spans(text: str, known: Mapping[str, EntityType], covered: bytearray) -> It
     yield from technical
     for match in _RE["title"].finditer(text):
         capitals = sum(word[0].isupper() for word in re.findall(r"\w{4,}", match[1]))
-        is_title = (
-            capitals > 1 or _RE["title before"].search(text[max(0, match.start() - 60) : match.start()]) is not None
-        )
+        before = text[max(0, match.start() - 60) : match.start()]
+        is_title = capitals > 1 or _RE["title before"].search(before) is not None
         if is_title and not match[1].endswith((".", "!", "?")):
             yield span_of(match, "document", 1)
     for match in _RE["quoted"].finditer(text):
