@@ -27,7 +27,6 @@ from palimpsest.core.models import (
     name_key,
 )
 from palimpsest.store.graph import identity
-from palimpsest.store.graph.entities import with_keys
 from palimpsest.store.graph.identity import (
     ALIAS,
     ENTITY,
@@ -260,11 +259,8 @@ def _refuse_unseen(tx: Transaction, memory_ids: Sequence[str]) -> None:
 
 def _mentions_of(tx: Transaction, kind: str, owner_ids: Sequence[str]) -> dict[str, dict[str, str]]:
     """Return the entity that each key of memories or messages means, by owner."""
-    found: dict[str, dict[str, str]] = {}
     query = select(mentions).where(mentions.c.kind == kind, among(mentions.c.owner_id, owner_ids))
-    for row in tx.conn.execute(query.order_by(mentions.c.seq)):
-        found.setdefault(row.owner_id, {})[row.key] = row.entity_id
-    return found
+    return identity.meanings(tx.conn.execute(query.order_by(mentions.c.seq)))
 
 
 def _places(kind: str, meant: dict[str, dict[str, str]], group: set[str]) -> State:
@@ -352,9 +348,8 @@ class UnnamedMemory:
 
 def known_types(conn: Connection, scope: Scope, keys: Sequence[str]) -> dict[str, EntityType]:
     """Return the types of the entities that a scope knows by these keys of names. The user's told name is a person."""
-    known: dict[str, EntityType] = {}
-    for row in with_keys(conn, scope, keys):
-        known.setdefault(row.key, row.type)
+    found = identity.candidates_of(conn, scope, keys, with_projects=False)
+    known: dict[str, EntityType] = {key: of_key[0].root.type for key, of_key in found.items()}
     told = name_key(name_of_user(conn, scope))
     if told in keys:
         known[told] = "person"

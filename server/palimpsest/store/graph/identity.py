@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from sqlalchemy import (
     JSON,
+    Boolean,
     Connection,
     Row,
     String,
@@ -82,9 +83,15 @@ def members_of(conn: Connection, root_ids: Iterable[str]) -> dict[str, str]:
     return {row.id: row.root for row in conn.execute(_MEMBERS, {"ids": sorted(set(root_ids))})}
 
 
-def users_own(conn: Connection, user_id: str) -> str | None:
-    """Return the id of the user's own entity, if there is one."""
-    return conn.execute(_USERS_OWN, {"user_id": user_id}).scalar()
+def group_of(conn: Connection, entity_ids: Iterable[str]) -> dict[str, str]:
+    """Return the ids of everything that is the same as some entities, these among them, each with its root's id."""
+    return members_of(conn, {root.id for root in roots_of(conn, entity_ids).values()})
+
+
+def users_own(conn: Connection, user_id: str) -> Entity | None:
+    """Return the user's own entity, if there is one."""
+    row = conn.execute(_USERS_OWN, {"user_id": user_id}).first()
+    return None if row is None else to_entity(row)
 
 
 def to_entity(row: Row[Any]) -> Entity:
@@ -94,7 +101,7 @@ def to_entity(row: Row[Any]) -> Entity:
     )
 
 
-_USERS_OWN = select(entities.c.id).where(entities.c.user_id == bindparam("user_id"), text(IS_USER))
+_USERS_OWN = select(entities).where(entities.c.user_id == bindparam("user_id"), text(IS_USER))
 
 
 def _roots() -> Any:
@@ -256,12 +263,15 @@ class Candidate:
     is_given: bool
 
 
-def candidates_of(conn: Connection, scope: Scope, keys: Iterable[str]) -> dict[str, list[Candidate]]:
+def candidates_of(
+    conn: Connection, scope: Scope, keys: Iterable[str], *, with_projects: bool = True
+) -> dict[str, list[Candidate]]:
     """Return the entities that have each key of a name, one of each group, those of the scope's own project first.
 
-    For a global scope, those of the user's projects are among them.
+    For a global scope, those of the user's projects are among them `with_projects`.
     """
-    values = {"user_id": scope.user_id, "project": scope.project, "keys": list(keys)}
+    in_all = with_projects and not scope.project
+    values = {"user_id": scope.user_id, "project": scope.project, "keys": list(keys), "in_all": in_all}
     rows = conn.execute(_BY_KEY, values).all()
     roots = {row.id: to_entity(row) for row in rows if row.merged_into is None}
     if merged := [row.id for row in rows if row.merged_into is not None]:
@@ -281,7 +291,7 @@ _BY_KEY: Query = (
     .where(
         entity_aliases.c.user_id == bindparam("user_id"),
         entity_aliases.c.key.in_(listed("keys")),
-        or_(bindparam("project") == "", entities.c.project == "", entities.c.project == bindparam("project")),
+        or_(bindparam("in_all", type_=Boolean), entities.c.project == "", entities.c.project == bindparam("project")),
     )
     .order_by(entities.c.project.desc(), entities.c.seq)
 )
@@ -350,6 +360,7 @@ MOST = 3
 """How many are proposed for one entity. With more of them, none is likely."""
 
 LAST_CHARACTER = "\U0010ffff"
+"""What comes after everything that a name may begin with."""
 
 
 def lookalikes(conn: Connection, scope: Scope, entity: Entity, names: Iterable[str]) -> list[Entity]:
@@ -693,7 +704,7 @@ def tell_name(tx: Transaction, memory: Memory) -> None:
 def own_entity(tx: Transaction) -> str:
     """Return the id of the user's own entity, which is created if it lacks."""
     known = users_own(tx.conn, tx.scope.user_id)
-    return new_entity(tx, "", USER, "person", is_user=True) if known is None else known
+    return new_entity(tx, "", USER, "person", is_user=True) if known is None else known.id
 
 
 def _fitting(
@@ -743,6 +754,14 @@ def _learn_type(tx: Transaction, chosen: Candidate, entity: NamedEntity) -> None
     if entity.type not in {"other", chosen.root.type} and not chosen.root.is_user:
         is_root = entities.c.id == chosen.root.id
         tx.conn.execute(update(entities).where(is_root).values(type=entity.type))
+
+
+def meanings(rows: Iterable[Row[Any]]) -> dict[str, dict[str, str]]:
+    """Return the entity that each name means, by its key, for each memory or message of some mentions."""
+    meant: dict[str, dict[str, str]] = {}
+    for row in rows:
+        meant.setdefault(row.owner_id, {})[row.key] = row.entity_id
+    return meant
 
 
 # What messages mention: who says them, and the known names in them.

@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
 from palimpsest.core.models import Fact, Memory, NamedEntity, Relation, name_key, relation_key
-from palimpsest.store.graph.identity import members_of, resolve, roots_of, tell_name
+from palimpsest.store.graph.identity import group_of, resolve, tell_name
 from palimpsest.store.rows import Query, listed, to_memory
 from palimpsest.store.schema import memories, mentions, relations
 from palimpsest.store.transaction import Transaction
@@ -48,8 +48,7 @@ def handed_on_otherwise(conn: Connection, memory: Memory) -> list[Memory]:
         stated = memory.relations[int(row.position)]
         if row.key not in SINGLE_VALUED or not has_name(words, memory.text, stated.destination):
             continue
-        roots = roots_of(conn, [row.source_id])
-        members = list(members_of(conn, [root.id for root in roots.values()]))
+        members = list(group_of(conn, [row.source_id]))
         values = {"ids": members, "key": row.key, "memory": memory.id, "project": memory.scope.project}
         for other in map(to_memory, conn.execute(_SAME_RELATION, values).all()):
             kept = changed.get(other.id, other)
