@@ -14,7 +14,16 @@ from sqlalchemy import ColumnElement, Connection, FromClause, and_, bindparam, e
 from palimpsest.core.models import SELF_NAMES, Entity, EntityType, Memory, Scope, name_key
 from palimpsest.store import history
 from palimpsest.store import memories as memory_queries
-from palimpsest.store.graph.identity import LAST_CHARACTER, candidates_of, meanings, members_of, roots_of, users_own
+from palimpsest.store.graph.identity import (
+    LAST_CHARACTER,
+    candidates_of,
+    is_called,
+    knows_any,
+    meanings,
+    members_of,
+    roots_of,
+    users_own,
+)
 from palimpsest.store.graph.statements import stated_names
 from palimpsest.store.memories import learned_memories, name_of_user
 from palimpsest.store.rows import (
@@ -92,7 +101,7 @@ def entities_in_text(conn: Connection, scope: Scope, text: str, *, as_of: dateti
 
     Of names that overlap the longest one counts.
     """
-    if conn.execute(_ANY, {"user_id": scope.user_id}).scalar() is None:
+    if not knows_any(conn, scope.user_id):
         return []
     named = entities_named(conn, scope, name_candidates(text), as_of=as_of)
     if not named:
@@ -193,7 +202,7 @@ def _known_name(conn: Connection, scope: Scope, root: Entity) -> str:
     """Return the name of an entity, or if the scope knows nothing that uses it, the first that it does know."""
     known = _known_aliases(conn, scope, list(members_of(conn, [root.id])))
     key = name_key(root.name)
-    is_own = conn.execute(_ALIAS, {"entity": root.id, "of": key}).first() is None  # "Tom (the baker)" is nobody's alias
+    is_own = not is_called(conn, root.id, key)  # "Tom (the baker)" is nobody's alias
     if is_own or not known or key in {of_alias for _, of_alias in known}:
         return root.name
     return next(iter(known.values()))
@@ -223,8 +232,6 @@ _BEGINNING = (
     .limit(bindparam("limit"))
     .offset(bindparam("skipped"))
 )
-
-_ANY = select(entities.c.seq).where(entities.c.user_id == bindparam("user_id")).limit(1)
 
 
 @cache
@@ -275,9 +282,6 @@ def _aliases(scope: tuple[bool, bool, bool]) -> Any:
 
 
 _MERGED = select(entities.c.merged_into).where(entities.c.merged_into.in_(listed("ids"))).distinct()
-_ALIAS = select(entity_aliases.c.key).where(
-    entity_aliases.c.entity_id == bindparam("entity"), entity_aliases.c.key == bindparam("of")
-)
 
 
 # Read which memories and messages mention the entities of some names.

@@ -7,7 +7,6 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -44,7 +43,7 @@ from palimpsest.core.models import (
 from palimpsest.core.protocols import Vector
 from palimpsest.store.entries import own_vectors
 from palimpsest.store.memories import memories_by_id, name_of_user
-from palimpsest.store.rows import Query, among, is_seen, json_elements, listed, scope_parts, scope_values, sees_named
+from palimpsest.store.rows import Query, among, is_living, is_seen, json_elements, listed
 from palimpsest.store.schema import (
     IS_USER,
     entities,
@@ -92,6 +91,12 @@ def users_own(conn: Connection, user_id: str) -> Entity | None:
     """Return the user's own entity, if there is one."""
     row = conn.execute(_USERS_OWN, {"user_id": user_id}).first()
     return None if row is None else to_entity(row)
+
+
+def knows_any(conn: Connection, user_id: str) -> bool:
+    """Return whether a user has any entity."""
+    query = select(entities.c.seq).where(entities.c.user_id == user_id)
+    return conn.execute(query.limit(1)).first() is not None
 
 
 def to_entity(row: Row[Any]) -> Entity:
@@ -168,11 +173,8 @@ def record(
         "change": tx.edit,
         "text": text,
     }
-    tx.conn.execute(_INSERT_HISTORY, row)
+    tx.conn.execute(insert(entity_history), row)
     tx.entity_edits.append(text)
-
-
-_INSERT_HISTORY = insert(entity_history)
 
 
 # Collect the ids and names in an entity_history row.
@@ -209,12 +211,18 @@ def with_ids(state: StoredState, here: Mapping[str, str]) -> list[list[str | Non
 
 def add(conn: Connection, entity_id: str, key: str, name: str) -> None:
     """Add the name by which something mentions an entity, unless it has it. What every user is called is no alias."""
-    if key in SELF_NAMES or conn.execute(_KNOWN, {"entity": entity_id, "of": key}).first() is not None:
+    if key in SELF_NAMES or is_called(conn, entity_id, key):
         return
     user_id = conn.execute(select(entities.c.user_id).where(entities.c.id == entity_id)).scalar_one()
     conn.execute(insert(entity_aliases), {"entity_id": entity_id, "key": key, "name": name, "user_id": user_id})
     if bare := bare_name(name):
         add(conn, entity_id, name_key(bare), bare)
+
+
+def is_called(conn: Connection, entity_id: str, key: str) -> bool:
+    """Return whether an entity has the name with a key."""
+    query = select(entity_aliases.c.key).where(_OF_ENTITY)
+    return conn.execute(query, {"entity": entity_id, "of": key}).first() is not None
 
 
 def give(conn: Connection, entity_id: str, key: str, name: str | None) -> None:
@@ -237,7 +245,6 @@ def drop_unused(conn: Connection, entity_id: str, key: str) -> None:
 
 
 _OF_ENTITY = (entity_aliases.c.entity_id == bindparam("entity")) & (entity_aliases.c.key == bindparam("of"))
-_KNOWN: Query = select(entity_aliases.c.key).where(_OF_ENTITY)
 _SET_GIVEN = update(entity_aliases).where(_OF_ENTITY).values(given=bindparam("is_given"))
 _LENGTH = func.length(entity_aliases.c.key)
 _USED = exists().where(
@@ -313,16 +320,10 @@ def mentioned(conn: Connection, candidates: Sequence[Candidate], key: str | None
     return [candidate for candidate in candidates if candidate.root.id in seen]
 
 
-def was_edited(conn: Connection, entity_id: str) -> bool:
-    """Return whether an edit ever changed an entity, such as its type."""
-    query = select(entity_history.c.seq).where(entity_history.c.entity_id == entity_id)
-    return conn.execute(query.limit(1)).first() is not None
-
-
-_IS_LIVING = exists().where(memories.c.id == mentions.c.owner_id, memories.c.deleted_at.is_(None))
 _MENTIONED: Query = (
     select(mentions.c.entity_id)
-    .where(mentions.c.entity_id.in_(listed("ids")), mentions.c.kind == "memory", mentions.c.current, _IS_LIVING)
+    .where(mentions.c.entity_id.in_(listed("ids")), mentions.c.kind == "memory", mentions.c.current)
+    .where(exists().where(memories.c.id == mentions.c.owner_id, memories.c.deleted_at.is_(None)))
     .distinct()
 )
 
@@ -345,11 +346,8 @@ def new_entity(
         "merged_into": merged_into,
         "created_at": tx.now,
     }
-    tx.conn.execute(_INSERT_ENTITY, row)
+    tx.conn.execute(insert(entities), row)
     return entity_id
-
-
-_INSERT_ENTITY = insert(entities)
 
 
 # Find entities whose names look like another's: García and Garcia, Acme Corp and Acme Corporation.
@@ -380,7 +378,14 @@ def lookalikes(conn: Connection, scope: Scope, entity: Entity, names: Iterable[s
     short -= {entity.id}
     if not alike | short:
         return []
-    rows = conn.execute(_mentioned(scope_parts(scope)), {"ids": sorted(alike | short), **scope_values(scope)})
+    is_mentioned = exists().where(
+        mentions.c.entity_id == entities.c.id,
+        *(mentions.c.kind == "memory", mentions.c.current, memories.c.id == mentions.c.owner_id),
+        is_living(memories, scope),
+    )
+    is_other = (among(entities.c.id, alike | short), entities.c.merged_into.is_(None), entities.c.is_user.is_(False))
+    in_project = entities.c.project.in_(("", scope.project))
+    rows = conn.execute(select(entities).where(*is_other, in_project, is_mentioned).order_by(entities.c.seq))
     # A name from what is general is not told to who does not see that. Only people are called by their first names.
     seen = (row for row in rows if scope.with_general or row.project)
     others = (
@@ -397,7 +402,7 @@ def _are_told_apart(conn: Connection, first_id: str, second_id: str) -> bool:
     A message does not count: it has the names of every memory that was learned from it.
     """
     first, second = (list(members_of(conn, [entity_id])) for entity_id in (first_id, second_id))
-    if "memory" in conn.execute(_TOGETHER, {"first": first, "second": second}).scalars():
+    if any(row.kind == "memory" for row in _named_together(conn, first, second)):
         return True
     parting = entity_history.c.event.in_(("merge", "split", "undo"))
     query = select(entity_history).where(among(entity_history.c.entity_id, [*first, *second]), parting)
@@ -421,26 +426,16 @@ _NAMES = (
 )
 
 
-@cache
-def _mentioned(scope: tuple[bool, bool, bool]) -> Query:
-    is_mentioned = exists().where(
-        mentions.c.entity_id == entities.c.id,
-        mentions.c.kind == "memory",
-        mentions.c.current,
-        memories.c.id == mentions.c.owner_id,
-        memories.c.deleted_at.is_(None),
-        sees_named(memories, scope),
-    )
-    is_seen = or_(entities.c.project == "", entities.c.project == bindparam("project"))
-    is_other = (entities.c.id.in_(listed("ids")), entities.c.merged_into.is_(None), entities.c.is_user.is_(False))
-    return select(entities).where(*is_other, is_seen, is_mentioned).order_by(entities.c.seq)
+def _named_together(conn: Connection, ones: Sequence[str], others: Sequence[str]) -> Sequence[Row[Any]]:
+    """Return each `one` and `other` that a memory or message names together, with its kind."""
+    return conn.execute(_TOGETHER, {"ones": ones, "others": others}).all()
 
 
-_other = mentions.alias("other")
-_TOGETHER = (
-    select(mentions.c.kind)  # with a condition on the kind, SQLite would go through all mentions of that kind
-    .join(_other, (_other.c.kind == mentions.c.kind) & (_other.c.owner_id == mentions.c.owner_id))
-    .where(mentions.c.entity_id.in_(listed("first")), _other.c.entity_id.in_(listed("second")))
+_with = mentions.alias("other")
+_TOGETHER: Query = (
+    select(mentions.c.kind, mentions.c.entity_id.label("one"), _with.c.entity_id.label("other"))
+    .join(_with, (_with.c.kind == mentions.c.kind) & (_with.c.owner_id == mentions.c.owner_id))
+    .where(mentions.c.entity_id.in_(listed("ones")), _with.c.entity_id.in_(listed("others")))
     .distinct()
 )
 
@@ -492,7 +487,13 @@ def choose(
     `others` are the ids of the other entities that the memory mentions.
     """
     if apart := qualifier(memory.text, entity.name):
-        return _only(_called(tx, entity, apart, candidates))
+        known_of = _memories_of(tx, candidates)
+        called = {
+            root_id
+            for root_id, known in known_of.items()
+            if any(qualifier(one.text, entity.name) == apart for one in known)
+        }
+        return _only([candidate for candidate in candidates if candidate.root.id in called])
     if len(candidates) > 1:
         candidates = mentioned(tx.conn, candidates) or candidates
     if len(candidates) == 1:
@@ -550,16 +551,6 @@ def _described(
     return _only([candidate for candidate in candidates if said & known(candidate)])
 
 
-def _called(tx: Transaction, entity: NamedEntity, apart: str, candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Return the candidates that a memory tells apart by the same words."""
-    known_of = _memories_of(tx, candidates)
-    return [
-        candidate
-        for candidate in candidates
-        if any(qualifier(memory.text, entity.name) == apart for memory in known_of[candidate.root.id])
-    ]
-
-
 def _with_others(tx: Transaction, candidates: Sequence[Candidate], others: Iterable[str]) -> Candidate | None:
     """Return the candidate that memories mention together with most of the other entities, if it is one alone."""
     known = roots_of(tx.conn, others)
@@ -567,7 +558,7 @@ def _with_others(tx: Transaction, candidates: Sequence[Candidate], others: Itera
     members = members_of(tx.conn, [candidate.root.id for candidate in candidates])
     if not context:
         return None
-    together = tx.conn.execute(_NAMED_TOGETHER, {"ids": list(members), "others": list(context)})
+    together = _named_together(tx.conn, list(members), list(context))
     pairs = {(members[row.one], context[row.other]) for row in together}
     counts = {candidate.root.id: sum(one == candidate.root.id for one, _ in pairs) for candidate in candidates}
     most = max(counts.values())
@@ -611,15 +602,6 @@ def _memories_of(tx: Transaction, candidates: Sequence[Candidate]) -> Mapping[st
     return {root_id: [known[one] for one in ids if one in known] for root_id, ids in newest.items()}
 
 
-_with = mentions.alias()
-_NAMED_TOGETHER: Query = (
-    select(mentions.c.entity_id.label("one"), _with.c.entity_id.label("other"))
-    .join(_with, (_with.c.kind == mentions.c.kind) & (_with.c.owner_id == mentions.c.owner_id))
-    .where(mentions.c.entity_id.in_(listed("ids")), _with.c.entity_id.in_(listed("others")))
-    .distinct()
-)
-
-
 # Find which entity a name means: the one of the scope that has that name, else a new one.
 #
 # A memory of a project may name an entity of the project or a global one of the user; a global memory names global
@@ -647,19 +629,18 @@ def resolve(
     for key in sorted(fitting, key=lambda key: (len(fitting[key]) > 1, list(named).index(key))):
         others = {*mentioned_already, *meant.values()}
         chosen = choose(tx, memory, named[key], fitting[key], others) if fitting[key] else None
-        if chosen is None and is_unclear(memory.text, named[key].name, fitting[key]):
-            if tx.scope.with_general:  # the others may be known from what is general
-                tx.notes.append(unclear(tx, memory, named[key], fitting[key]))
-            continue
-        if chosen is None:
+        if chosen is not None:
+            meant[key] = chosen.entity_id  # which has the name already
+            if named[key].type not in {"other", chosen.root.type} and not chosen.root.is_user:
+                is_root = entities.c.id == chosen.root.id
+                tx.conn.execute(update(entities).where(is_root).values(type=named[key].type))
+        elif not is_unclear(memory.text, named[key].name, fitting[key]):
             is_first = not fitting[key]
             meant[key] = _create(tx, memory, named[key], is_first=is_first, known=known.get(key, ()))
             created += [(meant[key], named[key].name)] if is_first else []
-        else:
-            meant[key] = chosen.entity_id  # which has the name already
-            _learn_type(tx, chosen, named[key])
-            continue
-        add(tx.conn, meant[key], key, named[key].name)
+            add(tx.conn, meant[key], key, named[key].name)
+        elif tx.scope.with_general:  # the others may be known from what is general
+            tx.notes.append(unclear(tx, memory, named[key], fitting[key]))
     if told in named:
         add(tx.conn, meant[told], told, named[told].name)
     _propose(tx, memory, created, {*mentioned_already, *meant.values()})
@@ -711,24 +692,23 @@ def _fitting(
     tx: Transaction, memory: Memory, key: str, entity: NamedEntity, known: Sequence[Candidate]
 ) -> list[Candidate]:
     """Return the candidates that a memory may mean by a name: of its project or global, and of a type that fits."""
-    seen = [candidate for candidate in known if candidate.root.project in {"", memory.scope.project}]
-    return [
-        candidate
-        for candidate in seen
-        if (may_be(candidate.root.type, entity.type) or not _has_type(tx, candidate))
-        and (not candidate.root.is_user or _is_users_name(tx, candidate, key))
-    ]
 
+    def may_mean(candidate: Candidate) -> bool:
+        root = candidate.root
+        if root.project not in {"", memory.scope.project}:
+            return False
+        # The user is called so by an edit, or in a living memory, but not only in one that was undone.
+        is_told = candidate.is_given or candidate.entity_id != root.id
+        if root.is_user and not (is_told or mentioned(tx.conn, [candidate], key)):
+            return False
+        # A type counts if a living memory mentions the entity, or if an edit changed it.
+        if may_be(root.type, entity.type):
+            return True
+        query = select(entity_history.c.seq).where(entity_history.c.entity_id == root.id)
+        was_edited = tx.conn.execute(query.limit(1)).first() is not None
+        return not was_edited and not mentioned(tx.conn, [candidate])
 
-def _has_type(tx: Transaction, candidate: Candidate) -> bool:
-    """Return whether the type of an entity counts: a living memory mentions it, or an edit changed it."""
-    return bool(mentioned(tx.conn, [candidate])) or was_edited(tx.conn, candidate.root.id)
-
-
-def _is_users_name(tx: Transaction, candidate: Candidate, key: str) -> bool:
-    """Return whether the user is called so: by an edit, or in a living memory, but not only in one that was undone."""
-    is_merged = candidate.entity_id != candidate.root.id
-    return is_merged or candidate.is_given or bool(mentioned(tx.conn, [candidate], key))
+    return [candidate for candidate in known if may_mean(candidate)]
 
 
 def _create(tx: Transaction, memory: Memory, entity: NamedEntity, *, is_first: bool, known: Sequence[Candidate]) -> str:
@@ -750,12 +730,6 @@ def _merge_each(tx: Transaction, candidates: Sequence[Candidate], into_id: str) 
             merge(tx, candidate.root, roots_of(tx.conn, [into_id])[into_id])
 
 
-def _learn_type(tx: Transaction, chosen: Candidate, entity: NamedEntity) -> None:
-    if entity.type not in {"other", chosen.root.type} and not chosen.root.is_user:
-        is_root = entities.c.id == chosen.root.id
-        tx.conn.execute(update(entities).where(is_root).values(type=entity.type))
-
-
 def meanings(rows: Iterable[Row[Any]]) -> dict[str, dict[str, str]]:
     """Return the entity that each name means, by its key, for each memory or message of some mentions."""
     meant: dict[str, dict[str, str]] = {}
@@ -775,13 +749,13 @@ MAX_NAMES = 2_000
 
 def mention_known(conn: Connection, stored: Sequence[Message]) -> None:
     """Store which entities new messages of one scope mention: their speakers, and names that exactly one entity has."""
-    if not stored or conn.execute(_ANY, {"user_id": stored[0].scope.user_id}).first() is None:
+    if not stored or not knows_any(conn, stored[0].scope.user_id):
         return
     keys = {message.id: _keys(message.content, message.name) for message in stored}
     wanted = list(dict.fromkeys(key for of_message in keys.values() for key in of_message))[:MAX_NAMES]
     known = {key: found for key, found in candidates_of(conn, stored[0].scope, wanted).items() if len(found) == 1}
     rows = [
-        _row(message_id, key, of_message[key], known[key][0].entity_id)
+        mention_row("message", message_id, key, of_message[key], known[key][0].entity_id)
         for message_id, of_message in keys.items()
         for key in of_message
         if key in known
@@ -806,7 +780,7 @@ def mention_with(conn: Connection, memory_id: str) -> None:
     if not meant:
         return
     rows = [
-        _row(message.id, key, row.name, row.entity_id)
+        mention_row("message", message.id, key, row.name, row.entity_id)
         for message in conn.execute(_SOURCES, {"memory": memory_id}).all()
         for key, row in meant.items()
         if key in _keys(message.content, message.name)
@@ -824,18 +798,12 @@ def mention_with(conn: Connection, memory_id: str) -> None:
             drop_unused(conn, stored.entity_id, stored.key)
 
 
-def _row(message_id: str, key: str, name: str, entity_id: str) -> dict[str, Any]:
-    return {
-        "kind": "message",
-        "owner_id": message_id,
-        "key": key,
-        "name": name,
-        "entity_id": entity_id,
-        "current": True,
-    }
+def mention_row(kind: str, owner_id: str, key: str, name: str, entity_id: str) -> dict[str, Any]:
+    """Return the row of `mentions` for a name in the present text of a memory or message."""
+    row = {"kind": kind, "owner_id": owner_id, "key": key, "name": name}
+    return {**row, "entity_id": entity_id, "current": True}
 
 
-_ANY: Query = select(entities.c.seq).where(entities.c.user_id == bindparam("user_id")).limit(1)
 _OF_MEMORY: Query = select(mentions).where(
     mentions.c.kind == "memory", mentions.c.owner_id == bindparam("memory"), mentions.c.current
 )
