@@ -206,7 +206,7 @@ class Care:
     @property
     def ledger_id(self) -> str:
         """Return the id that the ledger was created with."""
-        return self._projection.ledger_id
+        return self._projection.initial_checkpoint.ledger
 
     async def numbers(self) -> Numbers:
         """Return the numbers of the ledger for whoever operates the server."""

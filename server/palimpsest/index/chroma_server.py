@@ -9,7 +9,7 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Generator, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -380,7 +380,7 @@ class SharedProjection(Projection):
             self._our_turn(unless=lambda: self._is_erased(server)) as is_our_turn,
         ):
             if is_our_turn:
-                server.begin(self._epoch())
+                server.begin(self._ledger.read_with(entry_queries.epoch))
         self._changes_seen = True
 
     def inspect(self, examine: Callable[[VectorIndex], str]) -> str:
@@ -503,23 +503,19 @@ class SharedProjection(Projection):
         self._written = server.read()
         if (seen := self._look(server)) is not None:
             checkpoint, self._index = seen
-            if self._follow_from(checkpoint, progress) and (not is_counted or self._is_complete()):
+            if self._apply_log(checkpoint, progress) and (not is_counted or self._is_complete()):
                 return
         self._build(progress)
 
     def _begin_build(self) -> None:
         server = self._required_server()
-        self._written = server.begin(self._epoch())
+        self._written = server.begin(self._ledger.read_with(entry_queries.epoch))
         self._index = server.open(self._written.build)
-
-    def _epoch(self) -> str:
-        with self._ledger.read() as conn:
-            return entry_queries.epoch(conn)
 
     def _is_erased(self, server: SharedIndex) -> bool:
         """Return whether what is on the server was begun after the last purge."""
         state = server.read()
-        return state is not None and state.epoch == self._epoch()
+        return state is not None and state.epoch == self._ledger.read_with(entry_queries.epoch)
 
     def _save_checkpoint(self, reached: Checkpoint) -> None:
         if self._written is None:
@@ -559,12 +555,13 @@ class SharedProjection(Projection):
     def _connect(self) -> None:
         """Connect anew. What is there is read, so that a server that does not answer is noticed."""
         self._disconnect()
-        with ExitStack() as stack:
-            server = self._open_shared()
-            stack.callback(server.close)
+        server = self._open_shared()
+        try:
             server.read(is_search=True)
-            stack.pop_all()
-            self._server = server
+        except BaseException:
+            server.close()
+            raise
+        self._server = server
 
     def _disconnect(self) -> None:
         if self._server is not None:
