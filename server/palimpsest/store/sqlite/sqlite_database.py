@@ -40,17 +40,13 @@ from palimpsest.store.sqlite.ledger_files import (
 # How SQLite writes the SQL constructs that `store/rows.py` defines.
 
 
-def register() -> None:
-    """Teach SQLAlchemy's compiler for SQLite our constructs."""
-    compiles(json_elements, "sqlite")(_json_elements)
-    compiles(json_numbers, "sqlite")(_json_elements)
-    compiles(next_number, "sqlite")(_next_number)
-
-
+@compiles(json_elements, "sqlite")
+@compiles(json_numbers, "sqlite")
 def _json_elements(element: json_elements, compiler: SQLCompiler, **options: Any) -> str:
     return f"json_each({compiler.process(element.clauses, **options)})"
 
 
+@compiles(next_number, "sqlite")
 def _next_number(element: next_number, compiler: SQLCompiler, **options: Any) -> str:
     return f"max({compiler.process(element.clauses, **options)}) + 1"
 
@@ -87,10 +83,9 @@ def as_ledger_errors(path: Path) -> Generator[None]:
     """Raise SQLite's errors as LedgerError."""
     try:
         yield
-    except DBAPIError as error:
-        raise LedgerError(f"the ledger {path} could not be used: {_with_advice(error.orig)}") from error
-    except sqlite3.Error as error:
-        raise LedgerError(f"the ledger {path} could not be used: {_with_advice(error)}") from error
+    except (DBAPIError, sqlite3.Error) as error:
+        cause = error.orig if isinstance(error, DBAPIError) else error
+        raise LedgerError(f"the ledger {path} could not be used: {_with_advice(cause)}") from error
     except UNREADABLE_ROW as error:
         cause = f"a row cannot be read ({type(error).__name__}: {str(error)[:MAX_CAUSE_CHARS]})"
         raise LedgerError(f"the ledger {path} could not be used: {cause}. Nothing was written. {DAMAGED}.") from error
@@ -126,8 +121,6 @@ RETRY_SECONDS = 0.02
 """How often a call looks for a connection that still has the old files open: no caller notices it."""
 
 logger = logging.getLogger(__name__)
-
-register()
 
 
 class SqliteDatabase(Database):
@@ -177,11 +170,9 @@ class SqliteDatabase(Database):
         """Return a connection that sees one state of the ledger. Raises LedgerError."""
         # The transaction is never committed: SQLite refuses a commit after it has met a damaged page.
         with as_ledger_errors(self._path), self._connection() as conn, _dropped_after_failure(conn):
-            if self._is_replaced(conn):
-                self._wait_and_refuse(conn)
+            self._refuse_replaced(conn)
             yield conn
-            if self._is_replaced(conn):
-                self._wait_and_refuse(conn)
+            self._refuse_replaced(conn)
 
     @contextmanager
     def write(self, user_id: str | None = None) -> Generator[Connection]:
@@ -225,7 +216,10 @@ class SqliteDatabase(Database):
         self._settled.pop(driver.files, None)  # they were put back
         return False
 
-    def _wait_and_refuse(self, conn: Connection) -> None:
+    def _refuse_replaced(self, conn: Connection) -> None:
+        """Wait for the turn to write and raise LedgerReplacedError, if the files of a connection were replaced."""
+        if not self._is_replaced(conn):
+            return
         self._refuse_in_background(conn)
         with turn_to_write(self._path, BUSY_TIMEOUT_SECONDS):
             self._refuse(conn)
@@ -356,7 +350,7 @@ class SqliteDatabase(Database):
             with as_ledger_errors(self._path):
                 if any(not conn.is_current for conn in self._connections.copy()):
                     with self._connection() as conn:
-                        self._wait_and_refuse(conn)
+                        self._refuse_replaced(conn)
         except LedgerError as error:
             logger.warning("%s", error)
         self._engine.dispose()
