@@ -14,6 +14,7 @@ from sqlalchemy import ColumnElement, Connection, FromClause, and_, bindparam, e
 from palimpsest.core.models import SELF_NAMES, Entity, EntityType, Memory, Scope, name_key
 from palimpsest.store import history
 from palimpsest.store import memories as memory_queries
+from palimpsest.store import rows as sql
 from palimpsest.store.graph.identity import (
     LAST_CHARACTER,
     candidates_of,
@@ -26,19 +27,6 @@ from palimpsest.store.graph.identity import (
 )
 from palimpsest.store.graph.statements import stated_names
 from palimpsest.store.memories import learned_memories, name_of_user
-from palimpsest.store.rows import (
-    Query,
-    among,
-    begins,
-    is_living,
-    listed,
-    scope_parts,
-    scope_values,
-    seen_values,
-    sees,
-    sees_named,
-    to_memory,
-)
 from palimpsest.store.schema import entities, entity_aliases, memories, mentions, messages, relations
 from palimpsest.text.names.known_names import Span, beginning, known_names, name_candidates
 
@@ -131,7 +119,7 @@ def list_entities(
         select(mentions.c.entity_id, func.count(mentions.c.owner_id.distinct()).label("memories"), newest)
         .select_from(memories)
         .outerjoin(mentions, is_mentioned)
-        .where(is_living(memories, scope))
+        .where(sql.is_living(memories, scope))
         .group_by(mentions.c.entity_id)
     )
     rows = [row for row in conn.execute(query) if row.entity_id is not None]
@@ -174,11 +162,11 @@ def seen_roots(conn: Connection, scope: Scope, root_ids: Iterable[str], *, as_of
     With `as_of` it is a memory or a message of that time, whether it was forgotten since or not.
     """
     members = members_of(conn, root_ids)
-    values: dict[str, Any] = {"ids": list(members), **scope_values(scope)}
+    values: dict[str, Any] = {"ids": list(members), **sql.scope_values(scope)}
     if as_of is None:
-        seen = conn.execute(_mentioned(scope_parts(scope)), values)
+        seen = conn.execute(_mentioned(sql.scope_parts(scope)), values)
     else:
-        seen = conn.execute(_mentioned_at(scope_parts(scope)), {**values, "instant": as_of})
+        seen = conn.execute(_mentioned_at(sql.scope_parts(scope)), {**values, "instant": as_of})
     return {members[entity_id] for entity_id in seen.scalars()}
 
 
@@ -210,13 +198,13 @@ def _known_name(conn: Connection, scope: Scope, root: Entity) -> str:
 
 def _known_aliases(conn: Connection, scope: Scope, entity_ids: Sequence[str]) -> dict[tuple[str, str], str]:
     """Return the names of entities that an edit gave or something that the scope sees uses, by entity and key."""
-    values = {"ids": list(entity_ids), **seen_values(scope)}
-    return {(row.entity_id, row.key): row.name for row in conn.execute(_aliases(scope_parts(scope)), values)}
+    values = {"ids": list(entity_ids), **sql.seen_values(scope)}
+    return {(row.entity_id, row.key): row.name for row in conn.execute(_aliases(sql.scope_parts(scope)), values)}
 
 
 def is_shown(scope: tuple[bool, bool, bool]) -> ColumnElement[bool]:
     """Return the condition for memories that a scope sees and that are living, or were replaced or ended."""
-    return and_(sees_named(memories, scope), learned_memories(), memories.c.is_forgotten.is_(False))
+    return and_(sql.sees_named(memories, scope), learned_memories(), memories.c.is_forgotten.is_(False))
 
 
 _BEGINNING = (
@@ -236,14 +224,14 @@ _BEGINNING = (
 
 @cache
 def _mentioned(scope: tuple[bool, bool, bool]) -> Any:
-    is_told = and_(messages.c.deleted_at.is_(None), sees_named(messages, scope))
+    is_told = and_(messages.c.deleted_at.is_(None), sql.sees_named(messages, scope))
     return _mentioned_by(is_shown(scope), is_told)
 
 
 @cache
 def _mentioned_at(scope: tuple[bool, bool, bool]) -> Any:
     was_there = [
-        and_(sees_named(table, scope), table.c.created_at <= bindparam("instant")) for table in (memories, messages)
+        and_(sql.sees_named(table, scope), table.c.created_at <= bindparam("instant")) for table in (memories, messages)
     ]
     return _mentioned_by(*was_there)
 
@@ -251,7 +239,7 @@ def _mentioned_at(scope: tuple[bool, bool, bool]) -> Any:
 def _mentioned_by(memory: ColumnElement[bool], message: ColumnElement[bool]) -> Any:
     """Return the query for those of some entities that such a memory or such a message mentions."""
     is_it = mentions.c.entity_id == entities.c.id
-    return select(entities.c.id).where(entities.c.id.in_(listed("ids")), _is_mentioned(is_it, memory, message))
+    return select(entities.c.id).where(entities.c.id.in_(sql.listed("ids")), _is_mentioned(is_it, memory, message))
 
 
 def _is_mentioned(
@@ -268,12 +256,12 @@ def _is_mentioned(
 @cache
 def _aliases(scope: tuple[bool, bool, bool]) -> Any:
     is_it = and_(mentions.c.entity_id == entity_aliases.c.entity_id, mentions.c.key == entity_aliases.c.key)
-    is_told = and_(messages.c.deleted_at.is_(None), sees_named(messages, scope))
+    is_told = and_(messages.c.deleted_at.is_(None), sql.sees_named(messages, scope))
     return (
         select(entity_aliases)
         .join(entities, entities.c.id == entity_aliases.c.entity_id)
         .where(
-            entity_aliases.c.entity_id.in_(listed("ids")),
+            entity_aliases.c.entity_id.in_(sql.listed("ids")),
             or_(entities.c.project == bindparam("beside"), entities.c.project == bindparam("project")),
             or_(entity_aliases.c.given, _is_mentioned(is_it, is_shown(scope), is_told)),
         )
@@ -281,7 +269,7 @@ def _aliases(scope: tuple[bool, bool, bool]) -> Any:
     )
 
 
-_MERGED = select(entities.c.merged_into).where(entities.c.merged_into.in_(listed("ids"))).distinct()
+_MERGED = select(entities.c.merged_into).where(entities.c.merged_into.in_(sql.listed("ids"))).distinct()
 
 
 # Read which memories and messages mention the entities of some names.
@@ -323,7 +311,7 @@ def named_at(
     ]
 
 
-_OF_ENTITIES = select(mentions).where(mentions.c.entity_id.in_(listed("ids")))
+_OF_ENTITIES = select(mentions).where(mentions.c.entity_id.in_(sql.listed("ids")))
 
 
 # Read what memories name, and how many others name the same.
@@ -349,11 +337,11 @@ def entities_of(conn: Connection, memory_ids: Sequence[str]) -> dict[str, dict[E
 
 
 _IS_NAMED = and_(mentions.c.kind == "memory", mentions.c.current)
-_NAMED = select(mentions.c.owner_id, mentions.c.entity_id).where(_IS_NAMED, mentions.c.owner_id.in_(listed("ids")))
+_NAMED = select(mentions.c.owner_id, mentions.c.entity_id).where(_IS_NAMED, mentions.c.owner_id.in_(sql.listed("ids")))
 _COUNTS = (
     select(mentions.c.entity_id, func.count())
     .join(memories, and_(memories.c.id == mentions.c.owner_id, memories.c.deleted_at.is_(None)))
-    .where(_IS_NAMED, mentions.c.entity_id.in_(listed("ids")))
+    .where(_IS_NAMED, mentions.c.entity_id.in_(sql.listed("ids")))
     .group_by(mentions.c.entity_id)
 )
 
@@ -389,7 +377,7 @@ def about_user(conn: Connection, scope: Scope, key: str) -> str | None:
             mentions.c.entity_id.in_(list(members_of(conn, [own.id]))),
             memories.c.deleted_at.is_(None),
             memories.c.project == scope.project,
-            sees(memories, scope),
+            sql.sees(memories, scope),
         )
         .order_by((mentions.c.key == key).desc(), memories.c.seq.desc())
         .limit(1)
@@ -412,17 +400,17 @@ def _newest(
     conn: Connection, shown: FromClause, at: ColumnElement[datetime], limit: int, oldest: int = 0
 ) -> tuple[list[Memory], int]:
     query = select(shown)
-    found = [to_memory(row) for row in conn.execute(query.order_by(at.desc(), shown.c.seq.desc()).limit(limit))]
+    found = [sql.to_memory(row) for row in conn.execute(query.order_by(at.desc(), shown.c.seq.desc()).limit(limit))]
     count = conn.execute(select(func.count()).select_from(shown)).scalar_one()
     if rest := min(count - len(found), oldest):
         first = conn.execute(query.order_by(at, shown.c.seq).limit(rest))
-        found += [to_memory(row) for row in first][::-1]
+        found += [sql.to_memory(row) for row in first][::-1]
     return found, count
 
 
 def memories_about_at(conn: Connection, scope: Scope, root_id: str, instant: datetime) -> list[Memory]:
     """Return the memories that were living at an instant and mentioned an entity, as they were, the newest first."""
-    ever = (mentions.c.kind == "memory", among(mentions.c.entity_id, members_of(conn, [root_id])))
+    ever = (mentions.c.kind == "memory", sql.among(mentions.c.entity_id, members_of(conn, [root_id])))
     meant = meanings(conn.execute(select(mentions).where(*ever)))
     found = [memory for memory, names in named_at(conn, scope, instant, meant) if names]
     return sorted(found, key=lambda memory: (memory.stated_at, memory.created_at, memory.id), reverse=True)
@@ -443,7 +431,7 @@ def other_names(conn: Connection, scope: Scope, entity: Entity) -> list[str]:
     is_shown = mentions.c.owner_id.in_(select(_naming(scope, members).c.id))
     used = (
         select(mentions.c.key, mentions.c.name)
-        .where(among(mentions.c.entity_id, members), mentions.c.current, is_shown)
+        .where(sql.among(mentions.c.entity_id, members), mentions.c.current, is_shown)
         .group_by(mentions.c.key, mentions.c.name)
         .order_by(func.min(mentions.c.seq))
     )
@@ -451,7 +439,7 @@ def other_names(conn: Connection, scope: Scope, entity: Entity) -> list[str]:
     given = (
         select(entity_aliases.c.key, entity_aliases.c.name)
         .join(entities, entities.c.id == entity_aliases.c.entity_id)
-        .where(among(entity_aliases.c.entity_id, members), entity_aliases.c.given)
+        .where(sql.among(entity_aliases.c.entity_id, members), entity_aliases.c.given)
         .where(entities.c.project.in_((scope.beside, scope.project)))
     )
     names = {row.key: row.name for row in reversed([*conn.execute(used), *conn.execute(given)])}
@@ -473,7 +461,7 @@ def named_beside(conn: Connection, scope: Scope, root_id: str, read: Sequence[Me
 
 def entities_named_by(conn: Connection, scope: Scope, read: Sequence[Memory]) -> dict[str, list[Entity]]:
     """Return the entities that each memory names in its present version, by its id. The user is not among them."""
-    stated = (mentions.c.kind == "memory", among(mentions.c.owner_id, [memory.id for memory in read]))
+    stated = (mentions.c.kind == "memory", sql.among(mentions.c.owner_id, [memory.id for memory in read]))
     meant = meanings(conn.execute(select(mentions).where(*stated)))
     roots = roots_of(conn, {entity_id for names in meant.values() for entity_id in names.values()})
     of_memory: dict[str, list[str]] = {}
@@ -496,7 +484,7 @@ def owners_and_entities(
     query = (
         select(mentions.c.owner_id, mentions.c.entity_id)
         .join(memories, memories.c.id == mentions.c.owner_id)
-        .where(mentions.c.kind == "memory", mentions.c.current, is_living(memories, scope))
+        .where(mentions.c.kind == "memory", mentions.c.current, sql.is_living(memories, scope))
         .order_by(memories.c.seq.desc(), mentions.c.seq)
         .limit(limit)
     )
@@ -510,7 +498,7 @@ def entities_by_id(conn: Connection, scope: Scope, beginning: str) -> list[Entit
     query = select(entities.c.id).where(
         entities.c.user_id == scope.user_id,
         entities.c.project.in_(("", scope.project)),
-        begins(entities.c.id, beginning),
+        sql.begins(entities.c.id, beginning),
     )
     found = roots_of(conn, conn.execute(query.limit(2)).scalars())
     return list({root.id: root for root in found.values()}.values())
@@ -524,7 +512,7 @@ def entities_with_ids(conn: Connection, scope: Scope, root_ids: Iterable[str]) -
 
 def count_graph(conn: Connection, scope: Scope) -> tuple[int, int]:
     """Return how many entities the living memories of a scope mention, and how many relations they state."""
-    living = and_(is_living(memories, scope))
+    living = and_(sql.is_living(memories, scope))
     mentioned = (
         select(mentions.c.entity_id)
         .join(memories, memories.c.id == mentions.c.owner_id)
@@ -544,10 +532,10 @@ def all_ids(conn: Connection, scope: Scope) -> list[str]:
     return list(conn.execute(query).scalars())
 
 
-def _naming_one_of(entity_ids: Iterable[str]) -> Query:
+def _naming_one_of(entity_ids: Iterable[str]) -> sql.Query:
     """Return the ids of the memories that name an entity in their present version, or the last one they had."""
     # No message has the id of a memory. With the kind, the planner goes through the mentions of all memories.
-    return select(mentions.c.owner_id).where(among(mentions.c.entity_id, entity_ids), mentions.c.current)
+    return select(mentions.c.owner_id).where(sql.among(mentions.c.entity_id, entity_ids), mentions.c.current)
 
 
 def _naming(
@@ -567,4 +555,4 @@ def _naming(
     )
     living = columns.deleted_at.is_(None)
     state = or_(living, ended) if is_living is None else living if is_living else ended
-    return select(found).where(sees(found, scope), state).subquery("shown")
+    return select(found).where(sql.sees(found, scope), state).subquery("shown")

@@ -10,23 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
-from sqlalchemy import (
-    JSON,
-    Boolean,
-    Connection,
-    Row,
-    String,
-    bindparam,
-    cast,
-    delete,
-    exists,
-    func,
-    insert,
-    or_,
-    select,
-    text,
-    update,
-)
+import sqlalchemy as sa
 
 from palimpsest.core.models import (
     RESOLVE,
@@ -56,80 +40,72 @@ from palimpsest.store.schema import (
 )
 from palimpsest.store.transaction import Transaction
 from palimpsest.text.display import shorten
-from palimpsest.text.names.known_names import (
-    BEGINNINGS,
-    bare_name,
-    describing,
-    first_letters,
-    is_short_form,
-    name_candidates,
-    qualifier,
-    says_another,
-    spellings,
-)
+from palimpsest.text.names import known_names
 
 # Which entities are the same: an entity, and everything that was merged into it, is one group with one root.
 
 
-def roots_of(conn: Connection, entity_ids: Iterable[str]) -> dict[str, Entity]:
+def roots_of(conn: sa.Connection, entity_ids: Iterable[str]) -> dict[str, Entity]:
     """Return the root of each entity, which is the entity itself if it was not merged. Unknown ids are left out."""
     rows = conn.execute(_ROOTS, {"ids": sorted(set(entity_ids))})
     return {row.start: to_entity(row) for row in rows}
 
 
-def members_of(conn: Connection, root_ids: Iterable[str]) -> dict[str, str]:
+def members_of(conn: sa.Connection, root_ids: Iterable[str]) -> dict[str, str]:
     """Return the ids of everything in the groups of some roots, the roots among them, each with its root's id."""
     return {row.id: row.root for row in conn.execute(_MEMBERS, {"ids": sorted(set(root_ids))})}
 
 
-def group_of(conn: Connection, entity_ids: Iterable[str]) -> dict[str, str]:
+def group_of(conn: sa.Connection, entity_ids: Iterable[str]) -> dict[str, str]:
     """Return the ids of everything that is the same as some entities, these among them, each with its root's id."""
     return members_of(conn, {root.id for root in roots_of(conn, entity_ids).values()})
 
 
-def users_own(conn: Connection, user_id: str) -> Entity | None:
+def users_own(conn: sa.Connection, user_id: str) -> Entity | None:
     """Return the user's own entity, if there is one."""
     row = conn.execute(_USERS_OWN, {"user_id": user_id}).first()
     return None if row is None else to_entity(row)
 
 
-def knows_any(conn: Connection, user_id: str) -> bool:
+def knows_any(conn: sa.Connection, user_id: str) -> bool:
     """Return whether a user has any entity."""
-    query = select(entities.c.seq).where(entities.c.user_id == user_id)
+    query = sa.select(entities.c.seq).where(entities.c.user_id == user_id)
     return conn.execute(query.limit(1)).first() is not None
 
 
-def to_entity(row: Row[Any]) -> Entity:
+def to_entity(row: sa.Row[Any]) -> Entity:
     """Return a row of `entities` as a model."""
     return Entity(
         row.id, row.user_id, row.project, row.name, row.type, row.created_at, row.is_user, merged_into=row.merged_into
     )
 
 
-_USERS_OWN = select(entities).where(entities.c.user_id == bindparam("user_id"), text(IS_USER))
+_USERS_OWN = sa.select(entities).where(entities.c.user_id == sa.bindparam("user_id"), sa.text(IS_USER))
 
 
 def _roots() -> Any:
     """Go up from each id. A row is kept once, so that even a circle of merges ends; it has no root."""
-    up = select(entities.c.id.label("start"), entities.c.id, entities.c.merged_into).where(
+    up = sa.select(entities.c.id.label("start"), entities.c.id, entities.c.merged_into).where(
         entities.c.id.in_(listed("ids"))
     )
     chain = up.cte("chain", recursive=True)
     chain = chain.union(
-        select(chain.c.start, entities.c.id, entities.c.merged_into).join(
+        sa.select(chain.c.start, entities.c.id, entities.c.merged_into).join(
             entities, entities.c.id == chain.c.merged_into
         )
     )
     return (
-        select(chain.c.start, entities).join(entities, entities.c.id == chain.c.id).where(chain.c.merged_into.is_(None))
+        sa.select(chain.c.start, entities)
+        .join(entities, entities.c.id == chain.c.id)
+        .where(chain.c.merged_into.is_(None))
     )
 
 
 def _members() -> Any:
-    own = select(entities.c.id.label("root"), entities.c.id).where(entities.c.id.in_(listed("ids")))
+    own = sa.select(entities.c.id.label("root"), entities.c.id).where(entities.c.id.in_(listed("ids")))
     group = own.cte("members", recursive=True)
-    group = group.union(select(group.c.root, entities.c.id).join(entities, entities.c.merged_into == group.c.id))
-    return select(group.c.root, group.c.id)
+    group = group.union(sa.select(group.c.root, entities.c.id).join(entities, entities.c.merged_into == group.c.id))
+    return sa.select(group.c.root, group.c.id)
 
 
 _ROOTS = _roots()
@@ -173,7 +149,7 @@ def record(
         "change": tx.edit,
         "text": text,
     }
-    tx.conn.execute(insert(entity_history), row)
+    tx.conn.execute(sa.insert(entity_history), row)
     tx.entity_edits.append(text)
 
 
@@ -183,7 +159,7 @@ StoredState = Sequence[Sequence[Any]]
 """A state as a row of history has it: `[[*place, value], …]`."""
 
 
-def told(row: Row[Any]) -> set[str]:
+def told(row: sa.Row[Any]) -> set[str]:
     """Return the ids and texts in a row of history."""
     return {row.entity_id, row.text, *texts_in(row.before), *texts_in(row.after)}
 
@@ -209,23 +185,23 @@ def with_ids(state: StoredState, here: Mapping[str, str]) -> list[list[str | Non
 # An entity that is called "Tom (plumber)" is also found as "Tom".
 
 
-def add(conn: Connection, entity_id: str, key: str, name: str) -> None:
+def add(conn: sa.Connection, entity_id: str, key: str, name: str) -> None:
     """Add the name by which something mentions an entity, unless it has it. What every user is called is no alias."""
     if key in SELF_NAMES or is_called(conn, entity_id, key):
         return
-    user_id = conn.execute(select(entities.c.user_id).where(entities.c.id == entity_id)).scalar_one()
-    conn.execute(insert(entity_aliases), {"entity_id": entity_id, "key": key, "name": name, "user_id": user_id})
-    if bare := bare_name(name):
+    user_id = conn.execute(sa.select(entities.c.user_id).where(entities.c.id == entity_id)).scalar_one()
+    conn.execute(sa.insert(entity_aliases), {"entity_id": entity_id, "key": key, "name": name, "user_id": user_id})
+    if bare := known_names.bare_name(name):
         add(conn, entity_id, name_key(bare), bare)
 
 
-def is_called(conn: Connection, entity_id: str, key: str) -> bool:
+def is_called(conn: sa.Connection, entity_id: str, key: str) -> bool:
     """Return whether an entity has the name with a key."""
-    query = select(entity_aliases.c.key).where(_OF_ENTITY)
+    query = sa.select(entity_aliases.c.key).where(_OF_ENTITY)
     return conn.execute(query, {"entity": entity_id, "of": key}).first() is not None
 
 
-def give(conn: Connection, entity_id: str, key: str, name: str | None) -> None:
+def give(conn: sa.Connection, entity_id: str, key: str, name: str | None) -> None:
     """Give an entity a name that stays, or with None take it back: then it lasts as long as something uses it."""
     if name is None:
         conn.execute(_SET_GIVEN, {"entity": entity_id, "of": key, "is_given": False})
@@ -233,10 +209,10 @@ def give(conn: Connection, entity_id: str, key: str, name: str | None) -> None:
         return
     add(conn, entity_id, key, name)
     conn.execute(_SET_GIVEN, {"entity": entity_id, "of": key, "is_given": True})
-    conn.execute(update(entity_aliases).where(_OF_ENTITY).values(name=name), {"entity": entity_id, "of": key})
+    conn.execute(sa.update(entity_aliases).where(_OF_ENTITY).values(name=name), {"entity": entity_id, "of": key})
 
 
-def drop_unused(conn: Connection, entity_id: str, key: str) -> None:
+def drop_unused(conn: sa.Connection, entity_id: str, key: str) -> None:
     """Remove a name that no edit gave and that nothing mentions the entity by."""
     conn.execute(_DROP, {"entity": entity_id, "of": key})
     bare, bracket, _ = key.rpartition("(")
@@ -244,18 +220,18 @@ def drop_unused(conn: Connection, entity_id: str, key: str) -> None:
         conn.execute(_DROP, {"entity": entity_id, "of": bare.strip()})
 
 
-_OF_ENTITY = (entity_aliases.c.entity_id == bindparam("entity")) & (entity_aliases.c.key == bindparam("of"))
-_SET_GIVEN = update(entity_aliases).where(_OF_ENTITY).values(given=bindparam("is_given"))
-_LENGTH = func.length(entity_aliases.c.key)
-_USED = exists().where(
+_OF_ENTITY = (entity_aliases.c.entity_id == sa.bindparam("entity")) & (entity_aliases.c.key == sa.bindparam("of"))
+_SET_GIVEN = sa.update(entity_aliases).where(_OF_ENTITY).values(given=sa.bindparam("is_given"))
+_LENGTH = sa.func.length(entity_aliases.c.key)
+_USED = sa.exists().where(
     mentions.c.entity_id == entity_aliases.c.entity_id,
-    or_(
+    sa.or_(
         mentions.c.key == entity_aliases.c.key,
-        func.substr(mentions.c.key, 1, _LENGTH + 2) == entity_aliases.c.key + " (",
-        func.substr(mentions.c.key, 1, _LENGTH + 1) == entity_aliases.c.key + "(",
+        sa.func.substr(mentions.c.key, 1, _LENGTH + 2) == entity_aliases.c.key + " (",
+        sa.func.substr(mentions.c.key, 1, _LENGTH + 1) == entity_aliases.c.key + "(",
     ),
 )
-_DROP = delete(entity_aliases).where(_OF_ENTITY, entity_aliases.c.given.is_(False), ~_USED)
+_DROP = sa.delete(entity_aliases).where(_OF_ENTITY, entity_aliases.c.given.is_(False), ~_USED)
 
 
 # The entities that have a name, and whether what is known of them still counts.
@@ -271,7 +247,7 @@ class Candidate:
 
 
 def candidates_of(
-    conn: Connection, scope: Scope, keys: Iterable[str], *, with_projects: bool = True
+    conn: sa.Connection, scope: Scope, keys: Iterable[str], *, with_projects: bool = True
 ) -> dict[str, list[Candidate]]:
     """Return the entities that have each key of a name, one of each group, those of the scope's own project first.
 
@@ -293,12 +269,16 @@ def candidates_of(
 
 
 _BY_KEY: Query = (
-    select(entity_aliases.c.key, entity_aliases.c.given, entities)
+    sa.select(entity_aliases.c.key, entity_aliases.c.given, entities)
     .join(entities, entities.c.id == entity_aliases.c.entity_id)
     .where(
-        entity_aliases.c.user_id == bindparam("user_id"),
+        entity_aliases.c.user_id == sa.bindparam("user_id"),
         entity_aliases.c.key.in_(listed("keys")),
-        or_(bindparam("in_all", type_=Boolean), entities.c.project == "", entities.c.project == bindparam("project")),
+        sa.or_(
+            sa.bindparam("in_all", type_=sa.Boolean),
+            entities.c.project == "",
+            entities.c.project == sa.bindparam("project"),
+        ),
     )
     .order_by(entities.c.project.desc(), entities.c.seq)
 )
@@ -309,7 +289,7 @@ def may_be(known: EntityType, stated: EntityType) -> bool:
     return "other" in (known, stated) or known == stated
 
 
-def mentioned(conn: Connection, candidates: Sequence[Candidate], key: str | None = None) -> list[Candidate]:
+def mentioned(conn: sa.Connection, candidates: Sequence[Candidate], key: str | None = None) -> list[Candidate]:
     """Return those candidates of which a living memory mentions something in their group, by this key if it is given.
 
     An entity that only deleted memories mention, as after an undo, is a candidate only if there is no other.
@@ -321,9 +301,9 @@ def mentioned(conn: Connection, candidates: Sequence[Candidate], key: str | None
 
 
 _MENTIONED: Query = (
-    select(mentions.c.entity_id)
+    sa.select(mentions.c.entity_id)
     .where(mentions.c.entity_id.in_(listed("ids")), mentions.c.kind == "memory", mentions.c.current)
-    .where(exists().where(memories.c.id == mentions.c.owner_id, memories.c.deleted_at.is_(None)))
+    .where(sa.exists().where(memories.c.id == mentions.c.owner_id, memories.c.deleted_at.is_(None)))
     .distinct()
 )
 
@@ -346,7 +326,7 @@ def new_entity(
         "merged_into": merged_into,
         "created_at": tx.now,
     }
-    tx.conn.execute(insert(entities), row)
+    tx.conn.execute(sa.insert(entities), row)
     return entity_id
 
 
@@ -361,7 +341,7 @@ LAST_CHARACTER = "\U0010ffff"
 """What comes after everything that a name may begin with."""
 
 
-def lookalikes(conn: Connection, scope: Scope, entity: Entity, names: Iterable[str]) -> list[Entity]:
+def lookalikes(conn: sa.Connection, scope: Scope, entity: Entity, names: Iterable[str]) -> list[Entity]:
     """Return the entities of living memories of a scope that one with these names may be, the oldest first.
 
     Those that a memory names beside it, or that an edit has parted from it, are others.
@@ -369,23 +349,28 @@ def lookalikes(conn: Connection, scope: Scope, entity: Entity, names: Iterable[s
     if entity.is_user:
         return []
     called = {name_key(name) for name in names}
-    wanted = {spelling for name in called for spelling in spellings(name)}
-    beginnings = [*BEGINNINGS, *sorted({letter for name in called for letter in first_letters(name)})]
+    wanted = {spelling for name in called for spelling in known_names.spellings(name)}
+    beginnings = [
+        *known_names.BEGINNINGS,
+        *sorted({letter for name in called for letter in known_names.first_letters(name)}),
+    ]
     known = conn.execute(_NAMES, {"user_id": scope.user_id, "beginnings": beginnings})
     other_names = [(row.entity_id, row.key) for row in known if row.key not in {None, *called}]
-    alike = {other_id for other_id, key in other_names if not wanted.isdisjoint(spellings(key))} - {entity.id}
-    short = {other_id for other_id, key in other_names if any(is_short_form(name, key) for name in called)}
+    alike = {other_id for other_id, key in other_names if not wanted.isdisjoint(known_names.spellings(key))} - {
+        entity.id
+    }
+    short = {other_id for other_id, key in other_names if any(known_names.is_short_form(name, key) for name in called)}
     short -= {entity.id}
     if not alike | short:
         return []
-    is_mentioned = exists().where(
+    is_mentioned = sa.exists().where(
         mentions.c.entity_id == entities.c.id,
         *(mentions.c.kind == "memory", mentions.c.current, memories.c.id == mentions.c.owner_id),
         is_living(memories, scope),
     )
     is_other = (among(entities.c.id, alike | short), entities.c.merged_into.is_(None), entities.c.is_user.is_(False))
     in_project = entities.c.project.in_(("", scope.project))
-    rows = conn.execute(select(entities).where(*is_other, in_project, is_mentioned).order_by(entities.c.seq))
+    rows = conn.execute(sa.select(entities).where(*is_other, in_project, is_mentioned).order_by(entities.c.seq))
     # A name from what is general is not told to who does not see that. Only people are called by their first names.
     seen = (row for row in rows if scope.with_general or row.project)
     others = (
@@ -396,7 +381,7 @@ def lookalikes(conn: Connection, scope: Scope, entity: Entity, names: Iterable[s
     return [other for other in others if not _are_told_apart(conn, entity.id, other.id)][:MOST]
 
 
-def _are_told_apart(conn: Connection, first_id: str, second_id: str) -> bool:
+def _are_told_apart(conn: sa.Connection, first_id: str, second_id: str) -> bool:
     """Return whether one memory names both entities, or an edit has parted them: a split, or a merge taken back.
 
     A message does not count: it has the names of every memory that was learned from it.
@@ -405,20 +390,20 @@ def _are_told_apart(conn: Connection, first_id: str, second_id: str) -> bool:
     if any(row.kind == "memory" for row in _named_together(conn, first, second)):
         return True
     parting = entity_history.c.event.in_(("merge", "split", "undo"))
-    query = select(entity_history).where(among(entity_history.c.entity_id, [*first, *second]), parting)
+    query = sa.select(entity_history).where(among(entity_history.c.entity_id, [*first, *second]), parting)
     edits = conn.execute(query).all()
     changed = [json.dumps([row.entity_id, row.before, row.after]) for row in edits]
     return any(any(one in ids for one in first) and any(one in ids for one in second) for ids in changed)
 
 
-_beginnings = json_elements(bindparam("beginnings", type_=JSON)).table_valued("value")
-_begins = cast(_beginnings.c.value, String)
+_beginnings = json_elements(sa.bindparam("beginnings", type_=sa.JSON)).table_valued("value")
+_begins = sa.cast(_beginnings.c.value, sa.String)
 _NAMES = (
-    select(entity_aliases.c.entity_id, entity_aliases.c.key)
+    sa.select(entity_aliases.c.entity_id, entity_aliases.c.key)
     .select_from(_beginnings)
     .join(
         entity_aliases,
-        (entity_aliases.c.user_id == bindparam("user_id"))
+        (entity_aliases.c.user_id == sa.bindparam("user_id"))
         & (entity_aliases.c.key >= _begins)
         & (entity_aliases.c.key < _begins + LAST_CHARACTER),
         isouter=True,  # so that SQLite begins with the beginnings, and looks each of them up
@@ -426,14 +411,14 @@ _NAMES = (
 )
 
 
-def _named_together(conn: Connection, ones: Sequence[str], others: Sequence[str]) -> Sequence[Row[Any]]:
+def _named_together(conn: sa.Connection, ones: Sequence[str], others: Sequence[str]) -> Sequence[sa.Row[Any]]:
     """Return each `one` and `other` that a memory or message names together, with its kind."""
     return conn.execute(_TOGETHER, {"ones": ones, "others": others}).all()
 
 
 _with = mentions.alias("other")
 _TOGETHER: Query = (
-    select(mentions.c.kind, mentions.c.entity_id.label("one"), _with.c.entity_id.label("other"))
+    sa.select(mentions.c.kind, mentions.c.entity_id.label("one"), _with.c.entity_id.label("other"))
     .join(_with, (_with.c.kind == mentions.c.kind) & (_with.c.owner_id == mentions.c.owner_id))
     .where(mentions.c.entity_id.in_(listed("ones")), _with.c.entity_id.in_(listed("others")))
     .distinct()
@@ -450,7 +435,7 @@ def merge(tx: Transaction, merged: Entity, into: Entity) -> None:
     own entity into a global one, the row stays with the project, because it has the name.
     """
     owner = merged if merged.project and merged.project == tx.scope.project else into
-    tx.conn.execute(update(entities).where(entities.c.id == merged.id).values(merged_into=into.id))
+    tx.conn.execute(sa.update(entities).where(entities.c.id == merged.id).values(merged_into=into.id))
     place = (ENTITY, merged.id, "merged_into")
     text = f"merged {shown(merged, into)} into {shown(into, merged)}"
     record(tx, owner.id, "merge", ({place: None}, {place: into.id}), text)
@@ -486,18 +471,18 @@ def choose(
 
     `others` are the ids of the other entities that the memory mentions.
     """
-    if apart := qualifier(memory.text, entity.name):
+    if apart := known_names.qualifier(memory.text, entity.name):
         known_of = _memories_of(tx, candidates)
         called = {
             root_id
             for root_id, known in known_of.items()
-            if any(qualifier(one.text, entity.name) == apart for one in known)
+            if any(known_names.qualifier(one.text, entity.name) == apart for one in known)
         }
         return _only([candidate for candidate in candidates if candidate.root.id in called])
     if len(candidates) > 1:
         candidates = mentioned(tx.conn, candidates) or candidates
     if len(candidates) == 1:
-        return None if says_another(memory.text, entity.name) else candidates[0]
+        return None if known_names.says_another(memory.text, entity.name) else candidates[0]
     return (
         _described(tx, memory, entity, candidates)
         or _with_others(tx, candidates, others)
@@ -507,7 +492,7 @@ def choose(
 
 def is_unclear(text: str, name: str, candidates: Sequence[Candidate]) -> bool:
     """Return whether a text may mean any of several of a name, and does not say that it means another one."""
-    return len(candidates) > 1 and not qualifier(text, name) and not says_another(text, name)
+    return len(candidates) > 1 and not known_names.qualifier(text, name) and not known_names.says_another(text, name)
 
 
 def unclear(tx: Transaction, memory: Memory, entity: NamedEntity, candidates: Sequence[Candidate]) -> str:
@@ -539,14 +524,14 @@ def _described(
     tx: Transaction, memory: Memory, entity: NamedEntity, candidates: Sequence[Candidate]
 ) -> Candidate | None:
     """Return the candidate that is described as a memory describes it, such as "cousin", if it is one alone."""
-    said = describing(memory.text, entity.name)
+    said = known_names.describing(memory.text, entity.name)
     if not said:
         return None
     known_of = _memories_of(tx, candidates)
 
     def known(candidate: Candidate) -> set[str]:
         told = (memory.text for memory in known_of[candidate.root.id])
-        return {word for text in (candidate.root.name, *told) for word in describing(text, entity.name)}
+        return {word for text in (candidate.root.name, *told) for word in known_names.describing(text, entity.name)}
 
     return _only([candidate for candidate in candidates if said & known(candidate)])
 
@@ -590,7 +575,7 @@ def _newest(tx: Transaction, candidates: Sequence[Candidate]) -> Mapping[str, li
     newest: dict[str, list[str]] = {}
     for candidate in candidates:
         is_of = (among(mentions.c.entity_id, members_of(tx.conn, [candidate.root.id])), mentions.c.kind == "memory")
-        query = select(mentions.c.owner_id).where(*is_of).order_by(mentions.c.seq.desc()).limit(NEWEST)
+        query = sa.select(mentions.c.owner_id).where(*is_of).order_by(mentions.c.seq.desc()).limit(NEWEST)
         newest[candidate.root.id] = list(dict.fromkeys(tx.conn.execute(query).scalars()))
     return newest
 
@@ -633,7 +618,7 @@ def resolve(
             meant[key] = chosen.entity_id  # which has the name already
             if named[key].type not in {"other", chosen.root.type} and not chosen.root.is_user:
                 is_root = entities.c.id == chosen.root.id
-                tx.conn.execute(update(entities).where(is_root).values(type=named[key].type))
+                tx.conn.execute(sa.update(entities).where(is_root).values(type=named[key].type))
         elif not is_unclear(memory.text, named[key].name, fitting[key]):
             is_first = not fitting[key]
             meant[key] = _create(tx, memory, named[key], is_first=is_first, known=known.get(key, ()))
@@ -678,7 +663,9 @@ def tell_name(tx: Transaction, memory: Memory) -> None:
     if mentioned(tx.conn, [candidate for candidate in known if candidate.root.id == own_id], key):
         return
     others = [candidate for candidate in known if candidate.root.id != own_id]
-    may_be_user = (one for one in others if may_be(one.root.type, "person") and not bare_name(one.root.name))
+    may_be_user = (
+        one for one in others if may_be(one.root.type, "person") and not known_names.bare_name(one.root.name)
+    )
     _merge_each(tx, list(may_be_user), own_id)
 
 
@@ -704,7 +691,7 @@ def _fitting(
         # A type counts if a living memory mentions the entity, or if an edit changed it.
         if may_be(root.type, entity.type):
             return True
-        query = select(entity_history.c.seq).where(entity_history.c.entity_id == root.id)
+        query = sa.select(entity_history.c.seq).where(entity_history.c.entity_id == root.id)
         was_edited = tx.conn.execute(query.limit(1)).first() is not None
         return not was_edited and not mentioned(tx.conn, [candidate])
 
@@ -713,10 +700,10 @@ def _fitting(
 
 def _create(tx: Transaction, memory: Memory, entity: NamedEntity, *, is_first: bool, known: Sequence[Candidate]) -> str:
     """Create the entity of a name. A new global one takes in what the user's projects know by its name."""
-    apart = qualifier(memory.text, entity.name)
+    apart = known_names.qualifier(memory.text, entity.name)
     name = entity.name if is_first or not apart else f"{entity.name} ({apart})"
     entity_id = new_entity(tx, memory.scope.project, name, entity.type)
-    if memory.scope.project == "" and not apart and not says_another(memory.text, entity.name):
+    if memory.scope.project == "" and not apart and not known_names.says_another(memory.text, entity.name):
         of_projects = [candidate for candidate in known if candidate.root.project]
         _merge_each(tx, [one for one in of_projects if may_be(one.root.type, entity.type)], entity_id)
     return entity_id
@@ -730,7 +717,7 @@ def _merge_each(tx: Transaction, candidates: Sequence[Candidate], into_id: str) 
             merge(tx, candidate.root, roots_of(tx.conn, [into_id])[into_id])
 
 
-def meanings(rows: Iterable[Row[Any]]) -> dict[str, dict[str, str]]:
+def meanings(rows: Iterable[sa.Row[Any]]) -> dict[str, dict[str, str]]:
     """Return the entity that each name means, by its key, for each memory or message of some mentions."""
     meant: dict[str, dict[str, str]] = {}
     for row in rows:
@@ -747,7 +734,7 @@ MAX_NAMES = 2_000
 """How many sequences of words of one call are looked up. They cost one query, and milliseconds."""
 
 
-def mention_known(conn: Connection, stored: Sequence[Message]) -> None:
+def mention_known(conn: sa.Connection, stored: Sequence[Message]) -> None:
     """Store which entities new messages of one scope mention: their speakers, and names that exactly one entity has."""
     if not stored or not knows_any(conn, stored[0].scope.user_id):
         return
@@ -761,16 +748,16 @@ def mention_known(conn: Connection, stored: Sequence[Message]) -> None:
         if key in known
     ]
     if rows:
-        conn.execute(insert(mentions), rows)
+        conn.execute(sa.insert(mentions), rows)
 
 
 def _keys(text: str, speaker: str) -> dict[str, str]:
     """Return the names that a message may have, each by its key: its speaker's, and sequences of its words."""
-    keys = {key: key for key in name_candidates(text)} | {name_key(speaker): speaker}
+    keys = {key: key for key in known_names.name_candidates(text)} | {name_key(speaker): speaker}
     return {key: name for key, name in keys.items() if key and key not in SELF_NAMES}
 
 
-def mention_with(conn: Connection, memory_id: str) -> None:
+def mention_with(conn: sa.Connection, memory_id: str) -> None:
     """Let the messages behind a memory mention what it mentions, as far as their texts have its names.
 
     What the memory means by a name counts more than what was taken to be meant when the message was stored.
@@ -792,9 +779,9 @@ def mention_with(conn: Connection, memory_id: str) -> None:
     for row in rows:
         stored = known.get((row["owner_id"], row["key"]))
         if stored is None:
-            conn.execute(insert(mentions), row)
+            conn.execute(sa.insert(mentions), row)
         elif stored.entity_id != row["entity_id"]:
-            conn.execute(update(mentions).where(mentions.c.seq == stored.seq).values(entity_id=row["entity_id"]))
+            conn.execute(sa.update(mentions).where(mentions.c.seq == stored.seq).values(entity_id=row["entity_id"]))
             drop_unused(conn, stored.entity_id, stored.key)
 
 
@@ -804,12 +791,12 @@ def mention_row(kind: str, owner_id: str, key: str, name: str, entity_id: str) -
     return {**row, "entity_id": entity_id, "current": True}
 
 
-_OF_MEMORY: Query = select(mentions).where(
-    mentions.c.kind == "memory", mentions.c.owner_id == bindparam("memory"), mentions.c.current
+_OF_MEMORY: Query = sa.select(mentions).where(
+    mentions.c.kind == "memory", mentions.c.owner_id == sa.bindparam("memory"), mentions.c.current
 )
 _SOURCES: Query = (
-    select(messages.c.id, messages.c.content, messages.c.name)
+    sa.select(messages.c.id, messages.c.content, messages.c.name)
     .join(memory_sources, memory_sources.c.message_id == messages.c.id)
-    .where(memory_sources.c.memory_id == bindparam("memory"))
+    .where(memory_sources.c.memory_id == sa.bindparam("memory"))
 )
-_OF_MESSAGES: Query = select(mentions).where(mentions.c.kind == "message", mentions.c.owner_id.in_(listed("ids")))
+_OF_MESSAGES: Query = sa.select(mentions).where(mentions.c.kind == "message", mentions.c.owner_id.in_(listed("ids")))

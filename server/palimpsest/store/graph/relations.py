@@ -12,21 +12,9 @@ from sqlalchemy import Connection, Row, and_, bindparam, select, union
 
 from palimpsest.core.clock import parse_date, shown_date
 from palimpsest.core.models import EntityType, KnownRelation, Memory, Scope, name_key
+from palimpsest.store import rows as sql
 from palimpsest.store.graph.entities import as_shown, is_shown, named_at, roots_named
 from palimpsest.store.graph.identity import LAST_CHARACTER, group_of, meanings, members_of, roots_of
-from palimpsest.store.rows import (
-    Query,
-    among,
-    is_living,
-    is_seen,
-    listed,
-    listed_numbers,
-    scope_parts,
-    scope_values,
-    sees_named,
-    to_relations,
-    to_scope,
-)
 from palimpsest.store.schema import entities, entity_aliases, memories, mentions, relations
 from palimpsest.text.relation_updates import since_of
 
@@ -58,8 +46,8 @@ def relations_of(
     ids = list(group_of(conn, entity_ids))
     if as_of is not None:
         return _with_names(conn, scope, _stated_at(conn, scope, ids, as_of)[:limit])
-    values = {"ids": ids, "limit": limit, **scope_values(scope)}
-    rows = conn.execute(_of_entities(scope_parts(scope), current_only), values).all()
+    values = {"ids": ids, "limit": limit, **sql.scope_values(scope)}
+    rows = conn.execute(_of_entities(sql.scope_parts(scope), current_only), values).all()
     return _with_names(conn, scope, map(_stated_in, rows))
 
 
@@ -76,8 +64,8 @@ def relations_found(
     if len(rows) < limit and len(memory_ids) > FIRST_LOOK:
         rows = _stated(conn, scope, ids, memory_ids, limit)
     if len(rows) < limit and with_newest:
-        values = {"ids": ids, "limit": limit, **scope_values(scope)}
-        rows += conn.execute(_of_entities(scope_parts(scope), current_only=True), values).all()
+        values = {"ids": ids, "limit": limit, **sql.scope_values(scope)}
+        rows += conn.execute(_of_entities(sql.scope_parts(scope), current_only=True), values).all()
     return _with_names(conn, scope, map(_stated_in, rows))
 
 
@@ -96,7 +84,7 @@ def states_of(conn: Connection, memory_ids: Sequence[str]) -> dict[str, frozense
 
 
 _STATES = select(relations.c.memory_id, relations.c.source_id, relations.c.key, relations.c.destination_id).where(
-    relations.c.memory_id.in_(listed("memories"))
+    relations.c.memory_id.in_(sql.listed("memories"))
 )
 
 
@@ -110,7 +98,7 @@ def _stated(
     if not first:
         return []
     rows = {row.seq: row for row in conn.execute(_BY_SEQ, {"seqs": [seq for _, seq in first]})}
-    return [rows[seq] for _, seq in first if seq in rows and is_seen(scope, to_scope(rows[seq]))]
+    return [rows[seq] for _, seq in first if seq in rows and sql.is_seen(scope, sql.to_scope(rows[seq]))]
 
 
 def _stated_in(row: Row[Any]) -> KnownRelation:
@@ -119,7 +107,7 @@ def _stated_in(row: Row[Any]) -> KnownRelation:
 
 def since_in(row: Row[Any]) -> str:
     """Return since when the relation of a row holds: since its own time, or since that of the memory that states it."""
-    stated = to_relations(row.relations)
+    stated = sql.to_relations(row.relations)
     return since_of(stated[int(row.position)], _date(row.valid_from, row.valid_from_precision))
 
 
@@ -156,7 +144,7 @@ def _stated_at(conn: Connection, scope: Scope, ids: Sequence[str], instant: date
     owners = (
         select(mentions.c.owner_id)
         .join(memories, memories.c.id == mentions.c.owner_id)
-        .where(mentions.c.kind == "memory", among(mentions.c.entity_id, ids))
+        .where(mentions.c.kind == "memory", sql.among(mentions.c.entity_id, ids))
         .where(memories.c.created_at <= instant, memories.c.user_id == scope.user_id)
         .order_by(memories.c.seq.desc())
         .limit(MAX_PAST_MEMORIES)
@@ -183,10 +171,12 @@ _COLUMNS = (
 @cache
 def _of_entities(scope: tuple[bool, bool, bool], current_only: bool) -> Any:  # noqa: FBT001 - a key of the cache
     ends = union(
-        select(relations.c.seq).where(relations.c.source_id.in_(listed("ids"))),
-        select(relations.c.seq).where(relations.c.destination_id.in_(listed("ids"))),
+        select(relations.c.seq).where(relations.c.source_id.in_(sql.listed("ids"))),
+        select(relations.c.seq).where(relations.c.destination_id.in_(sql.listed("ids"))),
     )
-    is_known = and_(sees_named(memories, scope), memories.c.deleted_at.is_(None)) if current_only else is_shown(scope)
+    is_known = (
+        and_(sql.sees_named(memories, scope), memories.c.deleted_at.is_(None)) if current_only else is_shown(scope)
+    )
     return (
         select(*_COLUMNS)
         .join(memories, memories.c.id == relations.c.memory_id)
@@ -197,14 +187,14 @@ def _of_entities(scope: tuple[bool, bool, bool], current_only: bool) -> Any:  # 
 
 
 _STATED = select(relations.c.seq, relations.c.memory_id).where(
-    relations.c.memory_id.in_(listed("memories")),
-    relations.c.source_id.in_(listed("ids")) | relations.c.destination_id.in_(listed("ids")),
+    relations.c.memory_id.in_(sql.listed("memories")),
+    relations.c.source_id.in_(sql.listed("ids")) | relations.c.destination_id.in_(sql.listed("ids")),
 )
 
 _BY_SEQ = (
     select(relations.c.seq, *_COLUMNS, *(memories.c[name] for name in ("user_id", "project", "agent_id", "run_id")))
     .join(memories, memories.c.id == relations.c.memory_id)
-    .where(relations.c.seq.in_(listed_numbers("seqs")), memories.c.deleted_at.is_(None))
+    .where(relations.c.seq.in_(sql.listed_numbers("seqs")), memories.c.deleted_at.is_(None))
 )
 
 
@@ -268,10 +258,10 @@ def relations_from(
         select(columns.memory_id, columns.source_id, columns.name, columns.key, entities.c.name, entities.c.type)
         .join(entities, entities.c.id == columns.destination_id)
         .join(memories, memories.c.id == columns.memory_id)
-        .where(among(columns.source_id, source_ids))
+        .where(sql.among(columns.source_id, source_ids))
     )
     if keys is not None:
-        query = query.where(among(columns.key, keys))
+        query = query.where(sql.among(columns.key, keys))
     return [StatedRelation(*row) for row in conn.execute(_newest(query, scope))]
 
 
@@ -281,7 +271,7 @@ def relations_named(conn: Connection, user_id: str, keys: Iterable[str], limit: 
     The query goes by the entities. With the scope of the memories in it, it would go through all of these.
     """
     query = select(relations).join(entities, entities.c.id == relations.c.source_id)
-    is_wanted = (entities.c.user_id == user_id, among(relations.c.key, keys))
+    is_wanted = (entities.c.user_id == user_id, sql.among(relations.c.key, keys))
     return conn.execute(query.where(*is_wanted).order_by(relations.c.seq.desc()).limit(limit)).all()
 
 
@@ -290,10 +280,10 @@ def relations_like(conn: Connection, memory_id: str, keys: Iterable[str], limit:
 
     These are the ones with one of `keys`, also of deleted memories. What was merged with a source counts as it.
     """
-    is_stated = (relations.c.memory_id == memory_id, among(relations.c.key, keys))
+    is_stated = (relations.c.memory_id == memory_id, sql.among(relations.c.key, keys))
     stated = conn.execute(select(relations).where(*is_stated)).all()
     members = group_of(conn, {row.source_id for row in stated})
-    is_like = (among(relations.c.source_id, members), among(relations.c.key, {row.key for row in stated}))
+    is_like = (sql.among(relations.c.source_id, members), sql.among(relations.c.key, {row.key for row in stated}))
     return conn.execute(select(relations).where(*is_like).order_by(relations.c.seq.desc()).limit(limit)).all()
 
 
@@ -330,11 +320,11 @@ def memories_naming(conn: Connection, scope: Scope, entity_ids: Iterable[str]) -
     query = (
         select(mentions.c.owner_id)
         .join(memories, memories.c.id == mentions.c.owner_id)
-        .where(mentions.c.kind == "memory", mentions.c.current, among(mentions.c.entity_id, entity_ids))
+        .where(mentions.c.kind == "memory", mentions.c.current, sql.among(mentions.c.entity_id, entity_ids))
     )
     return list(conn.execute(_newest(query, scope)).scalars())
 
 
-def _newest(query: Query, scope: Scope) -> Query:
-    own = query.where(is_living(memories, scope), memories.c.project == scope.project)
+def _newest(query: sql.Query, scope: Scope) -> sql.Query:
+    own = query.where(sql.is_living(memories, scope), memories.c.project == scope.project)
     return own.order_by(memories.c.seq.desc()).limit(NEWEST)

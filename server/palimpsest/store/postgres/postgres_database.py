@@ -13,21 +13,10 @@ from functools import cache
 from typing import Any
 
 import psycopg
+import sqlalchemy as sa
 from psycopg import Connection as PsycopgConnection
 from psycopg.pq import TransactionStatus
-from sqlalchemy import (
-    URL,
-    Connection,
-    Engine,
-    String,
-    Table,
-    UniqueConstraint,
-    create_engine,
-    event,
-    inspect,
-    make_url,
-    text,
-)
+from sqlalchemy import create_engine, event
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as NoFreeConnectionError
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool, QueuePool
@@ -156,13 +145,13 @@ class TimeLimit:
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
-    def watch(self, engine: Engine) -> None:
+    def watch(self, engine: sa.Engine) -> None:
         """Limit the statements of an engine."""
         event.listen(engine, "before_cursor_execute", self._begin)
         event.listen(engine, "after_cursor_execute", self._end)
 
     @contextmanager
-    def lifted(self, conn: Connection) -> Generator[None]:
+    def lifted(self, conn: sa.Connection) -> Generator[None]:
         """Let the statements of a connection take any time in the block."""
         info = conn.info
         info[UNLIMITED] = True
@@ -178,7 +167,7 @@ class TimeLimit:
         if self._thread is not None:
             self._thread.join()
 
-    def _begin(self, conn: Connection, *_: Any) -> None:
+    def _begin(self, conn: sa.Connection, *_: Any) -> None:
         if conn.info.get(UNLIMITED):
             return
         driver = driver_of(conn)
@@ -189,7 +178,7 @@ class TimeLimit:
                     self._thread = threading.Thread(target=self._watch, name="palimpsest-time-limit", daemon=True)
                     self._thread.start()
 
-    def _end(self, conn: Connection, *_: Any) -> None:
+    def _end(self, conn: sa.Connection, *_: Any) -> None:
         self._began.pop(id(driver_of(conn)), None)
 
     def _watch(self) -> None:
@@ -204,7 +193,7 @@ class TimeLimit:
                     shut_down(driver)
 
 
-def driver_of(conn: Connection) -> PsycopgConnection[Any]:
+def driver_of(conn: sa.Connection) -> PsycopgConnection[Any]:
     """Return psycopg's connection."""
     driver: Any = conn.connection.driver_connection
     return driver
@@ -224,10 +213,10 @@ def shut_down(driver: PsycopgConnection[Any]) -> None:
 class PostgresListener:
     """Implement `Listener` with a connection of its own, which is opened again when it was lost."""
 
-    def __init__(self, connect: Callable[[], Connection], location: str) -> None:
+    def __init__(self, connect: Callable[[], sa.Connection], location: str) -> None:
         self._connect = connect
         self._location = location
-        self._conn: Connection | None = None
+        self._conn: sa.Connection | None = None
         self._driver: psycopg.Connection[Any] | None = None
         self._is_closed = False
 
@@ -341,7 +330,7 @@ postgres_schema.register()
 class PostgresDatabase(Database):
     """Implement `Database` with a PostgreSQL database, which any number of servers on any number of machines share."""
 
-    def __init__(self, url: URL) -> None:
+    def __init__(self, url: sa.URL) -> None:
         self._url = url
         self._limit = TimeLimit(SILENCE_SECONDS)
         self._engine = self._new_engine(
@@ -373,24 +362,24 @@ class PostgresDatabase(Database):
     def location(self) -> str:
         """Return the address of the database without the user and the password."""
         url = self._url
-        return str(URL.create("postgresql", host=url.host, port=url.port, database=url.database))
+        return str(sa.URL.create("postgresql", host=url.host, port=url.port, database=url.database))
 
     @property
     def dump_command(self) -> str:
         """Return the command of PostgreSQL's own copy. It asks for the password, or reads it from ~/.pgpass."""
         url = self._url
-        address = URL.create("postgresql", url.username, host=url.host, port=url.port, database=url.database)
+        address = sa.URL.create("postgresql", url.username, host=url.host, port=url.port, database=url.database)
         return f'pg_dump --format=custom --file=palimpsest.dump "{address}"'
 
     @contextmanager
-    def read(self) -> Generator[Connection]:
+    def read(self) -> Generator[sa.Connection]:
         """Return a connection that sees one state of the ledger. Raises LedgerError."""
         with as_ledger_errors(self.location, NOTHING_BY_THIS_STEP), self._begun(READ) as conn:
             yield conn
             conn.exec_driver_sql("ROLLBACK")
 
     @contextmanager
-    def write(self, user_id: str | None = None) -> Generator[Connection]:
+    def write(self, user_id: str | None = None) -> Generator[sa.Connection]:
         """Return a connection that holds the lock of a user, or of all users. Raises LedgerError."""
         with as_ledger_errors(self.location), self._begun(WRITE) as conn:
             whole = ledger_lock("whole")
@@ -402,7 +391,7 @@ class PostgresDatabase(Database):
             self._commit(conn)
 
     @contextmanager
-    def _begun(self, begin: str) -> Generator[Connection]:
+    def _begun(self, begin: str) -> Generator[sa.Connection]:
         """Return a connection with a transaction. One that the database has closed meanwhile is replaced by another."""
         conn = self._engine.connect()
         try:
@@ -421,7 +410,7 @@ class PostgresDatabase(Database):
         finally:
             conn.close()
 
-    def _commit(self, conn: Connection) -> None:
+    def _commit(self, conn: sa.Connection) -> None:
         if driver_of(conn).info.transaction_status is not TransactionStatus.INTRANS:
             raise LedgerError(f"the ledger {self.location} refused a statement of this call. Nothing was written.")
         write = uuid.uuid4()
@@ -465,7 +454,7 @@ class PostgresDatabase(Database):
             yield found
 
     @contextmanager
-    def without_time_limit(self, conn: Connection) -> Generator[None]:
+    def without_time_limit(self, conn: sa.Connection) -> Generator[None]:
         """Lift the limits of time of a transaction. The network's own still tell a database that is gone."""
         conn.exec_driver_sql("SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0")
         with self._limit.lifted(conn):
@@ -481,7 +470,7 @@ class PostgresDatabase(Database):
         with self._session(f"SELECT pg_try_advisory_lock({ledger_lock(work)})") as is_ours:
             yield bool(is_ours)
 
-    def finish_schema(self, conn: Connection) -> None:
+    def finish_schema(self, conn: sa.Connection) -> None:
         """Create what this database needs beside the tables."""
         postgres_schema.create(conn)
 
@@ -490,12 +479,12 @@ class PostgresDatabase(Database):
         with self.read() as conn:
             return str(conn.exec_driver_sql("SELECT 'ok'").scalar_one())
 
-    def faults(self, conn: Connection) -> list[str]:
+    def faults(self, conn: sa.Connection) -> list[str]:
         """Return which indexes PostgreSQL does not use, because building them broke off."""
         query = "SELECT indexrelid::regclass::text FROM pg_index WHERE NOT indisvalid ORDER BY 1"
         return [f"the index {name} is not valid" for name in conn.exec_driver_sql(query).scalars()]
 
-    def repair(self, conn: Connection) -> None:
+    def repair(self, conn: sa.Connection) -> None:
         """Rebuild the indexes of the ledger."""
         for table in metadata.sorted_tables:
             conn.exec_driver_sql(f'REINDEX TABLE "{table.name}"')
@@ -513,7 +502,7 @@ class PostgresDatabase(Database):
             return {table: postgres_schema.pieces_in(conn, table, pieces) for table in postgres_schema.names(conn)}
 
     @contextmanager
-    def _unlimited(self) -> Generator[Connection]:
+    def _unlimited(self) -> Generator[sa.Connection]:
         """Return a connection of its own for work that goes through whole tables, however long that takes."""
         with as_ledger_errors(self.location), self._sessions.connect() as conn, self._limit.lifted(conn):
             conn.exec_driver_sql("SET statement_timeout = 0")
@@ -536,14 +525,14 @@ class PostgresDatabase(Database):
 
     # How it takes in the rows of another ledger.
 
-    def drop_references(self, conn: Connection) -> None:
+    def drop_references(self, conn: sa.Connection) -> None:
         """Drop the foreign keys."""
-        inspector = inspect(conn)
+        inspector = sa.inspect(conn)
         for table in metadata.sorted_tables:
             for key in inspector.get_foreign_keys(table.name):
                 conn.exec_driver_sql(f'ALTER TABLE "{table.name}" DROP CONSTRAINT "{key["name"]}"')
 
-    def create_references(self, conn: Connection) -> None:
+    def create_references(self, conn: sa.Connection) -> None:
         """Create the foreign keys. PostgreSQL refuses if a row refers to a missing row."""
         for table in metadata.sorted_tables:
             for column in table.columns:
@@ -554,7 +543,7 @@ class PostgresDatabase(Database):
                         f'REFERENCES "{other.table.name}" ("{other.name}")'
                     )
 
-    def unfit(self, table: Table, row: Mapping[str, Any]) -> str:
+    def unfit(self, table: sa.Table, row: Mapping[str, Any]) -> str:
         """Return why PostgreSQL cannot store a row, or "" if it can."""
         for names in _indexed_texts(table):
             texts = [value for name in names if isinstance(value := row[name], str)]
@@ -565,7 +554,7 @@ class PostgresDatabase(Database):
                 return f"its {' and '.join(names)} have {size:,} bytes, and an index takes {MAX_INDEXED_BYTES:,}"
         return ""
 
-    def counters(self, conn: Connection) -> dict[str, int]:
+    def counters(self, conn: sa.Connection) -> dict[str, int]:
         """Return the highest number that was ever given to a row, by table."""
         found: dict[str, int] = {}
         for name, sequence in _sequences(conn).items():
@@ -573,7 +562,7 @@ class PostgresDatabase(Database):
             found[name] = int(value) if is_called else 0
         return found
 
-    def count_on(self, conn: Connection, counters: Mapping[str, int]) -> None:
+    def count_on(self, conn: sa.Connection, counters: Mapping[str, int]) -> None:
         """Let the numbers of new rows begin above these and above those in use."""
         given = self.counters(conn)
         for name, sequence in _sequences(conn).items():
@@ -581,9 +570,9 @@ class PostgresDatabase(Database):
             used = conn.exec_driver_sql(f'SELECT max("{column.name}") FROM "{name}"').scalar()  # noqa: S608 - likewise
             highest = max(counters.get(name, 0), given[name], used or 0)
             values = {"sequence": sequence, "value": max(highest, 1), "is_called": highest > 0}
-            conn.execute(text("SELECT setval(CAST(:sequence AS regclass), :value, :is_called)"), values)
+            conn.execute(sa.text("SELECT setval(CAST(:sequence AS regclass), :value, :is_called)"), values)
 
-    def _new_engine(self, **pool: Any) -> Engine:
+    def _new_engine(self, **pool: Any) -> sa.Engine:
         url = self._url.set(drivername=postgres_schema.DRIVER)
         application = {"application_name": "palimpsest"} if "application_name" not in url.query else {}
         engine = create_engine(
@@ -609,9 +598,9 @@ class PostgresDatabase(Database):
         return engine
 
 
-def _parsed(address: str) -> URL:
+def _parsed(address: str) -> sa.URL:
     try:
-        url = make_url(address)
+        url = sa.make_url(address)
     except ArgumentError:
         raise SettingsError(f"ledger_url is no URL. It looks like {EXAMPLE}") from None
     if url.drivername not in DRIVERS:
@@ -621,7 +610,7 @@ def _parsed(address: str) -> URL:
     return url
 
 
-def _refuse_unfit(conn: Connection, location: str) -> None:
+def _refuse_unfit(conn: sa.Connection, location: str) -> None:
     """Raise LedgerError for a database that cannot hold a ledger."""
     version = driver_of(conn).info.server_version
     if version < OLDEST_VERSION:
@@ -631,7 +620,7 @@ def _refuse_unfit(conn: Connection, location: str) -> None:
         raise LedgerError(f"the database {location} has the encoding {encoding}. Create one with the encoding UTF8.")
 
 
-def _roll_back(conn: Connection) -> None:
+def _roll_back(conn: sa.Connection) -> None:
     """End a transaction after an error. If that fails too, the connection is closed for good."""
     if conn.closed or conn.invalidated:
         return
@@ -642,21 +631,21 @@ def _roll_back(conn: Connection) -> None:
 
 
 @cache
-def _indexed_texts(table: Table) -> tuple[tuple[str, ...], ...]:
+def _indexed_texts(table: sa.Table) -> tuple[tuple[str, ...], ...]:
     """Return the names of the text columns of each index, and of the keys."""
-    keys = [key for key in table.constraints if isinstance(key, UniqueConstraint)]
+    keys = [key for key in table.constraints if isinstance(key, sa.UniqueConstraint)]
     found = [[*index.columns] for index in table.indexes] + [[*key.columns] for key in (table.primary_key, *keys)]
-    named = (tuple(column.name for column in columns if isinstance(column.type, String)) for columns in found)
+    named = (tuple(column.name for column in columns if isinstance(column.type, sa.String)) for columns in found)
     return tuple(names for names in dict.fromkeys(named) if names)
 
 
-def _sequences(conn: Connection) -> dict[str, str]:
+def _sequences(conn: sa.Connection) -> dict[str, str]:
     """Return the sequence that numbers the rows of each table that has one."""
     found: dict[str, str] = {}
     for table in metadata.sorted_tables:
         columns = [*table.primary_key]
         if len(columns) == 1:
-            query = text("SELECT pg_get_serial_sequence(:table, :column)")
+            query = sa.text("SELECT pg_get_serial_sequence(:table, :column)")
             values = {"table": f'"{table.name}"', "column": columns[0].name}
             sequence = conn.execute(query, values).scalar()
             if sequence is not None:

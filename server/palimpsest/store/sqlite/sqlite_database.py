@@ -26,16 +26,8 @@ from palimpsest.core.threads import is_background
 from palimpsest.store.database import Database, Work
 from palimpsest.store.rows import json_elements, json_numbers, next_number
 from palimpsest.store.schema import KNOWN_REVISIONS
+from palimpsest.store.sqlite import ledger_files
 from palimpsest.store.sqlite.fts5 import OPTIMIZE, SqliteFullText
-from palimpsest.store.sqlite.ledger_files import (
-    Backups,
-    LedgerConnection,
-    LedgerFiles,
-    note_writer,
-    settle,
-    turn_to_write,
-    was_written,
-)
 
 # How SQLite writes the SQL constructs that `store/rows.py` defines.
 
@@ -132,14 +124,14 @@ class SqliteDatabase(Database):
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._ledger_file = LedgerFiles.at(path).ledger
-        self._connections: set[LedgerConnection] = set()
+        self._ledger_file = ledger_files.LedgerFiles.at(path).ledger
+        self._connections: set[ledger_files.LedgerConnection] = set()
         self._engine = self._new_engine()
         self._writing = threading.Lock()
         self._settling = threading.Lock()
-        self._settled: dict[LedgerFiles, str] = {}
+        self._settled: dict[ledger_files.LedgerFiles, str] = {}
         self.full_text = SqliteFullText()
-        self.backups = Backups(path)
+        self.backups = ledger_files.Backups(path)
         self._checks_references = True
         self.migrates_when_opened = True
 
@@ -182,12 +174,12 @@ class SqliteDatabase(Database):
             as_ledger_errors(self._path),
             self._writing,
             self._connection() as conn,
-            turn_to_write(self._path, BUSY_TIMEOUT_SECONDS),
+            ledger_files.turn_to_write(self._path, BUSY_TIMEOUT_SECONDS),
             _dropped_after_failure(conn),
         ):
             if self._is_replaced(conn):
                 self._refuse(conn)
-            note_writer(self._path, _driver(conn).files)
+            ledger_files.note_writer(self._path, _driver(conn).files)
             with conn.execution_options(begin="BEGIN IMMEDIATE").begin() as transaction:
                 yield transaction.connection
             if self._is_replaced(conn):
@@ -221,7 +213,7 @@ class SqliteDatabase(Database):
         if not self._is_replaced(conn):
             return
         self._refuse_in_background(conn)
-        with turn_to_write(self._path, BUSY_TIMEOUT_SECONDS):
+        with ledger_files.turn_to_write(self._path, BUSY_TIMEOUT_SECONDS):
             self._refuse(conn)
 
     def _refuse(self, conn: Connection, done: str = "This call did nothing.") -> None:
@@ -233,7 +225,7 @@ class SqliteDatabase(Database):
         driver = _driver(conn)
         with self._settling:
             if driver.files not in self._settled:
-                self._settled[driver.files], can_go_on = settle(driver, self.backups)
+                self._settled[driver.files], can_go_on = ledger_files.settle(driver, self.backups)
                 if can_go_on:
                     self._open_again()
             raise LedgerReplacedError(f"{self._settled[driver.files]} {done}")
@@ -252,7 +244,7 @@ class SqliteDatabase(Database):
         for conn in self._connections:
             conn.keep_open()
         self._connections = set()
-        self._ledger_file = LedgerFiles.at(self._path).ledger
+        self._ledger_file = ledger_files.LedgerFiles.at(self._path).ledger
         self._engine = self._new_engine()
 
     def _new_engine(self) -> Engine:
@@ -265,14 +257,14 @@ class SqliteDatabase(Database):
 
         return engine
 
-    def _connect(self) -> LedgerConnection:
-        is_ours = LedgerFiles.at(self._path).ledger == self._ledger_file
+    def _connect(self) -> ledger_files.LedgerConnection:
+        is_ours = ledger_files.LedgerFiles.at(self._path).ledger == self._ledger_file
         if not is_ours or any(not conn.is_current for conn in self._connections.copy()):
             raise LedgerReplacedError(
                 f"the files of the ledger {self._path} were replaced or deleted while this process was using them. "
                 "This call did nothing. Call again; if that does not help, start the client again."
             )
-        conn = LedgerConnection.open(self._path, BUSY_TIMEOUT_SECONDS, self._connections)
+        conn = ledger_files.LedgerConnection.open(self._path, BUSY_TIMEOUT_SECONDS, self._connections)
         if not self._checks_references:
             conn.execute("PRAGMA foreign_keys=OFF")
         return conn
@@ -326,7 +318,7 @@ class SqliteDatabase(Database):
             as_ledger_errors(self._path),
             self._writing,
             self._connection() as checked,
-            turn_to_write(self._path, BUSY_TIMEOUT_SECONDS),
+            ledger_files.turn_to_write(self._path, BUSY_TIMEOUT_SECONDS),
         ):
             if self._is_replaced(checked):
                 self._refuse(checked)
@@ -391,8 +383,8 @@ def _dropped_after_failure(conn: Connection) -> Generator[None]:
         raise
 
 
-def _driver(conn: Connection) -> LedgerConnection:
-    return cast("LedgerConnection", conn.connection.driver_connection)
+def _driver(conn: Connection) -> ledger_files.LedgerConnection:
+    return cast("ledger_files.LedgerConnection", conn.connection.driver_connection)
 
 
 def _migration_lock(path: Path) -> Path:
@@ -407,9 +399,9 @@ def _refuse_emptied(path: Path) -> None:
     if not path.exists() or path.stat().st_size:
         return
     log = path.with_name(f"{path.name}-wal")
-    if not was_written(path) and not (log.exists() and log.stat().st_size):
+    if not ledger_files.was_written(path) and not (log.exists() and log.stat().st_size):
         return
-    newest = max(Backups(path).files(), key=lambda file: file.stat().st_mtime, default=None)
+    newest = max(ledger_files.Backups(path).files(), key=lambda file: file.stat().st_mtime, default=None)
     advice = "There is no backup beside it" if newest is None else f"The newest backup: palimpsest restore {newest}"
     raise LedgerError(
         f"the ledger {path} was in use before, and now it has 0 bytes: something has emptied it. Nothing was changed. "
