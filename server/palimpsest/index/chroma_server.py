@@ -429,34 +429,37 @@ class SharedProjection(Projection):
         Nothing is changed. Raises VectorIndexError and LedgerError.
         """
         with closing(self._open_shared()) as server:
-            place = f"Chroma server {server.server.address}"
             state = server.read(is_search=True)
-            if state is None:
-                return Finding("index", f"{place}: no index yet; a server builds it at its first search")
-            count = server.open(state.build).count()
+            count = 0 if state is None else server.open(state.build).count()
+
+        def finding(text: str, *, ok: bool = True) -> Finding:
+            return Finding("index", f"Chroma server {server.server.address}: {text}", ok)
+
+        if state is None:
+            return finding("no index yet; a server builds it at its first search")
         checkpoint, initial = state.checkpoint, self.initial_checkpoint
         if checkpoint is None:
-            text = (
-                f"a server is building it, or was interrupted, and the next one builds it; {counted(count, 'vector')}"
+            return finding(
+                "not complete: a server is building it, or was interrupted, and the next one builds it; "
+                f"{counted(count, 'vector')} so far. Until then searches scan the ledger's vectors"
             )
-            text = f"{place}: not complete: {text} so far. Until then searches scan the ledger's vectors"
-            return Finding("index", text)
         with self._ledger.read() as conn:
             is_ours = checkpoint.is_valid(initial, conn)
             is_outdated = not is_ours and not checkpoint.can_follow(initial.ledger, conn)
             behind = entry_queries.newest_log_number(conn) - checkpoint.log_number
             expected = entry_queries.count_indexed(conn, initial.embedder)
         if is_outdated:
-            return Finding("index", f"{place}: of an earlier state of the ledger; the next server rebuilds it")
+            return finding("of an earlier state of the ledger; the next server rebuilds it")
         if not is_ours:
-            text = f"of the embedder {checkpoint.embedder}, or of another version; a server with these settings"
-            text = f"{place}: {text} rebuilds it. All servers of a ledger need the same embedder"
-            return Finding("index", text, ok=False)
-        text = f"{place}: {counted(count, 'vector')}"
+            return finding(
+                f"of the embedder {checkpoint.embedder}, or of another version; a server with these settings rebuilds "
+                "it. All servers of a ledger need the same embedder",
+                ok=False,
+            )
+        text = counted(count, "vector")
         if not behind and count != expected:
-            text = f"{text}, but the ledger has {expected}; the next server that starts rebuilds it"
-            return Finding("index", text, ok=False)
-        return Finding("index", f"{text}, {counted(behind, 'change')} behind")
+            return finding(f"{text}, but the ledger has {expected}; the next server that starts rebuilds it", ok=False)
+        return finding(f"{text}, {counted(behind, 'change')} behind")
 
     def close(self) -> None:
         """Close the connections."""

@@ -162,11 +162,8 @@ def seen_roots(conn: Connection, scope: Scope, root_ids: Iterable[str], *, as_of
     With `as_of` it is a memory or a message of that time, whether it was forgotten since or not.
     """
     members = members_of(conn, root_ids)
-    values: dict[str, Any] = {"ids": list(members), **sql.scope_values(scope)}
-    if as_of is None:
-        seen = conn.execute(_mentioned(sql.scope_parts(scope)), values)
-    else:
-        seen = conn.execute(_mentioned_at(sql.scope_parts(scope)), {**values, "instant": as_of})
+    query = _mentioned(sql.scope_parts(scope), then=as_of is not None)
+    seen = conn.execute(query, {"ids": list(members), "instant": as_of, **sql.scope_values(scope)})
     return {members[entity_id] for entity_id in seen.scalars()}
 
 
@@ -222,24 +219,21 @@ _BEGINNING = (
 )
 
 
-@cache
-def _mentioned(scope: tuple[bool, bool, bool]) -> Any:
-    is_told = and_(messages.c.deleted_at.is_(None), sql.sees_named(messages, scope))
-    return _mentioned_by(is_shown(scope), is_told)
+def _owners(scope: tuple[bool, bool, bool], *, then: bool = False) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
+    """Return the conditions for memories and for messages that a scope sees now, or that were there at an instant."""
+    if then:
+        instant = bindparam("instant", type_=memories.c.created_at.type)
+        there = [and_(sql.sees_named(of, scope), of.c.created_at <= instant) for of in (memories, messages)]
+        return there[0], there[1]
+    return is_shown(scope), and_(messages.c.deleted_at.is_(None), sql.sees_named(messages, scope))
 
 
 @cache
-def _mentioned_at(scope: tuple[bool, bool, bool]) -> Any:
-    was_there = [
-        and_(sql.sees_named(table, scope), table.c.created_at <= bindparam("instant")) for table in (memories, messages)
-    ]
-    return _mentioned_by(*was_there)
-
-
-def _mentioned_by(memory: ColumnElement[bool], message: ColumnElement[bool]) -> Any:
-    """Return the query for those of some entities that such a memory or such a message mentions."""
+def _mentioned(scope: tuple[bool, bool, bool], *, then: bool) -> Any:
+    """Return the query for those of some entities that something that a scope sees mentions."""
     is_it = mentions.c.entity_id == entities.c.id
-    return select(entities.c.id).where(entities.c.id.in_(sql.listed("ids")), _is_mentioned(is_it, memory, message))
+    is_mentioned = _is_mentioned(is_it, *_owners(scope, then=then))
+    return select(entities.c.id).where(entities.c.id.in_(sql.listed("ids")), is_mentioned)
 
 
 def _is_mentioned(
@@ -256,14 +250,13 @@ def _is_mentioned(
 @cache
 def _aliases(scope: tuple[bool, bool, bool]) -> Any:
     is_it = and_(mentions.c.entity_id == entity_aliases.c.entity_id, mentions.c.key == entity_aliases.c.key)
-    is_told = and_(messages.c.deleted_at.is_(None), sql.sees_named(messages, scope))
     return (
         select(entity_aliases)
         .join(entities, entities.c.id == entity_aliases.c.entity_id)
         .where(
             entity_aliases.c.entity_id.in_(sql.listed("ids")),
             or_(entities.c.project == bindparam("beside"), entities.c.project == bindparam("project")),
-            or_(entity_aliases.c.given, _is_mentioned(is_it, is_shown(scope), is_told)),
+            or_(entity_aliases.c.given, _is_mentioned(is_it, *_owners(scope))),
         )
         .order_by(entities.c.seq, entity_aliases.c.key)
     )
