@@ -40,7 +40,7 @@ from loopback import OpenAIServer
 from palimpsest.admin.doctor import verify
 from palimpsest.core.models import EXPIRE, Memory
 from palimpsest.core.settings import Settings
-from palimpsest.index.backfill import embed_missing
+from palimpsest.index.backfill import Backfill
 from palimpsest.memory import open_memory
 from palimpsest.store import history, memories
 from palimpsest.store.ledger import Ledger
@@ -223,7 +223,7 @@ async def judge(folder: Path, in_progress: Sequence[dict[str, Any]], record: Rec
         if use.budgeted.calls > CALLS_PER_DAY:
             record.fault("disagreeing", f"{use.budgeted.calls} calls are more than the budget of {CALLS_PER_DAY}")
         compare(memory.engine.ledger, in_progress, record)
-        await memory.engine.run(lambda: embed_missing(memory.engine.ledger, memory.engine.embedder))
+        await memory.engine.run(lambda: Backfill(memory.engine.ledger, memory.engine.embedder).run())
         await memory.engine.run(memory.projection.open)  # what follows is searched for in the index too
         for memory_id in rng.sample(sorted(record.living), min(LOOKED_FOR, len(record.living))):
             text = record.living[memory_id]

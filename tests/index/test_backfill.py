@@ -13,7 +13,7 @@ import pytest
 from palimpsest.core.errors import EmbedderError
 from palimpsest.core.models import Decision, Event, Fact, Message, Outcome, Provenance, Scope
 from palimpsest.core.protocols import Vector
-from palimpsest.index.backfill import BATCH, BATCH_CHARS, Backfill, embed_missing
+from palimpsest.index.backfill import BATCH, BATCH_CHARS, Backfill
 from palimpsest.store import entries, verify
 from palimpsest.store.apply import Write
 from palimpsest.store.ledger import Ledger, open_ledger
@@ -132,7 +132,7 @@ class TestAfterChangingTheEmbedder:
         """After the change, every key is the new embedder's."""
         add(ledger, old, *facts(5))
         assert (missing(ledger, old), missing(ledger, new)) == (0, 5)
-        assert embed_missing(ledger, new) == 5
+        assert Backfill(ledger, new).run() == 5
         assert (missing(ledger, old), missing(ledger, new)) == (5, 0)
         assert new.texts == facts(5), "oldest first"
         np.testing.assert_allclose(keys(ledger, new), new.embed_passages(facts(5)), atol=HALF_PRECISION)
@@ -142,7 +142,7 @@ class TestAfterChangingTheEmbedder:
         """Search centres vectors on each user's mean, so entries move from the old mean to the new one."""
         add(ledger, old, *facts(5))
         add(ledger, old, "another's", "and more", scope=BERT)
-        embed_missing(ledger, new)
+        Backfill(ledger, new).run()
         for scope, count in ((ANA, 5), (BERT, 2)):
             assert centre(ledger, old, scope) == entries.Centre(0, None)
             moved = centre(ledger, new, scope)
@@ -160,7 +160,7 @@ class TestAfterChangingTheEmbedder:
         learnt = Decision(Event.ADD, Fact("a fact", sources=(conversation[1].id,)))
         write(ledger, old, learnt, messages=conversation)
         fresh = Hashing("new", 12)
-        embed_missing(ledger, new)
+        Backfill(ledger, new).run()
         after = keys(ledger, new)
         write(other_ledger, fresh, learnt, messages=conversation)
         np.testing.assert_allclose(after, keys(other_ledger, fresh), atol=1e-6)
@@ -173,10 +173,10 @@ class TestAfterChangingTheEmbedder:
         """Deleted memories cost no embedding, and a restored one gets its vector."""
         first, _ = add(ledger, old, "to be deleted", "to be kept")
         write(ledger, None, Decision(Event.DELETE, memory_id=first.memory.id))
-        assert embed_missing(ledger, new) == 1
+        assert Backfill(ledger, new).run() == 1
         assert new.texts == ["to be kept"]
         write(ledger, None, Decision(Event.ADD, memory_id=first.memory.id))
-        assert embed_missing(ledger, new) == 1
+        assert Backfill(ledger, new).run() == 1
         assert new.texts == ["to be kept", "to be deleted"]
         assert centre(ledger, new).entries == 2
         assert centre(ledger, old).entries == 0
@@ -185,8 +185,8 @@ class TestAfterChangingTheEmbedder:
         """Changing the setting back gives the same keys and mean as before."""
         add(ledger, old, *facts(5))
         before, mean = keys(ledger, old), centre(ledger, old).mean
-        embed_missing(ledger, new)
-        assert embed_missing(ledger, old) == 5
+        Backfill(ledger, new).run()
+        assert Backfill(ledger, old).run() == 5
         np.testing.assert_allclose(keys(ledger, old), before, atol=1e-6)
         again = centre(ledger, old).mean
         assert mean is not None
@@ -197,7 +197,7 @@ class TestAfterChangingTheEmbedder:
         """An ordinary start makes no embedder call, reports no progress and writes nothing."""
         add(ledger, new, *facts(3))
         progress_calls: list[tuple[int, int]] = []
-        assert embed_missing(ledger, new, progress=lambda done, total: progress_calls.append((done, total))) == 0
+        assert Backfill(ledger, new).run(progress=lambda done, total: progress_calls.append((done, total))) == 0
         assert (new.calls, progress_calls) == ([], [])
 
     def test_progress_is_reported_after_each_batch(self, ledger: Ledger, old: Hashing, new: Hashing) -> None:
@@ -205,7 +205,7 @@ class TestAfterChangingTheEmbedder:
         add(ledger, old, *facts(2 * BATCH + 2))
         progress_calls: list[tuple[int, int]] = []
         total = 2 * BATCH + 2
-        assert embed_missing(ledger, new, progress=lambda done, all_: progress_calls.append((done, all_))) == total
+        assert Backfill(ledger, new).run(progress=lambda done, all_: progress_calls.append((done, all_))) == total
         assert progress_calls == [(BATCH, total), (2 * BATCH, total), (total, total)]
         assert [len(batch) for batch in new.calls] == [BATCH, BATCH, 2]
 
@@ -220,7 +220,7 @@ class TestAfterFailures:
         add(ledger, None, "failed")
         add(ledger, new, "of the new one")
         assert missing(ledger, new, only_failed=only_failed) == len(embedded)
-        assert embed_missing(ledger, new, only_failed=only_failed) == len(embedded)
+        assert Backfill(ledger, new, only_failed=only_failed).run() == len(embedded)
         assert new.texts == embedded
         assert missing(ledger, new, only_failed=only_failed) == 0
         assert centre(ledger, old).entries == (1 if only_failed else 0)
@@ -232,14 +232,14 @@ class TestAfterFailures:
         progress_calls: list[int] = []
         failing = Hashing("new", 12, batches=2)
         with pytest.raises(EmbedderError, match="the embedder failed"):
-            embed_missing(ledger, failing, progress=lambda done, _: progress_calls.append(done))
+            Backfill(ledger, failing).run(progress=lambda done, _: progress_calls.append(done))
         assert progress_calls == [BATCH, 2 * BATCH]
         assert (missing(ledger, new), centre(ledger, new).entries, centre(ledger, old).entries) == (
             BATCH,
             2 * BATCH,
             BATCH,
         )
-        assert embed_missing(ledger, new) == BATCH
+        assert Backfill(ledger, new).run() == BATCH
         assert new.texts == facts(3 * BATCH)[2 * BATCH :]
         np.testing.assert_allclose(keys(ledger, new), new.embed_passages(facts(3 * BATCH)), atol=HALF_PRECISION)
 
@@ -254,7 +254,7 @@ class TestAfterFailures:
 
         add(ledger, old, *facts(BATCH + 1))
         with count_connections() as connections:
-            assert embed_missing(ledger, Observing("new", 12)) == BATCH + 1
+            assert Backfill(ledger, Observing("new", 12)).run() == BATCH + 1
             with ledger.read() as conn:
                 conn.exec_driver_sql("SELECT 1")
                 assert connections() == 1, "connections are counted"
@@ -271,7 +271,7 @@ def test_a_text_that_changes_while_it_is_embedded_keeps_its_new_vector(ledger: L
                 write(ledger, old, Decision(Event.UPDATE, Fact("User lives in Lyon"), outcome.memory.id))
             return super().embed_passages(texts, background=background)
 
-    embed_missing(ledger, Slow("old", 8))
+    Backfill(ledger, Slow("old", 8)).run()
     with ledger.read() as conn:
         own = entries.own_vectors(conn, old.fingerprint, "memory", [outcome.memory.id])
     np.testing.assert_allclose(
@@ -291,7 +291,7 @@ def test_a_text_the_embedder_refuses_is_skipped(ledger: Ledger) -> None:
     picky = Picky("picky", 8)
     add(ledger, None, *(f"text {number}" for number in range(3 * BATCH)))
     with pytest.raises(EmbedderError, match="refused, and left without a vector: 1 text"):
-        embed_missing(ledger, picky)
+        Backfill(ledger, picky).run()
     with ledger.read() as conn:
         assert [entry.text for entry in entries.missing_vectors(conn, picky.fingerprint, 10)] == ["text 70"]
 
@@ -338,7 +338,7 @@ class TestLongTexts:
     def test_a_long_text_has_the_mean_vector_of_its_windows(self, ledger: Ledger, new: Hashing) -> None:
         """A longer window says more about the text."""
         (outcome,) = add(ledger, None, LONG)
-        assert embed_missing(ledger, new) == 1
+        assert Backfill(ledger, new).run() == 1
         expected = np.array(LONG_WEIGHTS, dtype=np.float32) @ new.embed_passages(new.windows(LONG))
         expected /= np.linalg.norm(expected)
         np.testing.assert_allclose(own_vector(ledger, new, outcome.memory.id), expected, atol=HALF_PRECISION)
@@ -349,7 +349,7 @@ class TestLongTexts:
         first = new.embed_passages(["First part."])[0]
         np.testing.assert_allclose(own_vector(ledger, new, memory_id), first, atol=HALF_PRECISION)
         assert waiting(ledger, new) == (0, 1)
-        assert embed_missing(ledger, new, only_failed=True) == 1
+        assert Backfill(ledger, new, only_failed=True).run() == 1
         assert waiting(ledger, new) == (0, 0)
         assert not np.allclose(own_vector(ledger, new, memory_id), first, atol=0.1)
         assert ledger.read_with(verify.verify, ledger.database, lambda _done, _total: None).texts() == []
@@ -357,9 +357,9 @@ class TestLongTexts:
     def test_a_process_with_another_embedder_leaves_it_alone(self, ledger: Ledger, old: Hashing, new: Hashing) -> None:
         """Its rest is embedded by the embedder that began it, unless the other one takes over all texts."""
         add_long(ledger, old)
-        assert embed_missing(ledger, new, only_failed=True) == 0
+        assert Backfill(ledger, new, only_failed=True).run() == 0
         assert waiting(ledger, old) == (0, 1)
-        assert embed_missing(ledger, new) == 1
+        assert Backfill(ledger, new).run() == 1
         assert waiting(ledger, new) == (0, 0)
 
     def test_a_text_that_is_deleted_or_replaced_waits_no_longer(self, ledger: Ledger, new: Hashing) -> None:
@@ -377,9 +377,9 @@ class TestLongTexts:
         """A server can stop in the middle of a text, and stores no vector of a part of it."""
         text = "word word. " * BATCH_CHARS
         add(ledger, None, text)
-        assert embed_missing(ledger, new, stopped=lambda: len(new.calls) == 2) == 0
+        assert Backfill(ledger, new).run(stopped=lambda: len(new.calls) == 2) == 0
         assert waiting(ledger, new) == (1, 0)
-        assert embed_missing(ledger, new) == 1
+        assert Backfill(ledger, new).run() == 1
         assert max(sum(map(len, call)) for call in new.calls) <= BATCH_CHARS
 
     def test_a_pass_goes_on_where_it_stopped(self, ledger: Ledger, old: Hashing, new: Hashing) -> None:
@@ -388,7 +388,7 @@ class TestLongTexts:
         backfill = Backfill(ledger, new)
         assert backfill.run(lambda: len(new.calls) > 0) == BATCH
         assert not backfill.is_finished
-        assert embed_missing(ledger, old) == BATCH, "the other server"
+        assert Backfill(ledger, old).run() == BATCH, "the other server"
         assert backfill.run(lambda: False) == 3 * BATCH
         assert backfill.is_finished
         assert missing(ledger, new) == BATCH

@@ -11,7 +11,7 @@ import pytest
 
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import Decision, Event, Fact, Scope
-from palimpsest.index.backfill import embed_missing
+from palimpsest.index.backfill import Backfill
 from palimpsest.memory import Memory
 from palimpsest.recall.hits import hit_tokens
 from palimpsest.text.tokenizer import count_tokens
@@ -216,7 +216,7 @@ async def test_a_filter_applies_to_everything_and_not_to_the_best_hits(tmp_path:
     async with memory_in(tmp_path) as memory:
         noise = (Decision(Event.ADD, Fact(f"noise about letters, number {number}")) for number in range(150))
         write_decisions(memory, *noise)
-        await memory.engine.run(lambda: embed_missing(memory.engine.ledger, memory.engine.embedder))
+        await memory.engine.run(lambda: Backfill(memory.engine.ledger, memory.engine.embedder).run())
         await add_text(memory, "a", metadata={"topic": "work", "stars": 1})
         await add_text(memory, "b", metadata={"topic": "home", "stars": 3})
         old = messages_from({"role": "user", "content": "a message", "at": "2025-05-05"})
@@ -250,7 +250,7 @@ async def test_writes_of_another_process_reach_the_index_after_a_search(tmp_path
                 await anyio.sleep(0.01)
             with second_writer(tmp_path) as add:
                 add("User lives in Metz")
-            await memory.engine.run(lambda: embed_missing(memory.engine.ledger, memory.engine.embedder))
+            await memory.engine.run(lambda: Backfill(memory.engine.ledger, memory.engine.embedder).run())
             await memory.search(ALICE, "Metz")
             while await memory.engine.run(memory.projection.count) != 1:  # noqa: ASYNC110 - likewise
                 await anyio.sleep(0.01)

@@ -25,7 +25,7 @@ from palimpsest.core.protocols import Embedder, Progress, Vector, VectorIndex
 from palimpsest.core.settings import Settings, unused_variables_text
 from palimpsest.core.threads import Threads
 from palimpsest.hooks.intake import status
-from palimpsest.index.backfill import embed_missing
+from palimpsest.index.backfill import Backfill
 from palimpsest.index.graph_database import GraphProjection, GraphServer, condition, differences
 from palimpsest.index.sync import FILE_NAME, Checkpoint, Projection, delete_outdated, index_folders, is_outdated
 from palimpsest.learn import engine, job_reports
@@ -389,7 +389,7 @@ def _rows_finding(settings: Settings, ledger: Ledger, progress: Progress, *, rep
 def _embed_repaired(settings: Settings, ledger: Ledger) -> str:
     """Embed the entries that a repair has rewritten. Return a note if that fails, else ""."""
     try:
-        embed_missing(ledger, engine.open_embedder(settings), only_failed=True)
+        Backfill(ledger, engine.open_embedder(settings), only_failed=True).run()
     except EmbedderError as error:
         return f"; some entries are found by words only until they can be embedded: {error}"
     return ""

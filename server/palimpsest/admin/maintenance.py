@@ -23,7 +23,7 @@ from palimpsest.core.settings import Settings
 from palimpsest.core.threads import in_background
 from palimpsest.hooks.intake import Capture
 from palimpsest.hooks.rendered import Briefs
-from palimpsest.index.backfill import embed_missing
+from palimpsest.index.backfill import Backfill
 from palimpsest.index.graph_database import GraphProjection, graph_projection
 from palimpsest.index.keys import KeptKeys
 from palimpsest.index.sync import Projection
@@ -205,7 +205,7 @@ class Care:
     @property
     def ledger_id(self) -> str:
         """Return the id that the ledger was created with."""
-        return self._projection.ledger_id
+        return self._projection.initial_checkpoint.ledger
 
     async def numbers(self) -> Numbers:
         """Return the numbers of the ledger for whoever operates the server."""
@@ -221,7 +221,7 @@ class Care:
         """Rebuild the full text and the vector index from the ledger; return how many rows each has."""
         ledger, embedder = self._engine.ledger, self._engine.embedder
         rows = await self._engine.run(lambda: ledger.run(contextual_keys.rebuild_full_text, ledger.full_text))
-        await self._engine.run(lambda: embed_missing(ledger, embedder, progress=progress))
+        await self._engine.run(lambda: Backfill(ledger, embedder).run(progress=progress))
         return rows, await self._engine.run(lambda: self._projection.rebuild(progress))
 
     async def rebuild_graph(self, progress: Progress | None = None) -> tuple[str, int, int]:

@@ -52,7 +52,7 @@ class Backfill:
         self._refused = 0
         self.is_finished = False
 
-    def run(self, stopped: Callable[[], bool], progress: Progress | None = None) -> int:
+    def run(self, stopped: Callable[[], bool] = lambda: False, progress: Progress | None = None) -> int:
         """Embed entries until none waits or `stopped` says so, and return how many were embedded so far.
 
         A text that the embedder refuses is skipped. No ledger connection is open while the embedder is called.
@@ -149,20 +149,6 @@ def embed_gists(ledger: Ledger, embedder: Embedder, stopped: Callable[[], bool])
             ledger.clock(),
         )
     return False
-
-
-def embed_missing(
-    ledger: Ledger,
-    embedder: Embedder,
-    *,
-    only_failed: bool = False,
-    in_background: bool = True,
-    stopped: Callable[[], bool] = lambda: False,
-    progress: Progress | None = None,
-) -> int:
-    """Make one pass over the entries that wait and return how many were embedded. Raises as `Backfill.run`."""
-    backfill = Backfill(ledger, embedder, only_failed=only_failed, in_background=in_background)
-    return backfill.run(stopped, progress)
 
 
 def mean_of_windows(windows: Sequence[str], vectors: Sequence[Vector]) -> Vector:

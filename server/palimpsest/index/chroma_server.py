@@ -9,7 +9,7 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Generator, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -380,7 +380,7 @@ class SharedProjection(Projection):
             self._our_turn(unless=lambda: self._is_erased(server)) as is_our_turn,
         ):
             if is_our_turn:
-                server.begin(self._epoch())
+                server.begin(self._ledger.read_with(entry_queries.epoch))
         self._changes_seen = True
 
     def inspect(self, examine: Callable[[VectorIndex], str]) -> str:
@@ -429,34 +429,37 @@ class SharedProjection(Projection):
         Nothing is changed. Raises VectorIndexError and LedgerError.
         """
         with closing(self._open_shared()) as server:
-            place = f"Chroma server {server.server.address}"
             state = server.read(is_search=True)
-            if state is None:
-                return Finding("index", f"{place}: no index yet; a server builds it at its first search")
-            count = server.open(state.build).count()
+            count = 0 if state is None else server.open(state.build).count()
+
+        def finding(text: str, *, ok: bool = True) -> Finding:
+            return Finding("index", f"Chroma server {server.server.address}: {text}", ok)
+
+        if state is None:
+            return finding("no index yet; a server builds it at its first search")
         checkpoint, initial = state.checkpoint, self.initial_checkpoint
         if checkpoint is None:
-            text = (
-                f"a server is building it, or was interrupted, and the next one builds it; {counted(count, 'vector')}"
+            return finding(
+                "not complete: a server is building it, or was interrupted, and the next one builds it; "
+                f"{counted(count, 'vector')} so far. Until then searches scan the ledger's vectors"
             )
-            text = f"{place}: not complete: {text} so far. Until then searches scan the ledger's vectors"
-            return Finding("index", text)
         with self._ledger.read() as conn:
             is_ours = checkpoint.is_valid(initial, conn)
             is_outdated = not is_ours and not checkpoint.can_follow(initial.ledger, conn)
             behind = entry_queries.newest_log_number(conn) - checkpoint.log_number
             expected = entry_queries.count_indexed(conn, initial.embedder)
         if is_outdated:
-            return Finding("index", f"{place}: of an earlier state of the ledger; the next server rebuilds it")
+            return finding("of an earlier state of the ledger; the next server rebuilds it")
         if not is_ours:
-            text = f"of the embedder {checkpoint.embedder}, or of another version; a server with these settings"
-            text = f"{place}: {text} rebuilds it. All servers of a ledger need the same embedder"
-            return Finding("index", text, ok=False)
-        text = f"{place}: {counted(count, 'vector')}"
+            return finding(
+                f"of the embedder {checkpoint.embedder}, or of another version; a server with these settings rebuilds "
+                "it. All servers of a ledger need the same embedder",
+                ok=False,
+            )
+        text = counted(count, "vector")
         if not behind and count != expected:
-            text = f"{text}, but the ledger has {expected}; the next server that starts rebuilds it"
-            return Finding("index", text, ok=False)
-        return Finding("index", f"{text}, {counted(behind, 'change')} behind")
+            return finding(f"{text}, but the ledger has {expected}; the next server that starts rebuilds it", ok=False)
+        return finding(f"{text}, {counted(behind, 'change')} behind")
 
     def close(self) -> None:
         """Close the connections."""
@@ -503,23 +506,19 @@ class SharedProjection(Projection):
         self._written = server.read()
         if (seen := self._look(server)) is not None:
             checkpoint, self._index = seen
-            if self._follow_from(checkpoint, progress) and (not is_counted or self._is_complete()):
+            if self._apply_log(checkpoint, progress) and (not is_counted or self._is_complete()):
                 return
         self._build(progress)
 
     def _begin_build(self) -> None:
         server = self._required_server()
-        self._written = server.begin(self._epoch())
+        self._written = server.begin(self._ledger.read_with(entry_queries.epoch))
         self._index = server.open(self._written.build)
-
-    def _epoch(self) -> str:
-        with self._ledger.read() as conn:
-            return entry_queries.epoch(conn)
 
     def _is_erased(self, server: SharedIndex) -> bool:
         """Return whether what is on the server was begun after the last purge."""
         state = server.read()
-        return state is not None and state.epoch == self._epoch()
+        return state is not None and state.epoch == self._ledger.read_with(entry_queries.epoch)
 
     def _save_checkpoint(self, reached: Checkpoint) -> None:
         if self._written is None:
@@ -559,12 +558,13 @@ class SharedProjection(Projection):
     def _connect(self) -> None:
         """Connect anew. What is there is read, so that a server that does not answer is noticed."""
         self._disconnect()
-        with ExitStack() as stack:
-            server = self._open_shared()
-            stack.callback(server.close)
+        server = self._open_shared()
+        try:
             server.read(is_search=True)
-            stack.pop_all()
-            self._server = server
+        except BaseException:
+            server.close()
+            raise
+        self._server = server
 
     def _disconnect(self) -> None:
         if self._server is not None:

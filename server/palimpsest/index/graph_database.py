@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 LAYOUT = "1"
 """The kind of nodes and edges. A database with another one is filled anew."""
 
-Phase: TypeAlias = Literal["clearing", "filling", "following"]
-
 Standing: TypeAlias = Literal["ours", "outdated", "foreign"]
 
 
@@ -50,7 +48,7 @@ class GraphCheckpoint:
 
     ledger: str
     layout: str
-    phase: Phase
+    phase: Literal["clearing", "filling", "following"]
     log_number: int
     log_signature: str
     edit_number: int
@@ -255,7 +253,7 @@ class GraphCopy:
     def __init__(self, server: GraphServer, session: AsyncSession, ledger: str) -> None:
         self._server = server
         self._session = session
-        self._ledger = ledger
+        self.ledger = ledger
 
     async def _run(self, *statements: Statement) -> list[dict[str, Any]]:
         """Run statements in one transaction, all or none, and return the rows of the last one."""
@@ -263,7 +261,7 @@ class GraphCopy:
         with _graph_errors(self._server.address), anyio.fail_after(REPLY_SECONDS):
             async with await self._session.begin_transaction() as transaction:
                 for text, parameters in statements:
-                    result = await transaction.run(text, {"ledger": self._ledger, **parameters})
+                    result = await transaction.run(text, {"ledger": self.ledger, **parameters})
                     rows = [record.data() async for record in result]
                 await transaction.commit()
         return rows
@@ -381,7 +379,13 @@ class GraphProjection:
         if end == self._applied:
             return
         async with self._alone(), self.connect() as copy:
-            await self._follow(copy, await self._usable_checkpoint(copy), None)
+            checkpoint = await copy.checkpoint()
+            standing: Standing = "outdated" if checkpoint is None else await self.read(checkpoint.standing)
+            if standing == "foreign":
+                raise GraphStoreError(foreign_text(self.server.address))
+            if checkpoint is None or standing == "outdated":
+                checkpoint = await self._begin(copy)
+            await self._follow(copy, checkpoint, None)
         self._applied = end
 
     async def rebuild(self, progress: Progress | None = None) -> tuple[int, int]:
@@ -406,19 +410,9 @@ class GraphProjection:
             "another process is still writing to the graph database. Nothing was written there. Try again in a minute."
         )
 
-    async def _usable_checkpoint(self, copy: GraphCopy) -> GraphCheckpoint:
-        checkpoint = await copy.checkpoint()
-        standing: Standing = "outdated" if checkpoint is None else await self.read(checkpoint.standing)
-        if standing == "foreign":
-            raise GraphStoreError(foreign_text(self.server.address))
-        if checkpoint is None or standing == "outdated":
-            return await self._begin(copy)
-        return checkpoint
-
     async def _begin(self, copy: GraphCopy) -> GraphCheckpoint:
         """Mark the database as one that is to be filled anew."""
-        ledger_id = await self._threads.run(lambda: self._ledger.id)
-        checkpoint = await self.read(lambda conn: GraphCheckpoint.at_start(ledger_id, conn))
+        checkpoint = await self.read(partial(GraphCheckpoint.at_start, copy.ledger))
         await copy.put(checkpoint)
         return checkpoint
 

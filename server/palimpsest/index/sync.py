@@ -93,60 +93,10 @@ class Checkpoint:
         return replace(self, log_number=log_number, log_signature=signature)
 
 
-# The lease on an index folder, which keeps two processes from ever opening the same Chroma folder.
-
 MAX_FOLDERS = 64
 
 SET_ASIDE_SUFFIX = ".aside"
 """Suffix of a folder whose index could not be used. It is kept for inspection; no process opens it."""
-
-
-class FolderLease:
-    """A lease on one of the folders `0`, `1`, … in `root`, held through a lock of the operating system.
-
-    The system releases the lock when the process ends, also when it is killed.
-    """
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self.folder: Path | None = None
-        self._lock: FileLock | None = None
-
-    def take(self) -> None:
-        """Lease the first folder that is free, unless one is leased already. Raises VectorIndexError and OSError."""
-        if self.folder is not None:
-            return
-        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for number in range(MAX_FOLDERS):
-            lock = file_lock(self.root / f"{number}.lock")
-            try:
-                lock.acquire(timeout=0)
-            except Timeout:
-                continue
-            self._lock = lock
-            self.folder = self.root / str(number)
-            self.folder.mkdir(mode=0o700, exist_ok=True)
-            return
-        raise VectorIndexError(f"all {MAX_FOLDERS} index folders in {self.root} are in use by other processes")
-
-    def release(self) -> None:
-        """Release the folder and its lock."""
-        if self._lock is not None:
-            self._lock.release()
-            self._lock = None
-        self.folder = None
-
-    def empty(self, *, keep: bool) -> None:
-        """Empty the folder. With `keep`, move its content aside, in place of what was moved aside before."""
-        if self.folder is None or not any(self.folder.iterdir()):
-            return
-        if keep:
-            aside = self.folder.with_suffix(SET_ASIDE_SUFFIX)
-            shutil.rmtree(aside, ignore_errors=True)
-            self.folder.rename(aside)
-        else:
-            shutil.rmtree(self.folder)
-        self.folder.mkdir(mode=0o700)
 
 
 # Index folders of another ledger, or of a state that a restore or a purge has ended, and that no process uses.
@@ -161,12 +111,9 @@ def index_folders(root: Path) -> list[Path]:
 
 def is_outdated(folder: Path, ledger: Ledger) -> bool:
     """Return whether an index is complete and cannot follow the ledger, whatever embedder it is of."""
-    checkpoint = Checkpoint.read(folder)
-    if checkpoint is None:
-        return False
-    ledger_id = ledger.id
+    checkpoint, ledger_id = Checkpoint.read(folder), ledger.id
     with ledger.read() as conn:
-        return not checkpoint.can_follow(ledger_id, conn)
+        return checkpoint is not None and not checkpoint.can_follow(ledger_id, conn)
 
 
 def delete_outdated(root: Path, ledger: Ledger) -> list[Path]:
@@ -224,9 +171,11 @@ class IndexHits:
 class Projection:
     """A vector index that follows the ledger. Blocking; safe to use from several threads.
 
-    No ledger connection is open while the index is read or written, because the index may be on a server. It is in a
-    folder in `root`. `layout` names the kind of index; an index of another layout is rebuilt. An index on a server,
-    which several processes share, is a `SharedProjection`. A `Scan` has no index.
+    No ledger connection is open while the index is read or written, because the index may be on a server. It is in one
+    of the folders `0`, `1`, … in `root`. This `folder` is leased by a lock, so that no other process opens it; the
+    operating system releases the lock when the process ends, also when it is killed. `layout` names the kind of index;
+    an index of another layout is rebuilt. An index on a server, which several processes share, is a `SharedProjection`.
+    A `Scan` has no index.
     """
 
     shared = False
@@ -240,8 +189,12 @@ class Projection:
 
     def __init__(self, ledger: Ledger, embedder: str, open_index: OpenIndex, root: Path, *, layout: str) -> None:
         self._ledger = ledger
+        self.embedder = embedder
+        """The fingerprint of the embedder whose vectors this index holds."""
         self.open_index = open_index
-        self._lease = FolderLease(root)
+        self.root = root
+        self.folder: Path | None = None
+        self._folder_lock: FileLock | None = None
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._index: VectorIndex | None = None
@@ -251,21 +204,6 @@ class Projection:
         """The checkpoint of an empty index of this ledger, embedder and layout."""
         self.state: State = "closed"
         self.fault = ""
-
-    @property
-    def embedder(self) -> str:
-        """Return the fingerprint of the embedder whose vectors this index holds."""
-        return self.initial_checkpoint.embedder
-
-    @property
-    def root(self) -> Path:
-        """Return the folder of the index folders, which may be missing."""
-        return self._lease.root
-
-    @property
-    def folder(self) -> Path | None:
-        """Return the leased folder, or None if none is leased."""
-        return self._lease.folder
 
     def stop(self) -> None:
         """Make the running operation end after its current batch. What is done is kept."""
@@ -280,7 +218,7 @@ class Projection:
         with self._operation():
             self.state = "building"
             self._close_index()
-            self._lease.take()
+            self._lease_folder()
             if not self._reopen(progress):
                 self._build(progress)
             delete_outdated(self.root, self._ledger)
@@ -291,7 +229,7 @@ class Projection:
         Raises VectorIndexError and LedgerError.
         """
         with self._operation():
-            self._lease.take()
+            self._lease_folder()
             self._build(progress)
             return self._required_index().count()
 
@@ -304,7 +242,7 @@ class Projection:
             if self.state != "ready":
                 return
             valid = self._valid_checkpoint()
-            if valid is None or not self._follow_from(valid, progress):
+            if valid is None or not self._apply_log(valid, progress):
                 self._build(progress)
                 delete_outdated(self.root, self._ledger)
 
@@ -355,11 +293,6 @@ class Projection:
         return None if len(changed) > MAX_CHANGED else changed
 
     @property
-    def ledger_id(self) -> str:
-        """Return the id of the ledger that it follows."""
-        return self.initial_checkpoint.ledger
-
-    @property
     def log_number(self) -> int:
         """Return the last row of the index log that this process applied."""
         return self._checkpoint.log_number
@@ -376,7 +309,9 @@ class Projection:
         """Close the index and release its folder."""
         with self._lock:
             self._close_index()
-            self._lease.release()
+            if self._folder_lock is not None:
+                self._folder_lock.release()
+            self.folder = self._folder_lock = None
             self.state = "closed"
 
     @contextmanager
@@ -397,8 +332,21 @@ class Projection:
             raise VectorIndexError(f"the index is {self.state}")
         return self._index
 
-    def _open_leased_index(self) -> None:
-        self._index = self.open_index(self.folder or Path())
+    def _lease_folder(self) -> None:
+        """Lease the first folder that is free, unless one is leased already. Raises VectorIndexError and OSError."""
+        if self.folder is not None:
+            return
+        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for number in range(MAX_FOLDERS):
+            lock = file_lock(self.root / f"{number}.lock")
+            try:
+                lock.acquire(timeout=0)
+            except Timeout:
+                continue
+            self._folder_lock, self.folder = lock, self.root / str(number)
+            self.folder.mkdir(mode=0o700, exist_ok=True)
+            return
+        raise VectorIndexError(f"all {MAX_FOLDERS} index folders in {self.root} are in use by other processes")
 
     def _close_index(self) -> None:
         if self._index is not None:
@@ -420,19 +368,14 @@ class Projection:
         """Return whether this process is to write another batch."""
         return not self._stopping.is_set()
 
-    def _follow_from(self, valid: Checkpoint, progress: Progress | None) -> bool:
-        """Apply the rows of the index log that follow a checkpoint. Return False if the index must be rebuilt."""
-        self._checkpoint = valid
-        return self._apply_log(progress)
-
     def _reopen(self, progress: Progress | None) -> bool:
         """Open the index in the folder and catch up. Return whether it can be used."""
         valid = self._valid_checkpoint()
         if valid is None or self.folder is None:
             return False
         try:
-            self._open_leased_index()
-            if self._follow_from(valid, progress) and self._is_complete():
+            self._index = self.open_index(self.folder or Path())
+            if self._apply_log(valid, progress) and self._is_complete():
                 self.state, self.fault = "ready", ""
                 return True
         except VectorIndexError as error:
@@ -448,14 +391,14 @@ class Projection:
         logger.warning("the index does not hold as many vectors as the ledger, so it is rebuilt")
         return False
 
-    def _apply_log(self, progress: Progress | None) -> bool:
-        """Apply the rows of the index log that follow the checkpoint. Return False if the index must be rebuilt.
+    def _apply_log(self, start: Checkpoint, progress: Progress | None) -> bool:
+        """Apply the rows of the index log that follow a checkpoint. Return False if the index must be rebuilt.
 
         A purge by another process begins a new epoch, and what it erased may be in the index. So the checkpoint moves
         only within the state of the ledger that the rows were read in.
         """
-        with self._ledger.read() as conn:
-            total = entry_queries.newest_log_number(conn) - self._checkpoint.log_number
+        self._checkpoint = start
+        total = self._ledger.read_with(entry_queries.newest_log_number) - start.log_number
         done = 0
         while self._may_go_on():
             with self._ledger.read() as conn:
@@ -491,21 +434,28 @@ class Projection:
         """Put an empty index in the place of the present one."""
         self._close_index()
         self._empty_folder()
-        self._open_leased_index()
+        self._index = self.open_index(self.folder or Path())
 
     def _empty_folder(self) -> None:
         """Empty the leased folder. Its content is kept aside, unless it may hold what was erased since."""
-        if self.folder is None:
+        folder = self.folder
+        if folder is None or not any(folder.iterdir()):
             return
-        previous = Checkpoint.read(self.folder)
+        previous = Checkpoint.read(folder)
         with self._ledger.read() as conn:
             erased = previous is not None and previous.is_from_earlier_epoch(self.initial_checkpoint, conn)
-        self._lease.empty(keep=not erased)
+        if erased:
+            shutil.rmtree(folder)
+        else:
+            aside = folder.with_suffix(SET_ASIDE_SUFFIX)
+            shutil.rmtree(aside, ignore_errors=True)
+            folder.rename(aside)
+        folder.mkdir(mode=0o700)
 
     def _fill(self, progress: Progress | None) -> bool:
         """Store every vector of the ledger in the empty index. Return False if rows were erased meanwhile."""
         with self._ledger.read() as conn:
-            start = self.initial_checkpoint.moved_to(entry_queries.newest_log_number(conn), conn)
+            start = self.initial_checkpoint.moved_to_newest(conn)
             total = entry_queries.count_indexed(conn, self.embedder)
         done, last = 0, 0
         while self._may_go_on():
@@ -515,7 +465,7 @@ class Projection:
                 batch = entry_queries.indexed_keys(conn, self.embedder, last, self.batch)
             if not batch:
                 self._save_checkpoint(start)
-                return self._apply_log(None)
+                return self._apply_log(start, None)
             keys = {seq: key for seq, _, key in batch}
             for user_id in {user_id for _, user_id, _ in batch}:
                 self._upsert(user_id, [seq for seq, owner, _ in batch if owner == user_id], keys)
@@ -593,16 +543,9 @@ class Scan(Projection):
     def catch_up(self, progress: Progress | None = None) -> None:
         """Do nothing: there is nothing to catch up with."""
 
-    def erase(self) -> None:
-        """Do nothing: what the ledger has erased is in no index."""
-
     def count(self) -> int:
         """Return how many vectors the ledger has. Raises LedgerError."""
-        with self._ledger.read() as conn:
-            return entry_queries.count_indexed(conn, self.embedder)
-
-    def query(self, user_id: str, vector: Vector, limit: int) -> IndexHits | None:
-        """Return None: the caller scans the ledger's vectors."""
+        return self._ledger.read_with(entry_queries.count_indexed, self.embedder)
 
     def lag(self, newest: int) -> int:
         """Return 0: nothing lags behind the ledger."""

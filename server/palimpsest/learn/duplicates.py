@@ -7,7 +7,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TypeAlias
+from typing import Any, TypeAlias
+
+from sqlalchemy import Row
 
 from palimpsest.core.errors import LedgerError
 from palimpsest.core.models import Event, Memory, Outcome, Scope, has_expired
@@ -20,7 +22,7 @@ from palimpsest.store import entries
 from palimpsest.store import memories as memory_queries
 from palimpsest.store.graph.entities import as_shown
 from palimpsest.store.graph.identity import roots_of
-from palimpsest.store.graph.relations import RelationRow, merged_into, other_states, relations_like, relations_named
+from palimpsest.store.graph.relations import merged_into, other_states, relations_like, relations_named
 from palimpsest.store.rows import is_seen
 from palimpsest.text.relation_updates import ONE_AT_A_TIME, ONE_HOLDER, SINGLE_VALUED
 from palimpsest.text.tokenizer import query_tokens
@@ -291,7 +293,7 @@ def conflicts(engine: Engine, scope: Scope, memory_id: str = "") -> list[Conflic
     ]
 
 
-def _contestable(rows: Sequence[RelationRow], merged: Mapping[str, str]) -> list[RelationRow]:
+def _contestable(rows: Sequence[Row[Any]], merged: Mapping[str, str]) -> list[Row[Any]]:
     """Return the relations whose source has another one of the same key with another value."""
 
     def root_of(entity_id: str) -> str:
@@ -307,7 +309,7 @@ def _contestable(rows: Sequence[RelationRow], merged: Mapping[str, str]) -> list
     return [row for row in rows if len(values[root_of(row.source_id), row.key]) > 1]
 
 
-def _stated(rows: Sequence[RelationRow], root_ids: Mapping[str, str]) -> list[_Stated]:
+def _stated(rows: Sequence[Row[Any]], root_ids: Mapping[str, str]) -> list[_Stated]:
     """Return the relations that have several values. What was merged into an entity counts as that entity."""
     stated: dict[tuple[str, str], _Stated] = {}
     for row in rows:

@@ -324,8 +324,7 @@ class Graph(OfMemory):
             with ledger.read() as conn:
                 edit = plan(conn)
             applied = ledger.apply(Write(scope, Provenance(stage, caller=caller), entity_edits=(edit,)))
-            with ledger.read() as conn:
-                lines = entities_module.texts_of_edit(conn, applied.edit)
+            lines = applied.entity_edits
             return EntityEdited("\n".join(lines) or "nothing had to change", applied.edit if lines else None)
 
         return await self.engine.write(work)

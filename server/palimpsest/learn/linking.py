@@ -11,7 +11,7 @@ from functools import partial
 from sqlalchemy import Connection
 
 from palimpsest.core.errors import StaleDecisionError
-from palimpsest.core.models import LINK, Annotation, Link, Memory, Provenance, Scope
+from palimpsest.core.models import LINK, Annotation, Entity, Link, Memory, Provenance, Scope
 from palimpsest.core.protocols import LanguageModel
 from palimpsest.learn.commit import apply_write
 from palimpsest.learn.engine import Engine
@@ -20,7 +20,7 @@ from palimpsest.recall.similar import SimilarMemory, similar_memories
 from palimpsest.store import entries
 from palimpsest.store import memories as memory_queries
 from palimpsest.store.apply import Write
-from palimpsest.store.graph.entities import NamedIn, entities_of
+from palimpsest.store.graph.entities import entities_of
 from palimpsest.store.jobs import Job, JobEnd
 from palimpsest.store.links import without_annotation
 
@@ -85,10 +85,10 @@ def links_by_rule(conn: Connection, neighbourhoods: Sequence[Neighbourhood]) -> 
     return [annotation for annotation in found if annotation.links]
 
 
-def _links(near: Neighbourhood, named: Mapping[str, Sequence[NamedIn]]) -> Iterator[Link]:
-    own = {entity.id: entity.name for entity in named.get(near.memory.id, ()) if entity.memories <= MAX_MENTIONS}
+def _links(near: Neighbourhood, named: Mapping[str, Mapping[Entity, int]]) -> Iterator[Link]:
+    own = {entity for entity, count in named.get(near.memory.id, {}).items() if count <= MAX_MENTIONS}
     for item in near.nearest:
-        common = sorted({own[entity.id] for entity in named.get(item.memory.id, ()) if entity.id in own})
+        common = sorted({entity.name for entity in named.get(item.memory.id, ()) if entity in own})
         if common:
             yield Link(item.memory.id, f"both mention {', '.join(common)}")
         elif item.likeness >= MIN_LIKENESS:

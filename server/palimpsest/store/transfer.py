@@ -165,7 +165,8 @@ def find(conn: Connection, user_id: str, item: Item, imported: ImportedEntities)
     """
     known = conn.execute(select(entities.c.id).where(entities.c.id == item["id"])).scalar()
     if known is None and item["is_user"]:
-        known = users_own(conn, user_id)
+        own = users_own(conn, user_id)
+        known = None if own is None else own.id
     elif known is None and item["merged_into"] is None:
         taken = imported.of_file | set(imported.here.values())
         same = namesakes(conn, user_id, item["project"], item["name"], item["entity_type"])

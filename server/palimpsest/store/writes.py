@@ -320,7 +320,7 @@ def _store(tx: Transaction, fact: Fact, replaced: Sequence[Memory] = (), scope: 
     )
     pinned.note_change(tx.pinned, None, memory)
     _insert(tx, memory)
-    statement_queries.put_new(tx, memory, replaced)
+    statement_queries.put(tx, memory, replaced)
     put_entry(tx, "memory", memory.id, memory.scope, memory.key_text, memory.text)
     cite(tx, memory.id, fact, record(tx, Event.ADD, memory, old=None))
     return memory

@@ -4,33 +4,30 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Row, Table, and_, bindparam, exists, func, or_, select
+from sqlalchemy import ColumnElement, Connection, FromClause, and_, bindparam, exists, func, or_, select
 
 from palimpsest.core.models import SELF_NAMES, Entity, EntityType, Memory, Scope, name_key
 from palimpsest.store import history
 from palimpsest.store import memories as memory_queries
-from palimpsest.store.graph.identity import members_of, roots_of, to_entity, users_own
-from palimpsest.store.graph.statements import stated_names
-from palimpsest.store.history import memories_at
-from palimpsest.store.memories import learned_memories, name_of_user
-from palimpsest.store.rows import (
-    among,
-    begins,
-    is_living,
-    listed,
-    scope_parts,
-    scope_values,
-    seen_values,
-    sees,
-    sees_named,
-    to_memory,
+from palimpsest.store import rows as sql
+from palimpsest.store.graph.identity import (
+    LAST_CHARACTER,
+    candidates_of,
+    is_called,
+    knows_any,
+    meanings,
+    members_of,
+    roots_of,
+    users_own,
 )
-from palimpsest.store.schema import entities, entity_aliases, entity_history, memories, mentions, messages, relations
+from palimpsest.store.graph.statements import stated_names
+from palimpsest.store.memories import learned_memories, name_of_user
+from palimpsest.store.schema import entities, entity_aliases, memories, mentions, messages, relations
 from palimpsest.text.names.known_names import Span, beginning, known_names, name_candidates
 
 # Read entities by their names: in a scope, in a text, and as a list.
@@ -38,10 +35,10 @@ from palimpsest.text.names.known_names import Span, beginning, known_names, name
 # A scope sees an entity if it sees a memory or a message that mentions it. The memory is living, or was replaced or
 # ended; what is forgotten mentions nobody.
 
+LATEST = datetime.max.replace(tzinfo=UTC)
+
 NAMES_READ = 100
 """How many names are read at once to complete a beginning. A client shows at most as many."""
-
-LAST_CHARACTER = "\U0010ffff"
 
 
 class ListedEntity(NamedTuple):
@@ -60,49 +57,31 @@ def entities_named(
     The keys are `name_key` of the names. What was merged counts as what it was merged into. With `as_of` these are the
     entities that memories of that time mention.
     """
-    ids, roots = _known(conn, scope, names)
-    if not ids:
+    named = roots_named(conn, scope, names)
+    if not named:
         return {}
-    if others := {entity_id for of_key in ids.values() for entity_id in of_key} - roots.keys():
-        roots |= roots_of(conn, others)
-    seen = seen_roots(conn, scope, {root.id for root in roots.values()}, as_of=as_of)
-    shown = as_shown(conn, scope, {root.id: root for root in roots.values() if root.id in seen})
-    named: dict[str, list[Entity]] = {}
-    for key, of_key in ids.items():
-        of_name = {roots[entity_id].id: None for entity_id in of_key if entity_id in roots}
-        if found := [shown[root_id] for root_id in of_name if root_id in shown]:
-            named[key] = found
-    return named
+    roots = {root.id: root for found in named.values() for root in found}
+    seen = seen_roots(conn, scope, roots, as_of=as_of)
+    shown = as_shown(conn, scope, {root_id: root for root_id, root in roots.items() if root_id in seen})
+    known = {key: [shown[root.id] for root in found if root.id in shown] for key, found in named.items()}
+    return {key: found for key, found in known.items() if found}
 
 
-def ids_by_key(conn: Connection, scope: Scope, names: Iterable[str]) -> dict[str, list[str]]:
-    """Return the ids of the entities of a scope by the keys of names, whether something mentions them or not.
+def roots_named(conn: Connection, scope: Scope, names: Iterable[str]) -> dict[str, list[Entity]]:
+    """Return the entities of a scope by the keys of names, whether something mentions them or not.
 
-    The user's own entity has every name that stands for the user, and the one that a memory tells.
+    What was merged counts as what it was merged into. The user's own entity has every name that stands for the user,
+    and the one that a memory tells.
     """
-    return _known(conn, scope, names)[0]
-
-
-def with_keys(conn: Connection, scope: Scope, keys: Sequence[str]) -> Sequence[Row[Any]]:
-    """Return the rows of the entities of a scope with the `key` of each name they have, those of its project first."""
-    return conn.execute(_BY_KEY, {"user_id": scope.user_id, "project": scope.project, "keys": keys}).all()
-
-
-def _known(conn: Connection, scope: Scope, names: Iterable[str]) -> tuple[dict[str, list[str]], dict[str, Entity]]:
-    """Return what `ids_by_key` does, and those of the entities that are not merged."""
     keys = sorted({name_key(name) for name in names} - {""})
-    ids: dict[str, list[str]] = {}
-    unmerged: dict[str, Entity] = {}
-    for row in with_keys(conn, scope, keys):
-        ids.setdefault(row.key, []).append(row.id)
-        if row.merged_into is None:
-            unmerged[row.id] = to_entity(row)
+    known = candidates_of(conn, scope, keys, with_projects=False)
+    named = {key: [candidate.root for candidate in found] for key, found in known.items()}
     own = users_own(conn, scope.user_id)
     if own is not None:
         told = name_key(name_of_user(conn, scope))
         own_keys = (key for key in keys if key in SELF_NAMES or key == told)
-        ids |= {key: [own, *(other for other in ids.get(key, ()) if other != own)] for key in own_keys}
-    return ids, unmerged
+        named |= {key: [own, *(other for other in named.get(key, ()) if other.id != own.id)] for key in own_keys}
+    return named
 
 
 def entities_in_text(conn: Connection, scope: Scope, text: str, *, as_of: datetime | None = None) -> list[Entity]:
@@ -110,7 +89,7 @@ def entities_in_text(conn: Connection, scope: Scope, text: str, *, as_of: dateti
 
     Of names that overlap the longest one counts.
     """
-    if conn.execute(_ANY, {"user_id": scope.user_id}).scalar() is None:
+    if not knows_any(conn, scope.user_id):
         return []
     named = entities_named(conn, scope, name_candidates(text), as_of=as_of)
     if not named:
@@ -133,8 +112,17 @@ def list_entities(
     type: EntityType | None = None,  # noqa: A002 - as an entity has it
 ) -> list[ListedEntity]:
     """Return up to `limit` entities that living memories of the scope mention, the one mentioned last first."""
-    counted = conn.execute(_counted(scope_parts(scope)), scope_values(scope)).all()
-    rows = [row for row in counted if row.entity_id is not None]
+    is_mentioned = and_(mentions.c.kind == "memory", mentions.c.owner_id == memories.c.id, mentions.c.current)
+    newest = func.max(memories.c.stated_at).label("newest")
+    # The outer join makes the database begin with the scope's memories, and not with the mentions of all users.
+    query = (
+        select(mentions.c.entity_id, func.count(mentions.c.owner_id.distinct()).label("memories"), newest)
+        .select_from(memories)
+        .outerjoin(mentions, is_mentioned)
+        .where(sql.is_living(memories, scope))
+        .group_by(mentions.c.entity_id)
+    )
+    rows = [row for row in conn.execute(query) if row.entity_id is not None]
     roots = roots_of(conn, [row.entity_id for row in rows])
     mentioned: dict[str, tuple[int, datetime]] = {}
     for row in rows:
@@ -174,11 +162,8 @@ def seen_roots(conn: Connection, scope: Scope, root_ids: Iterable[str], *, as_of
     With `as_of` it is a memory or a message of that time, whether it was forgotten since or not.
     """
     members = members_of(conn, root_ids)
-    values: dict[str, Any] = {"ids": list(members), **scope_values(scope)}
-    if as_of is None:
-        seen = conn.execute(_mentioned(scope_parts(scope)), values)
-    else:
-        seen = conn.execute(_mentioned_at(scope_parts(scope)), {**values, "instant": as_of})
+    query = _mentioned(sql.scope_parts(scope), then=as_of is not None)
+    seen = conn.execute(query, {"ids": list(members), "instant": as_of, **sql.scope_values(scope)})
     return {members[entity_id] for entity_id in seen.scalars()}
 
 
@@ -202,7 +187,7 @@ def _known_name(conn: Connection, scope: Scope, root: Entity) -> str:
     """Return the name of an entity, or if the scope knows nothing that uses it, the first that it does know."""
     known = _known_aliases(conn, scope, list(members_of(conn, [root.id])))
     key = name_key(root.name)
-    is_own = conn.execute(_ALIAS, {"entity": root.id, "of": key}).first() is None  # "Tom (the baker)" is nobody's alias
+    is_own = not is_called(conn, root.id, key)  # "Tom (the baker)" is nobody's alias
     if is_own or not known or key in {of_alias for _, of_alias in known}:
         return root.name
     return next(iter(known.values()))
@@ -210,25 +195,14 @@ def _known_name(conn: Connection, scope: Scope, root: Entity) -> str:
 
 def _known_aliases(conn: Connection, scope: Scope, entity_ids: Sequence[str]) -> dict[tuple[str, str], str]:
     """Return the names of entities that an edit gave or something that the scope sees uses, by entity and key."""
-    values = {"ids": list(entity_ids), **seen_values(scope)}
-    return {(row.entity_id, row.key): row.name for row in conn.execute(_aliases(scope_parts(scope)), values)}
+    values = {"ids": list(entity_ids), **sql.seen_values(scope)}
+    return {(row.entity_id, row.key): row.name for row in conn.execute(_aliases(sql.scope_parts(scope)), values)}
 
 
 def is_shown(scope: tuple[bool, bool, bool]) -> ColumnElement[bool]:
     """Return the condition for memories that a scope sees and that are living, or were replaced or ended."""
-    return and_(sees_named(memories, scope), learned_memories(), memories.c.is_forgotten.is_(False))
+    return and_(sql.sees_named(memories, scope), learned_memories(), memories.c.is_forgotten.is_(False))
 
-
-_BY_KEY = (
-    select(entity_aliases.c.key, entities)
-    .join(entities, entities.c.id == entity_aliases.c.entity_id)
-    .where(
-        entity_aliases.c.user_id == bindparam("user_id"),
-        entity_aliases.c.key.in_(listed("keys")),
-        or_(entities.c.project == "", entities.c.project == bindparam("project")),
-    )
-    .order_by(entities.c.project.desc(), entities.c.seq)
-)
 
 _BEGINNING = (
     select(entities.c.id, entity_aliases.c.key, entity_aliases.c.name)
@@ -244,27 +218,22 @@ _BEGINNING = (
     .offset(bindparam("skipped"))
 )
 
-_ANY = select(entities.c.seq).where(entities.c.user_id == bindparam("user_id")).limit(1)
+
+def _owners(scope: tuple[bool, bool, bool], *, then: bool = False) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
+    """Return the conditions for memories and for messages that a scope sees now, or that were there at an instant."""
+    if then:
+        instant = bindparam("instant", type_=memories.c.created_at.type)
+        there = [and_(sql.sees_named(of, scope), of.c.created_at <= instant) for of in (memories, messages)]
+        return there[0], there[1]
+    return is_shown(scope), and_(messages.c.deleted_at.is_(None), sql.sees_named(messages, scope))
 
 
 @cache
-def _mentioned(scope: tuple[bool, bool, bool]) -> Any:
-    is_told = and_(messages.c.deleted_at.is_(None), sees_named(messages, scope))
-    return _mentioned_by(is_shown(scope), is_told)
-
-
-@cache
-def _mentioned_at(scope: tuple[bool, bool, bool]) -> Any:
-    was_there = [
-        and_(sees_named(table, scope), table.c.created_at <= bindparam("instant")) for table in (memories, messages)
-    ]
-    return _mentioned_by(*was_there)
-
-
-def _mentioned_by(memory: ColumnElement[bool], message: ColumnElement[bool]) -> Any:
-    """Return the query for those of some entities that such a memory or such a message mentions."""
+def _mentioned(scope: tuple[bool, bool, bool], *, then: bool) -> Any:
+    """Return the query for those of some entities that something that a scope sees mentions."""
     is_it = mentions.c.entity_id == entities.c.id
-    return select(entities.c.id).where(entities.c.id.in_(listed("ids")), _is_mentioned(is_it, memory, message))
+    is_mentioned = _is_mentioned(is_it, *_owners(scope, then=then))
+    return select(entities.c.id).where(entities.c.id.in_(sql.listed("ids")), is_mentioned)
 
 
 def _is_mentioned(
@@ -281,43 +250,19 @@ def _is_mentioned(
 @cache
 def _aliases(scope: tuple[bool, bool, bool]) -> Any:
     is_it = and_(mentions.c.entity_id == entity_aliases.c.entity_id, mentions.c.key == entity_aliases.c.key)
-    is_told = and_(messages.c.deleted_at.is_(None), sees_named(messages, scope))
     return (
         select(entity_aliases)
         .join(entities, entities.c.id == entity_aliases.c.entity_id)
         .where(
-            entity_aliases.c.entity_id.in_(listed("ids")),
+            entity_aliases.c.entity_id.in_(sql.listed("ids")),
             or_(entities.c.project == bindparam("beside"), entities.c.project == bindparam("project")),
-            or_(entity_aliases.c.given, _is_mentioned(is_it, is_shown(scope), is_told)),
+            or_(entity_aliases.c.given, _is_mentioned(is_it, *_owners(scope))),
         )
         .order_by(entities.c.seq, entity_aliases.c.key)
     )
 
 
-_MERGED = select(entities.c.merged_into).where(entities.c.merged_into.in_(listed("ids"))).distinct()
-_ALIAS = select(entity_aliases.c.key).where(
-    entity_aliases.c.entity_id == bindparam("entity"), entity_aliases.c.key == bindparam("of")
-)
-
-
-@cache
-def _counted(scope: tuple[bool, bool, bool]) -> Any:
-    """Return the query for the number of memories by entity. Its row without an entity is of memories that name none.
-
-    The outer join makes the database begin with the scope's memories, and not with the mentions of all users.
-    """
-    is_mentioned = and_(mentions.c.kind == "memory", mentions.c.owner_id == memories.c.id, mentions.c.current)
-    return (
-        select(
-            mentions.c.entity_id,
-            func.count(mentions.c.owner_id.distinct()).label("memories"),
-            func.max(memories.c.stated_at).label("newest"),
-        )
-        .select_from(memories)
-        .outerjoin(mentions, is_mentioned)
-        .where(memories.c.deleted_at.is_(None), sees_named(memories, scope))
-        .group_by(mentions.c.entity_id)
-    )
+_MERGED = select(entities.c.merged_into).where(entities.c.merged_into.in_(sql.listed("ids"))).distinct()
 
 
 # Read which memories and messages mention the entities of some names.
@@ -331,75 +276,65 @@ def owners_mentioning(
     Memories count by their present text, or with `as_of` by the one they had then. A message counts if it mentions the
     entity itself, or if a memory that was learned from it does. Owners outside the scope may be among them.
     """
-    by_key = ids_by_key(conn, scope, names)
-    roots = roots_of(conn, [entity_id for ids in by_key.values() for entity_id in ids])
-    wanted = {key: {roots[entity_id].id for entity_id in ids if entity_id in roots} for key, ids in by_key.items()}
-    members = members_of(conn, {root for of_key in wanted.values() for root in of_key})
+    wanted = {key: {root.id for root in found} for key, found in roots_named(conn, scope, names).items()}
+    members = members_of(conn, {root_id for of_key in wanted.values() for root_id in of_key})
     rows = conn.execute(_OF_ENTITIES, {"ids": list(members)}).all()
-    memories: dict[str, dict[str, str]] = {}
-    messages: dict[str, set[str]] = {}
+    meant = meanings(row for row in rows if row.kind == "memory" and (row.current or as_of is not None))
+    if as_of is not None:
+        meant = {memory.id: then for memory, then in named_at(conn, scope, as_of, meant)}
+    owners = {owner: {members[one] for one in names.values()} for owner, names in meant.items()}
+    for memory_id, message_id in memory_queries.messages_of(conn, list(owners)):
+        owners.setdefault(message_id, set()).update(owners[memory_id])
     for row in rows:
         if row.kind == "message":
-            messages.setdefault(row.owner_id, set()).add(members[row.entity_id])
-        elif row.current or as_of is not None:
-            memories.setdefault(row.owner_id, {})[row.key] = members[row.entity_id]
-    now = {memory_id: set(meant.values()) for memory_id, meant in memories.items()}
-    mentioned = now if as_of is None else _then(conn, scope, memories, as_of)
-    for memory_id, message_id in memory_queries.messages_of(conn, list(mentioned)):
-        messages.setdefault(message_id, set()).update(mentioned[memory_id])
-    owners = [*mentioned.items(), *messages.items()]
-    return {key: {owner for owner, found in owners if found & of_key} for key, of_key in wanted.items()}
+            owners.setdefault(row.owner_id, set()).add(members[row.entity_id])
+    return {key: {owner for owner, found in owners.items() if found & of_key} for key, of_key in wanted.items()}
 
 
-def _then(
-    conn: Connection, scope: Scope, memories: Mapping[str, Mapping[str, str]], instant: datetime
-) -> dict[str, set[str]]:
-    """Return the entities that memories mentioned at an instant."""
-    return {
-        memory.id: {memories[memory.id][key] for key in stated_names(memory) if key in memories[memory.id]}
-        for memory in history.memories_at(conn, scope, instant, list(memories))
-    }
+def named_at(
+    conn: Connection, scope: Scope, instant: datetime, meant: Mapping[str, Mapping[str, str]]
+) -> list[tuple[Memory, dict[str, str]]]:
+    """Return those of some memories that were living at an instant, as they were, with what they named then.
+
+    `meant` are the entities that each of them means by names, by key. So is what is returned.
+    """
+    return [
+        (memory, {key: meant[memory.id][key] for key in stated_names(memory) if key in meant[memory.id]})
+        for memory in history.memories_at(conn, scope, instant, list(meant))
+    ]
 
 
-_OF_ENTITIES = select(
-    mentions.c.kind, mentions.c.owner_id, mentions.c.key, mentions.c.entity_id, mentions.c.current
-).where(mentions.c.entity_id.in_(listed("ids")))
+_OF_ENTITIES = select(mentions).where(mentions.c.entity_id.in_(sql.listed("ids")))
 
 
 # Read what memories name, and how many others name the same.
 
 
-@dataclass(frozen=True, slots=True)
-class NamedIn:
-    """An entity that a memory names, and how many living memories of the user do."""
+def entities_of(conn: Connection, memory_ids: Sequence[str]) -> dict[str, dict[Entity, int]]:
+    """Return what memories name in their present versions, by their ids, and how many living memories name it.
 
-    id: str
-    name: str
-    memories: int
-
-
-def entities_of(conn: Connection, memory_ids: Sequence[str]) -> dict[str, list[NamedIn]]:
-    """Return what memories name in their present versions, by their ids, without the user, who is in nearly all."""
+    The user, who is in nearly all, is not among them.
+    """
     meant = [(row.owner_id, row.entity_id) for row in conn.execute(_NAMED, {"ids": memory_ids})]
     roots = roots_of(conn, [entity_id for _, entity_id in meant])
     members = members_of(conn, [root.id for root in roots.values()])
     counts: Counter[str] = Counter()
     for entity_id, count in conn.execute(_COUNTS, {"ids": list(members)}).all():
         counts[members[entity_id]] += count
-    named: dict[str, dict[str, NamedIn]] = {}
+    named: dict[str, dict[Entity, int]] = {}
     for memory_id, entity_id in meant:
         root = roots.get(entity_id)
         if root is not None and not root.is_user:
-            named.setdefault(memory_id, {})[root.id] = NamedIn(root.id, root.name, counts[root.id])
-    return {memory_id: list(entities.values()) for memory_id, entities in named.items()}
+            named.setdefault(memory_id, {})[root] = counts[root.id]
+    return named
 
 
 _IS_NAMED = and_(mentions.c.kind == "memory", mentions.c.current)
-_NAMED = select(mentions.c.owner_id, mentions.c.entity_id).where(_IS_NAMED, mentions.c.owner_id.in_(listed("ids")))
+_NAMED = select(mentions.c.owner_id, mentions.c.entity_id).where(_IS_NAMED, mentions.c.owner_id.in_(sql.listed("ids")))
 _COUNTS = (
     select(mentions.c.entity_id, func.count())
     .join(memories, and_(memories.c.id == mentions.c.owner_id, memories.c.deleted_at.is_(None)))
-    .where(_IS_NAMED, mentions.c.entity_id.in_(listed("ids")))
+    .where(_IS_NAMED, mentions.c.entity_id.in_(sql.listed("ids")))
     .group_by(mentions.c.entity_id)
 )
 
@@ -414,14 +349,8 @@ def memories_about(
 
     If there are more, the `oldest` ones follow.
     """
-    values = _values(conn, scope, root_id)
-    parts = scope_parts(scope)
-    found = [to_memory(row) for row in conn.execute(_about(parts, is_living=True), {**values, "limit": limit})]
-    count = conn.execute(_count_about(parts, is_living=True), values).scalar_one()
-    if rest := min(count - len(found), oldest):
-        first = conn.execute(_about(parts, is_living=True, is_newest_first=False), {**values, "limit": rest})
-        found += [to_memory(row) for row in first][::-1]
-    return found, count
+    shown = _naming(scope, members_of(conn, [root_id]), is_living=True)
+    return _newest(conn, shown, shown.c.stated_at, limit, oldest)
 
 
 def about_user(conn: Connection, scope: Scope, key: str) -> str | None:
@@ -438,10 +367,10 @@ def about_user(conn: Connection, scope: Scope, key: str) -> str | None:
         .where(
             mentions.c.kind == "memory",
             mentions.c.current,
-            mentions.c.entity_id.in_(list(members_of(conn, [own]))),
+            mentions.c.entity_id.in_(list(members_of(conn, [own.id]))),
             memories.c.deleted_at.is_(None),
             memories.c.project == scope.project,
-            sees(memories, scope),
+            sql.sees(memories, scope),
         )
         .order_by((mentions.c.key == key).desc(), memories.c.seq.desc())
         .limit(1)
@@ -456,32 +385,34 @@ def former_memories_about(
 
     With `as_of` these are the ones that had ended by then.
     """
-    values = {**_values(conn, scope, root_id), "instant": as_of or datetime.max.replace(tzinfo=UTC)}
-    parts = scope_parts(scope)
-    found = [to_memory(row) for row in conn.execute(_about(parts, is_living=False), {**values, "limit": limit})]
-    return found, conn.execute(_count_about(parts, is_living=False), values).scalar_one()
+    shown = _naming(scope, members_of(conn, [root_id]), is_living=False, as_of=as_of or LATEST)
+    return _newest(conn, shown, func.coalesce(shown.c.valid_until, shown.c.deleted_at), limit)
+
+
+def _newest(
+    conn: Connection, shown: FromClause, at: ColumnElement[datetime], limit: int, oldest: int = 0
+) -> tuple[list[Memory], int]:
+    query = select(shown)
+    found = [sql.to_memory(row) for row in conn.execute(query.order_by(at.desc(), shown.c.seq.desc()).limit(limit))]
+    count = conn.execute(select(func.count()).select_from(shown)).scalar_one()
+    if rest := min(count - len(found), oldest):
+        first = conn.execute(query.order_by(at, shown.c.seq).limit(rest))
+        found += [sql.to_memory(row) for row in first][::-1]
+    return found, count
 
 
 def memories_about_at(conn: Connection, scope: Scope, root_id: str, instant: datetime) -> list[Memory]:
     """Return the memories that were living at an instant and mentioned an entity, as they were, the newest first."""
-    ever = (mentions.c.kind == "memory", among(mentions.c.entity_id, members_of(conn, [root_id])))
-    rows = conn.execute(select(mentions).where(*ever)).all()
-    keys: dict[str, set[str]] = {}
-    for row in rows:
-        keys.setdefault(row.owner_id, set()).add(row.key)
-    found = [
-        memory
-        for memory in memories_at(conn, scope, instant, list(keys))
-        if not keys[memory.id].isdisjoint(stated_names(memory))
-    ]
+    ever = (mentions.c.kind == "memory", sql.among(mentions.c.entity_id, members_of(conn, [root_id])))
+    meant = meanings(conn.execute(select(mentions).where(*ever)))
+    found = [memory for memory, names in named_at(conn, scope, instant, meant) if names]
     return sorted(found, key=lambda memory: (memory.stated_at, memory.created_at, memory.id), reverse=True)
 
 
 def memories_naming(conn: Connection, scope: Scope, root_ids: Iterable[str]) -> dict[str, int]:
     """Return the living, replaced and ended memories that name one of several entities, by id with their revision."""
-    ids = list(members_of(conn, root_ids))
-    values = {"ids": ids, "instant": datetime.max.replace(tzinfo=UTC), **scope_values(scope)}
-    return {row.id: row.revision for row in conn.execute(_shown(scope_parts(scope)), values)}
+    shown = _naming(scope, members_of(conn, root_ids))
+    return {row.id: row.revision for row in conn.execute(select(shown.c.id, shown.c.revision))}
 
 
 def other_names(conn: Connection, scope: Scope, entity: Entity) -> list[str]:
@@ -489,9 +420,22 @@ def other_names(conn: Connection, scope: Scope, entity: Entity) -> list[str]:
 
     A name that only a forgotten memory uses is not among them.
     """
-    values = {**_values(conn, scope, entity.id), "instant": datetime.max.replace(tzinfo=UTC)}
-    rows = [*conn.execute(_used(scope_parts(scope)), values), *conn.execute(_GIVEN, values)]
-    names = {row.key: row.name for row in reversed(rows)}
+    members = members_of(conn, [entity.id])
+    is_shown = mentions.c.owner_id.in_(select(_naming(scope, members).c.id))
+    used = (
+        select(mentions.c.key, mentions.c.name)
+        .where(sql.among(mentions.c.entity_id, members), mentions.c.current, is_shown)
+        .group_by(mentions.c.key, mentions.c.name)
+        .order_by(func.min(mentions.c.seq))
+    )
+    # What was given in a project is known there, also if the entity is part of a global one.
+    given = (
+        select(entity_aliases.c.key, entity_aliases.c.name)
+        .join(entities, entities.c.id == entity_aliases.c.entity_id)
+        .where(sql.among(entity_aliases.c.entity_id, members), entity_aliases.c.given)
+        .where(entities.c.project.in_((scope.beside, scope.project)))
+    )
+    names = {row.key: row.name for row in reversed([*conn.execute(used), *conn.execute(given)])}
     names.pop(name_key(entity.name), None)
     return sorted(names.values(), key=lambda name: (name.casefold(), name))
 
@@ -510,13 +454,12 @@ def named_beside(conn: Connection, scope: Scope, root_id: str, read: Sequence[Me
 
 def entities_named_by(conn: Connection, scope: Scope, read: Sequence[Memory]) -> dict[str, list[Entity]]:
     """Return the entities that each memory names in its present version, by its id. The user is not among them."""
-    stated = (mentions.c.kind == "memory", among(mentions.c.owner_id, [memory.id for memory in read]))
-    rows = conn.execute(select(mentions).where(*stated))
-    meant = {(row.owner_id, row.key): row.entity_id for row in rows}
-    roots = roots_of(conn, meant.values())
+    stated = (mentions.c.kind == "memory", sql.among(mentions.c.owner_id, [memory.id for memory in read]))
+    meant = meanings(conn.execute(select(mentions).where(*stated)))
+    roots = roots_of(conn, {entity_id for names in meant.values() for entity_id in names.values()})
     of_memory: dict[str, list[str]] = {}
     for memory in read:
-        ids = [meant.get((memory.id, key), "") for key in stated_names(memory)]
+        ids = [meant.get(memory.id, {}).get(key, "") for key in stated_names(memory)]
         found = [roots[entity_id] for entity_id in ids if entity_id in roots]
         of_memory[memory.id] = list(dict.fromkeys(root.id for root in found if not root.is_user))
     wanted = {root_id for ids in of_memory.values() for root_id in ids}
@@ -534,14 +477,13 @@ def owners_and_entities(
     query = (
         select(mentions.c.owner_id, mentions.c.entity_id)
         .join(memories, memories.c.id == mentions.c.owner_id)
-        .where(mentions.c.kind == "memory", mentions.c.current, is_living(memories, scope))
+        .where(mentions.c.kind == "memory", mentions.c.current, sql.is_living(memories, scope))
         .order_by(memories.c.seq.desc(), mentions.c.seq)
         .limit(limit)
     )
-    if about is None:
-        return [(row.owner_id, row.entity_id) for row in conn.execute(query)]
-    named = query.where(mentions.c.owner_id.in_(_of_entity()))
-    return [(row.owner_id, row.entity_id) for row in conn.execute(named, {"ids": list(about)})]
+    if about is not None:
+        query = query.where(mentions.c.owner_id.in_(_naming_one_of(about)))
+    return [(row.owner_id, row.entity_id) for row in conn.execute(query)]
 
 
 def entities_by_id(conn: Connection, scope: Scope, beginning: str) -> list[Entity]:
@@ -549,7 +491,7 @@ def entities_by_id(conn: Connection, scope: Scope, beginning: str) -> list[Entit
     query = select(entities.c.id).where(
         entities.c.user_id == scope.user_id,
         entities.c.project.in_(("", scope.project)),
-        begins(entities.c.id, beginning),
+        sql.begins(entities.c.id, beginning),
     )
     found = roots_of(conn, conn.execute(query.limit(2)).scalars())
     return list({root.id: root for root in found.values()}.values())
@@ -561,15 +503,9 @@ def entities_with_ids(conn: Connection, scope: Scope, root_ids: Iterable[str]) -
     return list(as_shown(conn, scope, roots).values())
 
 
-def texts_of_edit(conn: Connection, edit: int) -> list[str]:
-    """Return in words what an edit changed of entities."""
-    query = select(entity_history.c.text).where(entity_history.c.change == edit).order_by(entity_history.c.seq)
-    return list(conn.execute(query).scalars())
-
-
 def count_graph(conn: Connection, scope: Scope) -> tuple[int, int]:
     """Return how many entities the living memories of a scope mention, and how many relations they state."""
-    living = and_(is_living(memories, scope))
+    living = and_(sql.is_living(memories, scope))
     mentioned = (
         select(mentions.c.entity_id)
         .join(memories, memories.c.id == mentions.c.owner_id)
@@ -589,65 +525,27 @@ def all_ids(conn: Connection, scope: Scope) -> list[str]:
     return list(conn.execute(query).scalars())
 
 
-def _values(conn: Connection, scope: Scope, root_id: str) -> Mapping[str, Any]:
-    return {"ids": list(members_of(conn, [root_id])), **seen_values(scope)}
-
-
-def _of_entity() -> Any:
+def _naming_one_of(entity_ids: Iterable[str]) -> sql.Query:
     """Return the ids of the memories that name an entity in their present version, or the last one they had."""
     # No message has the id of a memory. With the kind, the planner goes through the mentions of all memories.
-    is_named = and_(mentions.c.entity_id.in_(listed("ids")), mentions.c.current)
-    return select(mentions.c.owner_id).where(is_named)
+    return select(mentions.c.owner_id).where(sql.among(mentions.c.entity_id, entity_ids), mentions.c.current)
 
 
-@cache
-def _shown(parts: tuple[bool, bool, bool], is_living: bool | None = None) -> Any:  # noqa: FBT001 - a key of the cache
-    """Return the memories that name an entity and that a scope is shown: the living ones, those that ended, or both."""
+def _naming(
+    scope: Scope, entity_ids: Iterable[str], *, is_living: bool | None = None, as_of: datetime = LATEST
+) -> FromClause:
+    """Return the memories that name one of some entities and that a scope is shown.
+
+    These are the living ones, or those that were replaced or had ended by then, or with None both.
+    """
     # OFFSET keeps the scope out of the inner query. With it, the planner goes through all memories of the scope.
-    found = select(memories).where(memories.c.id.in_(_of_entity())).offset(0).subquery("named")
+    found = select(memories).where(memories.c.id.in_(_naming_one_of(entity_ids))).offset(0).subquery("named")
     columns = found.c
     ended = and_(
-        columns.deleted_at <= bindparam("instant", type_=columns.deleted_at.type),
+        columns.deleted_at <= as_of,
         columns.is_forgotten.is_(False),
         or_(columns.superseded_by.is_not(None), columns.valid_until.is_not(None)),
     )
     living = columns.deleted_at.is_(None)
     state = or_(living, ended) if is_living is None else living if is_living else ended
-    return select(found).where(sees_named(cast("Table", found), parts), state)
-
-
-@cache
-def _about(parts: tuple[bool, bool, bool], *, is_living: bool, is_newest_first: bool = True) -> Any:
-    found = _shown(parts, is_living).subquery("shown")
-    columns = found.c
-    newest = columns.stated_at if is_living else func.coalesce(columns.valid_until, columns.deleted_at)
-    order = (newest.desc(), columns.seq.desc()) if is_newest_first else (newest, columns.seq)
-    return select(found).order_by(*order).limit(bindparam("limit"))
-
-
-@cache
-def _count_about(parts: tuple[bool, bool, bool], *, is_living: bool) -> Any:
-    return select(func.count()).select_from(_shown(parts, is_living).subquery("shown"))
-
-
-@cache
-def _used(parts: tuple[bool, bool, bool]) -> Any:
-    shown = select(_shown(parts).subquery("shown").c.id)
-    return (
-        select(mentions.c.key, mentions.c.name)
-        .where(mentions.c.entity_id.in_(listed("ids")), mentions.c.current, mentions.c.owner_id.in_(shown))
-        .group_by(mentions.c.key, mentions.c.name)
-        .order_by(func.min(mentions.c.seq))
-    )
-
-
-# What was given in a project is known there, also if the entity is part of a global one.
-_GIVEN = (
-    select(entity_aliases.c.key, entity_aliases.c.name)
-    .join(entities, entities.c.id == entity_aliases.c.entity_id)
-    .where(
-        entity_aliases.c.entity_id.in_(listed("ids")),
-        entity_aliases.c.given,
-        or_(entities.c.project == bindparam("beside"), entities.c.project == bindparam("project")),
-    )
-)
+    return select(found).where(sql.sees(found, scope), state).subquery("shown")

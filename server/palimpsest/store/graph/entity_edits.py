@@ -9,25 +9,9 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, and_, exists, select, update
 
+from palimpsest.core import models
 from palimpsest.core.errors import InputError, MemoryNotFoundError
-from palimpsest.core.models import (
-    ENTITY_TYPES,
-    MAX_NAME_CHARS,
-    RESOLVE,
-    SELF_NAMES,
-    Entity,
-    EntityEdit,
-    EntityType,
-    Merge,
-    NamedEntity,
-    Provenance,
-    Rename,
-    Scope,
-    Split,
-    name_key,
-)
 from palimpsest.store.graph import identity
-from palimpsest.store.graph.entities import with_keys
 from palimpsest.store.graph.identity import (
     ALIAS,
     ENTITY,
@@ -179,21 +163,21 @@ def _undone_text(text: str) -> str:
 # Carry out edits of entities: merge, split, rename. Each leaves a row of history, from which it can be taken back.
 
 
-def carry_out(tx: Transaction, edit: EntityEdit) -> None:
+def carry_out(tx: Transaction, edit: models.EntityEdit) -> None:
     """Carry out an edit of entities. One that is done already changes nothing.
 
     Raises InputError if it is not possible, such as for an entity that the scope does not see.
     """
     match edit:
-        case Merge():
+        case models.Merge():
             _merge(tx, edit)
-        case Split():
+        case models.Split():
             _split(tx, edit)
-        case Rename():
+        case models.Rename():
             _rename(tx, edit)
 
 
-def _find(tx: Transaction, entity_id: str) -> Entity:
+def _find(tx: Transaction, entity_id: str) -> models.Entity:
     """Return the entity that one with this id is the same as. Raises InputError if the scope does not see it."""
     seen = select(entities.c.id).where(entities.c.id == entity_id, sees(entities, tx.scope))
     if tx.conn.execute(seen).first() is None:
@@ -201,7 +185,7 @@ def _find(tx: Transaction, entity_id: str) -> Entity:
     return roots_of(tx.conn, [entity_id])[entity_id]
 
 
-def _merge(tx: Transaction, edit: Merge) -> None:
+def _merge(tx: Transaction, edit: models.Merge) -> None:
     merged, into = _find(tx, edit.entity_id), _find(tx, edit.into_id)
     if edit.entity_id == edit.into_id:
         raise InputError(f"{shown(merged)} cannot be merged into itself; nothing was changed. Name two entities")
@@ -226,7 +210,7 @@ def _merge(tx: Transaction, edit: Merge) -> None:
     merge(tx, merged, into)
 
 
-def _split(tx: Transaction, edit: Split) -> None:
+def _split(tx: Transaction, edit: models.Split) -> None:
     root, name = _find(tx, edit.entity_id), _valid_name(edit.name)
     group, memory_ids = set(members_of(tx.conn, [root.id])), list(dict.fromkeys(edit.memory_ids))
     if not memory_ids:
@@ -241,7 +225,11 @@ def _split(tx: Transaction, edit: Split) -> None:
     new_id = new_entity(tx, root.project, name, root.type, merged_into=root.id)
     messages = _mentions_of(tx, "message", _messages_only_of(tx, memory_ids, group))
     meant = _places("memory", moved, group) | _places("message", messages, group)
-    merged, called, alias = (ENTITY, new_id, "merged_into"), (ENTITY, new_id, "name"), (ALIAS, new_id, name_key(name))
+    merged, called, alias = (
+        (ENTITY, new_id, "merged_into"),
+        (ENTITY, new_id, "name"),
+        (ALIAS, new_id, models.name_key(name)),
+    )
     # An undo merges the new entity into the old one, so that what mentions it by then is not lost.
     before: State = {merged: root.id, called: name, alias: None, **meant}
     after: State = {merged: None, called: name, alias: name, **dict.fromkeys(meant, new_id)}
@@ -260,11 +248,8 @@ def _refuse_unseen(tx: Transaction, memory_ids: Sequence[str]) -> None:
 
 def _mentions_of(tx: Transaction, kind: str, owner_ids: Sequence[str]) -> dict[str, dict[str, str]]:
     """Return the entity that each key of memories or messages means, by owner."""
-    found: dict[str, dict[str, str]] = {}
     query = select(mentions).where(mentions.c.kind == kind, among(mentions.c.owner_id, owner_ids))
-    for row in tx.conn.execute(query.order_by(mentions.c.seq)):
-        found.setdefault(row.owner_id, {})[row.key] = row.entity_id
-    return found
+    return identity.meanings(tx.conn.execute(query.order_by(mentions.c.seq)))
 
 
 def _places(kind: str, meant: dict[str, dict[str, str]], group: set[str]) -> State:
@@ -280,7 +265,9 @@ def _places(kind: str, meant: dict[str, dict[str, str]], group: set[str]) -> Sta
 def _is_split_already(tx: Transaction, meant: dict[str, dict[str, str]], group: set[str], name: str) -> bool:
     """Return whether every memory mentions an entity of that name already, and none the one to be split."""
     roots = roots_of(tx.conn, {entity_id for keys in meant.values() for entity_id in keys.values()})
-    named = {entity_id for entity_id, root in roots.items() if name_key(root.name) == name_key(name)} - group
+    named = {
+        entity_id for entity_id, root in roots.items() if models.name_key(root.name) == models.name_key(name)
+    } - group
     return all(named & set(keys.values()) and not group & set(keys.values()) for keys in meant.values())
 
 
@@ -299,7 +286,7 @@ def _messages_only_of(tx: Transaction, memory_ids: Sequence[str], group: set[str
     return sorted(cited)
 
 
-def _rename(tx: Transaction, edit: Rename) -> None:
+def _rename(tx: Transaction, edit: models.Rename) -> None:
     root = _find(tx, edit.entity_id)
     if root.is_user:
         raise InputError(
@@ -308,13 +295,15 @@ def _rename(tx: Transaction, edit: Rename) -> None:
         )
     name = _valid_name(edit.name) if edit.name else root.name
     kind = edit.type or root.type
-    if kind not in ENTITY_TYPES:
-        raise InputError(f"'{kind}' is no type of an entity; nothing was changed. Types are {', '.join(ENTITY_TYPES)}")
+    if kind not in models.ENTITY_TYPES:
+        raise InputError(
+            f"'{kind}' is no type of an entity; nothing was changed. Types are {', '.join(models.ENTITY_TYPES)}"
+        )
     if (name, kind) == (root.name, root.type):
         return
     after: State = {(ENTITY, root.id, "type"): kind} if kind != root.type else {}
     if name != root.name:
-        names = {(ALIAS, root.id, name_key(called)): called for called in (root.name, name)}
+        names = {(ALIAS, root.id, models.name_key(called)): called for called in (root.name, name)}
         after |= {(ENTITY, root.id, "name"): name, **names}
     before = present(tx.conn, after)
     restore(tx.conn, after)
@@ -327,10 +316,10 @@ def _rename(tx: Transaction, edit: Rename) -> None:
 def _valid_name(name: str) -> str:
     """Return a name without white space around it. Raises InputError for one that no entity can have."""
     name = " ".join(name.split())
-    key = name_key(name)
-    if not key or len(name) > MAX_NAME_CHARS:
-        raise InputError(f"the name of an entity has 1 to {MAX_NAME_CHARS} characters; nothing was changed")
-    if key in SELF_NAMES:
+    key = models.name_key(name)
+    if not key or len(name) > models.MAX_NAME_CHARS:
+        raise InputError(f"the name of an entity has 1 to {models.MAX_NAME_CHARS} characters; nothing was changed")
+    if key in models.SELF_NAMES:
         raise InputError(f"'{name}' stands for the user, and cannot name another entity; nothing was changed")
     return name
 
@@ -346,16 +335,15 @@ class UnnamedMemory:
 
     seq: int
     id: str
-    scope: Scope
+    scope: models.Scope
     text: str
 
 
-def known_types(conn: Connection, scope: Scope, keys: Sequence[str]) -> dict[str, EntityType]:
+def known_types(conn: Connection, scope: models.Scope, keys: Sequence[str]) -> dict[str, models.EntityType]:
     """Return the types of the entities that a scope knows by these keys of names. The user's told name is a person."""
-    known: dict[str, EntityType] = {}
-    for row in with_keys(conn, scope, keys):
-        known.setdefault(row.key, row.type)
-    told = name_key(name_of_user(conn, scope))
+    found = identity.candidates_of(conn, scope, keys, with_projects=False)
+    known: dict[str, models.EntityType] = {key: of_key[0].root.type for key, of_key in found.items()}
+    told = models.name_key(name_of_user(conn, scope))
     if told in keys:
         known[told] = "person"
     return known
@@ -368,7 +356,7 @@ def unnamed_memories(conn: Connection, after: int, limit: int) -> list[UnnamedMe
 
 
 def give_names(
-    conn: Connection, named: Mapping[UnnamedMemory, Sequence[NamedEntity]], now: datetime, edit: int
+    conn: Connection, named: Mapping[UnnamedMemory, Sequence[models.NamedEntity]], now: datetime, edit: int
 ) -> None:
     """Store what memories name. It is no edit of theirs: their texts say the same as before.
 
@@ -380,4 +368,4 @@ def give_names(
         is_as_read = (memories.c.id == memory.id, memories.c.text == memory.text, _IS_NULL)
         if conn.execute(update(memories).where(*is_as_read).values(**values)).rowcount:
             new = to_memory(conn.execute(select(memories).where(memories.c.id == memory.id)).one())
-            put(Transaction(conn, memory.scope, Provenance(RESOLVE), now, edit), new)
+            put(Transaction(conn, memory.scope, models.Provenance(models.RESOLVE), now, edit), new)

@@ -7,26 +7,10 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
-from sqlalchemy import (
-    JSON,
-    Connection,
-    Row,
-    String,
-    bindparam,
-    cast,
-    delete,
-    exists,
-    func,
-    insert,
-    or_,
-    select,
-    text,
-    update,
-)
+import sqlalchemy as sa
 
 from palimpsest.core.models import (
     RESOLVE,
@@ -43,7 +27,7 @@ from palimpsest.core.models import (
 from palimpsest.core.protocols import Vector
 from palimpsest.store.entries import own_vectors
 from palimpsest.store.memories import memories_by_id, name_of_user
-from palimpsest.store.rows import Query, among, is_seen, json_elements, listed, scope_parts, scope_values, sees_named
+from palimpsest.store.rows import Query, among, is_living, is_seen, json_elements, listed
 from palimpsest.store.schema import (
     IS_USER,
     entities,
@@ -56,68 +40,72 @@ from palimpsest.store.schema import (
 )
 from palimpsest.store.transaction import Transaction
 from palimpsest.text.display import shorten
-from palimpsest.text.names.known_names import (
-    BEGINNINGS,
-    bare_name,
-    describing,
-    first_letters,
-    is_short_form,
-    name_candidates,
-    qualifier,
-    says_another,
-    spellings,
-)
+from palimpsest.text.names import known_names
 
 # Which entities are the same: an entity, and everything that was merged into it, is one group with one root.
 
 
-def roots_of(conn: Connection, entity_ids: Iterable[str]) -> dict[str, Entity]:
+def roots_of(conn: sa.Connection, entity_ids: Iterable[str]) -> dict[str, Entity]:
     """Return the root of each entity, which is the entity itself if it was not merged. Unknown ids are left out."""
     rows = conn.execute(_ROOTS, {"ids": sorted(set(entity_ids))})
     return {row.start: to_entity(row) for row in rows}
 
 
-def members_of(conn: Connection, root_ids: Iterable[str]) -> dict[str, str]:
+def members_of(conn: sa.Connection, root_ids: Iterable[str]) -> dict[str, str]:
     """Return the ids of everything in the groups of some roots, the roots among them, each with its root's id."""
     return {row.id: row.root for row in conn.execute(_MEMBERS, {"ids": sorted(set(root_ids))})}
 
 
-def users_own(conn: Connection, user_id: str) -> str | None:
-    """Return the id of the user's own entity, if there is one."""
-    return conn.execute(_USERS_OWN, {"user_id": user_id}).scalar()
+def group_of(conn: sa.Connection, entity_ids: Iterable[str]) -> dict[str, str]:
+    """Return the ids of everything that is the same as some entities, these among them, each with its root's id."""
+    return members_of(conn, {root.id for root in roots_of(conn, entity_ids).values()})
 
 
-def to_entity(row: Row[Any]) -> Entity:
+def users_own(conn: sa.Connection, user_id: str) -> Entity | None:
+    """Return the user's own entity, if there is one."""
+    row = conn.execute(_USERS_OWN, {"user_id": user_id}).first()
+    return None if row is None else to_entity(row)
+
+
+def knows_any(conn: sa.Connection, user_id: str) -> bool:
+    """Return whether a user has any entity."""
+    query = sa.select(entities.c.seq).where(entities.c.user_id == user_id)
+    return conn.execute(query.limit(1)).first() is not None
+
+
+def to_entity(row: sa.Row[Any]) -> Entity:
     """Return a row of `entities` as a model."""
     return Entity(
         row.id, row.user_id, row.project, row.name, row.type, row.created_at, row.is_user, merged_into=row.merged_into
     )
 
 
-_USERS_OWN = select(entities.c.id).where(entities.c.user_id == bindparam("user_id"), text(IS_USER))
+_USERS_OWN = sa.select(entities).where(entities.c.user_id == sa.bindparam("user_id"), sa.text(IS_USER))
 
 
 def _roots() -> Any:
     """Go up from each id. A row is kept once, so that even a circle of merges ends; it has no root."""
-    up = select(entities.c.id.label("start"), entities.c.id, entities.c.merged_into).where(
+    up = sa.select(entities.c.id.label("start"), entities.c.id, entities.c.merged_into).where(
         entities.c.id.in_(listed("ids"))
     )
     chain = up.cte("chain", recursive=True)
     chain = chain.union(
-        select(chain.c.start, entities.c.id, entities.c.merged_into).join(
+        sa.select(chain.c.start, entities.c.id, entities.c.merged_into).join(
             entities, entities.c.id == chain.c.merged_into
         )
     )
     return (
-        select(chain.c.start, entities).join(entities, entities.c.id == chain.c.id).where(chain.c.merged_into.is_(None))
+        sa.select(chain.c.start, entities)
+        .join(entities, entities.c.id == chain.c.id)
+        .where(chain.c.merged_into.is_(None))
     )
 
 
 def _members() -> Any:
-    own = select(entities.c.id.label("root"), entities.c.id).where(entities.c.id.in_(listed("ids")))
+    own = sa.select(entities.c.id.label("root"), entities.c.id).where(entities.c.id.in_(listed("ids")))
     group = own.cte("members", recursive=True)
-    group = group.union(select(group.c.root, entities.c.id).join(entities, entities.c.merged_into == group.c.id))
-    return select(group.c.root, group.c.id)
+    group = group.union(sa.select(group.c.root, entities.c.id).join(entities, entities.c.merged_into == group.c.id))
+    return sa.select(group.c.root, group.c.id)
 
 
 _ROOTS = _roots()
@@ -161,11 +149,8 @@ def record(
         "change": tx.edit,
         "text": text,
     }
-    tx.conn.execute(_INSERT_HISTORY, row)
+    tx.conn.execute(sa.insert(entity_history), row)
     tx.entity_edits.append(text)
-
-
-_INSERT_HISTORY = insert(entity_history)
 
 
 # Collect the ids and names in an entity_history row.
@@ -174,7 +159,7 @@ StoredState = Sequence[Sequence[Any]]
 """A state as a row of history has it: `[[*place, value], …]`."""
 
 
-def told(row: Row[Any]) -> set[str]:
+def told(row: sa.Row[Any]) -> set[str]:
     """Return the ids and texts in a row of history."""
     return {row.entity_id, row.text, *texts_in(row.before), *texts_in(row.after)}
 
@@ -200,17 +185,23 @@ def with_ids(state: StoredState, here: Mapping[str, str]) -> list[list[str | Non
 # An entity that is called "Tom (plumber)" is also found as "Tom".
 
 
-def add(conn: Connection, entity_id: str, key: str, name: str) -> None:
+def add(conn: sa.Connection, entity_id: str, key: str, name: str) -> None:
     """Add the name by which something mentions an entity, unless it has it. What every user is called is no alias."""
-    if key in SELF_NAMES or conn.execute(_KNOWN, {"entity": entity_id, "of": key}).first() is not None:
+    if key in SELF_NAMES or is_called(conn, entity_id, key):
         return
-    user_id = conn.execute(select(entities.c.user_id).where(entities.c.id == entity_id)).scalar_one()
-    conn.execute(insert(entity_aliases), {"entity_id": entity_id, "key": key, "name": name, "user_id": user_id})
-    if bare := bare_name(name):
+    user_id = conn.execute(sa.select(entities.c.user_id).where(entities.c.id == entity_id)).scalar_one()
+    conn.execute(sa.insert(entity_aliases), {"entity_id": entity_id, "key": key, "name": name, "user_id": user_id})
+    if bare := known_names.bare_name(name):
         add(conn, entity_id, name_key(bare), bare)
 
 
-def give(conn: Connection, entity_id: str, key: str, name: str | None) -> None:
+def is_called(conn: sa.Connection, entity_id: str, key: str) -> bool:
+    """Return whether an entity has the name with a key."""
+    query = sa.select(entity_aliases.c.key).where(_OF_ENTITY)
+    return conn.execute(query, {"entity": entity_id, "of": key}).first() is not None
+
+
+def give(conn: sa.Connection, entity_id: str, key: str, name: str | None) -> None:
     """Give an entity a name that stays, or with None take it back: then it lasts as long as something uses it."""
     if name is None:
         conn.execute(_SET_GIVEN, {"entity": entity_id, "of": key, "is_given": False})
@@ -218,10 +209,10 @@ def give(conn: Connection, entity_id: str, key: str, name: str | None) -> None:
         return
     add(conn, entity_id, key, name)
     conn.execute(_SET_GIVEN, {"entity": entity_id, "of": key, "is_given": True})
-    conn.execute(update(entity_aliases).where(_OF_ENTITY).values(name=name), {"entity": entity_id, "of": key})
+    conn.execute(sa.update(entity_aliases).where(_OF_ENTITY).values(name=name), {"entity": entity_id, "of": key})
 
 
-def drop_unused(conn: Connection, entity_id: str, key: str) -> None:
+def drop_unused(conn: sa.Connection, entity_id: str, key: str) -> None:
     """Remove a name that no edit gave and that nothing mentions the entity by."""
     conn.execute(_DROP, {"entity": entity_id, "of": key})
     bare, bracket, _ = key.rpartition("(")
@@ -229,19 +220,18 @@ def drop_unused(conn: Connection, entity_id: str, key: str) -> None:
         conn.execute(_DROP, {"entity": entity_id, "of": bare.strip()})
 
 
-_OF_ENTITY = (entity_aliases.c.entity_id == bindparam("entity")) & (entity_aliases.c.key == bindparam("of"))
-_KNOWN: Query = select(entity_aliases.c.key).where(_OF_ENTITY)
-_SET_GIVEN = update(entity_aliases).where(_OF_ENTITY).values(given=bindparam("is_given"))
-_LENGTH = func.length(entity_aliases.c.key)
-_USED = exists().where(
+_OF_ENTITY = (entity_aliases.c.entity_id == sa.bindparam("entity")) & (entity_aliases.c.key == sa.bindparam("of"))
+_SET_GIVEN = sa.update(entity_aliases).where(_OF_ENTITY).values(given=sa.bindparam("is_given"))
+_LENGTH = sa.func.length(entity_aliases.c.key)
+_USED = sa.exists().where(
     mentions.c.entity_id == entity_aliases.c.entity_id,
-    or_(
+    sa.or_(
         mentions.c.key == entity_aliases.c.key,
-        func.substr(mentions.c.key, 1, _LENGTH + 2) == entity_aliases.c.key + " (",
-        func.substr(mentions.c.key, 1, _LENGTH + 1) == entity_aliases.c.key + "(",
+        sa.func.substr(mentions.c.key, 1, _LENGTH + 2) == entity_aliases.c.key + " (",
+        sa.func.substr(mentions.c.key, 1, _LENGTH + 1) == entity_aliases.c.key + "(",
     ),
 )
-_DROP = delete(entity_aliases).where(_OF_ENTITY, entity_aliases.c.given.is_(False), ~_USED)
+_DROP = sa.delete(entity_aliases).where(_OF_ENTITY, entity_aliases.c.given.is_(False), ~_USED)
 
 
 # The entities that have a name, and whether what is known of them still counts.
@@ -256,12 +246,15 @@ class Candidate:
     is_given: bool
 
 
-def candidates_of(conn: Connection, scope: Scope, keys: Iterable[str]) -> dict[str, list[Candidate]]:
+def candidates_of(
+    conn: sa.Connection, scope: Scope, keys: Iterable[str], *, with_projects: bool = True
+) -> dict[str, list[Candidate]]:
     """Return the entities that have each key of a name, one of each group, those of the scope's own project first.
 
-    For a global scope, those of the user's projects are among them.
+    For a global scope, those of the user's projects are among them `with_projects`.
     """
-    values = {"user_id": scope.user_id, "project": scope.project, "keys": list(keys)}
+    in_all = with_projects and not scope.project
+    values = {"user_id": scope.user_id, "project": scope.project, "keys": list(keys), "in_all": in_all}
     rows = conn.execute(_BY_KEY, values).all()
     roots = {row.id: to_entity(row) for row in rows if row.merged_into is None}
     if merged := [row.id for row in rows if row.merged_into is not None]:
@@ -276,12 +269,16 @@ def candidates_of(conn: Connection, scope: Scope, keys: Iterable[str]) -> dict[s
 
 
 _BY_KEY: Query = (
-    select(entity_aliases.c.key, entity_aliases.c.given, entities)
+    sa.select(entity_aliases.c.key, entity_aliases.c.given, entities)
     .join(entities, entities.c.id == entity_aliases.c.entity_id)
     .where(
-        entity_aliases.c.user_id == bindparam("user_id"),
+        entity_aliases.c.user_id == sa.bindparam("user_id"),
         entity_aliases.c.key.in_(listed("keys")),
-        or_(bindparam("project") == "", entities.c.project == "", entities.c.project == bindparam("project")),
+        sa.or_(
+            sa.bindparam("in_all", type_=sa.Boolean),
+            entities.c.project == "",
+            entities.c.project == sa.bindparam("project"),
+        ),
     )
     .order_by(entities.c.project.desc(), entities.c.seq)
 )
@@ -292,7 +289,7 @@ def may_be(known: EntityType, stated: EntityType) -> bool:
     return "other" in (known, stated) or known == stated
 
 
-def mentioned(conn: Connection, candidates: Sequence[Candidate], key: str | None = None) -> list[Candidate]:
+def mentioned(conn: sa.Connection, candidates: Sequence[Candidate], key: str | None = None) -> list[Candidate]:
     """Return those candidates of which a living memory mentions something in their group, by this key if it is given.
 
     An entity that only deleted memories mention, as after an undo, is a candidate only if there is no other.
@@ -303,16 +300,10 @@ def mentioned(conn: Connection, candidates: Sequence[Candidate], key: str | None
     return [candidate for candidate in candidates if candidate.root.id in seen]
 
 
-def was_edited(conn: Connection, entity_id: str) -> bool:
-    """Return whether an edit ever changed an entity, such as its type."""
-    query = select(entity_history.c.seq).where(entity_history.c.entity_id == entity_id)
-    return conn.execute(query.limit(1)).first() is not None
-
-
-_IS_LIVING = exists().where(memories.c.id == mentions.c.owner_id, memories.c.deleted_at.is_(None))
 _MENTIONED: Query = (
-    select(mentions.c.entity_id)
-    .where(mentions.c.entity_id.in_(listed("ids")), mentions.c.kind == "memory", mentions.c.current, _IS_LIVING)
+    sa.select(mentions.c.entity_id)
+    .where(mentions.c.entity_id.in_(listed("ids")), mentions.c.kind == "memory", mentions.c.current)
+    .where(sa.exists().where(memories.c.id == mentions.c.owner_id, memories.c.deleted_at.is_(None)))
     .distinct()
 )
 
@@ -335,11 +326,8 @@ def new_entity(
         "merged_into": merged_into,
         "created_at": tx.now,
     }
-    tx.conn.execute(_INSERT_ENTITY, row)
+    tx.conn.execute(sa.insert(entities), row)
     return entity_id
-
-
-_INSERT_ENTITY = insert(entities)
 
 
 # Find entities whose names look like another's: García and Garcia, Acme Corp and Acme Corporation.
@@ -350,9 +338,10 @@ MOST = 3
 """How many are proposed for one entity. With more of them, none is likely."""
 
 LAST_CHARACTER = "\U0010ffff"
+"""What comes after everything that a name may begin with."""
 
 
-def lookalikes(conn: Connection, scope: Scope, entity: Entity, names: Iterable[str]) -> list[Entity]:
+def lookalikes(conn: sa.Connection, scope: Scope, entity: Entity, names: Iterable[str]) -> list[Entity]:
     """Return the entities of living memories of a scope that one with these names may be, the oldest first.
 
     Those that a memory names beside it, or that an edit has parted from it, are others.
@@ -360,16 +349,28 @@ def lookalikes(conn: Connection, scope: Scope, entity: Entity, names: Iterable[s
     if entity.is_user:
         return []
     called = {name_key(name) for name in names}
-    wanted = {spelling for name in called for spelling in spellings(name)}
-    beginnings = [*BEGINNINGS, *sorted({letter for name in called for letter in first_letters(name)})]
+    wanted = {spelling for name in called for spelling in known_names.spellings(name)}
+    beginnings = [
+        *known_names.BEGINNINGS,
+        *sorted({letter for name in called for letter in known_names.first_letters(name)}),
+    ]
     known = conn.execute(_NAMES, {"user_id": scope.user_id, "beginnings": beginnings})
     other_names = [(row.entity_id, row.key) for row in known if row.key not in {None, *called}]
-    alike = {other_id for other_id, key in other_names if not wanted.isdisjoint(spellings(key))} - {entity.id}
-    short = {other_id for other_id, key in other_names if any(is_short_form(name, key) for name in called)}
+    alike = {other_id for other_id, key in other_names if not wanted.isdisjoint(known_names.spellings(key))} - {
+        entity.id
+    }
+    short = {other_id for other_id, key in other_names if any(known_names.is_short_form(name, key) for name in called)}
     short -= {entity.id}
     if not alike | short:
         return []
-    rows = conn.execute(_mentioned(scope_parts(scope)), {"ids": sorted(alike | short), **scope_values(scope)})
+    is_mentioned = sa.exists().where(
+        mentions.c.entity_id == entities.c.id,
+        *(mentions.c.kind == "memory", mentions.c.current, memories.c.id == mentions.c.owner_id),
+        is_living(memories, scope),
+    )
+    is_other = (among(entities.c.id, alike | short), entities.c.merged_into.is_(None), entities.c.is_user.is_(False))
+    in_project = entities.c.project.in_(("", scope.project))
+    rows = conn.execute(sa.select(entities).where(*is_other, in_project, is_mentioned).order_by(entities.c.seq))
     # A name from what is general is not told to who does not see that. Only people are called by their first names.
     seen = (row for row in rows if scope.with_general or row.project)
     others = (
@@ -380,29 +381,29 @@ def lookalikes(conn: Connection, scope: Scope, entity: Entity, names: Iterable[s
     return [other for other in others if not _are_told_apart(conn, entity.id, other.id)][:MOST]
 
 
-def _are_told_apart(conn: Connection, first_id: str, second_id: str) -> bool:
+def _are_told_apart(conn: sa.Connection, first_id: str, second_id: str) -> bool:
     """Return whether one memory names both entities, or an edit has parted them: a split, or a merge taken back.
 
     A message does not count: it has the names of every memory that was learned from it.
     """
     first, second = (list(members_of(conn, [entity_id])) for entity_id in (first_id, second_id))
-    if "memory" in conn.execute(_TOGETHER, {"first": first, "second": second}).scalars():
+    if any(row.kind == "memory" for row in _named_together(conn, first, second)):
         return True
     parting = entity_history.c.event.in_(("merge", "split", "undo"))
-    query = select(entity_history).where(among(entity_history.c.entity_id, [*first, *second]), parting)
+    query = sa.select(entity_history).where(among(entity_history.c.entity_id, [*first, *second]), parting)
     edits = conn.execute(query).all()
     changed = [json.dumps([row.entity_id, row.before, row.after]) for row in edits]
     return any(any(one in ids for one in first) and any(one in ids for one in second) for ids in changed)
 
 
-_beginnings = json_elements(bindparam("beginnings", type_=JSON)).table_valued("value")
-_begins = cast(_beginnings.c.value, String)
+_beginnings = json_elements(sa.bindparam("beginnings", type_=sa.JSON)).table_valued("value")
+_begins = sa.cast(_beginnings.c.value, sa.String)
 _NAMES = (
-    select(entity_aliases.c.entity_id, entity_aliases.c.key)
+    sa.select(entity_aliases.c.entity_id, entity_aliases.c.key)
     .select_from(_beginnings)
     .join(
         entity_aliases,
-        (entity_aliases.c.user_id == bindparam("user_id"))
+        (entity_aliases.c.user_id == sa.bindparam("user_id"))
         & (entity_aliases.c.key >= _begins)
         & (entity_aliases.c.key < _begins + LAST_CHARACTER),
         isouter=True,  # so that SQLite begins with the beginnings, and looks each of them up
@@ -410,26 +411,16 @@ _NAMES = (
 )
 
 
-@cache
-def _mentioned(scope: tuple[bool, bool, bool]) -> Query:
-    is_mentioned = exists().where(
-        mentions.c.entity_id == entities.c.id,
-        mentions.c.kind == "memory",
-        mentions.c.current,
-        memories.c.id == mentions.c.owner_id,
-        memories.c.deleted_at.is_(None),
-        sees_named(memories, scope),
-    )
-    is_seen = or_(entities.c.project == "", entities.c.project == bindparam("project"))
-    is_other = (entities.c.id.in_(listed("ids")), entities.c.merged_into.is_(None), entities.c.is_user.is_(False))
-    return select(entities).where(*is_other, is_seen, is_mentioned).order_by(entities.c.seq)
+def _named_together(conn: sa.Connection, ones: Sequence[str], others: Sequence[str]) -> Sequence[sa.Row[Any]]:
+    """Return each `one` and `other` that a memory or message names together, with its kind."""
+    return conn.execute(_TOGETHER, {"ones": ones, "others": others}).all()
 
 
-_other = mentions.alias("other")
-_TOGETHER = (
-    select(mentions.c.kind)  # with a condition on the kind, SQLite would go through all mentions of that kind
-    .join(_other, (_other.c.kind == mentions.c.kind) & (_other.c.owner_id == mentions.c.owner_id))
-    .where(mentions.c.entity_id.in_(listed("first")), _other.c.entity_id.in_(listed("second")))
+_with = mentions.alias("other")
+_TOGETHER: Query = (
+    sa.select(mentions.c.kind, mentions.c.entity_id.label("one"), _with.c.entity_id.label("other"))
+    .join(_with, (_with.c.kind == mentions.c.kind) & (_with.c.owner_id == mentions.c.owner_id))
+    .where(mentions.c.entity_id.in_(listed("ones")), _with.c.entity_id.in_(listed("others")))
     .distinct()
 )
 
@@ -444,7 +435,7 @@ def merge(tx: Transaction, merged: Entity, into: Entity) -> None:
     own entity into a global one, the row stays with the project, because it has the name.
     """
     owner = merged if merged.project and merged.project == tx.scope.project else into
-    tx.conn.execute(update(entities).where(entities.c.id == merged.id).values(merged_into=into.id))
+    tx.conn.execute(sa.update(entities).where(entities.c.id == merged.id).values(merged_into=into.id))
     place = (ENTITY, merged.id, "merged_into")
     text = f"merged {shown(merged, into)} into {shown(into, merged)}"
     record(tx, owner.id, "merge", ({place: None}, {place: into.id}), text)
@@ -480,12 +471,18 @@ def choose(
 
     `others` are the ids of the other entities that the memory mentions.
     """
-    if apart := qualifier(memory.text, entity.name):
-        return _only(_called(tx, entity, apart, candidates))
+    if apart := known_names.qualifier(memory.text, entity.name):
+        known_of = _memories_of(tx, candidates)
+        called = {
+            root_id
+            for root_id, known in known_of.items()
+            if any(known_names.qualifier(one.text, entity.name) == apart for one in known)
+        }
+        return _only([candidate for candidate in candidates if candidate.root.id in called])
     if len(candidates) > 1:
         candidates = mentioned(tx.conn, candidates) or candidates
     if len(candidates) == 1:
-        return None if says_another(memory.text, entity.name) else candidates[0]
+        return None if known_names.says_another(memory.text, entity.name) else candidates[0]
     return (
         _described(tx, memory, entity, candidates)
         or _with_others(tx, candidates, others)
@@ -495,7 +492,7 @@ def choose(
 
 def is_unclear(text: str, name: str, candidates: Sequence[Candidate]) -> bool:
     """Return whether a text may mean any of several of a name, and does not say that it means another one."""
-    return len(candidates) > 1 and not qualifier(text, name) and not says_another(text, name)
+    return len(candidates) > 1 and not known_names.qualifier(text, name) and not known_names.says_another(text, name)
 
 
 def unclear(tx: Transaction, memory: Memory, entity: NamedEntity, candidates: Sequence[Candidate]) -> str:
@@ -527,26 +524,16 @@ def _described(
     tx: Transaction, memory: Memory, entity: NamedEntity, candidates: Sequence[Candidate]
 ) -> Candidate | None:
     """Return the candidate that is described as a memory describes it, such as "cousin", if it is one alone."""
-    said = describing(memory.text, entity.name)
+    said = known_names.describing(memory.text, entity.name)
     if not said:
         return None
     known_of = _memories_of(tx, candidates)
 
     def known(candidate: Candidate) -> set[str]:
         told = (memory.text for memory in known_of[candidate.root.id])
-        return {word for text in (candidate.root.name, *told) for word in describing(text, entity.name)}
+        return {word for text in (candidate.root.name, *told) for word in known_names.describing(text, entity.name)}
 
     return _only([candidate for candidate in candidates if said & known(candidate)])
-
-
-def _called(tx: Transaction, entity: NamedEntity, apart: str, candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Return the candidates that a memory tells apart by the same words."""
-    known_of = _memories_of(tx, candidates)
-    return [
-        candidate
-        for candidate in candidates
-        if any(qualifier(memory.text, entity.name) == apart for memory in known_of[candidate.root.id])
-    ]
 
 
 def _with_others(tx: Transaction, candidates: Sequence[Candidate], others: Iterable[str]) -> Candidate | None:
@@ -556,7 +543,7 @@ def _with_others(tx: Transaction, candidates: Sequence[Candidate], others: Itera
     members = members_of(tx.conn, [candidate.root.id for candidate in candidates])
     if not context:
         return None
-    together = tx.conn.execute(_NAMED_TOGETHER, {"ids": list(members), "others": list(context)})
+    together = _named_together(tx.conn, list(members), list(context))
     pairs = {(members[row.one], context[row.other]) for row in together}
     counts = {candidate.root.id: sum(one == candidate.root.id for one, _ in pairs) for candidate in candidates}
     most = max(counts.values())
@@ -588,7 +575,7 @@ def _newest(tx: Transaction, candidates: Sequence[Candidate]) -> Mapping[str, li
     newest: dict[str, list[str]] = {}
     for candidate in candidates:
         is_of = (among(mentions.c.entity_id, members_of(tx.conn, [candidate.root.id])), mentions.c.kind == "memory")
-        query = select(mentions.c.owner_id).where(*is_of).order_by(mentions.c.seq.desc()).limit(NEWEST)
+        query = sa.select(mentions.c.owner_id).where(*is_of).order_by(mentions.c.seq.desc()).limit(NEWEST)
         newest[candidate.root.id] = list(dict.fromkeys(tx.conn.execute(query).scalars()))
     return newest
 
@@ -598,15 +585,6 @@ def _memories_of(tx: Transaction, candidates: Sequence[Candidate]) -> Mapping[st
     newest = _newest(tx, candidates)
     known = memories_by_id(tx.conn, [memory_id for ids in newest.values() for memory_id in ids])
     return {root_id: [known[one] for one in ids if one in known] for root_id, ids in newest.items()}
-
-
-_with = mentions.alias()
-_NAMED_TOGETHER: Query = (
-    select(mentions.c.entity_id.label("one"), _with.c.entity_id.label("other"))
-    .join(_with, (_with.c.kind == mentions.c.kind) & (_with.c.owner_id == mentions.c.owner_id))
-    .where(mentions.c.entity_id.in_(listed("ids")), _with.c.entity_id.in_(listed("others")))
-    .distinct()
-)
 
 
 # Find which entity a name means: the one of the scope that has that name, else a new one.
@@ -636,19 +614,18 @@ def resolve(
     for key in sorted(fitting, key=lambda key: (len(fitting[key]) > 1, list(named).index(key))):
         others = {*mentioned_already, *meant.values()}
         chosen = choose(tx, memory, named[key], fitting[key], others) if fitting[key] else None
-        if chosen is None and is_unclear(memory.text, named[key].name, fitting[key]):
-            if tx.scope.with_general:  # the others may be known from what is general
-                tx.notes.append(unclear(tx, memory, named[key], fitting[key]))
-            continue
-        if chosen is None:
+        if chosen is not None:
+            meant[key] = chosen.entity_id  # which has the name already
+            if named[key].type not in {"other", chosen.root.type} and not chosen.root.is_user:
+                is_root = entities.c.id == chosen.root.id
+                tx.conn.execute(sa.update(entities).where(is_root).values(type=named[key].type))
+        elif not is_unclear(memory.text, named[key].name, fitting[key]):
             is_first = not fitting[key]
             meant[key] = _create(tx, memory, named[key], is_first=is_first, known=known.get(key, ()))
             created += [(meant[key], named[key].name)] if is_first else []
-        else:
-            meant[key] = chosen.entity_id  # which has the name already
-            _learn_type(tx, chosen, named[key])
-            continue
-        add(tx.conn, meant[key], key, named[key].name)
+            add(tx.conn, meant[key], key, named[key].name)
+        elif tx.scope.with_general:  # the others may be known from what is general
+            tx.notes.append(unclear(tx, memory, named[key], fitting[key]))
     if told in named:
         add(tx.conn, meant[told], told, named[told].name)
     _propose(tx, memory, created, {*mentioned_already, *meant.values()})
@@ -686,46 +663,47 @@ def tell_name(tx: Transaction, memory: Memory) -> None:
     if mentioned(tx.conn, [candidate for candidate in known if candidate.root.id == own_id], key):
         return
     others = [candidate for candidate in known if candidate.root.id != own_id]
-    may_be_user = (one for one in others if may_be(one.root.type, "person") and not bare_name(one.root.name))
+    may_be_user = (
+        one for one in others if may_be(one.root.type, "person") and not known_names.bare_name(one.root.name)
+    )
     _merge_each(tx, list(may_be_user), own_id)
 
 
 def own_entity(tx: Transaction) -> str:
     """Return the id of the user's own entity, which is created if it lacks."""
     known = users_own(tx.conn, tx.scope.user_id)
-    return new_entity(tx, "", USER, "person", is_user=True) if known is None else known
+    return new_entity(tx, "", USER, "person", is_user=True) if known is None else known.id
 
 
 def _fitting(
     tx: Transaction, memory: Memory, key: str, entity: NamedEntity, known: Sequence[Candidate]
 ) -> list[Candidate]:
     """Return the candidates that a memory may mean by a name: of its project or global, and of a type that fits."""
-    seen = [candidate for candidate in known if candidate.root.project in {"", memory.scope.project}]
-    return [
-        candidate
-        for candidate in seen
-        if (may_be(candidate.root.type, entity.type) or not _has_type(tx, candidate))
-        and (not candidate.root.is_user or _is_users_name(tx, candidate, key))
-    ]
 
+    def may_mean(candidate: Candidate) -> bool:
+        root = candidate.root
+        if root.project not in {"", memory.scope.project}:
+            return False
+        # The user is called so by an edit, or in a living memory, but not only in one that was undone.
+        is_told = candidate.is_given or candidate.entity_id != root.id
+        if root.is_user and not (is_told or mentioned(tx.conn, [candidate], key)):
+            return False
+        # A type counts if a living memory mentions the entity, or if an edit changed it.
+        if may_be(root.type, entity.type):
+            return True
+        query = sa.select(entity_history.c.seq).where(entity_history.c.entity_id == root.id)
+        was_edited = tx.conn.execute(query.limit(1)).first() is not None
+        return not was_edited and not mentioned(tx.conn, [candidate])
 
-def _has_type(tx: Transaction, candidate: Candidate) -> bool:
-    """Return whether the type of an entity counts: a living memory mentions it, or an edit changed it."""
-    return bool(mentioned(tx.conn, [candidate])) or was_edited(tx.conn, candidate.root.id)
-
-
-def _is_users_name(tx: Transaction, candidate: Candidate, key: str) -> bool:
-    """Return whether the user is called so: by an edit, or in a living memory, but not only in one that was undone."""
-    is_merged = candidate.entity_id != candidate.root.id
-    return is_merged or candidate.is_given or bool(mentioned(tx.conn, [candidate], key))
+    return [candidate for candidate in known if may_mean(candidate)]
 
 
 def _create(tx: Transaction, memory: Memory, entity: NamedEntity, *, is_first: bool, known: Sequence[Candidate]) -> str:
     """Create the entity of a name. A new global one takes in what the user's projects know by its name."""
-    apart = qualifier(memory.text, entity.name)
+    apart = known_names.qualifier(memory.text, entity.name)
     name = entity.name if is_first or not apart else f"{entity.name} ({apart})"
     entity_id = new_entity(tx, memory.scope.project, name, entity.type)
-    if memory.scope.project == "" and not apart and not says_another(memory.text, entity.name):
+    if memory.scope.project == "" and not apart and not known_names.says_another(memory.text, entity.name):
         of_projects = [candidate for candidate in known if candidate.root.project]
         _merge_each(tx, [one for one in of_projects if may_be(one.root.type, entity.type)], entity_id)
     return entity_id
@@ -739,10 +717,12 @@ def _merge_each(tx: Transaction, candidates: Sequence[Candidate], into_id: str) 
             merge(tx, candidate.root, roots_of(tx.conn, [into_id])[into_id])
 
 
-def _learn_type(tx: Transaction, chosen: Candidate, entity: NamedEntity) -> None:
-    if entity.type not in {"other", chosen.root.type} and not chosen.root.is_user:
-        is_root = entities.c.id == chosen.root.id
-        tx.conn.execute(update(entities).where(is_root).values(type=entity.type))
+def meanings(rows: Iterable[sa.Row[Any]]) -> dict[str, dict[str, str]]:
+    """Return the entity that each name means, by its key, for each memory or message of some mentions."""
+    meant: dict[str, dict[str, str]] = {}
+    for row in rows:
+        meant.setdefault(row.owner_id, {})[row.key] = row.entity_id
+    return meant
 
 
 # What messages mention: who says them, and the known names in them.
@@ -754,30 +734,30 @@ MAX_NAMES = 2_000
 """How many sequences of words of one call are looked up. They cost one query, and milliseconds."""
 
 
-def mention_known(conn: Connection, stored: Sequence[Message]) -> None:
+def mention_known(conn: sa.Connection, stored: Sequence[Message]) -> None:
     """Store which entities new messages of one scope mention: their speakers, and names that exactly one entity has."""
-    if not stored or conn.execute(_ANY, {"user_id": stored[0].scope.user_id}).first() is None:
+    if not stored or not knows_any(conn, stored[0].scope.user_id):
         return
     keys = {message.id: _keys(message.content, message.name) for message in stored}
     wanted = list(dict.fromkeys(key for of_message in keys.values() for key in of_message))[:MAX_NAMES]
     known = {key: found for key, found in candidates_of(conn, stored[0].scope, wanted).items() if len(found) == 1}
     rows = [
-        _row(message_id, key, of_message[key], known[key][0].entity_id)
+        mention_row("message", message_id, key, of_message[key], known[key][0].entity_id)
         for message_id, of_message in keys.items()
         for key in of_message
         if key in known
     ]
     if rows:
-        conn.execute(insert(mentions), rows)
+        conn.execute(sa.insert(mentions), rows)
 
 
 def _keys(text: str, speaker: str) -> dict[str, str]:
     """Return the names that a message may have, each by its key: its speaker's, and sequences of its words."""
-    keys = {key: key for key in name_candidates(text)} | {name_key(speaker): speaker}
+    keys = {key: key for key in known_names.name_candidates(text)} | {name_key(speaker): speaker}
     return {key: name for key, name in keys.items() if key and key not in SELF_NAMES}
 
 
-def mention_with(conn: Connection, memory_id: str) -> None:
+def mention_with(conn: sa.Connection, memory_id: str) -> None:
     """Let the messages behind a memory mention what it mentions, as far as their texts have its names.
 
     What the memory means by a name counts more than what was taken to be meant when the message was stored.
@@ -787,7 +767,7 @@ def mention_with(conn: Connection, memory_id: str) -> None:
     if not meant:
         return
     rows = [
-        _row(message.id, key, row.name, row.entity_id)
+        mention_row("message", message.id, key, row.name, row.entity_id)
         for message in conn.execute(_SOURCES, {"memory": memory_id}).all()
         for key, row in meant.items()
         if key in _keys(message.content, message.name)
@@ -799,30 +779,24 @@ def mention_with(conn: Connection, memory_id: str) -> None:
     for row in rows:
         stored = known.get((row["owner_id"], row["key"]))
         if stored is None:
-            conn.execute(insert(mentions), row)
+            conn.execute(sa.insert(mentions), row)
         elif stored.entity_id != row["entity_id"]:
-            conn.execute(update(mentions).where(mentions.c.seq == stored.seq).values(entity_id=row["entity_id"]))
+            conn.execute(sa.update(mentions).where(mentions.c.seq == stored.seq).values(entity_id=row["entity_id"]))
             drop_unused(conn, stored.entity_id, stored.key)
 
 
-def _row(message_id: str, key: str, name: str, entity_id: str) -> dict[str, Any]:
-    return {
-        "kind": "message",
-        "owner_id": message_id,
-        "key": key,
-        "name": name,
-        "entity_id": entity_id,
-        "current": True,
-    }
+def mention_row(kind: str, owner_id: str, key: str, name: str, entity_id: str) -> dict[str, Any]:
+    """Return the row of `mentions` for a name in the present text of a memory or message."""
+    row = {"kind": kind, "owner_id": owner_id, "key": key, "name": name}
+    return {**row, "entity_id": entity_id, "current": True}
 
 
-_ANY: Query = select(entities.c.seq).where(entities.c.user_id == bindparam("user_id")).limit(1)
-_OF_MEMORY: Query = select(mentions).where(
-    mentions.c.kind == "memory", mentions.c.owner_id == bindparam("memory"), mentions.c.current
+_OF_MEMORY: Query = sa.select(mentions).where(
+    mentions.c.kind == "memory", mentions.c.owner_id == sa.bindparam("memory"), mentions.c.current
 )
 _SOURCES: Query = (
-    select(messages.c.id, messages.c.content, messages.c.name)
+    sa.select(messages.c.id, messages.c.content, messages.c.name)
     .join(memory_sources, memory_sources.c.message_id == messages.c.id)
-    .where(memory_sources.c.memory_id == bindparam("memory"))
+    .where(memory_sources.c.memory_id == sa.bindparam("memory"))
 )
-_OF_MESSAGES: Query = select(mentions).where(mentions.c.kind == "message", mentions.c.owner_id.in_(listed("ids")))
+_OF_MESSAGES: Query = sa.select(mentions).where(mentions.c.kind == "message", mentions.c.owner_id.in_(listed("ids")))

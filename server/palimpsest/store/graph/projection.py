@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Row, and_, exists, func, select, text
 
 from palimpsest.core.clock import exact_iso, parse_date
 from palimpsest.core.models import SELF_NAMES, Scope
-from palimpsest.store.graph.identity import USER, members_of, roots_of, told
+from palimpsest.store.graph.identity import USER, group_of, members_of, roots_of, told
 from palimpsest.store.graph.relations import since_in
 from palimpsest.store.memories import learned_memories, name_of_user
 from palimpsest.store.rows import Query, among
@@ -175,9 +175,8 @@ def edited_entities(conn: Connection, edit_number: int) -> list[str]:
 
 def memories_of(conn: Connection, entity_ids: Sequence[str]) -> list[str]:
     """Return the memories that mention one of these entities, or one that is the same as one of them."""
-    group = members_of(conn, {root.id for root in roots_of(conn, entity_ids).values()})
-    query = select(mentions.c.owner_id).distinct()
-    return list(conn.execute(query.where(mentions.c.kind == "memory", among(mentions.c.entity_id, group))).scalars())
+    is_of = (mentions.c.kind == "memory", among(mentions.c.entity_id, group_of(conn, entity_ids)))
+    return list(conn.execute(select(mentions.c.owner_id).distinct().where(*is_of)).scalars())
 
 
 _MENTIONS_ANYTHING = exists().where(mentions.c.kind == "memory", mentions.c.owner_id == memories.c.id)

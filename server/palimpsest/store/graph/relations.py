@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import cache
 from typing import Any, NamedTuple
@@ -11,21 +12,9 @@ from sqlalchemy import Connection, Row, and_, bindparam, select, union
 
 from palimpsest.core.clock import parse_date, shown_date
 from palimpsest.core.models import EntityType, KnownRelation, Memory, Scope, name_key
-from palimpsest.store import history
-from palimpsest.store.graph.entities import LAST_CHARACTER, as_shown, ids_by_key, is_shown
-from palimpsest.store.graph.identity import members_of, roots_of
-from palimpsest.store.rows import (
-    Query,
-    among,
-    is_seen,
-    listed,
-    listed_numbers,
-    scope_parts,
-    scope_values,
-    sees_named,
-    to_relations,
-    to_scope,
-)
+from palimpsest.store import rows as sql
+from palimpsest.store.graph.entities import as_shown, is_shown, named_at, roots_named
+from palimpsest.store.graph.identity import LAST_CHARACTER, group_of, meanings, members_of, roots_of
 from palimpsest.store.schema import entities, entity_aliases, memories, mentions, relations
 from palimpsest.text.relation_updates import since_of
 
@@ -38,19 +27,6 @@ MAX_PAST_MEMORIES = 2_000
 FIRST_LOOK = 30
 """Among how many of the memories relations are looked for first: of well-known names the best candidates
 of a search state enough, and all of them together more than a hundred."""
-
-
-class _Stated(NamedTuple):
-    """A relation between entities as they were stored, and the memory that states it or a row with its times.
-
-    `since` is since when the relation holds, as ISO 8601; "" if that is not known.
-    """
-
-    source_id: str
-    name: str
-    destination_id: str
-    memory: Memory | Row[Any]
-    since: str
 
 
 def relations_of(
@@ -67,12 +43,12 @@ def relations_of(
     What is merged with an entity counts as the entity. Only memories that the scope sees state relations: the living
     ones, with `current_only=False` also those that were replaced or ended, and with `as_of` those living then.
     """
-    ids = _groups(conn, entity_ids)
+    ids = list(group_of(conn, entity_ids))
     if as_of is not None:
-        return _known(conn, scope, _stated_at(conn, scope, ids, as_of)[:limit])
-    values = {"ids": ids, "limit": limit, **scope_values(scope)}
-    rows = conn.execute(_of_entities(scope_parts(scope), current_only), values).all()
-    return _known(conn, scope, _of_rows(rows))
+        return _with_names(conn, scope, _stated_at(conn, scope, ids, as_of)[:limit])
+    values = {"ids": ids, "limit": limit, **sql.scope_values(scope)}
+    rows = conn.execute(_of_entities(sql.scope_parts(scope), current_only), values).all()
+    return _with_names(conn, scope, map(_stated_in, rows))
 
 
 def relations_found(
@@ -88,9 +64,9 @@ def relations_found(
     if len(rows) < limit and len(memory_ids) > FIRST_LOOK:
         rows = _stated(conn, scope, ids, memory_ids, limit)
     if len(rows) < limit and with_newest:
-        values = {"ids": ids, "limit": limit, **scope_values(scope)}
-        rows += conn.execute(_of_entities(scope_parts(scope), current_only=True), values).all()
-    return _known(conn, scope, _of_rows(rows))
+        values = {"ids": ids, "limit": limit, **sql.scope_values(scope)}
+        rows += conn.execute(_of_entities(sql.scope_parts(scope), current_only=True), values).all()
+    return _with_names(conn, scope, map(_stated_in, rows))
 
 
 def states_of(conn: Connection, memory_ids: Sequence[str]) -> dict[str, frozenset[tuple[str, str, str]]]:
@@ -108,7 +84,7 @@ def states_of(conn: Connection, memory_ids: Sequence[str]) -> dict[str, frozense
 
 
 _STATES = select(relations.c.memory_id, relations.c.source_id, relations.c.key, relations.c.destination_id).where(
-    relations.c.memory_id.in_(listed("memories"))
+    relations.c.memory_id.in_(sql.listed("memories"))
 )
 
 
@@ -122,71 +98,67 @@ def _stated(
     if not first:
         return []
     rows = {row.seq: row for row in conn.execute(_BY_SEQ, {"seqs": [seq for _, seq in first]})}
-    return [rows[seq] for _, seq in first if seq in rows and is_seen(scope, to_scope(rows[seq]))]
+    return [rows[seq] for _, seq in first if seq in rows and sql.is_seen(scope, sql.to_scope(rows[seq]))]
 
 
-def _of_rows(rows: Iterable[Row[Any]]) -> list[_Stated]:
-    return [_Stated(row.source_id, row.name, row.destination_id, row, since_in(row)) for row in rows]
+def _stated_in(row: Row[Any]) -> KnownRelation:
+    return _relation(row.source_id, row.name, row.destination_id, row, since_in(row))
 
 
 def since_in(row: Row[Any]) -> str:
     """Return since when the relation of a row holds: since its own time, or since that of the memory that states it."""
-    stated = to_relations(row.relations)
+    stated = sql.to_relations(row.relations)
     return since_of(stated[int(row.position)], _date(row.valid_from, row.valid_from_precision))
 
 
-def _groups(conn: Connection, entity_ids: Iterable[str]) -> list[str]:
-    return list(members_of(conn, {root.id for root in roots_of(conn, entity_ids).values()}))
+def _relation(source_id: str, name: str, destination_id: str, memory: Memory | Row[Any], since: str) -> KnownRelation:
+    """Return a relation between entities as they were stored, without their names.
+
+    It has the times of the memory that states it, and `since` when it holds, "" if that is not known.
+    """
+    until = _date(memory.valid_until, memory.valid_until_precision)
+    begun = parse_date(since)
+    times = (since, until, memory.created_at, memory.deleted_at, memory.stated_at if begun is None else begun[0])
+    return KnownRelation("", name, "", source_id, destination_id, memory.id, *times)
 
 
-def _known(conn: Connection, scope: Scope, stated: Sequence[_Stated]) -> list[KnownRelation]:
+def _with_names(conn: Connection, scope: Scope, stated: Iterable[KnownRelation]) -> list[KnownRelation]:
     """Return relations with their ends as what they are merged into, by the names they are shown by."""
-    roots = roots_of(conn, {end for item in stated for end in (item.source_id, item.destination_id)})
+    relations = list(stated)
+    roots = roots_of(conn, {end for item in relations for end in (item.source_id, item.destination_id)})
     shown = as_shown(conn, scope, {root.id: root for root in roots.values()})
-    known: list[KnownRelation] = []
-    for item in stated:
-        if item.source_id not in roots or item.destination_id not in roots:
-            continue
-        source, destination = (shown[roots[end].id] for end in (item.source_id, item.destination_id))
-        memory = item.memory
-        known.append(
-            KnownRelation(
-                source.name,
-                item.name,
-                destination.name,
-                source.id,
-                destination.id,
-                memory.id,
-                item.since,
-                _date(memory.valid_until, memory.valid_until_precision),
-                memory.created_at,
-                memory.deleted_at,
-                begun[0] if (begun := parse_date(item.since)) is not None else memory.stated_at,
-            )
-        )
-    return known
+    ends = {entity_id: shown[root.id] for entity_id, root in roots.items()}
+    return [
+        replace(item, source=source.name, destination=other.name, source_id=source.id, destination_id=other.id)
+        for item in relations
+        if (source := ends.get(item.source_id)) is not None and (other := ends.get(item.destination_id)) is not None
+    ]
 
 
 def _date(instant: datetime | None, precision: Any) -> str:
     return shown_date(instant, precision) if instant is not None else ""
 
 
-def _stated_at(conn: Connection, scope: Scope, ids: Sequence[str], instant: datetime) -> list[_Stated]:
+def _stated_at(conn: Connection, scope: Scope, ids: Sequence[str], instant: datetime) -> list[KnownRelation]:
     """Return the relations of entities that memories stated at an instant, by the newest memory first."""
-    values = {"ids": ids, "instant": instant, "limit": MAX_PAST_MEMORIES, **scope_values(scope)}
-    meant: dict[str, dict[str, str]] = {}
-    for row in conn.execute(_MEANT_BY, values):
-        meant.setdefault(row.owner_id, {})[row.key] = row.entity_id
+    owners = (
+        select(mentions.c.owner_id)
+        .join(memories, memories.c.id == mentions.c.owner_id)
+        .where(mentions.c.kind == "memory", sql.among(mentions.c.entity_id, ids))
+        .where(memories.c.created_at <= instant, memories.c.user_id == scope.user_id)
+        .order_by(memories.c.seq.desc())
+        .limit(MAX_PAST_MEMORIES)
+    )
+    of_owners = select(mentions).where(mentions.c.kind == "memory", mentions.c.owner_id.in_(owners))
     wanted = set(ids)
-    stated: list[_Stated] = []
-    for memory in history.memories_at(conn, scope, instant, list(meant)):
-        names = meant[memory.id]
-        for relation in memory.relations:
-            source, destination = (names.get(name_key(end)) for end in (relation.source, relation.destination))
-            if source is not None and destination is not None and not wanted.isdisjoint((source, destination)):
-                since = since_of(relation, memory.since)
-                stated.append(_Stated(source, relation.name, destination, memory, since))
-    return sorted(stated, key=lambda item: item.memory.created_at, reverse=True)
+    stated = [
+        _relation(names[source], relation.name, names[destination], memory, since_of(relation, memory.since))
+        for memory, names in named_at(conn, scope, instant, meanings(conn.execute(of_owners)))
+        for relation in memory.relations
+        for source, destination in [(name_key(relation.source), name_key(relation.destination))]
+        if source in names and destination in names and not wanted.isdisjoint((names[source], names[destination]))
+    ]
+    return sorted(stated, key=lambda item: item.created_at, reverse=True)
 
 
 _TIMES = ("id", "valid_from", "valid_from_precision", "valid_until", "valid_until_precision", "created_at")
@@ -199,10 +171,12 @@ _COLUMNS = (
 @cache
 def _of_entities(scope: tuple[bool, bool, bool], current_only: bool) -> Any:  # noqa: FBT001 - a key of the cache
     ends = union(
-        select(relations.c.seq).where(relations.c.source_id.in_(listed("ids"))),
-        select(relations.c.seq).where(relations.c.destination_id.in_(listed("ids"))),
+        select(relations.c.seq).where(relations.c.source_id.in_(sql.listed("ids"))),
+        select(relations.c.seq).where(relations.c.destination_id.in_(sql.listed("ids"))),
     )
-    is_known = and_(sees_named(memories, scope), memories.c.deleted_at.is_(None)) if current_only else is_shown(scope)
+    is_known = (
+        and_(sql.sees_named(memories, scope), memories.c.deleted_at.is_(None)) if current_only else is_shown(scope)
+    )
     return (
         select(*_COLUMNS)
         .join(memories, memories.c.id == relations.c.memory_id)
@@ -213,37 +187,15 @@ def _of_entities(scope: tuple[bool, bool, bool], current_only: bool) -> Any:  # 
 
 
 _STATED = select(relations.c.seq, relations.c.memory_id).where(
-    relations.c.memory_id.in_(listed("memories")),
-    relations.c.source_id.in_(listed("ids")) | relations.c.destination_id.in_(listed("ids")),
+    relations.c.memory_id.in_(sql.listed("memories")),
+    relations.c.source_id.in_(sql.listed("ids")) | relations.c.destination_id.in_(sql.listed("ids")),
 )
 
 _BY_SEQ = (
     select(relations.c.seq, *_COLUMNS, *(memories.c[name] for name in ("user_id", "project", "agent_id", "run_id")))
     .join(memories, memories.c.id == relations.c.memory_id)
-    .where(relations.c.seq.in_(listed_numbers("seqs")), memories.c.deleted_at.is_(None))
+    .where(relations.c.seq.in_(sql.listed_numbers("seqs")), memories.c.deleted_at.is_(None))
 )
-
-
-def _meant_by() -> Any:
-    """Return what the names of the newest memories mean that had mentioned entities by an instant."""
-    owners = (
-        select(mentions.c.owner_id)
-        .join(memories, memories.c.id == mentions.c.owner_id)
-        .where(
-            mentions.c.kind == "memory",
-            mentions.c.entity_id.in_(listed("ids")),
-            memories.c.created_at <= bindparam("instant"),
-            memories.c.user_id == bindparam("user_id"),
-        )
-        .order_by(memories.c.seq.desc())
-        .limit(bindparam("limit"))
-    )
-    return select(mentions.c.owner_id, mentions.c.key, mentions.c.entity_id).where(
-        mentions.c.kind == "memory", mentions.c.owner_id.in_(owners)
-    )
-
-
-_MEANT_BY = _meant_by()
 
 
 # Find the memories that speak of the entities of a new fact: what it may contradict.
@@ -270,27 +222,12 @@ class StatedRelation(NamedTuple):
     destination_type: EntityType
 
 
-class RelationRow(NamedTuple):
-    """A relation that a memory states, by the entities at its ends as they were stored."""
-
-    memory_id: str
-    source_id: str
-    name: str
-    key: str
-    destination_id: str
-
-
 def groups_named(conn: Connection, scope: Scope, names: Iterable[str]) -> dict[str, frozenset[str]]:
     """Return the ids of the entities that each name may mean, with all that were merged with them, by `name_key`."""
-    ids = ids_by_key(conn, scope, names)
-    roots = roots_of(conn, [entity_id for of_key in ids.values() for entity_id in of_key])
-    members = members_of(conn, {root.id for root in roots.values()})
-    by_root: dict[str, set[str]] = {}
-    for entity_id, root_id in members.items():
-        by_root.setdefault(root_id, set()).add(entity_id)
+    named = {key: {root.id for root in found} for key, found in roots_named(conn, scope, names).items()}
+    members = members_of(conn, {root_id for ids in named.values() for root_id in ids})
     return {
-        key: frozenset(member for one in of_key if one in roots for member in by_root[roots[one].id])
-        for key, of_key in ids.items()
+        key: frozenset(member for member, root_id in members.items() if root_id in ids) for key, ids in named.items()
     }
 
 
@@ -316,32 +253,38 @@ def relations_from(
 
     With `keys` they are only those with one of these.
     """
-    query, values = _relations_from(scope_parts(scope)), _values(scope, source_ids)
+    columns = relations.c
+    query = (
+        select(columns.memory_id, columns.source_id, columns.name, columns.key, entities.c.name, entities.c.type)
+        .join(entities, entities.c.id == columns.destination_id)
+        .join(memories, memories.c.id == columns.memory_id)
+        .where(sql.among(columns.source_id, source_ids))
+    )
     if keys is not None:
-        query, values = query.where(relations.c.key.in_(listed("keys"))), {**values, "keys": sorted(keys)}
-    return [StatedRelation(*row) for row in conn.execute(query, values)]
+        query = query.where(sql.among(columns.key, keys))
+    return [StatedRelation(*row) for row in conn.execute(_newest(query, scope))]
 
 
-def relations_named(conn: Connection, user_id: str, keys: Iterable[str], limit: int) -> list[RelationRow]:
+def relations_named(conn: Connection, user_id: str, keys: Iterable[str], limit: int) -> Sequence[Row[Any]]:
     """Return up to `limit` relations of a user with one of these keys, the newest first, also of deleted memories.
 
     The query goes by the entities. With the scope of the memories in it, it would go through all of these.
     """
-    values = {"keys": sorted(keys), "limit": limit, "user_id": user_id}
-    return [RelationRow(*row) for row in conn.execute(_NAMED, values)]
+    query = select(relations).join(entities, entities.c.id == relations.c.source_id)
+    is_wanted = (entities.c.user_id == user_id, sql.among(relations.c.key, keys))
+    return conn.execute(query.where(*is_wanted).order_by(relations.c.seq.desc()).limit(limit)).all()
 
 
-def relations_like(conn: Connection, memory_id: str, keys: Iterable[str], limit: int) -> list[RelationRow]:
+def relations_like(conn: Connection, memory_id: str, keys: Iterable[str], limit: int) -> Sequence[Row[Any]]:
     """Return up to `limit` relations of the sources and keys that a memory states, with its own, the newest first.
 
     These are the ones with one of `keys`, also of deleted memories. What was merged with a source counts as it.
     """
-    is_stated = (relations.c.memory_id == memory_id, among(relations.c.key, sorted(keys)))
+    is_stated = (relations.c.memory_id == memory_id, sql.among(relations.c.key, keys))
     stated = conn.execute(select(relations).where(*is_stated)).all()
-    roots = roots_of(conn, {row.source_id for row in stated})
-    members = members_of(conn, {root.id for root in roots.values()})
-    values = {"ids": sorted(members), "keys": sorted({row.key for row in stated}), "limit": limit}
-    return [RelationRow(*row) for row in conn.execute(_LIKE, values)]
+    members = group_of(conn, {row.source_id for row in stated})
+    is_like = (sql.among(relations.c.source_id, members), sql.among(relations.c.key, {row.key for row in stated}))
+    return conn.execute(select(relations).where(*is_like).order_by(relations.c.seq.desc()).limit(limit)).all()
 
 
 def other_states(conn: Connection, memory_id: str) -> list[tuple[str, str, bool]]:
@@ -374,48 +317,14 @@ def merged_into(conn: Connection, user_id: str) -> dict[str, str]:
 
 def memories_naming(conn: Connection, scope: Scope, entity_ids: Iterable[str]) -> list[str]:
     """Return the ids of memories that name one of these entities, the newest first, at most `NEWEST`."""
-    return list(conn.execute(_naming(scope_parts(scope)), _values(scope, entity_ids)).scalars())
-
-
-def _values(scope: Scope, entity_ids: Iterable[str]) -> dict[str, Any]:
-    return {"ids": sorted(entity_ids), **scope_values(scope)}
-
-
-@cache
-def _relations_from(scope: tuple[bool, bool, bool]) -> Query:
-    columns = relations.c
-    query = (
-        select(columns.memory_id, columns.source_id, columns.name, columns.key, entities.c.name, entities.c.type)
-        .join(entities, entities.c.id == columns.destination_id)
-        .join(memories, memories.c.id == columns.memory_id)
-        .where(columns.source_id.in_(listed("ids")))
-    )
-    return _newest(query, scope)
-
-
-_NEWEST_WITH_KEYS: Query = (
-    select(relations.c.memory_id, relations.c.source_id, relations.c.name, relations.c.key, relations.c.destination_id)
-    .where(relations.c.key.in_(listed("keys")))
-    .order_by(relations.c.seq.desc())
-    .limit(bindparam("limit"))
-)
-_LIKE = _NEWEST_WITH_KEYS.where(relations.c.source_id.in_(listed("ids")))
-_NAMED = _NEWEST_WITH_KEYS.join(entities, entities.c.id == relations.c.source_id).where(
-    entities.c.user_id == bindparam("user_id")
-)
-
-
-@cache
-def _naming(scope: tuple[bool, bool, bool]) -> Query:
     query = (
         select(mentions.c.owner_id)
         .join(memories, memories.c.id == mentions.c.owner_id)
-        .where(mentions.c.kind == "memory", mentions.c.current, mentions.c.entity_id.in_(listed("ids")))
+        .where(mentions.c.kind == "memory", mentions.c.current, sql.among(mentions.c.entity_id, entity_ids))
     )
-    return _newest(query, scope)
+    return list(conn.execute(_newest(query, scope)).scalars())
 
 
-def _newest(query: Query, scope: tuple[bool, bool, bool]) -> Query:
-    is_own = memories.c.project == bindparam("project")
-    own = query.where(and_(sees_named(memories, scope), is_own, memories.c.deleted_at.is_(None)))
+def _newest(query: sql.Query, scope: Scope) -> sql.Query:
+    own = query.where(sql.is_living(memories, scope), memories.c.project == scope.project)
     return own.order_by(memories.c.seq.desc()).limit(NEWEST)

@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
 from palimpsest.core.models import Fact, Memory, NamedEntity, Relation, name_key, relation_key
-from palimpsest.store.graph.identity import members_of, resolve, roots_of, tell_name
+from palimpsest.store.graph.identity import group_of, mention_row, resolve, tell_name
 from palimpsest.store.rows import Query, listed, to_memory
 from palimpsest.store.schema import memories, mentions, relations
 from palimpsest.store.transaction import Transaction
@@ -18,23 +18,6 @@ from palimpsest.text.dates.date_finder import dates_in
 from palimpsest.text.names.known_names import says_another
 from palimpsest.text.relation_updates import NEGATIONS, SINGLE_VALUED, begun, dated, has_name, outliving, words_in
 from palimpsest.text.stopwords import change_words
-
-
-def put_new(tx: Transaction, memory: Memory, replaced: Sequence[Memory] = ()) -> None:
-    """Write the mentions and relations of a new memory, which has none yet.
-
-    A name means what it means in the memories that this one replaces.
-    """
-    named = stated_names(memory)
-    tell_name(tx, memory)
-    if not named:
-        return
-    meant = _meant_before(tx, memory, named, replaced)
-    meant |= resolve(tx, memory, {key: named[key] for key in named if key not in meant}, meant.values())
-    if rows := [_mention(memory, key, named[key], meant[key]) for key in named if key in meant]:
-        tx.conn.execute(_INSERT_MENTIONS, rows)
-    if rows := relation_rows(memory, meant):
-        tx.conn.execute(_INSERT_RELATIONS, rows)
 
 
 def handed_on_otherwise(conn: Connection, memory: Memory) -> list[Memory]:
@@ -48,8 +31,7 @@ def handed_on_otherwise(conn: Connection, memory: Memory) -> list[Memory]:
         stated = memory.relations[int(row.position)]
         if row.key not in SINGLE_VALUED or not has_name(words, memory.text, stated.destination):
             continue
-        roots = roots_of(conn, [row.source_id])
-        members = list(members_of(conn, [root.id for root in roots.values()]))
+        members = list(group_of(conn, [row.source_id]))
         values = {"ids": members, "key": row.key, "memory": memory.id, "project": memory.scope.project}
         for other in map(to_memory, conn.execute(_SAME_RELATION, values).all()):
             kept = changed.get(other.id, other)
@@ -74,19 +56,6 @@ def _without_untold(memory: Memory, stated: Relation) -> Memory:
     return replace(memory, relations=relations, entities=entities)
 
 
-def _meant_before(
-    tx: Transaction, memory: Memory, named: Mapping[str, NamedEntity], replaced: Sequence[Memory]
-) -> dict[str, str]:
-    """Return what names mean in the memories of its project that a memory replaces, unless its text means another."""
-    return {
-        row.key: row.entity_id
-        for old in replaced
-        if old.scope.project == memory.scope.project
-        for row in tx.conn.execute(_OF_MEMORY, {"owner": old.id})
-        if row.current and row.key in named and not says_another(memory.text, named[row.key].name)
-    }
-
-
 def handed_on(fact: Fact, replaced: Sequence[Memory], self_keys: AbstractSet[str]) -> Fact:
     """Return a fact that also states the relations that hold on of the memories which it replaces."""
     relations = {relation.key: relation for relation in fact_relations(fact)}
@@ -101,33 +70,36 @@ def handed_on(fact: Fact, replaced: Sequence[Memory], self_keys: AbstractSet[str
     return replace(fact, relations=tuple(relations.values()), entities=tuple(entities.values()))
 
 
-def put(tx: Transaction, memory: Memory) -> None:
+def put(tx: Transaction, memory: Memory, replaced: Sequence[Memory] = ()) -> None:
     """Bring the mentions and relations of a memory into the state of its present version.
 
-    A name keeps the entity that it means in this memory, also in a version that states it again.
+    A name keeps the entity that it means in this memory, also in a version that states it again. Else it means what it
+    means in the memories of its project that this one replaces, unless its text means another.
     """
     conn, named = tx.conn, stated_names(memory)
     tell_name(tx, memory)
     rows = {row.key: row for row in conn.execute(_OF_MEMORY, {"owner": memory.id})}
-    meant = {key: rows[key].entity_id for key in named if key in rows}
-    if missing := {key: entity for key, entity in named.items() if key not in rows}:
+    meant = {
+        row.key: row.entity_id
+        for old in replaced
+        if old.scope.project == memory.scope.project
+        for row in conn.execute(_OF_MEMORY, {"owner": old.id})
+        if row.current and row.key in named and not says_another(memory.text, named[row.key].name)
+    }
+    meant |= {key: rows[key].entity_id for key in named if key in rows}
+    if missing := {key: entity for key, entity in named.items() if key not in meant}:
         meant |= resolve(tx, memory, missing, meant.values())
-        if new := [_mention(memory, key, entity, meant[key]) for key, entity in missing.items() if key in meant]:
-            conn.execute(_INSERT_MENTIONS, new)
+    new = [key for key in named if key in meant and key not in rows]
+    if new:
+        mentioned = (mention_row("memory", memory.id, key, named[key].name, meant[key]) for key in new)
+        conn.execute(insert(mentions), [*mentioned])
     for key, row in rows.items():
         if row.current is not (key in named):
             conn.execute(update(mentions).where(mentions.c.seq == row.seq).values(current=key in named))
     put_relations(conn, memory, meant)
 
 
-_INSERT_MENTIONS = insert(mentions)
 _OF_MEMORY = select(mentions).where(mentions.c.kind == "memory", mentions.c.owner_id == bindparam("owner"))
-
-
-def _mention(memory: Memory, key: str, entity: NamedEntity, entity_id: str) -> dict[str, Any]:
-    """Return the row of `mentions` for a name in the present version of a memory."""
-    named = {"kind": "memory", "owner_id": memory.id, "key": key, "name": entity.name}
-    return {**named, "entity_id": entity_id, "current": True}
 
 
 def stated_names(memory: Memory) -> dict[str, NamedEntity]:
@@ -219,10 +191,9 @@ def put_relations(conn: Connection, memory: Memory, meant: Mapping[str, str]) ->
         return
     conn.execute(delete(relations).where(relations.c.memory_id == memory.id))
     if rows:
-        conn.execute(_INSERT_RELATIONS, rows)
+        conn.execute(insert(relations), rows)
 
 
-_INSERT_RELATIONS = insert(relations)
 _RELATIONS = (
     select(*(relations.c[name] for name in ("memory_id", "position", "source_id", "key", "name", "destination_id")))
     .where(relations.c.memory_id == bindparam("memory"))

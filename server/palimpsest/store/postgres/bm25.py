@@ -18,18 +18,7 @@ from sqlalchemy import Connection, text
 
 from palimpsest.core.errors import FullTextError
 from palimpsest.core.models import Scope
-from palimpsest.store.database import (
-    COLUMN_WEIGHTS,
-    MAX_QUERY_TOKENS,
-    MAX_SCORED,
-    FoundWords,
-    FullText,
-    FullTextColumns,
-    FullTextRow,
-    rarest,
-    words_found,
-    words_in,
-)
+from palimpsest.store import database
 from palimpsest.store.rows import batched, scope_values, seen_values
 
 CREATE = (
@@ -77,7 +66,7 @@ LEAST_RARITY = 1e-6
 """What a word counts that occurs in more than half of the rows, as in FTS5."""
 
 
-class PostgresFullText(FullText):
+class PostgresFullText(database.FullText):
     """Implement `FullText` with tables of our own."""
 
     def create(self, conn: Connection) -> None:
@@ -90,7 +79,7 @@ class PostgresFullText(FullText):
         for table in TABLES:
             conn.exec_driver_sql(f"DROP TABLE IF EXISTS {table}")
 
-    def put(self, conn: Connection, rows: Sequence[FullTextRow]) -> None:
+    def put(self, conn: Connection, rows: Sequence[database.FullTextRow]) -> None:
         """Insert or replace the rows of entries."""
         if not rows:
             return
@@ -109,7 +98,7 @@ class PostgresFullText(FullText):
             conn.execute(_REMOVE, {"seqs": chunk})
             counted.write(conn)
 
-    def rows(self, conn: Connection) -> dict[int, FullTextColumns]:
+    def rows(self, conn: Connection) -> dict[int, database.FullTextColumns]:
         """Return every stored row by entry number."""
         query = text("SELECT seq, user_id, project, agent_id, run_id, own, context, facts FROM lexical")
         return {
@@ -140,12 +129,13 @@ class PostgresFullText(FullText):
         """
         if scope is None:
             raise ValueError("the full text is searched within a scope")
-        searched = list(dict.fromkeys(words))[:MAX_QUERY_TOKENS]
+        searched = list(dict.fromkeys(words))[: database.MAX_QUERY_TOKENS]
         if counts is None:
             found = self.document_counts(conn, scope.user_id, searched)
         else:
             found = {
-                word: counts[word] for word in rarest([word for word in searched if word in counts], counts, MAX_SCORED)
+                word: counts[word]
+                for word in database.rarest([word for word in searched if word in counts], counts, database.MAX_SCORED)
             }
         if not found:
             return {}
@@ -169,11 +159,11 @@ class PostgresFullText(FullText):
 
         Only the first `MAX_QUERY_TOKENS` words are looked for.
         """
-        searched = list(dict.fromkeys(words))[:MAX_QUERY_TOKENS]
+        searched = list(dict.fromkeys(words))[: database.MAX_QUERY_TOKENS]
         values = {"words": [_key(scope.user_id, word) for word in searched], **seen_values(scope)}
         padded = {word: f" {word} " for word in searched}
         rows = conn.execute(_MATCHING, values)
-        return [int(seq) for seq, own in rows if len(words_in(own, padded)) == len(padded)]
+        return [int(seq) for seq, own in rows if len(database.words_in(own, padded)) == len(padded)]
 
     def document_counts(self, conn: Connection, user_id: str, words: Iterable[str]) -> dict[str, int]:
         """Return in how many rows of the user each word occurs. Words that occur nowhere are left out."""
@@ -181,12 +171,12 @@ class PostgresFullText(FullText):
         counted = {str(word): int(number) for word, number in conn.execute(_COUNTED, values)}
         return {word: counted[word] for word in values["words"] if word in counted}
 
-    def words_in(self, conn: Connection, seqs: Sequence[int], words: frozenset[str]) -> dict[int, FoundWords]:
+    def words_in(self, conn: Connection, seqs: Sequence[int], words: frozenset[str]) -> dict[int, database.FoundWords]:
         """Return which of the words occur in each row."""
         rows = conn.execute(_ROWS, {"seqs": sorted(seqs)})
-        return words_found(((int(seq), own, around) for seq, own, around in rows), words)
+        return database.words_found(((int(seq), own, around) for seq, own, around in rows), words)
 
-    def is_sound(self, conn: Connection, rows: Mapping[int, FullTextColumns]) -> bool:
+    def is_sound(self, conn: Connection, rows: Mapping[int, database.FullTextColumns]) -> bool:
         """Return whether everything that is derived from the stored rows is as it should be."""
         counted = _Counts()
         for row in conn.execute(_ALL_DERIVED):
@@ -308,7 +298,7 @@ _SCORED = text(
 )
 
 
-def _values(row: FullTextRow) -> dict[str, Any]:
+def _values(row: database.FullTextRow) -> dict[str, Any]:
     """Return a row as it is stored."""
     return {
         "seq": row.seq,
@@ -323,7 +313,7 @@ def _values(row: FullTextRow) -> dict[str, Any]:
 def _derived(user_id: str, columns: Sequence[Sequence[str]]) -> dict[str, Any]:
     """Return what a search needs of the tokens of a row: of its own text, of its context and of the facts."""
     weights: dict[str, float] = {}
-    for weight, tokens in zip(COLUMN_WEIGHTS, columns, strict=True):
+    for weight, tokens in zip(database.COLUMN_WEIGHTS, columns, strict=True):
         for word, number in Counter(tokens).items():
             weights[word] = weights.get(word, 0.0) + weight * number
     return {

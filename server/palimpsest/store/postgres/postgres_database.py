@@ -7,34 +7,25 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache
 from typing import Any
 
 import psycopg
+import sqlalchemy as sa
 from psycopg import Connection as PsycopgConnection
 from psycopg.pq import TransactionStatus
-from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy import create_engine, event
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as NoFreeConnectionError
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool, QueuePool
 
 from palimpsest.core.errors import LedgerError, SettingsError
-from palimpsest.store.database import Work
+from palimpsest.store.database import Database, Work
 from palimpsest.store.postgres import postgres_schema
 from palimpsest.store.postgres.bm25 import PostgresFullText
-from palimpsest.store.postgres.postgres_schema import (
-    AS_TEXT,
-    CHANNEL,
-    SCHEMA,
-    WHOLE,
-    Commits,
-    PostgresLoading,
-    ledger_lock,
-    user_lock,
-    was_stored,
-    work_lock,
-)
+from palimpsest.store.postgres.postgres_schema import ledger_lock, user_lock
 from palimpsest.store.schema import metadata
 
 # PostgreSQL's errors as ours, with what to do.
@@ -96,10 +87,9 @@ def as_ledger_errors(location: str, written: str = NOTHING) -> Generator[None]:
             f"the ledger {location} could not be used: all connections of this server were in use for too long. "
             f"{written} Try again in a moment."
         ) from error
-    except DBAPIError as error:
-        raise LedgerError(f"the ledger {location} could not be used: {_with_advice(error.orig, written)}") from error
-    except psycopg.Error as error:
-        raise LedgerError(f"the ledger {location} could not be used: {_with_advice(error, written)}") from error
+    except (DBAPIError, psycopg.Error) as error:
+        cause = error.orig if isinstance(error, DBAPIError) else error
+        raise LedgerError(f"the ledger {location} could not be used: {_with_advice(cause, written)}") from error
     except UNREADABLE_ROW as error:
         cause = f"a row cannot be read ({type(error).__name__}: {str(error)[:MAX_CAUSE_CHARS]})"
         raise LedgerError(f"the ledger {location} could not be used: {cause}. {written}") from error
@@ -155,13 +145,13 @@ class TimeLimit:
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
-    def watch(self, engine: Engine) -> None:
+    def watch(self, engine: sa.Engine) -> None:
         """Limit the statements of an engine."""
         event.listen(engine, "before_cursor_execute", self._begin)
         event.listen(engine, "after_cursor_execute", self._end)
 
     @contextmanager
-    def lifted(self, conn: Connection) -> Generator[None]:
+    def lifted(self, conn: sa.Connection) -> Generator[None]:
         """Let the statements of a connection take any time in the block."""
         info = conn.info
         info[UNLIMITED] = True
@@ -177,7 +167,7 @@ class TimeLimit:
         if self._thread is not None:
             self._thread.join()
 
-    def _begin(self, conn: Connection, *_: Any) -> None:
+    def _begin(self, conn: sa.Connection, *_: Any) -> None:
         if conn.info.get(UNLIMITED):
             return
         driver = driver_of(conn)
@@ -188,7 +178,7 @@ class TimeLimit:
                     self._thread = threading.Thread(target=self._watch, name="palimpsest-time-limit", daemon=True)
                     self._thread.start()
 
-    def _end(self, conn: Connection, *_: Any) -> None:
+    def _end(self, conn: sa.Connection, *_: Any) -> None:
         self._began.pop(id(driver_of(conn)), None)
 
     def _watch(self) -> None:
@@ -203,7 +193,7 @@ class TimeLimit:
                     shut_down(driver)
 
 
-def driver_of(conn: Connection) -> PsycopgConnection[Any]:
+def driver_of(conn: sa.Connection) -> PsycopgConnection[Any]:
     """Return psycopg's connection."""
     driver: Any = conn.connection.driver_connection
     return driver
@@ -223,10 +213,10 @@ def shut_down(driver: PsycopgConnection[Any]) -> None:
 class PostgresListener:
     """Implement `Listener` with a connection of its own, which is opened again when it was lost."""
 
-    def __init__(self, connect: Callable[[], Connection], location: str) -> None:
+    def __init__(self, connect: Callable[[], sa.Connection], location: str) -> None:
         self._connect = connect
         self._location = location
-        self._conn: Connection | None = None
+        self._conn: sa.Connection | None = None
         self._driver: psycopg.Connection[Any] | None = None
         self._is_closed = False
 
@@ -235,7 +225,7 @@ class PostgresListener:
         with as_ledger_errors(self._location):
             if self._driver is None:
                 self._conn = self._connect()
-                self._conn.exec_driver_sql(f"LISTEN {CHANNEL}")
+                self._conn.exec_driver_sql(f"LISTEN {postgres_schema.CHANNEL}")
                 self._driver = driver_of(self._conn)
                 if self._is_closed:  # while it connected, when there was nothing to shut down yet
                     self._drop()
@@ -329,13 +319,18 @@ WRITE = (
     f"SET LOCAL idle_in_transaction_session_timeout = '{PAUSE_SECONDS}s'"
 )
 
+MAX_INDEXED_BYTES = 2_600
+"""How long the texts of one index row may be together. PostgreSQL takes 2,704 bytes with their headers."""
+
+MAX_BYTES_OF_CHARACTER = 4
+
 postgres_schema.register()
 
 
-class PostgresDatabase(PostgresLoading):
+class PostgresDatabase(Database):
     """Implement `Database` with a PostgreSQL database, which any number of servers on any number of machines share."""
 
-    def __init__(self, url: URL) -> None:
+    def __init__(self, url: sa.URL) -> None:
         self._url = url
         self._limit = TimeLimit(SILENCE_SECONDS)
         self._engine = self._new_engine(
@@ -347,7 +342,7 @@ class PostgresDatabase(PostgresLoading):
         )
         self._sessions = self._new_engine(poolclass=NullPool)
         self._is_closed = False
-        self._commits = Commits()
+        self._commits = postgres_schema.Commits()
         self.full_text = PostgresFullText()
         self.migrates_when_opened = False
 
@@ -367,27 +362,27 @@ class PostgresDatabase(PostgresLoading):
     def location(self) -> str:
         """Return the address of the database without the user and the password."""
         url = self._url
-        return str(URL.create("postgresql", host=url.host, port=url.port, database=url.database))
+        return str(sa.URL.create("postgresql", host=url.host, port=url.port, database=url.database))
 
     @property
     def dump_command(self) -> str:
         """Return the command of PostgreSQL's own copy. It asks for the password, or reads it from ~/.pgpass."""
         url = self._url
-        address = URL.create("postgresql", url.username, host=url.host, port=url.port, database=url.database)
+        address = sa.URL.create("postgresql", url.username, host=url.host, port=url.port, database=url.database)
         return f'pg_dump --format=custom --file=palimpsest.dump "{address}"'
 
     @contextmanager
-    def read(self) -> Generator[Connection]:
+    def read(self) -> Generator[sa.Connection]:
         """Return a connection that sees one state of the ledger. Raises LedgerError."""
         with as_ledger_errors(self.location, NOTHING_BY_THIS_STEP), self._begun(READ) as conn:
             yield conn
             conn.exec_driver_sql("ROLLBACK")
 
     @contextmanager
-    def write(self, user_id: str | None = None) -> Generator[Connection]:
+    def write(self, user_id: str | None = None) -> Generator[sa.Connection]:
         """Return a connection that holds the lock of a user, or of all users. Raises LedgerError."""
         with as_ledger_errors(self.location), self._begun(WRITE) as conn:
-            whole = ledger_lock(WHOLE)
+            whole = ledger_lock("whole")
             locks = f"pg_advisory_xact_lock({whole})"
             if user_id is not None:
                 locks = f"pg_advisory_xact_lock_shared({whole}), pg_advisory_xact_lock({user_lock(user_id)})"
@@ -396,18 +391,18 @@ class PostgresDatabase(PostgresLoading):
             self._commit(conn)
 
     @contextmanager
-    def _begun(self, begin: str) -> Generator[Connection]:
+    def _begun(self, begin: str) -> Generator[sa.Connection]:
         """Return a connection with a transaction. One that the database has closed meanwhile is replaced by another."""
         conn = self._engine.connect()
         try:
             try:
-                conn.exec_driver_sql(begin, execution_options=AS_TEXT)
+                conn.exec_driver_sql(begin, execution_options=postgres_schema.AS_TEXT)
             except DBAPIError as error:
                 if not is_lost(error.orig):
                     raise
                 conn.close()
                 conn = self._engine.connect()
-                conn.exec_driver_sql(begin, execution_options=AS_TEXT)
+                conn.exec_driver_sql(begin, execution_options=postgres_schema.AS_TEXT)
             yield conn
         except BaseException:
             _roll_back(conn)
@@ -415,7 +410,7 @@ class PostgresDatabase(PostgresLoading):
         finally:
             conn.close()
 
-    def _commit(self, conn: Connection) -> None:
+    def _commit(self, conn: sa.Connection) -> None:
         if driver_of(conn).info.transaction_status is not TransactionStatus.INTRANS:
             raise LedgerError(f"the ledger {self.location} refused a statement of this call. Nothing was written.")
         write = uuid.uuid4()
@@ -431,7 +426,7 @@ class PostgresDatabase(PostgresLoading):
         until = time.monotonic() + SETTLE_SECONDS
         while time.monotonic() < until:
             with suppress(DBAPIError), self._sessions.connect() as conn:
-                if was_stored(conn, write):
+                if postgres_schema.was_stored(conn, write):
                     return
                 raise LedgerError(
                     f"the connection to the ledger {self.location} broke. Nothing was written. Try again."
@@ -445,15 +440,21 @@ class PostgresDatabase(PostgresLoading):
     @contextmanager
     def migrating(self) -> Generator[None]:
         """Let one process at a time change the schema."""
+        with self._session(f"SELECT pg_advisory_lock({ledger_lock('schema')})"):
+            yield
+
+    @contextmanager
+    def _session(self, lock: str) -> Generator[Any]:
+        """Take a lock, which ends with its connection, for the block. Give what the statement returns."""
         with as_ledger_errors(self.location):
             conn = self._sessions.connect()
         with conn:
             with as_ledger_errors(self.location):
-                conn.exec_driver_sql(f"SELECT pg_advisory_lock({ledger_lock(SCHEMA)})")
-            yield
+                found = conn.exec_driver_sql(lock).scalar_one()
+            yield found
 
     @contextmanager
-    def without_time_limit(self, conn: Connection) -> Generator[None]:
+    def without_time_limit(self, conn: sa.Connection) -> Generator[None]:
         """Lift the limits of time of a transaction. The network's own still tell a database that is gone."""
         conn.exec_driver_sql("SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0")
         with self._limit.lifted(conn):
@@ -465,18 +466,11 @@ class PostgresDatabase(PostgresLoading):
 
     @contextmanager
     def alone_at(self, work: Work) -> Generator[bool]:
-        """Give True and keep other processes from a work in the background, or False if one is doing it.
-
-        The lock ends with its connection.
-        """
-        with as_ledger_errors(self.location):
-            conn = self._sessions.connect()
-        with conn:
-            with as_ledger_errors(self.location):
-                is_ours = conn.exec_driver_sql(f"SELECT pg_try_advisory_lock({work_lock(work)})").scalar_one()
+        """Give True and keep other processes from a work in the background, or False if one is doing it."""
+        with self._session(f"SELECT pg_try_advisory_lock({ledger_lock(work)})") as is_ours:
             yield bool(is_ours)
 
-    def finish_schema(self, conn: Connection) -> None:
+    def finish_schema(self, conn: sa.Connection) -> None:
         """Create what this database needs beside the tables."""
         postgres_schema.create(conn)
 
@@ -485,11 +479,12 @@ class PostgresDatabase(PostgresLoading):
         with self.read() as conn:
             return str(conn.exec_driver_sql("SELECT 'ok'").scalar_one())
 
-    def faults(self, conn: Connection) -> list[str]:
+    def faults(self, conn: sa.Connection) -> list[str]:
         """Return which indexes PostgreSQL does not use, because building them broke off."""
-        return [f"the index {name} is not valid" for name in postgres_schema.invalid_indexes(conn)]
+        query = "SELECT indexrelid::regclass::text FROM pg_index WHERE NOT indisvalid ORDER BY 1"
+        return [f"the index {name} is not valid" for name in conn.exec_driver_sql(query).scalars()]
 
-    def repair(self, conn: Connection) -> None:
+    def repair(self, conn: sa.Connection) -> None:
         """Rebuild the indexes of the ledger."""
         for table in metadata.sorted_tables:
             conn.exec_driver_sql(f'REINDEX TABLE "{table.name}"')
@@ -507,7 +502,7 @@ class PostgresDatabase(PostgresLoading):
             return {table: postgres_schema.pieces_in(conn, table, pieces) for table in postgres_schema.names(conn)}
 
     @contextmanager
-    def _unlimited(self) -> Generator[Connection]:
+    def _unlimited(self) -> Generator[sa.Connection]:
         """Return a connection of its own for work that goes through whole tables, however long that takes."""
         with as_ledger_errors(self.location), self._sessions.connect() as conn, self._limit.lifted(conn):
             conn.exec_driver_sql("SET statement_timeout = 0")
@@ -515,8 +510,12 @@ class PostgresDatabase(PostgresLoading):
 
     def size(self) -> int:
         """Return the size in bytes of the tables and their indexes."""
+        query = (
+            "SELECT coalesce(sum(pg_total_relation_size(oid)), 0)::bigint FROM pg_class "
+            "WHERE relkind = 'r' AND relnamespace = current_schema()::regnamespace"
+        )
         with self.read() as conn:
-            return postgres_schema.size(conn)
+            return int(conn.exec_driver_sql(query).scalar_one())
 
     def close(self) -> None:
         """Close all connections. One that a thread still reads with is closed when it is given back."""
@@ -524,7 +523,56 @@ class PostgresDatabase(PostgresLoading):
         self._engine.dispose()
         self._limit.close()
 
-    def _new_engine(self, **pool: Any) -> Engine:
+    # How it takes in the rows of another ledger.
+
+    def drop_references(self, conn: sa.Connection) -> None:
+        """Drop the foreign keys."""
+        inspector = sa.inspect(conn)
+        for table in metadata.sorted_tables:
+            for key in inspector.get_foreign_keys(table.name):
+                conn.exec_driver_sql(f'ALTER TABLE "{table.name}" DROP CONSTRAINT "{key["name"]}"')
+
+    def create_references(self, conn: sa.Connection) -> None:
+        """Create the foreign keys. PostgreSQL refuses if a row refers to a missing row."""
+        for table in metadata.sorted_tables:
+            for column in table.columns:
+                for key in column.foreign_keys:
+                    other = key.column
+                    conn.exec_driver_sql(
+                        f'ALTER TABLE "{table.name}" ADD FOREIGN KEY ("{column.name}") '
+                        f'REFERENCES "{other.table.name}" ("{other.name}")'
+                    )
+
+    def unfit(self, table: sa.Table, row: Mapping[str, Any]) -> str:
+        """Return why PostgreSQL cannot store a row, or "" if it can."""
+        for names in _indexed_texts(table):
+            texts = [value for name in names if isinstance(value := row[name], str)]
+            if sum(map(len, texts)) * MAX_BYTES_OF_CHARACTER <= MAX_INDEXED_BYTES:
+                continue
+            size = sum(len(value.encode()) for value in texts)
+            if size > MAX_INDEXED_BYTES:
+                return f"its {' and '.join(names)} have {size:,} bytes, and an index takes {MAX_INDEXED_BYTES:,}"
+        return ""
+
+    def counters(self, conn: sa.Connection) -> dict[str, int]:
+        """Return the highest number that was ever given to a row, by table."""
+        found: dict[str, int] = {}
+        for name, sequence in _sequences(conn).items():
+            value, is_called = conn.exec_driver_sql(f"SELECT last_value, is_called FROM {sequence}").one()  # noqa: S608 - a name of our own
+            found[name] = int(value) if is_called else 0
+        return found
+
+    def count_on(self, conn: sa.Connection, counters: Mapping[str, int]) -> None:
+        """Let the numbers of new rows begin above these and above those in use."""
+        given = self.counters(conn)
+        for name, sequence in _sequences(conn).items():
+            (column,) = metadata.tables[name].primary_key
+            used = conn.exec_driver_sql(f'SELECT max("{column.name}") FROM "{name}"').scalar()  # noqa: S608 - likewise
+            highest = max(counters.get(name, 0), given[name], used or 0)
+            values = {"sequence": sequence, "value": max(highest, 1), "is_called": highest > 0}
+            conn.execute(sa.text("SELECT setval(CAST(:sequence AS regclass), :value, :is_called)"), values)
+
+    def _new_engine(self, **pool: Any) -> sa.Engine:
         url = self._url.set(drivername=postgres_schema.DRIVER)
         application = {"application_name": "palimpsest"} if "application_name" not in url.query else {}
         engine = create_engine(
@@ -550,9 +598,9 @@ class PostgresDatabase(PostgresLoading):
         return engine
 
 
-def _parsed(address: str) -> URL:
+def _parsed(address: str) -> sa.URL:
     try:
-        url = make_url(address)
+        url = sa.make_url(address)
     except ArgumentError:
         raise SettingsError(f"ledger_url is no URL. It looks like {EXAMPLE}") from None
     if url.drivername not in DRIVERS:
@@ -562,7 +610,7 @@ def _parsed(address: str) -> URL:
     return url
 
 
-def _refuse_unfit(conn: Connection, location: str) -> None:
+def _refuse_unfit(conn: sa.Connection, location: str) -> None:
     """Raise LedgerError for a database that cannot hold a ledger."""
     version = driver_of(conn).info.server_version
     if version < OLDEST_VERSION:
@@ -572,7 +620,7 @@ def _refuse_unfit(conn: Connection, location: str) -> None:
         raise LedgerError(f"the database {location} has the encoding {encoding}. Create one with the encoding UTF8.")
 
 
-def _roll_back(conn: Connection) -> None:
+def _roll_back(conn: sa.Connection) -> None:
     """End a transaction after an error. If that fails too, the connection is closed for good."""
     if conn.closed or conn.invalidated:
         return
@@ -580,3 +628,26 @@ def _roll_back(conn: Connection) -> None:
         conn.exec_driver_sql("ROLLBACK")
     except DBAPIError:
         conn.invalidate()
+
+
+@cache
+def _indexed_texts(table: sa.Table) -> tuple[tuple[str, ...], ...]:
+    """Return the names of the text columns of each index, and of the keys."""
+    keys = [key for key in table.constraints if isinstance(key, sa.UniqueConstraint)]
+    found = [[*index.columns] for index in table.indexes] + [[*key.columns] for key in (table.primary_key, *keys)]
+    named = (tuple(column.name for column in columns if isinstance(column.type, sa.String)) for columns in found)
+    return tuple(names for names in dict.fromkeys(named) if names)
+
+
+def _sequences(conn: sa.Connection) -> dict[str, str]:
+    """Return the sequence that numbers the rows of each table that has one."""
+    found: dict[str, str] = {}
+    for table in metadata.sorted_tables:
+        columns = [*table.primary_key]
+        if len(columns) == 1:
+            query = sa.text("SELECT pg_get_serial_sequence(:table, :column)")
+            values = {"table": f'"{table.name}"', "column": columns[0].name}
+            sequence = conn.execute(query, values).scalar()
+            if sequence is not None:
+                found[table.name] = str(sequence)
+    return found

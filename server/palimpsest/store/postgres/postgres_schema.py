@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from itertools import count
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Literal, TypeAlias, cast
 
-from sqlalchemy import Column, Connection, Dialect, String, Table, UniqueConstraint, inspect, text
+from sqlalchemy import Column, Connection, Dialect, String, text
 from sqlalchemy.dialects import registry
 from sqlalchemy.dialects.postgresql.base import PGDDLCompiler, PGTypeCompiler
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
@@ -19,7 +17,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.types import Integer
 
-from palimpsest.store.database import Database, Work
+from palimpsest.store.database import Work
 from palimpsest.store.rows import StoredJson, json_elements, json_numbers, next_number
 from palimpsest.store.schema import index_log, metadata
 
@@ -85,109 +83,22 @@ LEDGER = 0x70616C69
 USER = 0x70616C75
 """The first number of the locks of users."""
 
-WHOLE, INDEX_LOG, SCHEMA = 0, 1, 2
-"""The second number: writing to all users' rows, the end of the index log, changing the schema."""
+Lock: TypeAlias = Literal["whole", "log", "schema"] | Work
+"""What there is a lock for: writing to all users' rows, the end of the index log, the schema, or work."""
 
-WORKS: Mapping[Work, int] = {"embedding": 10, "jobs": 11, "graph": 12, "index": 13}
-"""The second number of each work in the background."""
-
-
-def work_lock(work: Work) -> str:
-    """Return the arguments of the lock of a work in the background."""
-    return ledger_lock(WORKS[work])
+NUMBERS: tuple[Lock, ...] = ("whole", "log", "schema", "embedding", "jobs", "graph", "index")
+"""The second number of each is its place. Servers of one ledger have to agree on it."""
 
 
-def ledger_lock(number: int) -> str:
+def ledger_lock(lock: Lock) -> str:
     """Return the arguments of a lock of the whole ledger."""
-    return f"{LEDGER}, {number}"
+    return f"{LEDGER}, {NUMBERS.index(lock)}"
 
 
 def user_lock(user_id: str) -> str:
     """Return the arguments of the lock of a user. Two users may share one, which only lets them wait for each other."""
     digest = hashlib.blake2b(user_id.encode(), digest_size=4).digest()
     return f"{USER}, {int.from_bytes(digest, 'big', signed=True)}"
-
-
-# How a ledger in PostgreSQL takes in the rows of another ledger, and what it cannot store.
-
-MAX_INDEXED_BYTES = 2_600
-"""How long the texts of one index row may be together. PostgreSQL takes 2,704 bytes with their headers."""
-
-MAX_BYTES_OF_CHARACTER = 4
-
-
-class PostgresLoading(Database):
-    """The part of `PostgresDatabase` that takes in rows."""
-
-    def drop_references(self, conn: Connection) -> None:
-        """Drop the foreign keys."""
-        inspector = inspect(conn)
-        for table in metadata.sorted_tables:
-            for key in inspector.get_foreign_keys(table.name):
-                conn.exec_driver_sql(f'ALTER TABLE "{table.name}" DROP CONSTRAINT "{key["name"]}"')
-
-    def create_references(self, conn: Connection) -> None:
-        """Create the foreign keys. PostgreSQL refuses if a row refers to a missing row."""
-        for table in metadata.sorted_tables:
-            for column in table.columns:
-                for key in column.foreign_keys:
-                    other = key.column
-                    conn.exec_driver_sql(
-                        f'ALTER TABLE "{table.name}" ADD FOREIGN KEY ("{column.name}") '
-                        f'REFERENCES "{other.table.name}" ("{other.name}")'
-                    )
-
-    def unfit(self, table: Table, row: Mapping[str, Any]) -> str:
-        """Return why PostgreSQL cannot store a row, or "" if it can."""
-        for names in _indexed(table):
-            texts = [value for name in names if isinstance(value := row[name], str)]
-            if sum(map(len, texts)) * MAX_BYTES_OF_CHARACTER <= MAX_INDEXED_BYTES:
-                continue
-            size = sum(len(value.encode()) for value in texts)
-            if size > MAX_INDEXED_BYTES:
-                return f"its {' and '.join(names)} have {size:,} bytes, and an index takes {MAX_INDEXED_BYTES:,}"
-        return ""
-
-    def counters(self, conn: Connection) -> dict[str, int]:
-        """Return the highest number that was ever given to a row, by table."""
-        found: dict[str, int] = {}
-        for name, sequence in _sequences(conn).items():
-            value, is_called = conn.exec_driver_sql(f"SELECT last_value, is_called FROM {sequence}").one()  # noqa: S608 - a name of our own
-            found[name] = int(value) if is_called else 0
-        return found
-
-    def count_on(self, conn: Connection, counters: Mapping[str, int]) -> None:
-        """Let the numbers of new rows begin above these and above those in use."""
-        given = self.counters(conn)
-        for name, sequence in _sequences(conn).items():
-            (column,) = metadata.tables[name].primary_key
-            used = conn.exec_driver_sql(f'SELECT max("{column.name}") FROM "{name}"').scalar()  # noqa: S608 - likewise
-            highest = max(counters.get(name, 0), given[name], used or 0)
-            values = {"sequence": sequence, "value": max(highest, 1), "is_called": highest > 0}
-            conn.execute(text("SELECT setval(CAST(:sequence AS regclass), :value, :is_called)"), values)
-
-
-@cache
-def _indexed(table: Table) -> tuple[tuple[str, ...], ...]:
-    """Return the names of the text columns of each index, and of the keys."""
-    keys = [key for key in table.constraints if isinstance(key, UniqueConstraint)]
-    found = [[*index.columns] for index in table.indexes] + [[*key.columns] for key in (table.primary_key, *keys)]
-    named = (tuple(column.name for column in columns if isinstance(column.type, String)) for columns in found)
-    return tuple(names for names in dict.fromkeys(named) if names)
-
-
-def _sequences(conn: Connection) -> dict[str, str]:
-    """Return the sequence that numbers the rows of each table that has one."""
-    found: dict[str, str] = {}
-    for table in metadata.sorted_tables:
-        columns = [*table.primary_key]
-        if len(columns) == 1:
-            query = text("SELECT pg_get_serial_sequence(:table, :column)")
-            values = {"table": f'"{table.name}"', "column": columns[0].name}
-            sequence = conn.execute(query, values).scalar()
-            if sequence is not None:
-                found[table.name] = str(sequence)
-    return found
 
 
 # Texts with NUL characters, which PostgreSQL cannot store.
@@ -199,17 +110,10 @@ NUL = "\0"
 MARK = "\ufdd0"
 """A noncharacter (Unicode, section 23.7): no text for other programs has it."""
 
-_STORED = {NUL: f"{MARK}0", MARK: f"{MARK}{MARK}"}
-_TO_STORE = re.compile("|".join(_STORED))
-_READ = {stored: text for text, stored in _STORED.items()}
-_TO_READ = re.compile("|".join(_READ))
 
-
-def storable(text: str) -> str:
-    """Return a text as it is stored."""
-    if NUL not in text and MARK not in text:
-        return text
-    return _TO_STORE.sub(lambda found: _STORED[found[0]], text)
+def storable(value: Any) -> Any:
+    """Return a text as it is stored, and any other value as it is."""
+    return value.replace(MARK, MARK * 2).replace(NUL, f"{MARK}0") if isinstance(value, str) else value
 
 
 def dumps(value: Any) -> str:
@@ -246,14 +150,10 @@ def _with_texts(value: Any, change: Callable[[str], str]) -> Any:
             return value
 
 
-def _storable(value: Any) -> Any:
-    return storable(value) if isinstance(value, str) else value
-
-
 def _restored(value: Any) -> Any:
     if not isinstance(value, str) or MARK not in value:
         return value
-    return _TO_READ.sub(lambda found: _READ[found[0]], value)
+    return MARK.join(part.replace(f"{MARK}0", NUL) for part in value.split(MARK * 2))
 
 
 def _storable_json(dumped: Any) -> Any:
@@ -268,7 +168,7 @@ class AnyText(String):
     """A text that may have NUL characters."""
 
     render_bind_cast = True  # as SQLAlchemy does for psycopg
-    to_store, to_read = staticmethod(_storable), staticmethod(_restored)
+    to_store, to_read = staticmethod(storable), staticmethod(_restored)
 
     def bind_processor(self, dialect: Dialect) -> Callable[..., Any]:
         """Return what makes a text storable."""
@@ -328,25 +228,25 @@ class LedgerDialect(PGDialect_psycopg):
 
 
 def register() -> None:
-    """Teach SQLAlchemy our dialect, its compiler our constructs, and our partial indexes their conditions."""
+    """Teach SQLAlchemy our dialect, and our partial indexes their conditions."""
     registry.register(DRIVER.replace("+", "."), __name__, LedgerDialect.__name__)
-    compiles(json_elements, "postgresql")(_json_elements)
-    compiles(json_numbers, "postgresql")(_json_numbers)
-    compiles(next_number, "postgresql")(_next_number)
     for table in metadata.sorted_tables:
         for index in table.indexes:
             index.dialect_options["postgresql"]["where"] = index.dialect_options["sqlite"]["where"]
 
 
+@compiles(json_elements, "postgresql")
 def _json_elements(element: json_elements, compiler: SQLCompiler, **options: Any) -> str:
     return f"json_array_elements_text({compiler.process(element.clauses, **options)})"
 
 
+@compiles(json_numbers, "postgresql")
 def _json_numbers(element: json_numbers, compiler: SQLCompiler, **options: Any) -> str:
     texts = f"json_array_elements_text({compiler.process(element.clauses, **options)})"
     return f"(SELECT CAST(texts.value AS BIGINT) AS value FROM {texts} AS texts)"  # noqa: S608 - no value of anybody's
 
 
+@compiles(next_number, "postgresql")
 def _next_number(element: next_number, compiler: SQLCompiler, **options: Any) -> str:
     """Take the next number of the sequence. Only if that is in use already, as after an import, set the sequence."""
     used = compiler.process(element.clauses, **options)
@@ -376,7 +276,7 @@ _CREATE = (
     f"""
     CREATE OR REPLACE FUNCTION palimpsest_log_in_order() RETURNS trigger LANGUAGE plpgsql AS $$
     BEGIN
-        PERFORM pg_advisory_xact_lock({ledger_lock(INDEX_LOG)});
+        PERFORM pg_advisory_xact_lock({ledger_lock("log")});
         RETURN NULL;
     END $$
     """,
@@ -428,18 +328,3 @@ def pieces_in(conn: Connection, table: str, pieces: Sequence[bytes]) -> list[byt
     )
     stored = {storable(piece.decode(errors=LOSSLESS)).encode(errors=LOSSLESS): piece for piece in pieces}
     return [stored[bytes(piece)] for piece in conn.execute(found, {"pieces": list(stored)}).scalars()]
-
-
-def invalid_indexes(conn: Connection) -> list[str]:
-    """Return the names of the indexes that PostgreSQL does not use."""
-    query = "SELECT indexrelid::regclass::text FROM pg_index WHERE NOT indisvalid ORDER BY 1"
-    return list(conn.exec_driver_sql(query).scalars())
-
-
-def size(conn: Connection) -> int:
-    """Return the size in bytes of all tables with their indexes."""
-    query = (
-        "SELECT coalesce(sum(pg_total_relation_size(oid)), 0)::bigint FROM pg_class "
-        "WHERE relkind = 'r' AND relnamespace = current_schema()::regnamespace"
-    )
-    return int(conn.exec_driver_sql(query).scalar_one())

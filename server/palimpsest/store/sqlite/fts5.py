@@ -18,17 +18,7 @@ from sqlalchemy.exc import DatabaseError, OperationalError
 
 from palimpsest.core.errors import FullTextError
 from palimpsest.core.models import Scope
-from palimpsest.store.database import (
-    COLUMN_WEIGHTS,
-    MAX_QUERY_TOKENS,
-    MAX_SCORED,
-    FoundWords,
-    FullText,
-    FullTextColumns,
-    FullTextRow,
-    rarest,
-    words_found,
-)
+from palimpsest.store import database
 from palimpsest.store.rows import batched
 
 CREATE = (
@@ -41,7 +31,7 @@ DROP = ("DROP TABLE lexical_terms", "DROP TABLE lexical")
 OPTIMIZE = "INSERT INTO lexical(lexical) VALUES ('optimize')"
 """Merges the full text into one segment, which no longer holds removed rows."""
 
-WEIGHTS = (0.0, *COLUMN_WEIGHTS)
+WEIGHTS = (0.0, *database.COLUMN_WEIGHTS)
 """The weight of a match in each column. The scope only selects rows."""
 
 MAJORITY_SHARE = 0.5
@@ -54,7 +44,7 @@ NO_LIMIT = -1
 """SQLite's LIMIT for every row."""
 
 
-class SqliteFullText(FullText):
+class SqliteFullText(database.FullText):
     """Implement `FullText` with FTS5."""
 
     def create(self, conn: Connection) -> None:
@@ -67,7 +57,7 @@ class SqliteFullText(FullText):
         for statement in DROP:
             conn.execute(text(statement))
 
-    def put(self, conn: Connection, rows: Sequence[FullTextRow]) -> None:
+    def put(self, conn: Connection, rows: Sequence[database.FullTextRow]) -> None:
         """Insert or replace the rows of entries."""
         self.remove(conn, [row.seq for row in rows])
         if rows:
@@ -79,7 +69,7 @@ class SqliteFullText(FullText):
         if seqs:
             conn.execute(_REMOVE, [{"seq": seq} for seq in seqs])
 
-    def rows(self, conn: Connection) -> dict[int, FullTextColumns]:
+    def rows(self, conn: Connection) -> dict[int, database.FullTextColumns]:
         """Return every stored row by entry number."""
         rows = conn.execute(text("SELECT rowid, scope, own, context, facts FROM lexical"))
         return {int(seq): (scope, own, context, facts) for seq, scope, own, context, facts in rows}
@@ -112,9 +102,9 @@ class SqliteFullText(FullText):
         This is the weighted BM25 of FTS5 (Robertson & Zaragoza 2009, with k1 = 1.2 and b = 0.75). With `counts` the
         rarest words are searched, up to about `MAX_SCORED` rows.
         """
-        searched = list(dict.fromkeys(words))[:MAX_QUERY_TOKENS]
+        searched = list(dict.fromkeys(words))[: database.MAX_QUERY_TOKENS]
         if counts is not None:
-            searched = rarest([word for word in searched if word in counts], counts, MAX_SCORED)
+            searched = database.rarest([word for word in searched if word in counts], counts, database.MAX_SCORED)
         if not searched:
             return {}
         match = f"{_TEXTS} : ({' OR '.join(_quoted(word) for word in searched)})"
@@ -130,7 +120,7 @@ class SqliteFullText(FullText):
 
         Only the first `MAX_QUERY_TOKENS` words are looked for.
         """
-        searched = list(dict.fromkeys(words))[:MAX_QUERY_TOKENS]
+        searched = list(dict.fromkeys(words))[: database.MAX_QUERY_TOKENS]
         match = f"{_scope_match(scope)} AND own : ({' AND '.join(map(_quoted, searched))})"
         with _damage_as_full_text_error():
             return [int(seq) for (seq,) in conn.execute(_MATCHING, {"match": match})]
@@ -152,13 +142,13 @@ class SqliteFullText(FullText):
                         counts[word] = int(number if number < SAMPLE else number * max(newest / last, 1.0))
         return counts
 
-    def words_in(self, conn: Connection, seqs: Sequence[int], words: frozenset[str]) -> dict[int, FoundWords]:
+    def words_in(self, conn: Connection, seqs: Sequence[int], words: frozenset[str]) -> dict[int, database.FoundWords]:
         """Return which of the words occur in each row."""
         with _damage_as_full_text_error():
             rows = conn.execute(_ROWS, {"seqs": json.dumps(sorted(seqs))}).all()
-        return words_found(((seq, own, around) for seq, own, around in rows), words)
+        return database.words_found(((seq, own, around) for seq, own, around in rows), words)
 
-    def is_sound(self, conn: Connection, rows: Mapping[int, FullTextColumns]) -> bool:
+    def is_sound(self, conn: Connection, rows: Mapping[int, database.FullTextColumns]) -> bool:
         """Return whether the index of FTS5 has each word in as many rows as it occurs in."""
         expected = Counter(word for _, own, _, _ in rows.values() for word in set(own.split()))
         try:

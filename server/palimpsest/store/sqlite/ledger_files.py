@@ -250,18 +250,19 @@ def note_writer(path: Path, files: LedgerFiles) -> None:
 
 def wrote_last(path: Path, files: LedgerFiles) -> bool:
     """Return whether the last writer of a ledger had these files open."""
-    try:
-        return _turn(path).read_text("ascii") == repr(tuple(files))
-    except (OSError, ValueError):
-        return False
+    return _noted(path) == repr(tuple(files))
 
 
 def was_written(path: Path) -> bool:
     """Return whether the very file that is at the path of a ledger was written to before."""
+    return _noted(path).startswith(f"({LedgerFiles.at(path).ledger!r}, ")
+
+
+def _noted(path: Path) -> str:
     try:
-        return _turn(path).read_text("ascii").startswith(f"({LedgerFiles.at(path).ledger!r}, ")
+        return _turn(path).read_text("ascii")
     except (OSError, ValueError):
-        return False
+        return ""
 
 
 def _turn(path: Path) -> Path:
@@ -333,7 +334,7 @@ class Backups:
         name = f"{self._path.stem}-rescued"
         with self._naming():
             self._delete_unfinished(name)
-            return _copy_from(lambda: nullcontext(conn), _free_name(self._folder, name))
+            return _copy(conn, _free_name(self._folder, name))
 
     def files(self) -> list[Path]:
         """Return the files in the backup folder."""
@@ -459,17 +460,15 @@ class Backups:
             self._path.with_name(self._path.name + ending).unlink(missing_ok=True)
 
 
-def _copy(source: Path, target: Path) -> LedgerCopy:
-    return _copy_from(lambda: _opened(source), target)
-
-
-def _copy_from(source: Callable[[], AbstractContextManager[sqlite3.Connection]], target: Path) -> LedgerCopy:
+def _copy(source: Path | sqlite3.Connection, target: Path) -> LedgerCopy:
+    """Copy a file, or what a connection sees, to a new file. Raises LedgerError."""
     half = target.with_name(f"{target.name}{UNFINISHED}")
     try:
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         half.unlink(missing_ok=True)
         os.close(os.open(half, os.O_CREAT | os.O_RDWR | os.O_EXCL, 0o600))
-        with source() as original, closing(sqlite3.connect(half)) as copy:
+        opened = _opened(source) if isinstance(source, Path) else nullcontext(source)
+        with opened as original, closing(sqlite3.connect(half)) as copy:
             original.backup(copy)
             copy.execute("PRAGMA journal_mode=DELETE")  # the copy is a single file
         content = _read_back(half)

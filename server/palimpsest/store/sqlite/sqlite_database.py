@@ -26,31 +26,19 @@ from palimpsest.core.threads import is_background
 from palimpsest.store.database import Database, Work
 from palimpsest.store.rows import json_elements, json_numbers, next_number
 from palimpsest.store.schema import KNOWN_REVISIONS
+from palimpsest.store.sqlite import ledger_files
 from palimpsest.store.sqlite.fts5 import OPTIMIZE, SqliteFullText
-from palimpsest.store.sqlite.ledger_files import (
-    Backups,
-    LedgerConnection,
-    LedgerFiles,
-    note_writer,
-    settle,
-    turn_to_write,
-    was_written,
-)
 
 # How SQLite writes the SQL constructs that `store/rows.py` defines.
 
 
-def register() -> None:
-    """Teach SQLAlchemy's compiler for SQLite our constructs."""
-    compiles(json_elements, "sqlite")(_json_elements)
-    compiles(json_numbers, "sqlite")(_json_elements)
-    compiles(next_number, "sqlite")(_next_number)
-
-
+@compiles(json_elements, "sqlite")
+@compiles(json_numbers, "sqlite")
 def _json_elements(element: json_elements, compiler: SQLCompiler, **options: Any) -> str:
     return f"json_each({compiler.process(element.clauses, **options)})"
 
 
+@compiles(next_number, "sqlite")
 def _next_number(element: next_number, compiler: SQLCompiler, **options: Any) -> str:
     return f"max({compiler.process(element.clauses, **options)}) + 1"
 
@@ -87,10 +75,9 @@ def as_ledger_errors(path: Path) -> Generator[None]:
     """Raise SQLite's errors as LedgerError."""
     try:
         yield
-    except DBAPIError as error:
-        raise LedgerError(f"the ledger {path} could not be used: {_with_advice(error.orig)}") from error
-    except sqlite3.Error as error:
-        raise LedgerError(f"the ledger {path} could not be used: {_with_advice(error)}") from error
+    except (DBAPIError, sqlite3.Error) as error:
+        cause = error.orig if isinstance(error, DBAPIError) else error
+        raise LedgerError(f"the ledger {path} could not be used: {_with_advice(cause)}") from error
     except UNREADABLE_ROW as error:
         cause = f"a row cannot be read ({type(error).__name__}: {str(error)[:MAX_CAUSE_CHARS]})"
         raise LedgerError(f"the ledger {path} could not be used: {cause}. Nothing was written. {DAMAGED}.") from error
@@ -127,8 +114,6 @@ RETRY_SECONDS = 0.02
 
 logger = logging.getLogger(__name__)
 
-register()
-
 
 class SqliteDatabase(Database):
     """Implement `Database` with one SQLite file.
@@ -139,14 +124,14 @@ class SqliteDatabase(Database):
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._ledger_file = LedgerFiles.at(path).ledger
-        self._connections: set[LedgerConnection] = set()
+        self._ledger_file = ledger_files.LedgerFiles.at(path).ledger
+        self._connections: set[ledger_files.LedgerConnection] = set()
         self._engine = self._new_engine()
         self._writing = threading.Lock()
         self._settling = threading.Lock()
-        self._settled: dict[LedgerFiles, str] = {}
+        self._settled: dict[ledger_files.LedgerFiles, str] = {}
         self.full_text = SqliteFullText()
-        self.backups = Backups(path)
+        self.backups = ledger_files.Backups(path)
         self._checks_references = True
         self.migrates_when_opened = True
 
@@ -177,11 +162,9 @@ class SqliteDatabase(Database):
         """Return a connection that sees one state of the ledger. Raises LedgerError."""
         # The transaction is never committed: SQLite refuses a commit after it has met a damaged page.
         with as_ledger_errors(self._path), self._connection() as conn, _dropped_after_failure(conn):
-            if self._is_replaced(conn):
-                self._wait_and_refuse(conn)
+            self._refuse_replaced(conn)
             yield conn
-            if self._is_replaced(conn):
-                self._wait_and_refuse(conn)
+            self._refuse_replaced(conn)
 
     @contextmanager
     def write(self, user_id: str | None = None) -> Generator[Connection]:
@@ -191,12 +174,12 @@ class SqliteDatabase(Database):
             as_ledger_errors(self._path),
             self._writing,
             self._connection() as conn,
-            turn_to_write(self._path, BUSY_TIMEOUT_SECONDS),
+            ledger_files.turn_to_write(self._path, BUSY_TIMEOUT_SECONDS),
             _dropped_after_failure(conn),
         ):
             if self._is_replaced(conn):
                 self._refuse(conn)
-            note_writer(self._path, _driver(conn).files)
+            ledger_files.note_writer(self._path, _driver(conn).files)
             with conn.execution_options(begin="BEGIN IMMEDIATE").begin() as transaction:
                 yield transaction.connection
             if self._is_replaced(conn):
@@ -225,9 +208,12 @@ class SqliteDatabase(Database):
         self._settled.pop(driver.files, None)  # they were put back
         return False
 
-    def _wait_and_refuse(self, conn: Connection) -> None:
+    def _refuse_replaced(self, conn: Connection) -> None:
+        """Wait for the turn to write and raise LedgerReplacedError, if the files of a connection were replaced."""
+        if not self._is_replaced(conn):
+            return
         self._refuse_in_background(conn)
-        with turn_to_write(self._path, BUSY_TIMEOUT_SECONDS):
+        with ledger_files.turn_to_write(self._path, BUSY_TIMEOUT_SECONDS):
             self._refuse(conn)
 
     def _refuse(self, conn: Connection, done: str = "This call did nothing.") -> None:
@@ -239,7 +225,7 @@ class SqliteDatabase(Database):
         driver = _driver(conn)
         with self._settling:
             if driver.files not in self._settled:
-                self._settled[driver.files], can_go_on = settle(driver, self.backups)
+                self._settled[driver.files], can_go_on = ledger_files.settle(driver, self.backups)
                 if can_go_on:
                     self._open_again()
             raise LedgerReplacedError(f"{self._settled[driver.files]} {done}")
@@ -258,7 +244,7 @@ class SqliteDatabase(Database):
         for conn in self._connections:
             conn.keep_open()
         self._connections = set()
-        self._ledger_file = LedgerFiles.at(self._path).ledger
+        self._ledger_file = ledger_files.LedgerFiles.at(self._path).ledger
         self._engine = self._new_engine()
 
     def _new_engine(self) -> Engine:
@@ -271,14 +257,14 @@ class SqliteDatabase(Database):
 
         return engine
 
-    def _connect(self) -> LedgerConnection:
-        is_ours = LedgerFiles.at(self._path).ledger == self._ledger_file
+    def _connect(self) -> ledger_files.LedgerConnection:
+        is_ours = ledger_files.LedgerFiles.at(self._path).ledger == self._ledger_file
         if not is_ours or any(not conn.is_current for conn in self._connections.copy()):
             raise LedgerReplacedError(
                 f"the files of the ledger {self._path} were replaced or deleted while this process was using them. "
                 "This call did nothing. Call again; if that does not help, start the client again."
             )
-        conn = LedgerConnection.open(self._path, BUSY_TIMEOUT_SECONDS, self._connections)
+        conn = ledger_files.LedgerConnection.open(self._path, BUSY_TIMEOUT_SECONDS, self._connections)
         if not self._checks_references:
             conn.execute("PRAGMA foreign_keys=OFF")
         return conn
@@ -332,7 +318,7 @@ class SqliteDatabase(Database):
             as_ledger_errors(self._path),
             self._writing,
             self._connection() as checked,
-            turn_to_write(self._path, BUSY_TIMEOUT_SECONDS),
+            ledger_files.turn_to_write(self._path, BUSY_TIMEOUT_SECONDS),
         ):
             if self._is_replaced(checked):
                 self._refuse(checked)
@@ -356,7 +342,7 @@ class SqliteDatabase(Database):
             with as_ledger_errors(self._path):
                 if any(not conn.is_current for conn in self._connections.copy()):
                     with self._connection() as conn:
-                        self._wait_and_refuse(conn)
+                        self._refuse_replaced(conn)
         except LedgerError as error:
             logger.warning("%s", error)
         self._engine.dispose()
@@ -397,8 +383,8 @@ def _dropped_after_failure(conn: Connection) -> Generator[None]:
         raise
 
 
-def _driver(conn: Connection) -> LedgerConnection:
-    return cast("LedgerConnection", conn.connection.driver_connection)
+def _driver(conn: Connection) -> ledger_files.LedgerConnection:
+    return cast("ledger_files.LedgerConnection", conn.connection.driver_connection)
 
 
 def _migration_lock(path: Path) -> Path:
@@ -413,9 +399,9 @@ def _refuse_emptied(path: Path) -> None:
     if not path.exists() or path.stat().st_size:
         return
     log = path.with_name(f"{path.name}-wal")
-    if not was_written(path) and not (log.exists() and log.stat().st_size):
+    if not ledger_files.was_written(path) and not (log.exists() and log.stat().st_size):
         return
-    newest = max(Backups(path).files(), key=lambda file: file.stat().st_mtime, default=None)
+    newest = max(ledger_files.Backups(path).files(), key=lambda file: file.stat().st_mtime, default=None)
     advice = "There is no backup beside it" if newest is None else f"The newest backup: palimpsest restore {newest}"
     raise LedgerError(
         f"the ledger {path} was in use before, and now it has 0 bytes: something has emptied it. Nothing was changed. "
