@@ -8,10 +8,11 @@ from __future__ import annotations
 import functools
 import os
 import pkgutil
+import ssl
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any
 
 import hypothesis
@@ -161,8 +162,21 @@ def certificates_read_once() -> Generator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for client in ("httpx", "httpx2"):
             name = f"{client}._transports.default.create_ssl_context"
-            patch.setattr(name, functools.cache(pkgutil.resolve_name(name)))
+            patch.setattr(name, _read_once(pkgutil.resolve_name(name)))
         yield
+
+
+def _read_once(create_ssl_context: Callable[..., ssl.SSLContext]) -> Callable[..., ssl.SSLContext]:
+    """Return the function with a cache. A test that names other certificates by the variable gets these."""
+
+    @functools.cache
+    def read(_variable: str | None, **options: Any) -> ssl.SSLContext:
+        return create_ssl_context(**options)
+
+    def create(**options: Any) -> ssl.SSLContext:
+        return read(os.environ.get("SSL_CERT_FILE"), **options)
+
+    return create
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -35,9 +35,12 @@ CROWD = 300
 """So many memories are nearer to the question than the one that a link leads to, by their words."""
 
 
+THINGS = ("boat", "aunt", "street", "cousin", "teacher", "song", "brother", "school", "cat", "doctor", "village")
+
+
 def store_many(memory: Memory, number: int) -> None:
-    """Store memories that share words with the question about the sister and answer nothing."""
-    facts = (Fact(f"The name of boat {place} is my secret") for place in range(number))
+    """Store memories of several things that share words with the question about the sister and answer nothing."""
+    facts = (Fact(f"The name of my {THINGS[place % len(THINGS)]} {place} is a secret") for place in range(number))
     write_decisions(memory, *(Decision(Event.ADD, fact) for fact in facts))
 
 
