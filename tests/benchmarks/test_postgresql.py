@@ -49,38 +49,6 @@ def connected(cluster: Cluster, network: Network | None = None) -> psycopg.Conne
     return psycopg.connect(address.url("things").replace("+psycopg", ""), autocommit=True)
 
 
-@pytest.mark.nightly
-def test_what_is_committed_survives_a_crash(cluster: Cluster) -> None:
-    """A restart ends every connection without a word, and loses nothing."""
-    with connected(cluster) as conn:
-        conn.execute("CREATE TABLE thing (name text)")
-        conn.execute("INSERT INTO thing VALUES ('kept')")
-        cluster.restart()
-        with pytest.raises(psycopg.OperationalError):
-            conn.execute("SELECT 1")
-    with connected(cluster) as conn:
-        assert conn.execute("SELECT name FROM thing").fetchall() == [("kept",)]
-
-
-def test_the_role_may_do_nothing_but_own_databases(cluster: Cluster) -> None:
-    """A program that needs more in the tests would not run for users."""
-    with connected(cluster) as conn, pytest.raises(psycopg.errors.InsufficientPrivilege):
-        conn.execute("CREATE DATABASE another")
-
-
-def test_the_order_of_texts_is_not_that_of_bytes(cluster: Cluster) -> None:
-    """A query that relies on the order of a locale is noticed."""
-    with connected(cluster) as conn:
-        assert conn.execute("SELECT 'a' < 'B', 'é' < 'f'").fetchone() == (True, True)
-
-
-def test_connections_are_severed(cluster: Cluster) -> None:
-    with connected(cluster) as conn:
-        assert cluster.sever("things") == 1
-        with pytest.raises(psycopg.OperationalError):
-            conn.execute("SELECT 1")
-
-
 def test_a_cut_network_ends_connections(cluster: Cluster, network: Network) -> None:
     """New connections can be made at once."""
     with connected(cluster, network) as conn:

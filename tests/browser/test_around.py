@@ -44,19 +44,6 @@ def test_what_somebody_is_doing_is_not_taken_away(windows: Windows, served: Serv
 
 
 @pytest.mark.nightly
-def test_the_time_line_leads_from_a_year_to_what_was_believed(windows: Windows, shown: Served) -> None:
-    page = windows.open(f"{shown.base}/timeline", storage_state=shown.state)
-    page.get_by_role("link", name="Year").click()
-    expect(page.get_by_role("heading", level=1)).to_contain_text("2025")
-    page.get_by_role("link", name="2025-03", exact=True).click()
-    page.get_by_role("link", name="2025-03-29", exact=True).click()
-    expect(page.locator("main")).to_contain_text("Amina lives in Copenhagen.")
-    page.get_by_role("link", name="What was believed then").click()
-    page.get_by_role("searchbox").fill("who is the boss of Nora")
-    expect(page.locator(".hits li").first).to_contain_text("Nora's boss is Karin Ek.")
-
-
-@pytest.mark.nightly
 def test_a_month_below_the_search_is_a_day_to_search_as_of(windows: Windows, shown: Served) -> None:
     page = windows.open(f"{shown.base}/?q=who+is+the+boss+of+Nora", storage_state=shown.state)
     page.locator(".months").get_by_role("button", name="2025-06", exact=True).click()
@@ -64,19 +51,6 @@ def test_a_month_below_the_search_is_a_day_to_search_as_of(windows: Windows, sho
     page.locator(".months").get_by_role("button", name="now").click()
     expect(page.get_by_label("as it was on")).to_have_value("")
     expect(page.locator(".hits li").first).to_contain_text("Mehmet Yilmaz")
-
-
-@pytest.mark.nightly
-def test_a_name_leads_to_its_neighbourhood_and_its_memories(windows: Windows, shown: Served) -> None:
-    page = windows.open(f"{shown.base}/entities", storage_state=shown.state)
-    page.get_by_label("Name").press_sequentially("Amin")
-    expect(page.locator("#entity-list li")).to_have_count(1)
-    page.locator("#entity-list").get_by_role("link", name="Amina").click()
-    expect(page.get_by_role("heading", level=1)).to_have_text("Amina")
-    page.locator("main").get_by_role("link", name="Copenhagen").first.click()
-    expect(page.get_by_role("heading", level=1)).to_have_text("Copenhagen")
-    page.get_by_role("link", name="Amina lives in Copenhagen.").click()
-    expect(page.locator("main")).to_contain_text("Messages behind it")
 
 
 @pytest.mark.nightly
@@ -92,50 +66,6 @@ def test_a_graph_is_drawn_and_opened_with_the_keyboard(windows: Windows, shown: 
     expect(page.locator("canvas.graph + [role=status]")).to_contain_text(":")
     page.keyboard.press("Enter")
     expect(page).to_have_url(re.compile(r"/entities/[0-9a-f-]{36}"))
-
-
-@pytest.mark.nightly
-def test_conversations_documents_and_summaries_are_listed(windows: Windows, shown: Served) -> None:
-    page = windows.open(f"{shown.base}/conversations", storage_state=shown.state)
-    page.get_by_role("link", name="Chat of June 2025").click()
-    expect(page.locator("main")).to_contain_text("The removal van comes on Friday at eight.")
-    page.get_by_role("link", name="Documents").click()
-    page.get_by_role("link", name="Ward handbook").click()
-    expect(page.locator("main")).to_contain_text("The spare key is with the ward manager.")
-    page.get_by_role("link", name="Summaries").click()
-    page.get_by_role("link", name="Profile").click()
-    expect(page.locator("main")).to_contain_text("Nora")
-    page.get_by_role("link", name="Activity").click()
-    expect(page.locator("main svg").first).to_be_visible()
-    page.get_by_text(re.compile("As a table")).first.click()
-    expect(page.locator("main table").first).to_contain_text("2025-12")
-
-
-@pytest.mark.nightly
-def test_a_contradiction_is_settled_with_one_click(windows: Windows, served: Served) -> None:
-    page = windows.open(f"{served.base}/conflicts", storage_state=served.state)
-    button = page.get_by_role("button", name=re.compile("This is true now: Nora's thesis was handed in"))
-    while button.count() == 0:  # a busy machine compares few memories in the time of one page
-        page.get_by_role("link", name="Compare older ones").click()
-    button.click()
-    status = page.get_by_role("status").filter(visible=True)
-    expect(status).to_be_visible()
-    assert "hands in her thesis" not in palimpsest(served.folder, "list")
-    page.get_by_role("button", name="Undo").first.click()
-    expect(page.get_by_role("status").filter(visible=True)).to_contain_text("Undone.")
-    assert "hands in her thesis" in palimpsest(served.folder, "list")
-
-
-@pytest.mark.nightly
-def test_duplicates_are_merged(windows: Windows, served: Served) -> None:
-    palimpsest(served.folder, "add", "Nora's favourite restaurant is the Bastard in Malmö.")
-    page = windows.open(f"{served.base}/duplicates", storage_state=served.state)
-    form = page.locator("form", has_text="the Bastard in Malmö")
-    form.get_by_role("radio").first.check()
-    form.get_by_role("button", name="Merge").click()
-    expect(page.get_by_role("status").filter(visible=True)).to_be_visible()
-    page.get_by_role("button", name="Undo").first.click()
-    expect(page.get_by_role("status").filter(visible=True)).to_contain_text("Undone.")
 
 
 @pytest.mark.nightly

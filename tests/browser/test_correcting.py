@@ -42,15 +42,3 @@ def test_a_form_in_the_list_is_closed_without_a_change(windows: Windows, served:
     hit.get_by_role("textbox", name="Correct").fill("Nora plays the trumpet")
     hit.get_by_role("button", name="Cancel").click()
     expect(hit.locator("a.text")).to_have_text(before)
-
-
-@pytest.mark.nightly
-def test_the_chosen_get_a_tag(windows: Windows, served: Served) -> None:
-    page = windows.open(served.base, storage_state=served.state)
-    page.goto(served.base + LIST)
-    page.locator("#hits li > input[type=checkbox]").first.check()
-    page.get_by_label("Tag", exact=True).fill("looked at")
-    page.keyboard.press("Enter")
-    expect(page.get_by_role("status")).to_contain_text("Changed.")
-    page.get_by_role("link", name="Back").click()
-    expect(page.locator("#hits article").first.locator(".tag", has_text="looked at")).to_be_visible()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Literal
 
 import pytest
@@ -55,44 +54,6 @@ def test_a_memory_is_found_corrected_and_the_correction_undone(windows: Windows,
     page.keyboard.press("Space")
     done(page, "Changed.")
     tab_to(page, "Undo")
-    page.keyboard.press("Enter")
-    done(page, "Undone.")
-
-
-def test_a_memory_is_unpinned_deleted_and_restored(windows: Windows, served: Served) -> None:
-    page = find(windows, served, "allergic", "Nora is allergic to hazelnuts.")
-    for button, said in (("Unpin", "Changed."), ("Delete", "Deleted."), ("Restore", "Restored.")):
-        tab_to(page, button)
-        page.keyboard.press("Space")
-        done(page, said)
-
-
-def test_several_memories_are_chosen_and_deleted(windows: Windows, served: Served) -> None:
-    page = windows.open(f"{served.base}/?kind=memory", storage_state=served.state)
-    hits = page.locator("#hits article").count()
-    first, second = (page.locator("#hits li > input[type=checkbox]").nth(place) for place in (0, 1))
-    for box in (first, second):
-        while not box.evaluate("(element) => element === document.activeElement"):
-            page.keyboard.press("Tab")
-        page.keyboard.press("Space")
-        expect(box).to_be_checked()
-    tab_to(page, "Delete the chosen")
-    page.keyboard.press("Enter")
-    done(page, "Deleted.")
-    tab_to(page, "Undo")
-    page.keyboard.press("Enter")
-    done(page, "Undone.")
-    assert hits > 0
-
-
-def test_everything_since_an_edit_is_undone(windows: Windows, served: Served) -> None:
-    page = windows.open(served.base, storage_state=served.state)
-    tab_to(page, "Edits", "link", "Shift+Tab")
-    page.keyboard.press("Enter")
-    expect(page.get_by_role("heading", level=1)).to_have_text("Edits")
-    button = page.get_by_role("button", name=re.compile("Undo this and all later")).nth(1)
-    name = button.inner_text()
-    tab_to(page, name)
     page.keyboard.press("Enter")
     done(page, "Undone.")
 

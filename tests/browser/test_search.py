@@ -98,42 +98,6 @@ def test_a_slash_leads_to_the_search_from_everywhere(windows: Windows, shown: Se
     expect(page.get_by_role("searchbox")).to_be_focused()
 
 
-@pytest.mark.nightly
-def test_a_day_shows_what_was_believed_then(windows: Windows, shown: Served) -> None:
-    page = windows.open(f"{shown.base}/?q=who+is+the+boss+of+Nora", storage_state=shown.state)
-    first_hit(page, "Mehmet Yilmaz")
-    day = page.get_by_label("as it was on")
-    day.fill("2025-03-31")
-    first_hit(page, "Nora's boss is Karin Ek.")
-    day.fill("")
-    first_hit(page, "Mehmet Yilmaz")
-
-
-@pytest.mark.nightly
-def test_a_project_and_a_kind_can_be_chosen(windows: Windows, shown: Served) -> None:
-    page = windows.open(shown.base, storage_state=shown.state)
-    page.get_by_label("project").select_option("choir")
-    expect(page.locator("#hits")).to_contain_text("The sheet music is in the blue binder")
-    page.get_by_role("searchbox").press_sequentially("rehearsals")
-    first_hit(page, "Rehearsals are on Mondays")
-    page.locator(".hits a").first.click()
-    expect(page).to_have_url(re.compile("project=choir"))
-    expect(page.get_by_role("heading", level=1)).to_contain_text("Rehearsals")
-    page.goto(f"{shown.base}/?q=climbing")
-    page.locator("select[name=kind]").select_option("message")
-    expect(page.locator(".hits li").first).to_contain_text("message")
-    expect(page.locator(".hits")).not_to_contain_text("Nora goes climbing on Thursdays.")
-
-
-@pytest.mark.nightly
-def test_the_parts_of_a_score_can_be_shown(windows: Windows, shown: Served) -> None:
-    page = windows.open(f"{shown.base}/?q=climbing", storage_state=shown.state)
-    expect(page.locator("table.parts")).to_have_count(0)
-    page.get_by_label("parts of each score").check()
-    expect(page.locator("table.parts").first).to_be_visible()
-    assert page.locator("table.parts").first.locator("tr").count() > 1
-
-
 def test_a_hit_leads_to_its_message_in_the_conversation(windows: Windows, shown: Served) -> None:
     page = windows.open(f"{shown.base}/?q=I+bake+saffron+buns&kind=message", storage_state=shown.state)
     hit = page.locator(".hits a").first
@@ -143,18 +107,6 @@ def test_a_hit_leads_to_its_message_in_the_conversation(windows: Windows, shown:
     expect(message).to_contain_text(text)
     expect(message).to_be_in_viewport()
     expect(page.get_by_role("heading", level=1)).to_contain_text("Chat of")
-
-
-@pytest.mark.nightly
-def test_a_memory_leads_to_the_messages_behind_it_and_to_what_it_replaced(windows: Windows, shown: Served) -> None:
-    page = windows.open(f"{shown.base}/?q=which+car+does+Nora+drive", storage_state=shown.state)
-    page.get_by_role("link", name="Nora drives a Kia EV6").click()
-    memory = page.url
-    page.get_by_role("link", name="Nora drives an old Volvo V40.").click()
-    expect(page.get_by_role("heading", level=1)).to_have_text("Nora drives an old Volvo V40.")
-    page.locator(f'a[href="{memory.removeprefix(shown.base)}"]').click()
-    page.get_by_role("link", name=re.compile("2025-07-05")).click()
-    expect(page.locator("li:target")).to_contain_text("Kia")
 
 
 @pytest.mark.nightly

@@ -132,19 +132,6 @@ class TestChromaInAFolder:
         chroma.close()
         assert np.mean(shares) >= 0.95
 
-    def test_a_reopened_folder_holds_what_was_stored(self, tmp_path: Path) -> None:
-        """The next start must not need a rebuild."""
-        first = ChromaIndex.open_folder(tmp_path, PREFIX)
-        first.upsert("ana", [1, 2, 3], np.stack([EAST, NORTH, UP]))
-        first.upsert("bert", [4], np.stack([UP]))
-        first.delete("ana", [3])
-        first.close()
-        again = ChromaIndex.open_folder(tmp_path, PREFIX)
-        assert again.count() == 3
-        assert again.query("ana", NORTH, 1) == [2]
-        assert again.query("bert", NORTH, 9) == [4]
-        again.close()
-
     @pytest.mark.parametrize("prefix", ["theirs", "ours-2"])
     def test_other_collections_are_neither_counted_nor_read(self, tmp_path: Path, prefix: str) -> None:
         """Nor those of a prefix that only begins the same."""

@@ -19,10 +19,8 @@ from palimpsest.store.contextual_keys import Embedded
 from palimpsest.store.ledger import Ledger
 from tests.support.ledger_access import all_keys
 from tests.support.ledger_files import run_sql
-from tests.support.open_connections import count_connections
 from tests.support.projections import (
     EMBEDDER,
-    ConnectionCountingIndex,
     Indexes,
     add,
     direction,
@@ -93,18 +91,6 @@ class TestFollowing:
                     living += [outcome.memory.id for outcome in add(ledger, *facts(count, start=100 * (step + 1)))]
             assert agrees(ledger, kept)
 
-    def test_another_process_writes_and_the_next_query_sees_it(
-        self, tmp_path: Path, ledger: Ledger, kept: KeptKeys
-    ) -> None:
-        """Each process keeps keys of its own, and any of them may write."""
-        add(ledger, "one")
-        assert nearest(ledger, kept, "one", 1) == [1]
-        with ledger_in(tmp_path / "ledger.db") as other:
-            add(other, "two")
-            assert nearest(ledger, kept, "two", 1) == [2]
-            write(other, Decision(Event.DELETE, memory_id=add(other, "three")[0].memory.id))
-            assert agrees(ledger, kept)
-
     def test_more_changes_than_are_worth_following_are_read_anew(
         self, ledger: Ledger, kept: KeptKeys, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -173,15 +159,6 @@ class TestErasure:
         assert kept.kept_users() == ["bert"]
         assert nearest(ledger, kept, "to be erased") is None, "nothing is left, and the index is closed"
 
-    def test_nothing_is_kept_after_clearing(self, ledger: Ledger, kept: KeptKeys) -> None:
-        """The keys that are left come back with the next query."""
-        one, _two = add(ledger, "one", "two")
-        assert agrees(ledger, kept)
-        ledger.purge(Scope("ana"), [one.memory.id])
-        kept.clear()
-        assert kept.kept_users() == []
-        assert nearest(ledger, kept, "one") == [2]
-
 
 class TestBound:
     def test_a_user_with_more_keys_is_left_to_the_index(
@@ -235,18 +212,6 @@ class TestBesideTheIndex:
             projection.catch_up()
             assert nearest(ledger, kept, "two", 1) == [2]
             assert not projection.is_behind()
-
-    def test_the_index_is_queried_without_a_connection(
-        self, ledger: Ledger, root: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """An index server that hangs must not keep a snapshot of the ledger open."""
-        monkeypatch.setattr(kept_keys, "MAX_NUMBERS", 0)
-        add(ledger, "one")
-        with count_connections() as connections:
-            index = ConnectionCountingIndex(connections)
-            with opened(ledger, lambda _: index, root) as projection:
-                assert nearest(ledger, KeptKeys(ledger, projection), "one") == [1]
-        assert index.counts["query"] == {0}
 
     @pytest.mark.parametrize("damage", ["UPDATE vectors SET key = substr(key, 1, 2) WHERE seq = 1", "DROP TABLE means"])
     def test_a_damaged_ledger_is_left_to_the_index(

@@ -281,10 +281,3 @@ class TestWithoutAModel:
             await memory.undo(ALICE)
             (hit,) = (await memory.list(ALICE)).hits
         assert hit.at == first
-
-    async def test_a_known_text_that_replaces_a_memory_names_that_memory(self, tmp_path: Path) -> None:
-        """A memory was superseded, so the reply is not "unchanged"."""
-        async with memory_in(tmp_path) as memory:
-            old, known = await add_text(memory, "Ann has two cats"), await add_text(memory, "Ann has three cats")
-            (change,) = (await memory.add_text(ALICE, "Ann has three cats", replaces=[old])).outcomes
-        assert (change.memory.id, change.replaced, change.previous) == (known, (old,), "Ann has two cats")

@@ -24,7 +24,6 @@ from palimpsest.memory import Memory
 from tests.support.examples import examples
 from tests.support.hostile_replies import (
     SENTENCES,
-    UNKNOWN_ID,
     conflicting_decisions,
     decision_replies,
     fact_replies,
@@ -249,19 +248,6 @@ def test_a_reply_may_mention_a_memory_that_it_merged(hostile: HostileMemory, num
         hostile.script.plan(extract=[json.dumps({"facts": facts})], decide=[json.dumps(decisions)])
         result = hostile.add(SAID[:1], scope)
         assert len(result.outcomes) == len(facts)
-        check_result(hostile, scope, result)
-
-
-@examples(20)
-@given(st.sampled_from((*SENTENCES[:4], "User works in Lyon.", UNKNOWN_ID)), hostile_replies(decision_replies()))
-def test_a_text_is_stored_or_the_result_says_why_not(
-    hostile: HostileMemory, text: str, decide: Sequence[AnyReply]
-) -> None:
-    """If the decision cannot be used, the caller's text is stored as it is."""
-    with hostile.new_scope() as scope:
-        hostile.script.plan(decide=decide)
-        result = hostile.call(hostile.memory.add_text, scope, text)
-        assert result.outcomes
         check_result(hostile, scope, result)
 
 

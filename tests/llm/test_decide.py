@@ -137,12 +137,6 @@ async def test_the_model_is_shown_numbers_texts_and_dates() -> None:
     assert [made.fact for made in result.decisions][:2] == [LYON, CAT], "with their sources, dates and tags"
 
 
-async def test_a_refusal_of_the_model_is_raised() -> None:
-    """Guards against storing facts without a decision."""
-    with pytest.raises(ModelRefusedError, match="no credit"):
-        await run_decide([CAT], [MISO], ModelRefusedError("no credit"))
-
-
 async def test_a_memory_as_long_as_a_document_is_shown_shortened_and_not_rewritten() -> None:
     """Guards the size of the prompt, and the rest of the text: the model completes only what it has seen whole."""
     merged = decisions_reply(decision(0, "UPDATE", 0, "Ana has a garden and a rose called Flora."))

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from palimpsest.core.errors import CutOffReplyError, ModelError, ModelRefusedError, ModelUnreachableError, ReplyError
+from palimpsest.core.errors import CutOffReplyError, ModelError, ModelRefusedError, ReplyError
 from palimpsest.core.models import MAX_NAME_CHARS, Fact, NamedEntity, Relation
 from palimpsest.learn.engine import NEEDED_PROMPTS
 from palimpsest.llm.extract import (
@@ -222,12 +222,6 @@ async def test_context_is_never_among_the_messages() -> None:
     assert call.input("Notes of the system, for context only") == ["You are Otto."]
     new_messages = json.dumps(call.input("New messages"))
     assert [word for word in ("pilot", "Nice", "Otto", "ponds") if word in new_messages] == []
-
-
-async def test_an_outage_is_raised() -> None:
-    """Guards against an empty list in place of a failure."""
-    with pytest.raises(ModelUnreachableError, match="down"):
-        await run_extract(ModelUnreachableError("down"))
 
 
 @pytest.mark.parametrize("me", ["I", "User", "the user", "me", "Nutzer", "用户"])

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from palimpsest.core.errors import ModelUnreachableError, ReplyError
+from palimpsest.core.errors import ReplyError
 from palimpsest.learn.engine import NEEDED_PROMPTS
 from palimpsest.learn.summaries.summary_kinds import memory_item
 from palimpsest.llm.prompts import PromptFiles
@@ -88,12 +88,6 @@ async def test_a_summary_that_is_not_valid_is_repaired_or_refused(wrong_reply: s
     assert fault in model.calls[1].messages[-1]["content"]
     with pytest.raises(ReplyError):
         await summary_of(ScriptedModel([wrong_reply, wrong_reply]))
-
-
-async def test_an_outage_is_raised() -> None:
-    """Guards against an empty summary in place of a failure."""
-    with pytest.raises(ModelUnreachableError, match="down"):
-        await summary_of(ScriptedModel([ModelUnreachableError("down")]))
 
 
 SHOWN = Shown(

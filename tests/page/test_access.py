@@ -93,17 +93,6 @@ async def test_a_visitor_sees_the_memory_of_one_user(page: OpenPage) -> None:
         assert (await page.memory.get(Scope("alice"), memory_id)).deleted_at is None
 
 
-async def test_a_visitor_of_one_project_sees_no_other(page: OpenPage) -> None:
-    shop = Visitor(Grant("alice", project="shop"))
-    async with page.browser(shop) as browser:
-        await page.add("The shop sells tea", scope=Scope("alice", "shop"))
-        await page.add("The blog is about tea", scope=Scope("alice", "blog"))
-        found = (await browser.get("/", params={"q": "tea"})).text
-        assert "The shop sells tea" in found
-        assert "The blog is about tea" not in found
-        assert (await browser.get("/", params={"q": "tea", "project": "blog"})).status_code == 404
-
-
 GENERAL = ("oleander", "Quentin", "Lisbon", "unspoken")
 """Words that only what belongs to no project has in the test below."""
 

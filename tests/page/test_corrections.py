@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from palimpsest.core.models import Relation
 from tests.support.memory import ALICE
 from tests.support.page import OWN, Browser, OpenPage, done, undo_paths
 
@@ -93,16 +92,6 @@ async def test_everything_since_an_edit_is_undone(page: OpenPage, browser: Brows
     for action in ("text", "delete", "restore", "pinned"):
         assert (await browser.post(f"{nobody}/{action}", data={"text": "x"})).status_code == 404, action
     assert (await browser.post("/edits/999/undo")).status_code in (400, 404)
-
-
-async def test_a_memory_names_what_contradicts_it(page: OpenPage, browser: Browser) -> None:
-    (brno,) = await page.add("Elif lives in Brno", relations=[Relation("Elif", "lives in", "Brno")])
-    (prague,) = await page.add("Elif lives in Prague", relations=[Relation("Elif", "lives in", "Prague")])
-    shown = (await browser.get(f"/memories/{brno}")).text
-    assert "This contradicts:" in shown
-    assert f'href="/memories/{prague}"' in shown
-    await page.memory.corrections.settle(ALICE, prague, [brno])
-    assert "This contradicts:" not in (await browser.get(f"/memories/{prague}")).text
 
 
 async def test_every_answer_to_a_write_can_be_reloaded_and_writes_nothing_then(

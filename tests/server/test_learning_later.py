@@ -27,7 +27,7 @@ LEARNED = "learned from 1 message:\n- Alice likes tea"
 
 
 class HeldModel:
-    """A model that extracts one fact when it may, or passes on a request to forget. It counts the extractions."""
+    """A model that extracts one fact when it may. It counts the extractions."""
 
     def __init__(self) -> None:
         self.was_asked, self.may_answer = threading.Event(), threading.Event()
@@ -54,12 +54,8 @@ class HeldModel:
         self.extractions += is_extraction(request)
         self.was_asked.set()
         assert self.may_answer.wait(3 * TIMEOUT)
-        prompt = request["messages"][1]["content"]
         if not is_extraction(request):
-            event = {"event": "DELETE", "memory": 0, "text": ""} if '"forget": ' in prompt else {"event": "ADD"}
-            return json.dumps({"decisions": [{"fact": 0, **event}]})
-        if "Forget" in prompt.split("New messages: ")[1]:
-            return json.dumps({"forget": [{"forget": "that Alice likes tea", "sources": [1]}], "facts": []})
+            return json.dumps({"decisions": [{"fact": 0, "event": "ADD"}]})
         return facts_reply("Alice likes tea")
 
 
@@ -101,22 +97,6 @@ async def test_over_http_a_call_is_answered_at_once_and_a_later_reply_says_what_
             assert f"note: {LEARNED}" in await search_until_told(client)
             for tool, arguments in (("search_memories", {"query": "tea"}), ("list_memories", {}), ("get_summary", {})):
                 assert "learned from" not in reply_text(await client.call_tool(tool, arguments))
-
-
-@pytest.mark.nightly
-async def test_a_later_reply_says_what_was_forgotten_and_how_to_restore_it(tmp_path: Path) -> None:
-    """The reply to the request could not know it."""
-    with held_model() as model, run_http_server(tmp_path, **model.settings) as server:
-        async with connect_http(server, "auto") as client:
-            await client.call_tool("add_memory", {"text": "Alice likes tea", "infer": False})
-            model.may_answer.set()
-            wish = {"role": "user", "content": "Forget that I like tea"}
-            await client.call_tool("add_memory", {"messages": [wish]})
-            with anyio.fail_after(TIMEOUT):
-                while "forgotten" not in (reply := reply_text(await client.call_tool("list_memories", {}))):
-                    await anyio.lowlevel.checkpoint()
-    assert 'note: forgotten, as asked (that Alice likes tea): "Alice likes tea"' in reply
-    assert "update_memory(restore=true) restores it" in reply
 
 
 @pytest.mark.nightly

@@ -75,23 +75,3 @@ async def test_progress_is_reported_again_while_the_model_thinks(
     asking = "kept 1 message; asking the model for facts"
     assert reports[:3] == [(1, asking), (2, asking), (3, asking)]
     assert [number for number, _ in reports] == sorted({number for number, _ in reports})
-
-
-@pytest.mark.nightly
-@EVERY_TRANSPORT
-async def test_progress_is_reported_to_a_client_that_asks_for_it(tmp_path: Path, how: str) -> None:
-    """Guards the line that a client shows while it waits. The numbers only rise."""
-    reports: list[tuple[float, str]] = []
-
-    async def record(progress: float, total: float | None, message: str | None) -> None:
-        del total
-        reports.append((progress, message or ""))
-
-    with slow_model() as model:
-        model.may_answer.set()
-        async with connect_by(how, tmp_path, **model.settings) as memory:
-            await memory.call_tool("add_memory", {"text": "Alice likes Assam", "infer": False})
-            await memory.call_tool("add_memory", CONVERSATION, progress_callback=record)
-    assert [number for number, _ in reports] == [1, 2]
-    assert reports[0][1] == "kept 1 message; asking the model for facts"
-    assert reports[1][1] == "asking the model what becomes of 1 fact"

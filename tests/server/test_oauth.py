@@ -6,7 +6,6 @@ import base64
 import hashlib
 import hmac
 import json
-import socket
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -27,7 +26,6 @@ from palimpsest.server.access_tokens import (
     GENERAL_CLAIM,
     MAX_AGE_SECONDS,
     MAX_FETCHES_PER_MINUTE,
-    MAX_KEYS_BYTES,
     AccessTokenVerifier,
     IssuerKeys,
     grant_from,
@@ -154,29 +152,8 @@ class TestTokens:
             assert "/.well-known/oauth-protected-resource" in answer.headers["www-authenticate"], case
         assert post(server, issuer.token()).status_code == 200
 
-    @pytest.mark.nightly
-    def test_no_forged_token_left_a_traceback_or_an_escape_in_the_log(self, tmp_path: Path, issuer: Issuer) -> None:
-        """Guards the log: a forged token is no fault of the server, and its text must not act on a terminal."""
-        with run_protected(tmp_path, issuer) as server:
-            assert post(server, with_header(issuer, b'{"alg": "\\u001b[31m"}')).status_code == 401
-            assert post(server, with_header(issuer, b"[" * 5_000)).status_code == 401
-        log = "".join(server.log)
-        assert "an access token was refused" in log
-        assert "Traceback" not in log
-        assert "\x1b" not in log
-
 
 class TestRotation:
-    @pytest.mark.nightly
-    def test_a_new_key_is_accepted_without_a_restart_and_the_old_one_no_longer(self, tmp_path: Path) -> None:
-        """Guards a rotation of the issuer's keys, above all one after a key was stolen."""
-        with run_issuer() as issuer, run_protected(tmp_path, issuer) as server:
-            old, new = issuer.keys[0], Key("second")
-            assert post(server, issuer.token(old)).status_code == 200
-            issuer.keys = [new]
-            assert post(server, issuer.token(new)).status_code == 200
-            assert post(server, issuer.token(old)).status_code == 401
-
     async def test_a_withdrawn_key_is_refused_once_the_keys_are_fetched_again(self) -> None:
         """Guards a rotation that nobody uses the new key of: the old one does not stay valid."""
         seconds = [0.0]
@@ -208,20 +185,6 @@ class TestRotation:
 
 
 class TestBadIssuers:
-    @pytest.mark.nightly
-    def test_an_issuer_that_cannot_be_reached_refuses_only_its_own_tokens(self, tmp_path: Path) -> None:
-        """Guards the server's own tokens from an issuer that is down."""
-        with socket.create_server(("127.0.0.1", 0)) as unused:
-            url = f"http://127.0.0.1:{unused.getsockname()[1]}"
-        own = new_access_token(tmp_path / "data", "alice")
-        issuer = Issuer(url, [Key("first")])
-        with run_protected(tmp_path, issuer) as server:
-            assert post(server, issuer.token()).status_code == 401
-            assert post(server, own).status_code == 200
-        log = "".join(server.log)
-        assert "could not be fetched" in log
-        assert "Traceback" not in log
-
     @pytest.mark.nightly
     async def test_an_issuer_that_does_not_answer_delays_no_other_token(self, tmp_path: Path) -> None:
         """Guards the server's own tokens, and the issuer's known keys, from a fetch that hangs."""
@@ -316,12 +279,6 @@ class TestBadIssuers:
                     tasks.start_soon(find)
             assert all(found)
             assert issuer.fetches == 1
-
-    @pytest.mark.nightly
-    def test_the_longest_document_that_is_read_holds_the_keys_of_a_large_issuer(self) -> None:
-        """Guards issuers with many keys from the limit."""
-        keys = [Key("first").jwk] * 20
-        assert len(json.dumps({"keys": keys})) * 4 < MAX_KEYS_BYTES
 
 
 @pytest.mark.parametrize(

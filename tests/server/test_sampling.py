@@ -68,17 +68,6 @@ def over_stdio(folder: Path, model: Callable[..., Any], mode: str, **settings: s
     return Client(server, mode=mode, sampling_callback=model)
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("how", ["legacy", "auto", "sse"])
-async def test_the_clients_model_is_used_over_every_transport(tmp_path: Path, how: str) -> None:
-    """Guards clients that connect over HTTP or SSE."""
-    model = ScriptedClientModel(TEA)
-    with run_http_server(tmp_path, PALIMPSEST_LLM__PROVIDER="sampling") as running:
-        async with connect_http(running, how, sampling_callback=model) as client:
-            assert reply_text(await client.call_tool("add_memory", CONVERSATION)).startswith("added: [")
-    assert len(model.requests) == 1
-
-
 async def test_messages_are_kept_if_the_client_never_answers(tmp_path: Path) -> None:
     """Guards the newer protocol, where a client that declines does not repeat its call."""
     async with over_stdio(

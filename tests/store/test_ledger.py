@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 from sqlalchemy import select
 
-from palimpsest.core.errors import InputError, MemoryNotFoundError, StaleDecisionError
+from palimpsest.core.errors import MemoryNotFoundError, StaleDecisionError
 from palimpsest.core.models import Decision, Event, Fact, Memory, Message, Outcome, Provenance, Scope
 from palimpsest.core.protocols import Vector
 from palimpsest.store import entries, memories, schema, summaries
@@ -74,16 +73,6 @@ class TestWrites:
         (outcome,) = apply_decisions(ledger, Decision(Event.ADD, Fact(f"{text}{end}")))
         assert outcome.duplicate_of == first.id
 
-    def test_a_superseded_memory_is_deleted_and_names_its_successor(self, ledger: Ledger) -> None:
-        """After a contradiction, one memory is current and the other is in the history."""
-        old = add(ledger, "User lives in Nice")
-        (outcome,) = apply_decisions(ledger, Decision(Event.ADD, Fact("User lives in Lyon"), replaces=(old.id,)))
-        assert outcome.previous == "User lives in Nice"
-        assert current(ledger) == ["User lives in Lyon"]
-        with ledger.read() as conn:
-            superseded = entries.find_memory(conn, ALICE, old.id)
-        assert superseded.superseded_by == outcome.memory.id
-
     def test_a_fact_of_before_a_memory_that_the_same_write_closed_is_stored(self, ledger: Ledger) -> None:
         """One call may replace Rome by Oslo and tell of Paris, before Rome. Paris is what came before Rome."""
         rome = add(ledger, "User lives in Rome")
@@ -99,18 +88,6 @@ class TestWrites:
             apply_decisions(ledger, Decision(Event.ADD, Fact("First")), Decision(Event.DELETE, memory_id="no-such-id"))
         assert current(ledger) == []
         assert found_ids(ledger, "first") == set()
-
-
-class TestScopes:
-    @pytest.mark.few_by_day(1)
-    @pytest.mark.parametrize("name", ["*", "%", "alice OR bob", 'a" OR "b', "_lice", "алиса"])
-    def test_a_name_with_wildcards_or_operators_matches_only_itself(self, ledger: Ledger, name: str) -> None:
-        """Names are never read as operators of the full text or wildcards of LIKE."""
-        add(ledger, "a shared word")
-        own = add(ledger, "a shared word", Scope(name))
-        assert found_ids(ledger, "shared", Scope(name)) == {own.id}
-        with ledger.read() as conn, pytest.raises(InputError):
-            entries.find_memory(conn, ALICE, "%" * 8)
 
 
 class TestMessages:
@@ -211,26 +188,6 @@ class TestConcurrency:
         apply_decisions(ledger, Decision(Event.UPDATE, Fact("User has a dog"), memory.id))
         with ledger.read() as conn:
             assert summaries.has_corrections_since(conn, ALICE, newest)
-
-    def test_identical_adds_from_many_threads_make_one_memory(self, ledger: Ledger) -> None:
-        """The unique index holds for concurrent writers."""
-        barrier = threading.Barrier(8)
-        errors: list[BaseException] = []
-
-        def work() -> None:
-            try:
-                barrier.wait()
-                add(ledger, "User plays the cello")
-            except BaseException as error:  # noqa: BLE001 - asserted below
-                errors.append(error)
-
-        threads = [threading.Thread(target=work) for _ in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert errors == []
-        assert current(ledger) == ["User plays the cello"]
 
 
 class TestSchema:

@@ -87,20 +87,6 @@ async def test_a_question_finds_a_page_by_its_gist_and_the_original_is_looked_up
     assert LEDE["The cook"] not in whole
 
 
-async def test_pages_end_where_the_text_pauses_and_lose_nothing(tmp_path: Path) -> None:
-    """Together the pages are the text; each begins with its heading and has at most the words of a page."""
-    async with connect(tmp_path) as agent:
-        added = await agent.call_tool("add_memory", {"text": TALE})
-        document = added.structured_content["document"]
-        pages = [
-            await resource(agent, f"document://{document['id']}/{number}") for number in range(1, document["pages"] + 1)
-        ]
-    assert document["pages"] == len(LEDE)
-    for name, page in zip(LEDE, pages, strict=True):
-        assert chapter(name).strip() in page
-        assert len(chapter(name).split()) <= 600
-
-
 def test_without_a_model_a_gist_is_the_headings_and_sentences_of_the_page(tmp_path: Path) -> None:
     """On the command line a file is learned, its gists are listed, and a question shows the passage that answers."""
     file = tmp_path / "perpetua.md"

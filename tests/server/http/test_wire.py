@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Generator
-from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -212,18 +211,6 @@ class TestStdio:
         """Guards the protocol, and the session from odd replies."""
         stdio.send(*NOTIFICATIONS, *REPLIES, b"", b"  \r")
         assert stdio.ask(b'{"jsonrpc": "2.0", "id": 8, "method": "ping"}')["id"] == 8
-
-    @pytest.mark.nightly
-    def test_every_faulty_line_is_in_the_log_and_the_last_needs_no_end(self, tmp_path: Path) -> None:
-        """Guards whoever looks for the fault of a client, and clients that close their pipe in the middle of a line."""
-        with stdio_server(tmp_path, clean_environment(tmp_path)) as server:
-            assert "result" in server.ask(initialize({}))
-            server.send(b"null", NOTIFICATIONS[-1])
-            assert server.answer()["error"]["code"] == INVALID_REQUEST
-            server.close(b'{"jsonrpc": "2.0", "id": 2, "meth')
-            assert server.answer()["error"]["code"] == PARSE_ERROR
-        assert server.process.returncode == 0
-        assert b"".join(server.log).count(b"refused a line on stdin") == 3
 
 
 class TestHttp:

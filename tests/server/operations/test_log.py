@@ -78,17 +78,3 @@ async def test_it_tells_of_calls_and_requests_and_of_nothing_in_them(tmp_path: P
     joined = [of_requests[line["request_id"]] for line in calls if line["request_id"] in of_requests]
     assert {line["path"] for line in joined} == {"/mcp", "/messages"}
     assert {line["user"] for line in joined} == {calls[0]["user"]}
-
-
-@pytest.mark.nightly
-async def test_a_memory_that_cannot_be_opened_is_logged_with_the_reason(tmp_path: Path) -> None:
-    """Guards operators: what keeps a server from working is in its log."""
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "ledger.db").write_text("this is not a database, " * 100)
-    with run_http_server(tmp_path, PALIMPSEST_HTTP__LOG="json") as server:
-        while httpx2.get(f"{server.base}/health").json()["status"] == "opening":
-            pass
-    lines = [json.loads(line) for line in server.log]
-    (failure,) = [line for line in lines if line["level"] == "error"]
-    assert failure["message"] == "the memory could not be opened: LedgerError"
-    assert "ledger.db" in failure["reason"]

@@ -11,12 +11,11 @@ from mcp import Client
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import PINNED
 from palimpsest.store.ledger import Ledger
-from tests.support.command_line import palimpsest
 from tests.support.exports import exported
 from tests.support.graph import Graph
 from tests.support.graph_cases import GraphCase, graph_cases, long
 from tests.support.ledger_access import ignore_progress
-from tests.support.mcp_client import connect_stdio, error_text, reply_text, text_of
+from tests.support.mcp_client import connect_stdio, text_of
 from tests.support.memory import ALICE, StoppedClock, add_text, memory_in
 
 pytestmark = pytest.mark.anyio
@@ -64,26 +63,6 @@ async def test_two_processes_never_fill_it_together(tmp_path: Path) -> None:
                 group.start_soon(add, other, f"other {number}", replies)
             refused = [reply for reply in replies if "would have 1,500 characters" in reply]
             assert len(refused) == (0 if number < 2 else 2)
-
-
-@pytest.mark.nightly
-async def test_an_agent_edits_the_block_with_exact_text_and_sees_its_use(tmp_path: Path) -> None:
-    """The text stays as it is given, line by line, and refusals say what to do next in the words of the door."""
-    async with connect_stdio(tmp_path) as client:
-        arguments = {"text": "Tone: dry", "metadata": TRUE, "infer": False}
-        added = reply_text(await client.call_tool("add_memory", arguments))
-        assert "note: pinned: 9 of 1,200 characters" in added
-        memory_id = added.split("[")[1][:8]
-        text = "Tone: dry.\n  - no praise;  two spaces stay\n  - Umlaute: ÄÖÜ"
-        updated = reply_text(await client.call_tool("update_memory", {"memory_id": memory_id, "text": text}))
-        assert f"pinned: {len(text)} of 1,200 characters" in updated
-        whole = await client.read_resource(f"memory://{memory_id}")
-        assert text in str(whole.contents[0].model_dump()["text"])
-        too_long = {"memory_id": memory_id, "text": long("tea", 1_300)}
-        refused = error_text(await client.call_tool("update_memory", too_long))
-        assert 'update_memory(metadata={"pinned": null})' in refused
-    refused = palimpsest(tmp_path, "edit", memory_id, long("tea", 1_300), code=1)
-    assert "--metadata pinned=" in " ".join(refused.split())
 
 
 @pytest.mark.few_by_day(1)

@@ -9,22 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.admin.backup import back_up, restore
-from palimpsest.core.models import Relation, Scope
-from tests.support.graph_rows import LIVES, entity_names, stated_relations, store_stating
-from tests.support.ledger_access import ledger_faults, ledger_in, row_faults
-from tests.support.memory import StoppedClock, memory_in, settings_in
+from palimpsest.core.models import Scope
+from tests.support.ledger_access import ledger_faults, ledger_in
 from tests.support.stores import ledger_argument
 
 pytestmark = pytest.mark.anyio
 
 HOME = Path(__file__).parents[4]
-BOB = Scope("bob")
 WEB, API = (Scope("alice", project=name) for name in ("web", "api"))
-ANA = ("Ana", "person")
 TABLES = ("memories", "entities", "entity_aliases", "mentions", "relations")
-STATED = [("Ana", "lives in", "Lyon")]
-
 WRITE = """
 import os, signal, sys
 from datetime import UTC, datetime
@@ -75,18 +68,3 @@ def test_a_killed_write_leaves_the_memory_and_its_relations_or_neither(tmp_path:
         ]
     assert counts == ([1, 2, 2, 2, 1] if moment == "never" else [0, 0, 0, 0, 0])
     assert ledger_faults(ledger) == []
-
-
-async def test_a_restored_backup_has_the_graph_of_its_time(tmp_path: Path) -> None:
-    """Guards backups: entities and relations are those of the copy, not those of today."""
-    data = tmp_path / "data"
-    async with memory_in(data) as memory:
-        store_stating(memory, "Ana lives in Lyon", ANA, relations=(LIVES,))
-        copy = back_up(memory.settings, None, memory.engine.clock).path
-        store_stating(memory, "Tom sails", ("Tom", "person"), relations=(Relation("Tom", "knows", "Ana"),))
-    settings = settings_in(data)
-    restore(settings, copy, StoppedClock())
-    async with memory_in(data) as memory:
-        assert stated_relations(memory) == STATED
-        assert entity_names(memory) == [("", "Ana"), ("", "Lyon")]
-        assert await row_faults(memory) == []

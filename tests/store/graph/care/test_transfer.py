@@ -9,14 +9,12 @@ from typing import Any
 
 import pytest
 
-from palimpsest.admin import import_file
 from palimpsest.core.errors import InputError
 from palimpsest.core.models import Relation, Scope, Split
 from palimpsest.memory import Memory
-from tests.support.exports import CutOffError, Interrupted, exported, exporting
+from tests.support.exports import exported, exporting
 from tests.support.graph_rows import (
     LIVES,
-    aliases_of,
     change_stating,
     edit_entities,
     entity_ids,
@@ -64,29 +62,6 @@ def write_lines(file: Path, lines: list[dict[str, Any]]) -> None:
 
 
 @pytest.mark.nightly
-async def test_entities_are_the_same_in_every_ledger(tmp_path: Path) -> None:
-    """Guards the copy: merges, given names and what each name means, also in a ledger that others use."""
-    file = tmp_path / "alice.jsonl"
-    async with memory_in(tmp_path / "here") as here:
-        store_people(here)
-        rename_entity(here, "Vera", "Vera Lind", scope=WEB)
-        await exporting(here, file)
-        relations, names = stated_relations(here), entity_names(here)
-    async with memory_in(tmp_path / "there") as there:
-        for number in range(3):
-            store_stating(there, f"Ana eats {number}", ANA, TOM, scope=BOB)
-        done = await there.care.import_file(ALICE, file, ignore_progress)
-        assert done.new["entity"] == sum(line.get("type") == "entity" for line in lines_of(file)) == 6
-        assert await exported(there) == file.read_bytes()
-        assert (stated_relations(there), entity_names(there)) == (relations, names)
-        assert aliases_of(there, "Vera Lind") == ["Vera", "Vera Lind"]
-        assert await row_faults(there) == []
-        again = await there.care.import_file(ALICE, file, ignore_progress)
-        assert (again.new["entity"], again.known["entity"]) == (0, 6)
-        assert await exported(there) == file.read_bytes()
-
-
-@pytest.mark.nightly
 async def test_edits_of_entities_are_undone_after_an_import_as_before(tmp_path: Path) -> None:
     """Guards the history of entities: numbers and ids of another ledger, also those of entities known here before."""
     file = tmp_path / "alice.jsonl"
@@ -108,27 +83,6 @@ async def test_edits_of_entities_are_undone_after_an_import_as_before(tmp_path: 
             assert entity_names(there) == entity_names(here)
             assert stated_relations(there) == stated_relations(here)
         assert await row_faults(there) == []
-
-
-@pytest.mark.nightly
-async def test_an_interrupted_import_ends_as_a_single_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards what stands for what: it is known again after the import was interrupted between entity and memory."""
-    monkeypatch.setattr(import_file, "BATCH", 1)
-    file = tmp_path / "alice.jsonl"
-    async with memory_in(tmp_path / "here") as here:
-        store_people(here)
-        await exporting(here, file)
-    async with memory_in(tmp_path / "once") as once, memory_in(tmp_path / "twice") as twice:
-        for memory in (once, twice):
-            store_stating(memory, "Tom plays chess", TOM)
-        await once.care.import_file(ALICE, file, ignore_progress)
-        for cut in range(1, len(lines_of(file)) - 1):
-            with pytest.raises(CutOffError):
-                await twice.care.import_file(ALICE, file, Interrupted(cut))
-        await twice.care.import_file(ALICE, file, ignore_progress)
-        assert entity_names(twice) == entity_names(once)
-        assert stated_relations(twice) == stated_relations(once)
-        assert await row_faults(twice) == []
 
 
 @pytest.mark.nightly
