@@ -7,6 +7,7 @@ continues where the first one stopped.
 from __future__ import annotations
 
 import logging
+import re
 import uuid
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -511,6 +512,15 @@ async def _with_requests(engine: Engine, kept: WriteResult, messages: Sequence[M
     return _with_notes(kept, NOT_FORGOTTEN) if is_asked else kept
 
 
+SEVERAL = 3
+"""From so many sentences on a text probably has several facts. Two are often a fact and its reason."""
+
+MIN_WORDS = 3
+"""How many words a sentence has at least: less is a title, an initial or an exclamation."""
+
+_FACT_END = re.compile(r"(?<=\w\w[.!?…])\s+|\n+")
+
+
 async def add_text(
     engine: Engine, scope: Scope, fact: Fact, *, replaces: Sequence[str], infer: bool | None, caller: str
 ) -> WriteResult:
@@ -534,6 +544,8 @@ async def add_text(
     if engine.model is None or replaces or infer is False:
         if infer and engine.model is None:
             notes.append(f"{NO_MODEL}stored as one memory, in your words")
+        if (count := sum(len(part.split()) >= MIN_WORDS for part in _FACT_END.split(fact.text))) >= SEVERAL:
+            notes.append(f"{count} sentences are one memory now; facts are found better if each is added by itself")
         return await _add_as_it_is(engine, scope, Decision(Event.ADD, fact, replaces=replaced), caller, notes)
     vectors, _ = await embed_texts(engine, [fact.key_text])
     request = ReconcileRequest(scope, (fact,), caller, keep_all=True, vectors=vectors)

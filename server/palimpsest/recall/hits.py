@@ -222,9 +222,9 @@ def hit_filter(
 ) -> HitFilter:
     """Return a filter for what is stored now, for what is deleted, or for what was stored at an instant.
 
-    Days are those of `zone`. Of the graph only the mentions of the entities that the filter names are read. `faded`
-    returns the ids of what faded, and is called if the filter asks for them. Raises InputError, and
-    MemoryNotFoundError for a conversation that the scope does not see.
+    Days are those of `zone`. Of the graph only the mentions of the entities that the filter names are read. A name that
+    nobody and nothing is known by is looked for in the texts. `faded` returns the ids of what faded, and is called if
+    the filter asks for them. Raises InputError, and MemoryNotFoundError for a conversation that the scope does not see.
     """
     asked = Filter.of(filters, zone)
     is_past = deleted or as_of is not None
@@ -236,11 +236,13 @@ def hit_filter(
     words = {plain("words", text): frozenset(search_tokens(text)) for text in asked.texts_of("words")}
     names, fields = asked.texts_of("entity"), asked.fields
     owners = owners_mentioning(conn, scope, names, as_of) if names else {}
+    unknown = {plain("entity", name): frozenset(search_tokens(name)) for name in names}
+    unknown = {name: tokens for name, tokens in unknown.items() if tokens and not owners.get(name)}
     faded_ids = faded() if FADED in fields else frozenset[str]()
 
     def record(hit: Hit) -> dict[str, Any]:
         """Return what the filter sees of a hit."""
-        tokens = frozenset(search_tokens(hit.text)) if words else frozenset[str]()
+        tokens = frozenset(search_tokens(hit.text)) if words or unknown else frozenset[str]()
         return {
             "role": hit.role,
             "kind": hit.kind,
@@ -251,7 +253,10 @@ def hit_filter(
             "changed": span_of(hit.updated_at, "") if "changed" in fields else None,
             "speaker": plain("speaker", hit.name) if "speaker" in fields else None,
             FADED: hit.id in faded_ids,
-            "entity": [name for name, mentioning in owners.items() if hit.id in mentioning],
+            "entity": [
+                *(name for name, mentioning in owners.items() if hit.id in mentioning),
+                *(name for name, sought in unknown.items() if sought <= tokens),
+            ],
             "session": [
                 text for text, session in sessions.items() if hit.session == session or hit.id in learned[session]
             ],
@@ -268,11 +273,11 @@ def hit_filter(
         bounds.said_until,
         None if is_past else _entries_with(conn, full_text, scope, bounds),
         None
-        if bounds.entities is None
+        if bounds.entities is None or unknown
         else frozenset[str]().union(*(owners.get(name, ()) for name in bounds.entities)),
         bounds.has_pages,
     )
-    is_exact = bounds.is_exact and (bounds.speakers is None) == (speakers is None)
+    is_exact = bounds.is_exact and (bounds.speakers is None) == (speakers is None) and not unknown
     return HitFilter(lambda hit: asked.matches(record(hit)), bounds.kinds, messages, is_exact)
 
 

@@ -209,14 +209,42 @@ def newer_of_two(query: ParsedQuery, candidates: Candidates, scores: Column) -> 
     return gains
 
 
+def told_since(query: ParsedQuery, candidates: Candidates, scores: Column, alike: float) -> Column:
+    """Return what each memory gains to come before older messages about the same matter, as a column of shape (n,).
+
+    What is known now comes before old talk. The two are about one matter if they are `alike` and the memory has the
+    words of the query that the message has. One that was learned from the message is in its place already.
+    """
+    gains = np.zeros(len(scores))
+    vectors, entries = candidates.vectors, candidates.entries
+    if vectors is None or query.is_about_the_past:
+        return gains
+    rows = cast("list[int]", np.argsort(-scores, kind="stable")[:FIRST].tolist())
+    messages = [row for row in rows if entries[row].kind == "message" and not entries[row].is_page]
+    for memory in (row for row in rows if entries[row].kind == "memory" and not entries[row].is_closed):
+        for message in messages:
+            lead = scores[message] - scores[memory]
+            is_later = entries[memory].at > entries[message].at and (memory, message) not in candidates.source_pairs
+            is_alike = is_later and 0 <= lead <= MAX_LEAD and vectors[memory] @ vectors[message] >= alike
+            if is_alike and _common_share(candidates, memory, message) >= SAME_WORDS:
+                gains[memory] = max(gains[memory], lead + FIRST_BY)
+    return gains
+
+
 def _have_common_words(candidates: Candidates, newer: int, older: int) -> bool:
     weights = candidates.weights
-    of_older = weights.keys() & candidates.words[older]
-    of_both = of_older & candidates.words[newer]
+    of_both = weights.keys() & candidates.words[older] & candidates.words[newer]
     rarest = max((weights[word] for word in of_both), default=0.0)
-    if rarest < IDENTIFYING * math.log(1 + max(candidates.collection, 1)):  # as in `rarity`
-        return False
-    return sum(weights[word] for word in of_both) >= SAME_WORDS * sum(weights[word] for word in of_older)
+    least = IDENTIFYING * math.log(1 + max(candidates.collection, 1))  # as in `rarity`
+    return rarest >= least and _common_share(candidates, newer, older) >= SAME_WORDS
+
+
+def _common_share(candidates: Candidates, newer: int, older: int) -> float:
+    """Return the share of the older one's query words, by weight, that the newer one has; 0 if it has none itself."""
+    weights = candidates.weights
+    of_older = weights.keys() & candidates.words[older]
+    total = sum(weights[word] for word in of_older)
+    return sum(weights[word] for word in of_older & candidates.words[newer]) / total if total else 0.0
 
 
 def _is_asked_for(query: ParsedQuery, entries: Sequence[Candidate]) -> Matrix:
@@ -327,6 +355,7 @@ class SearchScoring:
         parts |= self._weighted(order, candidates)
         parts |= page_losses(candidates, _sum(parts))
         parts["newer of two"] = newer_of_two(self.query, candidates, _sum(parts))
+        parts["told since"] = told_since(self.query, candidates, _sum(parts), self.alike)
         if self.query.moment is not None:
             guess, scores = self._guess(candidates), _sum(parts)
             parts[HELD] = held_gains(

@@ -111,7 +111,7 @@ def filter_notes(
     if not filters:
         return ()
     asked = Filter.of(filters)
-    unknown = _unknown_names(ledger, scope, asked.texts_of("entity"), deleted=deleted)
+    unknown = _unknown_names(ledger, scope, asked.texts_of("entity"), deleted=deleted, is_found=bool(hits))
     unknown += () if hits else _unknown_speakers(ledger, scope, asked.texts_of("speaker"))
     seen = {key for hit in hits for key in hit.metadata}
     doubtful = [key for key in asked.metadata_keys if key not in seen]
@@ -128,8 +128,10 @@ def filter_notes(
     return (*unknown, *_missing(doubtful, known), *hidden)
 
 
-def _unknown_names(ledger: Ledger, scope: Scope, names: Sequence[str], *, deleted: bool | None) -> tuple[str, ...]:
-    """Return the notes on names that nobody and nothing has that memories speak of."""
+def _unknown_names(
+    ledger: Ledger, scope: Scope, names: Sequence[str], *, deleted: bool | None, is_found: bool
+) -> tuple[str, ...]:
+    """Return the notes on names that nobody and nothing has that memories speak of, though texts may have the words."""
     if not names:
         return ()
     with ledger.read() as conn:
@@ -137,8 +139,9 @@ def _unknown_names(ledger: Ledger, scope: Scope, names: Sequence[str], *, delete
         known = entities_named(conn, scope, names, as_of=None if deleted is False else LAST_INSTANT)
         unknown = [name for name in names if name_key(name) not in known]
         near = {name: _near_names(conn, scope, name_key(name)) for name in unknown}
+    by_words = "nobody and nothing is known as {}, so these were found by its words"
     return tuple(
-        f"no memory here speaks of '{shorten(name, MAX_SHOWN_CHARS)}'"
+        (by_words if is_found else "no memory here speaks of {}").format(_quoted([shorten(name, MAX_SHOWN_CHARS)]))
         + (f"; did you mean {_quoted(near[name])}?" if near[name] else "")
         for name in unknown
     )

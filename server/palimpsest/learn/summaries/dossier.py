@@ -18,7 +18,9 @@ from palimpsest.core.clock import local_iso, parse_date, span_of
 from palimpsest.core.errors import InputError, ModelError, PromptError
 from palimpsest.core.models import (
     MAX_NAME_CHARS,
+    PAGE,
     Entity,
+    Hit,
     KnownRelation,
     Memory,
     Provenance,
@@ -34,6 +36,7 @@ from palimpsest.learn.summaries.portrait_signs import is_safety
 from palimpsest.learn.summaries.summary_kinds import MORE, LiveKind, SummaryResult, is_cut, revisions
 from palimpsest.llm.prompts import Prompt
 from palimpsest.llm.summarize import about
+from palimpsest.recall.listing import page
 from palimpsest.store.apply import Write
 from palimpsest.store.entries import newest_log_number
 from palimpsest.store.graph import entities
@@ -43,7 +46,7 @@ from palimpsest.store.memories import expired_ids, memories_telling_name
 from palimpsest.store.summaries import latest_summary
 from palimpsest.text.dates.date_finder import date_and_sense
 from palimpsest.text.display import counted, shorten_to_tokens
-from palimpsest.text.tokenizer import count_tokens, lines_within
+from palimpsest.text.tokenizer import count_tokens, lines_within, search_tokens
 
 # Find entities by what people call them, and read what is known about one: its dossier. Blocking.
 
@@ -311,6 +314,11 @@ def _memory_line(memory: Memory) -> str:
     return f"- [{memory.id[:SHORT_ID]}] {date_and_sense(memory, text)} {text}"
 
 
+def _hit_line(hit: Hit) -> str:
+    said = f"{one_line(hit.name) or hit.role} said: " if hit.kind == "message" else ""
+    return f"- [{hit.id[:SHORT_ID]}] {hit.at:%Y-%m-%d} {said}{shorten_to_tokens(one_line(hit.text), MAX_LINE_TOKENS)}"
+
+
 def _relation_line(item: KnownRelation) -> str:
     return f"- {item.line}" + ("" if item.is_current or item.valid_until else " (no longer)")
 
@@ -347,7 +355,12 @@ async def _text_about(engine: Engine, scope: Scope, name: str, caller: str) -> S
     except PromptError as error:
         prompt, failure = None, f"the text could not be written ({error})"
     fingerprint = prompt.fingerprint if prompt is not None else ""
-    read, notes = await engine.read(lambda conn: _read(engine, conn, scope, name, fingerprint))
+    try:
+        read, notes = await engine.read(lambda conn: _read(engine, conn, scope, name, fingerprint))
+    except InputError:
+        if (said := await engine.run(lambda: _said(engine, scope, name))) is None:
+            raise
+        return said
     texts = [each.kept for each in read if each.kept is not None]
     if len(texts) < len(read):
         if prompt is None or engine.model is None:
@@ -399,6 +412,28 @@ def _read(
         read.append(_Read(one_line(dossier.entity.name), tuple(lines), seq, kind, text, sources, shown))
     notes = (f"{len(found) - MAX_NAMESAKES} more have this name",) if len(found) > MAX_NAMESAKES else ()
     return read, notes
+
+
+MAX_SAID = 20
+"""How many memories, and how many messages, are shown that have the words of a name."""
+
+
+def _said(engine: Engine, scope: Scope, name: str) -> SummaryResult | None:
+    """Return what has the words of a name that nobody and nothing is known by, and what a speaker of that name said."""
+    if not search_tokens(name):
+        return None
+    by_words = {"words": name}
+    of_messages = {"kind": "message", "NOT": {"role": PAGE}, "OR": [by_words, {"speaker": name}]}
+    found = [
+        page(engine.ledger, scope, MAX_SAID, MAX_TOKENS // 2, None, deleted=False, filters=filters).hits
+        for filters in (by_words, of_messages)
+    ]
+    lines = [_hit_line(hit) for hits in found for hit in hits]
+    if not lines:
+        return None
+    text = "\n".join([f"Nobody and nothing is known as {one_line(name)}. By its words were found:", *lines])
+    sources = tuple(hit.id for hit in found[0])
+    return SummaryResult(text, f"{ABOUT.name}:{name}", 0, sources=sources, is_plain=True, is_cut=is_cut(text))
 
 
 ABOUT = LiveKind("about", "NAME", _text_about)

@@ -1,0 +1,73 @@
+"""What an agent meets in a week with this memory: old talk beside what is known now, names nobody knows, long texts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from palimpsest.core.errors import InputError
+from tests.support.memory import ALICE, StoppedClock, add_text, memory_in, messages_from
+
+pytestmark = pytest.mark.anyio
+
+OTHERS = ("Daniel Osei is the plumber", "Invoices go out on the 5th", "Mira leads the tides team", "Ana lives in Lyon")
+
+
+@pytest.mark.parametrize(
+    ("said", "known", "question", "first"),
+    [
+        ("I am supposed to move on the 12th", "The move on 12 December is off", "When do I move?", "known"),
+        ("My dentist is Dr. Ito on Main Street", "User's dentist is Dr. Berg now", "Who is my dentist?", "known"),
+        ("Boxes and tape for the move are in the cellar", "The move is off", "Where are tape and boxes?", "said"),
+    ],
+)
+async def test_what_is_known_now_comes_before_older_talk_about_the_same(
+    tmp_path: Path, said: str, known: str, question: str, first: str
+) -> None:
+    """A message with more of what is asked for keeps its place, and so does one of a question about the past."""
+    clock = StoppedClock()
+    async with memory_in(tmp_path, clock, embedder={"provider": "e5"}) as memory:
+        for text in OTHERS:
+            await add_text(memory, text)
+        await memory.add_messages(messages_from(("user", said), ("assistant", "Good to know.")))
+        clock.forward(days=14)
+        await add_text(memory, known)
+        hits = (await memory.search(ALICE, question)).hits
+        assert hits[0].text == {"known": known, "said": said}[first]
+        assert said in [hit.text for hit in hits]
+
+
+async def test_a_name_that_nobody_is_known_by_is_found_by_its_words(tmp_path: Path) -> None:
+    """Also that of somebody who only spoke. A name that stands nowhere stays an error that names those near to it."""
+    async with memory_in(tmp_path) as memory:
+        deploys = await add_text(memory, "freight-lake deploys on Fridays only")
+        await add_text(memory, "Ana lives in Lyon")
+        await memory.add_messages(messages_from({"role": "user", "content": "We sail on Sunday", "name": "Tomke"}))
+        about = await memory.summary(ALICE, "about:freight-lake")
+        assert "freight-lake deploys on Fridays only" in about.text
+        assert about.sources == (deploys,)
+        assert "Tomke said: We sail on Sunday" in (await memory.summary(ALICE, "about:Tomke")).text
+        with pytest.raises(InputError, match="Did you mean Ana"):
+            await memory.summary(ALICE, "about:Anna")
+        found = await memory.search(ALICE, "deploy", filters={"entity": "freight-lake"})
+        assert [hit.id for hit in found.hits] == [deploys]
+        assert any("by its words" in note for note in found.notes)
+        listed = await memory.list(ALICE, filters={"entity": "freight-lake"})
+        assert [hit.id for hit in listed.hits] == [deploys]
+
+
+@pytest.mark.parametrize(
+    ("text", "is_told"),
+    [
+        ("Ana is allergic to nuts. She lives in Lyon. Her dog is called Pixel.", True),
+        ("Never give M.G. grapefruit juice: it interacts with the statin. She reacts badly.", False),
+        ("Dr. Osei sees people on Tuesdays, e.g. without an appointment. Call first!", False),
+    ],
+)
+async def test_several_facts_in_one_text_are_told(tmp_path: Path, text: str, *, is_told: bool) -> None:
+    """They are stored as they were sent."""
+    async with memory_in(tmp_path) as memory:
+        result = await memory.add_text(ALICE, text)
+        assert result.outcomes[0].memory.text == text
+        assert any("sentences are one memory" in note for note in result.notes) is is_told
