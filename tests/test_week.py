@@ -71,3 +71,13 @@ async def test_several_facts_in_one_text_are_told(tmp_path: Path, text: str, *, 
         result = await memory.add_text(ALICE, text)
         assert result.outcomes[0].memory.text == text
         assert any("sentences are one memory" in note for note in result.notes) is is_told
+
+
+async def test_a_rule_about_a_person_is_a_procedure(tmp_path: Path) -> None:
+    """Other memories about people say nothing about how to work."""
+    async with memory_in(tmp_path) as memory:
+        await add_text(memory, "M.G. has lived in Leeds since 2019")
+        await add_text(memory, "Never give M.G. grapefruit juice: it interacts with the statin")
+        procedures = (await memory.summary(ALICE, "procedures")).text
+        assert "grapefruit juice" in procedures
+        assert "Leeds" not in procedures

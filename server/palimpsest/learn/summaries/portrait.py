@@ -41,6 +41,7 @@ from palimpsest.store import memories as memory_queries
 from palimpsest.store import summaries
 from palimpsest.store.memories import is_pinned, pinned_memories
 from palimpsest.text.dates.date_finder import date_and_sense, dates_in
+from palimpsest.text.intents import standing_statements
 from palimpsest.text.names.lexicon import is_given_name
 from palimpsest.text.stopwords import is_denial
 from palimpsest.text.tokenizer import count_tokens, query_tokens
@@ -462,7 +463,8 @@ def _place_in_procedures(user_name: str, memory: Memory) -> str:
         return by_tags_and_signs(PROCEDURE_SECTIONS, memory)
     if not LIFE.isdisjoint(memory.all_tags):
         return ""
-    if portrait_signs.HELP.count(memory.text):
+    states_rule = any(statement.kind == "rule" for statement in standing_statements(memory.text))
+    if states_rule or portrait_signs.HELP.count(memory.text):
         return RULES
     if memory.role == "assistant":
         return WORKED if (heading := by_tags_and_signs(PROCEDURE_SECTIONS, memory)) == ALSO else heading
